@@ -1,0 +1,2 @@
+//! The `tidegate-bench` binary.
+fn main() {}

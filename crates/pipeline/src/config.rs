@@ -1,0 +1,176 @@
+//! How to reach Redis, and the bounds of doing so.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// Where a Redis server listens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A host name or IP address, and a port. The name is resolved at every connect.
+    Tcp {
+        /// Name or address, without brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+/// What a connection authenticates with.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// The ACL user; none for the default user.
+    pub username: Option<String>,
+    /// The password.
+    pub password: String,
+}
+
+/// How to reach Redis, and the bounds of doing so.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Config {
+    /// The server.
+    pub address: Address,
+    /// Sent as AUTH on every new connection.
+    pub credentials: Option<Credentials>,
+    /// Selected on every new connection; 0 is Redis's default.
+    pub database: u32,
+    /// Longest wait for a socket, TLS and authentication together. Default 1 s.
+    pub connect_timeout: Duration,
+    /// A connection that owes a reply and received nothing for this long is given up. Default 5 s.
+    pub stall_timeout: Duration,
+    /// Most connections to one node. Default 4: Redis runs commands on one thread, so more only cost.
+    pub max_connections: usize,
+    /// Most commands between write and reply on one connection. Default 1024.
+    pub in_flight_commands: usize,
+    /// Most bytes between write and reply on one connection. Default 1 MiB.
+    pub in_flight_bytes: usize,
+    /// Most commands that wait for a node in this process. Default 65,536.
+    pub queue_commands: usize,
+    /// Most bytes that wait for a node in this process. Default 32 MiB.
+    pub queue_bytes: usize,
+    /// First wait after a failed connect. Default 50 ms.
+    pub backoff_min: Duration,
+    /// Longest wait between two connects. Default 500 ms, so that service is back within a second of Redis.
+    pub backoff_max: Duration,
+}
+
+/// What is wrong with a configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ConfigError {
+    /// Not an address.
+    #[error("'{text}' is not an address: expected host:port, [ipv6]:port or a path of a unix socket")]
+    Address {
+        /// What was given.
+        text: String,
+    },
+    /// A bound that must be at least one is zero.
+    #[error("{name} must be at least 1")]
+    Zero {
+        /// The field.
+        name: &'static str,
+    },
+}
+
+impl Config {
+    /// One server, with default bounds.
+    #[must_use]
+    pub fn single(address: Address) -> Self {
+        Self {
+            address,
+            credentials: None,
+            database: 0,
+            connect_timeout: Duration::from_secs(1),
+            stall_timeout: Duration::from_secs(5),
+            max_connections: 4,
+            in_flight_commands: 1024,
+            in_flight_bytes: 1 << 20,
+            queue_commands: 65_536,
+            queue_bytes: 32 << 20,
+            backoff_min: Duration::from_millis(50),
+            backoff_max: Duration::from_millis(500),
+        }
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        for (name, value) in [
+            ("max_connections", self.max_connections),
+            ("in_flight_commands", self.in_flight_commands),
+            ("in_flight_bytes", self.in_flight_bytes),
+            ("queue_commands", self.queue_commands),
+            ("queue_bytes", self.queue_bytes),
+        ] {
+            if value == 0 {
+                return Err(ConfigError::Zero { name });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Address {
+    type Err = ConfigError;
+
+    /// Reads `host:port`, `[ipv6]:port`, or a path that starts with `/` or `.`.
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let invalid = || ConfigError::Address { text: text.to_owned() };
+        if text.starts_with(['/', '.']) {
+            return Ok(Self::Unix(PathBuf::from(text)));
+        }
+        let (host, port) = text.rsplit_once(':').ok_or_else(invalid)?;
+        let bracketed = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']'));
+        let host = match bracketed {
+            Some(inner) => inner,
+            None if host.contains(':') => return Err(invalid()),
+            None => host,
+        };
+        let port = port.parse().map_err(|_| invalid())?;
+        if host.is_empty() {
+            return Err(invalid());
+        }
+        Ok(Self::Tcp { host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl fmt::Debug for Credentials {
+    // A password must not reach a log through a debug print of the configuration around it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_read_back_as_written() {
+        for text in ["localhost:6379", "[::1]:1", "/run/redis.sock", "10.0.0.1:65535"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+        for text in ["", "localhost", ":6379", "::1:6379", "host:port", "host:65536", "host:-1"] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_not_printed() {
+        let credentials = Credentials { username: Some("ada".into()), password: "secret".into() };
+        assert!(!format!("{credentials:?}").contains("secret"));
+    }
+}

@@ -1,0 +1,103 @@
+//! What a caller is told, and what the server counts.
+
+use std::sync::Arc;
+
+use crate::limit::Unit;
+
+/// Whether a descriptor, or the whole request, may pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Code {
+    /// Pass.
+    Ok,
+    /// Refuse.
+    OverLimit,
+}
+
+/// The outcome of one check: facts to count, whether or not there is an answer.
+#[derive(Debug)]
+pub struct Checked {
+    /// What to count.
+    pub facts: Facts,
+    /// What to answer.
+    pub response: Result<Response, crate::Error>,
+}
+
+/// What happened, for the server's counters.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// One per descriptor that matched a counted limit.
+    pub tallies: Vec<Tally>,
+    /// Descriptors whose domain is not configured.
+    pub domain_not_found: u64,
+    /// The overall code was OVER_LIMIT, and global shadow mode made it OK.
+    pub global_shadow_mode: bool,
+}
+
+/// Additions to the counters of one limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tally {
+    /// The limit's name in metrics: `domain.key_value.subkey`, not sanitised.
+    pub stats_key: Arc<str>,
+    /// Hits asked for.
+    pub total_hits: u64,
+    /// Hits beyond the limit.
+    pub over_limit: u64,
+    /// Hits above the near-limit ratio.
+    pub near_limit: u64,
+    /// Hits of calls that passed.
+    pub within_limit: u64,
+    /// Hits refused without asking the store.
+    pub over_limit_with_local_cache: u64,
+    /// Hits that only shadow mode let pass.
+    pub shadow_mode: u64,
+    /// Hits given back.
+    pub total_negative_hits: u64,
+}
+
+/// The answer to a request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Response {
+    /// The overall code.
+    pub code: Code,
+    /// One per descriptor, in the request's order.
+    pub statuses: Vec<Status>,
+    /// Present when response headers are on and a descriptor has a limit.
+    pub headers: Option<LimitHeaders>,
+    /// Present when dynamic metadata is on: the content of the response's Struct.
+    pub dynamic_metadata: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
+/// The answer for one descriptor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// Whether this descriptor may pass.
+    pub code: Code,
+    /// The limit in force; absent when there is none, or it is unlimited.
+    pub limit: Option<CurrentLimit>,
+    /// Hits left in the window; 4,294,967,295 when unlimited.
+    pub remaining: u32,
+    /// Whole seconds to the end of the window, at least 1; absent without a limit.
+    pub seconds_until_reset: Option<u32>,
+}
+
+/// A limit as told to the caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CurrentLimit {
+    /// Hits allowed per unit.
+    pub requests_per_unit: u32,
+    /// The window.
+    pub unit: Unit,
+    /// The limit's configured name; empty when it has none.
+    pub name: Arc<str>,
+}
+
+/// Values of the three response headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitHeaders {
+    /// Hits allowed per unit.
+    pub limit: u32,
+    /// Hits left.
+    pub remaining: u32,
+    /// Seconds to the end of the window.
+    pub reset: u32,
+}

@@ -1,0 +1,1 @@
+//! The server: the only place where outside words become inside words.
