@@ -10,7 +10,7 @@ use crate::Reply;
 ///
 /// The five classes answer the one question a caller with a counter has: may I send this again? After [`NotSent`] and
 /// [`Rejected`] yes, the server did not run it; after [`Unknown`] only if running it twice does no harm.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The server ran the command and answered.
     Reply(Reply),

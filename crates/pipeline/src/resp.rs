@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 /// A reply that is not an error.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// `:1`
     Integer(i64),
