@@ -3,8 +3,16 @@
 //! **Invariant:** testable without a socket; knows no protobuf, HTTP, environment, clock or metrics library. Time is an
 //! argument; what happened is returned as facts, and the server counts them.
 
+mod config;
 mod decision;
+mod limit;
+mod limiter;
 mod request;
+mod store;
 
+pub use config::{ConfigError, Configuration, SameDomain, Source};
 pub use decision::{Checked, Code, CurrentLimit, Facts, LimitHeaders, Response, Status, Tally};
+pub use limit::Unit;
+pub use limiter::{Error, Limiter, LocalCacheStats, Options, OverLimitKeys};
 pub use request::{Descriptor, Entry, Override, Request, Timestamp};
+pub use store::{MemoryStore, RedisStore, Store, StoreError};
