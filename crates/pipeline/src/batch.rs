@@ -1,5 +1,7 @@
 //! A caller's ordered commands, encoded once, as they are added.
 
+use std::ops::Range;
+
 /// One argument of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arg<'a> {
@@ -94,6 +96,44 @@ impl Batch {
         UnitBuilder { batch: self }
     }
 
+    /// The commands of a run of units, as indices.
+    pub(crate) fn commands_of(&self, units: Range<u32>) -> Range<usize> {
+        let before = |unit: u32| match unit.checked_sub(1) {
+            Some(previous) => self.units[previous as usize].commands_end as usize,
+            None => 0,
+        };
+        before(units.start)..before(units.end)
+    }
+
+    /// The encoded bytes of a run of commands.
+    pub(crate) fn bytes_of(&self, commands: Range<usize>) -> Range<usize> {
+        let before = |command: usize| match command.checked_sub(1) {
+            Some(previous) => self.command_ends[previous] as usize,
+            None => 0,
+        };
+        before(commands.start)..before(commands.end)
+    }
+
+    /// The units whose commands satisfy `wanted`.
+    pub(crate) fn units_where(&self, wanted: impl Fn(Range<usize>) -> bool) -> Vec<u32> {
+        (0..self.units.len() as u32).filter(|&unit| wanted(self.commands_of(unit..unit + 1))).collect()
+    }
+
+    /// A batch of some of this one's units, for sending those again.
+    pub(crate) fn subset(&self, units: &[u32]) -> Self {
+        let mut subset = Self::new();
+        for &unit in units {
+            let commands = self.commands_of(unit..unit + 1);
+            let bytes = self.bytes_of(commands.clone());
+            let shift = |at: u32| at - bytes.start as u32 + subset.encoded.len() as u32;
+            let key = self.units[unit as usize].key.map(|(start, end)| (shift(start), shift(end)));
+            subset.command_ends.extend(self.command_ends[commands].iter().map(|&end| shift(end)));
+            subset.units.push(Unit { commands_end: subset.command_ends.len() as u32, key });
+            subset.encoded.extend_from_slice(&self.encoded[bytes]);
+        }
+        subset
+    }
+
     /// The number of commands.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -172,6 +212,23 @@ mod tests {
         );
         assert_eq!(batch.command_ends.len(), 2);
         assert_eq!(batch.units.len(), 1);
+    }
+
+    #[test]
+    fn a_subset_holds_whole_units() {
+        let mut batch = Batch::new();
+        for key in [b"a", b"b", b"c"] {
+            batch.unit().command("GET", &[Arg::Key(key)]).command("TTL", &[Arg::Key(key)]);
+        }
+        let subset = batch.subset(&[0, 2]);
+        let mut expected = Batch::new();
+        for key in [b"a", b"c"] {
+            expected.unit().command("GET", &[Arg::Key(key)]).command("TTL", &[Arg::Key(key)]);
+        }
+        assert_eq!(subset.encoded, expected.encoded);
+        assert_eq!(subset.command_ends, expected.command_ends);
+        let (start, end) = subset.units[1].key.unwrap();
+        assert_eq!(&subset.encoded[start as usize..end as usize], b"c");
     }
 
     #[test]

@@ -28,13 +28,23 @@
 //! environment, and has no method per Redis command.
 
 mod batch;
+mod call;
 mod client;
 mod config;
+mod connection;
+mod handshake;
+mod node;
 mod outcome;
 mod resp;
+mod selection;
+mod socket;
+mod stats;
+#[cfg(feature = "test-util")]
+pub mod test_util;
 
 pub use batch::{Arg, Batch, UnitBuilder};
 pub use client::Client;
 pub use config::{Address, Config, ConfigError, Credentials};
 pub use outcome::{CommandError, NotSent, Outcome, Rejected, ServerError, Unknown};
 pub use resp::Reply;
+pub use stats::Stats;

@@ -141,6 +141,16 @@ impl Outcome {
         }
     }
 
+    /// Whether the command did not run, for a reason that may pass within a call.
+    pub(crate) fn may_be_sent_again(&self) -> bool {
+        match self {
+            Self::NotSent(reason) => matches!(reason, NotSent::ConnectionLost { .. }),
+            // One server has nobody to redirect to.
+            Self::Rejected(rejected) => !rejected.message.starts_with("MOVED") && !rejected.message.starts_with("ASK"),
+            Self::Reply(_) | Self::ServerError(_) | Self::Unknown(_) => false,
+        }
+    }
+
     /// The reply as an integer.
     ///
     /// # Errors

@@ -1,6 +1,12 @@
-//! The RESP library behind one door.
+//! The RESP library behind one door, and what an error reply means.
 
-use bytes::Bytes;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use resp_rs::ParseError;
+use resp_rs::resp2::{Frame, parse_frame};
+
+use crate::outcome::{Outcome, Rejected, ServerError};
 
 /// A reply that is not an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,9 +19,170 @@ pub enum Reply {
     Bulk(Bytes),
     /// A null bulk string or array.
     Null,
-    /// An array. Errors inside it are replies of the commands they belong to, not of the array.
-    Array(Vec<Element>),
+    /// An array. An error inside it belongs to that element alone.
+    Array(Vec<Result<Reply, ServerError>>),
 }
 
-/// An element of an array reply.
-pub type Element = Result<Reply, crate::ServerError>;
+/// Takes the complete frames off the front of `buffer` and gives each to `take`.
+///
+/// The library bounds nesting at 128, lines at 64 KiB, arrays at ten million and bulk strings at 512 MiB, and allocates
+/// only for what arrived.
+///
+/// # Errors
+/// The first malformed frame, in words. The stream has lost its place then and must be closed.
+pub(crate) fn decode(buffer: &mut BytesMut, mut take: impl FnMut(Outcome) -> Result<(), String>) -> Result<(), String> {
+    // The decoder reads from `Bytes`. Turning the buffer into one and back costs no copy while no reply points into it,
+    // and counters' replies never do.
+    let whole = std::mem::take(buffer).freeze();
+    let mut rest = whole.clone();
+    let result = loop {
+        if rest.is_empty() {
+            break Ok(());
+        }
+        match parse_frame(rest.clone()) {
+            Ok((frame, after)) => {
+                rest = after;
+                if let Err(error) = take(outcome(frame)) {
+                    break Err(error);
+                }
+            }
+            Err(ParseError::Incomplete) => break Ok(()),
+            Err(error) => break Err(format!("malformed reply: {error}")),
+        }
+    };
+    let consumed = whole.len() - rest.len();
+    drop(rest);
+    *buffer = match whole.try_into_mut() {
+        Ok(mut buffer) => {
+            let _ = buffer.split_to(consumed);
+            buffer
+        }
+        Err(shared) => BytesMut::from(&shared[consumed..]),
+    };
+    result
+}
+
+fn outcome(frame: Frame) -> Outcome {
+    match reply(frame) {
+        Ok(reply) => Outcome::Reply(reply),
+        Err(error) => classify(error),
+    }
+}
+
+fn reply(frame: Frame) -> Result<Reply, ServerError> {
+    Ok(match frame {
+        Frame::Integer(value) => Reply::Integer(value),
+        Frame::SimpleString(bytes) => Reply::Simple(bytes),
+        Frame::BulkString(Some(bytes)) => Reply::Bulk(bytes),
+        Frame::BulkString(None) | Frame::Array(None) => Reply::Null,
+        Frame::Array(Some(frames)) => Reply::Array(frames.into_iter().map(reply).collect()),
+        Frame::Error(bytes) => return Err(ServerError { message: Arc::from(String::from_utf8_lossy(&bytes)) }),
+    })
+}
+
+/// Tells errors that say "not run, try again" from those that sending again will not change.
+///
+/// Only the code, the first word, counts: what follows may quote a user's data.
+fn classify(error: ServerError) -> Outcome {
+    let code = error.message.split(' ').next().unwrap_or_default();
+    match code {
+        "LOADING" | "BUSY" | "MASTERDOWN" | "READONLY" | "TRYAGAIN" | "CLUSTERDOWN" | "MOVED" | "ASK" => {
+            Outcome::Rejected(Rejected { message: error.message })
+        }
+        _ => Outcome::ServerError(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn decode_all(buffer: &mut BytesMut) -> Result<Vec<Outcome>, String> {
+        let mut outcomes = Vec::new();
+        decode(buffer, |outcome| {
+            outcomes.push(outcome);
+            Ok(())
+        })?;
+        Ok(outcomes)
+    }
+
+    fn check(wire: &str, expected: Outcome) {
+        let mut buffer = BytesMut::from(wire);
+        assert_eq!(decode_all(&mut buffer).unwrap(), [expected], "{wire:?}");
+        assert!(buffer.is_empty());
+    }
+
+    fn server_error(message: &str) -> ServerError {
+        ServerError { message: message.into() }
+    }
+
+    #[test]
+    fn each_type_of_reply_is_read() {
+        check(":42\r\n", Outcome::Reply(Reply::Integer(42)));
+        check(":-9223372036854775808\r\n", Outcome::Reply(Reply::Integer(i64::MIN)));
+        check("+OK\r\n", Outcome::Reply(Reply::Simple("OK".into())));
+        check("$3\r\na\r\n\r\n", Outcome::Reply(Reply::Bulk("a\r\n".into())));
+        check("$-1\r\n", Outcome::Reply(Reply::Null));
+        check("*-1\r\n", Outcome::Reply(Reply::Null));
+        check(
+            "*2\r\n:1\r\n-MOVED 1 a:1\r\n",
+            Outcome::Reply(Reply::Array(vec![Ok(Reply::Integer(1)), Err(server_error("MOVED 1 a:1"))])),
+        );
+    }
+
+    #[test]
+    fn an_error_is_rejected_only_by_its_code() {
+        for message in
+            ["LOADING Redis is loading", "READONLY You can't", "MOVED 1 a:1", "TRYAGAIN", "BUSY Redis is busy"]
+        {
+            check(&format!("-{message}\r\n"), Outcome::Rejected(Rejected { message: message.into() }));
+        }
+        for message in ["ERR LOADING", "WRONGTYPE Operation", "MOVEDX 1", "", "NOAUTH Authentication required.", "OOM"]
+        {
+            check(&format!("-{message}\r\n"), Outcome::ServerError(server_error(message)));
+        }
+    }
+
+    #[test]
+    fn a_malformed_stream_is_an_error() {
+        for wire in ["!", "?\r\n", ":x\r\n", "$-2\r\n", "*1\r\n;", ":1\n\r\n", "$1\r\nab\r\n"] {
+            assert!(decode_all(&mut BytesMut::from(wire)).is_err(), "{wire:?}");
+        }
+        let nested = "*1\r\n".repeat(100_000);
+        assert!(decode_all(&mut BytesMut::from(nested.as_str())).is_err());
+    }
+
+    #[test]
+    fn a_large_count_allocates_nothing_ahead() {
+        let mut buffer = BytesMut::from("*1000000\r\n");
+        assert_eq!(decode_all(&mut buffer).unwrap(), []);
+        assert_eq!(&buffer[..], b"*1000000\r\n");
+        assert!(decode_all(&mut BytesMut::from("*1000000000\r\n")).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn replies_do_not_depend_on_how_bytes_arrive(cuts in proptest::collection::vec(0_usize..72, 0..12)) {
+            let wire: &[u8] = b":1\r\n+OK\r\n$5\r\nhe\r\no\r\n-ERR no\r\n*2\r\n$-1\r\n*1\r\n:7\r\n$0\r\n\r\n:99\r\n-LOADING\r\n";
+            let whole = decode_all(&mut BytesMut::from(wire)).unwrap();
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(wire.len())).collect();
+            cuts.extend([0, wire.len()]);
+            cuts.sort_unstable();
+            let mut buffer = BytesMut::new();
+            let mut pieces = Vec::new();
+            for pair in cuts.windows(2) {
+                buffer.extend_from_slice(&wire[pair[0]..pair[1]]);
+                pieces.extend(decode_all(&mut buffer).unwrap());
+            }
+            prop_assert_eq!(whole, pieces);
+            prop_assert!(buffer.is_empty());
+        }
+
+        #[test]
+        fn any_bytes_decode_or_fail_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode_all(&mut BytesMut::from(&bytes[..]));
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! One connection: the socket, and the replies it owes in order.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, BytesMut};
+use tokio::io::AsyncWrite;
+use tokio::time::{Instant, Sleep, sleep};
+use tokio_util::io::poll_read_buf;
+
+use crate::call::{Group, Load};
+use crate::node::{LinkId, Node, Turn};
+use crate::outcome::{NotSent, Outcome, Unknown};
+use crate::resp;
+use crate::socket::Socket;
+use crate::stats::count;
+
+/// With this many commands in flight a turn lets other ready tasks add theirs before it writes; with fewer, waiting
+/// would only delay a caller.
+const COALESCE_FROM: usize = 32;
+
+/// Turns before the task lets others run, so that a busy node cannot starve the rest of its core.
+const TURNS_PER_POLL: usize = 16;
+
+/// One read drains a typical burst of replies: 16 KiB are two thousand counters.
+const READ_SIZE: usize = 16 * 1024;
+
+/// A buffer that grew beyond this for one large reply or batch is given back when it is empty.
+const KEEP_BUFFER: usize = 1 << 20;
+
+/// The socket of one connection and the groups whose replies it owes.
+///
+/// The order of `owed` is the order of the bytes on the wire. An entry leaves only when all its replies were read or the
+/// connection broke: whether the caller still waits does not matter, so a reply can never reach another caller.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    node: Arc<Node>,
+    link: LinkId,
+    socket: Socket,
+    read: BytesMut,
+    write: BytesMut,
+    /// Bytes the kernel took since the connection opened.
+    written: u64,
+    owed: VecDeque<Owed>,
+    owed_commands: usize,
+    released: Load,
+    /// Groups taken from the node, not yet in `write`. Kept to reuse its memory.
+    taken: Vec<Group>,
+    yielded: bool,
+    last_read: Instant,
+    watchdog: Pin<Box<Sleep>>,
+}
+
+/// A group whose replies are due.
+#[derive(Debug)]
+struct Owed {
+    group: Group,
+    /// The replies so far.
+    outcomes: Vec<Outcome>,
+    commands: usize,
+    /// Where its first byte is in the stream of written bytes.
+    start: u64,
+    since: Instant,
+}
+
+impl Connection {
+    pub(crate) fn new(node: Arc<Node>, link: LinkId, socket: Socket) -> Self {
+        let stall_timeout = node.config.stall_timeout;
+        Self {
+            node,
+            link,
+            socket,
+            read: BytesMut::new(),
+            write: BytesMut::new(),
+            written: 0,
+            owed: VecDeque::new(),
+            owed_commands: 0,
+            released: Load::default(),
+            taken: Vec::new(),
+            yielded: false,
+            last_read: Instant::now(),
+            watchdog: Box::pin(sleep(stall_timeout)),
+        }
+    }
+
+    /// Carries groups until the connection breaks, and returns why it did.
+    ///
+    /// # Cancellation
+    /// Dropping the future loses nothing; [`Connection::fail`] must follow.
+    pub(crate) async fn serve(&mut self) -> String {
+        poll_fn(|cx| self.poll_turns(cx)).await
+    }
+
+    fn poll_turns(&mut self, cx: &mut Context<'_>) -> Poll<String> {
+        for _ in 0..TURNS_PER_POLL {
+            // Reading comes first and goes on while a write is stuck: two sides that both only write wait for ever.
+            let read = match self.poll_read(cx) {
+                Ok(read) => read,
+                Err(reason) => return Poll::Ready(reason),
+            };
+            let filled = self.fill(cx);
+            if filled && !self.yielded && self.owed_commands > COALESCE_FROM {
+                self.yielded = true;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            self.yielded = false;
+            let wrote = match self.poll_write(cx) {
+                Poll::Ready(Ok(wrote)) => wrote,
+                Poll::Ready(Err(error)) => return Poll::Ready(error.to_string()),
+                Poll::Pending => false,
+            };
+            if !read && !filled && !wrote {
+                return self.poll_watchdog(cx);
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Reads once and completes what the bytes answer. True when there were bytes.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Result<bool, String> {
+        self.read.reserve(READ_SIZE);
+        let read = match poll_read_buf(Pin::new(&mut self.socket), cx, &mut self.read) {
+            Poll::Pending => return Ok(false),
+            Poll::Ready(Ok(0)) => return Err("closed by the server".to_owned()),
+            Poll::Ready(Ok(read)) => read,
+            Poll::Ready(Err(error)) => return Err(error.to_string()),
+        };
+        self.last_read = Instant::now();
+        let mut replies = 0;
+        let Self { read: buffer, owed, owed_commands, released, .. } = self;
+        let decoded = resp::decode(buffer, |outcome| {
+            replies += 1;
+            let Some(head) = owed.front_mut() else {
+                return Err(format!("a reply that no command asked for: {outcome:?}"));
+            };
+            head.outcomes.push(outcome);
+            *owed_commands -= 1;
+            if head.outcomes.len() == head.commands {
+                let head = owed.pop_front().expect("the head was just looked at");
+                released.add(head.group.load());
+                head.group.finish(head.outcomes);
+            }
+            Ok(())
+        });
+        if self.read.is_empty() && self.read.capacity() > KEEP_BUFFER {
+            self.read = BytesMut::new();
+        }
+        let counters = &self.node.counters;
+        count(&counters.reads, 1);
+        count(&counters.bytes_in, read);
+        count(&counters.replies, replies);
+        decoded.map(|()| true)
+    }
+
+    /// Moves groups from the node into the write buffer. True when there were any.
+    fn fill(&mut self, cx: &mut Context<'_>) -> bool {
+        let turn = Turn {
+            link: self.link,
+            released: std::mem::take(&mut self.released),
+            oldest: self.owed.front().map(|head| head.since.into_std()),
+            waker: cx.waker(),
+        };
+        let mut taken = std::mem::take(&mut self.taken);
+        self.node.take(turn, &mut taken);
+        let filled = !taken.is_empty();
+        if filled {
+            let now = Instant::now();
+            let before = self.owed_commands;
+            for group in taken.drain(..) {
+                self.append(group, now);
+            }
+            count(&self.node.counters.commands, self.owed_commands - before);
+        }
+        self.taken = taken;
+        filled
+    }
+
+    fn append(&mut self, group: Group, now: Instant) {
+        let load = group.load();
+        if !group.start() {
+            self.released.add(load);
+            return;
+        }
+        let start = self.written + self.write.len() as u64;
+        let batch = &group.call.batch;
+        for units in &group.plan().units {
+            self.write.extend_from_slice(&batch.encoded[batch.bytes_of(batch.commands_of(units.clone()))]);
+        }
+        let outcomes = Vec::with_capacity(load.commands);
+        self.owed_commands += load.commands;
+        self.owed.push_back(Owed { group, outcomes, commands: load.commands, start, since: now });
+    }
+
+    /// Writes what the kernel takes. True when all of it went.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        if self.write.is_empty() {
+            return Poll::Ready(Ok(false));
+        }
+        while !self.write.is_empty() {
+            let wrote = ready!(Pin::new(&mut self.socket).poll_write(cx, &self.write))?;
+            if wrote == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.write.advance(wrote);
+            self.written += wrote as u64;
+            count(&self.node.counters.writes, 1);
+            count(&self.node.counters.bytes_out, wrote);
+        }
+        if self.write.capacity() > KEEP_BUFFER {
+            self.write = BytesMut::new();
+        }
+        Poll::Ready(Ok(true))
+    }
+
+    /// Gives the connection up when it owes a reply and no byte came for too long.
+    fn poll_watchdog(&mut self, cx: &mut Context<'_>) -> Poll<String> {
+        let Some(head) = self.owed.front() else {
+            return Poll::Pending;
+        };
+        let stall_timeout = self.node.config.stall_timeout;
+        let limit = head.since.max(self.last_read) + stall_timeout;
+        // The timer is moved only when it fires: moving it at every turn would cost more than one early wake.
+        while self.watchdog.as_mut().poll(cx).is_ready() {
+            if limit <= Instant::now() {
+                return Poll::Ready(format!("no reply for {stall_timeout:?}"));
+            }
+            self.watchdog.as_mut().reset(limit);
+        }
+        Poll::Pending
+    }
+
+    /// Tells the callers of everything owed what is known of their commands.
+    pub(crate) fn fail(&mut self, reason: &Arc<str>) {
+        let node = &self.node.name;
+        for owed in self.owed.drain(..) {
+            let Owed { group, mut outcomes, start, .. } = owed;
+            let ends = command_ends(&group, start);
+            // Redis runs a command only after its last byte, and none of these bytes can reach it any more.
+            let written = self.written;
+            outcomes.extend(
+                ends.skip(outcomes.len())
+                    .map(|end| match end <= written {
+                        true => Outcome::Unknown(Unknown::ConnectionLost {
+                            node: Arc::clone(node),
+                            reason: Arc::clone(reason),
+                        }),
+                        false => Outcome::NotSent(NotSent::ConnectionLost {
+                            node: Arc::clone(node),
+                            reason: Arc::clone(reason),
+                        }),
+                    })
+                    .collect::<Vec<_>>(),
+            );
+            group.finish(outcomes);
+        }
+    }
+}
+
+/// Where each command of a group ends in the stream of written bytes.
+fn command_ends(group: &Group, start: u64) -> impl Iterator<Item = u64> {
+    let batch = &group.call.batch;
+    let commands = group.plan().units.iter().flat_map(|units| batch.commands_of(units.clone()));
+    commands.scan(start, |end, command| {
+        *end += batch.bytes_of(command..command + 1).len() as u64;
+        Some(*end)
+    })
+}

@@ -1,0 +1,69 @@
+//! Counters of one client, for whoever watches it.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What a client's connections did since it was made. Sums over nodes and connections.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Open connections.
+    pub connections: u64,
+    /// Connections opened.
+    pub opened: u64,
+    /// Connections closed, by either side.
+    pub closed: u64,
+    /// Attempts to connect that failed.
+    pub connect_failures: u64,
+    /// Commands written.
+    pub commands: u64,
+    /// Replies read.
+    pub replies: u64,
+    /// Writes to sockets. Commands over writes is how well callers share them.
+    pub writes: u64,
+    /// Reads from sockets that returned data.
+    pub reads: u64,
+    /// Bytes written.
+    pub bytes_out: u64,
+    /// Bytes read.
+    pub bytes_in: u64,
+    /// Commands that waited for a node now.
+    pub waiting: u64,
+}
+
+/// Where connections count.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) opened: AtomicU64,
+    pub(crate) closed: AtomicU64,
+    pub(crate) connect_failures: AtomicU64,
+    pub(crate) commands: AtomicU64,
+    pub(crate) replies: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) reads: AtomicU64,
+    pub(crate) bytes_out: AtomicU64,
+    pub(crate) bytes_in: AtomicU64,
+}
+
+pub(crate) fn count(counter: &AtomicU64, more: usize) {
+    counter.fetch_add(more as u64, Relaxed);
+}
+
+impl Counters {
+    pub(crate) fn snapshot(&self, waiting: usize) -> Stats {
+        let closed = self.closed.load(Relaxed);
+        let opened = self.opened.load(Relaxed).max(closed);
+        Stats {
+            connections: opened - closed,
+            opened,
+            closed,
+            connect_failures: self.connect_failures.load(Relaxed),
+            commands: self.commands.load(Relaxed),
+            replies: self.replies.load(Relaxed),
+            writes: self.writes.load(Relaxed),
+            reads: self.reads.load(Relaxed),
+            bytes_out: self.bytes_out.load(Relaxed),
+            bytes_in: self.bytes_in.load(Relaxed),
+            waiting: waiting as u64,
+        }
+    }
+}

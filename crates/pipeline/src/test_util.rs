@@ -1,0 +1,239 @@
+//! Real Redis servers for tests: started on a free port, ended with the handle.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::{Address, Config};
+
+/// Longest wait for a server to answer.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A redis-server process of our own, without persistence.
+#[derive(Debug)]
+pub struct RedisServer {
+    process: Child,
+    port: u16,
+    arguments: Vec<String>,
+    folder: TempDir,
+}
+
+impl RedisServer {
+    /// Starts a server on a free port and waits until it answers.
+    ///
+    /// # Panics
+    /// When redis-server is missing or does not start: a test without its peer must fail.
+    pub async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// As [`RedisServer::start`], with more arguments for redis-server.
+    ///
+    /// # Panics
+    /// As [`RedisServer::start`].
+    pub async fn start_with(arguments: &[&str]) -> Self {
+        let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        tokio::task::spawn_blocking(move || {
+            // The port is free only until somebody else takes it, hence the attempts.
+            for _ in 0..5 {
+                let folder = tempfile::tempdir().expect("a temporary directory can be made");
+                let port = free_port();
+                let process = spawn(port, &arguments, &folder);
+                let mut server = Self { process, port, arguments: arguments.clone(), folder };
+                if server.wait_until_answering() {
+                    return server;
+                }
+            }
+            panic!("redis-server did not start; its arguments were {arguments:?}")
+        })
+        .await
+        .expect("starting redis-server does not panic but for a missing peer")
+    }
+
+    /// Where it listens on TCP.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        Address::Tcp { host: "127.0.0.1".to_owned(), port: self.port }
+    }
+
+    /// Where it listens on a Unix socket.
+    #[must_use]
+    pub fn unix_address(&self) -> Address {
+        Address::Unix(self.folder.path().join("redis.sock"))
+    }
+
+    /// A configuration for [`RedisServer::address`], with default bounds.
+    #[must_use]
+    pub fn config(&self) -> Config {
+        Config::single(self.address())
+    }
+
+    /// The TCP port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Kills the process at once, as a crash would.
+    pub fn kill(&mut self) {
+        // A process that is gone already is as dead as asked for.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+
+    /// Starts the killed server again on the same port and waits until it answers.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn restart(&mut self) {
+        self.respawn();
+        let port = self.port;
+        let up = tokio::task::spawn_blocking(move || wait_for(port, || true)).await;
+        assert!(up.expect("waiting does not panic"), "redis-server did not start again on port {port}");
+    }
+
+    /// Starts the killed server again on the same port, without waiting.
+    pub fn respawn(&mut self) {
+        self.process = spawn(self.port, &self.arguments, &self.folder);
+    }
+
+    /// Stops the process from running; its sockets stay open.
+    pub fn pause(&self) {
+        self.signal("STOP");
+    }
+
+    /// Lets a paused process run again.
+    pub fn resume(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status();
+        assert!(status.is_ok_and(|status| status.success()), "kill -{name} works on our own process");
+    }
+
+    /// Runs inline commands, a line each, on a connection of their own and returns the raw replies.
+    ///
+    /// # Panics
+    /// When the server does not answer.
+    #[must_use]
+    pub fn raw(&self, command: &str) -> String {
+        ask(self.port, command).expect("the server answers")
+    }
+
+    /// Records every command the server runs from here on.
+    ///
+    /// # Panics
+    /// When the server does not answer.
+    #[must_use]
+    pub fn monitor(&self) -> Monitor {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server accepts");
+        stream.set_read_timeout(Some(START_TIMEOUT)).expect("a timeout can be set");
+        stream.write_all(b"MONITOR\r\n").expect("the server reads");
+        let mut monitor = Monitor { stream, text: String::new() };
+        monitor.read_until("+OK\r\n");
+        monitor.text.clear();
+        monitor
+    }
+
+    fn wait_until_answering(&mut self) -> bool {
+        let process = &mut self.process;
+        wait_for(self.port, || matches!(process.try_wait(), Ok(None)))
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The commands a server runs, as MONITOR prints them.
+#[derive(Debug)]
+pub struct Monitor {
+    stream: TcpStream,
+    text: String,
+}
+
+impl Monitor {
+    /// The commands since the start, each as `"INCRBY" "key" "1"`, up to and without the one that contains `last`.
+    ///
+    /// # Panics
+    /// When no such command comes.
+    #[must_use]
+    pub fn commands_until(mut self, last: &str) -> Vec<String> {
+        self.read_until(last);
+        let commands = self.text.lines().filter_map(|line| Some(line.split_once("] ")?.1.to_owned()));
+        commands.take_while(|command| !command.contains(last)).collect()
+    }
+
+    fn read_until(&mut self, end: &str) {
+        let mut buffer = [0; 4096];
+        while !self.text.contains(end) {
+            let read = self.stream.read(&mut buffer).expect("the server answers MONITOR");
+            assert!(read > 0, "the server closed MONITOR before {end:?}; so far:\n{}", self.text);
+            self.text.push_str(&String::from_utf8_lossy(&buffer[..read]));
+        }
+    }
+}
+
+/// A port nobody listens on now.
+///
+/// # Panics
+/// When no port can be bound on loopback.
+#[must_use]
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
+    listener.local_addr().expect("a bound socket has an address").port()
+}
+
+fn spawn(port: u16, arguments: &[String], folder: &TempDir) -> Child {
+    let socket: PathBuf = folder.path().join("redis.sock");
+    Command::new("redis-server")
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+        .args(["--daemonize", "no", "--loglevel", "warning", "--enable-debug-command", "local"])
+        .arg("--dir")
+        .arg(folder.path())
+        .arg("--unixsocket")
+        .arg(socket)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|error| panic!("redis-server cannot be started ({error}); `make test` installs it"))
+}
+
+fn wait_for(port: u16, mut alive: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + START_TIMEOUT;
+    while Instant::now() < deadline && alive() {
+        // Any answer will do: a server with a password refuses PING, and is up.
+        if ask(port, "PING").is_ok() {
+            return true;
+        }
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    false
+}
+
+/// Sends inline commands and returns their raw replies, one after the other.
+fn ask(port: u16, commands: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.write_all(format!("{commands}\r\nQUIT\r\n").as_bytes())?;
+    let mut replies = Vec::new();
+    stream.read_to_end(&mut replies)?;
+    let replies = String::from_utf8_lossy(&replies).into_owned();
+    let answered = replies.strip_suffix("+OK\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+    Ok(answered.to_owned())
+}

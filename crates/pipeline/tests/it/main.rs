@@ -1,0 +1,8 @@
+//! The engine against real Redis servers, and against streams that no real server would send.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod commands;
+mod faults;
+mod scripted;
+mod support;

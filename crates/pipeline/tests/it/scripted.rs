@@ -1,0 +1,225 @@
+//! A server made of a script, for streams and cuts that no real server can be made to produce.
+
+use std::time::{Duration, Instant};
+
+use tidegate_pipeline::{Arg, Batch, Client, Config, NotSent, Outcome, Unknown};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::{eventually, one, send_one, soon};
+
+async fn listener() -> (TcpListener, Config) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string().parse().unwrap();
+    (listener, Config::single(address))
+}
+
+/// Accepts a connection and answers the client's greeting.
+async fn greet(listener: &TcpListener) -> TcpStream {
+    let (mut stream, _) = listener.accept().await.unwrap();
+    expect(&mut stream, "*1\r\n$4\r\nPING\r\n").await;
+    stream.write_all(b"+PONG\r\n").await.unwrap();
+    stream
+}
+
+async fn expect(stream: &mut TcpStream, wire: &str) {
+    let mut read = vec![0; wire.len()];
+    stream.read_exact(&mut read).await.unwrap();
+    assert_eq!(String::from_utf8_lossy(&read), wire);
+}
+
+const GET_K: &str = "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
+
+#[tokio::test]
+async fn a_caller_that_gave_up_leaves_its_replies_to_nobody() {
+    let (listener, config) = listener().await;
+    let client = Client::new(config).unwrap();
+    let caller = {
+        let client = client.clone();
+        tokio::spawn(async move { client.send(one("GET", &[Arg::Key(b"k")]), soon()).await })
+    };
+    let mut stream = greet(&listener).await;
+    expect(&mut stream, GET_K).await;
+    caller.abort();
+    assert!(caller.await.unwrap_err().is_cancelled());
+
+    let second = {
+        let client = client.clone();
+        tokio::spawn(async move { send_one(&client, "GET", &[Arg::Key(b"k")]).await })
+    };
+    expect(&mut stream, GET_K).await;
+    stream.write_all(b"$5\r\nfirst\r\n$6\r\nsecond\r\n").await.unwrap();
+    assert_eq!(second.await.unwrap().bytes().unwrap(), Some(&b"second"[..]));
+}
+
+#[tokio::test]
+async fn a_deadline_says_whether_the_command_was_sent() {
+    let (listener, mut config) = listener().await;
+    config.in_flight_commands = 1;
+    config.max_connections = 1;
+    let client = Client::new(config).unwrap();
+    let silent = {
+        let client = client.clone();
+        tokio::spawn(async move {
+            client.send(one("GET", &[Arg::Key(b"k")]), Instant::now() + Duration::from_millis(200)).await
+        })
+    };
+    let mut stream = greet(&listener).await;
+    expect(&mut stream, GET_K).await;
+    let queued = client.send(one("GET", &[Arg::Key(b"k")]), Instant::now() + Duration::from_millis(50)).await;
+    assert!(matches!(&queued[..], [Outcome::NotSent(NotSent::DeadlineExceeded { .. })]), "{queued:?}");
+    let silent = silent.await.unwrap();
+    assert!(matches!(&silent[..], [Outcome::Unknown(Unknown::DeadlineExceeded { .. })]), "{silent:?}");
+
+    // The late reply frees the connection; the expired command was never written.
+    stream.write_all(b"$4\r\nlate\r\n").await.unwrap();
+    let third = tokio::spawn(async move { send_one(&client, "GET", &[Arg::Key(b"k")]).await });
+    expect(&mut stream, GET_K).await;
+    stream.write_all(b"$5\r\nthird\r\n").await.unwrap();
+    assert_eq!(third.await.unwrap().bytes().unwrap(), Some(&b"third"[..]));
+}
+
+#[tokio::test]
+async fn a_reply_nobody_asked_for_closes_the_connection() {
+    let (listener, config) = listener().await;
+    let client = Client::new(config).unwrap();
+    let ping = {
+        let client = client.clone();
+        tokio::spawn(async move { send_one(&client, "PING", &[]).await })
+    };
+    let mut stream = greet(&listener).await;
+    expect(&mut stream, "*1\r\n$4\r\nPING\r\n").await;
+    stream.write_all(b"+PONG\r\n:1\r\n").await.unwrap();
+    assert_eq!(ping.await.unwrap().bytes().unwrap(), Some(&b"PONG"[..]));
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).await.unwrap();
+    assert_eq!(rest, b"");
+    eventually("the connection is counted as closed", async || client.stats().closed == 1).await;
+}
+
+#[tokio::test]
+async fn a_broken_connection_tells_replied_from_unknown() {
+    let (listener, config) = listener().await;
+    let client = Client::new(config).unwrap();
+    let caller = tokio::spawn(async move {
+        let mut batch = Batch::new();
+        batch.unit().command("GET", &[Arg::Key(b"k")]).command("GET", &[Arg::Key(b"k")]);
+        client.send(batch, soon()).await
+    });
+    let mut stream = greet(&listener).await;
+    expect(&mut stream, GET_K).await;
+    expect(&mut stream, GET_K).await;
+    stream.write_all(b"$1\r\na\r\n$4\r\nha").await.unwrap();
+    stream.shutdown().await.unwrap();
+    let outcomes = caller.await.unwrap();
+    assert_eq!(outcomes[0].bytes().unwrap(), Some(&b"a"[..]));
+    assert!(matches!(&outcomes[1], Outcome::Unknown(Unknown::ConnectionLost { .. })), "{outcomes:?}");
+}
+
+#[tokio::test]
+async fn a_silent_server_is_given_up_and_what_was_queued_moves_on() {
+    let (listener, mut config) = listener().await;
+    config.stall_timeout = Duration::from_millis(150);
+    config.in_flight_commands = 1;
+    config.max_connections = 1;
+    let client = Client::new(config).unwrap();
+    let caller = |client: &Client| {
+        let client = client.clone();
+        tokio::spawn(async move { send_one(&client, "GET", &[Arg::Key(b"k")]).await })
+    };
+    let sent = caller(&client);
+    let mut stream = greet(&listener).await;
+    expect(&mut stream, GET_K).await;
+    let queued = caller(&client);
+    let outcome = sent.await.unwrap();
+    assert!(
+        matches!(&outcome, Outcome::Unknown(Unknown::ConnectionLost { reason, .. }) if reason.contains("150ms")),
+        "{outcome:?}"
+    );
+    let mut stream = greet(&listener).await;
+    expect(&mut stream, GET_K).await;
+    stream.write_all(b"$2\r\nok\r\n").await.unwrap();
+    assert_eq!(queued.await.unwrap().bytes().unwrap(), Some(&b"ok"[..]));
+}
+
+#[tokio::test]
+async fn a_server_that_is_loading_is_asked_again_until_the_deadline() {
+    let (listener, config) = listener().await;
+    let client = Client::new(config).unwrap();
+    let caller = {
+        let client = client.clone();
+        tokio::spawn(async move { send_one(&client, "GET", &[Arg::Key(b"k")]).await })
+    };
+    let mut stream = greet(&listener).await;
+    for _ in 0..3 {
+        expect(&mut stream, GET_K).await;
+        stream.write_all(b"-LOADING Redis is loading the dataset in memory\r\n").await.unwrap();
+    }
+    expect(&mut stream, GET_K).await;
+    stream.write_all(b"$2\r\nok\r\n").await.unwrap();
+    assert_eq!(caller.await.unwrap().bytes().unwrap(), Some(&b"ok"[..]));
+
+    let late = tokio::spawn(async move {
+        client.send(one("GET", &[Arg::Key(b"k")]), Instant::now() + Duration::from_millis(20)).await
+    });
+    expect(&mut stream, GET_K).await;
+    stream.write_all(b"-LOADING Redis is loading the dataset in memory\r\n").await.unwrap();
+    // Whatever it asks again, it is told the same.
+    let answer = tokio::spawn(async move {
+        let mut buffer = [0; GET_K.len()];
+        while stream.read_exact(&mut buffer).await.is_ok() {
+            stream.write_all(b"-LOADING Redis is loading the dataset in memory\r\n").await.unwrap();
+        }
+    });
+    let outcome = late.await.unwrap().remove(0);
+    let refused = matches!(&outcome, Outcome::Rejected(rejected) if rejected.message.starts_with("LOADING"));
+    assert!(refused || matches!(&outcome, Outcome::Unknown(Unknown::DeadlineExceeded { .. })), "{outcome:?}");
+    answer.abort();
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_instead_of_growing() {
+    let (listener, mut config) = listener().await;
+    config.in_flight_commands = 1;
+    config.max_connections = 1;
+    config.queue_commands = 2;
+    let client = Client::new(config).unwrap();
+    let caller = |client: &Client| {
+        let client = client.clone();
+        tokio::spawn(async move { send_one(&client, "GET", &[Arg::Key(b"k")]).await })
+    };
+    let first = caller(&client);
+    let mut stream = greet(&listener).await;
+    expect(&mut stream, GET_K).await;
+    let waiting = [caller(&client), caller(&client)];
+    eventually("two commands wait", async || client.stats().waiting == 2).await;
+    let refused = send_one(&client, "GET", &[Arg::Key(b"k")]).await;
+    assert!(matches!(refused, Outcome::NotSent(NotSent::Overloaded { .. })), "{refused:?}");
+    let answer = async {
+        let mut buffer = [0; GET_K.len()];
+        stream.write_all(b"$-1\r\n").await.unwrap();
+        for _ in 0..2 {
+            stream.read_exact(&mut buffer).await.unwrap();
+            stream.write_all(b"$-1\r\n").await.unwrap();
+        }
+    };
+    answer.await;
+    for caller in [first].into_iter().chain(waiting) {
+        assert_eq!(caller.await.unwrap().bytes().unwrap(), None);
+    }
+}
+
+#[tokio::test]
+async fn replies_that_trickle_in_are_put_together() {
+    let (listener, config) = listener().await;
+    let client = Client::new(config).unwrap();
+    let caller = tokio::spawn(async move { send_one(&client, "GET", &[Arg::Key(b"k")]).await });
+    let mut stream = greet(&listener).await;
+    stream.set_nodelay(true).unwrap();
+    expect(&mut stream, GET_K).await;
+    for byte in b"$11\r\nhello\r\nyou!\r\n" {
+        stream.write_all(&[*byte]).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(caller.await.unwrap().bytes().unwrap(), Some(&b"hello\r\nyou!"[..]));
+}
