@@ -1,2 +1,46 @@
-//! The `tidegate-bench` binary.
-fn main() {}
+//! The `tidegate-bench` binary: load tools and comparisons, none of which the product needs.
+#![expect(clippy::print_stdout, reason = "reports go to stdout")]
+
+use std::io::Write as _;
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+
+mod address;
+mod body;
+mod connection;
+mod keys;
+mod load;
+mod pace;
+mod process;
+mod ratelimit;
+mod report;
+mod tally;
+
+/// Load tools for Tidegate and its peers.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Puts load on a rate limit server and says what it answered, how fast and at what cost.
+    Ratelimit(Box<ratelimit::Arguments>),
+    /// Writes one request body to stdout, framed for gRPC, for tools that post a file.
+    Body(ratelimit::ShapeArguments),
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Ratelimit(arguments) => ratelimit::run(*arguments).await,
+        Command::Body(shape) => {
+            let mut keys = keys::Keys::new(keys::Distribution::Sequence, 1, 0.0, 0);
+            let body = body::Bodies::new(&shape.shape())?.next(&mut keys);
+            std::io::stdout().write_all(&body).context("could not write the body")
+        }
+    }
+}

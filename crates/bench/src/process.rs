@@ -1,0 +1,166 @@
+//! What a process has cost so far, read from /proc.
+
+use std::fs;
+use std::ops::Sub;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+
+use crate::address::Address;
+
+/// Totals since a process began. Subtract two of them for what happened between.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Cost {
+    pub(crate) user: Duration,
+    pub(crate) system: Duration,
+    /// Waited: the process gave the processor up itself.
+    pub(crate) voluntary_switches: u64,
+    /// Preempted: something else wanted the processor.
+    pub(crate) involuntary_switches: u64,
+}
+
+impl Cost {
+    pub(crate) fn total(&self) -> Duration {
+        self.user + self.system
+    }
+}
+
+impl Sub for Cost {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(earlier.user),
+            system: self.system.saturating_sub(earlier.system),
+            voluntary_switches: self.voluntary_switches.saturating_sub(earlier.voluntary_switches),
+            involuntary_switches: self.involuntary_switches.saturating_sub(earlier.involuntary_switches),
+        }
+    }
+}
+
+/// A process on this machine that is being watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Process(pub(crate) u32);
+
+impl Process {
+    pub(crate) fn own() -> Self {
+        Self(std::process::id())
+    }
+
+    /// Whoever listens on `address` on this machine; an error says why nobody was found.
+    pub(crate) fn listening_on(address: &Address) -> anyhow::Result<Self> {
+        let inodes = match address {
+            Address::Tcp { port, .. } => tcp_listeners(*port),
+            Address::Unix(path) => unix_listeners(&path.to_string_lossy()),
+        };
+        if inodes.is_empty() {
+            bail!("nothing on this machine listens on {address}");
+        }
+        let wanted: Vec<String> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
+        for entry in fs::read_dir("/proc").context("could not read /proc")?.flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            if holds_any(pid, &wanted) {
+                return Ok(Self(pid));
+            }
+        }
+        bail!("the process that listens on {address} belongs to another user or namespace; name it with --pid")
+    }
+
+    /// Processor time in clock ticks (10 ms on most machines) and context switches of all threads that still live.
+    pub(crate) fn cost(self) -> anyhow::Result<Cost> {
+        let stat = self.read("stat")?;
+        // The name in parentheses may hold spaces; field 14 of the line is the 12th behind it.
+        let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+        let ticks = |index: usize| -> anyhow::Result<Duration> {
+            let ticks: u64 = fields.get(index).and_then(|field| field.parse().ok()).context("unreadable stat")?;
+            Ok(Duration::from_nanos(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second()))
+        };
+        let mut cost = Cost { user: ticks(11)?, system: ticks(12)?, ..Cost::default() };
+        for thread in fs::read_dir(format!("/proc/{}/task", self.0))?.flatten() {
+            let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+            cost.voluntary_switches += status_number(&status, "voluntary_ctxt_switches:").unwrap_or(0);
+            cost.involuntary_switches += status_number(&status, "nonvoluntary_ctxt_switches:").unwrap_or(0);
+        }
+        Ok(cost)
+    }
+
+    /// Resident memory in bytes.
+    pub(crate) fn resident_bytes(self) -> anyhow::Result<u64> {
+        let kib = status_number(&self.read("status")?, "VmRSS:").context("no VmRSS")?;
+        Ok(kib * 1024)
+    }
+
+    fn read(self, file: &str) -> anyhow::Result<String> {
+        let path = format!("/proc/{}/{file}", self.0);
+        fs::read_to_string(&path).with_context(|| format!("could not read {path}"))
+    }
+}
+
+fn status_number(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find(|line| line.starts_with(name))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Inodes of the sockets that listen on a port, over IPv4 and IPv6.
+fn tcp_listeners(port: u16) -> Vec<u64> {
+    const LISTEN: &str = "0A";
+    let suffix = format!(":{port:04X}");
+    let mut inodes = Vec::new();
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        for line in fs::read_to_string(table).unwrap_or_default().lines().skip(1) {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            if let [_, local, _, LISTEN, _, _, _, _, _, inode, ..] = fields[..]
+                && local.ends_with(&suffix)
+            {
+                inodes.extend(inode.parse::<u64>());
+            }
+        }
+    }
+    inodes
+}
+
+fn unix_listeners(path: &str) -> Vec<u64> {
+    let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let lines = table.lines().filter(|line| line.split_whitespace().nth(7) == Some(path));
+    lines.filter_map(|line| line.split_whitespace().nth(6)?.parse().ok()).collect()
+}
+
+fn holds_any(pid: u32, wanted: &[String]) -> bool {
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    descriptors.flatten().any(|descriptor| {
+        fs::read_link(descriptor.path()).is_ok_and(|link| wanted.iter().any(|socket| link.as_os_str() == &socket[..]))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_behind_a_tcp_port_is_found() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::Tcp { host: "127.0.0.1".into(), port: listener.local_addr().unwrap().port() };
+        assert_eq!(Process::listening_on(&address).unwrap(), Process::own());
+        drop(listener);
+        assert!(Process::listening_on(&address).is_err());
+    }
+
+    #[test]
+    fn the_process_behind_a_unix_socket_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert_eq!(Process::listening_on(&Address::Unix(path)).unwrap(), Process::own());
+    }
+
+    #[test]
+    fn processor_time_grows_with_work() {
+        let before = Process::own().cost().unwrap();
+        let spent = |now: Cost| (now - before).total();
+        let mut total = 0_u64;
+        while spent(Process::own().cost().unwrap()) < Duration::from_millis(30) {
+            total = (0..1_000_000).fold(total, |sum: u64, number| sum.wrapping_mul(31) ^ number);
+        }
+        assert!(Process::own().resident_bytes().unwrap() > 100_000, "{total}");
+    }
+}

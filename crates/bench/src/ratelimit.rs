@@ -1,0 +1,140 @@
+//! `tidegate-bench ratelimit`: load for any server of Envoy's rate limit protocol.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+
+use crate::address::Address;
+use crate::body::Shape;
+use crate::keys::{Distribution, Keys};
+use crate::load::Load;
+use crate::process::Process;
+use crate::report;
+
+/// Arguments of the subcommand.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Where the server listens: host:port or unix:/path.
+    #[arg(long, default_value = "127.0.0.1:8081")]
+    address: Address,
+    /// Requests a second on a fixed schedule (open loop). Without it, each stream sends again as soon as it has its
+    /// answer (closed loop).
+    #[arg(long)]
+    rate: Option<f64>,
+    #[arg(long, default_value_t = 10)]
+    connections: u16,
+    /// Requests in flight on each connection, at most.
+    #[arg(long, default_value_t = 20)]
+    streams: u16,
+    /// How keys are drawn.
+    #[arg(long, value_enum, default_value_t = Distribution::Uniform)]
+    distribution: Distribution,
+    /// Distinct keys of each descriptor.
+    #[arg(long, default_value_t = 1_000)]
+    keys: u32,
+    #[arg(long, default_value_t = 1.0)]
+    zipf_exponent: f64,
+    /// The same seed draws the same keys.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    shape: ShapeArguments,
+    /// Stop after as many requests as this (closed loop only).
+    #[arg(long, conflicts_with = "rate")]
+    requests: Option<u64>,
+    /// Measured time: 10s, 500ms.
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    duration: Duration,
+    /// Time before the measurement.
+    #[arg(long, default_value = "1s", value_parser = duration)]
+    warmup: Duration,
+    /// The server's process; found from the listening port when left out.
+    #[arg(long)]
+    pid: Option<u32>,
+    /// Write the figures to this file as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// What a request looks like.
+#[derive(Args)]
+pub(crate) struct ShapeArguments {
+    #[arg(long, default_value = "bench")]
+    domain: String,
+    /// Entry key of every descriptor.
+    #[arg(long, default_value = "key")]
+    key: String,
+    /// Descriptors of each request.
+    #[arg(long, default_value_t = 1)]
+    descriptors: u16,
+    /// `hits_addend` of the request; 0 leaves it out.
+    #[arg(long, default_value_t = 0)]
+    hits: u32,
+}
+
+impl ShapeArguments {
+    pub(crate) fn shape(self) -> Shape {
+        Shape { domain: self.domain, key: self.key, descriptors: self.descriptors, hits: self.hits }
+    }
+}
+
+/// Runs the load and prints what it showed. Fails when not one request was answered.
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    if arguments.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
+        bail!("--rate must be more than zero");
+    }
+    let server = match arguments.pid {
+        Some(pid) => Some(Process(pid)),
+        None => Process::listening_on(&arguments.address).ok(),
+    };
+    let load = Load {
+        address: arguments.address,
+        connections: arguments.connections,
+        streams: arguments.streams,
+        shape: arguments.shape.shape(),
+        keys: Keys::new(arguments.distribution, arguments.keys, arguments.zipf_exponent, arguments.seed),
+        rate: arguments.rate,
+        requests: arguments.requests,
+        warmup: arguments.warmup,
+        duration: arguments.duration,
+    };
+    let measured = load.run(server).await?;
+    print!("{}", report::table(&measured));
+    if let Some(path) = arguments.json {
+        let text = serde_json::to_string_pretty(&report::to_json(&measured))?;
+        std::fs::write(&path, text + "\n").with_context(|| format!("could not write {}", path.display()))?;
+    }
+    if measured.tally.decisions() == 0 {
+        bail!("no request was answered with a decision");
+    }
+    Ok(())
+}
+
+/// Reads `10s`, `250ms` or a bare number of seconds.
+pub(crate) fn duration(text: &str) -> anyhow::Result<Duration> {
+    let (number, scale) = match text.strip_suffix("ms") {
+        Some(number) => (number, 0.001),
+        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
+    };
+    let number: f64 = number.parse().with_context(|| format!("'{text}' is not a duration such as 10s or 500ms"))?;
+    Duration::try_from_secs_f64(number * scale).with_context(|| format!("'{text}' is not a possible duration"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read() {
+        let check = |text, millis: Option<u64>| {
+            assert_eq!(duration(text).ok(), millis.map(Duration::from_millis), "{text}");
+        };
+        check("10s", Some(10_000));
+        check("250ms", Some(250));
+        check("1.5", Some(1_500));
+        check("-1s", None);
+        check("ten", None);
+    }
+}

@@ -1,0 +1,5 @@
+//! The load generator against small servers that misbehave in chosen ways.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod peer;
+mod ratelimit;
