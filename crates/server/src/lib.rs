@@ -1,1 +1,4 @@
 //! The server: the only place where outside words become inside words.
+
+pub mod proto;
+pub mod settings;

@@ -1,0 +1,261 @@
+//! What a variable may hold, and how its text is read: the syntax of the reference's variables.
+
+use std::time::Duration;
+
+/// The type of a variable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Any text.
+    Text,
+    /// A file or directory.
+    Path,
+    /// A text that is never printed.
+    Secret,
+    /// Addresses whose passwords are never printed.
+    Url,
+    /// One of these words, in any letter case.
+    Choice(&'static [&'static str]),
+    /// True or false.
+    Boolean,
+    /// A whole number of these.
+    Integer(&'static str),
+    /// A number.
+    Float,
+    /// A time span.
+    Duration,
+    /// Words separated by commas.
+    List,
+    /// `key:value` pairs separated by commas.
+    Map,
+}
+
+/// A variable's text, read.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Value {
+    /// Of [`Kind::Text`], [`Kind::Path`], [`Kind::Secret`], [`Kind::Url`]; of [`Kind::Choice`] as the list spells it.
+    Text(String),
+    /// Of [`Kind::Boolean`].
+    Boolean(bool),
+    /// Of [`Kind::Integer`].
+    Integer(i64),
+    /// Of [`Kind::Float`].
+    Float(f64),
+    /// Of [`Kind::Duration`].
+    Duration(Duration),
+    /// Of [`Kind::List`].
+    List(Vec<String>),
+    /// Of [`Kind::Map`].
+    Map(Vec<(String, String)>),
+}
+
+impl Kind {
+    /// Reads `text`; none when it is not of this kind.
+    ///
+    /// An empty text is a mistake for numbers, booleans and durations: an unset variable has its default instead.
+    pub(crate) fn read(self, text: &str) -> Option<Value> {
+        match self {
+            Self::Text | Self::Path | Self::Secret | Self::Url => Some(Value::Text(text.to_owned())),
+            Self::Choice(words) => {
+                let word = words.iter().find(|word| word.eq_ignore_ascii_case(text))?;
+                Some(Value::Text((*word).to_owned()))
+            }
+            Self::Boolean => boolean(text).map(Value::Boolean),
+            Self::Integer(_) => integer(text).map(Value::Integer),
+            Self::Float => text.parse().ok().filter(|number: &f64| number.is_finite()).map(Value::Float),
+            Self::Duration => duration(text).map(Value::Duration),
+            Self::List => Some(Value::List(items(text).map(str::to_owned).collect())),
+            Self::Map => items(text).map(pair).collect::<Option<Vec<_>>>().map(Value::Map),
+        }
+    }
+
+    /// Completes "expected ..".
+    pub(crate) fn expected(self) -> String {
+        match self {
+            Self::Text | Self::Secret => "a text".to_owned(),
+            Self::Path => "a path".to_owned(),
+            Self::Url => "an address".to_owned(),
+            Self::Choice(words) => {
+                let words: Vec<_> = words.iter().map(|word| if word.is_empty() { "nothing" } else { word }).collect();
+                format!("one of {}", words.join(", "))
+            }
+            Self::Boolean => "true or false".to_owned(),
+            Self::Integer(unit) => format!("a whole number of {unit}"),
+            Self::Float => "a number such as 0.8".to_owned(),
+            Self::Duration => "a time span such as 150ms, 10s or 1h30m".to_owned(),
+            Self::List => "words separated by commas".to_owned(),
+            Self::Map => "pairs such as name:value,other:value".to_owned(),
+        }
+    }
+
+    /// `text` as it may be shown to people and logs.
+    pub(crate) fn masked(self, text: &str) -> String {
+        match self {
+            Self::Secret if !text.is_empty() => "*****".to_owned(),
+            Self::Url => mask_urls(text),
+            _ => text.to_owned(),
+        }
+    }
+}
+
+/// Replaces everything before the last `@` of each address by asterisks.
+pub(crate) fn mask_urls(text: &str) -> String {
+    let mask = |address: &str| match address.rsplit_once('@') {
+        Some((before, host)) => {
+            let scheme = before.split_once("://").map_or("", |(scheme, _)| scheme);
+            if scheme.is_empty() { format!("*****@{host}") } else { format!("{scheme}://*****@{host}") }
+        }
+        None => address.to_owned(),
+    };
+    // A password may hold a comma; an address after a comma that has no @ left is shown as it is.
+    match text.rsplit_once('@') {
+        Some((before, _)) if before.contains(',') && before.matches('@').count() < before.matches(',').count() => {
+            mask(text)
+        }
+        _ => text.split(',').map(mask).collect::<Vec<_>>().join(","),
+    }
+}
+
+fn boolean(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// Reads Go's integer syntax: a sign, a base prefix, and underscores between digits.
+fn integer(text: &str) -> Option<i64> {
+    let (sign, digits) = match text.as_bytes().first()? {
+        b'-' => ("-", &text[1..]),
+        b'+' => ("", &text[1..]),
+        _ => ("", text),
+    };
+    let lower = digits.to_ascii_lowercase();
+    let (radix, digits) = match lower.as_bytes() {
+        [b'0', b'x', ..] => (16, &lower[2..]),
+        [b'0', b'b', ..] => (2, &lower[2..]),
+        [b'0', b'o', ..] => (8, &lower[2..]),
+        [b'0', _, ..] => (8, &lower[1..]),
+        _ => (10, lower.as_str()),
+    };
+    if digits.starts_with(['+', '-']) || digits.is_empty() {
+        return None;
+    }
+    i64::from_str_radix(&format!("{sign}{}", digits.replace('_', "")), radix).ok()
+}
+
+/// Reads Go's duration syntax, refusing negative ones: no variable has a use for them.
+fn duration(text: &str) -> Option<Duration> {
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut rest = text.strip_prefix('+').unwrap_or(text);
+    let mut total = 0.0_f64;
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        let nanoseconds = match &rest[..end] {
+            "ns" => 1.0,
+            "us" | "µs" | "μs" => 1e3,
+            "ms" => 1e6,
+            "s" => 1e9,
+            "m" => 60e9,
+            "h" => 3600e9,
+            _ => return None,
+        };
+        total += number * nanoseconds;
+        rest = &rest[end..];
+    }
+    // i64::MAX nanoseconds, about 292 years, is where Go stops too.
+    (total <= i64::MAX as f64).then(|| Duration::from_nanos(total as u64))
+}
+
+fn items(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').filter(move |_| !text.trim().is_empty())
+}
+
+fn pair(item: &str) -> Option<(String, String)> {
+    let (key, value) = item.split_once(':')?;
+    (!value.contains(':')).then(|| (key.to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(kind: Kind, text: &str, expected: Option<Value>) {
+        assert_eq!(kind.read(text), expected, "{kind:?} {text:?}");
+    }
+
+    #[test]
+    fn values_are_read_as_the_reference_reads_them() {
+        let number = Kind::Integer("things");
+        for (text, value) in
+            [("12", 12), ("-3", -3), ("+4", 4), ("0x1F", 31), ("0b101", 5), ("0o17", 15), ("017", 15), ("1_000", 1000)]
+        {
+            check(number, text, Some(Value::Integer(value)));
+        }
+        for text in ["", " 1", "1.5", "ten", "0x", "--1", "9223372036854775808"] {
+            check(number, text, None);
+        }
+        for (text, value) in [("1", true), ("T", true), ("True", true), ("0", false), ("FALSE", false)] {
+            check(Kind::Boolean, text, Some(Value::Boolean(value)));
+        }
+        for text in ["", "yes", "on", "tRUE", "2"] {
+            check(Kind::Boolean, text, None);
+        }
+        check(Kind::Float, "0.8", Some(Value::Float(0.8)));
+        check(Kind::Float, "NaN", None);
+        check(Kind::Choice(&["FILE", "XDS"]), "file", Some(Value::Text("FILE".into())));
+        check(Kind::Choice(&["FILE", "XDS"]), "dir", None);
+    }
+
+    #[test]
+    fn durations_are_go_durations() {
+        for (text, nanoseconds) in [
+            ("0", 0),
+            ("10s", 10_000_000_000),
+            ("150us", 150_000),
+            ("150µs", 150_000),
+            ("1h30m", 5_400_000_000_000),
+            ("1.5s", 1_500_000_000),
+            (".5s", 500_000_000),
+            ("2ms3ns", 2_000_003),
+        ] {
+            check(Kind::Duration, text, Some(Value::Duration(Duration::from_nanos(nanoseconds))));
+        }
+        for text in ["", "5", "-1s", "s", "1 s", "1d", "1s2", "999999999h", "1..5s"] {
+            check(Kind::Duration, text, None);
+        }
+    }
+
+    #[test]
+    fn lists_and_maps_split_at_commas() {
+        check(Kind::List, "", Some(Value::List(vec![])));
+        check(Kind::List, "a,b", Some(Value::List(vec!["a".into(), "b".into()])));
+        check(Kind::Map, "a:b,c:", Some(Value::Map(vec![("a".into(), "b".into()), ("c".into(), String::new())])));
+        for text in ["a", "a:b:c", "a:b,"] {
+            check(Kind::Map, text, None);
+        }
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        for (text, shown) in [
+            ("redis://user:pw@host:1/2", "redis://*****@host:1/2"),
+            ("redis://:p@w@host:1", "redis://*****@host:1"),
+            ("host:6379", "host:6379"),
+            ("redis://u:p@a:1,redis://u:p@b:2", "redis://*****@a:1,redis://*****@b:2"),
+            ("redis://u:p,w@a:1", "redis://*****@a:1"),
+        ] {
+            assert_eq!(Kind::Url.masked(text), shown);
+        }
+        assert_eq!(Kind::Secret.masked("hunter2"), "*****");
+        assert_eq!(Kind::Secret.masked(""), "");
+    }
+}

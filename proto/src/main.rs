@@ -1,0 +1,68 @@
+//! Writes crates/server/src/gen/ from the Envoy API that the package envoy-types carries.
+//!
+//! The complete descriptor set goes to a file, for reflection and JSON; the Rust code is generated from a set pruned to
+//! what the rate limit service needs. No .proto file and no comment of one is copied.
+
+mod prune;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use prost::Message;
+use protox::file::{ChainFileResolver, GoogleFileResolver, IncludeFileResolver};
+
+const PACKAGE: &str = "envoy-types";
+const ENTRY: &str = "envoy/service/ratelimit/v3/rls.proto";
+const SERVICE: &str = ".envoy.service.ratelimit.v3.RateLimitService";
+const INCLUDES: [&str; 4] = ["data-plane-api", "protoc-gen-validate", "xds", "googleapis"];
+
+fn main() -> Result<()> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let out = here.join("../crates/server/src/gen");
+    std::fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
+    let sources = package_directory(&here.join("Cargo.toml"))?.join("proto");
+
+    let mut resolver = ChainFileResolver::new();
+    for include in INCLUDES {
+        resolver.add(IncludeFileResolver::new(sources.join(include)));
+    }
+    resolver.add(GoogleFileResolver::new());
+    let mut compiler = protox::Compiler::with_file_resolver(resolver);
+    compiler.include_imports(true).include_source_info(false);
+    compiler.open_file(ENTRY).with_context(|| format!("compiling {ENTRY}"))?;
+
+    let descriptors = out.join("descriptors.bin");
+    std::fs::write(&descriptors, compiler.encode_file_descriptor_set())
+        .with_context(|| format!("writing {}", descriptors.display()))?;
+
+    let set = prune::prune(compiler.file_descriptor_set(), SERVICE)?;
+    ensure!(set.encoded_len() > 0, "nothing is left of {ENTRY}");
+    tonic_prost_build::configure()
+        .build_client(false)
+        .build_transport(false)
+        .disable_comments(["."])
+        .emit_rerun_if_changed(false)
+        .out_dir(&out)
+        .compile_fds(set)
+        .context("generating Rust code")
+}
+
+/// Where cargo keeps the sources of the package with the .proto files.
+fn package_directory(manifest: &Path) -> Result<PathBuf> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version=1", "--locked", "--manifest-path"])
+        .arg(manifest)
+        .output()
+        .context("running cargo metadata")?;
+    ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).context("reading cargo metadata")?;
+    let package = metadata["packages"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|package| package["name"] == PACKAGE)
+        .with_context(|| format!("{PACKAGE} is not among the packages of {}", manifest.display()))?;
+    let path = package["manifest_path"].as_str().context("cargo metadata names no manifest")?;
+    Ok(Path::new(path).parent().context("a manifest is in a directory")?.to_owned())
+}
