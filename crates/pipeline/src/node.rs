@@ -292,6 +292,8 @@ impl Node {
             state.waiting_load.add(group.load());
             state.waiting.push_front(group);
         }
+        // The others may be idle by now, and an idle connection looks for work only when woken.
+        state.links.iter().filter_map(|link| link.waker.as_ref()).for_each(Waker::wake_by_ref);
         // With nobody waiting it reconnects all the same: the next caller should not pay for it.
         if state.links.is_empty() {
             self.start_connecting(&mut state);
