@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 
 mod address;
 mod body;
+mod compare;
 mod connection;
 mod keys;
 mod load;
@@ -29,6 +30,8 @@ struct Cli {
 enum Command {
     /// Puts load on a rate limit server and says what it answered, how fast and at what cost.
     Ratelimit(Box<ratelimit::Arguments>),
+    /// Measures this server in memory and on Redis, beside the figures of others.
+    Compare(compare::Arguments),
     /// Writes one request body to stdout, framed for gRPC, for tools that post a file.
     Body(ratelimit::ShapeArguments),
 }
@@ -37,6 +40,7 @@ enum Command {
 async fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Ratelimit(arguments) => ratelimit::run(*arguments).await,
+        Command::Compare(arguments) => compare::run(arguments).await,
         Command::Body(shape) => {
             let mut keys = keys::Keys::new(keys::Distribution::Sequence, 1, 0.0, 0);
             let body = body::Bodies::new(&shape.shape())?.next(&mut keys);

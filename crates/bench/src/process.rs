@@ -86,7 +86,16 @@ impl Process {
 
     /// Resident memory in bytes.
     pub(crate) fn resident_bytes(self) -> anyhow::Result<u64> {
-        let kib = status_number(&self.read("status")?, "VmRSS:").context("no VmRSS")?;
+        self.status_bytes("VmRSS:")
+    }
+
+    /// The most resident memory the process ever had, in bytes.
+    pub(crate) fn highest_resident_bytes(self) -> anyhow::Result<u64> {
+        self.status_bytes("VmHWM:")
+    }
+
+    fn status_bytes(self, name: &str) -> anyhow::Result<u64> {
+        let kib = status_number(&self.read("status")?, name).with_context(|| format!("no {name} in status"))?;
         Ok(kib * 1024)
     }
 

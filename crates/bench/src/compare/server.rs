@@ -1,0 +1,106 @@
+//! A server of ours, started for a measurement.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use tokio::net::TcpStream;
+use tokio::time::sleep;
+
+use crate::address::Address;
+use crate::process::Process;
+
+/// Where counters live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backend {
+    Memory,
+    Redis,
+}
+
+/// A limit that is never reached, for costs, and one whose counters are gone after a second, for memory.
+const CONFIGURATION: &str = "\
+domain: bench
+descriptors:
+  - key: key
+    rate_limit: { unit: hour, requests_per_unit: 4294967295 }
+  - key: second
+    rate_limit: { unit: second, requests_per_unit: 4294967295 }
+";
+
+/// Longest wait for the gRPC port to open.
+const START: Duration = Duration::from_secs(20);
+
+/// A running server; killed when dropped.
+pub(super) struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Server {
+    /// Starts a server with the bench configuration under `folder`, on Redis if a port is given, and waits until it
+    /// accepts connections.
+    pub(super) async fn start(program: &Path, folder: &Path, redis: Option<u16>) -> anyhow::Result<Self> {
+        let configuration = folder.join("bench/config");
+        std::fs::create_dir_all(&configuration).context("could not make the configuration folder")?;
+        std::fs::write(configuration.join("bench.yaml"), CONFIGURATION).context("could not write the configuration")?;
+        let [port, http, debug] = free_ports()?;
+        let mut command = Command::new(program);
+        command.env_clear().current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null());
+        command.env("RUNTIME_ROOT", folder).env("RUNTIME_SUBDIRECTORY", "bench");
+        for (name, port) in [("GRPC", port), ("DEBUG", debug)] {
+            command.env(format!("{name}_HOST"), "127.0.0.1").env(format!("{name}_PORT"), port.to_string());
+        }
+        command.env("HOST", "127.0.0.1").env("PORT", http.to_string());
+        if let Some(redis) = redis {
+            command.env("REDIS_SOCKET_TYPE", "tcp").env("REDIS_URL", format!("127.0.0.1:{redis}"));
+        }
+        let child = command.spawn().with_context(|| format!("could not start {}", program.display()))?;
+        let mut server = Self { child, port };
+        server.wait_until_open().await?;
+        Ok(server)
+    }
+
+    pub(super) fn process(&self) -> Process {
+        Process(self.child.id())
+    }
+
+    pub(super) fn grpc(&self) -> Address {
+        Address::Tcp { host: "127.0.0.1".into(), port: self.port }
+    }
+
+    async fn wait_until_open(&mut self) -> anyhow::Result<()> {
+        let start = Instant::now();
+        while start.elapsed() < START {
+            if TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
+                return Ok(());
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the server ended at once: {status}");
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        bail!("the server did not open its gRPC port within {START:?}")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Its figures are taken; there is nothing to save, and no one to tell if it is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Ports that were free a moment ago; all are held until the last is known, so they differ.
+fn free_ports<const COUNT: usize>() -> anyhow::Result<[u16; COUNT]> {
+    let mut held = Vec::new();
+    let mut ports = [0; COUNT];
+    for port in &mut ports {
+        let listener = TcpListener::bind("127.0.0.1:0").context("no free port")?;
+        *port = listener.local_addr()?.port();
+        held.push(listener);
+    }
+    Ok(ports)
+}

@@ -1,0 +1,130 @@
+//! The figures side by side.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::server::Backend;
+use super::{Row, Turn};
+use crate::report::per_call;
+
+/// Another server's figures, taken earlier with the same load on two cores.
+struct Other {
+    name: &'static str,
+    descriptors: u16,
+    decisions_per_second: Option<f64>,
+    cpu_us: f64,
+}
+
+const OTHERS: [Other; 4] = [
+    Other { name: "envoyproxy/ratelimit, Redis", descriptors: 1, decisions_per_second: Some(15_100.0), cpu_us: 104.0 },
+    Other { name: "envoyproxy/ratelimit, Redis", descriptors: 10, decisions_per_second: Some(7_500.0), cpu_us: 219.0 },
+    Other { name: "limitador, Redis", descriptors: 1, decisions_per_second: None, cpu_us: 91.0 },
+    Other { name: "limitador, memory", descriptors: 1, decisions_per_second: Some(50_000.0), cpu_us: 20.0 },
+];
+
+/// A table of medians, ours first.
+pub(super) fn decisions(rows: &[Row]) -> String {
+    let mut out = String::new();
+    let mut line = |cells: [String; 7]| {
+        let [name, descriptors, rate, total, user, system, redis] = cells;
+        writeln!(out, "{name:<28} {descriptors:>11} {rate:>12} {total:>18} {user:>8} {system:>8} {redis:>9}")
+            .expect("writing to a string cannot fail");
+    };
+    let heads = ["server", "descriptors", "decisions/s", "CPU us/decision", "user", "system", "Redis us"];
+    line(heads.map(str::to_owned));
+    for row in rows {
+        let total = Spread::of(row, |turn| Some(per_call(turn.server.total(), turn.decisions)));
+        let middle = |figure: fn(&Turn) -> Option<f64>, digits: usize| match Spread::of(row, figure) {
+            Some(spread) => format!("{:.digits$}", spread.median),
+            None => "-".to_owned(),
+        };
+        line([
+            row.name().to_owned(),
+            row.descriptors.to_string(),
+            middle(|turn| Some(turn.decisions_per_second), 0),
+            total.map_or("-".to_owned(), |spread| {
+                format!("{:.1} ({:.1}-{:.1})", spread.median, spread.least, spread.most)
+            }),
+            middle(|turn| Some(per_call(turn.server.user, turn.decisions)), 1),
+            middle(|turn| Some(per_call(turn.server.system, turn.decisions)), 1),
+            middle(redis_us, 1),
+        ]);
+    }
+    for other in &OTHERS {
+        line([
+            other.name.to_owned(),
+            other.descriptors.to_string(),
+            other.decisions_per_second.map_or("-".to_owned(), |rate| format!("{rate:.0}")),
+            format!("{:.0}", other.cpu_us),
+            "-".to_owned(),
+            "-".to_owned(),
+            "-".to_owned(),
+        ]);
+    }
+    out
+}
+
+fn redis_us(turn: &Turn) -> Option<f64> {
+    turn.redis.map(|redis| per_call(redis.total(), turn.decisions))
+}
+
+/// Every turn of every variant.
+pub(super) fn to_json(rows: &[Row]) -> Value {
+    let turn = |turn: &Turn| {
+        json!({
+            "decisions": turn.decisions,
+            "decisions_per_second": turn.decisions_per_second,
+            "server_user_us": per_call(turn.server.user, turn.decisions),
+            "server_system_us": per_call(turn.server.system, turn.decisions),
+            "server_switches": turn.server.voluntary_switches + turn.server.involuntary_switches,
+            "redis_us": redis_us(turn),
+        })
+    };
+    let row = |row: &Row| {
+        let turns: Vec<Value> = row.turns.iter().map(turn).collect();
+        json!({ "server": row.name(), "descriptors": row.descriptors, "turns": turns })
+    };
+    rows.iter().map(row).collect()
+}
+
+impl Row {
+    fn name(&self) -> &'static str {
+        match self.backend {
+            Backend::Memory => "tidegate, memory",
+            Backend::Redis => "tidegate, Redis",
+        }
+    }
+}
+
+/// The middle and the ends of a figure over the turns.
+#[derive(Debug, PartialEq)]
+struct Spread {
+    least: f64,
+    median: f64,
+    most: f64,
+}
+
+impl Spread {
+    fn of(row: &Row, figure: impl Fn(&Turn) -> Option<f64>) -> Option<Self> {
+        Self::new(row.turns.iter().filter_map(figure).collect())
+    }
+
+    fn new(mut values: Vec<f64>) -> Option<Self> {
+        values.sort_by(f64::total_cmp);
+        Some(Self { least: *values.first()?, median: values[values.len() / 2], most: *values.last()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_has_the_middle_and_the_ends() {
+        let spread = |values: &[f64]| Spread::new(values.to_vec());
+        assert_eq!(spread(&[3.0, 1.0, 2.0]), Some(Spread { least: 1.0, median: 2.0, most: 3.0 }));
+        assert_eq!(spread(&[5.0]), Some(Spread { least: 5.0, median: 5.0, most: 5.0 }));
+        assert_eq!(spread(&[]), None);
+    }
+}
