@@ -1,6 +1,23 @@
 //! Configuration files: what the limits are.
 
-use std::fmt;
+mod build;
+mod decode;
+mod error;
+mod keys;
+mod problem;
+mod scalar;
+mod yaml;
+
+use std::fmt::Write as _;
+
+pub use error::ConfigError;
+
+use crate::limit::{Limit, Rate};
+use crate::tree::Level;
+use build::Domains;
+use error::{Path, Report};
+use scalar::Scalar;
+use yaml::Content;
 
 /// One configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,70 +40,97 @@ pub enum SameDomain {
 
 /// The limits of all domains.
 #[derive(Debug)]
-pub struct Configuration {}
+pub struct Configuration {
+    domains: Domains,
+}
 
 impl Configuration {
     /// Reads all files, in the order of their names.
     ///
     /// # Errors
-    /// Every mistake of every file, sorted by file, then line.
+    /// Every mistake of every file, sorted by file, then line. A file that is not YAML has one; keys that nobody knows
+    /// are reported, but not what only follows from them.
     pub fn load(sources: &[Source], same_domain: SameDomain) -> Result<Self, Vec<ConfigError>> {
-        let _ = (sources, same_domain);
-        Ok(Self {})
+        let mut sources: Vec<&Source> = sources.iter().collect();
+        sources.sort_by_key(|source| &source.name);
+        let mut domains = Domains::default();
+        let mut errors = Vec::new();
+        for source in sources {
+            errors.extend(load_file(source, same_domain, &mut domains));
+        }
+        if errors.is_empty() { Ok(Self { domains }) } else { Err(errors) }
     }
 
     /// The number of domains.
     #[must_use]
     pub fn domain_count(&self) -> usize {
-        0
+        self.domains.len()
     }
 
     /// One line per configured limit, sorted: the text of `/rlconfig`.
     #[must_use]
     pub fn dump(&self) -> String {
-        String::new()
+        let mut text = String::new();
+        for limit in self.limits() {
+            let (unit, requests_per_unit) = match limit.rate {
+                Rate::PerUnit { requests_per_unit, unit } => (unit.name(), requests_per_unit),
+                Rate::Unlimited { requests_per_unit } => ("UNKNOWN", requests_per_unit),
+            };
+            let Limit { stats_key, shadow_mode, quota_mode, .. } = limit;
+            let _ = writeln!(
+                text,
+                "{stats_key}: unit={unit} requests_per_unit={requests_per_unit}, shadow_mode: {shadow_mode}, \
+                 quota_mode: {quota_mode}"
+            );
+        }
+        text
     }
 
     /// The stats key of every configured limit, sorted.
     pub fn stats_keys(&self) -> impl Iterator<Item = &str> {
-        std::iter::empty()
+        self.limits().into_iter().map(|limit| &*limit.stats_key)
+    }
+
+    /// The tree of a domain.
+    pub(crate) fn domain(&self, name: &str) -> Option<&Level> {
+        self.domains.get(name)
+    }
+
+    fn limits(&self) -> Vec<&Limit> {
+        let mut limits = Vec::new();
+        for level in self.domains.values() {
+            level.limits(&mut limits);
+        }
+        limits.sort_by_key(|limit| &limit.stats_key);
+        limits
     }
 }
 
-/// One mistake in a configuration file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ConfigError {
-    /// The file's name.
-    pub file: String,
-    /// Line, from 1; 0 when unknown.
-    pub line: u32,
-    /// Column in characters, from 1; 0 when unknown.
-    pub column: u32,
-    /// Where in the tree: `descriptors[0].rate_limit.unit`. Empty at the top.
-    pub path: String,
-    /// What is wrong, in the reference's words.
-    pub message: String,
+/// Adds one file to the domains and returns its mistakes.
+fn load_file(source: &Source, same_domain: SameDomain, domains: &mut Domains) -> Vec<ConfigError> {
+    let mut report = Report::new(&source.name);
+    let root = match yaml::parse(&source.text) {
+        Ok(root) => root,
+        Err((at, problem)) => {
+            report.add(at, &Path::Top, problem);
+            return report.into_errors();
+        }
+    };
+    let pairs = match root.as_deref() {
+        None => &[],
+        Some(root) => match &root.content {
+            Content::Map(pairs) => pairs.as_slice(),
+            Content::Scalar(text) if text.meaning == Scalar::Null => &[],
+            _ => {
+                decode::refuse_top(root, &mut report);
+                return report.into_errors();
+            }
+        },
+    };
+    keys::check(pairs, &Path::Top, &mut report);
+    report.next_pass();
+    let file = decode::file(pairs, &mut report);
+    report.next_pass();
+    build::file(file, same_domain, domains, &mut report);
+    report.into_errors()
 }
-
-impl ConfigError {
-    /// The text with which the reference refuses the same file.
-    #[must_use]
-    pub fn reference_text(&self) -> String {
-        format!("{}: {}", self.file, self.message)
-    }
-
-    /// What to do about it.
-    #[must_use]
-    pub fn hint(&self) -> Option<&str> {
-        None
-    }
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)
-    }
-}
-
-impl std::error::Error for ConfigError {}

@@ -1,5 +1,9 @@
 //! Units of time, and the limits that count in them.
 
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
 /// The length of a limit's window. The numbers are those of `RateLimitResponse.RateLimit.Unit` on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unit {
@@ -68,4 +72,31 @@ impl Unit {
             Self::Year => "YEAR",
         }
     }
+}
+
+/// A configured limit.
+#[derive(Debug)]
+pub(crate) struct Limit {
+    /// `domain.key_value.subkey`: the path in the configuration.
+    pub(crate) stats_key: Arc<str>,
+    pub(crate) rate: Rate,
+    /// Empty when the limit has none.
+    pub(crate) name: Arc<str>,
+    /// Names of the limits that this one replaces.
+    pub(crate) replaces: Box<[Box<str>]>,
+    pub(crate) shadow_mode: bool,
+    pub(crate) quota_mode: bool,
+    /// Count under the request's own keys and values instead of the path in the configuration.
+    pub(crate) detailed_metric: bool,
+    /// Told to the caller when the descriptor passes.
+    pub(crate) metadata: Map<String, Value>,
+}
+
+/// What a limit allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rate {
+    /// Everything. The number is what the file says, for the dump only.
+    Unlimited { requests_per_unit: u32 },
+    /// So many hits in every window.
+    PerUnit { requests_per_unit: u32, unit: Unit },
 }

@@ -1,18 +1,147 @@
 //! Counters in Redis.
 
-use tidegate_pipeline::Client;
+use std::time::Instant;
+
+use tidegate_pipeline::{Arg, Batch, Client, Outcome};
+
+use super::{Charge, StoreError, Totals};
+use crate::limit::Unit;
+use crate::plan::Change;
+
+/// Takes hits off a counter, but not below zero; returns the count after it.
+///
+/// KEYS: the counter. ARGV: hits, seconds to live. Redis has no command that subtracts and stops at zero, and two commands
+/// would let another charge in between; charging itself needs no script.
+const REFUND: &str = "\
+local after = redis.call('DECRBY', KEYS[1], ARGV[1])
+if after < 0 then
+  redis.call('SET', KEYS[1], '0')
+  after = 0
+end
+redis.call('EXPIRE', KEYS[1], ARGV[2])
+return after";
+
+/// An encoded `INCRBY` and `EXPIRE` of a typical key.
+const CHARGE_BYTES: usize = 192;
 
 /// Counters in Redis, under the reference's key names.
+///
+/// A charge is `INCRBY` and `EXPIRE`, a refund is one script. All commands of a request go out together.
 #[derive(Debug, Clone)]
 pub struct RedisStore {
-    _main: Client,
-    _per_second: Option<Client>,
+    main: Client,
+    per_second: Option<Client>,
+}
+
+/// One thing for each of the two clients.
+#[derive(Debug, Default)]
+struct Pair<T> {
+    main: T,
+    per_second: T,
 }
 
 impl RedisStore {
     /// Counters on `main`; those of per-second limits on `per_second`, if there is one.
     #[must_use]
     pub fn new(main: Client, per_second: Option<Client>) -> Self {
-        Self { _main: main, _per_second: per_second }
+        Self { main, per_second }
     }
+
+    pub(crate) async fn read(&self, charges: &[Charge<'_>], deadline: Instant) -> Result<Totals, StoreError> {
+        let batch = self.batch(charges, 1, |batch, charge| {
+            batch.unit().command("GET", &[Arg::Key(charge.key)]);
+        });
+        let mut outcomes = self.send(batch, deadline).await.map(Vec::into_iter);
+        charges.iter().map(|charge| stored_count(&take(self.of(charge, &mut outcomes)))).collect()
+    }
+
+    pub(crate) async fn add(&self, charges: &[Charge<'_>], deadline: Instant) -> Result<Totals, StoreError> {
+        let batch = self.batch(charges, 2, |batch, charge| {
+            let key = Arg::Key(charge.key);
+            let hits = Arg::Integer(charge.hits);
+            let time_to_live = Arg::Integer(charge.time_to_live.into());
+            match charge.change {
+                Change::Charge => {
+                    batch.unit().command("INCRBY", &[key, hits]).command("EXPIRE", &[key, time_to_live]);
+                }
+                Change::Refund => {
+                    let script = Arg::Bytes(REFUND.as_bytes());
+                    batch.unit().command("EVAL", &[script, Arg::Integer(1), key, hits, time_to_live]);
+                }
+            }
+        });
+        let mut outcomes = self.send(batch, deadline).await.map(Vec::into_iter);
+        let mut totals = Totals::new();
+        for charge in charges {
+            let outcomes = self.of(charge, &mut outcomes);
+            totals.push(count(take(outcomes).integer()?)?);
+            if charge.change == Change::Charge {
+                take(outcomes).reply()?;
+            }
+        }
+        Ok(totals)
+    }
+
+    fn batch<'c>(
+        &self,
+        charges: &[Charge<'c>],
+        commands_each: usize,
+        mut add: impl FnMut(&mut Batch, &Charge<'c>),
+    ) -> Pair<Batch> {
+        let mut batches = Pair {
+            main: Batch::with_capacity(charges.len() * commands_each, charges.len() * CHARGE_BYTES),
+            per_second: Batch::new(),
+        };
+        for charge in charges {
+            add(self.of(charge, &mut batches), charge);
+        }
+        batches
+    }
+
+    /// The half of a pair that a charge belongs to.
+    fn of<'p, T>(&self, charge: &Charge<'_>, pair: &'p mut Pair<T>) -> &'p mut T {
+        match (&self.per_second, charge.window.unit) {
+            (Some(_), Unit::Second) => &mut pair.per_second,
+            _ => &mut pair.main,
+        }
+    }
+
+    /// Sends both batches at the same time; an empty one is not sent.
+    async fn send(&self, batches: Pair<Batch>, deadline: Instant) -> Pair<Vec<Outcome>> {
+        let Pair { main, per_second } = batches;
+        match &self.per_second {
+            Some(client) if !per_second.is_empty() => {
+                let (main, per_second) =
+                    tokio::join!(send(&self.main, main, deadline), send(client, per_second, deadline));
+                Pair { main, per_second }
+            }
+            _ => Pair { main: send(&self.main, main, deadline).await, per_second: Vec::new() },
+        }
+    }
+}
+
+impl<T> Pair<T> {
+    fn map<U>(self, f: impl Fn(T) -> U) -> Pair<U> {
+        Pair { main: f(self.main), per_second: f(self.per_second) }
+    }
+}
+
+async fn send(client: &Client, batch: Batch, deadline: Instant) -> Vec<Outcome> {
+    if batch.is_empty() { Vec::new() } else { client.send(batch, deadline).await }
+}
+
+fn take(outcomes: &mut std::vec::IntoIter<Outcome>) -> Outcome {
+    outcomes.next().expect("the engine answers every command")
+}
+
+fn count(value: i64) -> Result<u64, StoreError> {
+    u64::try_from(value).map_err(|_| StoreError::NotACount { value: value.to_string() })
+}
+
+/// The count in the reply of a GET.
+fn stored_count(outcome: &Outcome) -> Result<u64, StoreError> {
+    let Some(bytes) = outcome.bytes()? else { return Ok(0) };
+    let text = String::from_utf8_lossy(bytes);
+    let value = text.parse().map_err(|_| StoreError::NotACount { value: text.chars().take(40).collect() })?;
+    count(value)
 }

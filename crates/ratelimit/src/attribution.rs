@@ -1,0 +1,184 @@
+//! From a count to a status and to the statistics of a limit.
+
+use std::sync::Arc;
+
+use crate::plan::{Change, Counted};
+use crate::window::Seconds;
+use crate::{Code, CurrentLimit, Status, Tally};
+
+/// What is known about a counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Count {
+    /// It is over its limit; the store was not asked.
+    KnownOver,
+    /// Its value after the hits.
+    After(u64),
+}
+
+/// The tally of hits whose fate is not known yet.
+pub(crate) fn asked(counted: &Counted<'_>) -> Tally {
+    let (total_hits, total_negative_hits) = match counted.change {
+        Change::Charge => (counted.hits, 0),
+        Change::Refund => (0, counted.hits),
+    };
+    Tally {
+        stats_key: Arc::clone(&counted.stats_key),
+        total_hits,
+        over_limit: 0,
+        near_limit: 0,
+        within_limit: 0,
+        over_limit_with_local_cache: 0,
+        shadow_mode: 0,
+        total_negative_hits,
+    }
+}
+
+/// The status of a descriptor, and what its hits add to the statistics.
+pub(crate) fn attribute(counted: &Counted<'_>, count: Count, near_limit_ratio: f32, now: Seconds) -> (Status, Tally) {
+    let mut tally = asked(counted);
+    let limit = u64::from(counted.requests_per_unit);
+    let hits = counted.hits;
+    let refund = counted.change == Change::Refund;
+    let over = match count {
+        Count::KnownOver => {
+            tally.over_limit_with_local_cache = hits;
+            Some(hits)
+        }
+        Count::After(_) if refund => None,
+        // A counter that was looked at instead of charged can be below the hits. The reference lets the difference wrap,
+        // which makes "before" count as above every limit; its statistics follow from that, and so do ours.
+        Count::After(after) => {
+            spread(&mut tally, Counts { limit, hits, before: after.wrapping_sub(hits), after }, near_limit_ratio)
+        }
+    };
+    if let Some(over) = over {
+        tally.over_limit = over;
+    }
+    let shadow_mode = counted.limit.is_some_and(|limit| limit.shadow_mode);
+    if let Some(over) = over
+        && shadow_mode
+    {
+        tally.shadow_mode = over;
+    }
+    let remaining = match count {
+        Count::KnownOver => 0,
+        Count::After(after) => limit.saturating_sub(after),
+    };
+    let status = Status {
+        code: if over.is_some() && !shadow_mode { Code::OverLimit } else { Code::Ok },
+        limit: Some(CurrentLimit {
+            requests_per_unit: counted.requests_per_unit,
+            unit: counted.window.unit,
+            name: counted.limit.map_or_else(Arc::default, |limit| Arc::clone(&limit.name)),
+        }),
+        remaining: u32::try_from(remaining).expect("at most the limit, which is 32 bits wide"),
+        seconds_until_reset: Some(counted.window.seconds_left(now)),
+    };
+    (status, tally)
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Counts {
+    limit: u64,
+    hits: u64,
+    before: u64,
+    after: u64,
+}
+
+/// Spreads hits over near and within limit, and returns how many are over it; none when the call is within the limit.
+fn spread(tally: &mut Tally, counts: Counts, near_limit_ratio: f32) -> Option<u64> {
+    let Counts { limit, hits, before, after } = counts;
+    // In 32 bits like the reference: a wider product would round to another number for some limits.
+    let near = (limit as f32 * near_limit_ratio).floor() as u64;
+    if after > limit {
+        if before >= limit {
+            return Some(hits);
+        }
+        tally.near_limit = limit.saturating_sub(near.max(before));
+        return Some(after - limit);
+    }
+    tally.within_limit = hits;
+    if after > near {
+        tally.near_limit = if before >= near { hits } else { after - near };
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::Unit;
+    use crate::window::Window;
+
+    fn tally(limit: u32, hits: u64, after: u64, ratio: f32) -> (Option<u64>, u64, u64) {
+        let mut tally = Tally {
+            stats_key: "".into(),
+            total_hits: 0,
+            over_limit: 0,
+            near_limit: 0,
+            within_limit: 0,
+            over_limit_with_local_cache: 0,
+            shadow_mode: 0,
+            total_negative_hits: 0,
+        };
+        let counts = Counts { limit: u64::from(limit), hits, before: after.wrapping_sub(hits), after };
+        let over = spread(&mut tally, counts, ratio);
+        (over, tally.near_limit, tally.within_limit)
+    }
+
+    #[test]
+    fn hits_are_spread_as_the_reference_does() {
+        // Limit, hits, count after; over, near, within.
+        let table = [
+            (15, 1, 11, None, 0, 1),
+            (15, 1, 13, None, 1, 1),
+            (15, 1, 16, Some(1), 0, 0),
+            (20, 3, 5, None, 0, 3),
+            (8, 2, 7, None, 1, 2),
+            (20, 3, 19, None, 3, 3),
+            (20, 3, 22, Some(2), 1, 0),
+            (20, 7, 22, Some(2), 4, 0),
+            (10, 3, 30, Some(3), 0, 0),
+            (10, 0, 11, Some(0), 0, 0),
+            (10, 0, 10, None, 0, 0),
+            (5, 5, 7, Some(2), 1, 0),
+            (0, 1, 1, Some(1), 0, 0),
+            (0, 0, 0, None, 0, 0),
+        ];
+        for (limit, hits, after, over, near, within) in table {
+            assert_eq!(
+                tally(limit, hits, after, 0.8),
+                (over, near, within),
+                "limit {limit}, {hits} hits, {after} after"
+            );
+        }
+    }
+
+    #[test]
+    fn near_limit_is_a_32_bit_product() {
+        // 10 x 0.7 is 7 in 32 bits and just below in 64.
+        assert_eq!(tally(10, 1, 7, 0.7), (None, 0, 1));
+        assert_eq!(tally(10, 1, 8, 0.7), (None, 1, 1));
+        // 16,777,217 is not a 32-bit float; it is rounded down before anything else.
+        assert_eq!(tally(16_777_217, 1, 16_777_217, 1.0), (None, 1, 1));
+    }
+
+    #[test]
+    fn a_counter_that_was_not_charged_counts_as_near() {
+        // The reference's stop-increment mode: looked at with 2 on it, 3 hits asked for.
+        assert_eq!(tally(10, 3, 2, 0.8), (None, 0, 3));
+        assert_eq!(tally(10, 9, 9, 0.8), (None, 1, 9));
+        assert_eq!(tally(10, 10, 9, 0.8), (None, 10, 10));
+    }
+
+    #[test]
+    fn a_refund_is_always_ok() {
+        let now = Seconds(30);
+        let counted = Counted::for_test(Window::at(Unit::Minute, now), 10, 4, Change::Refund);
+        let (status, tally) = attribute(&counted, Count::After(12), 0.8, now);
+        assert_eq!((status.code, status.remaining, status.seconds_until_reset), (Code::Ok, 0, Some(30)));
+        assert_eq!((tally.total_hits, tally.total_negative_hits, tally.over_limit), (0, 4, 0));
+        let (status, _) = attribute(&counted, Count::After(7), 0.8, now);
+        assert_eq!(status.remaining, 3);
+    }
+}

@@ -1,0 +1,143 @@
+//! From the fields of a file to the tree of its domain, and the checks on the way.
+
+use serde_json::{Map, Number, Value};
+
+use super::SameDomain;
+use super::decode::{Descriptor, Field, File, RateLimit};
+use super::error::{Path, Report};
+use super::problem::Problem;
+use super::scalar::Scalar;
+use super::yaml::{Content, Node as Yaml, Position};
+use crate::limit::{Limit, Rate, Unit};
+use crate::tree::{Level, Node};
+
+/// The trees of all domains, by name.
+pub(super) type Domains = hashbrown::HashMap<String, Level>;
+
+/// Adds a file to the domains.
+pub(super) fn file(file: File, same_domain: SameDomain, domains: &mut Domains, report: &mut Report<'_>) {
+    let domain = file.domain;
+    let path = Path::Top.key("domain");
+    if domain.text.is_empty() {
+        // A missing domain has no place; the start of the file is where it belongs.
+        let at = if domain.at == Position::default() { Position { line: 1, column: 1 } } else { domain.at };
+        report.add(at, &path, Problem::EmptyDomain);
+    } else if same_domain == SameDomain::Refuse && domains.contains_key(domain.text.as_str()) {
+        report.add(domain.at, &path, Problem::DuplicateDomain(domain.text.clone()));
+        // The descriptors are still checked, for themselves.
+        level(&mut Level::default(), &domain.text, file.descriptors, &Path::Top.key("descriptors"), report);
+        return;
+    }
+    let root = domains.entry_ref(domain.text.as_str()).or_default();
+    level(root, &domain.text, file.descriptors, &Path::Top.key("descriptors"), report);
+}
+
+fn level(level: &mut Level, parent: &str, descriptors: Vec<Descriptor>, path: &Path<'_>, report: &mut Report<'_>) {
+    for (index, descriptor) in descriptors.into_iter().enumerate() {
+        let path = path.index(index);
+        if descriptor.key.text.is_empty() {
+            report.add(place(&descriptor.key, descriptor.at), &path.key("key"), Problem::EmptyKey);
+        }
+        let composite = composite_key(&descriptor);
+        let stats_key = format!("{parent}.{composite}");
+        let at = descriptor.at;
+        let node = node(descriptor, &composite, &stats_key, &path, report);
+        if !level.contains(&composite) {
+            level.insert(&composite, node);
+        } else if !composite.is_empty() {
+            report.add(at, &path, Problem::DuplicateKey(stats_key));
+        }
+    }
+}
+
+fn composite_key(descriptor: &Descriptor) -> String {
+    match descriptor.value.text.as_str() {
+        "" => descriptor.key.text.clone(),
+        value => format!("{}_{value}", descriptor.key.text),
+    }
+}
+
+fn node(descriptor: Descriptor, composite: &str, stats_key: &str, path: &Path<'_>, report: &mut Report<'_>) -> Node {
+    let mut metadata = Map::new();
+    if let Some(yaml) = &descriptor.metadata {
+        let path = path.key("metadata");
+        match struct_value(yaml) {
+            Ok(Value::Object(map)) => metadata = map,
+            Ok(_) => {}
+            Err(problem) => report.add(yaml.at, &path, problem),
+        }
+    }
+    if descriptor.share_threshold && !composite.contains('*') {
+        let at = place(&descriptor.value, place(&descriptor.key, descriptor.at));
+        report.add(at, &path.key("share_threshold"), Problem::ShareThreshold(composite.to_owned()));
+    }
+    let limit = descriptor.rate_limit.map(|rate_limit| Limit {
+        stats_key: stats_key.into(),
+        rate: rate(&rate_limit, &path.key("rate_limit"), report),
+        replaces: replaces(&rate_limit, &path.key("rate_limit"), report),
+        name: rate_limit.name.text.into(),
+        shadow_mode: descriptor.shadow_mode,
+        quota_mode: descriptor.quota_mode,
+        detailed_metric: descriptor.detailed_metric,
+        metadata,
+    });
+    let mut below = Level::default();
+    level(&mut below, stats_key, descriptor.descriptors, &path.key("descriptors"), report);
+    Node { limit, below, value_to_metric: descriptor.value_to_metric, share_threshold: descriptor.share_threshold }
+}
+
+fn rate(rate_limit: &RateLimit, path: &Path<'_>, report: &mut Report<'_>) -> Rate {
+    let requests_per_unit = rate_limit.requests_per_unit;
+    let at = place(&rate_limit.unit, rate_limit.at);
+    match (unit(&rate_limit.unit.text), rate_limit.unlimited) {
+        (Some(unit), false) => return Rate::PerUnit { requests_per_unit, unit },
+        (None, true) => {}
+        (Some(_), true) => report.add(at, &path.key("unit"), Problem::UnitWithUnlimited),
+        (None, false) => report.add(at, &path.key("unit"), Problem::InvalidUnit(rate_limit.unit.text.clone())),
+    }
+    Rate::Unlimited { requests_per_unit }
+}
+
+fn unit(text: &str) -> Option<Unit> {
+    (1..=7).filter_map(Unit::from_number).find(|unit| unit.name().eq_ignore_ascii_case(text))
+}
+
+fn replaces(rate_limit: &RateLimit, path: &Path<'_>, report: &mut Report<'_>) -> Box<[Box<str>]> {
+    let path = path.key("replaces");
+    for (index, name) in rate_limit.replaces.iter().enumerate() {
+        if name.text.is_empty() {
+            report.add(name.at, &path.index(index), Problem::EmptyReplaces);
+        } else if name.text == rate_limit.name.text {
+            report.add(name.at, &path.index(index), Problem::ReplacesSelf);
+        }
+    }
+    rate_limit.replaces.iter().map(|name| name.text.as_str().into()).collect()
+}
+
+/// Where a field stands, or `otherwise` when it is missing.
+fn place(field: &Field, otherwise: Position) -> Position {
+    if field.at == Position::default() { otherwise } else { field.at }
+}
+
+/// A value as the response's Struct can carry it: numbers are doubles, keys are text.
+fn struct_value(yaml: &Yaml) -> Result<Value, Problem> {
+    let number = |value: f64| {
+        Number::from_f64(value)
+            .map(Value::Number)
+            .ok_or_else(|| Problem::Metadata(format!("{yaml} is not a finite number")))
+    };
+    match &yaml.content {
+        Content::Scalar(text) => match text.meaning {
+            Scalar::Null => Ok(Value::Null),
+            Scalar::Bool(value) => Ok(Value::Bool(value)),
+            Scalar::Integer(value) => number(value as f64),
+            Scalar::Unsigned(value) => number(value as f64),
+            Scalar::Float(value) => number(value),
+            Scalar::Text => Ok(Value::String(text.text.clone())),
+        },
+        Content::List(items) => items.iter().map(|item| struct_value(item)).collect(),
+        Content::Map(pairs) => {
+            pairs.iter().map(|pair| Ok((pair.key.to_string(), struct_value(&pair.value)?))).collect()
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! From a YAML tree to the fields of a configuration file.
+//!
+//! The reference decodes into structs, field by field in the order of the file: a later value replaces an earlier one,
+//! but a second `rate_limit` only replaces the fields it names. That order is followed here.
+
+use std::rc::Rc;
+
+use super::error::{Path, Report};
+use super::problem::Problem;
+use super::scalar::Scalar;
+use super::yaml::{Content, Node, Pair, Position};
+
+/// A text field and where it stands.
+#[derive(Debug, Default)]
+pub(super) struct Field {
+    pub(super) at: Position,
+    pub(super) text: String,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct File {
+    pub(super) domain: Field,
+    pub(super) descriptors: Vec<Descriptor>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Descriptor {
+    pub(super) at: Position,
+    pub(super) key: Field,
+    pub(super) value: Field,
+    pub(super) rate_limit: Option<RateLimit>,
+    pub(super) descriptors: Vec<Descriptor>,
+    pub(super) shadow_mode: bool,
+    pub(super) quota_mode: bool,
+    pub(super) detailed_metric: bool,
+    pub(super) value_to_metric: bool,
+    pub(super) share_threshold: bool,
+    pub(super) metadata: Option<Rc<Node>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct RateLimit {
+    pub(super) at: Position,
+    pub(super) requests_per_unit: u32,
+    pub(super) unit: Field,
+    pub(super) unlimited: bool,
+    pub(super) name: Field,
+    pub(super) replaces: Vec<Field>,
+}
+
+/// Decodes the map at the top of a file.
+pub(super) fn file(pairs: &[Pair], report: &mut Report<'_>) -> File {
+    let mut file = File::default();
+    for pair in pairs {
+        let at = Place { node: &pair.value, path: &Path::Top.key(&pair.key.text) };
+        match pair.key.text.as_str() {
+            "domain" => at.text(&mut file.domain, report),
+            "descriptors" => at.list("[]config.YamlDescriptor", &mut file.descriptors, report, descriptor),
+            _ => {}
+        }
+    }
+    file
+}
+
+/// Reports a file that is not a map at the top.
+pub(super) fn refuse_top(root: &Node, report: &mut Report<'_>) {
+    Place { node: root, path: &Path::Top }.refuse("map[interface {}]interface {}", report);
+}
+
+fn descriptor(place: Place<'_>, report: &mut Report<'_>) -> Descriptor {
+    let mut result = Descriptor { at: place.node.at, ..Descriptor::default() };
+    for pair in place.pairs("config.YamlDescriptor", report) {
+        let at = Place { node: &pair.value, path: &place.path.key(&pair.key.text) };
+        match pair.key.text.as_str() {
+            "key" => at.text(&mut result.key, report),
+            "value" => at.text(&mut result.value, report),
+            "rate_limit" => rate_limit(at, &mut result.rate_limit, report),
+            "descriptors" => at.list("[]config.YamlDescriptor", &mut result.descriptors, report, descriptor),
+            "shadow_mode" => at.flag(&mut result.shadow_mode, report),
+            "quota_mode" => at.flag(&mut result.quota_mode, report),
+            "detailed_metric" => at.flag(&mut result.detailed_metric, report),
+            "value_to_metric" => at.flag(&mut result.value_to_metric, report),
+            "share_threshold" => at.flag(&mut result.share_threshold, report),
+            "metadata" => {
+                at.pairs("map[interface {}]interface {}", report);
+                result.metadata = Some(Rc::clone(&pair.value));
+            }
+            _ => {}
+        }
+    }
+    result
+}
+
+fn rate_limit(place: Place<'_>, result: &mut Option<RateLimit>, report: &mut Report<'_>) {
+    if place.is_null() {
+        *result = None;
+        return;
+    }
+    let pairs = place.pairs("config.YamlRateLimit", report);
+    let result = result.get_or_insert_default();
+    result.at = place.node.at;
+    for pair in pairs {
+        let at = Place { node: &pair.value, path: &place.path.key(&pair.key.text) };
+        match pair.key.text.as_str() {
+            "requests_per_unit" => at.number(&mut result.requests_per_unit, report),
+            "unit" => at.text(&mut result.unit, report),
+            "unlimited" => at.flag(&mut result.unlimited, report),
+            "name" => at.text(&mut result.name, report),
+            "replaces" => at.list("[]config.yamlReplaces", &mut result.replaces, report, replaces),
+            _ => {}
+        }
+    }
+}
+
+fn replaces(place: Place<'_>, report: &mut Report<'_>) -> Field {
+    let mut name = Field { at: place.node.at, text: String::new() };
+    for pair in place.pairs("config.yamlReplaces", report) {
+        if pair.key.text == "name" {
+            Place { node: &pair.value, path: &place.path.key("name") }.text(&mut name, report);
+        }
+    }
+    name
+}
+
+/// A value and where it stands. Null leaves a field empty, whatever its type.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    node: &'a Node,
+    path: &'a Path<'a>,
+}
+
+impl<'a> Place<'a> {
+    fn meaning(self) -> Option<Scalar> {
+        match &self.node.content {
+            Content::Scalar(text) => Some(text.meaning),
+            _ => None,
+        }
+    }
+
+    fn is_null(self) -> bool {
+        self.meaning() == Some(Scalar::Null)
+    }
+
+    fn refuse(self, expected: &'static str, report: &mut Report<'_>) {
+        let found = match &self.node.content {
+            Content::List(_) => "!!seq".to_owned(),
+            Content::Map(_) => "!!map".to_owned(),
+            Content::Scalar(text) => {
+                let short: String = text.text.chars().take(11).collect();
+                let shown = if short.chars().count() > 10 {
+                    format!("{}...", short.chars().take(7).collect::<String>())
+                } else {
+                    short
+                };
+                format!("{} `{shown}`", text.meaning.tag())
+            }
+        };
+        report.add(self.node.at, self.path, Problem::WrongType { found, expected });
+    }
+
+    /// Any scalar is a text: it gives what was written.
+    fn text(self, field: &mut Field, report: &mut Report<'_>) {
+        field.at = self.node.at;
+        match &self.node.content {
+            Content::Scalar(text) if text.meaning == Scalar::Null => field.text.clear(),
+            Content::Scalar(text) => field.text.clone_from(&text.text),
+            _ => self.refuse("string", report),
+        }
+    }
+
+    fn flag(self, field: &mut bool, report: &mut Report<'_>) {
+        match self.meaning() {
+            Some(Scalar::Bool(value)) => *field = value,
+            Some(Scalar::Null) => *field = false,
+            _ => self.refuse("bool", report),
+        }
+    }
+
+    fn number(self, field: &mut u32, report: &mut Report<'_>) {
+        match self.meaning() {
+            Some(Scalar::Null) => *field = 0,
+            Some(Scalar::Integer(value)) => match u32::try_from(value) {
+                Ok(value) => *field = value,
+                Err(_) => self.refuse("uint32", report),
+            },
+            _ => self.refuse("uint32", report),
+        }
+    }
+
+    fn list<T>(
+        self,
+        expected: &'static str,
+        field: &mut Vec<T>,
+        report: &mut Report<'_>,
+        element: fn(Place<'_>, &mut Report<'_>) -> T,
+    ) {
+        field.clear();
+        match &self.node.content {
+            Content::List(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    field.push(element(Place { node: item, path: &self.path.index(index) }, report));
+                }
+            }
+            _ if self.is_null() => {}
+            _ => self.refuse(expected, report),
+        }
+    }
+
+    fn pairs(self, expected: &'static str, report: &mut Report<'_>) -> &'a [Pair] {
+        match &self.node.content {
+            Content::Map(pairs) => pairs,
+            _ if self.is_null() => &[],
+            _ => {
+                self.refuse(expected, report);
+                &[]
+            }
+        }
+    }
+}

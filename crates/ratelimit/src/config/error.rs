@@ -1,0 +1,125 @@
+//! Mistakes in configuration files, as they are reported.
+
+use std::fmt;
+
+use super::problem::Problem;
+use super::yaml::Position;
+
+/// Mistakes reported per file; a file that has more is not one that somebody reads to the end.
+const MAX_PER_FILE: usize = 1_000;
+
+/// One mistake in a configuration file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConfigError {
+    /// The file's name.
+    pub file: String,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column in characters, from 1.
+    pub column: u32,
+    /// Where in the tree: `descriptors[0].rate_limit.unit`. Empty at the top.
+    pub path: String,
+    /// What is wrong, in the reference's words.
+    pub message: String,
+    prefix: String,
+    hint: Option<String>,
+}
+
+impl ConfigError {
+    /// The text with which the reference refuses a file that has only this mistake.
+    ///
+    /// Where that text comes from a YAML library, the words are those of ours.
+    #[must_use]
+    pub fn reference_text(&self) -> String {
+        format!("{}: {}{}", self.file, self.prefix, self.message)
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)?;
+        if self.path.is_empty() { Ok(()) } else { write!(f, " (at {})", self.path) }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Where in the tree of a file, outermost last.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Path<'a> {
+    Top,
+    Key(&'a Path<'a>, &'a str),
+    Index(&'a Path<'a>, usize),
+}
+
+impl Path<'_> {
+    pub(super) fn key<'a>(&'a self, key: &'a str) -> Path<'a> {
+        Path::Key(self, key)
+    }
+
+    pub(super) fn index(&self, index: usize) -> Path<'_> {
+        Path::Index(self, index)
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Top => Ok(()),
+            Self::Key(Self::Top, key) => f.write_str(key),
+            Self::Key(parent, key) => write!(f, "{parent}.{key}"),
+            Self::Index(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
+}
+
+/// The mistakes found in one file so far.
+#[derive(Debug)]
+pub(super) struct Report<'f> {
+    file: &'f str,
+    errors: Vec<ConfigError>,
+    /// How many were found by earlier passes over the file.
+    earlier: usize,
+}
+
+impl<'f> Report<'f> {
+    pub(super) fn new(file: &'f str) -> Self {
+        Self { file, errors: Vec::new(), earlier: 0 }
+    }
+
+    /// Starts another pass over the file: it does not repeat what earlier ones found.
+    pub(super) fn next_pass(&mut self) {
+        self.earlier = self.errors.len();
+    }
+
+    pub(super) fn add(&mut self, at: Position, path: &Path<'_>, problem: Problem) {
+        let earlier = &self.errors[..self.earlier];
+        let repeated = earlier.iter().any(|error| (error.line, error.column) == (at.line, at.column));
+        let follows = !earlier.is_empty() && problem.may_follow();
+        if repeated || follows || self.errors.len() >= MAX_PER_FILE {
+            return;
+        }
+        self.errors.push(ConfigError {
+            file: self.file.to_owned(),
+            line: at.line,
+            column: at.column,
+            path: path.to_string(),
+            message: problem.to_string(),
+            prefix: problem.prefix(at.line),
+            hint: problem.hint(),
+        });
+    }
+
+    /// The mistakes in the order of the file.
+    pub(super) fn into_errors(mut self) -> Vec<ConfigError> {
+        self.errors.sort_by_key(|error| (error.line, error.column));
+        self.errors
+    }
+}

@@ -1,0 +1,188 @@
+//! Every way in which a file can be wrong: the reference's words for it, and what to do about it.
+
+use thiserror::Error;
+
+/// The keys that a file may use. The reference accepts every one of them at every depth, and so do we.
+pub(super) const KEYS: [&str; 16] = [
+    "descriptors",
+    "detailed_metric",
+    "domain",
+    "key",
+    "metadata",
+    "name",
+    "quota_mode",
+    "rate_limit",
+    "replaces",
+    "requests_per_unit",
+    "shadow_mode",
+    "share_threshold",
+    "unit",
+    "unlimited",
+    "value",
+    "value_to_metric",
+];
+
+const UNITS: [&str; 7] = ["second", "minute", "hour", "day", "week", "month", "year"];
+
+/// What is wrong. The text is the reference's, without its prefixes.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(super) enum Problem {
+    #[error("{0}")]
+    Syntax(String),
+    #[error("invalid UTF-8")]
+    NotUtf8,
+    #[error("lists and maps are nested more than {max} deep")]
+    TooDeep { max: usize },
+    #[error("the file has more than {max} values, aliases followed")]
+    TooLarge { max: usize },
+
+    #[error("cannot unmarshal {found} into {expected}")]
+    WrongType { found: String, expected: &'static str },
+
+    #[error("config error, key is not of type string: {0}")]
+    KeyNotString(String),
+    #[error("config error, unknown key '{0}'")]
+    UnknownKey(String),
+    #[error("config error, yaml file contains list of type other than map: {0}")]
+    ListElement(String),
+    #[error("error checking config")]
+    Scalar,
+
+    #[error("config file cannot have empty domain")]
+    EmptyDomain,
+    #[error("duplicate domain '{0}' in config file")]
+    DuplicateDomain(String),
+    #[error("descriptor has empty key")]
+    EmptyKey,
+    #[error("duplicate descriptor composite key '{0}'")]
+    DuplicateKey(String),
+    #[error("should not specify rate limit unit when unlimited")]
+    UnitWithUnlimited,
+    #[error("invalid rate limit unit '{0}'")]
+    InvalidUnit(String),
+    #[error("should not have an empty replaces entry")]
+    EmptyReplaces,
+    #[error("replaces should not contain name of same descriptor")]
+    ReplacesSelf,
+    #[error("share_threshold can only be used with wildcard values (containing '*'), but found key '{0}'")]
+    ShareThreshold(String),
+    #[error("error parsing metadata: {0}")]
+    Metadata(String),
+}
+
+impl Problem {
+    /// What the reference puts between the file's name and the text.
+    pub(super) fn prefix(&self, line: u32) -> String {
+        match self {
+            Self::Syntax(_) | Self::NotUtf8 | Self::TooDeep { .. } | Self::TooLarge { .. } => {
+                format!("error loading config file: yaml: line {line}: ")
+            }
+            Self::WrongType { .. } => {
+                format!("error loading config file: yaml: unmarshal errors:\n  line {line}: ")
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// Whether this may only be the consequence of another mistake in the file, such as a misspelled key.
+    pub(super) fn may_follow(&self) -> bool {
+        match self {
+            Self::EmptyDomain | Self::EmptyKey | Self::DuplicateKey(_) | Self::ShareThreshold(_) => true,
+            Self::InvalidUnit(unit) => unit.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// What to do about it.
+    pub(super) fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Syntax(_) => return None,
+            Self::NotUtf8 => "save the file as UTF-8".to_owned(),
+            Self::TooDeep { .. } => "use fewer levels of descriptors".to_owned(),
+            Self::TooLarge { .. } => "split the file by domain, or use fewer aliases".to_owned(),
+            Self::WrongType { expected, .. } => wrong_type_hint(expected).to_owned(),
+            Self::KeyNotString(key) => format!("put the key in quotes: '{key}'"),
+            Self::UnknownKey(key) => nearest(key, &KEYS).map_or_else(
+                || format!("the keys are {}", KEYS.join(", ")),
+                |known| format!("did you mean '{known}'?"),
+            ),
+            Self::ListElement(_) => "lists hold maps: write '- key: ..' or '- name: ..'".to_owned(),
+            Self::Scalar => "numbers here are whole and below 2^63; put other text in quotes".to_owned(),
+            Self::EmptyDomain => "add 'domain: ..' at the top of the file".to_owned(),
+            Self::DuplicateDomain(_) => "use another domain, or set MERGE_DOMAIN_CONFIG=true to merge files".to_owned(),
+            Self::EmptyKey => "add 'key: ..' to the descriptor".to_owned(),
+            Self::DuplicateKey(_) => "remove one of the two, or give it another key or value".to_owned(),
+            Self::UnitWithUnlimited => "remove 'unit' or 'unlimited'".to_owned(),
+            Self::InvalidUnit(unit) => nearest(unit, &UNITS).map_or_else(
+                || format!("the units are {}", UNITS.join(", ")),
+                |known| format!("did you mean '{known}'?"),
+            ),
+            Self::EmptyReplaces => "add 'name: ..', the name of the limit to replace".to_owned(),
+            Self::ReplacesSelf => "name another limit".to_owned(),
+            Self::ShareThreshold(_) => "put a '*' into the value, or remove 'share_threshold'".to_owned(),
+            Self::Metadata(_) => "numbers in metadata must be finite".to_owned(),
+        };
+        Some(hint)
+    }
+}
+
+fn wrong_type_hint(expected: &str) -> &'static str {
+    match expected {
+        "uint32" => "write a whole number from 0 to 4294967295, without quotes",
+        "bool" => "write true or false, without quotes",
+        "string" => "write a text",
+        "config.YamlRateLimit" => "write a map: 'unit: ..' and 'requests_per_unit: ..'",
+        "[]config.YamlDescriptor" => "write a list: every descriptor starts with '- key: ..'",
+        "[]config.yamlReplaces" => "write a list: '- name: ..'",
+        _ => "write a map: 'key: value' lines",
+    }
+}
+
+/// The candidate that differs from `word` by the fewest letters, when these are few.
+fn nearest(word: &str, candidates: &[&'static str]) -> Option<&'static str> {
+    // A key can be as long as the file; no candidate is near a long one.
+    if word.is_empty() || word.len() > 32 {
+        return None;
+    }
+    let word = word.to_lowercase();
+    let by_distance = candidates.iter().map(|candidate| (distance(&word, candidate), *candidate)).min()?;
+    (by_distance.0 <= (word.len() / 3).max(1)).then_some(by_distance.1)
+}
+
+/// Letters to insert, remove or replace to get from `a` to `b`.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelled_word_is_recognised() {
+        let table = [
+            ("ratelimit", Some("rate_limit")),
+            ("requestsperunit", Some("requests_per_unit")),
+            ("Domain", Some("domain")),
+            ("descriptor", Some("descriptors")),
+            ("keys", Some("key")),
+            ("limit_of_the_whole_thing", None),
+            ("x", None),
+        ];
+        for (word, expected) in table {
+            assert_eq!(nearest(word, &KEYS), expected, "{word}");
+        }
+        assert_eq!(nearest("seconds", &UNITS), Some("second"));
+        assert_eq!(nearest("foo", &UNITS), None);
+    }
+}

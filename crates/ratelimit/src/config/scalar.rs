@@ -1,0 +1,196 @@
+//! What a YAML scalar means, by the rules of YAML 1.1 as the reference's library applies them.
+
+/// The type and value of a scalar.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Scalar {
+    Null,
+    Bool(bool),
+    Integer(i64),
+    /// A whole number above `i64::MAX`.
+    Unsigned(u64),
+    Float(f64),
+    /// Text; it means what it says.
+    Text,
+}
+
+impl Scalar {
+    /// What a plain scalar means.
+    pub(super) fn of_plain(text: &str) -> Self {
+        match text {
+            "" | "~" | "null" | "Null" | "NULL" => return Self::Null,
+            "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+                return Self::Bool(true);
+            }
+            "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+                return Self::Bool(false);
+            }
+            ".nan" | ".NaN" | ".NAN" => return Self::Float(f64::NAN),
+            ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => return Self::Float(f64::INFINITY),
+            "-.inf" | "-.Inf" | "-.INF" => return Self::Float(f64::NEG_INFINITY),
+            _ => {}
+        }
+        match text.as_bytes()[0] {
+            b'.' => finite(text).map_or(Self::Text, Self::Float),
+            b'0'..=b'9' | b'+' | b'-' => number(&text.replace('_', "")),
+            _ => Self::Text,
+        }
+    }
+
+    /// What a scalar under one of YAML's own tags means; none when the text is not of that type.
+    pub(super) fn of_tagged(tag: &str, text: &str) -> Option<Self> {
+        let plain = Self::of_plain(text);
+        match (tag, plain) {
+            ("null", Self::Null)
+            | ("bool", Self::Bool(_))
+            | ("int", Self::Integer(_) | Self::Unsigned(_))
+            | ("float", Self::Float(_)) => Some(plain),
+            ("float", Self::Integer(value)) => Some(Self::Float(value as f64)),
+            ("null" | "bool" | "int" | "float", _) => None,
+            _ => Some(Self::Text),
+        }
+    }
+
+    /// The short form of the type's tag.
+    pub(super) fn tag(self) -> &'static str {
+        match self {
+            Self::Null => "!!null",
+            Self::Bool(_) => "!!bool",
+            Self::Integer(_) | Self::Unsigned(_) => "!!int",
+            Self::Float(_) => "!!float",
+            Self::Text => "!!str",
+        }
+    }
+}
+
+/// A number without underscores: decimal, `0x`, `0o`, `0b`, a leading zero for octal, or a decimal float.
+fn number(text: &str) -> Scalar {
+    let (negative, digits) = match text.as_bytes()[0] {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let (radix, body) = match digits.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (16, &digits[2..]),
+        [b'0', b'o' | b'O', ..] => (8, &digits[2..]),
+        [b'0', b'b' | b'B', ..] => (2, &digits[2..]),
+        [b'0', _, ..] => (8, &digits[1..]),
+        _ => (10, digits),
+    };
+    // The standard parser would accept a second sign here.
+    let magnitude = match body.as_bytes().first() {
+        Some(b'+' | b'-') | None => None,
+        Some(_) => u64::from_str_radix(body, radix).ok(),
+    };
+    match magnitude {
+        Some(value) if negative => {
+            if let Some(value) = 0_i64.checked_sub_unsigned(value) {
+                return Scalar::Integer(value);
+            }
+        }
+        Some(value) => {
+            return i64::try_from(value).map_or(Scalar::Unsigned(value), Scalar::Integer);
+        }
+        None => {}
+    }
+    if is_decimal_float(digits) { finite(text).map_or(Scalar::Text, Scalar::Float) } else { Scalar::Text }
+}
+
+/// `.5`, `5`, `5.`, `5.5`, each with an optional exponent.
+fn is_decimal_float(text: &str) -> bool {
+    let (mantissa, exponent) = match text.find(['e', 'E']) {
+        Some(at) => (&text[..at], Some(&text[at + 1..])),
+        None => (text, None),
+    };
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let mantissa_is_number = match mantissa.split_once('.') {
+        Some((whole, fraction)) => digits(whole) && digits(fraction) && !(whole.is_empty() && fraction.is_empty()),
+        None => digits(mantissa) && !mantissa.is_empty(),
+    };
+    let exponent_is_number = exponent.is_none_or(|exponent| {
+        let unsigned = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+        digits(unsigned) && !unsigned.is_empty()
+    });
+    mantissa_is_number && exponent_is_number
+}
+
+fn finite(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|value: &f64| value.is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Scalar::{self, Bool, Float, Integer, Null, Text, Unsigned};
+
+    #[test]
+    fn plain_scalars_have_the_types_of_yaml_1_1() {
+        let table: [(&str, Scalar); 46] = [
+            ("", Null),
+            ("~", Null),
+            ("null", Null),
+            ("nil", Text),
+            ("yes", Bool(true)),
+            ("y", Bool(true)),
+            ("On", Bool(true)),
+            ("off", Bool(false)),
+            ("N", Bool(false)),
+            ("tRue", Text),
+            ("0", Integer(0)),
+            ("5", Integer(5)),
+            ("+5", Integer(5)),
+            ("-5", Integer(-5)),
+            ("0x10", Integer(16)),
+            ("-0x10", Integer(-16)),
+            ("0o17", Integer(15)),
+            ("017", Integer(15)),
+            ("0b101", Integer(5)),
+            ("1_000", Integer(1000)),
+            ("9223372036854775807", Integer(i64::MAX)),
+            ("-9223372036854775808", Integer(i64::MIN)),
+            ("9223372036854775808", Unsigned(1 << 63)),
+            ("18446744073709551616", Float(18_446_744_073_709_551_616.0)),
+            ("08", Float(8.0)),
+            ("0.25", Float(0.25)),
+            (".5", Float(0.5)),
+            ("5.", Float(5.0)),
+            ("-5e-1", Float(-0.5)),
+            ("1e3", Float(1000.0)),
+            (".inf", Float(f64::INFINITY)),
+            ("-.Inf", Float(f64::NEG_INFINITY)),
+            ("1e999", Text),
+            ("1e", Text),
+            ("1.2.3", Text),
+            ("10.0.0.1", Text),
+            ("2001-01-01", Text),
+            ("12:30", Text),
+            ("+", Text),
+            ("-", Text),
+            ("--5", Text),
+            ("0x", Text),
+            (".", Text),
+            ("5s", Text),
+            ("_5", Text),
+            ("second", Text),
+        ];
+        for (text, expected) in table {
+            assert_eq!(Scalar::of_plain(text), expected, "{text:?}");
+        }
+        assert!(matches!(Scalar::of_plain(".nan"), Float(value) if value.is_nan()));
+    }
+
+    #[test]
+    fn a_tag_is_obeyed_or_refused() {
+        let table = [
+            ("str", "5", Some(Text)),
+            ("int", "5", Some(Integer(5))),
+            ("int", "five", None),
+            ("float", "5", Some(Float(5.0))),
+            ("bool", "yes", Some(Bool(true))),
+            ("bool", "5", None),
+            ("null", "5", None),
+            ("timestamp", "2001-01-01", Some(Text)),
+        ];
+        for (tag, text, expected) in table {
+            assert_eq!(Scalar::of_tagged(tag, text), expected, "!!{tag} {text}");
+        }
+    }
+}
