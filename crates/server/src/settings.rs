@@ -240,7 +240,6 @@ impl Settings {
 }
 
 /// The process's environment; text that is not Unicode has its bad bytes replaced.
-#[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
 pub(crate) fn environment() -> HashMap<String, String> {
     let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
     std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()

@@ -1,0 +1,12 @@
+//! The wall clock: read here, passed on as an argument.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tidegate_ratelimit::Timestamp;
+
+/// The time now; the epoch itself on a clock that is set before it.
+#[expect(clippy::disallowed_methods, reason = "the server is where clocks are read")]
+pub(crate) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}

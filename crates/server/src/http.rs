@@ -1,0 +1,73 @@
+//! The HTTP ports: `/json` and `/healthcheck`, the debug pages, and metrics.
+
+mod json;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::any;
+use axum::serve::ListenerExt;
+use tidegate_ratelimit::Limiter;
+use tokio::net::TcpListener;
+use tracing::warn;
+
+use crate::call::Calls;
+use crate::health::Health;
+use crate::life::Life;
+use crate::metrics::Metrics;
+
+/// What a page of metrics is.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The pages of the debug port, in the order of the index.
+const DEBUG_INDEX: &str = "\
+/metrics: print out metrics for Prometheus
+/rlconfig: print out the currently loaded configuration for debugging
+/stats: print out stats
+";
+
+/// `/json` and `/healthcheck`.
+pub(crate) fn public(calls: Calls, health: Health) -> Router {
+    let healthcheck =
+        any(
+            async move || {
+                if health.serving() { (StatusCode::OK, "OK") } else { (StatusCode::INTERNAL_SERVER_ERROR, "") }
+            },
+        );
+    Router::new().merge(json::router(calls)).route("/healthcheck", healthcheck)
+}
+
+/// The debug pages; any other path is the index.
+pub(crate) fn debug(limiter: Limiter, metrics: Arc<Metrics>) -> Router {
+    let dump = async move || limiter.configuration().map(|configuration| configuration.dump()).unwrap_or_default();
+    Router::new()
+        .route("/rlconfig", any(dump))
+        .route("/stats", any(async |State(metrics): State<Arc<Metrics>>| metrics.stats()))
+        .route("/metrics", any(prometheus_page))
+        .fallback(any(async || DEBUG_INDEX))
+        .with_state(metrics)
+}
+
+/// Metrics on a port of their own.
+pub(crate) fn prometheus(metrics: Arc<Metrics>, path: &str) -> Router {
+    Router::new().route(path, any(prometheus_page)).with_state(metrics)
+}
+
+async fn prometheus_page(State(metrics): State<Arc<Metrics>>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, METRICS_TYPE)], metrics.prometheus())
+}
+
+/// Serves `router` until the server drains, then until the requests in flight are answered.
+pub(crate) async fn serve(listener: TcpListener, router: Router, life: Life) {
+    let listener = listener.tap_io(|stream| {
+        // A peer that is gone already is noticed at the first read.
+        let _ = stream.set_nodelay(true);
+    });
+    let served = axum::serve(listener, router).with_graceful_shutdown(life.drain.cancelled_owned()).await;
+    if let Err(error) = served {
+        warn!(%error, "an HTTP port ended");
+    }
+}

@@ -1,0 +1,83 @@
+//! Log lines, on standard error.
+
+use std::fmt;
+use std::io;
+
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::FmtContext;
+use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::settings::{Log, LogFormat};
+
+/// Logs from here on. A second call has no effect.
+pub(crate) fn start(settings: Log) {
+    let subscriber =
+        tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(LevelFilter::from(settings.level));
+    // The first call decided; there is nobody to tell.
+    let _ = match settings.format {
+        LogFormat::Text => {
+            use io::IsTerminal;
+            tracing::subscriber::set_global_default(
+                subscriber.with_ansi(io::stderr().is_terminal()).with_target(false).finish(),
+            )
+        }
+        LogFormat::Json => tracing::subscriber::set_global_default(subscriber.event_format(JsonLines).finish()),
+    };
+}
+
+/// One object a line, with the reference's names for time, message and level.
+struct JsonLines;
+
+impl<S, N> FormatEvent<S, N> for JsonLines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut time = String::new();
+        SystemTime.format_time(&mut Writer::new(&mut time))?;
+        let mut fields = Fields(Map::new());
+        event.record(&mut fields);
+        let mut object = fields.0;
+        let message = object.remove("message").unwrap_or_default();
+        object.insert("@timestamp".to_owned(), time.into());
+        object.insert("@message".to_owned(), message);
+        object.insert("level".to_owned(), level(*event.metadata().level()).into());
+        writeln!(writer, "{}", Value::Object(object))
+    }
+}
+
+fn level(level: Level) -> &'static str {
+    match level {
+        Level::TRACE => "trace",
+        Level::DEBUG => "debug",
+        Level::INFO => "info",
+        Level::WARN => "warning",
+        Level::ERROR => "error",
+    }
+}
+
+struct Fields(Map<String, Value>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}").into());
+    }
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+}

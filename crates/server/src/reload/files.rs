@@ -1,0 +1,221 @@
+//! Which files make up the configuration, and what is in them.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Metadata};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use tidegate_ratelimit::Source;
+
+use crate::settings::{DotFiles, Files, Scope};
+
+/// The files at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Reading {
+    /// Sorted by name.
+    pub(super) sources: Vec<Source>,
+    /// What should be a file and could not be read.
+    pub(super) failures: Vec<(PathBuf, io::Error)>,
+    /// Differs when names, contents or failures do.
+    pub(super) fingerprint: u64,
+    /// Where changes can happen.
+    pub(super) folders: Folders,
+}
+
+/// Folders, and which one it was: a folder made anew under an old name is another one.
+pub(super) type Folders = BTreeMap<PathBuf, Identity>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl From<&Metadata> for Identity {
+    fn from(metadata: &Metadata) -> Self {
+        Self { device: metadata.dev(), inode: metadata.ino() }
+    }
+}
+
+/// Reads every file there is. A folder that is not there has no files.
+pub(super) fn read(files: &Files) -> Reading {
+    let mut reading = Reading::default();
+    let subdirectory = files.root.join(&files.subdirectory);
+    let start = match files.scope {
+        Scope::Subdirectory => subdirectory.clone(),
+        Scope::AppDirectory => subdirectory.join(&files.app_directory),
+    };
+    for folder in [parent(&files.root), files.root.clone(), subdirectory, start.clone()] {
+        reading.watch(&folder);
+    }
+    let walk = Walk { files, start: &start, prefix: prefix(files) };
+    walk.folder(&start, &mut reading);
+
+    reading.sources.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut hasher = DefaultHasher::new();
+    for source in &reading.sources {
+        (&source.name, &source.text).hash(&mut hasher);
+    }
+    for (path, error) in &reading.failures {
+        (path, error.raw_os_error()).hash(&mut hasher);
+    }
+    reading.fingerprint = hasher.finish();
+    reading
+}
+
+/// The folder that a path is in.
+pub(super) fn parent(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    absolute.parent().unwrap_or(&absolute).to_owned()
+}
+
+/// What the names of files in use start with.
+fn prefix(files: &Files) -> String {
+    let app = files.app_directory.to_string_lossy();
+    match files.scope {
+        Scope::Subdirectory if !app.is_empty() => format!("{}.", app.trim_matches('/').replace('/', ".")),
+        _ => String::new(),
+    }
+}
+
+struct Walk<'a> {
+    files: &'a Files,
+    start: &'a Path,
+    prefix: String,
+}
+
+impl Walk<'_> {
+    fn folder(&self, folder: &Path, reading: &mut Reading) {
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(error) => return reading.failures.push((folder.to_owned(), error)),
+        };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            // Two dots: where Kubernetes keeps the versions of a mounted ConfigMap, each file of which is also linked to.
+            let skipped = name.starts_with("..") || (name.starts_with('.') && self.files.dot_files == DotFiles::Skip);
+            if skipped {
+                continue;
+            }
+            let path = entry.path();
+            // As the reference: symbolic links to folders are not followed, links to files are.
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                reading.watch(&path);
+                self.folder(&path, reading);
+            } else {
+                self.file(path, reading);
+            }
+        }
+    }
+
+    fn file(&self, path: PathBuf, reading: &mut Reading) {
+        let relative = path.strip_prefix(self.start).unwrap_or(&path);
+        let name = relative.to_string_lossy().replace('/', ".");
+        if !name.starts_with(&self.prefix) {
+            return;
+        }
+        match fs::read(&path) {
+            Ok(text) => {
+                if let Ok(real) = path.canonicalize() {
+                    reading.watch(&parent(&real));
+                }
+                reading.sources.push(Source { name, text });
+            }
+            Err(error) => reading.failures.push((path, error)),
+        }
+    }
+}
+
+impl Reading {
+    fn watch(&mut self, folder: &Path) {
+        // The real path: when a link on the way is moved, another folder must be watched.
+        let found = folder.canonicalize().and_then(|real| Ok((fs::metadata(&real)?, real)));
+        if let Ok((metadata, real)) = found
+            && metadata.is_dir()
+        {
+            self.folders.insert(real, Identity::from(&metadata));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::settings::FirstLoad;
+
+    fn files(root: &Path, scope: Scope, dot_files: DotFiles) -> Files {
+        Files {
+            root: root.to_owned(),
+            root_given: true,
+            subdirectory: "limits".into(),
+            app_directory: "config".into(),
+            scope,
+            dot_files,
+            same_domain: tidegate_ratelimit::SameDomain::Refuse,
+            first_load: FirstLoad::BeforePorts,
+        }
+    }
+
+    fn check(files: &Files, expected: &[&str], failures: usize) {
+        let reading = read(files);
+        let names: Vec<_> = reading.sources.iter().map(|source| source.name.as_str()).collect();
+        assert_eq!(names, expected);
+        assert_eq!(reading.failures.len(), failures, "{:?}", reading.failures);
+    }
+
+    #[test]
+    fn files_are_found_and_named_as_the_reference_does() {
+        let root = tempfile::tempdir().unwrap();
+        let base = root.path().join("limits");
+        for path in ["config/a.yaml", "config/deep/b.yaml", "config/.hidden", "config.yaml", "other/c.yaml"] {
+            let path = base.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "x").unwrap();
+        }
+        fs::create_dir(base.join("config/..2024")).unwrap();
+        fs::write(base.join("config/..2024/a.yaml"), "x").unwrap();
+        symlink("..2024", base.join("config/..data")).unwrap();
+        symlink("..data/a.yaml", base.join("config/linked.yaml")).unwrap();
+        symlink("deep", base.join("config/folder")).unwrap();
+
+        check(
+            &files(root.path(), Scope::Subdirectory, DotFiles::Read),
+            &["config..hidden", "config.a.yaml", "config.deep.b.yaml", "config.linked.yaml", "config.yaml"],
+            1,
+        );
+        check(&files(root.path(), Scope::AppDirectory, DotFiles::Skip), &["a.yaml", "deep.b.yaml", "linked.yaml"], 1);
+    }
+
+    #[test]
+    fn a_missing_folder_has_no_files_and_its_parent_is_watched() {
+        let root = tempfile::tempdir().unwrap();
+        let reading = read(&files(root.path(), Scope::AppDirectory, DotFiles::Read));
+        assert!(reading.sources.is_empty() && reading.failures.is_empty());
+        assert!(reading.folders.contains_key(&root.path().canonicalize().unwrap()));
+    }
+
+    #[test]
+    fn the_fingerprint_follows_names_and_contents() {
+        let root = tempfile::tempdir().unwrap();
+        let files = files(root.path(), Scope::AppDirectory, DotFiles::Read);
+        let folder = root.path().join("limits/config");
+        fs::create_dir_all(&folder).unwrap();
+        let mut seen = std::collections::HashSet::new();
+        let mut differs = || seen.insert(read(&files).fingerprint);
+        assert!(differs());
+        fs::write(folder.join("a"), "1").unwrap();
+        assert!(differs());
+        fs::write(folder.join("a"), "2").unwrap();
+        assert!(differs());
+        fs::rename(folder.join("a"), folder.join("b")).unwrap();
+        assert!(differs());
+        fs::write(folder.join("b"), "2").unwrap();
+        assert!(!differs());
+    }
+}

@@ -1,0 +1,5 @@
+//! The server from outside: real sockets, real Redis, real Envoy.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod documents;
+mod envoy;
