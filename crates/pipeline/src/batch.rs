@@ -2,6 +2,12 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
+use crate::call::Load;
+use crate::outcome::{NotSent, Outcome};
+use crate::slot::Slot;
+
 /// One argument of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arg<'a> {
@@ -21,11 +27,18 @@ pub enum Arg<'a> {
 #[derive(Debug, Default, Clone)]
 pub struct Batch {
     pub(crate) encoded: Vec<u8>,
-    /// Where each command ends in `encoded`.
-    pub(crate) command_ends: Vec<u32>,
+    commands: Vec<Command>,
     pub(crate) units: Vec<Unit>,
-    /// A command that must not run on a shared connection, if one was added.
-    pub(crate) refused: Option<&'static str>,
+    /// Why the batch cannot be sent, if it cannot.
+    pub(crate) refused: Option<NotSent>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Command {
+    /// Where it ends in `encoded`.
+    end: u32,
+    /// Running it twice is as good as once.
+    repeatable: bool,
 }
 
 /// Commands that run together, on the node that owns their key.
@@ -33,8 +46,27 @@ pub struct Batch {
 pub(crate) struct Unit {
     /// Index after the unit's last command.
     pub(crate) commands_end: u32,
-    /// Where the unit's first key is in `encoded`; none for a command any node can run.
-    pub(crate) key: Option<(u32, u32)>,
+    owner: Owner,
+    /// The unit starts with MULTI: it runs as a whole or not at all.
+    transaction: bool,
+}
+
+/// What decides which node runs a unit.
+#[derive(Debug, Clone, Copy)]
+enum Owner {
+    /// Any node will do.
+    Anyone,
+    /// The owner of the key that is here in `encoded`. Its slot is worked out only when there are several nodes.
+    OfKey(u32, u32),
+    /// The owner of a slot.
+    OfSlot(Slot),
+}
+
+/// Whether commands go to a node that their slot is still moving to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asking {
+    Yes,
+    No,
 }
 
 /// Adds commands to one unit of a batch.
@@ -78,7 +110,7 @@ impl Batch {
     pub fn with_capacity(commands: usize, bytes: usize) -> Self {
         Self {
             encoded: Vec::with_capacity(bytes),
-            command_ends: Vec::with_capacity(commands),
+            commands: Vec::with_capacity(commands),
             units: Vec::with_capacity(commands),
             refused: None,
         }
@@ -86,12 +118,12 @@ impl Batch {
 
     /// Starts a unit. A unit without commands is dropped.
     pub fn unit(&mut self) -> UnitBuilder<'_> {
-        let commands_end = self.command_ends.len() as u32;
+        let empty = Unit { commands_end: self.commands.len() as u32, owner: Owner::Anyone, transaction: false };
         // A unit left empty is overwritten rather than kept: units and outcomes must stay in step.
         let previous = self.units.len().checked_sub(2).map_or(0, |at| self.units[at].commands_end);
         match self.units.last_mut() {
-            Some(last) if last.commands_end == previous => *last = Unit { commands_end, key: None },
-            _ => self.units.push(Unit { commands_end, key: None }),
+            Some(last) if last.commands_end == previous => *last = empty,
+            _ => self.units.push(empty),
         }
         UnitBuilder { batch: self }
     }
@@ -105,66 +137,129 @@ impl Batch {
         before(units.start)..before(units.end)
     }
 
+    /// What a unit weighs.
+    pub(crate) fn load_of(&self, unit: u32) -> Load {
+        let commands = self.commands_of(unit..unit + 1);
+        Load { commands: commands.len(), bytes: self.bytes_of(commands).len() }
+    }
+
     /// The encoded bytes of a run of commands.
     pub(crate) fn bytes_of(&self, commands: Range<usize>) -> Range<usize> {
         let before = |command: usize| match command.checked_sub(1) {
-            Some(previous) => self.command_ends[previous] as usize,
+            Some(previous) => self.commands[previous].end as usize,
             None => 0,
         };
         before(commands.start)..before(commands.end)
     }
 
-    /// The units whose commands satisfy `wanted`.
-    pub(crate) fn units_where(&self, wanted: impl Fn(Range<usize>) -> bool) -> Vec<u32> {
-        (0..self.units.len() as u32).filter(|&unit| wanted(self.commands_of(unit..unit + 1))).collect()
+    /// The slot that decides which node runs a unit; none when any can.
+    pub(crate) fn slot_of(&self, unit: u32) -> Option<Slot> {
+        match self.units[unit as usize].owner {
+            Owner::Anyone => None,
+            Owner::OfKey(start, end) => Some(Slot::of(&self.encoded[start as usize..end as usize])),
+            Owner::OfSlot(slot) => Some(slot),
+        }
     }
 
-    /// A batch of some of this one's units, for sending those again.
-    pub(crate) fn subset(&self, units: &[u32]) -> Self {
-        let mut subset = Self::new();
-        for &unit in units {
-            let commands = self.commands_of(unit..unit + 1);
-            let bytes = self.bytes_of(commands.clone());
-            let shift = |at: u32| at - bytes.start as u32 + subset.encoded.len() as u32;
-            let key = self.units[unit as usize].key.map(|(start, end)| (shift(start), shift(end)));
-            subset.command_ends.extend(self.command_ends[commands].iter().map(|&end| shift(end)));
-            subset.units.push(Unit { commands_end: subset.command_ends.len() as u32, key });
-            subset.encoded.extend_from_slice(&self.encoded[bytes]);
+    /// What of a unit must be sent again, given the outcomes of the whole batch: indices of commands, in order.
+    ///
+    /// Commands that did not run, for a reason that may pass, go again. So does a command after one of those that ran
+    /// already, when it may run twice: the expiry of a counter belongs behind its increment. Nothing else ever does.
+    pub(crate) fn unfinished(&self, unit: u32, outcomes: &[Outcome]) -> SmallVec<[usize; 2]> {
+        let commands = self.commands_of(unit..unit + 1);
+        let again = |command: &usize| outcomes[*command].may_be_sent_again();
+        if self.units[unit as usize].transaction {
+            let ran = commands.clone().last().is_some_and(|exec| outcomes[exec].ran());
+            return match !ran && commands.clone().any(|command| again(&command)) {
+                true => commands.collect(),
+                false => SmallVec::new(),
+            };
         }
-        subset
+        let Some(first) = commands.clone().find(again) else { return SmallVec::new() };
+        (first..commands.end)
+            .filter(|command| again(command) || (outcomes[*command].ran() && self.commands[*command].repeatable))
+            .collect()
+    }
+
+    /// Appends commands of `from` as one unit. With `asking`, each is told to run at a node its slot is moving to.
+    ///
+    /// Returns where each command of `from` is now.
+    pub(crate) fn append(&mut self, from: &Self, unit: u32, commands: &[usize], asking: Asking) -> Vec<usize> {
+        let transaction = from.units[unit as usize].transaction;
+        let mut places = Vec::with_capacity(commands.len());
+        self.unit();
+        for (position, &command) in commands.iter().enumerate() {
+            // The server forgets ASKING after one command, but remembers it for a whole transaction.
+            if asking == Asking::Yes && (position == 0 || !transaction) {
+                self.push(b"*1\r\n$6\r\nASKING\r\n", true);
+            }
+            places.push(self.commands.len());
+            self.push(&from.encoded[from.bytes_of(command..command + 1)], from.commands[command].repeatable);
+        }
+        let last = self.units.last_mut().expect("the unit was just started");
+        last.transaction = transaction;
+        last.owner = from.slot_of(unit).map_or(Owner::Anyone, Owner::OfSlot);
+        places
+    }
+
+    fn push(&mut self, encoded: &[u8], repeatable: bool) {
+        self.encoded.extend_from_slice(encoded);
+        self.commands.push(Command { end: self.encoded.len() as u32, repeatable });
+        let unit = self.units.last_mut().expect("commands are pushed into a unit");
+        unit.commands_end += 1;
     }
 
     /// The number of commands.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.command_ends.len()
+        self.commands.len()
     }
 
     /// Whether there is no command.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.command_ends.is_empty()
+        self.commands.is_empty()
     }
 }
 
 impl UnitBuilder<'_> {
     /// Appends a command: its name, then its arguments.
     ///
-    /// Commands that block or change the connection (SUBSCRIBE, BLPOP, SELECT, MULTI's WATCH, ..) make the whole batch
-    /// fail with [`crate::NotSent::Refused`] when it is sent.
+    /// Commands that block or change the connection (SUBSCRIBE, BLPOP, SELECT, WATCH, ..), and keys in different slots,
+    /// make the whole batch fail with [`NotSent::Refused`] or [`NotSent::CrossSlot`] when it is sent.
     pub fn command(self, name: &'static str, args: &[Arg<'_>]) -> Self {
+        self.encode(name, args, false)
+    }
+
+    /// As [`UnitBuilder::command`], for a command that may run twice without harm.
+    ///
+    /// It is then sent again when a command before it in the unit has to be: EXPIRE behind INCRBY, say.
+    pub fn repeatable(self, name: &'static str, args: &[Arg<'_>]) -> Self {
+        self.encode(name, args, true)
+    }
+
+    fn encode(self, name: &'static str, args: &[Arg<'_>], repeatable: bool) -> Self {
+        let batch = &mut *self.batch;
         if REFUSED.binary_search(&name).is_ok() {
-            self.batch.refused = Some(name);
+            batch.refused = Some(NotSent::Refused { command: name });
         }
-        let out = &mut self.batch.encoded;
+        let mut unit = *batch.units.last().expect("a builder exists only after its unit was pushed");
+        let out = &mut batch.encoded;
         push_header(out, b'*', args.len() + 1);
         push_bulk(out, name.as_bytes());
-        let mut key = None;
         for arg in args {
             match *arg {
                 Arg::Key(bytes) => {
                     let start = push_bulk(out, bytes);
-                    key = key.or(Some((start as u32, (start + bytes.len()) as u32)));
+                    match unit.owner {
+                        Owner::OfKey(start, end) => {
+                            let first = &out[start as usize..end as usize];
+                            if first != bytes && Slot::of(first) != Slot::of(bytes) {
+                                batch.refused = Some(NotSent::CrossSlot);
+                            }
+                        }
+                        _ => unit.owner = Owner::OfKey(start as u32, (start + bytes.len()) as u32),
+                    }
                 }
                 Arg::Bytes(bytes) => {
                     push_bulk(out, bytes);
@@ -175,10 +270,11 @@ impl UnitBuilder<'_> {
             }
         }
         let end = out.len() as u32;
-        self.batch.command_ends.push(end);
-        let unit = self.batch.units.last_mut().expect("a builder exists only after its unit was pushed");
+        let before = batch.units.len().checked_sub(2).map_or(0, |at| batch.units[at].commands_end);
+        unit.transaction |= unit.commands_end == before && name == "MULTI";
         unit.commands_end += 1;
-        unit.key = unit.key.or(key);
+        batch.commands.push(Command { end, repeatable });
+        *batch.units.last_mut().expect("it was there above") = unit;
         self
     }
 }
@@ -201,34 +297,101 @@ fn push_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outcome::{Rejected, Rejection, ServerError, Unknown};
+    use crate::resp::Reply;
 
     #[test]
     fn commands_are_encoded_as_redis_expects() {
         let mut batch = Batch::new();
         batch.unit().command("INCRBY", &[Arg::Key(b"k"), Arg::Integer(-12)]).command("GET", &[Arg::Key(b"")]);
         assert_eq!(
-            String::from_utf8(batch.encoded).unwrap(),
+            String::from_utf8(batch.encoded.clone()).unwrap(),
             "*3\r\n$6\r\nINCRBY\r\n$1\r\nk\r\n$3\r\n-12\r\n*2\r\n$3\r\nGET\r\n$0\r\n\r\n"
         );
-        assert_eq!(batch.command_ends.len(), 2);
+        assert_eq!(batch.len(), 2);
         assert_eq!(batch.units.len(), 1);
     }
 
-    #[test]
-    fn a_subset_holds_whole_units() {
+    fn counter() -> Batch {
         let mut batch = Batch::new();
-        for key in [b"a", b"b", b"c"] {
-            batch.unit().command("GET", &[Arg::Key(key)]).command("TTL", &[Arg::Key(key)]);
-        }
-        let subset = batch.subset(&[0, 2]);
-        let mut expected = Batch::new();
-        for key in [b"a", b"c"] {
-            expected.unit().command("GET", &[Arg::Key(key)]).command("TTL", &[Arg::Key(key)]);
-        }
-        assert_eq!(subset.encoded, expected.encoded);
-        assert_eq!(subset.command_ends, expected.command_ends);
-        let (start, end) = subset.units[1].key.unwrap();
-        assert_eq!(&subset.encoded[start as usize..end as usize], b"c");
+        batch.unit().command("PING", &[]);
+        batch
+            .unit()
+            .command("INCRBY", &[Arg::Key(b"k"), Arg::Integer(1)])
+            .repeatable("EXPIRE", &[Arg::Key(b"k"), Arg::Integer(60)]);
+        batch
+    }
+
+    fn ran() -> Outcome {
+        Outcome::Reply(Reply::Integer(1))
+    }
+
+    fn rejected() -> Outcome {
+        Outcome::Rejected(Rejected { kind: Rejection::TryAgain, message: "TRYAGAIN".into() })
+    }
+
+    fn unknown() -> Outcome {
+        Outcome::Unknown(Unknown::DeadlineExceeded { node: "n".into() })
+    }
+
+    fn check(batch: &Batch, unit: &[Outcome], expected: &[usize]) {
+        let outcomes: Vec<Outcome> = [ran()].into_iter().chain(unit.iter().cloned()).collect();
+        assert_eq!(&batch.unfinished(1, &outcomes)[..], expected, "{unit:?}");
+    }
+
+    #[test]
+    fn only_what_did_not_run_goes_again() {
+        let batch = counter();
+        check(&batch, &[ran(), ran()], &[]);
+        check(&batch, &[rejected(), rejected()], &[1, 2]);
+        check(&batch, &[ran(), rejected()], &[2]);
+        check(&batch, &[rejected(), ran()], &[1, 2]);
+        check(&batch, &[unknown(), rejected()], &[2]);
+        check(&batch, &[unknown(), unknown()], &[]);
+        check(&batch, &[rejected(), unknown()], &[1]);
+    }
+
+    #[test]
+    fn a_transaction_goes_again_as_a_whole() {
+        let mut batch = Batch::new();
+        batch.unit().command("PING", &[]);
+        batch.unit().command("MULTI", &[]).command("INCRBY", &[Arg::Key(b"k"), Arg::Integer(1)]).command("EXEC", &[]);
+        let aborted = Outcome::ServerError(ServerError { message: "EXECABORT Transaction discarded".into() });
+        check(&batch, &[ran(), rejected(), aborted], &[1, 2, 3]);
+        check(&batch, &[ran(), ran(), rejected()], &[1, 2, 3]);
+        check(&batch, &[ran(), ran(), ran()], &[]);
+        check(&batch, &[ran(), ran(), unknown()], &[]);
+    }
+
+    #[test]
+    fn asking_stands_before_each_command_but_once_before_a_transaction() {
+        let mut batch = counter();
+        batch.unit().command("MULTI", &[]).command("EXEC", &[]);
+        let mut again = Batch::new();
+        assert_eq!(again.append(&batch, 1, &[1, 2], Asking::Yes), [1, 3]);
+        assert_eq!(again.append(&batch, 2, &[3, 4], Asking::Yes), [5, 6]);
+        assert_eq!(again.append(&batch, 1, &[2], Asking::No), [7]);
+        let names = String::from_utf8(again.encoded.clone()).unwrap();
+        let names: Vec<&str> = names.split("\r\n").filter(|part| part.len() > 3 && part.is_ascii()).collect();
+        let names: Vec<&str> = names.into_iter().filter(|name| name.chars().all(|c| c.is_ascii_uppercase())).collect();
+        assert_eq!(names, ["ASKING", "INCRBY", "ASKING", "EXPIRE", "ASKING", "MULTI", "EXEC", "EXPIRE"]);
+        assert_eq!(again.units.iter().map(|unit| unit.commands_end).collect::<Vec<_>>(), [4, 7, 8]);
+        assert_eq!(
+            (0..3).map(|unit| again.slot_of(unit)).collect::<Vec<_>>(),
+            [Some(Slot::of(b"k")), None, Some(Slot::of(b"k"))]
+        );
+    }
+
+    #[test]
+    fn keys_of_a_unit_must_share_a_slot() {
+        let check = |keys: [&str; 2], expected: Option<NotSent>| {
+            let mut batch = Batch::new();
+            batch.unit().command("MGET", &[Arg::Key(keys[0].as_bytes()), Arg::Key(keys[1].as_bytes())]);
+            assert_eq!(batch.refused, expected);
+        };
+        check(["a", "a"], None);
+        check(["{a}1", "{a}2"], None);
+        check(["a", "b"], Some(NotSent::CrossSlot));
     }
 
     #[test]

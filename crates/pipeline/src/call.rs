@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use crate::batch::Batch;
 use crate::node::Node;
 use crate::outcome::{NotSent, Outcome, Unknown};
+use crate::slot::Slot;
 
 /// Commands and their encoded bytes: what a queue and a connection are bounded in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,6 +23,11 @@ impl Load {
     pub(crate) fn add(&mut self, more: Self) {
         self.commands += more.commands;
         self.bytes += more.bytes;
+    }
+
+    /// Whether `more` on top stays within `cap`.
+    pub(crate) fn fits(self, more: Self, cap: Self) -> bool {
+        self.commands + more.commands <= cap.commands && self.bytes + more.bytes <= cap.bytes
     }
 
     pub(crate) fn remove(&mut self, less: Self) {
@@ -39,19 +45,37 @@ pub(crate) struct Plan {
     pub(crate) load: Load,
 }
 
+impl Plan {
+    pub(crate) fn new(node: Arc<Node>) -> Self {
+        Self { node, units: SmallVec::new(), load: Load::default() }
+    }
+
+    /// Adds the next unit.
+    pub(crate) fn push(&mut self, unit: u32, load: Load) {
+        match self.units.last_mut() {
+            Some(range) if range.end == unit => range.end += 1,
+            _ => self.units.push(unit..unit + 1),
+        }
+        self.load.add(load);
+    }
+}
+
 /// A batch on its way.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) batch: Batch,
     pub(crate) plans: SmallVec<[Plan; 1]>,
+    /// The topology snapshot that the plans follow.
+    pub(crate) epoch: u64,
     progress: Mutex<Progress>,
 }
 
 #[derive(Debug)]
 struct Progress {
     stages: SmallVec<[Stage; 1]>,
-    /// Groups that are not done.
-    open: usize,
+    done: usize,
+    /// The caller is woken when this many groups are done, and not before.
+    wake_at: usize,
     waker: Option<Waker>,
     /// The caller left: nothing more is written, and replies are thrown away.
     abandoned: bool,
@@ -72,26 +96,33 @@ pub(crate) struct Group {
 }
 
 impl Call {
-    pub(crate) fn new(batch: Batch, plans: SmallVec<[Plan; 1]>) -> Arc<Self> {
+    pub(crate) fn new(batch: Batch, plans: SmallVec<[Plan; 1]>, epoch: u64) -> Arc<Self> {
         let stages = plans.iter().map(|_| Stage::Queued).collect();
-        let open = plans.len();
-        Arc::new(Self { batch, plans, progress: Mutex::new(Progress { stages, open, waker: None, abandoned: false }) })
+        let progress = Progress { stages, done: 0, wake_at: 0, waker: None, abandoned: false };
+        Arc::new(Self { batch, plans, epoch, progress: Mutex::new(progress) })
+    }
+
+    /// The node that a unit was planned for.
+    pub(crate) fn node_of(&self, unit: u32) -> Option<&Arc<Node>> {
+        let plan = self.plans.iter().find(|plan| plan.units.iter().any(|range| range.contains(&unit)))?;
+        Some(&plan.node)
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until every group is done.
+    /// Waits until `done` groups are done.
     ///
     /// # Cancellation
-    /// Dropping the future changes nothing; the caller must then [`Call::leave`].
-    pub(crate) async fn done(&self) {
+    /// Dropping the future changes nothing; the caller must then [`Call::abandon`] or [`Call::leave`].
+    pub(crate) async fn until(&self, done: usize) {
         poll_fn(|cx| {
             let mut progress = self.progress();
-            if progress.open == 0 {
+            if progress.done >= done {
                 return Poll::Ready(());
             }
+            progress.wake_at = done;
             match &mut progress.waker {
                 Some(waker) => waker.clone_from(cx.waker()),
                 none => *none = Some(cx.waker().clone()),
@@ -101,6 +132,17 @@ impl Call {
         .await;
     }
 
+    /// How many groups are done.
+    pub(crate) fn done(&self) -> usize {
+        self.progress().done
+    }
+
+    /// Whether a command of a group that is done failed for good.
+    pub(crate) fn failed(&self) -> bool {
+        let failed = |outcome: &Outcome| !outcome.ran() && !outcome.may_be_sent_again();
+        self.progress().stages.iter().any(|stage| matches!(stage, Stage::Done(outcomes) if outcomes.iter().any(failed)))
+    }
+
     /// Ends the caller's interest: what is not written yet never is.
     pub(crate) fn abandon(&self) {
         self.progress().abandoned = true;
@@ -108,18 +150,25 @@ impl Call {
 
     /// Ends the caller's interest and returns one outcome per command, in the batch's order.
     ///
-    /// Groups that are not done count as cut off by the deadline: unsent if no connection had taken them, unknown if one had.
-    pub(crate) fn leave(&self) -> Vec<Outcome> {
+    /// A group that a connection took and that is not done is unknown: the deadline cut it off. One that none took was not
+    /// sent, because of `unsent`. A unit in no group has no known owner.
+    pub(crate) fn leave(&self, unsent: impl Fn(&Node) -> NotSent) -> Vec<Outcome> {
         let mut progress = self.progress();
         progress.abandoned = true;
         let mut stages = std::mem::take(&mut progress.stages);
         drop(progress);
-        if let ([stage], [plan]) = (&mut stages[..], &self.plans[..]) {
-            return stage.take(plan);
+        if let ([stage], [plan]) = (&mut stages[..], &self.plans[..])
+            && plan.load.commands == self.batch.len()
+        {
+            return stage.take(plan, &unsent);
         }
-        let mut all = vec![Outcome::NotSent(NotSent::Closed); self.batch.len()];
+        let mut all = Vec::with_capacity(self.batch.len());
+        for unit in 0..self.batch.units.len() as u32 {
+            let slot = self.batch.slot_of(unit).map_or(0, Slot::number);
+            all.resize(self.batch.commands_of(0..unit + 1).end, Outcome::NotSent(NotSent::NoOwner { slot }));
+        }
         for (stage, plan) in stages.iter_mut().zip(&self.plans) {
-            let mut outcomes = stage.take(plan).into_iter();
+            let mut outcomes = stage.take(plan, &unsent).into_iter();
             for range in &plan.units {
                 for slot in &mut all[self.batch.commands_of(range.clone())] {
                     *slot = outcomes.next().expect("a group has one outcome per command");
@@ -131,13 +180,13 @@ impl Call {
 }
 
 impl Stage {
-    fn take(&mut self, plan: &Plan) -> Vec<Outcome> {
-        let node = || Arc::clone(&plan.node.name);
-        match self {
-            Self::Done(outcomes) => std::mem::take(outcomes),
-            Self::Queued => vec![Outcome::NotSent(NotSent::DeadlineExceeded { node: node() }); plan.load.commands],
-            Self::Sent => vec![Outcome::Unknown(Unknown::DeadlineExceeded { node: node() }); plan.load.commands],
-        }
+    fn take(&mut self, plan: &Plan, unsent: impl Fn(&Node) -> NotSent) -> Vec<Outcome> {
+        let outcome = match self {
+            Self::Done(outcomes) => return std::mem::take(outcomes),
+            Self::Queued => Outcome::NotSent(unsent(&plan.node)),
+            Self::Sent => Outcome::Unknown(Unknown::DeadlineExceeded { node: Arc::clone(&plan.node.name) }),
+        };
+        vec![outcome; plan.load.commands]
     }
 }
 
@@ -160,15 +209,15 @@ impl Group {
         true
     }
 
-    /// Hands in the outcomes, one per command. The last group of a call wakes the caller.
+    /// Hands in the outcomes, one per command. The group that the caller waits for last wakes it.
     pub(crate) fn finish(self, outcomes: Vec<Outcome>) {
         let mut progress = self.call.progress();
         if progress.abandoned {
             return;
         }
         progress.stages[self.index] = Stage::Done(outcomes);
-        progress.open -= 1;
-        if progress.open == 0
+        progress.done += 1;
+        if progress.done >= progress.wake_at
             && let Some(waker) = progress.waker.take()
         {
             drop(progress);

@@ -1,40 +1,44 @@
 //! The caller's door: plans a batch, sends it, and sends again what did not run.
 
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use smallvec::{SmallVec, smallvec};
 use tokio::runtime::Handle;
-use tokio::time::{sleep, timeout_at};
+use tokio::sync::Notify;
+use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::batch::Batch;
-use crate::call::{Call, Group, Load, Plan};
-use crate::config::{Config, ConfigError};
+use crate::call::{Call, Group, Load};
+use crate::cluster::Cluster;
+use crate::config::{Config, ConfigError, Parallelism, Servers};
 use crate::node::{Node, Tasks};
 use crate::outcome::{NotSent, Outcome};
+use crate::resend::resend;
+use crate::route::split;
 use crate::stats::Stats;
 
-/// A larger batch is cut here, at unit boundaries, so that other callers get between and the server's replies stay small.
-const CHUNK: Load = Load { commands: 512, bytes: 256 * 1024 };
-
-/// First wait before sending again what the server refused to run; doubles up to the maximum, with full jitter.
-const RETRY_MIN: Duration = Duration::from_millis(10);
-const RETRY_MAX: Duration = Duration::from_millis(500);
-
-/// A handle on one Redis. Clones share its connections; the last one dropped closes them.
+/// A handle on one Redis, or one Redis Cluster. Clones share its connections; the last one dropped closes them.
 #[derive(Debug, Clone)]
 pub struct Client {
-    node: Arc<Node>,
     owner: Arc<Owner>,
 }
 
 /// Stops the tasks when the last handle goes.
 #[derive(Debug)]
 struct Owner {
-    node: Arc<Node>,
+    backend: Backend,
+    parallelism: Parallelism,
     tasks: Tasks,
+}
+
+/// What is at the other end.
+#[derive(Debug)]
+pub(crate) enum Backend {
+    Single(Arc<Node>),
+    Cluster(Arc<Cluster>),
 }
 
 impl Client {
@@ -47,29 +51,37 @@ impl Client {
     /// Outside a tokio runtime.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.validate()?;
-        let tasks = Tasks { runtime: Handle::current(), tracker: TaskTracker::new(), stop: CancellationToken::new() };
-        let node = Node::new(config, tasks.clone());
-        Ok(Self { node: Arc::clone(&node), owner: Arc::new(Owner { node, tasks }) })
+        let tasks = Tasks {
+            runtime: Handle::current(),
+            tracker: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            trouble: Arc::new(Notify::new()),
+        };
+        let parallelism = config.parallelism;
+        let backend = match config.servers.clone() {
+            Servers::Single(address) => Backend::Single(Node::new(address, config, &tasks)),
+            Servers::Cluster(seeds) => Backend::Cluster(Cluster::start(seeds, config, tasks.clone())),
+        };
+        Ok(Self { owner: Arc::new(Owner { backend, parallelism, tasks }) })
     }
 
     /// Sends the commands of `batch` and returns one outcome per command, in their order, at `deadline` at the latest.
     ///
-    /// What was not sent, or what the server refused to run for now, is sent again while the deadline allows. What may
-    /// have run is not.
+    /// What was not sent, or what the server refused to run for now, is sent again while the deadline allows, to another
+    /// node when the server named one. What may have run is not.
     ///
     /// # Cancellation
     /// When the future is dropped, commands not yet written are never written; written ones may run.
     pub async fn send(&self, batch: Batch, deadline: Instant) -> Vec<Outcome> {
-        if let Some(command) = batch.refused {
-            return vec![Outcome::NotSent(NotSent::Refused { command }); batch.len()];
+        if let Some(reason) = batch.refused.clone() {
+            return vec![Outcome::NotSent(reason); batch.len()];
         }
         if batch.is_empty() {
             return Vec::new();
         }
-        let call = self.start(batch);
-        let mut outcomes = finish(&call, deadline).await;
+        let (call, mut outcomes) = self.attempt(batch, &[], deadline).await;
         if outcomes.iter().any(Outcome::may_be_sent_again) {
-            self.send_again(&call.batch, &mut outcomes, deadline).await;
+            resend(self, &call, &mut outcomes, deadline).await;
         }
         outcomes
     }
@@ -77,7 +89,10 @@ impl Client {
     /// What the connections did so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.node.counters.snapshot(self.node.waiting())
+        match &self.owner.backend {
+            Backend::Single(node) => node.stats(),
+            Backend::Cluster(cluster) => cluster.stats(),
+        }
     }
 
     /// Closes the connections and waits for their tasks. Calls in progress end, with what is known of their commands.
@@ -86,41 +101,91 @@ impl Client {
         self.owner.tasks.tracker.wait().await;
     }
 
-    fn start(&self, batch: Batch) -> Arc<Call> {
-        let plans = plan(&batch, &self.node);
-        let call = Call::new(batch, plans);
-        let mut total = Load::default();
-        call.plans.iter().for_each(|plan| total.add(plan.load));
-        let groups = (0..call.plans.len()).map(|index| Group { call: Arc::clone(&call), index });
-        self.node.submit(groups, total);
-        call
+    pub(crate) fn backend(&self) -> &Backend {
+        &self.owner.backend
     }
 
-    /// Sends the units again that did not run, with growing waits, until they did or the deadline is near.
-    async fn send_again(&self, batch: &Batch, outcomes: &mut [Outcome], deadline: Instant) {
-        let mut bound = RETRY_MIN;
-        loop {
-            let units = batch.units_where(|commands| outcomes[commands].iter().all(Outcome::may_be_sent_again));
-            let wait = bound.mul_f64(fastrand::f64());
-            if units.is_empty() || Instant::now() + wait >= deadline {
+    /// Sends a batch once. `targets` names the node of a unit where its slot does not decide.
+    ///
+    /// # Cancellation
+    /// Dropping the future abandons the call.
+    pub(crate) async fn attempt(
+        &self,
+        batch: Batch,
+        targets: &[Option<Arc<Node>>],
+        deadline: Instant,
+    ) -> (Arc<Call>, Vec<Outcome>) {
+        let call = self.plan(batch, targets);
+        let waiting = Waiting(&call);
+        let in_time = timeout_at(deadline.into(), run(&call, self.owner.parallelism)).await;
+        std::mem::forget(waiting);
+        let outcomes = call.leave(|node| match in_time {
+            Ok(()) => NotSent::Skipped,
+            Err(_) => NotSent::DeadlineExceeded { node: Arc::clone(&node.name) },
+        });
+        (call, outcomes)
+    }
+
+    fn plan(&self, batch: Batch, targets: &[Option<Arc<Node>>]) -> Arc<Call> {
+        let target = |unit: u32| targets.get(unit as usize).and_then(Option::as_ref);
+        match &self.owner.backend {
+            Backend::Single(node) => {
+                let plans = split(&batch, |_| Some(node));
+                Call::new(batch, plans, 0)
+            }
+            Backend::Cluster(cluster) => {
+                let topology = cluster.topology();
+                let plans = split(&batch, |unit| {
+                    target(unit).or_else(|| match batch.slot_of(unit) {
+                        Some(slot) => topology.owner(slot),
+                        None => fastrand::choice(&topology.nodes),
+                    })
+                });
+                Call::new(batch, plans, topology.epoch)
+            }
+        }
+    }
+}
+
+/// Submits the groups of a call, at most so many at once, and waits until all are done or a serial one failed.
+async fn run(call: &Arc<Call>, parallelism: Parallelism) {
+    let (groups, limit) = (call.plans.len(), parallelism.groups());
+    let mut submitted = 0;
+    while submitted < groups {
+        let end = groups.min(call.done().saturating_add(limit));
+        submit(call, submitted..end);
+        submitted = end;
+        if submitted < groups {
+            call.until(submitted - limit + 1).await;
+            if parallelism == Parallelism::SERIAL && call.failed() {
                 return;
             }
-            sleep(wait).await;
-            let call = self.start(batch.subset(&units));
-            let mut again = finish(&call, deadline).await.into_iter();
-            for unit in units {
-                for outcome in &mut outcomes[batch.commands_of(unit..unit + 1)] {
-                    *outcome = again.next().expect("a call has one outcome per command");
-                }
-            }
-            bound = (bound * 2).min(RETRY_MAX);
         }
+    }
+    call.until(groups).await;
+}
+
+/// Hands groups to their nodes. The groups of one node go in together, so that it takes all or none.
+fn submit(call: &Arc<Call>, groups: Range<usize>) {
+    for first in groups.clone() {
+        let node = &call.plans[first].node;
+        let same = |&group: &usize| Arc::ptr_eq(&call.plans[group].node, node);
+        if (groups.start..first).any(|earlier| same(&earlier)) {
+            continue;
+        }
+        let together = (first..groups.end).filter(same);
+        let mut total = Load::default();
+        together.clone().for_each(|group| total.add(call.plans[group].load));
+        node.submit(together.map(|index| Group { call: Arc::clone(call), index }), total);
     }
 }
 
 impl Owner {
     fn stop(&self) {
-        self.node.close();
+        match &self.backend {
+            Backend::Single(node) => node.close(),
+            Backend::Cluster(cluster) => cluster.close(),
+        }
         self.tasks.tracker.close();
         self.tasks.stop.cancel();
     }
@@ -130,39 +195,6 @@ impl Drop for Owner {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// Cuts a batch into groups. One server owns every key, so one group is enough for all but large batches.
-fn plan(batch: &Batch, node: &Arc<Node>) -> SmallVec<[Plan; 1]> {
-    let mut plans = SmallVec::new();
-    let mut first = 0;
-    let mut load = Load::default();
-    for unit in 0..batch.units.len() as u32 {
-        let commands = batch.commands_of(unit..unit + 1);
-        let more = Load { commands: commands.len(), bytes: batch.bytes_of(commands).len() };
-        if load.commands > 0
-            && (load.commands + more.commands > CHUNK.commands || load.bytes + more.bytes > CHUNK.bytes)
-        {
-            plans.push(Plan { node: Arc::clone(node), units: smallvec![first..unit], load });
-            first = unit;
-            load = Load::default();
-        }
-        load.add(more);
-    }
-    plans.push(Plan { node: Arc::clone(node), units: smallvec![first..batch.units.len() as u32], load });
-    plans
-}
-
-/// Waits for a call until the deadline and collects its outcomes.
-///
-/// # Cancellation
-/// Dropping the future abandons the call.
-async fn finish(call: &Call, deadline: Instant) -> Vec<Outcome> {
-    let waiting = Waiting(call);
-    // On time or too late: leaving tells what is known of each command.
-    let _ = timeout_at(deadline.into(), call.done()).await;
-    std::mem::forget(waiting);
-    call.leave()
 }
 
 /// Abandons the call when the caller goes before it is done.

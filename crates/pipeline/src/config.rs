@@ -1,6 +1,7 @@
 //! How to reach Redis, and the bounds of doing so.
 
 use std::fmt;
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -21,6 +22,41 @@ pub enum Address {
     Unix(PathBuf),
 }
 
+/// Which servers a client talks to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Servers {
+    /// One server that owns every key.
+    Single(Address),
+    /// A cluster, known by some of its nodes. One that answers is enough to find the rest.
+    Cluster(Vec<Address>),
+}
+
+/// How many node groups of one batch may be under way at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parallelism(NonZero<usize>);
+
+impl Parallelism {
+    /// One after the other: after a group with a failed command the rest is not sent.
+    pub const SERIAL: Self = Self(NonZero::<usize>::MIN);
+    /// All at once.
+    pub const UNBOUNDED: Self = Self(NonZero::<usize>::MAX);
+
+    /// At most `setting` groups and at most `pool_size`; 0 means `pool_size`. A pool size below 1 counts as 1.
+    ///
+    /// # Errors
+    /// A negative setting.
+    pub fn new(setting: i64, pool_size: usize) -> Result<Self, ConfigError> {
+        let pool_size = NonZero::new(pool_size).unwrap_or(NonZero::<usize>::MIN);
+        let setting = usize::try_from(setting).map_err(|_| ConfigError::NegativeParallelism { setting })?;
+        Ok(Self(NonZero::new(setting).map_or(pool_size, |setting| setting.min(pool_size))))
+    }
+
+    pub(crate) fn groups(self) -> usize {
+        self.0.get()
+    }
+}
+
 /// What a connection authenticates with.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
@@ -34,8 +70,10 @@ pub struct Credentials {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {
-    /// The server.
-    pub address: Address,
+    /// The servers.
+    pub servers: Servers,
+    /// Most node groups of one batch under way at once. Default all.
+    pub parallelism: Parallelism,
     /// Sent as AUTH on every new connection.
     pub credentials: Option<Credentials>,
     /// Selected on every new connection; 0 is Redis's default.
@@ -69,6 +107,15 @@ pub enum ConfigError {
         /// What was given.
         text: String,
     },
+    /// A parallelism below zero.
+    #[error("redis cluster pipeline parallelism must be >= 0, and is {setting}")]
+    NegativeParallelism {
+        /// What was given.
+        setting: i64,
+    },
+    /// A cluster without a server to begin with.
+    #[error("a cluster needs at least one server address")]
+    NoServers,
     /// A bound that must be at least one is zero.
     #[error("{name} must be at least 1")]
     Zero {
@@ -81,8 +128,19 @@ impl Config {
     /// One server, with default bounds.
     #[must_use]
     pub fn single(address: Address) -> Self {
+        Self::new(Servers::Single(address))
+    }
+
+    /// A cluster, with default bounds.
+    #[must_use]
+    pub fn cluster(seeds: Vec<Address>) -> Self {
+        Self::new(Servers::Cluster(seeds))
+    }
+
+    fn new(servers: Servers) -> Self {
         Self {
-            address,
+            servers,
+            parallelism: Parallelism::UNBOUNDED,
             credentials: None,
             database: 0,
             connect_timeout: Duration::from_secs(1),
@@ -98,6 +156,9 @@ impl Config {
     }
 
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        if matches!(&self.servers, Servers::Cluster(seeds) if seeds.is_empty()) {
+            return Err(ConfigError::NoServers);
+        }
         for (name, value) in [
             ("max_connections", self.max_connections),
             ("in_flight_commands", self.in_flight_commands),
@@ -166,6 +227,20 @@ mod tests {
         for text in ["", "localhost", ":6379", "::1:6379", "host:port", "host:65536", "host:-1"] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn parallelism_follows_the_pool_size() {
+        let check = |setting, pool_size, expected| {
+            assert_eq!(Parallelism::new(setting, pool_size).unwrap().groups(), expected, "({setting}, {pool_size})");
+        };
+        check(1, 10, 1);
+        check(0, 10, 10);
+        check(8, 10, 8);
+        check(20, 10, 10);
+        check(0, 0, 1);
+        let refused = Parallelism::new(-1, 10).unwrap_err().to_string();
+        assert!(refused.starts_with("redis cluster pipeline parallelism must be >= 0"), "{refused}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::io::poll_read_buf;
 
 use crate::call::{Group, Load};
-use crate::node::{LinkId, Node, Turn};
+use crate::node::{LinkId, Node, Retired, Turn};
 use crate::outcome::{NotSent, Outcome, Unknown};
 use crate::resp;
 use crate::socket::Socket;
@@ -102,7 +102,10 @@ impl Connection {
                 Ok(read) => read,
                 Err(reason) => return Poll::Ready(reason),
             };
-            let filled = self.fill(cx);
+            let filled = match self.fill(cx) {
+                Ok(filled) => filled,
+                Err(Retired) => return Poll::Ready("replaced".to_owned()),
+            };
             if filled && !self.yielded && self.owed_commands > COALESCE_FROM {
                 self.yielded = true;
                 cx.waker().wake_by_ref();
@@ -159,7 +162,7 @@ impl Connection {
     }
 
     /// Moves groups from the node into the write buffer. True when there were any.
-    fn fill(&mut self, cx: &mut Context<'_>) -> bool {
+    fn fill(&mut self, cx: &mut Context<'_>) -> Result<bool, Retired> {
         let turn = Turn {
             link: self.link,
             released: std::mem::take(&mut self.released),
@@ -167,7 +170,7 @@ impl Connection {
             waker: cx.waker(),
         };
         let mut taken = std::mem::take(&mut self.taken);
-        self.node.take(turn, &mut taken);
+        self.node.take(turn, &mut taken)?;
         let filled = !taken.is_empty();
         if filled {
             let now = Instant::now();
@@ -178,7 +181,7 @@ impl Connection {
             count(&self.node.counters.commands, self.owed_commands - before);
         }
         self.taken = taken;
-        filled
+        Ok(filled)
     }
 
     fn append(&mut self, group: Group, now: Instant) {

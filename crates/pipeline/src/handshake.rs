@@ -1,11 +1,13 @@
 //! From an address to a connection that answers.
 
+use std::time::Duration;
+
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::batch::{Arg, Batch};
-use crate::config::Config;
+use crate::config::{Address, Config};
 use crate::outcome::Outcome;
 use crate::resp;
 use crate::socket::Socket;
@@ -14,38 +16,52 @@ use crate::socket::Socket;
 ///
 /// # Errors
 /// What went wrong, in words without secrets.
-pub(crate) async fn open(config: &Config) -> Result<Socket, String> {
-    let attempt = async {
-        let mut socket = Socket::connect(&config.address).await.map_err(|error| error.to_string())?;
-        greet(&mut socket, config).await?;
-        Ok(socket)
-    };
-    timeout(config.connect_timeout, attempt)
-        .await
-        .unwrap_or_else(|_| Err(format!("no answer within {:?}", config.connect_timeout)))
+pub(crate) async fn open(address: &Address, config: &Config) -> Result<Socket, String> {
+    within(config.connect_timeout, greeted(address, config)).await
 }
 
-async fn greet(socket: &mut Socket, config: &Config) -> Result<(), String> {
-    let greeting = greeting(config);
-    socket.write_all(&greeting.encoded).await.map_err(|error| error.to_string())?;
+/// Asks one question on a connection made for it.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) async fn ask(address: &Address, config: &Config, question: &Batch) -> Result<Outcome, String> {
+    let answer = async {
+        let mut socket = greeted(address, config).await?;
+        exchange(&mut socket, question).await?.pop().ok_or_else(|| "no question".to_owned())
+    };
+    within(config.connect_timeout, answer).await
+}
+
+async fn within<T>(limit: Duration, attempt: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    timeout(limit, attempt).await.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")))
+}
+
+async fn greeted(address: &Address, config: &Config) -> Result<Socket, String> {
+    let mut socket = Socket::connect(address).await.map_err(|error| error.to_string())?;
+    // A server that loads its data is reachable: the commands themselves will be told to wait.
+    exchange(&mut socket, &greeting(config)).await?;
+    Ok(socket)
+}
+
+/// Writes commands and reads their replies, on a socket nobody else uses yet. An error reply ends it.
+async fn exchange(socket: &mut Socket, batch: &Batch) -> Result<Vec<Outcome>, String> {
+    socket.write_all(&batch.encoded).await.map_err(|error| error.to_string())?;
     let mut buffer = BytesMut::with_capacity(512);
-    let mut replies = 0;
-    while replies < greeting.len() {
+    let mut outcomes = Vec::with_capacity(batch.len());
+    while outcomes.len() < batch.len() {
         let read = socket.read_buf(&mut buffer).await.map_err(|error| error.to_string())?;
         if read == 0 {
             return Err("closed by the server during the handshake".to_owned());
         }
-        resp::decode(&mut buffer, |outcome| {
-            replies += 1;
-            match outcome {
-                // A server that loads its data is reachable: the commands themselves will be told to wait.
-                Outcome::Reply(_) | Outcome::Rejected(_) => Ok(()),
-                Outcome::ServerError(error) => Err(error.to_string()),
-                other => Err(format!("unexpected {other:?}")),
+        resp::decode(&mut buffer, |outcome| match outcome {
+            Outcome::ServerError(error) => Err(error.to_string()),
+            outcome => {
+                outcomes.push(outcome);
+                Ok(())
             }
         })?;
     }
-    Ok(())
+    Ok(outcomes)
 }
 
 fn greeting(config: &Config) -> Batch {

@@ -30,21 +30,26 @@
 mod batch;
 mod call;
 mod client;
+mod cluster;
 mod config;
 mod connection;
 mod handshake;
 mod node;
 mod outcome;
+mod resend;
 mod resp;
+mod route;
 mod selection;
+mod slot;
 mod socket;
 mod stats;
 #[cfg(feature = "test-util")]
 pub mod test_util;
+mod topology;
 
 pub use batch::{Arg, Batch, UnitBuilder};
 pub use client::Client;
-pub use config::{Address, Config, ConfigError, Credentials};
-pub use outcome::{CommandError, NotSent, Outcome, Rejected, ServerError, Unknown};
+pub use config::{Address, Config, ConfigError, Credentials, Parallelism, Servers};
+pub use outcome::{CommandError, NotSent, Outcome, Rejected, Rejection, ServerError, Unknown};
 pub use resp::Reply;
 pub use stats::Stats;

@@ -6,16 +6,17 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use crate::call::{Group, Load};
-use crate::config::Config;
+use crate::config::{Address, Config};
 use crate::connection::Connection;
 use crate::outcome::NotSent;
 use crate::socket::Socket;
-use crate::stats::{Counters, count};
+use crate::stats::{Counters, Stats, count};
 use crate::{handshake, selection};
 
 /// A full connection whose oldest reply is younger than this is cheaper to wait for than another one is to open.
@@ -31,12 +32,15 @@ pub(crate) struct Tasks {
     pub(crate) runtime: Handle,
     pub(crate) tracker: TaskTracker,
     pub(crate) stop: CancellationToken,
+    /// Told when a node is lost or cannot be reached: its slots may be elsewhere by now.
+    pub(crate) trouble: Arc<Notify>,
 }
 
 /// One Redis server.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) name: Arc<str>,
+    pub(crate) address: Address,
     pub(crate) config: Config,
     pub(crate) counters: Counters,
     tasks: Tasks,
@@ -81,6 +85,8 @@ struct Link {
     /// When the oldest command in flight was written.
     oldest: Option<Instant>,
     opened: Instant,
+    /// Takes no more groups, and closes when it owes nothing.
+    retiring: bool,
 }
 
 /// Names one connection of a node, for as long as the node lives.
@@ -88,12 +94,14 @@ struct Link {
 pub(crate) struct LinkId(u64);
 
 impl Node {
-    pub(crate) fn new(config: Config, tasks: Tasks) -> Arc<Self> {
+    pub(crate) fn new(address: Address, config: Config, tasks: &Tasks) -> Arc<Self> {
         Arc::new(Self {
-            name: config.address.to_string().into(),
+            name: address.to_string().into(),
+            address,
             config,
             counters: Counters::default(),
-            tasks,
+            // A token of its own: a node can be closed while the client goes on.
+            tasks: Tasks { stop: tasks.stop.child_token(), ..tasks.clone() },
             state: Mutex::new(State {
                 links: Vec::new(),
                 next_link: 0,
@@ -146,7 +154,10 @@ impl Node {
     /// Gives a connection its queued groups and as many waiting ones as fit, after it gave back `released`.
     ///
     /// The connection is woken through `waker` when more arrive.
-    pub(crate) fn take(&self, turn: Turn<'_>, groups: &mut Vec<Group>) {
+    ///
+    /// # Errors
+    /// [`Retired`] when the connection should close: it owes nothing and gets nothing more.
+    pub(crate) fn take(&self, turn: Turn<'_>, groups: &mut Vec<Group>) -> Result<(), Retired> {
         let cap = self.cap();
         let mut state = self.state();
         let State { links, waiting, waiting_load, .. } = &mut *state;
@@ -154,6 +165,9 @@ impl Node {
         link.load.remove(turn.released);
         link.oldest = turn.oldest;
         groups.extend(link.queue.drain(..));
+        if link.retiring {
+            return if link.load == Load::default() { Err(Retired) } else { Ok(()) };
+        }
         while let Some(group) = waiting.front() {
             let load = group.load();
             if !selection::accepts(link.load, load, cap) {
@@ -167,14 +181,25 @@ impl Node {
             Some(waker) => waker.clone_from(turn.waker),
             none => *none = Some(turn.waker.clone()),
         }
+        Ok(())
     }
 
-    /// Commands waiting for a connection.
-    pub(crate) fn waiting(&self) -> usize {
-        self.state().waiting_load.commands
+    /// Replaces the connections: what they owe is still answered, what comes next goes over new ones.
+    pub(crate) fn renew(self: &Arc<Self>) {
+        let mut state = self.state();
+        for link in &mut state.links {
+            link.retiring = true;
+            link.waker.iter().for_each(Waker::wake_by_ref);
+        }
     }
 
-    /// Refuses what waits and what will come.
+    /// What the connections did so far.
+    pub(crate) fn stats(&self) -> Stats {
+        let waiting = self.state().waiting_load.commands;
+        self.counters.snapshot(waiting)
+    }
+
+    /// Refuses what waits and what will come, and ends the connections.
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.reach = Reach::Closed;
@@ -183,6 +208,7 @@ impl Node {
         for group in waiting {
             group.refuse(NotSent::Closed);
         }
+        self.tasks.stop.cancel();
     }
 
     fn unavailable(&self, reason: &Arc<str>) -> NotSent {
@@ -206,7 +232,7 @@ impl Node {
             if failures > 0 {
                 tokio::time::sleep(backoff(&self.config, failures)).await;
             }
-            match handshake::open(&self.config).await {
+            match handshake::open(&self.address, &self.config).await {
                 Ok(socket) => return self.attach(socket),
                 Err(reason) => {
                     count(&self.counters.connect_failures, 1);
@@ -229,6 +255,7 @@ impl Node {
             state.reach = Reach::Settled;
             return false;
         }
+        self.tasks.trouble.notify_one();
         if !matches!(state.reach, Reach::Down(_)) {
             warn!(node = %self.name, error = %reason, "redis is unavailable");
         }
@@ -259,6 +286,7 @@ impl Node {
             waker: None,
             oldest: None,
             opened: Instant::now(),
+            retiring: false,
         });
         count(&self.counters.opened, 1);
         let node = Arc::clone(self);
@@ -286,8 +314,14 @@ impl Node {
             }
             return;
         }
-        warn!(node = %self.name, error = %reason, "connection to redis lost");
-        state.failures = if link.opened.elapsed() < SHORT_LIFE { state.failures.saturating_add(1) } else { 0 };
+        if !link.retiring {
+            warn!(node = %self.name, error = %reason, "connection to redis lost");
+            self.tasks.trouble.notify_one();
+        }
+        state.failures = match link.opened.elapsed() < SHORT_LIFE && !link.retiring {
+            true => state.failures.saturating_add(1),
+            false => 0,
+        };
         for group in link.queue.into_iter().rev() {
             state.waiting_load.add(group.load());
             state.waiting.push_front(group);
@@ -300,6 +334,10 @@ impl Node {
         }
     }
 }
+
+/// The connection is no longer wanted.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Retired;
 
 /// What a connection tells its node at each turn.
 pub(crate) struct Turn<'a> {
@@ -316,7 +354,7 @@ impl State {
         let load = group.load();
         // Groups already waiting go first: a newcomer that overtook them could starve a large one.
         if self.waiting.is_empty()
-            && let Some(at) = selection::linear(self.links.iter().map(|link| link.load), load, cap)
+            && let Some(at) = selection::linear(self.links.iter().map(Link::offer), load, cap)
         {
             return self.links[at].push(group, load);
         }
@@ -336,6 +374,11 @@ impl State {
 }
 
 impl Link {
+    /// The load that selection sees.
+    fn offer(&self) -> Option<Load> {
+        (!self.retiring).then_some(self.load)
+    }
+
     fn push(&mut self, group: Group, load: Load) {
         self.load.add(load);
         self.queue.push_back(group);

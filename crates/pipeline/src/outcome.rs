@@ -69,6 +69,18 @@ pub enum NotSent {
         /// The command's name.
         command: &'static str,
     },
+    /// The keys of a unit are in different slots.
+    #[error("the keys of a unit are in different hash slots")]
+    CrossSlot,
+    /// No node owns the key's slot, as far as could be learned before the deadline.
+    #[error("no redis node is known to own hash slot {slot}")]
+    NoOwner {
+        /// The slot.
+        slot: u16,
+    },
+    /// An earlier group of the same batch failed, and groups run one after the other.
+    #[error("an earlier part of the batch failed")]
+    Skipped,
     /// The client was closed.
     #[error("the redis client is closed")]
     Closed,
@@ -78,8 +90,41 @@ pub enum NotSent {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct Rejected {
+    /// What it said.
+    pub kind: Rejection,
     /// The text as Redis sent it, code first: `LOADING Redis is loading the dataset in memory`.
     pub message: Arc<str>,
+}
+
+/// The ways a server says that it did not run a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rejection {
+    /// Another node owns the slot.
+    Moved {
+        /// The slot.
+        slot: u16,
+        /// The owner, as `host:port`; an empty host means the host that was asked.
+        endpoint: Arc<str>,
+    },
+    /// The slot is moving, and this key is at the other node already.
+    Ask {
+        /// The slot.
+        slot: u16,
+        /// The other node, as `host:port`; an empty host means the host that was asked.
+        endpoint: Arc<str>,
+    },
+    /// The slot is moving, and the command's keys are at two nodes now.
+    TryAgain,
+    /// The cluster has no owner for the slot, or has lost its majority.
+    ClusterDown,
+    /// The server loads its data.
+    Loading,
+    /// The replica has lost its primary.
+    MasterDown,
+    /// The server is a replica now.
+    ReadOnly,
+    /// A script keeps the server busy.
+    Busy,
 }
 
 /// Why the fate of a command is unknown.
@@ -144,11 +189,15 @@ impl Outcome {
     /// Whether the command did not run, for a reason that may pass within a call.
     pub(crate) fn may_be_sent_again(&self) -> bool {
         match self {
-            Self::NotSent(reason) => matches!(reason, NotSent::ConnectionLost { .. }),
-            // One server has nobody to redirect to.
-            Self::Rejected(rejected) => !rejected.message.starts_with("MOVED") && !rejected.message.starts_with("ASK"),
+            Self::NotSent(reason) => matches!(reason, NotSent::ConnectionLost { .. } | NotSent::NoOwner { .. }),
+            Self::Rejected(_) => true,
             Self::Reply(_) | Self::ServerError(_) | Self::Unknown(_) => false,
         }
+    }
+
+    /// Whether the server ran the command and said so.
+    pub(crate) fn ran(&self) -> bool {
+        matches!(self, Self::Reply(_))
     }
 
     /// The reply as an integer.

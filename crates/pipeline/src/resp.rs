@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use resp_rs::ParseError;
 use resp_rs::resp2::{Frame, parse_frame};
 
-use crate::outcome::{Outcome, Rejected, ServerError};
+use crate::outcome::{Outcome, Rejected, Rejection, ServerError};
 
 /// A reply that is not an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,13 +84,31 @@ fn reply(frame: Frame) -> Result<Reply, ServerError> {
 ///
 /// Only the code, the first word, counts: what follows may quote a user's data.
 fn classify(error: ServerError) -> Outcome {
-    let code = error.message.split(' ').next().unwrap_or_default();
-    match code {
-        "LOADING" | "BUSY" | "MASTERDOWN" | "READONLY" | "TRYAGAIN" | "CLUSTERDOWN" | "MOVED" | "ASK" => {
-            Outcome::Rejected(Rejected { message: error.message })
-        }
-        _ => Outcome::ServerError(error),
+    match rejection(&error.message) {
+        Some(kind) => Outcome::Rejected(Rejected { kind, message: error.message }),
+        None => Outcome::ServerError(error),
     }
+}
+
+fn rejection(message: &str) -> Option<Rejection> {
+    let mut words = message.split(' ');
+    Some(match words.next()? {
+        "LOADING" => Rejection::Loading,
+        "BUSY" => Rejection::Busy,
+        "MASTERDOWN" => Rejection::MasterDown,
+        "READONLY" => Rejection::ReadOnly,
+        "TRYAGAIN" => Rejection::TryAgain,
+        "CLUSTERDOWN" => Rejection::ClusterDown,
+        code @ ("MOVED" | "ASK") => {
+            let slot = words.next()?.parse().ok()?;
+            let endpoint = words.next()?.into();
+            match code {
+                "MOVED" => Rejection::Moved { slot, endpoint },
+                _ => Rejection::Ask { slot, endpoint },
+            }
+        }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -134,13 +152,37 @@ mod tests {
 
     #[test]
     fn an_error_is_rejected_only_by_its_code() {
-        for message in
-            ["LOADING Redis is loading", "READONLY You can't", "MOVED 1 a:1", "TRYAGAIN", "BUSY Redis is busy"]
-        {
-            check(&format!("-{message}\r\n"), Outcome::Rejected(Rejected { message: message.into() }));
+        let moved = |endpoint: &str| Rejection::Moved { slot: 3999, endpoint: endpoint.into() };
+        for (message, kind) in [
+            ("LOADING Redis is loading the dataset in memory", Rejection::Loading),
+            ("READONLY You can't write against a read only replica.", Rejection::ReadOnly),
+            ("MASTERDOWN Link with MASTER is down", Rejection::MasterDown),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", Rejection::TryAgain),
+            ("TRYAGAIN", Rejection::TryAgain),
+            ("CLUSTERDOWN Hash slot not served", Rejection::ClusterDown),
+            ("BUSY Redis is busy running a script.", Rejection::Busy),
+            ("MOVED 3999 127.0.0.1:6381", moved("127.0.0.1:6381")),
+            ("MOVED 3999 :6381", moved(":6381")),
+            ("MOVED 3999 2001:db8::1:6381 and more", moved("2001:db8::1:6381")),
+            ("ASK 1 host:1", Rejection::Ask { slot: 1, endpoint: "host:1".into() }),
+        ] {
+            check(&format!("-{message}\r\n"), Outcome::Rejected(Rejected { kind, message: message.into() }));
         }
-        for message in ["ERR LOADING", "WRONGTYPE Operation", "MOVEDX 1", "", "NOAUTH Authentication required.", "OOM"]
-        {
+        for message in [
+            "ERR LOADING",
+            "ERR MOVED 1 a:1",
+            "MOVED",
+            "MOVED x a:1",
+            "MOVED 70000 a:1",
+            "ASK 1",
+            "MOVEDX 1 a:1",
+            "WRONGTYPE Operation",
+            "",
+            "NOAUTH Authentication required.",
+            "OOM command not allowed",
+            "loading",
+            "CROSSSLOT",
+        ] {
             check(&format!("-{message}\r\n"), Outcome::ServerError(server_error(message)));
         }
     }

@@ -6,14 +6,16 @@ use crate::call::Load;
 ///
 /// An empty connection takes anything: a group larger than the cap would otherwise never be sent.
 pub(crate) fn accepts(load: Load, more: Load, cap: Load) -> bool {
-    load.commands == 0 || (load.commands + more.commands <= cap.commands && load.bytes + more.bytes <= cap.bytes)
+    load.commands == 0 || load.fits(more, cap)
 }
 
 /// The first connection, in order of age, that accepts the group.
 ///
 /// Searching in a fixed order keeps load on the first connections: batches grow there, and the rest fall idle.
-pub(crate) fn linear(loads: impl IntoIterator<Item = Load>, more: Load, cap: Load) -> Option<usize> {
-    loads.into_iter().position(|load| accepts(load, more, cap))
+///
+/// A connection that is not to be used has no load.
+pub(crate) fn linear(loads: impl IntoIterator<Item = Option<Load>>, more: Load, cap: Load) -> Option<usize> {
+    loads.into_iter().position(|load| load.is_some_and(|load| accepts(load, more, cap)))
 }
 
 #[cfg(test)]
@@ -26,7 +28,11 @@ mod tests {
 
     fn check(loads: &[usize], more: usize, expected: Option<usize>) {
         let cap = Load { commands: 10, bytes: 1000 };
-        assert_eq!(linear(loads.iter().map(|&commands| load(commands)), load(more), cap), expected, "{loads:?} {more}");
+        assert_eq!(
+            linear(loads.iter().map(|&commands| Some(load(commands))), load(more), cap),
+            expected,
+            "{loads:?} {more}"
+        );
     }
 
     #[test]
@@ -45,8 +51,14 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_without_a_load_is_passed_over() {
+        let cap = Load { commands: 10, bytes: 1000 };
+        assert_eq!(linear([None, Some(load(4))], load(1), cap), Some(1));
+    }
+
+    #[test]
     fn bytes_count_as_commands_do() {
         let cap = Load { commands: 10, bytes: 50 };
-        assert_eq!(linear([load(4)], load(2), cap), None);
+        assert_eq!(linear([Some(load(4))], load(2), cap), None);
     }
 }

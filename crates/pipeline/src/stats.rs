@@ -1,5 +1,6 @@
 //! Counters of one client, for whoever watches it.
 
+use std::iter::Sum;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What a client's connections did since it was made. Sums over nodes and connections.
@@ -28,6 +29,24 @@ pub struct Stats {
     pub bytes_in: u64,
     /// Commands that waited for a node now.
     pub waiting: u64,
+}
+
+impl Sum for Stats {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, more| Self {
+            connections: sum.connections + more.connections,
+            opened: sum.opened + more.opened,
+            closed: sum.closed + more.closed,
+            connect_failures: sum.connect_failures + more.connect_failures,
+            commands: sum.commands + more.commands,
+            replies: sum.replies + more.replies,
+            writes: sum.writes + more.writes,
+            reads: sum.reads + more.reads,
+            bytes_out: sum.bytes_out + more.bytes_out,
+            bytes_in: sum.bytes_in + more.bytes_in,
+            waiting: sum.waiting + more.waiting,
+        })
+    }
 }
 
 /// Where connections count.

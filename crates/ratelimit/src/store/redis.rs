@@ -62,7 +62,7 @@ impl RedisStore {
             let time_to_live = Arg::Integer(charge.time_to_live.into());
             match charge.change {
                 Change::Charge => {
-                    batch.unit().command("INCRBY", &[key, hits]).command("EXPIRE", &[key, time_to_live]);
+                    batch.unit().command("INCRBY", &[key, hits]).repeatable("EXPIRE", &[key, time_to_live]);
                 }
                 Change::Refund => {
                     let script = Arg::Bytes(REFUND.as_bytes());

@@ -1,0 +1,179 @@
+//! Sends again what did not run: to the node a redirect names, or after a wait.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+use tokio::time::sleep;
+
+use crate::batch::{Asking, Batch};
+use crate::call::Call;
+use crate::client::{Backend, Client};
+use crate::cluster::Cluster;
+use crate::node::Node;
+use crate::outcome::{NotSent, Outcome, Rejection};
+use crate::slot::Slot;
+use crate::topology::endpoint;
+
+/// Redirects one unit follows in one call. Two nodes that each name the other would otherwise be asked for ever.
+const MAX_REDIRECTS: u32 = 5;
+
+/// First wait before sending again what the server refused to run; doubles up to the maximum, with full jitter.
+const RETRY_MIN: Duration = Duration::from_millis(5);
+const RETRY_MAX: Duration = Duration::from_millis(500);
+
+/// A unit with commands that did not run.
+struct Unfinished {
+    unit: u32,
+    /// Indices of the commands to send again, in order.
+    commands: SmallVec<[usize; 2]>,
+    /// Who was asked last.
+    asked: Option<Arc<Node>>,
+    redirects: u32,
+}
+
+/// What to do about an unfinished unit.
+enum Step {
+    /// Ask this node, now.
+    Redirect(Arc<Node>, Asking),
+    /// Ask whoever owns the slot by then, after a wait.
+    Wait,
+    /// Leave the outcome as it is.
+    GiveUp,
+}
+
+/// Sends the units of `call` again that did not run, until they did, nothing more can be done, or the deadline is near.
+pub(crate) async fn resend(client: &Client, call: &Call, outcomes: &mut [Outcome], deadline: Instant) {
+    let batch = &call.batch;
+    let mut epoch = call.epoch;
+    let mut unfinished: Vec<Unfinished> = (0..batch.units.len() as u32)
+        .map(|unit| Unfinished {
+            unit,
+            commands: batch.unfinished(unit, outcomes),
+            asked: call.node_of(unit).cloned(),
+            redirects: 0,
+        })
+        .filter(|unfinished| !unfinished.commands.is_empty())
+        .collect();
+    let mut bound = RETRY_MIN;
+    loop {
+        let steps: Vec<Step> =
+            unfinished.iter_mut().map(|unit| step(client.backend(), unit, outcomes, epoch)).collect();
+        let redirected = steps.iter().any(|step| matches!(step, Step::Redirect(..)));
+        let waiting = steps.iter().any(|step| matches!(step, Step::Wait));
+        if !redirected && !waiting {
+            return;
+        }
+        if !redirected {
+            let wait = bound.mul_f64(fastrand::f64());
+            if Instant::now() + wait >= deadline {
+                return;
+            }
+            pause(client.backend(), &unfinished, outcomes, wait).await;
+            bound = (bound * 2).min(RETRY_MAX);
+        }
+        // Redirected units go at once; the others must not hold them up and take their turn in the next round.
+        let round = Round::new(batch, &unfinished, steps, redirected);
+        let (again, results) = client.attempt(round.batch, &round.targets, deadline).await;
+        epoch = again.epoch;
+        for (unit, (at, places)) in round.sent.iter().enumerate() {
+            let unfinished = &mut unfinished[*at];
+            for (&command, &place) in unfinished.commands.iter().zip(places) {
+                outcomes[command] = results[place].clone();
+            }
+            unfinished.asked = again.node_of(unit as u32).cloned();
+            unfinished.commands = batch.unfinished(unfinished.unit, outcomes);
+        }
+        unfinished.retain(|unfinished| !unfinished.commands.is_empty());
+    }
+}
+
+/// One attempt at some of the unfinished units.
+struct Round {
+    batch: Batch,
+    /// For each unit of `batch`, the node a redirect named.
+    targets: Vec<Option<Arc<Node>>>,
+    /// For each unit of `batch`, which unfinished one it is, and where its commands are now.
+    sent: Vec<(usize, Vec<usize>)>,
+}
+
+impl Round {
+    fn new(batch: &Batch, unfinished: &[Unfinished], steps: Vec<Step>, redirected: bool) -> Self {
+        let mut round = Self { batch: Batch::new(), targets: Vec::new(), sent: Vec::new() };
+        for (at, (unfinished, step)) in unfinished.iter().zip(steps).enumerate() {
+            let (target, asking) = match step {
+                Step::Redirect(node, asking) => (Some(node), asking),
+                Step::Wait if !redirected => (None, Asking::No),
+                Step::Wait | Step::GiveUp => continue,
+            };
+            let places = round.batch.append(batch, unfinished.unit, &unfinished.commands, asking);
+            round.targets.push(target);
+            round.sent.push((at, places));
+        }
+        round
+    }
+}
+
+fn step(backend: &Backend, unfinished: &mut Unfinished, outcomes: &[Outcome], epoch: u64) -> Step {
+    // The first command that can go again decides: the commands of a unit share a key.
+    let reason =
+        unfinished.commands.iter().map(|&command| &outcomes[command]).find(|outcome| outcome.may_be_sent_again());
+    match (backend, reason) {
+        (_, None) => Step::GiveUp,
+        (_, Some(Outcome::NotSent(_))) => {
+            if let Backend::Cluster(cluster) = backend {
+                cluster.want_refresh();
+            }
+            Step::Wait
+        }
+        (Backend::Single(_), Some(Outcome::Rejected(rejected))) => match rejected.kind {
+            // One server has nobody to redirect to.
+            Rejection::Moved { .. } | Rejection::Ask { .. } => Step::GiveUp,
+            _ => Step::Wait,
+        },
+        (Backend::Cluster(cluster), Some(Outcome::Rejected(rejected))) => {
+            rejected_step(cluster, unfinished, &rejected.kind, epoch)
+        }
+        (_, Some(_)) => Step::GiveUp,
+    }
+}
+
+fn rejected_step(cluster: &Arc<Cluster>, unfinished: &mut Unfinished, kind: &Rejection, epoch: u64) -> Step {
+    let (Rejection::Moved { slot, endpoint: text } | Rejection::Ask { slot, endpoint: text }) = kind else {
+        if matches!(kind, Rejection::ClusterDown | Rejection::ReadOnly) {
+            cluster.want_refresh();
+        }
+        return Step::Wait;
+    };
+    let Some(asked) = unfinished.asked.clone() else { return Step::GiveUp };
+    unfinished.redirects += 1;
+    if unfinished.redirects > MAX_REDIRECTS {
+        return Step::GiveUp;
+    }
+    let (Some(slot), Some(address)) = (Slot::new(*slot), endpoint(text, &asked.address)) else {
+        cluster.want_refresh();
+        return Step::Wait;
+    };
+    let node = cluster.node_at(&address);
+    if matches!(kind, Rejection::Ask { .. }) {
+        return Step::Redirect(node, Asking::Yes);
+    }
+    cluster.moved(slot, &node, epoch);
+    // A node that names itself is another server behind the same address: the connection must find it.
+    if Arc::ptr_eq(&node, &asked) {
+        node.renew();
+        return Step::Wait;
+    }
+    Step::Redirect(node, Asking::No)
+}
+
+/// Waits, or until there is a new snapshot when that is what is missing.
+async fn pause(backend: &Backend, unfinished: &[Unfinished], outcomes: &[Outcome], wait: Duration) {
+    let ownerless = |unit: &Unfinished| matches!(outcomes[unit.commands[0]], Outcome::NotSent(NotSent::NoOwner { .. }));
+    match backend {
+        Backend::Cluster(cluster) if unfinished.iter().any(ownerless) => {
+            let _ = tokio::time::timeout(wait.max(RETRY_MAX), cluster.renewed()).await;
+        }
+        _ => sleep(wait).await,
+    }
+}

@@ -1,0 +1,224 @@
+//! Batches over a real cluster, while it stays as it is and while it changes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use tidegate_pipeline::test_util::RedisCluster;
+use tidegate_pipeline::{Arg, Batch, Client, NotSent, Outcome, Parallelism, Reply};
+
+use crate::support::{eventually, one, send_one, soon};
+
+fn counters(keys: &[String]) -> Batch {
+    let mut batch = Batch::new();
+    for key in keys {
+        let key = Arg::Key(key.as_bytes());
+        batch.unit().command("INCRBY", &[key, Arg::Integer(1)]).repeatable("EXPIRE", &[key, Arg::Integer(600)]);
+    }
+    batch
+}
+
+fn keys(count: usize) -> Vec<String> {
+    (0..count).map(|index| format!("key-{index}")).collect()
+}
+
+fn increments(outcomes: &[Outcome]) -> Vec<i64> {
+    outcomes.iter().step_by(2).map(|outcome| outcome.integer().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_batch_over_all_nodes_costs_one_group_per_node() {
+    let cluster = RedisCluster::start(3, 0).await;
+    let client = Client::new(cluster.config()).unwrap();
+    let keys = keys(100);
+    assert_eq!(increments(&client.send(counters(&keys), soon()).await), vec![1; 100]);
+    let before = client.stats();
+    let outcomes = client.send(counters(&keys), soon()).await;
+    assert_eq!(increments(&outcomes), vec![2; 100]);
+    assert!(outcomes.iter().skip(1).step_by(2).all(|outcome| *outcome == Outcome::Reply(Reply::Integer(1))));
+    let after = client.stats();
+    assert_eq!(after.writes - before.writes, 3, "one write per node");
+    assert_eq!(after.connections, 3);
+
+    for (parallelism, setting) in [(Parallelism::SERIAL, "serial"), (Parallelism::new(2, 10).unwrap(), "two at once")] {
+        let mut config = cluster.config();
+        config.parallelism = parallelism;
+        let client = Client::new(config).unwrap();
+        let outcomes = client.send(counters(&keys), soon()).await;
+        assert!(increments(&outcomes).iter().all(|&value| value == increments(&outcomes)[0]), "{setting}");
+    }
+}
+
+#[tokio::test]
+async fn serial_groups_stop_at_the_first_error() {
+    let cluster = RedisCluster::start(3, 0).await;
+    let keys = keys(3);
+    let owners: Vec<usize> = keys.iter().map(|key| cluster.owner(key)).collect();
+    let other = owners.iter().position(|owner| *owner != owners[0]).unwrap();
+    let mut batch = Batch::new();
+    batch.unit().command("LPUSH", &[Arg::Key(keys[0].as_bytes()), Arg::Bytes(b"x")]);
+    batch.unit().command("INCRBY", &[Arg::Key(keys[0].as_bytes()), Arg::Integer(1)]);
+    batch.unit().command("INCRBY", &[Arg::Key(keys[other].as_bytes()), Arg::Integer(1)]);
+
+    let mut config = cluster.config();
+    config.parallelism = Parallelism::SERIAL;
+    let outcomes = Client::new(config).unwrap().send(batch.clone(), soon()).await;
+    assert!(
+        matches!(&outcomes[1], Outcome::ServerError(error) if error.message.starts_with("WRONGTYPE")),
+        "{outcomes:?}"
+    );
+    assert_eq!(outcomes[2], Outcome::NotSent(NotSent::Skipped));
+
+    // In parallel every group runs, whatever becomes of the others.
+    let outcomes = Client::new(cluster.config()).unwrap().send(batch, soon()).await;
+    assert!(matches!(&outcomes[1], Outcome::ServerError(_)), "{outcomes:?}");
+    assert_eq!(outcomes[2].integer().unwrap(), 1);
+}
+
+#[tokio::test]
+async fn commands_without_a_key_run_anywhere() {
+    let cluster = RedisCluster::start(3, 0).await;
+    let client = Client::new(cluster.config()).unwrap();
+    assert_eq!(send_one(&client, "PING", &[]).await.bytes().unwrap(), Some(&b"PONG"[..]));
+}
+
+#[tokio::test]
+async fn a_cluster_nobody_answers_for_is_an_error_by_the_deadline() {
+    let mut config = tidegate_pipeline::Config::cluster(vec![
+        format!("127.0.0.1:{}", tidegate_pipeline::test_util::free_port()).parse().unwrap(),
+    ]);
+    config.connect_timeout = Duration::from_millis(100);
+    let client = Client::new(config).unwrap();
+    let outcomes = client.send(one("GET", &[Arg::Key(b"k")]), Instant::now() + Duration::from_millis(200)).await;
+    assert!(matches!(&outcomes[..], [Outcome::NotSent(NotSent::NoOwner { .. })]), "{outcomes:?}");
+}
+
+#[tokio::test]
+async fn a_transaction_follows_its_slot() {
+    let cluster = RedisCluster::start(3, 0).await;
+    let client = Client::new(cluster.config()).unwrap();
+    send_one(&client, "PING", &[]).await.reply().unwrap();
+    let from = cluster.owner("{t}1");
+    move_slot(&cluster, "{t}1", from, (from + 1) % 3);
+    let key = Arg::Key(b"{t}1");
+    let mut batch = Batch::new();
+    batch
+        .unit()
+        .command("MULTI", &[])
+        .command("INCRBY", &[key, Arg::Integer(1)])
+        .command("INCRBY", &[key, Arg::Integer(1)])
+        .command("EXEC", &[]);
+    let outcomes = client.send(batch, soon()).await;
+    let expected = Reply::Array(vec![Ok(Reply::Integer(1)), Ok(Reply::Integer(2))]);
+    assert_eq!(outcomes[3].reply().unwrap(), &expected);
+}
+
+/// Moves the slot of a key that holds nothing.
+fn move_slot(cluster: &RedisCluster, key: &str, from: usize, to: usize) {
+    let slot = cluster.servers()[0].raw(&format!("CLUSTER KEYSLOT {key}"));
+    let slot = slot.trim_start_matches(':').trim();
+    let id = cluster.id(to);
+    for server in [to, from] {
+        let reply = cluster.servers()[server].raw(&format!("CLUSTER SETSLOT {slot} NODE {id}"));
+        assert_eq!(reply, "+OK\r\n");
+    }
+}
+
+/// Moves the slot of one key from one node to another as redis-cli does: keys travel one at a time while it is used.
+fn migrate_slot(cluster: &RedisCluster, slot: &str, from: usize, to: usize) {
+    let (source, target) = (&cluster.servers()[from], &cluster.servers()[to]);
+    assert_eq!(target.raw(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", cluster.id(from))), "+OK\r\n");
+    assert_eq!(source.raw(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", cluster.id(to))), "+OK\r\n");
+    loop {
+        let reply = source.raw(&format!("CLUSTER GETKEYSINSLOT {slot} 1"));
+        let Some(key) = reply.split("\r\n").nth(2).filter(|key| !key.is_empty()) else { break };
+        let moved = source.raw(&format!("MIGRATE 127.0.0.1 {} {key} 0 5000", target.port()));
+        assert!(moved.starts_with("+OK") || moved.starts_with("+NOKEY"), "{moved}");
+    }
+    for server in [to, from] {
+        let reply = cluster.servers()[server].raw(&format!("CLUSTER SETSLOT {slot} NODE {}", cluster.id(to)));
+        assert_eq!(reply, "+OK\r\n");
+    }
+}
+
+struct Count {
+    acknowledged: Vec<i64>,
+    errors: Vec<Outcome>,
+}
+
+/// Increments all keys, batch after batch, until told to stop.
+async fn count_until(client: Client, keys: Vec<String>, stop: Arc<AtomicBool>) -> Count {
+    let mut count = Count { acknowledged: vec![0; keys.len()], errors: Vec::new() };
+    while !stop.load(SeqCst) {
+        let outcomes = client.send(counters(&keys), Instant::now() + Duration::from_secs(5)).await;
+        for (index, pair) in outcomes.chunks(2).enumerate() {
+            match &pair[0] {
+                Outcome::Reply(_) => count.acknowledged[index] += 1,
+                error => count.errors.push(error.clone()),
+            }
+        }
+    }
+    count
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_move_under_load_and_no_caller_notices() {
+    let cluster = RedisCluster::start(3, 0).await;
+    let client = Client::new(cluster.config()).unwrap();
+    // Several keys in one slot, so that for a while some are here and some there.
+    let keys: Vec<String> = (0..12).map(|index| format!("{{hot}}{index}")).chain(keys(8)).collect();
+    assert_eq!(increments(&client.send(counters(&keys), soon()).await), vec![1; keys.len()]);
+    let stop = Arc::new(AtomicBool::new(false));
+    let callers: Vec<_> =
+        (0..16).map(|_| tokio::spawn(count_until(client.clone(), keys.clone(), Arc::clone(&stop)))).collect();
+    let cluster = tokio::task::spawn_blocking(move || {
+        let slot = cluster.servers()[0].raw("CLUSTER KEYSLOT hot");
+        let slot = slot.trim_start_matches(':').trim().to_owned();
+        let mut owner = cluster.owner("{hot}");
+        for _ in 0..6 {
+            let next = (owner + 1) % 3;
+            migrate_slot(&cluster, &slot, owner, next);
+            owner = next;
+        }
+        cluster
+    })
+    .await
+    .unwrap();
+    stop.store(true, SeqCst);
+    let mut total = vec![1; keys.len()];
+    for caller in callers {
+        let count = caller.await.unwrap();
+        assert_eq!(count.errors, [], "callers saw errors");
+        total.iter_mut().zip(&count.acknowledged).for_each(|(total, more)| *total += more);
+    }
+    let mut look = Batch::new();
+    keys.iter().for_each(|key| {
+        look.unit()
+            .command("INCRBY", &[Arg::Key(key.as_bytes()), Arg::Integer(0)])
+            .command("TTL", &[Arg::Key(key.as_bytes())]);
+    });
+    let outcomes = client.send(look, soon()).await;
+    assert_eq!(increments(&outcomes), total, "every acknowledged increment counts once");
+    assert!(outcomes.iter().skip(1).step_by(2).all(|ttl| ttl.integer().unwrap() > 0), "every counter expires");
+    drop(cluster);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_primary_is_replaced_and_nothing_counts_twice() {
+    let mut cluster = RedisCluster::start(3, 1).await;
+    let client = Client::new(cluster.config()).unwrap();
+    let keys = keys(12);
+    assert_eq!(increments(&client.send(counters(&keys), soon()).await), vec![1; keys.len()]);
+    let victim = cluster.owner(&keys[0]);
+    let safe = keys.iter().find(|key| cluster.owner(key) != victim).unwrap().clone();
+    cluster.server_mut(victim).kill();
+    eventually("the replica's turn has come", async || {
+        // The other nodes' keys work all along.
+        send_one(&client, "INCRBY", &[Arg::Key(safe.as_bytes()), Arg::Integer(1)]).await.integer().unwrap();
+        let outcomes = client.send(counters(&keys[..1]), Instant::now() + Duration::from_millis(300)).await;
+        outcomes[0].reply().is_ok()
+    })
+    .await;
+    let outcomes = client.send(counters(&keys), soon()).await;
+    assert!(outcomes.iter().all(|outcome| outcome.reply().is_ok()), "{outcomes:?}");
+}
