@@ -94,14 +94,19 @@ impl<'f> Report<'f> {
         Self { file, errors: Vec::new(), earlier: 0 }
     }
 
-    /// Starts another pass over the file: it does not repeat what earlier ones found.
+    /// Starts another pass over the file: it does not repeat what earlier ones found at the same place or below it.
     pub(super) fn next_pass(&mut self) {
         self.earlier = self.errors.len();
     }
 
     pub(super) fn add(&mut self, at: Position, path: &Path<'_>, problem: Problem) {
+        let path = path.to_string();
         let earlier = &self.errors[..self.earlier];
-        let repeated = earlier.iter().any(|error| (error.line, error.column) == (at.line, at.column));
+        let repeated = earlier.iter().any(|error| {
+            let below =
+                error.path.strip_prefix(&path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+            (error.line, error.column) == (at.line, at.column) || (below && !path.is_empty())
+        });
         let follows = !earlier.is_empty() && problem.may_follow();
         if repeated || follows || self.errors.len() >= MAX_PER_FILE {
             return;
@@ -110,7 +115,7 @@ impl<'f> Report<'f> {
             file: self.file.to_owned(),
             line: at.line,
             column: at.column,
-            path: path.to_string(),
+            path,
             message: problem.to_string(),
             prefix: problem.prefix(at.line),
             hint: problem.hint(),

@@ -29,6 +29,8 @@ const UNITS: [&str; 7] = ["second", "minute", "hour", "day", "week", "month", "y
 pub(super) enum Problem {
     #[error("{0}")]
     Syntax(String),
+    #[error("found unexpected end of stream")]
+    OpenQuote { last_line: usize },
     #[error("invalid UTF-8")]
     NotUtf8,
     #[error("lists and maps are nested more than {max} deep")]
@@ -74,6 +76,8 @@ impl Problem {
     /// What the reference puts between the file's name and the text.
     pub(super) fn prefix(&self, line: u32) -> String {
         match self {
+            // The reference names the end of the file; the place of the quote is more useful to people.
+            Self::OpenQuote { last_line } => format!("error loading config file: yaml: line {last_line}: "),
             Self::Syntax(_) | Self::NotUtf8 | Self::TooDeep { .. } | Self::TooLarge { .. } => {
                 format!("error loading config file: yaml: line {line}: ")
             }
@@ -97,6 +101,7 @@ impl Problem {
     pub(super) fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Syntax(_) => return None,
+            Self::OpenQuote { .. } => "close the quote that opens here".to_owned(),
             Self::NotUtf8 => "save the file as UTF-8".to_owned(),
             Self::TooDeep { .. } => "use fewer levels of descriptors".to_owned(),
             Self::TooLarge { .. } => "split the file by domain, or use fewer aliases".to_owned(),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 
-use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, Tag};
 
 use super::problem::Problem;
 use super::scalar::Scalar;
@@ -61,7 +61,7 @@ pub(super) fn parse(text: &[u8]) -> Result<Option<Rc<Node>>, Refusal> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut builder = Builder::default();
     let mut events = Parser::new_from_str(text);
-    while let Some((event, span)) = next(&mut events)? {
+    while let Some((event, span)) = events.next_event().transpose().map_err(|error| refusal(text, &error))? {
         if matches!(event, Event::DocumentEnd) {
             break;
         }
@@ -70,12 +70,16 @@ pub(super) fn parse(text: &[u8]) -> Result<Option<Rc<Node>>, Refusal> {
     Ok(builder.root)
 }
 
-fn next<'t>(events: &mut Parser<'t, StrInput<'t>>) -> Result<Option<(Event<'t>, Span)>, Refusal> {
-    events.next_event().transpose().map_err(|error: ScanError| {
-        // The context ("while scanning ..") is dropped: the position says it.
-        let info = error.info().rsplit(", ").next().unwrap_or_default();
-        (position(*error.marker()), Problem::Syntax(info.to_owned()))
-    })
+fn refusal(text: &str, error: &ScanError) -> Refusal {
+    // The context ("while scanning ..") is dropped: the position says it.
+    let problem = match error.info().rsplit(", ").next().unwrap_or_default() {
+        "found unexpected end of stream" => {
+            Problem::OpenQuote { last_line: text.bytes().filter(|byte| *byte == b'\n').count() + 1 }
+        }
+        "recursion limit exceeded" => Problem::TooDeep { max: MAX_DEPTH },
+        info => Problem::Syntax(info.to_owned()),
+    };
+    (position(*error.marker()), problem)
 }
 
 fn position(marker: Marker) -> Position {
