@@ -11,7 +11,7 @@ mod table;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::json;
 use tidegate_pipeline::test_util::RedisServer;
@@ -66,12 +66,12 @@ pub(crate) struct Row {
 }
 
 /// Measures, prints the tables and writes the JSON. Fails when a server does not answer every request with OK.
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    ensure!(
-        arguments.server.is_file(),
-        "there is no {}; build it with `cargo build --release`",
-        arguments.server.display()
-    );
+pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<()> {
+    // Absolute, because the server runs in a folder of its own.
+    arguments.server = arguments
+        .server
+        .canonicalize()
+        .with_context(|| format!("there is no server at {}; `make bench` builds it", arguments.server.display()))?;
     let redis = RedisServer::start().await;
     let folder = tempfile::tempdir().context("could not make a temporary folder")?;
     let rows = decisions(&arguments, &redis, folder.path()).await?;

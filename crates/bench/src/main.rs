@@ -2,6 +2,7 @@
 #![expect(clippy::print_stdout, reason = "reports go to stdout")]
 
 use std::io::Write as _;
+use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
@@ -37,8 +38,18 @@ enum Command {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
+async fn main() -> ExitCode {
+    match run(Cli::parse().command).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tidegate-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command: Command) -> anyhow::Result<()> {
+    match command {
         Command::Ratelimit(arguments) => ratelimit::run(*arguments).await,
         Command::Compare(arguments) => compare::run(arguments).await,
         Command::Body(shape) => {
