@@ -1,6 +1,6 @@
 //! From the statuses of all descriptors to the answer.
 
-use crate::limiter::Options;
+use crate::options::Options;
 use crate::plan::Slot;
 use crate::{Code, LimitHeaders, Status};
 

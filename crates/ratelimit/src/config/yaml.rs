@@ -63,6 +63,8 @@ pub(super) fn parse(text: &[u8]) -> Result<Option<Rc<Node>>, Refusal> {
     let mut events = Parser::new_from_str(text);
     while let Some((event, span)) = events.next_event().transpose().map_err(|error| refusal(text, &error))? {
         if matches!(event, Event::DocumentEnd) {
+            // Further documents are not read, but what follows must be one: half a file must not be ignored in silence.
+            events.next_event().transpose().map_err(|error| refusal(text, &error))?;
             break;
         }
         builder.event(event, span)?;
