@@ -115,7 +115,10 @@ async fn measure(
     let mut schedule = JoinSet::new();
     schedule.spawn_local(async move { keeper.pace.keep().await });
 
-    sleep(warmup).await;
+    if !warmup.is_zero() {
+        sleep(warmup).await;
+    }
+    // Without a warm-up no task has run yet: a number of requests is then counted in full.
     let server_before = server.map(Process::cost).transpose()?;
     let own_before = Process::own().cost()?;
     *run.tally.borrow_mut() = Tally::new();
