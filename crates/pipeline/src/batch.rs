@@ -5,7 +5,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::call::Load;
-use crate::outcome::{NotSent, Outcome};
+use crate::outcome::{NotSent, Outcome, Unknown};
 use crate::slot::Slot;
 
 /// One argument of a command.
@@ -164,10 +164,15 @@ impl Batch {
     /// What of a unit must be sent again, given the outcomes of the whole batch: indices of commands, in order.
     ///
     /// Commands that did not run, for a reason that may pass, go again. So does a command after one of those that ran
-    /// already, when it may run twice: the expiry of a counter belongs behind its increment. Nothing else ever does.
+    /// already, when it may run twice: the expiry of a counter belongs behind its increment. A unit in which every command
+    /// may run twice goes again also when its fate is unknown. Nothing else ever does.
     pub(crate) fn unfinished(&self, unit: u32, outcomes: &[Outcome]) -> SmallVec<[usize; 2]> {
         let commands = self.commands_of(unit..unit + 1);
-        let again = |command: &usize| outcomes[*command].may_be_sent_again();
+        let harmless = commands.clone().all(|command| self.commands[command].repeatable);
+        let again = |command: &usize| {
+            let lost = matches!(outcomes[*command], Outcome::Unknown(Unknown::ConnectionLost { .. }));
+            outcomes[*command].may_be_sent_again() || (harmless && lost)
+        };
         if self.units[unit as usize].transaction {
             let ran = commands.clone().last().is_some_and(|exec| outcomes[exec].ran());
             return match !ran && commands.clone().any(|command| again(&command)) {
@@ -297,7 +302,7 @@ fn push_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::{Rejected, Rejection, ServerError, Unknown};
+    use crate::outcome::{Rejected, Rejection, ServerError};
     use crate::resp::Reply;
 
     #[test]
@@ -349,6 +354,18 @@ mod tests {
         check(&batch, &[unknown(), rejected()], &[2]);
         check(&batch, &[unknown(), unknown()], &[]);
         check(&batch, &[rejected(), unknown()], &[1]);
+    }
+
+    #[test]
+    fn a_harmless_unit_goes_again_whatever_became_of_it() {
+        let mut batch = Batch::new();
+        batch.unit().command("PING", &[]);
+        batch.unit().repeatable("GET", &[Arg::Key(b"k")]).repeatable("TTL", &[Arg::Key(b"k")]);
+        let lost = || Outcome::Unknown(Unknown::ConnectionLost { node: "n".into(), reason: "reset".into() });
+        check(&batch, &[lost(), lost()], &[1, 2]);
+        check(&batch, &[ran(), lost()], &[2]);
+        check(&batch, &[unknown(), unknown()], &[]);
+        check(&counter(), &[lost(), lost()], &[]);
     }
 
     #[test]

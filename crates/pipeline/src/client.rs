@@ -80,7 +80,7 @@ impl Client {
             return Vec::new();
         }
         let (call, mut outcomes) = self.attempt(batch, &[], deadline).await;
-        if outcomes.iter().any(Outcome::may_be_sent_again) {
+        if !outcomes.iter().all(Outcome::ran) {
             resend(self, &call, &mut outcomes, deadline).await;
         }
         outcomes

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::selection::Selection;
+
 /// Where a Redis server listens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
@@ -82,6 +84,12 @@ pub struct Config {
     pub connect_timeout: Duration,
     /// A connection that owes a reply and received nothing for this long is given up. Default 5 s.
     pub stall_timeout: Duration,
+    /// How a node chooses among its connections. Default the first of the oldest 16 with room.
+    pub selection: Selection,
+    /// Connections to one node that stay open when idle. Default 1.
+    pub min_connections: usize,
+    /// A connection beyond `min_connections` closes after this time without a reply; 0 keeps it. Default 60 s.
+    pub idle_timeout: Duration,
     /// Most connections to one node. Default 4: Redis runs commands on one thread, so more only cost.
     pub max_connections: usize,
     /// Most commands between write and reply on one connection. Default 1024.
@@ -145,6 +153,9 @@ impl Config {
             database: 0,
             connect_timeout: Duration::from_secs(1),
             stall_timeout: Duration::from_secs(5),
+            selection: Selection::default(),
+            min_connections: 1,
+            idle_timeout: Duration::from_secs(60),
             max_connections: 4,
             in_flight_commands: 1024,
             in_flight_bytes: 1 << 20,

@@ -6,6 +6,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncWrite;
@@ -13,6 +14,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::io::poll_read_buf;
 
 use crate::call::{Group, Load};
+use crate::config::Config;
 use crate::node::{LinkId, Node, Retired, Turn};
 use crate::outcome::{NotSent, Outcome, Unknown};
 use crate::resp;
@@ -28,6 +30,9 @@ const TURNS_PER_POLL: usize = 16;
 
 /// One read drains a typical burst of replies: 16 KiB are two thousand counters.
 const READ_SIZE: usize = 16 * 1024;
+
+/// How much the latest reply counts in the mean of reply times.
+const SHARE_OF_LATEST: f32 = 0.1;
 
 /// A buffer that grew beyond this for one large reply or batch is given back when it is empty.
 const KEEP_BUFFER: usize = 1 << 20;
@@ -52,6 +57,7 @@ pub(crate) struct Connection {
     taken: Vec<Group>,
     yielded: bool,
     last_read: Instant,
+    reply_time: Duration,
     watchdog: Pin<Box<Sleep>>,
 }
 
@@ -83,6 +89,7 @@ impl Connection {
             taken: Vec::new(),
             yielded: false,
             last_read: Instant::now(),
+            reply_time: Duration::ZERO,
             watchdog: Box::pin(sleep(stall_timeout)),
         }
     }
@@ -136,7 +143,7 @@ impl Connection {
         };
         self.last_read = Instant::now();
         let mut replies = 0;
-        let Self { read: buffer, owed, owed_commands, released, .. } = self;
+        let Self { read: buffer, owed, owed_commands, released, last_read, reply_time, .. } = self;
         let decoded = resp::decode(buffer, |outcome| {
             replies += 1;
             let Some(head) = owed.front_mut() else {
@@ -147,6 +154,8 @@ impl Connection {
             if head.outcomes.len() == head.commands {
                 let head = owed.pop_front().expect("the head was just looked at");
                 released.add(head.group.load());
+                *reply_time =
+                    reply_time.mul_f32(1.0 - SHARE_OF_LATEST) + (*last_read - head.since).mul_f32(SHARE_OF_LATEST);
                 head.group.finish(head.outcomes);
             }
             Ok(())
@@ -167,6 +176,7 @@ impl Connection {
             link: self.link,
             released: std::mem::take(&mut self.released),
             oldest: self.owed.front().map(|head| head.since.into_std()),
+            reply_time: self.reply_time,
             waker: cx.waker(),
         };
         let mut taken = std::mem::take(&mut self.taken);
@@ -221,19 +231,31 @@ impl Connection {
         Poll::Ready(Ok(true))
     }
 
-    /// Gives the connection up when it owes a reply and no byte came for too long.
+    /// Gives the connection up when it owes a reply and no byte came for too long, or when it was idle for long.
     fn poll_watchdog(&mut self, cx: &mut Context<'_>) -> Poll<String> {
-        let Some(head) = self.owed.front() else {
-            return Poll::Pending;
+        let Config { stall_timeout, idle_timeout, .. } = self.node.config;
+        let limit = match self.owed.front() {
+            Some(head) => head.since.max(self.last_read) + stall_timeout,
+            None if idle_timeout.is_zero() => return Poll::Pending,
+            None => self.last_read + idle_timeout,
         };
-        let stall_timeout = self.node.config.stall_timeout;
-        let limit = head.since.max(self.last_read) + stall_timeout;
-        // The timer is moved only when it fires: moving it at every turn would cost more than one early wake.
-        while self.watchdog.as_mut().poll(cx).is_ready() {
-            if limit <= Instant::now() {
-                return Poll::Ready(format!("no reply for {stall_timeout:?}"));
-            }
+        // The timer is moved only when it fires, or would fire too late: moving it at every turn would cost more than one
+        // early wake.
+        if self.watchdog.deadline() > limit {
             self.watchdog.as_mut().reset(limit);
+        }
+        while self.watchdog.as_mut().poll(cx).is_ready() {
+            let now = Instant::now();
+            if now < limit {
+                self.watchdog.as_mut().reset(limit);
+            } else if self.owed.is_empty() && !self.node.may_close(self.link) {
+                self.watchdog.as_mut().reset(now + idle_timeout);
+            } else {
+                return Poll::Ready(match self.owed.is_empty() {
+                    true => format!("idle for {idle_timeout:?}"),
+                    false => format!("no reply for {stall_timeout:?}"),
+                });
+            }
         }
         Poll::Pending
     }

@@ -52,4 +52,5 @@ pub use client::Client;
 pub use config::{Address, Config, ConfigError, Credentials, Parallelism, Servers};
 pub use outcome::{CommandError, NotSent, Outcome, Rejected, Rejection, ServerError, Unknown};
 pub use resp::Reply;
+pub use selection::{Fill, Selection};
 pub use stats::Stats;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -15,6 +16,7 @@ use crate::call::{Group, Load};
 use crate::config::{Address, Config};
 use crate::connection::Connection;
 use crate::outcome::NotSent;
+use crate::selection::{Offer, Selection};
 use crate::socket::Socket;
 use crate::stats::{Counters, Stats, count};
 use crate::{handshake, selection};
@@ -55,6 +57,9 @@ struct State {
     /// Groups no connection has room for, oldest first.
     waiting: VecDeque<Group>,
     waiting_load: Load,
+    /// Kept to reuse its memory.
+    offers: Vec<Offer>,
+    rng: Rng,
     reach: Reach,
     /// Attempts that failed since a connection last lived long enough.
     failures: u32,
@@ -84,6 +89,8 @@ struct Link {
     waker: Option<Waker>,
     /// When the oldest command in flight was written.
     oldest: Option<Instant>,
+    /// Recent mean time between a write and its last reply.
+    reply_time: Duration,
     opened: Instant,
     /// Takes no more groups, and closes when it owes nothing.
     retiring: bool,
@@ -107,6 +114,8 @@ impl Node {
                 next_link: 0,
                 waiting: VecDeque::new(),
                 waiting_load: Load::default(),
+                offers: Vec::new(),
+                rng: Rng::new(),
                 reach: Reach::Settled,
                 failures: 0,
             }),
@@ -144,7 +153,7 @@ impl Node {
             return;
         }
         for group in groups {
-            state.place(group, self.cap());
+            state.place(group, self.config.selection, self.cap());
         }
         if !state.waiting.is_empty() && state.wants_connection(self.config.max_connections) {
             self.start_connecting(&mut state);
@@ -157,13 +166,14 @@ impl Node {
     ///
     /// # Errors
     /// [`Retired`] when the connection should close: it owes nothing and gets nothing more.
-    pub(crate) fn take(&self, turn: Turn<'_>, groups: &mut Vec<Group>) -> Result<(), Retired> {
+    pub(crate) fn take(self: &Arc<Self>, turn: Turn<'_>, groups: &mut Vec<Group>) -> Result<(), Retired> {
         let cap = self.cap();
         let mut state = self.state();
         let State { links, waiting, waiting_load, .. } = &mut *state;
         let link = links.iter_mut().find(|link| link.id == turn.link).expect("a link lives as long as its connection");
         link.load.remove(turn.released);
         link.oldest = turn.oldest;
+        link.reply_time = turn.reply_time;
         groups.extend(link.queue.drain(..));
         if link.retiring {
             return if link.load == Load::default() { Err(Retired) } else { Ok(()) };
@@ -181,7 +191,22 @@ impl Node {
             Some(waker) => waker.clone_from(turn.waker),
             none => *none = Some(turn.waker.clone()),
         }
+        if !state.waiting.is_empty() && state.wants_connection(self.config.max_connections) {
+            self.start_connecting(&mut state);
+        }
         Ok(())
+    }
+
+    /// Whether a connection that has been idle for long should close: it owes nothing, and the others are enough.
+    ///
+    /// The decision and the choice of a connection for a group are made under one lock, so no group is placed on it after.
+    pub(crate) fn may_close(&self, id: LinkId) -> bool {
+        let mut state = self.state();
+        let serving = state.links.iter().filter(|link| !link.retiring).count();
+        let link = state.links.iter_mut().find(|link| link.id == id).expect("a link lives as long as its connection");
+        let idle = link.load == Load::default() && serving > self.config.min_connections;
+        link.retiring |= idle;
+        idle
     }
 
     /// Replaces the connections: what they owe is still answered, what comes next goes over new ones.
@@ -285,6 +310,7 @@ impl Node {
             load: Load::default(),
             waker: None,
             oldest: None,
+            reply_time: Duration::ZERO,
             opened: Instant::now(),
             retiring: false,
         });
@@ -345,18 +371,21 @@ pub(crate) struct Turn<'a> {
     /// What was answered or dropped since the last turn.
     pub(crate) released: Load,
     pub(crate) oldest: Option<Instant>,
+    pub(crate) reply_time: Duration,
     pub(crate) waker: &'a Waker,
 }
 
 impl State {
-    /// Gives a group to the first connection with room, or lets it wait for one.
-    fn place(&mut self, group: Group, cap: Load) {
+    /// Gives a group to a connection with room, or lets it wait for one.
+    fn place(&mut self, group: Group, selection: Selection, cap: Load) {
         let load = group.load();
         // Groups already waiting go first: a newcomer that overtook them could starve a large one.
-        if self.waiting.is_empty()
-            && let Some(at) = selection::linear(self.links.iter().map(Link::offer), load, cap)
-        {
-            return self.links[at].push(group, load);
+        if self.waiting.is_empty() {
+            self.offers.clear();
+            self.offers.extend(self.links.iter().map(|link| link.offer(load, cap)));
+            if let Some(at) = selection.select(&self.offers, &mut self.rng) {
+                return self.links[at].push(group, load);
+            }
         }
         self.waiting_load.add(load);
         self.waiting.push_back(group);
@@ -374,9 +403,10 @@ impl State {
 }
 
 impl Link {
-    /// The load that selection sees.
-    fn offer(&self) -> Option<Load> {
-        (!self.retiring).then_some(self.load)
+    fn offer(&self, more: Load, cap: Load) -> Offer {
+        let accepts = !self.retiring && selection::accepts(self.load, more, cap);
+        let reply_time = u64::try_from(self.reply_time.as_nanos()).unwrap_or(u64::MAX);
+        Offer { accepts, cost: (self.load.commands as u64).saturating_mul(reply_time.saturating_add(1)) }
     }
 
     fn push(&mut self, group: Group, load: Load) {

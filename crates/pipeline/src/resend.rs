@@ -115,12 +115,11 @@ impl Round {
 }
 
 fn step(backend: &Backend, unfinished: &mut Unfinished, outcomes: &[Outcome], epoch: u64) -> Step {
-    // The first command that can go again decides: the commands of a unit share a key.
-    let reason =
-        unfinished.commands.iter().map(|&command| &outcomes[command]).find(|outcome| outcome.may_be_sent_again());
+    // The first that did not run decides: the commands of a unit share a key.
+    let reason = unfinished.commands.iter().map(|&command| &outcomes[command]).find(|outcome| !outcome.ran());
     match (backend, reason) {
         (_, None) => Step::GiveUp,
-        (_, Some(Outcome::NotSent(_))) => {
+        (_, Some(Outcome::NotSent(_) | Outcome::Unknown(_))) => {
             if let Backend::Cluster(cluster) = backend {
                 cluster.want_refresh();
             }

@@ -1,6 +1,66 @@
-//! Which of a node's connections takes a group: plain functions over their loads.
+//! Which of a node's connections takes a group: plain functions over what the connections offer.
+//!
+//! Every policy here but a search without an order lets load gather on few connections: batches grow there, and the rest
+//! fall idle and are closed. None of them ever opens a connection; finding nobody is what makes a node open one.
+
+use fastrand::Rng;
 
 use crate::call::Load;
+
+/// How a node chooses among its connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Selection {
+    /// The first of the oldest `space` with room, else some random ones among the rest. 0 is random only, and keeps every
+    /// connection in use that a spike has opened.
+    Linear {
+        /// How many connections are searched in order.
+        space: usize,
+    },
+    /// The first `size` in turn from a random one on, else the first of the rest.
+    CorePool {
+        /// How many connections share the load.
+        size: usize,
+        /// Whether to open connections until there are `size`.
+        fill: Fill,
+    },
+    /// The less loaded of two random ones among the first `core`, else the first of the rest.
+    PowerOfTwo {
+        /// How many connections share the load; 0 is all.
+        core: usize,
+        /// How many pairs are tried.
+        effort: usize,
+        /// Whether to open connections until there are `core`.
+        fill: Fill,
+    },
+}
+
+/// Whether connections are opened before the ones there are have no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fill {
+    /// Up to the size of the core.
+    First,
+    /// Only when there is no room.
+    OnDemand,
+}
+
+impl Default for Selection {
+    fn default() -> Self {
+        Self::Linear { space: 16 }
+    }
+}
+
+/// What selection sees of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Offer {
+    /// Whether it has room for the group.
+    pub(crate) accepts: bool,
+    /// How long the group would wait, in no unit; the lower the better.
+    pub(crate) cost: u64,
+}
+
+/// From this many connections on, only a share of them is tried at random: each try costs, and a new connection serves too.
+const RANDOM_SEARCH_FROM: usize = 64;
 
 /// Whether a connection that carries `load` may take `more` within `cap`.
 ///
@@ -9,56 +69,156 @@ pub(crate) fn accepts(load: Load, more: Load, cap: Load) -> bool {
     load.commands == 0 || load.fits(more, cap)
 }
 
-/// The first connection, in order of age, that accepts the group.
-///
-/// Searching in a fixed order keeps load on the first connections: batches grow there, and the rest fall idle.
-///
-/// A connection that is not to be used has no load.
-pub(crate) fn linear(loads: impl IntoIterator<Item = Option<Load>>, more: Load, cap: Load) -> Option<usize> {
-    loads.into_iter().position(|load| load.is_some_and(|load| accepts(load, more, cap)))
+impl Selection {
+    /// The connection that takes the group, by its place among `offers`, oldest connection first. None opens another.
+    pub(crate) fn select(self, offers: &[Offer], rng: &mut Rng) -> Option<usize> {
+        match self {
+            Self::Linear { space } => {
+                let (ordered, rest) = offers.split_at(space.min(offers.len()));
+                first(ordered).or_else(|| random(rest, rng).map(|at| ordered.len() + at))
+            }
+            Self::CorePool { size, fill } => within_core(offers, size, fill, |core| {
+                let start = if core.is_empty() { 0 } else { rng.usize(..core.len()) };
+                let turns = (start..core.len()).chain(0..start);
+                turns.into_iter().find(|&at| core[at].accepts)
+            }),
+            Self::PowerOfTwo { core, effort, fill } => {
+                let size = if core == 0 { offers.len() } else { core };
+                within_core(offers, size, fill, |core| power_of_two(core, effort, rng))
+            }
+        }
+    }
+}
+
+fn first(offers: &[Offer]) -> Option<usize> {
+    offers.iter().position(|offer| offer.accepts)
+}
+
+/// Draws with replacement, so that the work is bounded whatever the connections' state; it may miss one that is free.
+fn random(offers: &[Offer], rng: &mut Rng) -> Option<usize> {
+    let tries = if offers.len() < RANDOM_SEARCH_FROM { offers.len() } else { offers.len() * 3 / 4 };
+    (0..tries).map(|_| rng.usize(..offers.len())).find(|&at| offers[at].accepts)
+}
+
+fn within_core(
+    offers: &[Offer],
+    size: usize,
+    fill: Fill,
+    search: impl FnOnce(&[Offer]) -> Option<usize>,
+) -> Option<usize> {
+    if fill == Fill::First && offers.len() < size {
+        return None;
+    }
+    let (core, overflow) = offers.split_at(size.min(offers.len()));
+    search(core).or_else(|| first(overflow).map(|at| core.len() + at))
+}
+
+fn power_of_two(offers: &[Offer], effort: usize, rng: &mut Rng) -> Option<usize> {
+    let pairs = match offers.len() {
+        0 => return None,
+        1 => return first(offers),
+        2 => 1,
+        _ => effort,
+    };
+    (0..pairs).find_map(|_| {
+        let one = rng.usize(..offers.len());
+        let other = (one + rng.usize(1..offers.len())) % offers.len();
+        let (better, worse) = if offers[one].cost <= offers[other].cost { (one, other) } else { (other, one) };
+        [better, worse].into_iter().find(|&at| offers[at].accepts)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn load(commands: usize) -> Load {
-        Load { commands, bytes: commands * 10 }
+    /// Connections that accept, by place; all cost the same.
+    fn offers(accepting: &[bool]) -> Vec<Offer> {
+        accepting.iter().map(|&accepts| Offer { accepts, cost: 1 }).collect()
     }
 
-    fn check(loads: &[usize], more: usize, expected: Option<usize>) {
-        let cap = Load { commands: 10, bytes: 1000 };
-        assert_eq!(
-            linear(loads.iter().map(|&commands| Some(load(commands))), load(more), cap),
-            expected,
-            "{loads:?} {more}"
-        );
+    fn draws(policy: Selection, offers: &[Offer]) -> Vec<Option<usize>> {
+        let mut rng = Rng::with_seed(7);
+        let mut draws: Vec<_> = (0..200).map(|_| policy.select(offers, &mut rng)).collect();
+        draws.sort_unstable();
+        draws.dedup();
+        draws
     }
 
-    #[test]
-    fn the_first_with_room_is_taken() {
-        check(&[], 1, None);
-        check(&[0, 0, 0], 1, Some(0));
-        check(&[10, 4, 0], 6, Some(1));
-        check(&[10, 5, 0], 6, Some(2));
-        check(&[10, 10], 1, None);
+    const LINEAR: Selection = Selection::Linear { space: 10 };
+
+    fn core(size: usize, fill: Fill) -> Selection {
+        Selection::CorePool { size, fill }
     }
 
-    #[test]
-    fn a_group_beyond_the_cap_needs_an_empty_connection() {
-        check(&[1, 0], 11, Some(1));
-        check(&[1, 1], 11, None);
+    fn pairs(core: usize, fill: Fill) -> Selection {
+        Selection::PowerOfTwo { core, effort: 5, fill }
     }
 
     #[test]
-    fn a_connection_without_a_load_is_passed_over() {
-        let cap = Load { commands: 10, bytes: 1000 };
-        assert_eq!(linear([None, Some(load(4))], load(1), cap), Some(1));
+    fn load_is_counted_in_commands_and_bytes() {
+        let load = |commands, bytes| Load { commands, bytes };
+        let cap = load(10, 50);
+        assert!(accepts(load(4, 20), load(6, 30), cap));
+        assert!(!accepts(load(4, 20), load(7, 1), cap));
+        assert!(!accepts(load(4, 20), load(1, 31), cap));
+        assert!(accepts(load(0, 0), load(100, 1000), cap));
     }
 
     #[test]
-    fn bytes_count_as_commands_do() {
-        let cap = Load { commands: 10, bytes: 50 };
-        assert_eq!(linear([Some(load(4))], load(2), cap), None);
+    fn linear_takes_the_first_with_room() {
+        for count in 1..10 {
+            assert_eq!(draws(LINEAR, &offers(&vec![true; count])), [Some(0)]);
+        }
+        for full in 0..10 {
+            let accepting: Vec<bool> = (0..12).map(|at| at >= full).collect();
+            assert_eq!(draws(LINEAR, &offers(&accepting)), [Some(full)]);
+        }
+        assert_eq!(draws(LINEAR, &offers(&[false; 9])), [None]);
+        assert_eq!(draws(LINEAR, &[]), [None]);
+    }
+
+    #[test]
+    fn beyond_its_space_linear_draws_at_random() {
+        let policy = Selection::Linear { space: 1 };
+        let found = draws(policy, &offers(&[false, true, true, true, true]));
+        assert_eq!(found, [Some(1), Some(2), Some(3), Some(4)]);
+        // With replacement a free one may be missed: a connection is opened then, although one is free.
+        let found = draws(policy, &offers(&[false, false, false, false, true]));
+        assert_eq!(found, [None, Some(4)]);
+        assert_eq!(draws(Selection::Linear { space: 0 }, &offers(&[true, true])), [Some(0), Some(1)]);
+        let mut many = offers(&[false; 200]);
+        many[199].accepts = true;
+        assert_eq!(draws(Selection::Linear { space: 0 }, &many), [None, Some(199)]);
+    }
+
+    #[test]
+    fn core_pool_shares_among_the_core_then_spills() {
+        let found = draws(core(5, Fill::OnDemand), &offers(&[true; 10]));
+        assert_eq!(found, (0..5).map(Some).collect::<Vec<_>>());
+        assert_eq!(draws(core(5, Fill::OnDemand), &offers(&[false, false, false, false, false, true])), [Some(5)]);
+        assert_eq!(draws(core(5, Fill::OnDemand), &[]), [None]);
+    }
+
+    #[test]
+    fn a_core_that_fills_first_opens_until_it_is_complete() {
+        for size in 1..10 {
+            for policy in [core(size, Fill::First), pairs(size, Fill::First)] {
+                let found = draws(policy, &offers(&[true; 5]));
+                assert_eq!(found.contains(&None), size > 5, "{policy:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_cheaper_of_two_is_preferred_and_the_other_is_the_fallback() {
+        let mut two = vec![Offer { accepts: true, cost: 9 }, Offer { accepts: true, cost: 3 }];
+        assert_eq!(draws(pairs(0, Fill::OnDemand), &two), [Some(1)]);
+        two[1].accepts = false;
+        assert_eq!(draws(pairs(0, Fill::OnDemand), &two), [Some(0)]);
+        assert_eq!(draws(pairs(0, Fill::OnDemand), &two[..1]), [Some(0)]);
+        let found = draws(pairs(5, Fill::OnDemand), &offers(&[true; 10]));
+        assert_eq!(found, (0..5).map(Some).collect::<Vec<_>>());
+        assert_eq!(draws(pairs(1, Fill::OnDemand), &offers(&[false, true])), [Some(1)]);
     }
 }

@@ -223,3 +223,48 @@ async fn replies_that_trickle_in_are_put_together() {
     }
     assert_eq!(caller.await.unwrap().bytes().unwrap(), Some(&b"hello\r\nyou!"[..]));
 }
+
+#[tokio::test]
+async fn a_spike_opens_connections_and_silence_closes_them() {
+    let (listener, mut config) = listener().await;
+    config.in_flight_commands = 1;
+    config.max_connections = 3;
+    config.idle_timeout = Duration::from_millis(100);
+    let client = Client::new(config).unwrap();
+    let caller = || {
+        let client = client.clone();
+        tokio::spawn(async move { send_one(&client, "GET", &[Arg::Key(b"k")]).await })
+    };
+    let mut callers = vec![caller()];
+    let mut streams = vec![greet(&listener).await];
+    expect(&mut streams[0], GET_K).await;
+    while streams.len() < 3 {
+        // A full connection is waited for at first; only when its reply is late another one opens.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        callers.push(caller());
+        let mut stream = greet(&listener).await;
+        expect(&mut stream, GET_K).await;
+        streams.push(stream);
+    }
+    for stream in &mut streams {
+        stream.write_all(b"$-1\r\n").await.unwrap();
+    }
+    for caller in callers {
+        caller.await.unwrap().reply().unwrap();
+    }
+    eventually("the excess is closed", async || client.stats().connections == 1).await;
+    let closed = client.stats().closed;
+    let again = caller();
+    let mut serving = None;
+    for (at, stream) in streams.iter_mut().enumerate() {
+        let mut wire = vec![0; GET_K.len()];
+        if stream.read_exact(&mut wire).await.is_ok() {
+            serving = Some(at);
+            stream.write_all(b"$-1\r\n").await.unwrap();
+            break;
+        }
+    }
+    assert!(serving.is_some());
+    again.await.unwrap().reply().unwrap();
+    assert_eq!(client.stats().closed, closed, "the last connection stays open however long it is idle");
+}
