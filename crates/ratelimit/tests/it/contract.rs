@@ -112,6 +112,7 @@ async fn hits_come_from_the_descriptor_then_the_request_then_are_one() {
 async fn a_refund_gives_hits_back_but_not_more_than_were_charged() {
     for_every_store(async |store| {
         let limiter = limiter_with(store, LIMITS, options());
+        check(&limiter, &[refund("ten=x", 1)], &[(Pass, 10)]).await;
         check(&limiter, &[refund("ten=x", 5)], &[(Pass, 10)]).await;
         check(&limiter, &[with_hits("ten=x", 12)], &[(OverLimit, 0)]).await;
 
