@@ -96,8 +96,10 @@ pub fn run(
         let mut server = Server::new(settings);
         tokio::pin!(shutdown);
         tokio::select! {
-            prepared = server.prepare(&origin) => prepared?,
+            // First, so that a signal is waited for before anybody is told that the server has started.
+            biased;
             () = shutdown.as_mut() => return Ok(()),
+            prepared = server.prepare(&origin) => prepared?,
         }
         let running = server.open(sockets)?;
         started(&server.started(addresses.clone(), &origin));

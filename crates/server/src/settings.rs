@@ -284,10 +284,8 @@ impl Values {
                 let but = if but.is_empty() { "leave it unset".to_owned() } else { format!("expected {but}") };
                 self.problem(variable.name, text, format!("{why}; {but}"));
             }
-            Support::Warned if !matches!(&value, Value::Boolean(false)) && !text.is_empty() => {
-                let name = variable.name;
-                self.warnings
-                    .push(format!("{name}={text} has no effect: this version exports metrics to Prometheus only"));
+            Support::Warned { why } if value != Value::Boolean(false) && !text.is_empty() => {
+                self.warnings.push(format!("{}={text} has no effect: {why}", variable.name));
             }
             _ => {}
         }

@@ -76,7 +76,7 @@ fn support(support: Support) -> &'static str {
     match support {
         Support::Full => "yes",
         Support::Refused { .. } => "no",
-        Support::Warned => "ignored",
+        Support::Warned { .. } => "ignored",
         Support::Unused => "later",
     }
 }

@@ -21,8 +21,8 @@ pub(crate) enum Support {
     Full,
     /// Any other value than this stops the start, and this is why.
     Refused { but: &'static str, why: &'static str },
-    /// The server starts, and logs that the value has no effect.
-    Warned,
+    /// The server starts, and logs that the value has no effect, and this is why.
+    Warned { why: &'static str },
     /// Belongs to something this version lacks: its syntax is checked, and that is all.
     Unused,
 }
@@ -47,8 +47,8 @@ impl Variable {
     const fn refused(self, but: &'static str, why: &'static str) -> Self {
         Self { support: Support::Refused { but, why }, ..self }
     }
-    const fn warned(self) -> Self {
-        Self { support: Support::Warned, ..self }
+    const fn warned(self, why: &'static str) -> Self {
+        Self { support: Support::Warned { why }, ..self }
     }
     const fn unused(self) -> Self {
         Self { support: Support::Unused, ..self }
@@ -57,6 +57,7 @@ impl Variable {
 
 const NO_TLS: &str = "this version does not speak TLS";
 const NO_CLUSTER: &str = "this version speaks to a single Redis server";
+const NO_STATSD: &str = "this version exports metrics to Prometheus only";
 const NO_XDS: &str = "this version reads its configuration from files only";
 const NO_MEMCACHE: &str = "this version counts in memory or in Redis";
 const LEVELS: Kind = Choice(&["panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"]);
@@ -144,16 +145,16 @@ const METRICS: &[Variable] = &[
     row("USE_PROMETHEUS", Boolean, "false", "Open a port for Prometheus. The debug port serves the same metrics without it."),
     row("PROMETHEUS_ADDR", Text, ":9090", "Address and port for Prometheus."),
     row("PROMETHEUS_PATH", Text, "/metrics", "Path for Prometheus."),
-    row("PROMETHEUS_MAPPER_YAML", Path, "", "Own mapping of names to labels; the built-in mapping is always used.").warned(),
+    row("PROMETHEUS_MAPPER_YAML", Path, "", "Own mapping of names to labels; the built-in mapping is always used.").warned("the built-in mapping is always used"),
     row("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", Boolean, "false", "Observe response times in milliseconds, under the same name and bounds."),
     row("EXTRA_TAGS", Map, "", "Labels on every metric."),
     row("DISABLE_STATS", Boolean, "false", "Do not open the port for Prometheus."),
-    row("USE_STATSD", Boolean, "false", "Send metrics to statsd.").warned(),
+    row("USE_STATSD", Boolean, "false", "Send metrics to statsd.").warned(NO_STATSD),
     row("STATSD_HOST", Text, "localhost", "Host of statsd.").unused(),
     row("STATSD_PORT", Integer("port"), "8125", "Port of statsd.").unused(),
     row("STATSD_PROTOCOL", Text, "tcp", "Protocol of statsd.").unused(),
     row("STATS_FLUSH_INTERVAL", Duration, "10s", "Wait between two sends to statsd.").unused(),
-    row("USE_DOG_STATSD", Boolean, "false", "Send metrics to DogStatsD.").warned(),
+    row("USE_DOG_STATSD", Boolean, "false", "Send metrics to DogStatsD.").warned(NO_STATSD),
     row("USE_DOG_STATSD_MOGRIFIERS", List, "", "Names of mogrifiers.").unused(),
 ];
 
@@ -235,7 +236,7 @@ const MEMCACHE: &[Variable] = &[
 
 #[rustfmt::skip] // as above
 const TRACING: &[Variable] = &[
-    row("TRACING_ENABLED", Boolean, "false", "Export traces.").warned(),
+    row("TRACING_ENABLED", Boolean, "false", "Export traces.").warned("this version exports no traces"),
     row("TRACING_SERVICE_NAME", Text, "RateLimit", "Name of the service in traces.").unused(),
     row("TRACING_SERVICE_NAMESPACE", Text, "", "Namespace of the service in traces.").unused(),
     row("TRACING_SERVICE_INSTANCE_ID", Text, "", "Instance of the service in traces.").unused(),

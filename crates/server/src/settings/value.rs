@@ -79,7 +79,7 @@ impl Kind {
                 format!("one of {}", words.join(", "))
             }
             Self::Boolean => "true or false".to_owned(),
-            Self::Integer(unit) => format!("a whole number of {unit}"),
+            Self::Integer(unit) => format!("a whole number ({unit})"),
             Self::Float => "a number such as 0.8".to_owned(),
             Self::Duration => "a time span such as 150ms, 10s or 1h30m".to_owned(),
             Self::List => "words separated by commas".to_owned(),

@@ -1,0 +1,93 @@
+//! The HTTP and debug ports.
+
+use serde_json::{Value, json};
+
+use crate::support::{Server, get, http, post};
+
+fn body(user: &str) -> String {
+    json!({"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": user}]}]}).to_string()
+}
+
+#[test]
+fn json_says_it_all_with_the_status_code() {
+    let server = Server::start(&[]);
+    for (remaining, status, code) in [(2, 200, "OK"), (1, 200, "OK"), (0, 200, "OK"), (0, 429, "OVER_LIMIT")] {
+        let answer = post(server.http(), "/json", &body("ada"));
+        assert_eq!((answer.status, answer.header("content-type")), (status, Some("application/json")));
+        let json: Value = serde_json::from_str(&answer.body).unwrap();
+        assert_eq!(json["overallCode"], code);
+        let status = &json["statuses"][0];
+        assert_eq!(status["currentLimit"], json!({"requestsPerUnit": 3, "unit": "HOUR"}));
+        // Default values are left out, as the protobuf mapping does.
+        assert_eq!(status.get("limitRemaining").cloned(), (remaining > 0).then(|| json!(remaining)));
+        assert!(status["durationUntilReset"].as_str().unwrap().ends_with('s'));
+    }
+    assert_eq!(server.stat("ratelimit_server.ShouldRateLimit.total_requests"), 0, "only gRPC calls are counted there");
+    assert_eq!(server.stat("ratelimit.service.rate_limit.shop.user.over_limit"), 1);
+}
+
+#[test]
+fn json_takes_every_form_that_the_mapping_allows() {
+    let server = Server::start(&[]);
+    for text in [
+        r#"{"domain":"shop","descriptors":[{"entries":[{"key":"named","value":"a"}],"hitsAddend":"2"}]}"#,
+        r#"{"domain":"shop","descriptors":[{"entries":[{"key":"named","value":"a"}],"hits_addend":2}]}"#,
+        r#"{"domain":"shop","descriptors":[{"entries":[{"key":"x"}],"limit":{"requestsPerUnit":9,"unit":"DAY"}}]}"#,
+        r#"{"domain":"shop","descriptors":[{"entries":[{"key":"x"}],"limit":{"requests_per_unit":9,"unit":4}}],"hitsAddend":1}"#,
+    ] {
+        assert_eq!(post(server.http(), "/json", text).status, 200, "{text}");
+    }
+    assert_eq!(http(server.http(), "PUT", "/json", body("put").as_bytes()).status, 200, "any method will do");
+}
+
+#[test]
+fn json_answers_400_to_everything_else() {
+    let server = Server::start(&[]);
+    let large = format!("{}{}", body("large"), " ".repeat(4 << 20));
+    for text in [
+        "",
+        "{",
+        "[]",
+        "null",
+        "text",
+        r#"{"domain":"shop","nothing":1}"#,
+        r#"{"domain":"","descriptors":[{"entries":[{"key":"user"}]}]}"#,
+        r#"{"domain":"shop"}"#,
+        r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user"}],"limit":{"requestsPerUnit":1}}]}"#,
+        r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user"}],"hitsAddend":"18446744073709551615"}]}"#,
+        &(body("x") + "{}"),
+        &large,
+    ] {
+        let answer = post(server.http(), "/json", text);
+        let shown = &text[..text.len().min(100)];
+        assert_eq!((answer.status, answer.body.as_str()), (400, "Bad Request\n"), "{shown}");
+        assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+    }
+    assert_eq!(server.stat("ratelimit.service.call.should_rate_limit.service_error"), 4);
+}
+
+#[test]
+fn other_paths_are_not_found() {
+    let server = Server::start(&[]);
+    assert_eq!(get(server.http(), "/").status, 404);
+    assert_eq!(http(server.http(), "POST", "/healthcheck", b"").body, "OK");
+}
+
+#[test]
+fn debug_pages_tell_the_configuration_and_the_counters() {
+    let server = Server::start(&[]);
+    let dump = get(server.debug(), "/rlconfig").body;
+    assert!(
+        dump.contains("shop.user: unit=HOUR requests_per_unit=3, shadow_mode: false, quota_mode: false\n"),
+        "{dump}"
+    );
+    let stats = get(server.debug(), "/stats").body;
+    assert!(stats.contains("\nratelimit.service.rate_limit.shop.plan_gold.user.total_hits: 0\n"), "{stats}");
+    assert!(stats.lines().is_sorted(), "{stats}");
+    for path in ["/", "/nothing"] {
+        let index = get(server.debug(), path);
+        assert_eq!((index.status, index.body.lines().count()), (200, 3), "{index:?}");
+        assert!(index.body.lines().is_sorted());
+    }
+}

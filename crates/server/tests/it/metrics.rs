@@ -1,0 +1,113 @@
+//! What Prometheus reads.
+
+use std::net::SocketAddr;
+
+use crate::support::{Server, ask, get, request};
+
+/// The value of a sample; 0 is not the same as none.
+fn sample(page: &str, name: &str) -> Option<f64> {
+    page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).map(|value| value.parse().unwrap())
+}
+
+fn check(page: &str, samples: &[(&str, Option<f64>)]) {
+    for (name, value) in samples {
+        assert_eq!(sample(page, name), *value, "{name} in\n{page}");
+    }
+}
+
+fn prometheus(server: &Server) -> SocketAddr {
+    server.started.addresses.prometheus.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn names_and_labels_are_the_references() {
+    let server = Server::start(&[("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "127.0.0.1:0")]);
+    let channel = server.channel().await;
+    for _ in 0..4 {
+        ask(&channel, request("shop", &[&[("user", "ada")], &[("plan", "gold"), ("user", "ada")]])).await.unwrap();
+    }
+    ask(&channel, request("other", &[&[("user", "ada")]])).await.unwrap();
+    ask(&channel, request("", &[])).await.unwrap_err();
+
+    let answer = get(prometheus(&server), "/metrics");
+    assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let one = r#"{domain="shop",key1="user"}"#;
+    let two = r#"{domain="shop",key1="plan_gold",key2="user"}"#;
+    let limit = |suffix: &str, labels: &str| format!("ratelimit_service_rate_limit_{suffix}{labels}");
+    check(
+        &answer.body,
+        &[
+            (&limit("total_hits", one), Some(4.0)),
+            (&limit("over_limit", one), Some(1.0)),
+            (&limit("near_limit", one), Some(1.0)),
+            (&limit("within_limit", one), Some(3.0)),
+            (&limit("total_hits", two), Some(4.0)),
+            (&limit("over_limit", two), Some(2.0)),
+            (&limit("total_hits", r#"{domain="shop",key1="named"}"#), Some(0.0)),
+            (&limit("shadow_mode", one), None),
+            ("ratelimit_service_rate_limit_other_domain_not_found", Some(1.0)),
+            (r#"ratelimit_service_should_rate_limit_error{err_type="service_error"}"#, Some(1.0)),
+            (r#"ratelimit_service_should_rate_limit_error{err_type="redis_error"}"#, Some(0.0)),
+            (r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#, Some(6.0)),
+            (r#"ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"}"#, Some(6.0)),
+            (r#"ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le="+Inf"}"#, Some(6.0)),
+            (r#"ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le="10"}"#, Some(6.0)),
+            ("ratelimit_service_config_load_success", Some(1.0)),
+            ("ratelimit_service_config_load_error", Some(0.0)),
+            ("ratelimit_service_global_shadow_mode", Some(0.0)),
+            ("runtime_num_values", Some(1.0)),
+        ],
+    );
+    assert_eq!(get(server.debug(), "/metrics").body, answer.body, "the debug port has the same page");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn hits_refused_by_the_local_cache_are_counted_once() {
+    let server = Server::start(&[("LOCAL_CACHE_SIZE_IN_BYTES", "1000000")]);
+    let channel = server.channel().await;
+    for _ in 0..6 {
+        ask(&channel, request("shop", &[&[("plan", "gold"), ("user", "ada")]])).await.unwrap();
+    }
+    check(
+        &get(server.debug(), "/metrics").body,
+        &[
+            (r#"ratelimit_service_rate_limit_over_limit{domain="shop",key1="plan_gold",key2="user"}"#, Some(4.0)),
+            ("ratelimit_service_rate_limit_shop_plan_gold_user_over_limit_with_local_cache", Some(3.0)),
+            ("ratelimit_localcache_hitCount", Some(3.0)),
+            ("ratelimit_localcache_entryCount", Some(1.0)),
+        ],
+    );
+}
+
+#[test]
+fn extra_tags_are_labels_of_every_sample() {
+    let server = Server::start(&[("EXTRA_TAGS", "zone:a\"b,env:prod,domain:mine")]);
+    let page = get(server.debug(), "/metrics").body;
+    let samples: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
+    assert!(samples.iter().all(|line| line.contains(r#"env="prod",zone="a\"b""#)), "{page}");
+    assert!(!page.contains("mine"), "a tag must not repeat a label");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn names_from_callers_are_bounded() {
+    let server = Server::start(&[("TIDEGATE_MAX_METRIC_KEYS", "6")]);
+    let channel = server.channel().await;
+    for number in 0..50 {
+        ask(&channel, request(&format!("domain{number}"), &[&[("user", "ada")]])).await.unwrap();
+    }
+    let page = get(server.debug(), "/metrics").body;
+    let names =
+        page.lines().filter(|line| line.starts_with("ratelimit_service_rate_limit_") && line.contains("not_found "));
+    assert_eq!(names.count(), 3, "two fit beside the four limits, the rest is in one\n{page}");
+    check(&page, &[("ratelimit_service_rate_limit__overflow_domain_not_found", Some(48.0))]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn old_dashboards_get_milliseconds() {
+    let server = Server::start(&[("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "true")]);
+    ask(&server.channel().await, request("shop", &[&[("user", "ada")]])).await.unwrap();
+    let sum = r#"ratelimit_service_response_time_seconds_sum{grpc_method="ShouldRateLimit"}"#;
+    let page = get(server.debug(), "/metrics").body;
+    // A call takes microseconds: a sum in seconds would be far below this.
+    assert!(sample(&page, sum).unwrap() > 0.0005, "{page}");
+}

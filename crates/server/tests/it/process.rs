@@ -1,0 +1,206 @@
+//! The real binary: what it prints, how it logs, how it ends.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tidegate_pipeline::test_util::free_port;
+
+use crate::support::{Limits, PATIENCE, ask, await_that, channel, get, post, request, variables};
+
+/// A running binary and what it printed at start.
+struct Process {
+    child: Child,
+    banner: String,
+}
+
+impl Process {
+    fn start(more: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.env_clear().envs(variables(more)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut banner = String::new();
+        while !banner.contains("curl") {
+            match lines.next() {
+                Some(line) => banner += &(line.unwrap() + "\n"),
+                None => panic!("it ended: {banner}{}", log(&mut child)),
+            }
+        }
+        Self { child, banner }
+    }
+
+    fn address(&self, what: &str) -> SocketAddr {
+        let line = self.banner.lines().find_map(|line| line.trim_start().strip_prefix(what));
+        line.unwrap_or_else(|| panic!("no {what} in\n{}", self.banner))
+            .split_whitespace()
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap()
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits for the end; returns the exit code and the log.
+    fn end(mut self) -> (Option<i32>, String) {
+        let log = log(&mut self.child);
+        (self.child.wait().unwrap().code(), log)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It has ended already when all is well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn log(child: &mut Child) -> String {
+    let mut log = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    log
+}
+
+#[test]
+fn the_printed_line_uses_up_the_sample() {
+    let server = Process::start(&[("RUNTIME_SUBDIRECTORY", "none")]);
+    let (_, data) = server.banner.split_once("/json -d '").unwrap();
+    let body = data.trim_end().trim_end_matches('\'');
+    let statuses: Vec<_> = (0..7).map(|_| post(server.address("HTTP"), "/json", body).status).collect();
+    // When the minute ends in between, the count starts anew.
+    let passed = statuses.iter().filter(|status| **status == 200).count();
+    assert!(passed == 5 || (passed == 7 || statuses[0] == 200 && passed > 5), "{statuses:?}");
+    assert!(server.banner.contains("built-in sample") && server.banner.contains("memory"), "{}", server.banner);
+    assert_eq!(server.banner.matches("curl").count(), 1);
+}
+
+#[test]
+fn every_signal_ends_it_with_code_0() {
+    for signal in ["TERM", "INT", "HUP"] {
+        let server = Process::start(&[("LOG_LEVEL", "info")]);
+        server.signal(signal);
+        let (code, log) = server.end();
+        assert_eq!(code, Some(0), "{signal}: {log}");
+        assert!(log.contains("stopped"), "{log}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn calls_in_flight_are_finished_and_new_connections_refused() {
+    let redis = tidegate_pipeline::test_util::RedisServer::start().await;
+    let limits = Limits::new(crate::support::LIMITS);
+    let server = Process::start(&[
+        ("RUNTIME_ROOT", limits.root()),
+        ("REDIS_URL", &redis.address().to_string()),
+        ("TIDEGATE_CALL_TIMEOUT", "10s"),
+    ]);
+    let grpc = server.address("gRPC");
+    let channel = channel(grpc).await;
+    ask(&channel, request("shop", &[&[("named", "x")]])).await.unwrap();
+    redis.pause();
+    let call = tokio::spawn(async move { ask(&channel, request("shop", &[&[("named", "x")]])).await });
+    tokio::task::yield_now().await;
+    let debug = server.address("debug");
+    // The call is in flight once its commands are written.
+    let written = || {
+        let stats = get(debug, "/stats").body;
+        let value = |name: &str| -> u64 {
+            stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).unwrap().parse().unwrap()
+        };
+        value("tidegate.redis.commands") > value("tidegate.redis.replies")
+    };
+    let until = Instant::now() + PATIENCE;
+    while !written() {
+        assert!(Instant::now() < until, "the call is never in flight");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    server.signal("TERM");
+    tokio::task::spawn_blocking(move || {
+        await_that("new connections are refused", || TcpStream::connect(grpc).is_err())
+    })
+    .await
+    .unwrap();
+    redis.resume();
+    assert_eq!(call.await.unwrap().unwrap().statuses[0].limit_remaining, 98);
+    assert_eq!(tokio::task::spawn_blocking(|| server.end()).await.unwrap().0, Some(0));
+}
+
+#[test]
+fn while_it_waits_to_drain_it_accepts_and_says_so() {
+    let server = Process::start(&[("TIDEGATE_DRAIN_DELAY", "2s")]);
+    let http = server.address("HTTP");
+    assert_eq!(get(http, "/healthcheck").status, 200);
+    server.signal("TERM");
+    await_that("it is unhealthy", || get(http, "/healthcheck").status == 500);
+    assert!(TcpStream::connect(server.address("gRPC")).is_ok());
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
+fn the_drain_timeout_bounds_the_end() {
+    let server = Process::start(&[("TIDEGATE_DRAIN_TIMEOUT", "100ms")]);
+    // A request that never ends.
+    let mut open = TcpStream::connect(server.address("HTTP")).unwrap();
+    std::io::Write::write_all(&mut open, b"POST /json HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n{").unwrap();
+    let asked = Instant::now();
+    server.signal("TERM");
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(asked.elapsed() < Duration::from_secs(5), "{log}");
+}
+
+#[test]
+fn a_bad_reload_names_file_line_and_column() {
+    let limits = Limits::new("domain: shop\n");
+    let server = Process::start(&[("RUNTIME_ROOT", limits.root()), ("LOG_FORMAT", "json"), ("LOG_LEVEL", "info")]);
+    limits.write("limits.yaml", "domain: shop\ndescriptors:\n  - key: a\n    rate_limit: {unit: foo}\n");
+    let counted = || get(server.address("debug"), "/stats").body.contains("config_load_error: 1\n");
+    await_that("the bad file is noticed", counted);
+    server.signal("TERM");
+    let (_, log) = server.end();
+    let lines: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let error = lines.iter().find(|line| line["level"] == "error").unwrap();
+    let message = error["@message"].as_str().unwrap();
+    let expected = "Error loading new configuration: config.limits.yaml:4:24: invalid rate limit unit 'foo'";
+    assert!(message.starts_with(expected), "{message}");
+    assert!(error["@timestamp"].as_str().unwrap().ends_with('Z'), "{error}");
+    assert!(lines.iter().any(|line| line["level"] == "info" && line["@message"] == "loaded configuration"), "{log}");
+}
+
+#[test]
+fn it_does_not_start_without_what_it_was_told_to_use() {
+    let fails = |more: &[(&str, &str)], reason: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let output = command.env_clear().envs(variables(more)).output().unwrap();
+        let log = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{log}");
+        assert!(log.contains(reason), "{log}");
+        assert!(!log.contains("hunter2"), "{log}");
+    };
+    fails(&[("RUNTIME_ROOT", "/nowhere/at/all")], "RUNTIME_ROOT /nowhere/at/all does not exist");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    fails(&[("PORT", &port)], "the HTTP listener cannot have 127.0.0.1");
+    let url = format!("redis://u:hunter2@127.0.0.1:{}", free_port());
+    let short = ("REDIS_STARTUP_MAX_ELAPSED_TIME", "100ms");
+    let first = ("REDIS_STARTUP_INITIAL_INTERVAL", "10ms");
+    fails(&[("REDIS_URL", &url), short, first], "timed out waiting for Redis connection to 127.0.0.1:");
+}
+
+#[test]
+fn a_debug_port_that_is_taken_is_only_logged() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let server = Process::start(&[("DEBUG_PORT", &port)]);
+    assert_eq!(get(server.address("HTTP"), "/healthcheck").status, 200);
+    server.signal("TERM");
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0));
+    assert!(log.contains("the debug listener cannot have"), "{log}");
+}

@@ -1,0 +1,128 @@
+//! Settings, as those who run the server see them.
+
+use std::process::Command;
+
+use tidegate::settings::{Settings, markdown};
+
+use crate::support::repository;
+
+fn parse(pairs: &[(&str, &str)]) -> Result<Settings, String> {
+    let given = pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+    Settings::parse(&given).map_err(|error| error.to_string())
+}
+
+#[test]
+fn an_empty_environment_is_a_fresh_start() {
+    let settings = parse(&[]).unwrap();
+    assert!(settings.redis.is_none() && settings.metrics.prometheus.is_none() && settings.warnings.is_empty());
+    assert_eq!((settings.http.port, settings.debug.port), (8080, 6070));
+    assert_eq!(settings.limiter, tidegate_ratelimit::Options::default());
+}
+
+#[test]
+fn every_mistake_is_reported_at_once() {
+    let error = parse(&[
+        ("PORT", "eighty"),
+        ("GRPC_PORT", "70000"),
+        ("SHADOW_MODE", ""),
+        ("TIDEGATE_CALL_TIMEOUT", "10"),
+        ("TIDEGATE_CORE", "2"),
+        ("NEAR_LIMIT_RATIO", "1.5"),
+        ("LOG_LEVEL", "loud"),
+        ("EXTRA_TAGS", "a"),
+        ("REDIS_URL", "redis://ada:hunter2@host:x"),
+        ("REDIS_AUTH", "hunter2"),
+        ("REDIS_TYPE", "CLUSTER"),
+    ])
+    .unwrap_err();
+    assert_eq!(
+        error,
+        "\
+10 settings are wrong
+  TIDEGATE_CALL_TIMEOUT='10': expected a time span such as 150ms, 10s or 1h30m
+  PORT='eighty': expected a whole number (port)
+  GRPC_PORT='70000': expected a number from 0 to 65535
+  LOG_LEVEL='loud': expected one of panic, fatal, error, warn, warning, info, debug, trace
+  EXTRA_TAGS='a': expected pairs such as name:value,other:value
+  NEAR_LIMIT_RATIO='1.5': expected a number from 0 to 1
+  SHADOW_MODE='': expected true or false
+  REDIS_URL='redis://*****@host:x': expected host:port after redis://
+  REDIS_TYPE='CLUSTER': this version speaks to a single Redis server; expected single
+  TIDEGATE_CORE='..': there is no such setting; did you mean TIDEGATE_CORES?"
+    );
+}
+
+#[test]
+fn what_this_version_lacks_is_refused_or_warned_of() {
+    for (name, value) in [
+        ("BACKEND_TYPE", "memcache"),
+        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+        ("GRPC_SERVER_USE_TLS", "true"),
+        ("GRPC_CLIENT_TLS_CACERT", "/ca.pem"),
+        ("REDIS_TLS", "1"),
+        ("REDIS_TYPE", "sentinel"),
+        ("REDIS_POOL_ON_EMPTY_BEHAVIOR", "create"),
+        ("REDIS_PERSECOND", "true"),
+        ("REDIS_URL", ""),
+        ("REDIS_URL", "rediss://host:1"),
+    ] {
+        let error = parse(&[(name, value)]).unwrap_err();
+        assert!(error.starts_with("1 setting is wrong\n"), "{error}");
+        assert!(error.contains(name), "{error}");
+    }
+    for (name, value) in [("USE_STATSD", "true"), ("TRACING_ENABLED", "true"), ("PROMETHEUS_MAPPER_YAML", "/x")] {
+        let warnings = parse(&[(name, value)]).unwrap().warnings;
+        assert!(warnings.len() == 1 && warnings[0].starts_with(name), "{warnings:?}");
+    }
+    for (name, value) in
+        [("USE_STATSD", "false"), ("BACKEND_TYPE", ""), ("REDIS_TYPE", "SINGLE"), ("REDIS_PIPELINE_WINDOW", "150us")]
+    {
+        assert!(parse(&[(name, value)]).unwrap().warnings.is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn the_environments_of_known_deployments_are_understood() {
+    // docker-compose of the reference, and the sample of Istio.
+    let settings = parse(&[
+        ("USE_STATSD", "false"),
+        ("LOG_LEVEL", "debug"),
+        ("REDIS_SOCKET_TYPE", "tcp"),
+        ("REDIS_URL", "redis:6379"),
+        ("RUNTIME_ROOT", "/data"),
+        ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+        ("RUNTIME_WATCH_ROOT", "false"),
+        ("RUNTIME_IGNOREDOTFILES", "true"),
+        ("HOST", "::"),
+        ("GRPC_HOST", "::"),
+    ])
+    .unwrap();
+    assert_eq!(settings.redis.unwrap().main.shown, "redis:6379");
+    assert!(settings.http.host.is_ipv6());
+}
+
+#[test]
+fn docs_settings_md_is_not_stale() {
+    let page = std::fs::read_to_string(repository().join("docs/settings.md")).unwrap();
+    assert!(page == markdown(), "docs/settings.md is stale: run `make gen`");
+}
+
+#[test]
+fn the_binary_ends_with_64_and_tells_no_secret() {
+    let tidegate = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.env_clear().args(arguments).env("REDIS_AUTH", "hunter2").env("REDIS_URL", "redis://u:hunter2@h:1:2");
+        let output = command.output().unwrap();
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(!text.contains("hunter2"), "{text}");
+        (output.status.code(), text)
+    };
+    let (code, text) = tidegate(&[]);
+    assert_eq!(code, Some(64), "{text}");
+    assert!(text.contains("REDIS_URL='redis://*****@h:1:2'"), "{text}");
+    let (code, text) = tidegate(&["settings"]);
+    assert_eq!(code, Some(0));
+    assert!(text.contains("\nREDIS_AUTH=*****\n"), "{text}");
+    assert_eq!(tidegate(&["settings", "--markdown"]).1, markdown());
+    assert_eq!(tidegate(&["--version"]).1, format!("tidegate {}\n", env!("CARGO_PKG_VERSION")));
+}
