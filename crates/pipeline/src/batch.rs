@@ -22,8 +22,8 @@ pub enum Arg<'a> {
 /// A caller's ordered commands.
 ///
 /// Commands are encoded as they are added, on the caller's task. The order of the units is the order of the outcomes.
-/// Commands of one unit run on one connection without another caller's commands between them; nothing is promised about
-/// the order in which two units of one batch run.
+/// Commands of one unit run on one connection without another caller's commands between them. Units of one key run in their
+/// order in a batch of up to 512 commands; nothing else is promised about the order in which units run.
 #[derive(Debug, Default, Clone)]
 pub struct Batch {
     pub(crate) encoded: Vec<u8>,

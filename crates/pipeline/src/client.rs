@@ -4,20 +4,17 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::runtime::Handle;
-use tokio::sync::Notify;
 use tokio::time::timeout_at;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::batch::Batch;
 use crate::call::{Call, Group, Load};
 use crate::cluster::Cluster;
 use crate::config::{Config, ConfigError, Parallelism, Servers};
-use crate::node::{Node, Tasks};
+use crate::node::Node;
 use crate::outcome::{NotSent, Outcome};
 use crate::resend::resend;
 use crate::route::split;
+use crate::shared::Shared;
 use crate::stats::Stats;
 
 /// A handle on one Redis, or one Redis Cluster. Clones share its connections; the last one dropped closes them.
@@ -30,8 +27,7 @@ pub struct Client {
 #[derive(Debug)]
 struct Owner {
     backend: Backend,
-    parallelism: Parallelism,
-    tasks: Tasks,
+    shared: Arc<Shared>,
 }
 
 /// What is at the other end.
@@ -50,19 +46,12 @@ impl Client {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
-        config.validate()?;
-        let tasks = Tasks {
-            runtime: Handle::current(),
-            tracker: TaskTracker::new(),
-            stop: CancellationToken::new(),
-            trouble: Arc::new(Notify::new()),
+        let shared = Shared::new(config)?;
+        let backend = match shared.config.servers.clone() {
+            Servers::Single(address) => Backend::Single(Node::new(address, &shared)),
+            Servers::Cluster(seeds) => Backend::Cluster(Cluster::start(seeds, &shared)),
         };
-        let parallelism = config.parallelism;
-        let backend = match config.servers.clone() {
-            Servers::Single(address) => Backend::Single(Node::new(address, config, &tasks)),
-            Servers::Cluster(seeds) => Backend::Cluster(Cluster::start(seeds, config, tasks.clone())),
-        };
-        Ok(Self { owner: Arc::new(Owner { backend, parallelism, tasks }) })
+        Ok(Self { owner: Arc::new(Owner { backend, shared }) })
     }
 
     /// Sends the commands of `batch` and returns one outcome per command, in their order, at `deadline` at the latest.
@@ -98,7 +87,7 @@ impl Client {
     /// Closes the connections and waits for their tasks. Calls in progress end, with what is known of their commands.
     pub async fn close(&self) {
         self.owner.stop();
-        self.owner.tasks.tracker.wait().await;
+        self.owner.shared.ended().await;
     }
 
     pub(crate) fn backend(&self) -> &Backend {
@@ -117,7 +106,7 @@ impl Client {
     ) -> (Arc<Call>, Vec<Outcome>) {
         let call = self.plan(batch, targets);
         let waiting = Waiting(&call);
-        let in_time = timeout_at(deadline.into(), run(&call, self.owner.parallelism)).await;
+        let in_time = timeout_at(deadline.into(), run(&call, self.owner.shared.config.parallelism)).await;
         std::mem::forget(waiting);
         let outcomes = call.leave(|node| match in_time {
             Ok(()) => NotSent::Skipped,
@@ -186,8 +175,7 @@ impl Owner {
             Backend::Single(node) => node.close(),
             Backend::Cluster(cluster) => cluster.close(),
         }
-        self.tasks.tracker.close();
-        self.tasks.stop.cancel();
+        self.shared.end();
     }
 }
 

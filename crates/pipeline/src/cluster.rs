@@ -10,10 +10,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
 use crate::batch::{Arg, Batch};
-use crate::config::{Address, Config};
+use crate::config::Address;
 use crate::handshake;
-use crate::node::{Node, Tasks};
+use crate::node::Node;
 use crate::outcome::Outcome;
+use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::stats::Stats;
 use crate::topology::{Topology, View};
@@ -37,8 +38,7 @@ const LINGER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Cluster {
     seeds: Vec<Address>,
-    config: Config,
-    tasks: Tasks,
+    shared: Arc<Shared>,
     topology: ArcSwap<Topology>,
     nodes: Mutex<HashMap<Address, Arc<Node>>>,
     /// Told at every new snapshot.
@@ -46,19 +46,16 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(crate) fn start(seeds: Vec<Address>, config: Config, tasks: Tasks) -> Arc<Self> {
+    pub(crate) fn start(seeds: Vec<Address>, shared: &Arc<Shared>) -> Arc<Self> {
         let cluster = Arc::new(Self {
             seeds,
-            config,
-            tasks: tasks.clone(),
+            shared: Arc::clone(shared),
             topology: ArcSwap::from_pointee(Topology::empty()),
             nodes: Mutex::new(HashMap::new()),
             renewed: Notify::new(),
         });
         let refresher = Arc::clone(&cluster);
-        let stop = tasks.stop.clone();
-        let refresh = async move { stop.run_until_cancelled(refresher.keep_fresh()).await };
-        tasks.tracker.spawn_on(refresh, &tasks.runtime);
+        shared.spawn(shared.stop.clone(), async move { refresher.keep_fresh().await });
         cluster
     }
 
@@ -68,7 +65,7 @@ impl Cluster {
 
     /// Asks for a new snapshot soon. Any number of calls cost one refresh, and nobody waits for it.
     pub(crate) fn want_refresh(&self) {
-        self.tasks.trouble.notify_one();
+        self.shared.trouble.notify_one();
     }
 
     /// Waits for the next snapshot.
@@ -82,7 +79,7 @@ impl Cluster {
         if let Some(node) = nodes.get(address) {
             return Arc::clone(node);
         }
-        let node = Node::new(address.clone(), self.config.clone(), &self.tasks);
+        let node = Node::new(address.clone(), &self.shared);
         nodes.insert(address.clone(), Arc::clone(&node));
         node
     }
@@ -121,7 +118,7 @@ impl Cluster {
             };
             // Many clients see the same move at the same time; up to a tenth of a second spreads them out.
             sleep_until(started + at_least + Duration::from_millis(fastrand::u64(..100))).await;
-            let _ = timeout(at_most, self.tasks.trouble.notified()).await;
+            let _ = timeout(at_most, self.shared.trouble.notified()).await;
         }
     }
 
@@ -162,7 +159,7 @@ impl Cluster {
     async fn ask(&self, address: &Address) -> Option<View> {
         let mut question = Batch::new();
         question.unit().command("CLUSTER", &[Arg::Bytes(b"SLOTS")]);
-        let answer = handshake::ask(address, &self.config, &question).await;
+        let answer = handshake::ask(address, &self.shared, &question).await;
         match answer {
             Ok(Outcome::Reply(reply)) => View::read(&reply, address),
             Ok(_) => None,
@@ -185,9 +182,7 @@ impl Cluster {
         let gone: Vec<Arc<Node>> =
             self.nodes().extract_if(|address, _| !in_use.contains(address)).map(|(_, node)| node).collect();
         for node in gone {
-            let stop = self.tasks.stop.clone();
-            let retire = async move { stop.run_until_cancelled(retire(node)).await };
-            self.tasks.tracker.spawn_on(retire, &self.tasks.runtime);
+            self.shared.spawn(self.shared.stop.clone(), retire(node));
         }
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::selection::Selection;
+use crate::tls::{Tls, TlsError};
 
 /// Where a Redis server listens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -76,6 +77,8 @@ pub struct Config {
     pub servers: Servers,
     /// Most node groups of one batch under way at once. Default all.
     pub parallelism: Parallelism,
+    /// Encrypts TCP connections; none leaves them plain.
+    pub tls: Option<Tls>,
     /// Sent as AUTH on every new connection.
     pub credentials: Option<Credentials>,
     /// Selected on every new connection; 0 is Redis's default.
@@ -124,6 +127,9 @@ pub enum ConfigError {
     /// A cluster without a server to begin with.
     #[error("a cluster needs at least one server address")]
     NoServers,
+    /// Certificates or keys that cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// A bound that must be at least one is zero.
     #[error("{name} must be at least 1")]
     Zero {
@@ -149,6 +155,7 @@ impl Config {
         Self {
             servers,
             parallelism: Parallelism::UNBOUNDED,
+            tls: None,
             credentials: None,
             database: 0,
             connect_timeout: Duration::from_secs(1),

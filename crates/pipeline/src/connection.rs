@@ -48,6 +48,8 @@ pub(crate) struct Connection {
     socket: Socket,
     read: BytesMut,
     write: BytesMut,
+    /// Bytes that the socket took and may hold back still, as TLS does.
+    unflushed: bool,
     /// Bytes the kernel took since the connection opened.
     written: u64,
     owed: VecDeque<Owed>,
@@ -75,13 +77,14 @@ struct Owed {
 
 impl Connection {
     pub(crate) fn new(node: Arc<Node>, link: LinkId, socket: Socket) -> Self {
-        let stall_timeout = node.config.stall_timeout;
+        let stall_timeout = node.shared.config.stall_timeout;
         Self {
             node,
             link,
             socket,
             read: BytesMut::new(),
             write: BytesMut::new(),
+            unflushed: false,
             written: 0,
             owed: VecDeque::new(),
             owed_commands: 0,
@@ -212,7 +215,7 @@ impl Connection {
 
     /// Writes what the kernel takes. True when all of it went.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
-        if self.write.is_empty() {
+        if self.write.is_empty() && !self.unflushed {
             return Poll::Ready(Ok(false));
         }
         while !self.write.is_empty() {
@@ -222,9 +225,12 @@ impl Connection {
             }
             self.write.advance(wrote);
             self.written += wrote as u64;
+            self.unflushed = true;
             count(&self.node.counters.writes, 1);
             count(&self.node.counters.bytes_out, wrote);
         }
+        ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
+        self.unflushed = false;
         if self.write.capacity() > KEEP_BUFFER {
             self.write = BytesMut::new();
         }
@@ -233,7 +239,7 @@ impl Connection {
 
     /// Gives the connection up when it owes a reply and no byte came for too long, or when it was idle for long.
     fn poll_watchdog(&mut self, cx: &mut Context<'_>) -> Poll<String> {
-        let Config { stall_timeout, idle_timeout, .. } = self.node.config;
+        let Config { stall_timeout, idle_timeout, .. } = self.node.shared.config;
         let limit = match self.owed.front() {
             Some(head) => head.since.max(self.last_read) + stall_timeout,
             None if idle_timeout.is_zero() => return Poll::Pending,

@@ -10,36 +10,37 @@ use crate::batch::{Arg, Batch};
 use crate::config::{Address, Config};
 use crate::outcome::Outcome;
 use crate::resp;
+use crate::shared::Shared;
 use crate::socket::Socket;
 
 /// Connects, authenticates, selects the database and waits for a PING to come back.
 ///
 /// # Errors
 /// What went wrong, in words without secrets.
-pub(crate) async fn open(address: &Address, config: &Config) -> Result<Socket, String> {
-    within(config.connect_timeout, greeted(address, config)).await
+pub(crate) async fn open(address: &Address, shared: &Shared) -> Result<Socket, String> {
+    within(shared.config.connect_timeout, greeted(address, shared)).await
 }
 
 /// Asks one question on a connection made for it.
 ///
 /// # Errors
 /// As [`open`].
-pub(crate) async fn ask(address: &Address, config: &Config, question: &Batch) -> Result<Outcome, String> {
+pub(crate) async fn ask(address: &Address, shared: &Shared, question: &Batch) -> Result<Outcome, String> {
     let answer = async {
-        let mut socket = greeted(address, config).await?;
+        let mut socket = greeted(address, shared).await?;
         exchange(&mut socket, question).await?.pop().ok_or_else(|| "no question".to_owned())
     };
-    within(config.connect_timeout, answer).await
+    within(shared.config.connect_timeout, answer).await
 }
 
 async fn within<T>(limit: Duration, attempt: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     timeout(limit, attempt).await.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")))
 }
 
-async fn greeted(address: &Address, config: &Config) -> Result<Socket, String> {
-    let mut socket = Socket::connect(address).await.map_err(|error| error.to_string())?;
+async fn greeted(address: &Address, shared: &Shared) -> Result<Socket, String> {
+    let mut socket = Socket::connect(address, shared.connector.as_ref()).await.map_err(|error| error.to_string())?;
     // A server that loads its data is reachable: the commands themselves will be told to wait.
-    exchange(&mut socket, &greeting(config)).await?;
+    exchange(&mut socket, &greeting(&shared.config)).await?;
     Ok(socket)
 }
 

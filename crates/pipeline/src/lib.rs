@@ -40,11 +40,13 @@ mod resend;
 mod resp;
 mod route;
 mod selection;
+mod shared;
 mod slot;
 mod socket;
 mod stats;
 #[cfg(feature = "test-util")]
 pub mod test_util;
+mod tls;
 mod topology;
 
 pub use batch::{Arg, Batch, UnitBuilder};
@@ -54,3 +56,4 @@ pub use outcome::{CommandError, NotSent, Outcome, Rejected, Rejection, ServerErr
 pub use resp::Reply;
 pub use selection::{Fill, Selection};
 pub use stats::Stats;
+pub use tls::{ClientCertificate, Tls, TlsError, Verification};

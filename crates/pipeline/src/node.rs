@@ -6,10 +6,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use tokio::runtime::Handle;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use crate::call::{Group, Load};
@@ -17,6 +14,7 @@ use crate::config::{Address, Config};
 use crate::connection::Connection;
 use crate::outcome::NotSent;
 use crate::selection::{Offer, Selection};
+use crate::shared::Shared;
 use crate::socket::Socket;
 use crate::stats::{Counters, Stats, count};
 use crate::{handshake, selection};
@@ -28,24 +26,15 @@ const SOFT_QUEUE_DELAY: Duration = Duration::from_millis(2);
 /// is not hammered.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 
-/// Where a client's tasks run, and how they are told to stop.
-#[derive(Debug, Clone)]
-pub(crate) struct Tasks {
-    pub(crate) runtime: Handle,
-    pub(crate) tracker: TaskTracker,
-    pub(crate) stop: CancellationToken,
-    /// Told when a node is lost or cannot be reached: its slots may be elsewhere by now.
-    pub(crate) trouble: Arc<Notify>,
-}
-
 /// One Redis server.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) name: Arc<str>,
     pub(crate) address: Address,
-    pub(crate) config: Config,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) counters: Counters,
-    tasks: Tasks,
+    /// A child of the client's: a node can be closed while the client goes on.
+    stop: CancellationToken,
     state: Mutex<State>,
 }
 
@@ -101,14 +90,13 @@ struct Link {
 pub(crate) struct LinkId(u64);
 
 impl Node {
-    pub(crate) fn new(address: Address, config: Config, tasks: &Tasks) -> Arc<Self> {
+    pub(crate) fn new(address: Address, shared: &Arc<Shared>) -> Arc<Self> {
         Arc::new(Self {
             name: address.to_string().into(),
             address,
-            config,
+            shared: Arc::clone(shared),
             counters: Counters::default(),
-            // A token of its own: a node can be closed while the client goes on.
-            tasks: Tasks { stop: tasks.stop.child_token(), ..tasks.clone() },
+            stop: shared.stop.child_token(),
             state: Mutex::new(State {
                 links: Vec::new(),
                 next_link: 0,
@@ -126,8 +114,12 @@ impl Node {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
     fn cap(&self) -> Load {
-        Load { commands: self.config.in_flight_commands, bytes: self.config.in_flight_bytes }
+        Load { commands: self.config().in_flight_commands, bytes: self.config().in_flight_bytes }
     }
 
     /// Takes the groups of one call: all of them, or none when the queue has no room. Never blocks.
@@ -140,8 +132,8 @@ impl Node {
             Reach::Closed => Some(NotSent::Closed),
             Reach::Down(reason) if state.links.is_empty() => Some(self.unavailable(reason)),
             _ if waiting.commands > 0
-                && (waiting.commands + total.commands > self.config.queue_commands
-                    || waiting.bytes + total.bytes > self.config.queue_bytes) =>
+                && (waiting.commands + total.commands > self.config().queue_commands
+                    || waiting.bytes + total.bytes > self.config().queue_bytes) =>
             {
                 Some(NotSent::Overloaded { node: Arc::clone(&self.name) })
             }
@@ -153,9 +145,9 @@ impl Node {
             return;
         }
         for group in groups {
-            state.place(group, self.config.selection, self.cap());
+            state.place(group, self.config().selection, self.cap());
         }
-        if !state.waiting.is_empty() && state.wants_connection(self.config.max_connections) {
+        if !state.waiting.is_empty() && state.wants_connection(self.config().max_connections) {
             self.start_connecting(&mut state);
         }
     }
@@ -191,7 +183,7 @@ impl Node {
             Some(waker) => waker.clone_from(turn.waker),
             none => *none = Some(turn.waker.clone()),
         }
-        if !state.waiting.is_empty() && state.wants_connection(self.config.max_connections) {
+        if !state.waiting.is_empty() && state.wants_connection(self.config().max_connections) {
             self.start_connecting(&mut state);
         }
         Ok(())
@@ -204,7 +196,7 @@ impl Node {
         let mut state = self.state();
         let serving = state.links.iter().filter(|link| !link.retiring).count();
         let link = state.links.iter_mut().find(|link| link.id == id).expect("a link lives as long as its connection");
-        let idle = link.load == Load::default() && serving > self.config.min_connections;
+        let idle = link.load == Load::default() && serving > self.config().min_connections;
         link.retiring |= idle;
         idle
     }
@@ -233,7 +225,7 @@ impl Node {
         for group in waiting {
             group.refuse(NotSent::Closed);
         }
-        self.tasks.stop.cancel();
+        self.stop.cancel();
     }
 
     fn unavailable(&self, reason: &Arc<str>) -> NotSent {
@@ -244,9 +236,7 @@ impl Node {
         if matches!(state.reach, Reach::Settled) {
             state.reach = Reach::Connecting;
             let node = Arc::clone(self);
-            let stop = self.tasks.stop.clone();
-            let connect = async move { stop.run_until_cancelled(node.connect()).await };
-            self.tasks.tracker.spawn_on(connect, &self.tasks.runtime);
+            self.shared.spawn(self.stop.clone(), node.connect());
         }
     }
 
@@ -255,9 +245,9 @@ impl Node {
         loop {
             let failures = self.state().failures;
             if failures > 0 {
-                tokio::time::sleep(backoff(&self.config, failures)).await;
+                tokio::time::sleep(backoff(self.config(), failures)).await;
             }
-            match handshake::open(&self.address, &self.config).await {
+            match handshake::open(&self.address, &self.shared).await {
                 Ok(socket) => return self.attach(socket),
                 Err(reason) => {
                     count(&self.counters.connect_failures, 1);
@@ -280,7 +270,7 @@ impl Node {
             state.reach = Reach::Settled;
             return false;
         }
-        self.tasks.trouble.notify_one();
+        self.shared.trouble.notify_one();
         if !matches!(state.reach, Reach::Down(_)) {
             warn!(node = %self.name, error = %reason, "redis is unavailable");
         }
@@ -316,7 +306,7 @@ impl Node {
         });
         count(&self.counters.opened, 1);
         let node = Arc::clone(self);
-        let stop = self.tasks.stop.clone();
+        let stop = self.stop.clone();
         let serve = async move {
             let mut connection = Connection::new(Arc::clone(&node), id, socket);
             let reason = stop.run_until_cancelled(connection.serve()).await;
@@ -324,7 +314,7 @@ impl Node {
             connection.fail(&reason);
             node.detach(id, &reason);
         };
-        self.tasks.tracker.spawn_on(serve, &self.tasks.runtime);
+        self.shared.spawn_unbounded(serve);
     }
 
     /// Forgets a broken connection; the groups it had not taken wait for the next one.
@@ -342,7 +332,7 @@ impl Node {
         }
         if !link.retiring {
             warn!(node = %self.name, error = %reason, "connection to redis lost");
-            self.tasks.trouble.notify_one();
+            self.shared.trouble.notify_one();
         }
         state.failures = match link.opened.elapsed() < SHORT_LIFE && !link.retiring {
             true => state.failures.saturating_add(1),

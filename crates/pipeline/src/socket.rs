@@ -1,4 +1,4 @@
-//! A TCP or Unix stream to Redis.
+//! A TCP, TLS or Unix stream to Redis.
 
 use std::io;
 use std::pin::Pin;
@@ -8,25 +8,36 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::config::Address;
+use crate::tls::Connector;
 
 /// An open stream.
 #[derive(Debug)]
 pub(crate) enum Socket {
     Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
 }
 
+/// What TLS may hold of plain bytes it took: they count as sent, so that zone is kept small.
+const TLS_BUFFER: usize = 64 * 1024;
+
 impl Socket {
     /// Connects. A host name is resolved each time, so that a server that moved is found.
-    pub(crate) async fn connect(address: &Address) -> io::Result<Self> {
+    pub(crate) async fn connect(address: &Address, connector: Option<&Connector>) -> io::Result<Self> {
         match address {
             Address::Tcp { host, port } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 stream.set_nodelay(true)?;
                 set_liveness(&stream)?;
-                Ok(Self::Tcp(stream))
+                let Some(Connector(connector)) = connector else { return Ok(Self::Tcp(stream)) };
+                let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
+                let mut stream = connector.connect(name, stream).await?;
+                stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
+                Ok(Self::Tls(Box::new(stream)))
             }
             Address::Unix(path) => Ok(Self::Unix(UnixStream::connect(path).await?)),
         }
@@ -47,6 +58,7 @@ impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
             Self::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
         }
     }
@@ -56,17 +68,23 @@ impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            // The kernel sends what it took.
+            Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
+        }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }

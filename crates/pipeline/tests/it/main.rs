@@ -7,3 +7,4 @@ mod commands;
 mod faults;
 mod scripted;
 mod support;
+mod tls;

@@ -1,0 +1,67 @@
+//! What all parts of one client share: its configuration, and where and how long its tasks run.
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::{Config, ConfigError};
+use crate::tls::Connector;
+
+/// What all parts of one client share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) connector: Option<Connector>,
+    /// Told when a node is lost, cannot be reached, or no longer owns what it should: its slots may be elsewhere by now.
+    pub(crate) trouble: Notify,
+    pub(crate) stop: CancellationToken,
+    runtime: Handle,
+    tracker: TaskTracker,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config) -> Result<Arc<Self>, ConfigError> {
+        config.validate()?;
+        let connector = config.tls.as_ref().map(Connector::new).transpose()?;
+        Ok(Arc::new(Self {
+            config,
+            connector,
+            trouble: Notify::new(),
+            stop: CancellationToken::new(),
+            runtime: Handle::current(),
+            tracker: TaskTracker::new(),
+        }))
+    }
+
+    /// Runs a task until it ends or `stop` is cancelled.
+    pub(crate) fn spawn<F>(&self, stop: CancellationToken, task: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let task = async move {
+            stop.run_until_cancelled(task).await;
+        };
+        self.tracker.spawn_on(task, &self.runtime);
+    }
+
+    /// Runs a task that looks at `stop` itself.
+    pub(crate) fn spawn_unbounded<F>(&self, task: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.tracker.spawn_on(task, &self.runtime);
+    }
+
+    pub(crate) fn end(&self) {
+        self.tracker.close();
+        self.stop.cancel();
+    }
+
+    /// Waits for all tasks, after [`Shared::end`].
+    pub(crate) async fn ended(&self) {
+        self.tracker.wait().await;
+    }
+}

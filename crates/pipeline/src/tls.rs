@@ -1,0 +1,180 @@
+//! What a connection trusts and shows when it is encrypted.
+
+use std::fmt;
+use std::sync::Arc;
+
+use thiserror::Error;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::WebPkiServerVerifier;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error as RustlsError, RootCertStore, SignatureScheme,
+};
+
+/// How connections are encrypted. Certificates and keys are PEM.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub struct Tls {
+    /// Certificate authorities trusted besides the system's.
+    pub authorities: Option<Vec<u8>>,
+    /// Shown to a server that asks for one.
+    pub client: Option<ClientCertificate>,
+    /// What of the server's certificate is checked.
+    pub verification: Verification,
+}
+
+/// A certificate chain and its key, as PEM.
+#[derive(Clone)]
+pub struct ClientCertificate {
+    /// The chain, leaf first.
+    pub chain: Vec<u8>,
+    /// The key.
+    pub key: Vec<u8>,
+}
+
+/// What of a server's certificate is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Verification {
+    /// The chain, and that it names the server.
+    #[default]
+    Full,
+    /// The chain only.
+    WithoutName,
+}
+
+/// What is wrong with certificates or keys.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum TlsError {
+    /// Not PEM, or PEM without what is needed.
+    #[error("the {what} cannot be read: {reason}")]
+    Unreadable {
+        /// Certificate authorities, client certificate or client key.
+        what: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// Certificate and key do not go together, or there is no authority at all.
+    #[error("the TLS settings cannot be used: {0}")]
+    Unusable(String),
+}
+
+/// Encrypts sockets.
+#[derive(Clone)]
+pub(crate) struct Connector(pub(crate) TlsConnector);
+
+impl Connector {
+    pub(crate) fn new(tls: &Tls) -> Result<Self, TlsError> {
+        let provider = Arc::new(default_provider());
+        let roots = Arc::new(roots(tls)?);
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
+            .build()
+            .map_err(|error| TlsError::Unusable(error.to_string()))?;
+        let verifier = Arc::new(Verifier { inner: verifier, verification: tls.verification });
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| TlsError::Unusable(error.to_string()))?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier);
+        let config = match &tls.client {
+            None => builder.with_no_client_auth(),
+            Some(client) => {
+                let chain = certificates("client certificate", &client.chain)?;
+                let key = PrivateKeyDer::from_pem_slice(&client.key)
+                    .map_err(|error| TlsError::Unreadable { what: "client key", reason: error.to_string() })?;
+                builder.with_client_auth_cert(chain, key).map_err(|error| TlsError::Unusable(error.to_string()))?
+            }
+        };
+        Ok(Self(TlsConnector::from(Arc::new(config))))
+    }
+}
+
+fn roots(tls: &Tls) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if let Some(authorities) = &tls.authorities {
+        for certificate in certificates("certificate authorities", authorities)? {
+            roots.add(certificate).map_err(|error| TlsError::Unusable(error.to_string()))?;
+        }
+    }
+    Ok(roots)
+}
+
+fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let unreadable = |reason: String| TlsError::Unreadable { what, reason };
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let certificates = certificates.map_err(|error| unreadable(error.to_string()))?;
+    if certificates.is_empty() { Err(unreadable("no certificate in it".to_owned())) } else { Ok(certificates) }
+}
+
+/// Checks as rustls does, but may let the name pass.
+#[derive(Debug)]
+struct Verifier {
+    inner: Arc<WebPkiServerVerifier>,
+    verification: Verification,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, RustlsError> {
+        let verified = self.inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        match (verified, self.verification) {
+            // The chain is checked before the name, so it is good when only the name is wrong.
+            (
+                Err(RustlsError::InvalidCertificate(
+                    CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+                )),
+                Verification::WithoutName,
+            ) => Ok(ServerCertVerified::assertion()),
+            (verified, _) => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, RustlsError> {
+        self.inner.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, RustlsError> {
+        self.inner.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("verification", &self.verification).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ClientCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientCertificate").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").finish_non_exhaustive()
+    }
+}

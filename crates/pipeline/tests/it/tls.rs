@@ -1,0 +1,142 @@
+//! Encrypted connections to a real server.
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use tempfile::TempDir;
+use tidegate_pipeline::test_util::{RedisServer, free_port};
+use tidegate_pipeline::{
+    Address, Arg, Client, ClientCertificate, Config, ConfigError, NotSent, Outcome, Tls, Verification,
+};
+
+use crate::support::{one, send_one, soon};
+
+/// A certificate authority, a server certificate for `name`, and a client certificate, as PEM files.
+struct Certificates {
+    folder: TempDir,
+    authority: Vec<u8>,
+    client: ClientCertificate,
+}
+
+impl Certificates {
+    fn new(name: &str) -> Self {
+        let mut authority = CertificateParams::new(Vec::new()).unwrap();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority_key = KeyPair::generate().unwrap();
+        let authority_pem = authority.self_signed(&authority_key).unwrap().pem();
+        let issuer = Issuer::new(authority, authority_key);
+        let signed = |name: &str| {
+            let key = KeyPair::generate().unwrap();
+            let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+            // A certificate with the name of its issuer would look self-signed.
+            params.distinguished_name.push(DnType::CommonName, name);
+            (params.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem())
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let (chain, key) = signed(name);
+        for (file, pem) in [("ca.pem", &authority_pem), ("server.pem", &chain), ("server.key", &key)] {
+            std::fs::write(folder.path().join(file), pem).unwrap();
+        }
+        let (chain, key) = signed("client");
+        let client = ClientCertificate { chain: chain.into(), key: key.into() };
+        Self { folder, authority: authority_pem.into(), client }
+    }
+
+    fn path(&self, file: &str) -> String {
+        self.folder.path().join(file).display().to_string()
+    }
+
+    /// A server that speaks TLS on the returned port, besides the plain one.
+    async fn server(&self, ask_clients: &str) -> (RedisServer, Address) {
+        let port = free_port();
+        let server = RedisServer::start_with(&[
+            "--tls-port",
+            &port.to_string(),
+            "--tls-cert-file",
+            &self.path("server.pem"),
+            "--tls-key-file",
+            &self.path("server.key"),
+            "--tls-ca-cert-file",
+            &self.path("ca.pem"),
+            "--tls-auth-clients",
+            ask_clients,
+        ])
+        .await;
+        (server, Address::Tcp { host: "127.0.0.1".to_owned(), port })
+    }
+}
+
+fn config(address: Address, authority: Option<&[u8]>) -> Config {
+    let mut config = Config::single(address);
+    let mut tls = Tls::default();
+    tls.authorities = authority.map(<[u8]>::to_vec);
+    config.tls = Some(tls);
+    config
+}
+
+async fn refusal(config: Config) -> String {
+    match send_one(&Client::new(config).unwrap(), "PING", &[]).await {
+        Outcome::NotSent(NotSent::Unavailable { reason, .. }) => reason.to_string(),
+        other => panic!("expected a refusal, got {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_trusted_server_is_talked_to_and_others_are_not() {
+    let certificates = Certificates::new("127.0.0.1");
+    let (_server, address) = certificates.server("no").await;
+    let client = Client::new(config(address.clone(), Some(&certificates.authority))).unwrap();
+    let value = vec![b'x'; 3 << 20];
+    let mut batch = one("PING", &[]);
+    for _ in 0..4 {
+        batch.unit().command("ECHO", &[Arg::Bytes(&value)]);
+    }
+    let outcomes = client.send(batch, soon()).await;
+    assert_eq!(outcomes[0].bytes().unwrap(), Some(&b"PONG"[..]));
+    assert!(outcomes[1..].iter().all(|outcome| outcome.bytes().unwrap().map(<[u8]>::len) == Some(value.len())));
+
+    let unknown = refusal(config(address, None)).await;
+    assert!(unknown.contains("UnknownIssuer"), "{unknown}");
+}
+
+#[tokio::test]
+async fn the_name_is_checked_unless_told_otherwise() {
+    let certificates = Certificates::new("redis.example");
+    let (_server, address) = certificates.server("no").await;
+    let mut config = config(address, Some(&certificates.authority));
+    let wrong_name = refusal(config.clone()).await;
+    assert!(wrong_name.contains("not valid for name"), "{wrong_name}");
+    config.tls.as_mut().unwrap().verification = Verification::WithoutName;
+    let outcome = send_one(&Client::new(config.clone()).unwrap(), "PING", &[]).await;
+    assert_eq!(outcome.bytes().unwrap(), Some(&b"PONG"[..]));
+
+    // The chain is checked all the same.
+    config.tls.as_mut().unwrap().authorities = Some(Certificates::new("other").authority);
+    let untrusted = refusal(config).await;
+    assert!(untrusted.contains("UnknownIssuer") || untrusted.contains("BadSignature"), "{untrusted}");
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_shown_to_a_server_that_asks() {
+    let certificates = Certificates::new("127.0.0.1");
+    let (_server, address) = certificates.server("yes").await;
+    let mut config = config(address, Some(&certificates.authority));
+    let refused = refusal(config.clone()).await;
+    assert!(refused.contains("ertificate"), "{refused}");
+    config.tls.as_mut().unwrap().client = Some(certificates.client.clone());
+    let outcome = send_one(&Client::new(config).unwrap(), "PING", &[]).await;
+    assert_eq!(outcome.bytes().unwrap(), Some(&b"PONG"[..]));
+}
+
+#[tokio::test]
+async fn certificates_that_cannot_be_read_are_refused_at_once() {
+    let address: Address = "127.0.0.1:1".parse().unwrap();
+    let mut config = config(address, Some(b"nonsense"));
+    let check = |config: &Config, expected: &str| {
+        let error = Client::new(config.clone()).unwrap_err();
+        assert!(matches!(error, ConfigError::Tls(_)) && error.to_string().contains(expected), "{error}");
+    };
+    check(&config, "certificate authorities cannot be read");
+    let tls = config.tls.as_mut().unwrap();
+    tls.authorities = None;
+    tls.client = Some(ClientCertificate { chain: b"".to_vec(), key: b"".to_vec() });
+    check(&config, "client certificate cannot be read");
+}
