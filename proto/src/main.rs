@@ -1,7 +1,7 @@
 //! Writes crates/server/src/gen/ from the Envoy API that the package envoy-types carries.
 //!
-//! The complete descriptor set goes to a file, for reflection and JSON; the Rust code is generated from a set pruned to
-//! what the rate limit service needs. No .proto file and no comment of one is copied.
+//! The complete descriptor set goes to a file, for reflection. A set pruned to what the rate limit service needs goes to
+//! another, for JSON, and the Rust code is generated from it. No .proto file and no comment of one is copied.
 
 mod prune;
 
@@ -32,12 +32,9 @@ fn main() -> Result<()> {
     compiler.include_imports(true).include_source_info(false);
     compiler.open_file(ENTRY).with_context(|| format!("compiling {ENTRY}"))?;
 
-    let descriptors = out.join("descriptors.bin");
-    std::fs::write(&descriptors, compiler.encode_file_descriptor_set())
-        .with_context(|| format!("writing {}", descriptors.display()))?;
-
+    write(&out.join("complete.bin"), &compiler.encode_file_descriptor_set())?;
     let set = prune::prune(compiler.file_descriptor_set(), SERVICE)?;
-    ensure!(set.encoded_len() > 0, "nothing is left of {ENTRY}");
+    write(&out.join("service.bin"), &set.encode_to_vec())?;
     tonic_prost_build::configure()
         .build_client(false)
         .build_transport(false)
@@ -46,6 +43,10 @@ fn main() -> Result<()> {
         .out_dir(&out)
         .compile_fds(set)
         .context("generating Rust code")
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    std::fs::write(path, bytes).with_context(|| format!("writing {}", path.display()))
 }
 
 /// Where cargo keeps the sources of the package with the .proto files.

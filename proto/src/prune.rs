@@ -7,8 +7,8 @@ use prost_types::{DescriptorProto, FileDescriptorSet};
 
 /// Keeps `service`, and the messages and enums that its methods reach.
 ///
-/// Nested types stay with the message around them: the generator names them by their place. Options and file
-/// dependencies go, since the generated code uses neither.
+/// Nested types stay with the message around them: the generator names them by their place. Options go, and so do
+/// dependencies on files of which nothing is left.
 ///
 /// # Errors
 /// The set has no such service.
@@ -45,7 +45,6 @@ pub fn prune(mut set: FileDescriptorSet, service: &str) -> Result<FileDescriptor
         file.enum_type.retain(|found| keep(found.name()));
         file.service.retain(|found| format!("{package}.{}", found.name()) == service);
         file.extension.clear();
-        file.dependency.clear();
         file.public_dependency.clear();
         file.weak_dependency.clear();
         file.message_type.iter_mut().for_each(strip_options);
@@ -53,6 +52,8 @@ pub fn prune(mut set: FileDescriptorSet, service: &str) -> Result<FileDescriptor
     }
     // The well-known types stay: the generator looks at their fields, and leaves their code to prost-types.
     set.file.retain(|file| !(file.message_type.is_empty() && file.enum_type.is_empty() && file.service.is_empty()));
+    let left: BTreeSet<String> = set.file.iter().map(|file| file.name().to_owned()).collect();
+    set.file.iter_mut().for_each(|file| file.dependency.retain(|name| left.contains(name)));
     Ok(set)
 }
 

@@ -1,6 +1,7 @@
 //! The gRPC port's services, and the short way to the hot one.
 
 use std::convert::Infallible;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use hyper::body::Incoming;
@@ -14,7 +15,7 @@ use tonic_reflection::server::Builder;
 use crate::call::Calls;
 use crate::health::HealthService;
 use crate::metrics::Method;
-use crate::proto::DESCRIPTORS;
+use crate::proto::COMPLETE_DESCRIPTORS;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
 };
@@ -22,6 +23,20 @@ use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitRes
 
 /// The path of nearly every request.
 const HOT_PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// What reflection's paths start with, whatever its version.
+const REFLECTION_PATH: &str = "/grpc.reflection.";
+
+/// Reflection of both versions, for all cores; decoded when somebody first asks, since few ever do and it takes megabytes.
+static REFLECTION: LazyLock<Routes> = LazyLock::new(|| {
+    let builder = || {
+        Builder::configure()
+            .register_encoded_file_descriptor_set(COMPLETE_DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let valid = "committed descriptors are valid, as a test shows";
+    Routes::new(builder().build_v1().expect(valid)).add_service(builder().build_v1alpha().expect(valid)).prepare()
+});
 
 /// What a gRPC connection of one core is answered by. A clone is the same.
 #[derive(Debug, Clone)]
@@ -31,20 +46,10 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// Rate limits, health, and reflection of both versions.
+    /// Rate limits and health; reflection needs nothing from here.
     pub(crate) fn new(calls: Calls, health: HealthService) -> Self {
-        let reflection = || {
-            Builder::configure()
-                .register_encoded_file_descriptor_set(DESCRIPTORS)
-                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        };
-        let valid = "committed descriptors are valid, as a test shows";
         let rate_limit = RateLimitServiceServer::new(calls);
-        let rest = Routes::new(rate_limit.clone())
-            .add_service(HealthServer::new(health))
-            .add_service(reflection().build_v1().expect(valid))
-            .add_service(reflection().build_v1alpha().expect(valid))
-            .prepare();
+        let rest = Routes::new(rate_limit.clone()).add_service(HealthServer::new(health)).prepare();
         Self { rate_limit, rest }
     }
 }
@@ -55,11 +60,12 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
     type Future = BoxFuture<Self::Response, Infallible>;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
-        if request.uri().path() == HOT_PATH {
+        let path = request.uri().path();
+        if path == HOT_PATH {
             return self.rate_limit.clone().call(request);
         }
-        let answer = self.rest.clone().call(request.map(tonic::body::Body::new));
-        Box::pin(answer)
+        let mut routes = if path.starts_with(REFLECTION_PATH) { REFLECTION.clone() } else { self.rest.clone() };
+        Box::pin(routes.call(request.map(tonic::body::Body::new)))
     }
 }
 

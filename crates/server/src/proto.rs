@@ -8,8 +8,11 @@
     reason = "generated code"
 )]
 
-/// The complete descriptor set: what reflection serves and the JSON mapping reads.
-pub const DESCRIPTORS: &[u8] = include_bytes!("gen/descriptors.bin");
+/// The service's file and all that it imports, with every option: what reflection serves.
+pub const COMPLETE_DESCRIPTORS: &[u8] = include_bytes!("gen/complete.bin");
+
+/// The service's messages alone: what the JSON mapping reads. Decoded, it is far smaller.
+pub const SERVICE_DESCRIPTORS: &[u8] = include_bytes!("gen/service.bin");
 
 pub mod envoy {
     pub mod config {

@@ -12,7 +12,7 @@ use axum::routing::any;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 
 use crate::call::Calls;
-use crate::proto::DESCRIPTORS;
+use crate::proto::SERVICE_DESCRIPTORS;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
@@ -21,7 +21,7 @@ const MAX_BODY: usize = 4 * 1024 * 1024;
 
 /// The messages' shapes, for the mapping from and to JSON; decoded when the first request comes.
 static SHAPES: LazyLock<[MessageDescriptor; 2]> = LazyLock::new(|| {
-    let pool = DescriptorPool::decode(DESCRIPTORS).expect("committed descriptors are valid, as a test shows");
+    let pool = DescriptorPool::decode(SERVICE_DESCRIPTORS).expect("committed descriptors are valid, as a test shows");
     ["envoy.service.ratelimit.v3.RateLimitRequest", "envoy.service.ratelimit.v3.RateLimitResponse"]
         .map(|name| pool.get_message_by_name(name).expect("the descriptors are those of the service"))
 });
