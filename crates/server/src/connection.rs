@@ -1,10 +1,12 @@
 //! One gRPC connection, from accept to GOAWAY.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use hyper::rt::Executor;
 use hyper::server::conn::http2;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
@@ -21,6 +23,10 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Twice the allowed size of a message is never needed; most fit a frame.
 const STREAM_WINDOW: u32 = 256 * 1024;
 
+/// How long a connection that never asked anything may take to go away. hyper would wait for ever for a peer that has not
+/// even said that it speaks HTTP/2.
+const SILENCE: Duration = Duration::from_secs(1);
+
 /// Serves one connection until the peer closes it, its age is up, or the server drains.
 pub(crate) async fn serve<I>(io: I, services: Services, age: ConnectionAge, life: Life)
 where
@@ -32,7 +38,12 @@ where
         .initial_connection_window_size(CONNECTION_WINDOW)
         .initial_stream_window_size(STREAM_WINDOW)
         .auto_date_header(false);
-    let connection = builder.serve_connection(TokioIo::new(io), services);
+    let asked = AtomicBool::new(false);
+    let service = service_fn(|request| {
+        asked.store(true, Relaxed);
+        services.call(request)
+    });
+    let connection = builder.serve_connection(TokioIo::new(io), service);
     tokio::pin!(connection);
 
     let ended = tokio::select! {
@@ -49,6 +60,7 @@ where
                 ended = connection.as_mut() => ended,
                 () = life.stop.cancelled() => return,
                 () = elapsed(age.grace) => return,
+                () = elapsed(Some(SILENCE)), if !asked.load(Relaxed) => return,
             }
         }
     };

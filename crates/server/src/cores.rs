@@ -8,8 +8,9 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tracing::{debug, warn};
+use tracing::warn;
 
+use crate::accept;
 use crate::connection;
 use crate::grpc::Services;
 use crate::life::Life;
@@ -17,8 +18,6 @@ use crate::settings::ConnectionAge;
 
 /// Connections that wait for a core to take them up.
 const BACKLOG: usize = 1024;
-/// Wait after a failed accept: when file descriptors are used up, trying again at once only burns the CPU.
-const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// A runtime for one core.
 pub(crate) fn runtime() -> io::Result<Runtime> {
@@ -174,21 +173,10 @@ impl Doors {
     pub(crate) async fn accept(self, listener: Listener, life: Life) {
         loop {
             let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
+                accepted = accept::next(listener.accept()) => accepted,
                 () = life.drain.cancelled() => return,
             };
-            let accepted = match accepted {
-                Ok(accepted) => accepted,
-                Err(error) if is_of_the_peer(&error) => {
-                    debug!(%error, "a connection was gone before it was accepted");
-                    continue;
-                }
-                Err(error) => {
-                    warn!(%error, "accepting gRPC connections fails");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            };
+            let Some(accepted) = accepted else { continue };
             let fewest = self.0.iter().min_by_key(|door| door.load.load(Relaxed)).expect("there is at least one core");
             fewest.load.fetch_add(1, Relaxed);
             if fewest.sender.send(accepted).await.is_err() {
@@ -196,9 +184,4 @@ impl Doors {
             }
         }
     }
-}
-
-fn is_of_the_peer(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, InvalidInput, NotConnected};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | InvalidInput | NotConnected)
 }

@@ -3,17 +3,23 @@
 mod json;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{Request, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::any;
-use axum::serve::ListenerExt;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate_ratelimit::Limiter;
-use tokio::net::TcpListener;
-use tracing::warn;
+use tokio::net::{TcpListener, TcpStream};
+use tonic::codegen::Service as _;
+use tracing::debug;
 
+use crate::accept;
 use crate::call::Calls;
 use crate::health::Health;
 use crate::life::Life;
@@ -60,14 +66,44 @@ async fn prometheus_page(State(metrics): State<Arc<Metrics>>) -> impl IntoRespon
     ([(header::CONTENT_TYPE, METRICS_TYPE)], metrics.prometheus())
 }
 
-/// Serves `router` until the server drains, then until the requests in flight are answered.
+/// Serves `router` until the server drains; each connection is a task of its own.
 pub(crate) async fn serve(listener: TcpListener, router: Router, life: Life) {
-    let listener = listener.tap_io(|stream| {
-        // A peer that is gone already is noticed at the first read.
-        let _ = stream.set_nodelay(true);
+    loop {
+        let accepted = tokio::select! {
+            accepted = accept::next(listener.accept()) => accepted,
+            () = life.drain.cancelled() => return,
+        };
+        if let Some((stream, _)) = accepted {
+            // A peer that is gone already is noticed at the first read.
+            let _ = stream.set_nodelay(true);
+            life.tasks.spawn(connection(stream, router.clone(), life.clone()));
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, router: Router, life: Life) {
+    let asked = AtomicBool::new(false);
+    let service = service_fn(|request: Request<Incoming>| {
+        asked.store(true, Relaxed);
+        router.clone().call(request)
     });
-    let served = axum::serve(listener, router).with_graceful_shutdown(life.drain.cancelled_owned()).await;
-    if let Err(error) = served {
-        warn!(%error, "an HTTP port ended");
+    let connection = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = life.drain.cancelled() => {
+            // hyper would wait for a first request, and there is none to finish.
+            if !asked.load(Relaxed) {
+                return;
+            }
+            connection.as_mut().graceful_shutdown();
+            tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = life.stop.cancelled() => return,
+            }
+        }
+    };
+    if let Err(error) = ended {
+        debug!(%error, "an HTTP connection ended");
     }
 }

@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** no rule lives here: no limit arithmetic, no lookup of limits, no RESP.
 
+mod accept;
 mod banner;
 mod call;
 pub mod cli;

@@ -270,8 +270,8 @@ fn store(clients: &Clients) -> RedisStore {
 }
 
 fn calls(settings: &Settings, metrics: &Metrics, core: usize, limiter: Limiter) -> Calls {
-    let redis = settings.redis.as_ref().map(|redis| redis.main.timeout);
-    let timeout = redis.map_or(settings.call_timeout, |redis| redis.min(settings.call_timeout));
+    let servers = settings.redis.iter().flat_map(|redis| std::iter::once(&redis.main).chain(&redis.per_second));
+    let timeout = servers.map(|server| server.timeout).fold(settings.call_timeout, Duration::min);
     Calls::new(limiter, metrics.shard(core), timeout, settings.header_names.clone())
 }
 

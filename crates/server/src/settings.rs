@@ -3,24 +3,22 @@
 //! One table (settings/table.rs) holds a row per variable; every mistake is reported at once; nothing secret is printed.
 
 mod build;
+mod read;
 mod redis;
 mod show;
 mod table;
 mod value;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use read::Values;
 pub use redis::{HealthCheck, Redis, RedisServer};
 pub use show::{effective, markdown};
-use table::{Support, variables};
-use value::Value;
-
-/// Names of our own; a misspelt one must not be ignored.
-const PREFIX: &str = "TIDEGATE_";
+use table::variables;
 
 /// Everything the server is told at start.
 #[derive(Debug, Clone)]
@@ -243,77 +241,4 @@ impl Settings {
 pub(crate) fn environment() -> HashMap<String, String> {
     let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
     std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()
-}
-
-/// Every variable's value, and the mistakes so far. A variable with a mistake has its default.
-#[derive(Debug)]
-struct Values {
-    values: HashMap<&'static str, Value>,
-    given: HashSet<&'static str>,
-    problems: Vec<Problem>,
-    warnings: Vec<String>,
-}
-
-impl Values {
-    fn read(given: &HashMap<String, String>) -> Self {
-        let mut read =
-            Self { values: HashMap::new(), given: HashSet::new(), problems: Vec::new(), warnings: Vec::new() };
-        for variable in variables() {
-            let default = variable.kind.read(variable.default).expect("defaults are of their kind");
-            let value = given.get(variable.name).and_then(|text| read.one(variable, text));
-            read.values.insert(variable.name, value.unwrap_or(default));
-        }
-        let mut unknown: Vec<_> = given.keys().filter(|name| name.starts_with(PREFIX)).collect();
-        unknown.retain(|name| !variables().any(|variable| variable.name == **name));
-        unknown.sort();
-        for name in unknown {
-            let reason = format!("there is no such setting; did you mean {}?", closest(name));
-            read.problems.push(Problem { variable: name.clone(), value: "..".to_owned(), reason });
-        }
-        read
-    }
-
-    fn one(&mut self, variable: &'static table::Variable, text: &str) -> Option<Value> {
-        self.given.insert(variable.name);
-        let Some(value) = variable.kind.read(text) else {
-            self.problem(variable.name, text, format!("expected {}", variable.kind.expected()));
-            return None;
-        };
-        match variable.support {
-            Support::Refused { but, why } if !text.is_empty() && Some(&value) != variable.kind.read(but).as_ref() => {
-                let but = if but.is_empty() { "leave it unset".to_owned() } else { format!("expected {but}") };
-                self.problem(variable.name, text, format!("{why}; {but}"));
-            }
-            Support::Warned { why } if value != Value::Boolean(false) && !text.is_empty() => {
-                self.warnings.push(format!("{}={text} has no effect: {why}", variable.name));
-            }
-            _ => {}
-        }
-        Some(value)
-    }
-
-    fn problem(&mut self, name: &'static str, text: &str, reason: String) {
-        let kind = variables().find(|variable| variable.name == name).expect("only names of the table are read").kind;
-        self.problems.push(Problem { variable: name.to_owned(), value: kind.masked(text), reason });
-    }
-}
-
-/// The name of ours that differs from `name` in the fewest letters.
-fn closest(name: &str) -> &'static str {
-    let ours = variables().map(|variable| variable.name).filter(|ours| ours.starts_with(PREFIX));
-    ours.min_by_key(|ours| distance(name, ours)).expect("the table has names of ours")
-}
-
-/// The number of letters to insert, delete or replace.
-fn distance(left: &str, right: &str) -> usize {
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, a) in left.bytes().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in right.bytes().enumerate() {
-            let replaced = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[right.len()]
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use tidegate_ratelimit::{Options, OverLimitKeys, SameDomain};
 
+use super::read::Values;
 use super::value::Value;
 use super::{
     ConnectionAge, DotFiles, Drain, Endpoint, Files, FirstLoad, GrpcEndpoint, Log, LogFormat, Metrics, ResponseTime,
-    Scope, Settings, Values, redis,
+    Scope, Settings, redis,
 };
 
 pub(super) fn build(values: &mut Values) -> Settings {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_pipeline::{Address, Config, Credentials};
 
-use super::Values;
+use super::read::Values;
 use super::value::mask_urls;
 
 /// The main Redis, and perhaps one more.

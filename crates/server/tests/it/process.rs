@@ -143,6 +143,19 @@ fn while_it_waits_to_drain_it_accepts_and_says_so() {
 }
 
 #[test]
+fn connections_without_a_request_do_not_hold_up_the_end() {
+    let server = Process::start(&[]);
+    let open = ["HTTP", "gRPC", "debug"].map(|what| TcpStream::connect(server.address(what)).unwrap());
+    // Answered on a later connection, so the earlier ones are accepted.
+    get(server.address("HTTP"), "/healthcheck");
+    let asked = Instant::now();
+    server.signal("TERM");
+    assert_eq!(server.end().0, Some(0));
+    assert!(asked.elapsed() < Duration::from_secs(5), "the drain timeout is 10 s");
+    drop(open);
+}
+
+#[test]
 fn the_drain_timeout_bounds_the_end() {
     let server = Process::start(&[("TIDEGATE_DRAIN_TIMEOUT", "100ms")]);
     // A request that never ends.

@@ -130,6 +130,17 @@ fn a_bad_first_file_does_not_stop_the_start() {
 }
 
 #[test]
+fn a_forced_start_takes_what_comes_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("later");
+    let server =
+        Server::start_bare(&[("RUNTIME_ROOT", root.to_str().unwrap()), ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true")]);
+    std::fs::create_dir_all(root.join("config")).unwrap();
+    std::fs::write(root.join("config/limits.yaml"), limits(8)).unwrap();
+    await_limit(&server, 8);
+}
+
+#[test]
 fn names_in_messages_are_those_of_the_reference() {
     let files = Limits::new(&limits(1));
     files.write("other.yaml", &limits(1));
