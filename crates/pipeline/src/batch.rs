@@ -155,9 +155,16 @@ impl Batch {
     /// The slot that decides which node runs a unit; none when any can.
     pub(crate) fn slot_of(&self, unit: u32) -> Option<Slot> {
         match self.units[unit as usize].owner {
-            Owner::Anyone => None,
-            Owner::OfKey(start, end) => Some(Slot::of(&self.encoded[start as usize..end as usize])),
             Owner::OfSlot(slot) => Some(slot),
+            _ => self.key_of(unit).map(Slot::of),
+        }
+    }
+
+    /// The key of a unit; none when it has none, or only its slot is known.
+    pub(crate) fn key_of(&self, unit: u32) -> Option<&[u8]> {
+        match self.units[unit as usize].owner {
+            Owner::OfKey(start, end) => Some(&self.encoded[start as usize..end as usize]),
+            Owner::Anyone | Owner::OfSlot(_) => None,
         }
     }
 

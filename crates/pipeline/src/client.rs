@@ -116,15 +116,16 @@ impl Client {
     }
 
     fn plan(&self, batch: Batch, targets: &[Option<Arc<Node>>]) -> Arc<Call> {
+        let grouping = self.owner.shared.config.grouping;
         let target = |unit: u32| targets.get(unit as usize).and_then(Option::as_ref);
         match &self.owner.backend {
             Backend::Single(node) => {
-                let plans = split(&batch, |_| Some(node));
+                let plans = split(&batch, grouping, |_| Some(node));
                 Call::new(batch, plans, 0)
             }
             Backend::Cluster(cluster) => {
                 let topology = cluster.topology();
-                let plans = split(&batch, |unit| {
+                let plans = split(&batch, grouping, |unit| {
                     target(unit).or_else(|| match batch.slot_of(unit) {
                         Some(slot) => topology.owner(slot),
                         None => fastrand::choice(&topology.nodes),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::route::Grouping;
 use crate::selection::Selection;
 use crate::tls::{Tls, TlsError};
 
@@ -77,6 +78,8 @@ pub struct Config {
     pub servers: Servers,
     /// Most node groups of one batch under way at once. Default all.
     pub parallelism: Parallelism,
+    /// Which units of a batch travel together. Default all that one node owns.
+    pub grouping: Grouping,
     /// Encrypts TCP connections; none leaves them plain.
     pub tls: Option<Tls>,
     /// Sent as AUTH on every new connection.
@@ -155,6 +158,7 @@ impl Config {
         Self {
             servers,
             parallelism: Parallelism::UNBOUNDED,
+            grouping: Grouping::default(),
             tls: None,
             credentials: None,
             database: 0,

@@ -54,6 +54,7 @@ pub use client::Client;
 pub use config::{Address, Config, ConfigError, Credentials, Parallelism, Servers};
 pub use outcome::{CommandError, NotSent, Outcome, Rejected, Rejection, ServerError, Unknown};
 pub use resp::Reply;
+pub use route::Grouping;
 pub use selection::{Fill, Selection};
 pub use stats::Stats;
 pub use tls::{ClientCertificate, Tls, TlsError, Verification};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use tidegate_pipeline::test_util::RedisCluster;
-use tidegate_pipeline::{Arg, Batch, Client, NotSent, Outcome, Parallelism, Reply};
+use tidegate_pipeline::{Arg, Batch, Client, Grouping, NotSent, Outcome, Parallelism, Reply};
 
 use crate::support::{eventually, one, send_one, soon};
 
@@ -39,6 +39,19 @@ async fn a_batch_over_all_nodes_costs_one_group_per_node() {
     let after = client.stats();
     assert_eq!(after.writes - before.writes, 3, "one write per node");
     assert_eq!(after.connections, 3);
+
+    for (grouping, groups) in [(Grouping::Slot, 100), (Grouping::Key, 100)] {
+        let mut config = cluster.config();
+        (config.grouping, config.parallelism) = (grouping, Parallelism::SERIAL);
+        let client = Client::new(config).unwrap();
+        send_one(&client, "PING", &[]).await.reply().unwrap();
+        let before = client.stats().writes;
+        assert_eq!(
+            increments(&client.send(counters(&keys), soon()).await)[0],
+            3 + i64::from(grouping == Grouping::Key)
+        );
+        assert_eq!(client.stats().writes - before, groups, "one write per group");
+    }
 
     for (parallelism, setting) in [(Parallelism::SERIAL, "serial"), (Parallelism::new(2, 10).unwrap(), "two at once")] {
         let mut config = cluster.config();
