@@ -11,6 +11,8 @@ mod address;
 mod body;
 mod compare;
 mod connection;
+mod delay;
+mod delay_proxy;
 mod keys;
 mod load;
 mod pace;
@@ -33,6 +35,8 @@ enum Command {
     Ratelimit(Box<ratelimit::Arguments>),
     /// Measures this server in memory and on Redis, beside the figures of others.
     Compare(compare::Arguments),
+    /// Adds a fixed delay to each direction of connections to other servers.
+    DelayProxy(delay_proxy::Arguments),
     /// Writes one request body to stdout, framed for gRPC, for tools that post a file.
     Body(ratelimit::ShapeArguments),
 }
@@ -52,6 +56,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Ratelimit(arguments) => ratelimit::run(*arguments).await,
         Command::Compare(arguments) => compare::run(arguments).await,
+        Command::DelayProxy(arguments) => delay_proxy::run(arguments),
         Command::Body(shape) => {
             let mut keys = keys::Keys::new(keys::Distribution::Sequence, 1, 0.0, 0);
             let body = body::Bodies::new(&shape.shape())?.next(&mut keys);

@@ -1,0 +1,131 @@
+//! One direction of a proxied connection: what was read and may not be written yet.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::time::Instant;
+
+/// 16 MiB: at 10 ms each way, more than loopback carries meanwhile.
+const QUEUE: usize = 16 << 20;
+
+/// A queue of bytes with the time of each chunk.
+#[derive(Default)]
+pub(super) struct Lane {
+    bytes: VecDeque<u8>,
+    /// Release time and length of each chunk that is not due, oldest first.
+    chunks: VecDeque<(Instant, usize)>,
+    /// Bytes at the front that are due.
+    due: usize,
+    end: Option<Instant>,
+}
+
+impl Lane {
+    /// Bytes that may still be read.
+    pub(super) fn room(&self) -> usize {
+        QUEUE.saturating_sub(self.bytes.len())
+    }
+
+    /// Appends what was read, to be written at `release`, or with what is before it if that is later.
+    pub(super) fn push(&mut self, read: &[u8], release: Instant) -> Instant {
+        let release = self.chunks.back().map_or(release, |(before, _)| release.max(*before));
+        self.bytes.extend(read);
+        self.chunks.push_back((release, read.len()));
+        release
+    }
+
+    /// The source has ended; so may the other side at `release`, once everything is written.
+    pub(super) fn end(&mut self, release: Instant) {
+        self.end.get_or_insert(release);
+    }
+
+    /// Whether the source has ended.
+    pub(super) fn is_ended(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Whether the other side may be told of the end.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        self.bytes.is_empty() && self.end.is_some_and(|end| end <= now)
+    }
+
+    /// All that is due, for one write.
+    pub(super) fn due(&mut self, now: Instant) -> [IoSlice<'_>; 2] {
+        while let Some((_, length)) = self.chunks.front().filter(|(release, _)| *release <= now) {
+            self.due += length;
+            self.chunks.pop_front();
+        }
+        let (front, back) = self.bytes.as_slices();
+        let first = front.len().min(self.due);
+        [IoSlice::new(&front[..first]), IoSlice::new(&back[..self.due - first])]
+    }
+
+    pub(super) fn has_due(&self) -> bool {
+        self.due > 0
+    }
+
+    /// Forgets bytes that were written.
+    pub(super) fn written(&mut self, count: usize) {
+        self.due -= count;
+        self.bytes.drain(..count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn due(lane: &mut Lane, now: Instant) -> Vec<u8> {
+        let bytes: Vec<u8> = lane.due(now).iter().flat_map(|slice| slice.to_vec()).collect();
+        lane.written(bytes.len());
+        bytes
+    }
+
+    #[test]
+    fn chunks_are_due_at_their_time_and_together() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let mut lane = Lane::default();
+        lane.push(b"a", at(1));
+        lane.push(b"b", at(2));
+        lane.push(b"c", at(5));
+        assert_eq!(due(&mut lane, at(0)), b"");
+        assert_eq!(due(&mut lane, at(2)), b"ab");
+        assert_eq!(due(&mut lane, at(4)), b"");
+        assert_eq!(due(&mut lane, at(9)), b"c");
+    }
+
+    #[test]
+    fn a_shorter_delay_does_not_overtake() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let mut lane = Lane::default();
+        lane.push(b"slow", at(10));
+        assert_eq!(lane.push(b"fast", at(1)), at(10));
+        assert_eq!(due(&mut lane, at(9)), b"");
+        assert_eq!(due(&mut lane, at(10)), b"slowfast");
+    }
+
+    #[test]
+    fn what_could_not_be_written_stays_first() {
+        let start = Instant::now();
+        let mut lane = Lane::default();
+        lane.push(b"abc", start);
+        assert_eq!(lane.due(start)[0].len(), 3);
+        lane.written(1);
+        lane.push(b"d", start);
+        lane.end(start);
+        assert!(!lane.is_over(start));
+        assert_eq!(due(&mut lane, start), b"bcd");
+        assert!(lane.is_over(start));
+    }
+
+    #[test]
+    fn the_queue_is_bounded() {
+        let mut lane = Lane::default();
+        lane.push(&vec![0; QUEUE - 1], Instant::now());
+        assert_eq!(lane.room(), 1);
+        lane.push(&[0], Instant::now());
+        assert_eq!(lane.room(), 0);
+    }
+}
