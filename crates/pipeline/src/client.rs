@@ -10,6 +10,7 @@ use crate::batch::Batch;
 use crate::call::{Call, Group, Load};
 use crate::cluster::Cluster;
 use crate::config::{Config, ConfigError, Parallelism, Servers};
+use crate::discovery::{Discovery, Sentinels};
 use crate::node::Node;
 use crate::outcome::{NotSent, Outcome};
 use crate::resend::resend;
@@ -34,6 +35,7 @@ struct Owner {
 #[derive(Debug)]
 pub(crate) enum Backend {
     Single(Arc<Node>),
+    /// Several, or one that may move.
     Cluster(Arc<Cluster>),
 }
 
@@ -49,7 +51,11 @@ impl Client {
         let shared = Shared::new(config)?;
         let backend = match shared.config.servers.clone() {
             Servers::Single(address) => Backend::Single(Node::new(address, &shared)),
-            Servers::Cluster(seeds) => Backend::Cluster(Cluster::start(seeds, &shared)),
+            Servers::Cluster(seeds) => Backend::Cluster(Cluster::start(Discovery::Cluster(seeds), &shared)),
+            Servers::Sentinel { master, sentinels, credentials } => {
+                let sentinels = Sentinels::new(master, sentinels, credentials);
+                Backend::Cluster(Cluster::start(Discovery::Sentinel(sentinels), &shared))
+            }
         };
         Ok(Self { owner: Arc::new(Owner { backend, shared }) })
     }

@@ -1,4 +1,4 @@
-//! A Redis Cluster: its nodes, the snapshot of who owns what, and the task that keeps the snapshot fresh.
+//! Several servers that may change: the snapshot of who owns what, and the task that keeps it fresh.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,20 +7,15 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tracing::{info, warn};
+use tracing::info;
 
-use crate::batch::{Arg, Batch};
 use crate::config::Address;
-use crate::handshake;
+use crate::discovery::Discovery;
 use crate::node::Node;
-use crate::outcome::Outcome;
 use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::stats::Stats;
 use crate::topology::{Topology, View};
-
-/// A snapshot is renewed this often even when nothing calls for it, give or take a fifth.
-const REFRESH_EVERY: Duration = Duration::from_secs(30);
 
 /// Least time between two refreshes: redirects correct the snapshot meanwhile, slot by slot.
 const REFRESH_AT_MOST_EVERY: Duration = Duration::from_secs(1);
@@ -28,34 +23,44 @@ const REFRESH_AT_MOST_EVERY: Duration = Duration::from_secs(1);
 /// Before the first snapshot there is nothing to fall back on, so the wait is short.
 const FIRST_REFRESH_AGAIN: Duration = Duration::from_millis(100);
 
-/// How many servers are asked before a view that no second one confirms is believed.
-const OPINIONS: usize = 3;
-
 /// A node that left the cluster finishes what it owes within this time.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// A cluster.
+/// A cluster, or the primary that sentinels name: a cluster of one that may move.
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    seeds: Vec<Address>,
+    discovery: Discovery,
     shared: Arc<Shared>,
     topology: ArcSwap<Topology>,
-    nodes: Mutex<HashMap<Address, Arc<Node>>>,
+    nodes: Mutex<Nodes>,
     /// Told at every new snapshot.
     renewed: Notify,
 }
 
+#[derive(Debug, Default)]
+struct Nodes {
+    serving: HashMap<Address, Arc<Node>>,
+    /// No longer in the snapshot, finishing what they owe.
+    leaving: Vec<Arc<Node>>,
+    /// Of nodes that have left.
+    past: Stats,
+}
+
 impl Cluster {
-    pub(crate) fn start(seeds: Vec<Address>, shared: &Arc<Shared>) -> Arc<Self> {
+    pub(crate) fn start(discovery: Discovery, shared: &Arc<Shared>) -> Arc<Self> {
         let cluster = Arc::new(Self {
-            seeds,
+            discovery,
             shared: Arc::clone(shared),
             topology: ArcSwap::from_pointee(Topology::empty()),
-            nodes: Mutex::new(HashMap::new()),
+            nodes: Mutex::new(Nodes::default()),
             renewed: Notify::new(),
         });
         let refresher = Arc::clone(&cluster);
         shared.spawn(shared.stop.clone(), async move { refresher.keep_fresh().await });
+        if let Discovery::Sentinel(sentinels) = &cluster.discovery {
+            let (sentinels, shared_too) = (Arc::clone(sentinels), Arc::clone(shared));
+            shared.spawn(shared.stop.clone(), async move { sentinels.listen(&shared_too).await });
+        }
         cluster
     }
 
@@ -76,11 +81,11 @@ impl Cluster {
     /// The node at an address; made when it is new.
     pub(crate) fn node_at(&self, address: &Address) -> Arc<Node> {
         let mut nodes = self.nodes();
-        if let Some(node) = nodes.get(address) {
+        if let Some(node) = nodes.serving.get(address) {
             return Arc::clone(node);
         }
         let node = Node::new(address.clone(), &self.shared);
-        nodes.insert(address.clone(), Arc::clone(&node));
+        nodes.serving.insert(address.clone(), Arc::clone(&node));
         node
     }
 
@@ -95,25 +100,25 @@ impl Cluster {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        self.nodes().values().map(|node| node.stats()).sum()
+        let nodes = self.nodes();
+        nodes.serving.values().chain(&nodes.leaving).map(|node| node.stats()).chain([nodes.past]).sum()
     }
 
     pub(crate) fn close(&self) {
-        for node in self.nodes().values() {
-            node.close();
-        }
+        let nodes = self.nodes();
+        nodes.serving.values().chain(&nodes.leaving).for_each(|node| node.close());
     }
 
-    fn nodes(&self) -> MutexGuard<'_, HashMap<Address, Arc<Node>>> {
+    fn nodes(&self) -> MutexGuard<'_, Nodes> {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn keep_fresh(&self) {
+    async fn keep_fresh(self: &Arc<Self>) {
         loop {
             let started = Instant::now();
             let known = self.refresh().await;
             let (at_least, at_most) = match known {
-                true => (REFRESH_AT_MOST_EVERY, REFRESH_EVERY.mul_f64(0.8 + 0.4 * fastrand::f64())),
+                true => (REFRESH_AT_MOST_EVERY, self.discovery.interval().mul_f64(0.8 + 0.4 * fastrand::f64())),
                 false => (FIRST_REFRESH_AGAIN, FIRST_REFRESH_AGAIN),
             };
             // Many clients see the same move at the same time; up to a tenth of a second spreads them out.
@@ -123,72 +128,39 @@ impl Cluster {
     }
 
     /// Takes a new snapshot. False while there has never been one.
-    async fn refresh(&self) -> bool {
-        let mut views: Vec<View> = Vec::new();
-        let mut agreed = None;
-        for address in self.sources() {
-            let Some(view) = self.ask(&address).await else { continue };
-            if views.contains(&view) {
-                agreed = Some(view);
-                break;
-            }
-            views.push(view);
-            if views.len() == OPINIONS {
-                break;
-            }
-        }
-        // Without two that agree, the one that knows owners for most slots has most likely seen the latest change.
-        let view = agreed.or_else(|| views.into_iter().max_by_key(View::covered));
-        if let Some(view) = view.filter(|view| view.covered() > 0) {
-            self.install(&view).await;
+    async fn refresh(self: &Arc<Self>) -> bool {
+        let in_use = self.topology.load().nodes.iter().map(|node| node.address.clone()).collect();
+        if let Some(view) = self.discovery.view(in_use, &self.shared).await {
+            self.install(&view);
         }
         self.topology.load().epoch > 0
     }
 
-    /// Whom to ask: the nodes in use in random order, then the seeds, which are remembered for ever.
-    fn sources(&self) -> Vec<Address> {
-        let mut sources: Vec<Address> = self.topology.load().nodes.iter().map(|node| node.address.clone()).collect();
-        fastrand::shuffle(&mut sources);
-        let new = self.seeds.iter().filter(|seed| !sources.contains(seed)).cloned().collect::<Vec<_>>();
-        sources.extend(new);
-        sources
-    }
-
-    /// Asks one server on a connection of its own: no caller's reply waits behind a long list, and no busy or stuck
-    /// connection delays the news.
-    async fn ask(&self, address: &Address) -> Option<View> {
-        let mut question = Batch::new();
-        question.unit().command("CLUSTER", &[Arg::Bytes(b"SLOTS")]);
-        let answer = handshake::ask(address, &self.shared, &question).await;
-        match answer {
-            Ok(Outcome::Reply(reply)) => View::read(&reply, address),
-            Ok(_) => None,
-            Err(error) => {
-                warn!(node = %address, error, "cannot ask for the cluster's slots");
-                None
-            }
-        }
-    }
-
-    async fn install(&self, view: &View) {
+    fn install(self: &Arc<Self>, view: &View) {
         let epoch = self.topology.load().epoch + 1;
         let topology = Arc::new(Topology::new(epoch, view, |address| self.node_at(address)));
         if epoch == 1 {
-            info!(nodes = topology.nodes.len(), slots = view.covered(), "cluster topology learned");
+            info!(nodes = topology.nodes.len(), slots = view.covered(), "topology learned");
         }
         let in_use: Vec<Address> = topology.nodes.iter().map(|node| node.address.clone()).collect();
         self.topology.store(topology);
         self.renewed.notify_waiters();
+        let mut nodes = self.nodes();
         let gone: Vec<Arc<Node>> =
-            self.nodes().extract_if(|address, _| !in_use.contains(address)).map(|(_, node)| node).collect();
+            nodes.serving.extract_if(|address, _| !in_use.contains(address)).map(|(_, node)| node).collect();
         for node in gone {
-            self.shared.spawn(self.shared.stop.clone(), retire(node));
+            nodes.leaving.push(Arc::clone(&node));
+            let cluster = Arc::clone(self);
+            self.shared.spawn(self.shared.stop.clone(), async move { cluster.retire(node).await });
         }
     }
-}
 
-/// Lets a node that left the cluster finish what it owes, then closes it.
-async fn retire(node: Arc<Node>) {
-    sleep(LINGER).await;
-    node.close();
+    /// Lets a node that left finish what it owes, then closes it.
+    async fn retire(&self, node: Arc<Node>) {
+        sleep(LINGER).await;
+        node.close();
+        let mut nodes = self.nodes();
+        nodes.leaving.retain(|leaving| !Arc::ptr_eq(leaving, &node));
+        nodes.past = [nodes.past, node.stats()].into_iter().sum();
+    }
 }

@@ -34,6 +34,15 @@ pub enum Servers {
     Single(Address),
     /// A cluster, known by some of its nodes. One that answers is enough to find the rest.
     Cluster(Vec<Address>),
+    /// The primary that sentinels name, wherever it is.
+    Sentinel {
+        /// The name of the primary in the sentinels' configuration.
+        master: String,
+        /// The sentinels. One that answers is enough.
+        sentinels: Vec<Address>,
+        /// Sent as AUTH to the sentinels; [`Config::credentials`] is for the primary.
+        credentials: Option<Credentials>,
+    },
 }
 
 /// How many node groups of one batch may be under way at once.
@@ -127,8 +136,8 @@ pub enum ConfigError {
         /// What was given.
         setting: i64,
     },
-    /// A cluster without a server to begin with.
-    #[error("a cluster needs at least one server address")]
+    /// No server to begin with.
+    #[error("at least one server address is needed")]
     NoServers,
     /// Certificates or keys that cannot be used.
     #[error(transparent)]
@@ -152,6 +161,12 @@ impl Config {
     #[must_use]
     pub fn cluster(seeds: Vec<Address>) -> Self {
         Self::new(Servers::Cluster(seeds))
+    }
+
+    /// The primary that sentinels name `master`, with default bounds.
+    #[must_use]
+    pub fn sentinel(master: &str, sentinels: Vec<Address>) -> Self {
+        Self::new(Servers::Sentinel { master: master.to_owned(), sentinels, credentials: None })
     }
 
     fn new(servers: Servers) -> Self {
@@ -178,8 +193,11 @@ impl Config {
     }
 
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
-        if matches!(&self.servers, Servers::Cluster(seeds) if seeds.is_empty()) {
-            return Err(ConfigError::NoServers);
+        match &self.servers {
+            Servers::Cluster(addresses) | Servers::Sentinel { sentinels: addresses, .. } if addresses.is_empty() => {
+                return Err(ConfigError::NoServers);
+            }
+            _ => {}
         }
         for (name, value) in [
             ("max_connections", self.max_connections),

@@ -33,6 +33,7 @@ mod client;
 mod cluster;
 mod config;
 mod connection;
+mod discovery;
 mod handshake;
 mod node;
 mod outcome;

@@ -202,9 +202,11 @@ impl Node {
     }
 
     /// Replaces the connections: what they owe is still answered, what comes next goes over new ones.
+    ///
+    /// Young ones stay: many callers ask for this at the same time, and one round is enough.
     pub(crate) fn renew(self: &Arc<Self>) {
         let mut state = self.state();
-        for link in &mut state.links {
+        for link in state.links.iter_mut().filter(|link| link.opened.elapsed() >= SHORT_LIFE) {
             link.retiring = true;
             link.waker.iter().for_each(Waker::wake_by_ref);
         }

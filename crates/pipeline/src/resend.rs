@@ -125,9 +125,13 @@ fn step(backend: &Backend, unfinished: &mut Unfinished, outcomes: &[Outcome], ep
             }
             Step::Wait
         }
-        (Backend::Single(_), Some(Outcome::Rejected(rejected))) => match rejected.kind {
+        (Backend::Single(node), Some(Outcome::Rejected(rejected))) => match rejected.kind {
             // One server has nobody to redirect to.
             Rejection::Moved { .. } | Rejection::Ask { .. } => Step::GiveUp,
+            Rejection::ReadOnly => {
+                node.renew();
+                Step::Wait
+            }
             _ => Step::Wait,
         },
         (Backend::Cluster(cluster), Some(Outcome::Rejected(rejected))) => {
@@ -141,6 +145,10 @@ fn rejected_step(cluster: &Arc<Cluster>, unfinished: &mut Unfinished, kind: &Rej
     let (Rejection::Moved { slot, endpoint: text } | Rejection::Ask { slot, endpoint: text }) = kind else {
         if matches!(kind, Rejection::ClusterDown | Rejection::ReadOnly) {
             cluster.want_refresh();
+        }
+        // Behind an address that moves with the primary, only a new connection finds it.
+        if let (Rejection::ReadOnly, Some(node)) = (kind, &unfinished.asked) {
+            node.renew();
         }
         return Step::Wait;
     };

@@ -8,6 +8,10 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+mod sentinel;
+
+pub use sentinel::{MASTER, RedisSentinels};
+
 use crate::slot::Slot;
 use crate::{Address, Config};
 
@@ -344,6 +348,18 @@ fn spawn(port: u16, arguments: &[String], folder: &TempDir) -> Child {
         .unwrap_or_else(|error| panic!("redis-server cannot be started ({error}); `make test` installs it"))
 }
 
+/// Waits until something holds; false when it does not in time.
+fn until(mut holds: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + START_TIMEOUT;
+    while Instant::now() < deadline {
+        if holds() {
+            return true;
+        }
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    false
+}
+
 fn wait_for(port: u16, mut alive: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + START_TIMEOUT;
     while Instant::now() < deadline && alive() {
@@ -356,14 +372,26 @@ fn wait_for(port: u16, mut alive: impl FnMut() -> bool) -> bool {
     false
 }
 
+/// What a sentinel answers to QUIT.
+const NO_QUIT: &str = "-ERR unknown command 'QUIT'";
+
 /// Sends inline commands and returns their raw replies, one after the other.
 fn ask(port: u16, commands: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     stream.write_all(format!("{commands}\r\nQUIT\r\n").as_bytes())?;
     let mut replies = Vec::new();
-    stream.read_to_end(&mut replies)?;
-    let replies = String::from_utf8_lossy(&replies).into_owned();
-    let answered = replies.strip_suffix("+OK\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
-    Ok(answered.to_owned())
+    let mut buffer = [0; 4096];
+    loop {
+        let read = stream.read(&mut buffer)?;
+        replies.extend_from_slice(&buffer[..read]);
+        let text = String::from_utf8_lossy(&replies);
+        if let Some((answered, _)) = text.split_once(NO_QUIT) {
+            return Ok(answered.to_owned());
+        }
+        if read == 0 {
+            let answered = text.strip_suffix("+OK\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+            return Ok(answered.to_owned());
+        }
+    }
 }

@@ -2,10 +2,15 @@
 
 use std::time::Duration;
 
-use tidegate_pipeline::{Address, Config, Credentials};
+use tidegate_pipeline::{Address, Config, Credentials, Grouping, Parallelism, Servers};
 
 use super::read::Values;
 use super::value::mask_urls;
+
+mod target;
+mod tls;
+
+use target::{Target, target};
 
 /// The main Redis, and perhaps one more.
 #[derive(Debug, Clone)]
@@ -48,6 +53,10 @@ pub struct RedisServer {
 struct Names {
     url: &'static str,
     socket: &'static str,
+    kind: &'static str,
+    parallelism: &'static str,
+    sentinel_auth: &'static str,
+    tls: &'static str,
     auth: &'static str,
     pool: &'static str,
     timeout: &'static str,
@@ -56,6 +65,10 @@ struct Names {
 const MAIN: Names = Names {
     url: "REDIS_URL",
     socket: "REDIS_SOCKET_TYPE",
+    kind: "REDIS_TYPE",
+    parallelism: "REDIS_CLUSTER_PIPELINE_PARALLELISM",
+    sentinel_auth: "REDIS_SENTINEL_AUTH",
+    tls: "REDIS_TLS",
     auth: "REDIS_AUTH",
     pool: "REDIS_POOL_SIZE",
     timeout: "REDIS_TIMEOUT",
@@ -64,6 +77,10 @@ const MAIN: Names = Names {
 const PER_SECOND: Names = Names {
     url: "REDIS_PERSECOND_URL",
     socket: "REDIS_PERSECOND_SOCKET_TYPE",
+    kind: "REDIS_PERSECOND_TYPE",
+    parallelism: "REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM",
+    sentinel_auth: "REDIS_PERSECOND_SENTINEL_AUTH",
+    tls: "REDIS_PERSECOND_TLS",
     auth: "REDIS_PERSECOND_AUTH",
     pool: "REDIS_PERSECOND_POOL_SIZE",
     timeout: "REDIS_PERSECOND_TIMEOUT",
@@ -75,6 +92,10 @@ pub(super) fn build(values: &mut Values, cores: usize) -> Option<Redis> {
         if second {
             let reason = "limits per second cannot have a Redis of their own without REDIS_URL".to_owned();
             values.problem("REDIS_PERSECOND", "true", reason);
+        }
+        let kind = values.text(MAIN.kind);
+        if !kind.eq_ignore_ascii_case("single") {
+            values.problem(MAIN.kind, &kind, format!("it needs the addresses of its servers in {}", MAIN.url));
         }
         return None;
     }
@@ -95,74 +116,84 @@ pub(super) fn build(values: &mut Values, cores: usize) -> Option<Redis> {
 
 fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServer> {
     let url = values.text(names.url);
-    let socket = values.text(names.socket);
-    let target = match target(&url, &socket) {
-        Ok(target) => target,
+    let found = match deployment(values, names, &url) {
+        Ok(found) => found,
         Err(reason) => {
             values.problem(names.url, &url, reason);
             return None;
         }
     };
-    let shown = mask_urls(&target.address.to_string());
-    let mut config = Config::single(target.address);
-    config.database = target.database;
-    config.credentials = credentials(&values.text(names.auth)).or(target.credentials);
+    let mut config = match &found.servers {
+        Servers::Cluster(seeds) => Config::cluster(seeds.clone()),
+        _ => Config::single(found.first.address.clone()),
+    };
+    config.servers = found.servers;
+    config.database = found.first.database;
+    config.credentials = credentials(&values.text(names.auth)).or(found.first.credentials);
     // The reference's number is for the whole process; ours is per core.
     let pool = values.integer(names.pool, 1..=65_536) as usize;
     if values.given.contains(names.pool) {
         config.max_connections = pool.div_ceil(cores);
     }
+    let parallelism = values.integer(names.parallelism, i64::MIN..=i64::MAX);
+    match Parallelism::new(parallelism, pool) {
+        Ok(parallelism) => config.parallelism = parallelism,
+        Err(error) => values.problem(names.parallelism, &parallelism.to_string(), error.to_string()),
+    }
+    config.grouping = match &*values.text("TIDEGATE_REDIS_GROUPING").to_lowercase() {
+        "slot" => Grouping::Slot,
+        "key" => Grouping::Key,
+        _ => Grouping::Node,
+    };
+    if values.boolean(names.tls) || found.first.tls {
+        config.tls = Some(tls::build(values));
+    }
     let timeout = values.positive_duration(names.timeout);
     config.connect_timeout =
         if values.given.contains(names.timeout) { timeout } else { timeout.min(config.connect_timeout) };
-    Some(RedisServer { config, shown, timeout })
+    Some(RedisServer { config, shown: found.shown, timeout })
 }
 
-#[derive(Debug, PartialEq)]
-struct Target {
-    address: Address,
-    credentials: Option<Credentials>,
-    database: u32,
+/// What a URL stands for.
+struct Deployment {
+    servers: Servers,
+    /// The first server; what its URL says beside the address holds for all.
+    first: Target,
+    shown: String,
 }
 
-/// Reads an address in any of its forms; `socket` is `tcp`, `unix` or empty.
-fn target(url: &str, socket: &str) -> Result<Target, String> {
-    let plain = |address| Target { address, credentials: None, database: 0 };
-    if url.is_empty() {
-        return Err("it is set but empty; unset it to count in memory".to_owned());
+/// Reads a URL by the kind of deployment.
+fn deployment(values: &Values, names: &Names, url: &str) -> Result<Deployment, String> {
+    let socket = values.text(names.socket);
+    let kind = values.text(names.kind).to_lowercase();
+    if kind == "single" {
+        let first = target(url, &socket)?;
+        let shown = mask_urls(&first.address.to_string());
+        return Ok(Deployment { servers: Servers::Single(first.address.clone()), first, shown });
     }
-    if url.starts_with("rediss://") {
-        return Err("this version does not speak TLS; expected redis://".to_owned());
+    let mut parts = url.split(',').map(str::trim).collect::<Vec<_>>();
+    let master = if kind == "sentinel" { Some(parts.remove(0).to_owned()) } else { None };
+    if parts.is_empty() {
+        return Err(NO_SENTINELS.to_owned());
     }
-    let Some(rest) = url.strip_prefix("redis://") else {
-        if socket == "unix" {
-            return Ok(plain(Address::Unix(url.into())));
+    // A socket of a cluster or of sentinels is never a path.
+    let mut targets = parts.into_iter().map(|part| target(part, "tcp")).collect::<Result<Vec<_>, _>>()?;
+    let addresses: Vec<Address> = targets.iter().map(|target| target.address.clone()).collect();
+    let list = addresses.iter().map(|address| mask_urls(&address.to_string())).collect::<Vec<_>>().join(",");
+    let first = targets.remove(0);
+    let (servers, shown) = match master {
+        None => (Servers::Cluster(addresses), format!("cluster {list}")),
+        Some(master) if master.is_empty() => return Err(NO_SENTINELS.to_owned()),
+        Some(master) => {
+            let shown = format!("{master} by sentinels {list}");
+            let credentials = credentials(&values.text(names.sentinel_auth));
+            (Servers::Sentinel { master, sentinels: addresses, credentials }, shown)
         }
-        let address: Address = url.parse().map_err(|_| {
-            "expected host:port, redis://[user:password@]host:port[/database] or the path of a unix socket".to_owned()
-        })?;
-        if socket == "tcp" && matches!(address, Address::Unix(_)) {
-            return Err("it is a path, and the socket type is tcp; expected host:port".to_owned());
-        }
-        return Ok(plain(address));
     };
-    let (user, rest) = rest.rsplit_once('@').map_or((None, rest), |(user, rest)| (Some(user), rest));
-    let (host, database) = rest.split_once('/').unwrap_or((rest, ""));
-    let database = match database.split('?').next() {
-        None | Some("") => 0,
-        Some(number) => number.parse().map_err(|_| "expected the number of a database after the /".to_owned())?,
-    };
-    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    let host = if has_port { host.to_owned() } else { format!("{host}:6379") };
-    let address = host.parse().map_err(|_| "expected host:port after redis://".to_owned())?;
-    let credentials = user.map(|user| match user.split_once(':') {
-        Some((name, password)) => {
-            Credentials { username: Some(decoded(name)).filter(|name| !name.is_empty()), password: decoded(password) }
-        }
-        None => Credentials { username: None, password: decoded(user) },
-    });
-    Ok(Target { address, credentials, database })
+    Ok(Deployment { servers, first, shown })
 }
+
+const NO_SENTINELS: &str = "Expected master name and a list of urls for the sentinels, in the format: <redis master name>,<sentinel1>,...,<sentineln>";
 
 /// `password` or `user:password`.
 fn credentials(text: &str) -> Option<Credentials> {
@@ -171,63 +202,9 @@ fn credentials(text: &str) -> Option<Credentials> {
     (!text.is_empty()).then(|| Credentials { username, password: password.to_owned() })
 }
 
-/// Replaces `%41` by `A`; what is not such a triple stays.
-fn decoded(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.as_bytes();
-    while let [first, rest @ ..] = bytes {
-        let hex = rest.get(..2).and_then(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
-        match (first, hex) {
-            (b'%', Some(byte)) => {
-                out.push(byte);
-                bytes = &rest[2..];
-            }
-            _ => {
-                out.push(*first);
-                bytes = rest;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn check(url: &str, socket: &str, address: &str, login: Option<(Option<&str>, &str)>, database: u32) {
-        let expected = Target {
-            address: address.parse().unwrap(),
-            credentials: login.map(|(username, password)| Credentials {
-                username: username.map(str::to_owned),
-                password: password.to_owned(),
-            }),
-            database,
-        };
-        assert_eq!(target(url, socket), Ok(expected), "{url}");
-    }
-
-    #[test]
-    fn urls_are_read_in_every_form() {
-        check("redis:6379", "tcp", "redis:6379", None, 0);
-        check("redis:6379", "", "redis:6379", None, 0);
-        check("/run/redis.sock", "", "/run/redis.sock", None, 0);
-        check("/run/redis.sock", "unix", "/run/redis.sock", None, 0);
-        check("redis://redis", "", "redis:6379", None, 0);
-        check("redis://[::1]:7/2", "unix", "[::1]:7", None, 2);
-        check("redis://ada:p%40ss@redis:1/3?x=y", "", "redis:1", Some((Some("ada"), "p@ss")), 3);
-        check("redis://:p@ss@redis:1", "", "redis:1", Some((None, "p@ss")), 0);
-        for (url, socket) in [
-            ("", ""),
-            ("redis", ""),
-            ("rediss://redis:1", ""),
-            ("/run/x", "tcp"),
-            ("redis://redis:1/x", ""),
-            ("a:b:c", ""),
-        ] {
-            assert!(target(url, socket).is_err(), "{url}");
-        }
-    }
 
     #[test]
     fn auth_splits_at_the_first_colon() {

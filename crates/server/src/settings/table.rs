@@ -56,7 +56,6 @@ impl Variable {
 }
 
 const NO_TLS: &str = "this version does not speak TLS";
-const NO_CLUSTER: &str = "this version speaks to a single Redis server";
 const NO_STATSD: &str = "this version exports metrics to Prometheus only";
 const NO_XDS: &str = "this version reads its configuration from files only";
 const NO_MEMCACHE: &str = "this version counts in memory or in Redis";
@@ -83,6 +82,7 @@ pub(crate) const SECTIONS: &[Section] = &[
 const TIDEGATE: &[Variable] = &[
     row("TIDEGATE_CORES", Integer("cores"), "0", "Threads that serve calls, each with its own connections. 0 is one per available core."),
     row("TIDEGATE_CALL_TIMEOUT", Duration, "1s", "Longest a call waits for the store. A shorter deadline of the client, or REDIS_TIMEOUT, goes first."),
+    row("TIDEGATE_REDIS_GROUPING", Choice(&["node", "slot", "key"]), "node", "For measurements: which keys of a call travel together. Others than node cost round trips."),
     row("TIDEGATE_MAX_KEYS", Integer("keys"), "10000000", "Most counters kept in memory when there is no Redis."),
     row("TIDEGATE_MAX_METRIC_KEYS", Integer("names"), "100000", "Most names of limits in metrics; what comes after is counted under `_overflow`."),
     row("TIDEGATE_DRAIN_DELAY", Duration, "0s", "After a signal, how long connections are still accepted while health says NOT_SERVING."),
@@ -130,7 +130,7 @@ const CONFIGURATION: &[Variable] = &[
     row("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", Map, "", "Metadata sent to it.").unused(),
     row("CONFIG_GRPC_XDS_SERVER_USE_TLS", Boolean, "false", "TLS to it.").unused(),
     row("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", Path, "", "Client certificate for it.").unused(),
-    row("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", Path, "", "Key of that certificate.").unused(),
+    row("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", Path, "", "Key of that certificate, PEM."),
     row("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", Path, "", "Authority of its certificate.").unused(),
     row("CONFIG_GRPC_XDS_SERVER_TLS_SAN", Text, "", "Name its certificate must carry.").unused(),
     row("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", Duration, "10s", "First wait after a lost stream.").unused(),
@@ -184,7 +184,7 @@ const ANSWERS: &[Variable] = &[
 const REDIS: &[Variable] = &[
     row("REDIS_URL", Url, "", "`host:port`, `redis://[user:password@]host:port[/database]` or the path of a socket. Not set: counters are kept in memory."),
     row("REDIS_SOCKET_TYPE", SOCKETS, "", "Not set: told from REDIS_URL."),
-    row("REDIS_TYPE", REDIS_TYPES, "single", "Kind of deployment.").refused("single", NO_CLUSTER),
+    row("REDIS_TYPE", REDIS_TYPES, "single", "Kind of deployment. REDIS_URL of a cluster is `host:port,host:port,..`; with sentinels it is `master name,host:port,..`."),
     row("REDIS_AUTH", Secret, "", "`password` or `user:password`."),
     row("REDIS_POOL_SIZE", Integer("connections"), "10", "Most connections to Redis, shared out among the cores, at least one each. Not set: at most 4 per core."),
     row("REDIS_TIMEOUT", Duration, "10s", "Longest wait for a connection, and for an answer. Not set: 1s for a connection."),
@@ -195,13 +195,13 @@ const REDIS: &[Variable] = &[
     row("REDIS_POOL_ON_EMPTY_BEHAVIOR", Choice(&["WAIT", "CREATE", "ERROR"]), "WAIT", "What to do when every connection is busy.").refused("WAIT", ON_EMPTY),
     row("REDIS_PIPELINE_WINDOW", Duration, "0", "Commands of concurrent calls share writes without waiting.").unused(),
     row("REDIS_PIPELINE_LIMIT", Integer("commands"), "0", "As above.").unused(),
-    row("REDIS_CLUSTER_PIPELINE_PARALLELISM", Integer("groups"), "1", "Groups of a call that are sent at once to a cluster.").unused(),
-    row("REDIS_SENTINEL_AUTH", Secret, "", "Password for sentinels.").unused(),
-    row("REDIS_TLS", Boolean, "false", "TLS to Redis.").refused("false", NO_TLS),
-    row("REDIS_TLS_CLIENT_CERT", Path, "", "Client certificate for Redis.").unused(),
-    row("REDIS_TLS_CLIENT_KEY", Path, "", "Key of that certificate.").unused(),
-    row("REDIS_TLS_CACERT", Path, "", "Authority of its certificate.").unused(),
-    row("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", Boolean, "false", "Accept a certificate of another name.").unused(),
+    row("REDIS_CLUSTER_PIPELINE_PARALLELISM", Integer("nodes"), "1", "Nodes of a cluster that one call talks to at a time. 1: one after the other, until one fails. 0: REDIS_POOL_SIZE, which is also the most."),
+    row("REDIS_SENTINEL_AUTH", Secret, "", "`password` or `user:password` for the sentinels."),
+    row("REDIS_TLS", Boolean, "false", "TLS to Redis and to sentinels. Also on for rediss:// URLs."),
+    row("REDIS_TLS_CLIENT_CERT", Path, "", "Client certificate, PEM; used with its key only."),
+    row("REDIS_TLS_CLIENT_KEY", Path, "", "Key of that certificate, PEM."),
+    row("REDIS_TLS_CACERT", Path, "", "Authorities trusted besides the system's, PEM."),
+    row("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", Boolean, "false", "Accept a certificate of another name; its chain is checked all the same."),
 ];
 
 #[rustfmt::skip] // as above
@@ -209,16 +209,16 @@ const REDIS_PER_SECOND: &[Variable] = &[
     row("REDIS_PERSECOND", Boolean, "false", "Count limits per second in another Redis."),
     row("REDIS_PERSECOND_URL", Url, "", "As REDIS_URL."),
     row("REDIS_PERSECOND_SOCKET_TYPE", SOCKETS, "", "As REDIS_SOCKET_TYPE."),
-    row("REDIS_PERSECOND_TYPE", REDIS_TYPES, "single", "As REDIS_TYPE.").refused("single", NO_CLUSTER),
+    row("REDIS_PERSECOND_TYPE", REDIS_TYPES, "single", "As REDIS_TYPE."),
     row("REDIS_PERSECOND_AUTH", Secret, "", "As REDIS_AUTH."),
     row("REDIS_PERSECOND_POOL_SIZE", Integer("connections"), "10", "As REDIS_POOL_SIZE."),
     row("REDIS_PERSECOND_TIMEOUT", Duration, "10s", "As REDIS_TIMEOUT."),
     row("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", Choice(&["WAIT", "CREATE", "ERROR"]), "WAIT", "As REDIS_POOL_ON_EMPTY_BEHAVIOR.").refused("WAIT", ON_EMPTY),
     row("REDIS_PERSECOND_PIPELINE_WINDOW", Duration, "0", "As REDIS_PIPELINE_WINDOW.").unused(),
     row("REDIS_PERSECOND_PIPELINE_LIMIT", Integer("commands"), "0", "As REDIS_PIPELINE_LIMIT.").unused(),
-    row("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", Integer("groups"), "1", "As REDIS_CLUSTER_PIPELINE_PARALLELISM.").unused(),
-    row("REDIS_PERSECOND_SENTINEL_AUTH", Secret, "", "As REDIS_SENTINEL_AUTH.").unused(),
-    row("REDIS_PERSECOND_TLS", Boolean, "false", "As REDIS_TLS.").refused("false", NO_TLS),
+    row("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", Integer("nodes"), "1", "As REDIS_CLUSTER_PIPELINE_PARALLELISM."),
+    row("REDIS_PERSECOND_SENTINEL_AUTH", Secret, "", "As REDIS_SENTINEL_AUTH."),
+    row("REDIS_PERSECOND_TLS", Boolean, "false", "As REDIS_TLS, with the same certificates."),
 ];
 
 #[rustfmt::skip] // as above
@@ -229,7 +229,7 @@ const MEMCACHE: &[Variable] = &[
     row("MEMCACHE_MAX_IDLE_CONNS", Integer("connections"), "2", "Idle connections kept per server.").unused(),
     row("MEMCACHE_TLS", Boolean, "false", "TLS to the servers.").unused(),
     row("MEMCACHE_TLS_CLIENT_CERT", Path, "", "Client certificate.").unused(),
-    row("MEMCACHE_TLS_CLIENT_KEY", Path, "", "Key of that certificate.").unused(),
+    row("MEMCACHE_TLS_CLIENT_KEY", Path, "", "Key of that certificate, PEM."),
     row("MEMCACHE_TLS_CACERT", Path, "", "Authority of their certificates.").unused(),
     row("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", Boolean, "false", "Accept a certificate of another name.").unused(),
 ];

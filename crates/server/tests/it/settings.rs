@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use tidegate::settings::{Settings, markdown};
+use tidegate_pipeline::{Parallelism, Servers};
 
 use crate::support::repository;
 
@@ -32,7 +33,7 @@ fn every_mistake_is_reported_at_once() {
         ("EXTRA_TAGS", "a"),
         ("REDIS_URL", "redis://ada:hunter2@host:x"),
         ("REDIS_AUTH", "hunter2"),
-        ("REDIS_TYPE", "CLUSTER"),
+        ("REDIS_TYPE", "ring"),
     ])
     .unwrap_err();
     assert_eq!(
@@ -46,8 +47,8 @@ fn every_mistake_is_reported_at_once() {
   EXTRA_TAGS='a': expected pairs such as name:value,other:value
   NEAR_LIMIT_RATIO='1.5': expected a number from 0 to 1
   SHADOW_MODE='': expected true or false
-  REDIS_URL='redis://*****@host:x': expected host:port after redis://
-  REDIS_TYPE='CLUSTER': this version speaks to a single Redis server; expected single
+  REDIS_URL='redis://*****@host:x': expected host:port after the //
+  REDIS_TYPE='ring': expected one of single, cluster, sentinel
   TIDEGATE_CORE='..': there is no such setting; did you mean TIDEGATE_CORES?"
     );
 }
@@ -59,12 +60,11 @@ fn what_this_version_lacks_is_refused_or_warned_of() {
         ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
         ("GRPC_SERVER_USE_TLS", "true"),
         ("GRPC_CLIENT_TLS_CACERT", "/ca.pem"),
-        ("REDIS_TLS", "1"),
         ("REDIS_TYPE", "sentinel"),
+        ("REDIS_TYPE", "CLUSTER"),
         ("REDIS_POOL_ON_EMPTY_BEHAVIOR", "create"),
         ("REDIS_PERSECOND", "true"),
         ("REDIS_URL", ""),
-        ("REDIS_URL", "rediss://host:1"),
     ] {
         let error = parse(&[(name, value)]).unwrap_err();
         assert!(error.starts_with("1 setting is wrong\n"), "{error}");
@@ -99,6 +99,48 @@ fn the_environments_of_known_deployments_are_understood() {
     .unwrap();
     assert_eq!(settings.redis.unwrap().main.shown, "redis:6379");
     assert!(settings.http.host.is_ipv6());
+}
+
+#[test]
+fn clusters_and_sentinels_are_lists() {
+    let main = |extra: &[(&str, &str)]| parse(extra).map(|settings| settings.redis.unwrap().main);
+    let cluster = main(&[
+        ("REDIS_TYPE", "CLUSTER"),
+        ("REDIS_URL", "redis://ada:p@a:1, b:2,[::1]:3"),
+        ("REDIS_CLUSTER_PIPELINE_PARALLELISM", "8"),
+        ("REDIS_TLS", "true"),
+    ])
+    .unwrap();
+    assert_eq!(cluster.shown, "cluster a:1,b:2,[::1]:3");
+    let Servers::Cluster(addresses) = &cluster.config.servers else { panic!("{:?}", cluster.config.servers) };
+    assert_eq!(addresses.len(), 3);
+    assert_eq!(cluster.config.parallelism, Parallelism::new(8, 10).unwrap());
+    assert_eq!(cluster.config.credentials.unwrap().password, "p");
+    assert!(cluster.config.tls.is_some());
+
+    let sentinel =
+        [("REDIS_TYPE", "sentinel"), ("REDIS_URL", "mymaster,s1:26379,s2:26379"), ("REDIS_SENTINEL_AUTH", "w")];
+    let sentinel = main(&sentinel).unwrap();
+    assert_eq!(sentinel.shown, "mymaster by sentinels s1:26379,s2:26379");
+    let Servers::Sentinel { credentials, .. } = sentinel.config.servers else { panic!("not sentinels") };
+    assert_eq!(credentials.unwrap().password, "w");
+
+    for (url, kind, expected) in [
+        ("mymaster", "sentinel", "Expected master name and a list of urls for the sentinels"),
+        (",s1:1", "sentinel", "Expected master name and a list of urls for the sentinels"),
+        ("a:1,b", "cluster", "expected host:port"),
+        ("/run/redis.sock", "cluster", "it is a path"),
+    ] {
+        let error = main(&[("REDIS_TYPE", kind), ("REDIS_URL", url)]).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+    for (name, value, expected) in [
+        ("REDIS_CLUSTER_PIPELINE_PARALLELISM", "-1", "redis cluster pipeline parallelism must be >= 0"),
+        ("REDIS_TLS_CACERT", "/nowhere.pem", "the file cannot be read"),
+    ] {
+        let error = main(&[("REDIS_URL", "a:1"), ("REDIS_TLS", "true"), (name, value)]).unwrap_err();
+        assert!(error.contains(name) && error.contains(expected), "{error}");
+    }
 }
 
 #[test]
