@@ -240,5 +240,6 @@ impl Settings {
 /// The process's environment; text that is not Unicode has its bad bytes replaced.
 pub(crate) fn environment() -> HashMap<String, String> {
     let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
+    #[expect(clippy::disallowed_methods, reason = "the one reader of the environment")]
     std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()
 }
