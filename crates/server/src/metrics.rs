@@ -237,14 +237,19 @@ impl MethodCounts {
 }
 
 impl LimitCounts {
+    /// Adds what one call did. Hits come from clients and may be huge: a sum starts anew instead of ending the process.
     fn add(&mut self, tally: &Tally) {
-        self.total_hits += tally.total_hits;
-        self.over_limit += tally.over_limit;
-        self.near_limit += tally.near_limit;
-        self.within_limit += tally.within_limit;
-        self.over_limit_with_local_cache += tally.over_limit_with_local_cache;
-        self.shadow_mode += tally.shadow_mode;
-        self.total_negative_hits += tally.total_negative_hits;
+        for (count, more) in [
+            (&mut self.total_hits, tally.total_hits),
+            (&mut self.over_limit, tally.over_limit),
+            (&mut self.near_limit, tally.near_limit),
+            (&mut self.within_limit, tally.within_limit),
+            (&mut self.over_limit_with_local_cache, tally.over_limit_with_local_cache),
+            (&mut self.shadow_mode, tally.shadow_mode),
+            (&mut self.total_negative_hits, tally.total_negative_hits),
+        ] {
+            *count = count.wrapping_add(more);
+        }
     }
 }
 

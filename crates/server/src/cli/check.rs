@@ -73,7 +73,7 @@ impl Report {
         let ConfigError { file, line, column, message, .. } = error;
         let _ = match line {
             0 => writeln!(self.text, "{file}: error: {message}"),
-            _ => writeln!(self.text, "{file}:{line}:{column}: error: {message}"),
+            _ => writeln!(self.text, "{file}:{line}:{column}: error: {}", printable(message)),
         };
         let text = String::from_utf8_lossy(text);
         if let Some(source) = line.checked_sub(1).and_then(|line| text.lines().nth(line as usize)) {
@@ -82,6 +82,7 @@ impl Report {
             // Tabs stay tabs, so that the caret is below its character however wide they are shown.
             let before = source.chars().take((*column as usize).saturating_sub(1));
             let indent: String = before.map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+            let source = printable(source);
             let _ = writeln!(self.text, " {number} | {source}\n {margin} | {indent}^");
         }
         if !error.path.is_empty() {
@@ -110,6 +111,11 @@ impl Report {
             _ => writeln!(self.text, "{}", counted(self.errors, "error")),
         };
     }
+}
+
+/// What a file holds must not move the cursor or change the colours of a terminal.
+fn printable(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && c != '\t', "\u{FFFD}")
 }
 
 fn counted(count: usize, noun: &str) -> String {

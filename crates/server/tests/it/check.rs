@@ -67,3 +67,11 @@ fn domains_are_merged_when_asked_for() {
     let merged = run(&files, &["--merge-domain-configs", "."]);
     assert_eq!(merged, (Some(0), "ok: 2 files, 1 domain, 2 limits\n".to_owned()));
 }
+
+#[test]
+fn a_file_cannot_steer_the_terminal() {
+    let files = folder(&[("a.yaml", "domain: a\ndescriptors:\n  - key: k\n    \"unknown\u{1b}[31m\": 1 # \u{7}\n")]);
+    let (code, text) = run(&files, &["a.yaml"]);
+    assert_eq!(code, Some(1));
+    assert!(text.contains("unknown key") && !text.contains(['\u{1b}', '\u{7}']), "{text:?}");
+}
