@@ -5,7 +5,6 @@
 
 mod extras;
 mod h2load;
-mod server;
 mod table;
 
 use std::path::{Path, PathBuf};
@@ -21,8 +20,9 @@ use crate::body::{Bodies, Shape};
 use crate::keys::{Distribution, Keys};
 use crate::load::Load;
 use crate::process::{Cost, Process};
+use crate::report::write_json;
+use crate::server::{self, Server};
 use h2load::H2load;
-use server::{Backend, Server};
 
 /// Arguments of the subcommand.
 #[derive(Args)]
@@ -39,6 +39,13 @@ pub(crate) struct Arguments {
     /// Where the figures go as JSON.
     #[arg(long, default_value = "bench-results/compare.json")]
     json: PathBuf,
+}
+
+/// Where counters live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backend {
+    Memory,
+    Redis,
 }
 
 /// A server and a request.
@@ -68,10 +75,7 @@ pub(crate) struct Row {
 /// Measures, prints the tables and writes the JSON. Fails when a server does not answer every request with OK.
 pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<()> {
     // Absolute, because the server runs in a folder of its own.
-    arguments.server = arguments
-        .server
-        .canonicalize()
-        .with_context(|| format!("there is no server at {}; `make bench` builds it", arguments.server.display()))?;
+    arguments.server = server::find(&arguments.server)?;
     let redis = RedisServer::start().await;
     let folder = tempfile::tempdir().context("could not make a temporary folder")?;
     let rows = decisions(&arguments, &redis, folder.path()).await?;
@@ -82,13 +86,7 @@ pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<()> {
     println!("{keys}");
 
     let json = json!({ "decisions": table::to_json(&rows), "idle": idle.to_json(), "keys": keys.to_json() });
-    if let Some(parent) = arguments.json.parent() {
-        std::fs::create_dir_all(parent).with_context(|| format!("could not make {}", parent.display()))?;
-    }
-    std::fs::write(&arguments.json, serde_json::to_string_pretty(&json)? + "\n")
-        .with_context(|| format!("could not write {}", arguments.json.display()))?;
-    println!("\nThe figures are in {}.", arguments.json.display());
-    Ok(())
+    write_json(&arguments.json, &json)
 }
 
 async fn decisions(arguments: &Arguments, redis: &RedisServer, folder: &Path) -> anyhow::Result<Vec<Row>> {
@@ -118,8 +116,11 @@ impl Variant {
         (backend, descriptors): (Backend, u16),
     ) -> anyhow::Result<Self> {
         let on_redis = matches!(backend, Backend::Redis);
-        let port = on_redis.then(|| redis.port());
-        let server = Server::start(&arguments.server, folder, port).await?;
+        let environment = match backend {
+            Backend::Memory => Vec::new(),
+            Backend::Redis => vec![("REDIS_SOCKET_TYPE", "tcp".into()), ("REDIS_URL", redis.address().to_string())],
+        };
+        let server = Server::start(&arguments.server, folder, &environment).await?;
         let shape = Shape { domain: "bench".into(), key: "key".into(), descriptors, hits: 0 };
         see_that_it_answers(server.grpc(), shape.clone()).await?;
         let body = folder.join(format!("body-{descriptors}"));

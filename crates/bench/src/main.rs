@@ -16,10 +16,16 @@ mod delay_proxy;
 mod keys;
 mod load;
 mod pace;
+mod pin;
+mod pipelining;
 mod process;
 mod ratelimit;
 mod report;
+mod server;
+mod sheet;
+mod spread;
 mod tally;
+mod turns;
 
 /// Load tools for Tidegate and its peers.
 #[derive(Parser)]
@@ -35,6 +41,8 @@ enum Command {
     Ratelimit(Box<ratelimit::Arguments>),
     /// Measures this server in memory and on Redis, beside the figures of others.
     Compare(compare::Arguments),
+    /// Measures commands on one connection, beside redis-benchmark and a blocking client.
+    Pipelining(pipelining::Arguments),
     /// Adds a fixed delay to each direction of connections to other servers.
     DelayProxy(delay_proxy::Arguments),
     /// Writes one request body to stdout, framed for gRPC, for tools that post a file.
@@ -56,6 +64,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Ratelimit(arguments) => ratelimit::run(*arguments).await,
         Command::Compare(arguments) => compare::run(arguments).await,
+        Command::Pipelining(arguments) => pipelining::run(arguments).await,
         Command::DelayProxy(arguments) => delay_proxy::run(arguments),
         Command::Body(shape) => {
             let mut keys = keys::Keys::new(keys::Distribution::Sequence, 1, 0.0, 0);

@@ -5,6 +5,7 @@ use std::ops::Sub;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::address::Address;
 
@@ -84,6 +85,13 @@ impl Process {
         Ok(cost)
     }
 
+    /// Processor time of the main thread, to the nanosecond.
+    pub(crate) fn main_thread_time(self) -> anyhow::Result<Duration> {
+        let text = self.read("schedstat")?;
+        let nanos = text.split_whitespace().next().and_then(|word| word.parse().ok());
+        Ok(Duration::from_nanos(nanos.context("unreadable schedstat")?))
+    }
+
     /// Resident memory in bytes.
     pub(crate) fn resident_bytes(self) -> anyhow::Result<u64> {
         self.status_bytes("VmRSS:")
@@ -139,6 +147,12 @@ fn holds_any(pid: u32, wanted: &[String]) -> bool {
     descriptors.flatten().any(|descriptor| {
         fs::read_link(descriptor.path()).is_ok_and(|link| wanted.iter().any(|socket| link.as_os_str() == &socket[..]))
     })
+}
+
+/// Processor time of the calling thread so far, to the nanosecond.
+pub(crate) fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 #[cfg(test)]

@@ -84,13 +84,22 @@ impl Tally {
         self.errors.values().sum()
     }
 
+    /// Mean time, exact to the histogram's three digits; zero when nothing was answered.
+    pub(crate) fn mean(&self) -> Duration {
+        Duration::from_nanos(self.latency.mean() as u64)
+    }
+
+    /// The time that `percent` of the answered calls took at most; zero when nothing was answered.
+    pub(crate) fn percentile(&self, percent: f64) -> Duration {
+        Duration::from_nanos(self.latency.value_at_percentile(percent))
+    }
+
     /// Name and time of each reported percentile; empty when nothing was answered.
     pub(crate) fn percentiles(&self) -> Vec<(&'static str, Duration)> {
         if self.latency.is_empty() {
             return Vec::new();
         }
-        let at = |percentile| Duration::from_nanos(self.latency.value_at_percentile(percentile));
-        PERCENTILES.iter().map(|(name, percentile)| (*name, at(*percentile))).collect()
+        PERCENTILES.iter().map(|(name, percent)| (*name, self.percentile(*percent))).collect()
     }
 
     pub(crate) fn to_json(&self) -> Value {

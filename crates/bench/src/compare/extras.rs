@@ -8,10 +8,10 @@ use anyhow::ensure;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::server::Server;
 use crate::body::Shape;
 use crate::keys::{Distribution, Keys};
 use crate::load::Load;
+use crate::server::Server;
 
 /// Start-up work is over long before.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -38,7 +38,7 @@ pub(super) struct MillionKeys {
 
 pub(super) async fn idle(program: &Path, folder: &Path) -> anyhow::Result<Idle> {
     eprintln!("idle server");
-    let server = Server::start(program, folder, None).await?;
+    let server = Server::start(program, folder, &[]).await?;
     sleep(SETTLE).await;
     let before = server.process().cost()?;
     sleep(IDLE).await;
@@ -48,7 +48,7 @@ pub(super) async fn idle(program: &Path, folder: &Path) -> anyhow::Result<Idle> 
 
 pub(super) async fn million_keys(program: &Path, folder: &Path) -> anyhow::Result<MillionKeys> {
     eprintln!("a million keys");
-    let server = Server::start(program, folder, None).await?;
+    let server = Server::start(program, folder, &[]).await?;
     sleep(SETTLE).await;
     let before = server.process().resident_bytes()?;
     let requests = u64::from(KEYS) / u64::from(DESCRIPTORS);

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::server::Backend;
-use super::{Row, Turn};
+use super::{Backend, Row, Turn};
 use crate::report::per_call;
+use crate::spread::Spread;
 
 /// Another server's figures, taken earlier with the same load on two cores.
 struct Other {
@@ -34,8 +34,8 @@ pub(super) fn decisions(rows: &[Row]) -> String {
     let heads = ["server", "descriptors", "decisions/s", "CPU us/decision", "user", "system", "Redis us"];
     line(heads.map(str::to_owned));
     for row in rows {
-        let total = Spread::of(row, |turn| Some(per_call(turn.server.total(), turn.decisions)));
-        let middle = |figure: fn(&Turn) -> Option<f64>, digits: usize| match Spread::of(row, figure) {
+        let total = spread(row, |turn| Some(per_call(turn.server.total(), turn.decisions)));
+        let middle = |figure: fn(&Turn) -> Option<f64>, digits: usize| match spread(row, figure) {
             Some(spread) => format!("{:.digits$}", spread.median),
             None => "-".to_owned(),
         };
@@ -97,34 +97,6 @@ impl Row {
     }
 }
 
-/// The middle and the ends of a figure over the turns.
-#[derive(Debug, PartialEq)]
-struct Spread {
-    least: f64,
-    median: f64,
-    most: f64,
-}
-
-impl Spread {
-    fn of(row: &Row, figure: impl Fn(&Turn) -> Option<f64>) -> Option<Self> {
-        Self::new(row.turns.iter().filter_map(figure).collect())
-    }
-
-    fn new(mut values: Vec<f64>) -> Option<Self> {
-        values.sort_by(f64::total_cmp);
-        Some(Self { least: *values.first()?, median: values[values.len() / 2], most: *values.last()? })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_spread_has_the_middle_and_the_ends() {
-        let spread = |values: &[f64]| Spread::new(values.to_vec());
-        assert_eq!(spread(&[3.0, 1.0, 2.0]), Some(Spread { least: 1.0, median: 2.0, most: 3.0 }));
-        assert_eq!(spread(&[5.0]), Some(Spread { least: 5.0, median: 5.0, most: 5.0 }));
-        assert_eq!(spread(&[]), None);
-    }
+fn spread(row: &Row, figure: impl Fn(&Turn) -> Option<f64>) -> Option<Spread> {
+    Spread::new(row.turns.iter().filter_map(figure).collect())
 }

@@ -1,7 +1,7 @@
 //! A server of ours, started for a measurement.
 
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,6 @@ use tokio::time::sleep;
 
 use crate::address::Address;
 use crate::process::Process;
-
-/// Where counters live.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Backend {
-    Memory,
-    Redis,
-}
 
 /// A limit that is never reached, for costs, and one whose counters are gone after a second, for memory.
 const CONFIGURATION: &str = "\
@@ -33,15 +26,15 @@ descriptors:
 const START: Duration = Duration::from_secs(20);
 
 /// A running server; killed when dropped.
-pub(super) struct Server {
+pub(crate) struct Server {
     child: Child,
     port: u16,
 }
 
 impl Server {
-    /// Starts a server with the bench configuration under `folder`, on Redis if a port is given, and waits until it
-    /// accepts connections.
-    pub(super) async fn start(program: &Path, folder: &Path, redis: Option<u16>) -> anyhow::Result<Self> {
+    /// Starts a server with the bench configuration under `folder` and more settings, and waits until it accepts
+    /// connections.
+    pub(crate) async fn start(program: &Path, folder: &Path, environment: &[(&str, String)]) -> anyhow::Result<Self> {
         let configuration = folder.join("bench/config");
         std::fs::create_dir_all(&configuration).context("could not make the configuration folder")?;
         std::fs::write(configuration.join("bench.yaml"), CONFIGURATION).context("could not write the configuration")?;
@@ -53,20 +46,18 @@ impl Server {
             command.env(format!("{name}_HOST"), "127.0.0.1").env(format!("{name}_PORT"), port.to_string());
         }
         command.env("HOST", "127.0.0.1").env("PORT", http.to_string());
-        if let Some(redis) = redis {
-            command.env("REDIS_SOCKET_TYPE", "tcp").env("REDIS_URL", format!("127.0.0.1:{redis}"));
-        }
+        command.envs(environment.iter().map(|(name, value)| (*name, value)));
         let child = command.spawn().with_context(|| format!("could not start {}", program.display()))?;
         let mut server = Self { child, port };
         server.wait_until_open().await?;
         Ok(server)
     }
 
-    pub(super) fn process(&self) -> Process {
+    pub(crate) fn process(&self) -> Process {
         Process(self.child.id())
     }
 
-    pub(super) fn grpc(&self) -> Address {
+    pub(crate) fn grpc(&self) -> Address {
         Address::Tcp { host: "127.0.0.1".into(), port: self.port }
     }
 
@@ -91,6 +82,12 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The absolute path of a server's program, because the server runs in a folder of its own.
+pub(crate) fn find(program: &Path) -> anyhow::Result<PathBuf> {
+    let missing = || format!("there is no server at {}; `make bench` builds it", program.display());
+    program.canonicalize().with_context(missing)
 }
 
 /// Ports that were free a moment ago; all are held until the last is known, so they differ.
