@@ -269,6 +269,7 @@ impl Connection {
     /// Tells the callers of everything owed what is known of their commands.
     pub(crate) fn fail(&mut self, reason: &Arc<str>) {
         let node = &self.node.name;
+        count(&self.node.counters.lost, self.owed_commands);
         for owed in self.owed.drain(..) {
             let Owed { group, mut outcomes, start, .. } = owed;
             let ends = command_ends(&group, start);

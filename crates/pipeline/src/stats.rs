@@ -19,6 +19,9 @@ pub struct Stats {
     pub commands: u64,
     /// Replies read.
     pub replies: u64,
+    /// Commands whose reply never came, because their connection ended first. When nothing is under way, `commands` is
+    /// `replies` and these.
+    pub lost: u64,
     /// Writes to sockets. Commands over writes is how well callers share them.
     pub writes: u64,
     /// Reads from sockets that returned data.
@@ -40,6 +43,7 @@ impl Sum for Stats {
             connect_failures: sum.connect_failures + more.connect_failures,
             commands: sum.commands + more.commands,
             replies: sum.replies + more.replies,
+            lost: sum.lost + more.lost,
             writes: sum.writes + more.writes,
             reads: sum.reads + more.reads,
             bytes_out: sum.bytes_out + more.bytes_out,
@@ -57,6 +61,7 @@ pub(crate) struct Counters {
     pub(crate) connect_failures: AtomicU64,
     pub(crate) commands: AtomicU64,
     pub(crate) replies: AtomicU64,
+    pub(crate) lost: AtomicU64,
     pub(crate) writes: AtomicU64,
     pub(crate) reads: AtomicU64,
     pub(crate) bytes_out: AtomicU64,
@@ -78,6 +83,7 @@ impl Counters {
             connect_failures: self.connect_failures.load(Relaxed),
             commands: self.commands.load(Relaxed),
             replies: self.replies.load(Relaxed),
+            lost: self.lost.load(Relaxed),
             writes: self.writes.load(Relaxed),
             reads: self.reads.load(Relaxed),
             bytes_out: self.bytes_out.load(Relaxed),
