@@ -4,7 +4,10 @@
 
 mod cluster;
 mod commands;
+mod fake;
 mod faults;
+mod properties;
 mod scripted;
+mod sentinel;
 mod support;
 mod tls;

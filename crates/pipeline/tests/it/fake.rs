@@ -1,0 +1,406 @@
+//! A cluster in this process, for what real servers do too rarely: slots that move at every other command, and streams
+//! that are cut, chopped and held up at random bytes.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use fastrand::Rng;
+use socket2::SockRef;
+use tidegate_pipeline::{Address, Config};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// How the cluster treats connections. The default is fair: whole replies, at once, for ever.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Weather {
+    pub(crate) replies: Replies,
+    /// Longest pause before replies leave.
+    pub(crate) pause: Duration,
+    /// A connection breaks after fewer bytes than this, read or written; 0 never.
+    pub(crate) cut_within: usize,
+}
+
+/// In which pieces replies leave.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Replies {
+    /// All that is ready, at once.
+    #[default]
+    Whole,
+    /// In pieces of random sizes.
+    Chopped,
+    /// Never, but for the greeting: a black hole.
+    Swallowed,
+}
+
+/// A cluster whose nodes answer from one shared state. Ends with the handle.
+#[derive(Debug)]
+pub(crate) struct FakeCluster {
+    ports: Vec<u16>,
+    state: Arc<Mutex<State>>,
+    _listeners: JoinSet<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    ports: Vec<u16>,
+    rng: Rng,
+    weather: Weather,
+    /// For each slot the index of its owner.
+    owners: Vec<usize>,
+    /// Slots on their way, and where to.
+    moving: HashMap<u16, usize>,
+    /// Slots that every node takes for its neighbour's.
+    disowned: HashSet<u16>,
+    /// For each node its counters.
+    counters: Vec<HashMap<Vec<u8>, i64>>,
+    /// Increments the cluster ran, and those it sent elsewhere.
+    ran: u64,
+    redirected: u64,
+}
+
+/// What a node remembers about one connection.
+#[derive(Debug, Default)]
+struct Session {
+    asking: Asking,
+    transaction: Option<Transaction>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Asking {
+    #[default]
+    No,
+    Yes,
+}
+
+#[derive(Debug, Default)]
+struct Transaction {
+    asking: Asking,
+    queued: Vec<Vec<Vec<u8>>>,
+    failed: Option<String>,
+}
+
+impl FakeCluster {
+    /// Starts `nodes` nodes that share the slots evenly. What happens to connections follows from `seed`.
+    pub(crate) async fn start(nodes: usize, seed: u64) -> Self {
+        let mut listeners = Vec::new();
+        for _ in 0..nodes {
+            listeners.push(TcpListener::bind("127.0.0.1:0").await.unwrap());
+        }
+        let ports: Vec<u16> = listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
+        let state = Arc::new(Mutex::new(State {
+            ports: ports.clone(),
+            rng: Rng::with_seed(seed),
+            weather: Weather::default(),
+            owners: (0..16_384).map(|slot| slot * nodes / 16_384).collect(),
+            moving: HashMap::new(),
+            disowned: HashSet::new(),
+            counters: vec![HashMap::new(); nodes],
+            ran: 0,
+            redirected: 0,
+        }));
+        let mut tasks = JoinSet::new();
+        for (node, listener) in listeners.into_iter().enumerate() {
+            tasks.spawn(accept(listener, node, Arc::clone(&state)));
+        }
+        Self { ports, state, _listeners: tasks }
+    }
+
+    /// A configuration that knows one node and waits little.
+    pub(crate) fn config(&self) -> Config {
+        self.impatient(Config::cluster(vec![self.address(0)]))
+    }
+
+    /// A configuration for the first node alone.
+    pub(crate) fn single(&self) -> Config {
+        self.impatient(Config::single(self.address(0)))
+    }
+
+    fn impatient(&self, mut config: Config) -> Config {
+        (config.backoff_min, config.backoff_max) = (Duration::from_millis(1), Duration::from_millis(5));
+        config
+    }
+
+    fn address(&self, node: usize) -> Address {
+        Address::Tcp { host: "127.0.0.1".to_owned(), port: self.ports[node] }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Changes how connections are treated. Those that are open keep the point at which they will be cut.
+    pub(crate) fn set_weather(&self, weather: Weather) {
+        self.state().weather = weather;
+    }
+
+    /// The value of a counter; 0 when nobody ever counted there.
+    pub(crate) fn counter(&self, key: &str) -> i64 {
+        self.state().counters.iter().filter_map(|counters| counters.get(key.as_bytes())).sum()
+    }
+
+    /// Increments the cluster ran so far.
+    pub(crate) fn ran(&self) -> u64 {
+        self.state().ran
+    }
+
+    /// Commands the cluster sent elsewhere so far.
+    pub(crate) fn redirected(&self) -> u64 {
+        self.state().redirected
+    }
+
+    /// From here on every node takes the slot of `key` for its neighbour's.
+    pub(crate) fn disown(&self, key: &str) {
+        self.state().disowned.insert(slot_of(key.as_bytes()));
+    }
+
+    /// Takes one random step in the life of the slot of `key`: it starts to move, a key of it travels, or it arrives.
+    /// True when it arrived.
+    pub(crate) fn shuffle(&self, key: &str) -> bool {
+        self.state().shuffle(slot_of(key.as_bytes()))
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn slot_of(key: &[u8]) -> u16 {
+    redis_protocol::redis_keyslot(key)
+}
+
+async fn accept(listener: TcpListener, node: usize, state: Arc<Mutex<State>>) {
+    // Dropping the set ends the connections with their listener.
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        connections.spawn(serve(stream, node, Arc::clone(&state)));
+    }
+}
+
+/// Answers one connection until it is cut or closed.
+async fn serve(mut stream: TcpStream, node: usize, state: Arc<Mutex<State>>) {
+    let (mut rng, mut readable, mut writable) = {
+        let mut state = lock(&state);
+        let cut = state.weather.cut_within;
+        let mut bytes = || if cut == 0 { usize::MAX } else { state.rng.usize(..cut) };
+        let budgets = (bytes(), bytes());
+        (state.rng.fork(), budgets.0, budgets.1)
+    };
+    let _ = stream.set_nodelay(true);
+    let (mut session, mut input, mut output) = (Session::default(), BytesMut::new(), BytesMut::new());
+    loop {
+        let Ok(read @ 1..) = stream.read_buf(&mut input).await else { return };
+        let unread = read.saturating_sub(readable);
+        readable -= read - unread;
+        // Commands that arrived whole before the cut do run: the client cannot know.
+        input.truncate(input.len() - unread);
+        let weather = {
+            let mut state = lock(&state);
+            while let Some(command) = next_command(&mut input) {
+                let reply = state.run(node, &mut session, command);
+                output.extend_from_slice(reply.as_bytes());
+            }
+            state.weather
+        };
+        if weather.replies == Replies::Swallowed {
+            output.truncate(if output.starts_with(b"+PONG\r\n") { 7 } else { 0 });
+        }
+        if !weather.pause.is_zero() && rng.bool() {
+            tokio::time::sleep(weather.pause.mul_f64(rng.f64())).await;
+        }
+        let cut = output.len() > writable;
+        output.truncate(writable);
+        writable -= output.len();
+        if write(&mut stream, &mut output, weather.replies, &mut rng).await.is_err() {
+            return;
+        }
+        if cut || unread > 0 {
+            // A reset throws away what the client has not read yet, a plain end does not.
+            let linger = rng.bool().then_some(Duration::ZERO);
+            let _ = SockRef::from(&stream).set_linger(linger);
+            return;
+        }
+    }
+}
+
+async fn write(
+    stream: &mut TcpStream,
+    output: &mut BytesMut,
+    replies: Replies,
+    rng: &mut Rng,
+) -> Result<(), std::io::Error> {
+    while !output.is_empty() {
+        let piece = match replies {
+            Replies::Chopped => rng.usize(1..=output.len().min(24)),
+            Replies::Whole | Replies::Swallowed => output.len(),
+        };
+        stream.write_all(&output[..piece]).await?;
+        output.advance(piece);
+        if replies == Replies::Chopped && rng.u8(..4) == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(())
+}
+
+/// Takes one command off the front, when a whole one is there.
+fn next_command(input: &mut BytesMut) -> Option<Vec<Vec<u8>>> {
+    let mut at = 0;
+    let header = |at: &mut usize| -> Option<usize> {
+        let line = input[*at..].windows(2).position(|end| end == b"\r\n")?;
+        let number = std::str::from_utf8(&input[*at + 1..*at + line]).unwrap().parse().unwrap();
+        *at += line + 2;
+        Some(number)
+    };
+    let mut command = Vec::new();
+    for _ in 0..header(&mut at)? {
+        let length = header(&mut at)?;
+        command.push(input.get(at..at + length)?.to_vec());
+        input.get(at + length..at + length + 2)?;
+        at += length + 2;
+    }
+    input.advance(at);
+    Some(command)
+}
+
+impl State {
+    fn run(&mut self, node: usize, session: &mut Session, command: Vec<Vec<u8>>) -> String {
+        let name = String::from_utf8_lossy(&command[0]).into_owned();
+        match (&name[..], &mut session.transaction) {
+            ("ASKING", _) => {
+                session.asking = Asking::Yes;
+                return "+OK\r\n".to_owned();
+            }
+            ("MULTI", _) => {
+                // As the server does: the flag holds for the whole transaction.
+                let asking = std::mem::take(&mut session.asking);
+                session.transaction = Some(Transaction { asking, ..Transaction::default() });
+                return "+OK\r\n".to_owned();
+            }
+            ("EXEC", Some(_)) => {
+                let transaction = session.transaction.take().expect("it was just looked at");
+                return self.execute(node, &transaction);
+            }
+            (_, Some(transaction)) => {
+                if let Some(redirect) = self.redirect(node, &command, &transaction.asking) {
+                    transaction.failed = Some(redirect.clone());
+                    return format!("-{redirect}\r\n");
+                }
+                transaction.queued.push(command);
+                return "+QUEUED\r\n".to_owned();
+            }
+            _ => {}
+        }
+        let asking = std::mem::take(&mut session.asking);
+        match self.redirect(node, &command, &asking) {
+            Some(redirect) => {
+                self.redirected += 1;
+                format!("-{redirect}\r\n")
+            }
+            None => self.answer(node, &command),
+        }
+    }
+
+    fn execute(&mut self, node: usize, transaction: &Transaction) -> String {
+        if transaction.failed.is_some() {
+            return "-EXECABORT Transaction discarded because of previous errors.\r\n".to_owned();
+        }
+        for command in &transaction.queued {
+            if let Some(redirect) = self.redirect(node, command, &transaction.asking) {
+                return format!("-{redirect}\r\n");
+            }
+        }
+        let replies: String = transaction.queued.iter().map(|command| self.answer(node, command)).collect();
+        format!("*{}\r\n{replies}", transaction.queued.len())
+    }
+
+    /// Why a node does not run a command, if it does not.
+    fn redirect(&self, node: usize, command: &[Vec<u8>], asking: &Asking) -> Option<String> {
+        let keys = keys_of(command);
+        let slot = slot_of(keys.first()?);
+        let here: HashSet<bool> = keys.iter().map(|key| self.counters[node].contains_key(*key)).collect();
+        let missing = here.contains(&false);
+        let owner = self.owners[usize::from(slot)];
+        let target = self.moving.get(&slot);
+        let port = |node: usize| self.ports[node % self.ports.len()];
+        if self.disowned.contains(&slot) {
+            return Some(format!("MOVED {slot} :{}", port(node + 1)));
+        }
+        match (owner == node, target) {
+            (true, None) => None,
+            (true, Some(_)) if !missing => None,
+            (true, Some(_)) if here.contains(&true) => Some("TRYAGAIN Multiple keys request during rehashing".into()),
+            (true, Some(&target)) => Some(format!("ASK {slot} 127.0.0.1:{}", port(target))),
+            (false, Some(&target)) if target == node && *asking == Asking::Yes => {
+                let split = keys.len() > 1 && missing;
+                split.then(|| "TRYAGAIN Multiple keys request during rehashing".into())
+            }
+            // The host may be left out: then it is the one that was asked.
+            (false, _) => Some(format!("MOVED {slot} :{}", port(owner))),
+        }
+    }
+
+    fn answer(&mut self, node: usize, command: &[Vec<u8>]) -> String {
+        let text = |at: usize| String::from_utf8_lossy(&command[at]).into_owned();
+        let counters = &mut self.counters[node];
+        match &text(0)[..] {
+            "PING" => "+PONG\r\n".to_owned(),
+            "ECHO" => format!("${}\r\n{}\r\n", command[1].len(), text(1)),
+            "INCRBY" => {
+                self.ran += 1;
+                let value = counters.entry(command[1].clone()).or_default();
+                *value += text(2).parse::<i64>().unwrap();
+                format!(":{value}\r\n")
+            }
+            "EXPIRE" => format!(":{}\r\n", i32::from(counters.contains_key(&command[1]))),
+            "MGET" => {
+                let values = command[1..].iter().map(|key| match counters.get(key) {
+                    Some(value) => format!("${}\r\n{value}\r\n", value.to_string().len()),
+                    None => "$-1\r\n".to_owned(),
+                });
+                format!("*{}\r\n{}", command.len() - 1, values.collect::<String>())
+            }
+            "CLUSTER" => self.slots(),
+            other => format!("-ERR unknown command '{other}'\r\n"),
+        }
+    }
+
+    fn slots(&self) -> String {
+        let (mut rows, mut first) = (Vec::new(), 0);
+        for last in 0..self.owners.len() {
+            if self.owners.get(last + 1) != Some(&self.owners[last]) {
+                let port = self.ports[self.owners[last]];
+                rows.push(format!("*3\r\n:{first}\r\n:{last}\r\n*3\r\n$9\r\n127.0.0.1\r\n:{port}\r\n$2\r\nid\r\n"));
+                first = last + 1;
+            }
+        }
+        format!("*{}\r\n{}", rows.len(), rows.concat())
+    }
+
+    fn shuffle(&mut self, slot: u16) -> bool {
+        let owner = self.owners[usize::from(slot)];
+        let Some(&target) = self.moving.get(&slot) else {
+            self.moving.insert(slot, (owner + self.rng.usize(1..self.ports.len())) % self.ports.len());
+            return false;
+        };
+        let left: Vec<Vec<u8>> = self.counters[owner].keys().filter(|key| slot_of(key) == slot).cloned().collect();
+        if let Some(key) = self.rng.choice(&left) {
+            let value = self.counters[owner].remove(key).expect("it was just listed");
+            self.counters[target].insert(key.clone(), value);
+            return false;
+        }
+        self.owners[usize::from(slot)] = target;
+        self.moving.remove(&slot);
+        true
+    }
+}
+
+fn keys_of(command: &[Vec<u8>]) -> Vec<&[u8]> {
+    match &command[0][..] {
+        b"INCRBY" | b"EXPIRE" => vec![&command[1]],
+        b"MGET" => command[1..].iter().map(Vec::as_slice).collect(),
+        _ => Vec::new(),
+    }
+}
