@@ -13,10 +13,14 @@ mod compare;
 mod connection;
 mod delay;
 mod delay_proxy;
+mod engine;
 mod keys;
+mod lab;
+mod latency;
 mod load;
 mod pace;
 mod pin;
+mod pipelines;
 mod pipelining;
 mod process;
 mod ratelimit;
@@ -43,6 +47,8 @@ enum Command {
     Compare(compare::Arguments),
     /// Measures commands on one connection, beside redis-benchmark and a blocking client.
     Pipelining(pipelining::Arguments),
+    /// Measures calls to several nodes: a round trip for each key against one for all nodes.
+    Pipelines(pipelines::Arguments),
     /// Adds a fixed delay to each direction of connections to other servers.
     DelayProxy(delay_proxy::Arguments),
     /// Writes one request body to stdout, framed for gRPC, for tools that post a file.
@@ -65,6 +71,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Ratelimit(arguments) => ratelimit::run(*arguments).await,
         Command::Compare(arguments) => compare::run(arguments).await,
         Command::Pipelining(arguments) => pipelining::run(arguments).await,
+        Command::Pipelines(arguments) => pipelines::run(arguments).await,
         Command::DelayProxy(arguments) => delay_proxy::run(arguments),
         Command::Body(shape) => {
             let mut keys = keys::Keys::new(keys::Distribution::Sequence, 1, 0.0, 0);
