@@ -76,7 +76,7 @@ pub struct UnitBuilder<'a> {
 }
 
 /// Commands that would change the meaning of a shared connection, or hold it up for everybody.
-const REFUSED: [&str; 19] = [
+const REFUSED: [&str; 21] = [
     "AUTH",
     "BLMOVE",
     "BLMPOP",
@@ -95,6 +95,8 @@ const REFUSED: [&str; 19] = [
     "SSUBSCRIBE",
     "SUBSCRIBE",
     "UNSUBSCRIBE",
+    "WAIT",
+    "WAITAOF",
     "WATCH",
 ];
 

@@ -15,7 +15,8 @@ use tokio_util::io::poll_read_buf;
 
 use crate::call::{Group, Load};
 use crate::config::Config;
-use crate::node::{LinkId, Node, Retired, Turn};
+use crate::link::{Gone, LinkId, Turn};
+use crate::node::Node;
 use crate::outcome::{NotSent, Outcome, Unknown};
 use crate::resp;
 use crate::socket::Socket;
@@ -30,6 +31,10 @@ const TURNS_PER_POLL: usize = 16;
 
 /// One read drains a typical burst of replies: 16 KiB are two thousand counters.
 const READ_SIZE: usize = 16 * 1024;
+
+/// Silence of this long, or of ten usual reply times, makes a connection suspect. To end it so soon would turn each pause
+/// of a server into a storm of connects.
+const SUSPECT_AFTER: Duration = Duration::from_millis(500);
 
 /// How much the latest reply counts in the mean of reply times.
 const SHARE_OF_LATEST: f32 = 0.1;
@@ -59,6 +64,8 @@ pub(crate) struct Connection {
     taken: Vec<Group>,
     yielded: bool,
     last_read: Instant,
+    /// The node was told that the connection is silent.
+    suspected: bool,
     reply_time: Duration,
     watchdog: Pin<Box<Sleep>>,
 }
@@ -92,6 +99,7 @@ impl Connection {
             taken: Vec::new(),
             yielded: false,
             last_read: Instant::now(),
+            suspected: false,
             reply_time: Duration::ZERO,
             watchdog: Box::pin(sleep(stall_timeout)),
         }
@@ -114,7 +122,8 @@ impl Connection {
             };
             let filled = match self.fill(cx) {
                 Ok(filled) => filled,
-                Err(Retired) => return Poll::Ready("replaced".to_owned()),
+                Err(Gone::Retired) => return Poll::Ready("replaced".to_owned()),
+                Err(Gone::GivenUp) => return Poll::Ready("silent while the server answers others".to_owned()),
             };
             if filled && !self.yielded && self.owed_commands > COALESCE_FROM {
                 self.yielded = true;
@@ -145,6 +154,9 @@ impl Connection {
             Poll::Ready(Err(error)) => return Err(error.to_string()),
         };
         self.last_read = Instant::now();
+        if std::mem::take(&mut self.suspected) {
+            self.node.trust(self.link);
+        }
         let mut replies = 0;
         let Self { read: buffer, owed, owed_commands, released, last_read, reply_time, .. } = self;
         let decoded = resp::decode(buffer, |outcome| {
@@ -174,7 +186,7 @@ impl Connection {
     }
 
     /// Moves groups from the node into the write buffer. True when there were any.
-    fn fill(&mut self, cx: &mut Context<'_>) -> Result<bool, Retired> {
+    fn fill(&mut self, cx: &mut Context<'_>) -> Result<bool, Gone> {
         let turn = Turn {
             link: self.link,
             released: std::mem::take(&mut self.released),
@@ -183,7 +195,7 @@ impl Connection {
             waker: cx.waker(),
         };
         let mut taken = std::mem::take(&mut self.taken);
-        self.node.take(turn, &mut taken)?;
+        self.node.take(&turn, &mut taken)?;
         let filled = !taken.is_empty();
         if filled {
             let now = Instant::now();
@@ -237,33 +249,47 @@ impl Connection {
         Poll::Ready(Ok(true))
     }
 
-    /// Gives the connection up when it owes a reply and no byte came for too long, or when it was idle for long.
+    /// Looks at the clock: silence makes the connection suspect, then ends it; idleness ends it when it is not needed.
     fn poll_watchdog(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         let Config { stall_timeout, idle_timeout, .. } = self.node.shared.config;
-        let limit = match self.owed.front() {
-            Some(head) => head.since.max(self.last_read) + stall_timeout,
-            None if idle_timeout.is_zero() => return Poll::Pending,
-            None => self.last_read + idle_timeout,
-        };
-        // The timer is moved only when it fires, or would fire too late: moving it at every turn would cost more than one
-        // early wake.
-        if self.watchdog.deadline() > limit {
-            self.watchdog.as_mut().reset(limit);
-        }
-        while self.watchdog.as_mut().poll(cx).is_ready() {
+        loop {
+            let limit = match self.owed.front() {
+                Some(head) => head.since.max(self.last_read) + self.patience(),
+                None if idle_timeout.is_zero() => return Poll::Pending,
+                None => self.last_read + idle_timeout,
+            };
+            // The timer is moved only when it fires, or would fire too late: moving it at every turn would cost more than
+            // one early wake.
+            if self.watchdog.deadline() > limit {
+                self.watchdog.as_mut().reset(limit);
+            }
+            ready!(self.watchdog.as_mut().poll(cx));
             let now = Instant::now();
             if now < limit {
                 self.watchdog.as_mut().reset(limit);
-            } else if self.owed.is_empty() && !self.node.may_close(self.link) {
+            } else if self.owed.is_empty() {
+                if self.node.may_close(self.link) {
+                    return Poll::Ready(format!("idle for {idle_timeout:?}"));
+                }
                 self.watchdog.as_mut().reset(now + idle_timeout);
+                // Not before the timer fires again, or there is something to wait for.
+                self.last_read = now;
+            } else if !self.suspected && self.patience() < stall_timeout {
+                self.suspected = true;
+                self.node.suspect(self.link);
             } else {
-                return Poll::Ready(match self.owed.is_empty() {
-                    true => format!("idle for {idle_timeout:?}"),
-                    false => format!("no reply for {stall_timeout:?}"),
-                });
+                return Poll::Ready(format!("no reply for {stall_timeout:?}"));
             }
         }
-        Poll::Pending
+    }
+
+    /// How long the connection may be silent now, with a reply due.
+    fn patience(&self) -> Duration {
+        let stall_timeout = self.node.shared.config.stall_timeout;
+        match self.suspected {
+            true => stall_timeout,
+            false => SUSPECT_AFTER.max(self.reply_time * 10).min(stall_timeout),
+        }
     }
 
     /// Tells the callers of everything owed what is known of their commands.

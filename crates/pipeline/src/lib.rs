@@ -35,6 +35,7 @@ mod config;
 mod connection;
 mod discovery;
 mod handshake;
+mod link;
 mod node;
 mod outcome;
 mod resend;

@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fastrand::Rng;
 use tokio_util::sync::CancellationToken;
@@ -12,15 +11,13 @@ use tracing::{info, warn};
 use crate::call::{Group, Load};
 use crate::config::{Address, Config};
 use crate::connection::Connection;
+use crate::handshake;
+use crate::link::{Gone, Link, LinkId, Standing, Turn};
 use crate::outcome::NotSent;
 use crate::selection::{Offer, Selection};
 use crate::shared::Shared;
 use crate::socket::Socket;
 use crate::stats::{Counters, Stats, count};
-use crate::{handshake, selection};
-
-/// A full connection whose oldest reply is younger than this is cheaper to wait for than another one is to open.
-const SOFT_QUEUE_DELAY: Duration = Duration::from_millis(2);
 
 /// A connection that breaks sooner than this counts as a failed attempt, so that a server which accepts and then closes
 /// is not hammered.
@@ -67,28 +64,6 @@ enum Reach {
     Closed,
 }
 
-/// The node's side of one connection.
-#[derive(Debug)]
-struct Link {
-    id: LinkId,
-    /// Groups the connection has not taken yet; they count in `load`.
-    queue: VecDeque<Group>,
-    /// Queued and in flight.
-    load: Load,
-    waker: Option<Waker>,
-    /// When the oldest command in flight was written.
-    oldest: Option<Instant>,
-    /// Recent mean time between a write and its last reply.
-    reply_time: Duration,
-    opened: Instant,
-    /// Takes no more groups, and closes when it owes nothing.
-    retiring: bool,
-}
-
-/// Names one connection of a node, for as long as the node lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LinkId(u64);
-
 impl Node {
     pub(crate) fn new(address: Address, shared: &Arc<Shared>) -> Arc<Self> {
         Arc::new(Self {
@@ -130,7 +105,7 @@ impl Node {
         let waiting = state.waiting_load;
         let refusal = match &state.reach {
             Reach::Closed => Some(NotSent::Closed),
-            Reach::Down(reason) if state.links.is_empty() => Some(self.unavailable(reason)),
+            Reach::Down(reason) if !state.links.iter().any(Link::is_serving) => Some(self.unavailable(reason)),
             _ if waiting.commands > 0
                 && (waiting.commands + total.commands > self.config().queue_commands
                     || waiting.bytes + total.bytes > self.config().queue_bytes) =>
@@ -147,46 +122,64 @@ impl Node {
         for group in groups {
             state.place(group, self.config().selection, self.cap());
         }
+        self.connect_if_wanted(&mut state);
+    }
+
+    fn connect_if_wanted(self: &Arc<Self>, state: &mut State) {
         if !state.waiting.is_empty() && state.wants_connection(self.config().max_connections) {
-            self.start_connecting(&mut state);
+            self.start_connecting(state);
         }
     }
 
-    /// Gives a connection its queued groups and as many waiting ones as fit, after it gave back `released`.
+    /// Gives a connection its queued groups and as many waiting ones as fit, after it gave back what is released.
     ///
-    /// The connection is woken through `waker` when more arrive.
+    /// The connection is woken through the turn's waker when more arrive.
     ///
     /// # Errors
-    /// [`Retired`] when the connection should close: it owes nothing and gets nothing more.
-    pub(crate) fn take(self: &Arc<Self>, turn: Turn<'_>, groups: &mut Vec<Group>) -> Result<(), Retired> {
+    /// The connection should close.
+    pub(crate) fn take(self: &Arc<Self>, turn: &Turn<'_>, groups: &mut Vec<Group>) -> Result<(), Gone> {
         let cap = self.cap();
         let mut state = self.state();
         let State { links, waiting, waiting_load, .. } = &mut *state;
         let link = links.iter_mut().find(|link| link.id == turn.link).expect("a link lives as long as its connection");
-        link.load.remove(turn.released);
-        link.oldest = turn.oldest;
-        link.reply_time = turn.reply_time;
-        groups.extend(link.queue.drain(..));
-        if link.retiring {
-            return if link.load == Load::default() { Err(Retired) } else { Ok(()) };
-        }
+        link.turn(turn, groups)?;
         while let Some(group) = waiting.front() {
             let load = group.load();
-            if !selection::accepts(link.load, load, cap) {
+            if !link.offer(load, cap).accepts {
                 break;
             }
             link.load.add(load);
             waiting_load.remove(load);
             groups.extend(waiting.pop_front());
         }
-        match &mut link.waker {
-            Some(waker) => waker.clone_from(turn.waker),
-            none => *none = Some(turn.waker.clone()),
+        self.connect_if_wanted(&mut state);
+        Ok(())
+    }
+
+    /// A connection has been silent for longer than it should. It gets no new work until it is trusted again; when no other
+    /// one serves, a new one is tried, and whether that works tells a stuck connection from a stuck server.
+    pub(crate) fn suspect(self: &Arc<Self>, id: LinkId) {
+        let mut state = self.state();
+        let link = state.link(id);
+        if !link.is_serving() {
+            return;
         }
-        if !state.waiting.is_empty() && state.wants_connection(self.config().max_connections) {
+        link.standing = Standing::Suspect;
+        let queue = std::mem::take(&mut link.queue);
+        queue.iter().for_each(|group| link.load.remove(group.load()));
+        state.wait_again(queue);
+        if !state.links.iter().any(Link::is_serving) {
             self.start_connecting(&mut state);
         }
-        Ok(())
+    }
+
+    /// A suspected connection has spoken.
+    pub(crate) fn trust(&self, id: LinkId) {
+        let mut state = self.state();
+        let link = state.link(id);
+        if link.standing == Standing::Suspect {
+            link.standing = Standing::Serving;
+        }
     }
 
     /// Whether a connection that has been idle for long should close: it owes nothing, and the others are enough.
@@ -194,10 +187,12 @@ impl Node {
     /// The decision and the choice of a connection for a group are made under one lock, so no group is placed on it after.
     pub(crate) fn may_close(&self, id: LinkId) -> bool {
         let mut state = self.state();
-        let serving = state.links.iter().filter(|link| !link.retiring).count();
-        let link = state.links.iter_mut().find(|link| link.id == id).expect("a link lives as long as its connection");
+        let serving = state.links.iter().filter(|link| link.is_serving()).count();
+        let link = state.link(id);
         let idle = link.load == Load::default() && serving > self.config().min_connections;
-        link.retiring |= idle;
+        if idle {
+            link.standing = Standing::Retiring;
+        }
         idle
     }
 
@@ -206,9 +201,9 @@ impl Node {
     /// Young ones stay: many callers ask for this at the same time, and one round is enough.
     pub(crate) fn renew(self: &Arc<Self>) {
         let mut state = self.state();
-        for link in state.links.iter_mut().filter(|link| link.opened.elapsed() >= SHORT_LIFE) {
-            link.retiring = true;
-            link.waker.iter().for_each(Waker::wake_by_ref);
+        for link in state.links.iter_mut().filter(|link| link.is_serving() && link.opened.elapsed() >= SHORT_LIFE) {
+            link.standing = Standing::Retiring;
+            link.wake();
         }
     }
 
@@ -268,7 +263,7 @@ impl Node {
             return false;
         }
         state.failures = state.failures.saturating_add(1);
-        if !state.links.is_empty() {
+        if state.links.iter().any(Link::is_serving) {
             state.reach = Reach::Settled;
             return false;
         }
@@ -296,16 +291,12 @@ impl Node {
         state.reach = Reach::Settled;
         let id = LinkId(state.next_link);
         state.next_link += 1;
-        state.links.push(Link {
-            id,
-            queue: VecDeque::new(),
-            load: Load::default(),
-            waker: None,
-            oldest: None,
-            reply_time: Duration::ZERO,
-            opened: Instant::now(),
-            retiring: false,
-        });
+        // The server answers, so what suspects still owe is not coming.
+        for link in state.links.iter_mut().filter(|link| link.standing == Standing::Suspect) {
+            link.standing = Standing::GivenUp;
+            link.wake();
+        }
+        state.links.push(Link::new(id));
         count(&self.counters.opened, 1);
         let node = Arc::clone(self);
         let stop = self.stop.clone();
@@ -332,39 +323,21 @@ impl Node {
             }
             return;
         }
-        if !link.retiring {
+        let wanted = link.standing != Standing::Retiring;
+        if wanted {
             warn!(node = %self.name, error = %reason, "connection to redis lost");
             self.shared.trouble.notify_one();
         }
-        state.failures = match link.opened.elapsed() < SHORT_LIFE && !link.retiring {
+        state.failures = match wanted && link.opened.elapsed() < SHORT_LIFE {
             true => state.failures.saturating_add(1),
             false => 0,
         };
-        for group in link.queue.into_iter().rev() {
-            state.waiting_load.add(group.load());
-            state.waiting.push_front(group);
-        }
-        // The others may be idle by now, and an idle connection looks for work only when woken.
-        state.links.iter().filter_map(|link| link.waker.as_ref()).for_each(Waker::wake_by_ref);
+        state.wait_again(link.queue);
         // With nobody waiting it reconnects all the same: the next caller should not pay for it.
-        if state.links.is_empty() {
+        if !state.links.iter().any(Link::is_serving) {
             self.start_connecting(&mut state);
         }
     }
-}
-
-/// The connection is no longer wanted.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Retired;
-
-/// What a connection tells its node at each turn.
-pub(crate) struct Turn<'a> {
-    pub(crate) link: LinkId,
-    /// What was answered or dropped since the last turn.
-    pub(crate) released: Load,
-    pub(crate) oldest: Option<Instant>,
-    pub(crate) reply_time: Duration,
-    pub(crate) waker: &'a Waker,
 }
 
 impl State {
@@ -383,33 +356,28 @@ impl State {
         self.waiting.push_back(group);
     }
 
+    fn link(&mut self, id: LinkId) -> &mut Link {
+        self.links.iter_mut().find(|link| link.id == id).expect("a link lives as long as its connection")
+    }
+
+    /// Puts groups back that a connection had not taken: they have waited longest.
+    fn wait_again(&mut self, groups: VecDeque<Group>) {
+        for group in groups.into_iter().rev() {
+            self.waiting_load.add(group.load());
+            self.waiting.push_front(group);
+        }
+        // The other connections may be idle by now, and an idle one looks for work only when woken.
+        self.links.iter().for_each(Link::wake);
+    }
+
     fn wants_connection(&self, max: usize) -> bool {
-        let full_and_slow = |link: &Link| link.oldest.is_some_and(|oldest| oldest.elapsed() > SOFT_QUEUE_DELAY);
-        self.links.is_empty() || (self.links.len() < max && self.links.iter().all(full_and_slow))
+        let serving = || self.links.iter().filter(|link| link.is_serving());
+        serving().count() < max && serving().all(Link::is_full_and_slow)
     }
 
     fn take_waiting(&mut self) -> VecDeque<Group> {
         self.waiting_load = Load::default();
         std::mem::take(&mut self.waiting)
-    }
-}
-
-impl Link {
-    fn offer(&self, more: Load, cap: Load) -> Offer {
-        let accepts = !self.retiring && selection::accepts(self.load, more, cap);
-        let reply_time = u64::try_from(self.reply_time.as_nanos()).unwrap_or(u64::MAX);
-        Offer { accepts, cost: (self.load.commands as u64).saturating_mul(reply_time.saturating_add(1)) }
-    }
-
-    fn push(&mut self, group: Group, load: Load) {
-        self.load.add(load);
-        self.queue.push_back(group);
-        // A queue that was not empty has woken its connection already.
-        if self.queue.len() == 1
-            && let Some(waker) = &self.waker
-        {
-            waker.wake_by_ref();
-        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::outcome::{NotSent, Outcome, Rejection};
 use crate::slot::Slot;
 use crate::topology::endpoint;
 
-/// Redirects one unit follows in one call. Two nodes that each name the other would otherwise be asked for ever.
+/// Redirects that one unit follows without a wait. Two nodes may name each other while the news of a move spreads.
 const MAX_REDIRECTS: u32 = 5;
 
 /// First wait before sending again what the server refused to run; doubles up to the maximum, with full jitter.
@@ -155,7 +155,8 @@ fn rejected_step(cluster: &Arc<Cluster>, unfinished: &mut Unfinished, kind: &Rej
     let Some(asked) = unfinished.asked.clone() else { return Step::GiveUp };
     unfinished.redirects += 1;
     if unfinished.redirects > MAX_REDIRECTS {
-        return Step::GiveUp;
+        cluster.want_refresh();
+        return Step::Wait;
     }
     let (Some(slot), Some(address)) = (Slot::new(*slot), endpoint(text, &asked.address)) else {
         cluster.want_refresh();

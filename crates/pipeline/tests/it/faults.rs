@@ -39,6 +39,28 @@ async fn a_hanging_server_is_waited_for_until_the_deadline_only() {
 }
 
 #[tokio::test]
+async fn a_server_that_hangs_for_long_refuses_new_work_and_answers_the_old() {
+    let server = RedisServer::start().await;
+    let mut config = server.config();
+    config.connect_timeout = Duration::from_millis(200);
+    let client = Client::new(config).unwrap();
+    send_one(&client, "SET", &[Arg::Key(b"k"), Arg::Integer(1)]).await.reply().unwrap();
+    server.pause();
+    let old = {
+        let client = client.clone();
+        tokio::spawn(async move { send_one(&client, "INCRBY", &[Arg::Key(b"k"), Arg::Integer(1)]).await })
+    };
+    eventually("new work is refused at once", async || {
+        let outcomes = client.send(one("GET", &[Arg::Key(b"k")]), Instant::now() + Duration::from_millis(50)).await;
+        matches!(outcomes[0], Outcome::NotSent(NotSent::Unavailable { .. }))
+    })
+    .await;
+    server.resume();
+    assert_eq!(old.await.unwrap().integer().unwrap(), 2);
+    eventually("new work is taken again", async || send_one(&client, "PING", &[]).await.reply().is_ok()).await;
+}
+
+#[tokio::test]
 async fn a_server_without_room_for_clients_is_unavailable_and_comes_back() {
     let server = RedisServer::start_with(&["--maxclients", "2"]).await;
     let blockers: Vec<_> = (0..2).map(|_| server.monitor()).collect();

@@ -160,7 +160,7 @@ async fn a_server_that_is_loading_is_asked_again_until_the_deadline() {
     assert_eq!(caller.await.unwrap().bytes().unwrap(), Some(&b"ok"[..]));
 
     let late = tokio::spawn(async move {
-        client.send(one("GET", &[Arg::Key(b"k")]), Instant::now() + Duration::from_millis(20)).await
+        client.send(one("GET", &[Arg::Key(b"k")]), Instant::now() + Duration::from_millis(300)).await
     });
     expect(&mut stream, GET_K).await;
     stream.write_all(b"-LOADING Redis is loading the dataset in memory\r\n").await.unwrap();
@@ -267,4 +267,26 @@ async fn a_spike_opens_connections_and_silence_closes_them() {
     assert!(serving.is_some());
     again.await.unwrap().reply().unwrap();
     assert_eq!(client.stats().closed, closed, "the last connection stays open however long it is idle");
+}
+
+#[tokio::test]
+async fn a_connection_silent_while_another_one_works_is_given_up() {
+    let (listener, config) = listener().await;
+    let client = Client::new(config).unwrap();
+    let caller = || {
+        let client = client.clone();
+        tokio::spawn(async move { send_one(&client, "GET", &[Arg::Key(b"k")]).await })
+    };
+    let stuck = caller();
+    let mut silent = greet(&listener).await;
+    expect(&mut silent, GET_K).await;
+    // The probe: nobody asked for it but the silence.
+    let mut probe = greet(&listener).await;
+    let outcome = stuck.await.unwrap();
+    let given_up = matches!(&outcome, Outcome::Unknown(Unknown::ConnectionLost { reason, .. }) if reason.contains("answers others"));
+    assert!(given_up, "{outcome:?}");
+    let next = caller();
+    expect(&mut probe, GET_K).await;
+    probe.write_all(b"$2\r\nok\r\n").await.unwrap();
+    assert_eq!(next.await.unwrap().bytes().unwrap(), Some(&b"ok"[..]));
 }
