@@ -97,9 +97,6 @@ impl Measured {
         Self { tally, elapsed, commands, writes, behind }
     }
 
-    pub(crate) fn per_second(&self) -> f64 {
-        self.tally.decisions() as f64 / self.elapsed.as_secs_f64()
-    }
 
     pub(crate) fn commands_per_write(&self) -> f64 {
         self.commands as f64 / self.writes.max(1) as f64

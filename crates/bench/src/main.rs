@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 
 mod address;
 mod body;
+mod callers;
 mod compare;
 mod connection;
 mod delay;
@@ -25,7 +26,9 @@ mod pipelining;
 mod process;
 mod ratelimit;
 mod report;
+mod round_trips;
 mod server;
+mod service;
 mod sheet;
 mod spread;
 mod tally;
@@ -49,6 +52,10 @@ enum Command {
     Pipelining(pipelining::Arguments),
     /// Measures calls to several nodes: a round trip for each key against one for all nodes.
     Pipelines(pipelines::Arguments),
+    /// Measures calls through the whole service, a millisecond from Redis.
+    RoundTrips(round_trips::Arguments),
+    /// Measures how much a fixed number of callers gets done, a millisecond from Redis.
+    Callers(callers::Arguments),
     /// Adds a fixed delay to each direction of connections to other servers.
     DelayProxy(delay_proxy::Arguments),
     /// Writes one request body to stdout, framed for gRPC, for tools that post a file.
@@ -72,6 +79,8 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Compare(arguments) => compare::run(arguments).await,
         Command::Pipelining(arguments) => pipelining::run(arguments).await,
         Command::Pipelines(arguments) => pipelines::run(arguments).await,
+        Command::RoundTrips(arguments) => round_trips::run(arguments).await,
+        Command::Callers(arguments) => callers::run(arguments).await,
         Command::DelayProxy(arguments) => delay_proxy::run(arguments),
         Command::Body(shape) => {
             let mut keys = keys::Keys::new(keys::Distribution::Sequence, 1, 0.0, 0);
