@@ -199,6 +199,11 @@ impl Group {
         &self.call.plans[self.index]
     }
 
+    /// Whether the caller has left.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.call.progress().abandoned
+    }
+
     /// Marks the group as handed to a connection. False when the caller has left: then nothing may be written.
     pub(crate) fn start(&self) -> bool {
         let mut progress = self.call.progress();

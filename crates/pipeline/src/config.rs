@@ -4,6 +4,7 @@ use std::fmt;
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -79,6 +80,24 @@ pub struct Credentials {
     pub password: String,
 }
 
+/// Tells what to authenticate with, each time a connection opens: for passwords and tokens that change.
+#[derive(Clone)]
+pub struct CredentialsProvider(Arc<Provide>);
+
+type Provide = dyn Fn() -> Result<Credentials, String> + Send + Sync;
+
+impl CredentialsProvider {
+    /// Asks `provide`. It runs on the thread of the connection and must not take long; its error, in words without secrets,
+    /// becomes the reason why the server is unavailable.
+    pub fn new(provide: impl Fn() -> Result<Credentials, String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(provide))
+    }
+
+    pub(crate) fn ask(&self) -> Result<Credentials, String> {
+        (self.0)()
+    }
+}
+
 /// How to reach Redis, and the bounds of doing so.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -93,6 +112,8 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// Sent as AUTH on every new connection.
     pub credentials: Option<Credentials>,
+    /// Asked at every new connection instead, if there is one.
+    pub credentials_provider: Option<CredentialsProvider>,
     /// Selected on every new connection; 0 is Redis's default.
     pub database: u32,
     /// Longest wait for a socket, TLS and authentication together. Default 1 s.
@@ -176,6 +197,7 @@ impl Config {
             grouping: Grouping::default(),
             tls: None,
             credentials: None,
+            credentials_provider: None,
             database: 0,
             connect_timeout: Duration::from_secs(1),
             stall_timeout: Duration::from_secs(5),
@@ -252,6 +274,12 @@ impl fmt::Debug for Credentials {
     // A password must not reach a log through a debug print of the configuration around it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for CredentialsProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CredentialsProvider").finish_non_exhaustive()
     }
 }
 

@@ -74,7 +74,7 @@ async fn cluster_view(sources: Vec<Address>, shared: &Shared) -> Option<View> {
     question.unit().command("CLUSTER", &[Arg::Bytes(b"SLOTS")]);
     let mut views: Vec<View> = Vec::new();
     for address in sources {
-        let Some(reply) = ask(&address, shared, &Login::of(&shared.config), &question).await else { continue };
+        let Some(reply) = ask_server(&address, shared, &question).await else { continue };
         let Some(view) = View::read(&reply, &address) else { continue };
         if views.contains(&view) {
             return Some(view);
@@ -86,6 +86,17 @@ async fn cluster_view(sources: Vec<Address>, shared: &Shared) -> Option<View> {
     }
     // Without two that agree, the one that knows owners for most slots has most likely seen the latest change.
     views.into_iter().max_by_key(View::covered).filter(|view| view.covered() > 0)
+}
+
+/// Asks a server of the client.
+async fn ask_server(address: &Address, shared: &Shared, question: &Batch) -> Option<Reply> {
+    match Login::of(&shared.config) {
+        Ok(login) => ask(address, shared, &login, question).await,
+        Err(error) => {
+            warn!(node = %address, error, "there is nothing to authenticate with");
+            None
+        }
+    }
 }
 
 /// Asks one server on a connection of its own: no caller's reply waits behind a long list, and no busy or stuck connection
@@ -175,6 +186,6 @@ fn master_address(reply: &Reply) -> Option<Address> {
 async fn is_primary(address: &Address, shared: &Shared) -> bool {
     let mut question = Batch::new();
     question.unit().command("ROLE", &[]);
-    let reply = ask(address, shared, &Login::of(&shared.config), &question).await;
+    let reply = ask_server(address, shared, &question).await;
     matches!(&reply, Some(Reply::Array(fields)) if matches!(fields.first(), Some(Ok(Reply::Bulk(role))) if role == "master"))
 }

@@ -19,8 +19,13 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    pub(crate) fn of(config: &Config) -> Self {
-        Self { credentials: config.credentials.clone(), database: config.database }
+    /// What a server of the client is told now.
+    pub(crate) fn of(config: &Config) -> Result<Self, String> {
+        let credentials = match &config.credentials_provider {
+            Some(provider) => Some(provider.ask()?),
+            None => config.credentials.clone(),
+        };
+        Ok(Self { credentials, database: config.database })
     }
 }
 
@@ -29,7 +34,8 @@ impl Login {
 /// # Errors
 /// What went wrong, in words without secrets.
 pub(crate) async fn open(address: &Address, shared: &Shared) -> Result<Socket, String> {
-    within(shared, greeted(address, shared, &Login::of(&shared.config))).await
+    let login = Login::of(&shared.config)?;
+    within(shared, greeted(address, shared, &login)).await
 }
 
 /// Asks one question on a connection made for it.

@@ -97,19 +97,21 @@ impl Node {
         Load { commands: self.config().in_flight_commands, bytes: self.config().in_flight_bytes }
     }
 
+    fn queue_bound(&self) -> Load {
+        Load { commands: self.config().queue_commands, bytes: self.config().queue_bytes }
+    }
+
     /// Takes the groups of one call: all of them, or none when the queue has no room. Never blocks.
     ///
     /// A call beyond the queue's bounds is taken when nothing waits: else it could never be sent.
     pub(crate) fn submit(self: &Arc<Self>, groups: impl Iterator<Item = Group>, total: Load) {
         let mut state = self.state();
+        state.drop_abandoned(total, self.queue_bound());
         let waiting = state.waiting_load;
         let refusal = match &state.reach {
             Reach::Closed => Some(NotSent::Closed),
             Reach::Down(reason) if !state.links.iter().any(Link::is_serving) => Some(self.unavailable(reason)),
-            _ if waiting.commands > 0
-                && (waiting.commands + total.commands > self.config().queue_commands
-                    || waiting.bytes + total.bytes > self.config().queue_bytes) =>
-            {
+            _ if waiting.commands > 0 && !waiting.fits(total, self.queue_bound()) => {
                 Some(NotSent::Overloaded { node: Arc::clone(&self.name) })
             }
             _ => None,
@@ -373,6 +375,14 @@ impl State {
     fn wants_connection(&self, max: usize) -> bool {
         let serving = || self.links.iter().filter(|link| link.is_serving());
         serving().count() < max && serving().all(Link::is_full_and_slow)
+    }
+
+    /// Makes room in a full queue: groups at its head whose callers have left wait for nothing.
+    fn drop_abandoned(&mut self, more: Load, bound: Load) {
+        while !self.waiting_load.fits(more, bound) && self.waiting.front().is_some_and(Group::is_abandoned) {
+            let head = self.waiting.pop_front().expect("the head was just looked at");
+            self.waiting_load.remove(head.load());
+        }
     }
 
     fn take_waiting(&mut self) -> VecDeque<Group> {

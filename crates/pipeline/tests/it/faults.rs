@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use tidegate_pipeline::test_util::{RedisServer, free_port};
-use tidegate_pipeline::{Arg, Batch, Client, Config, NotSent, Outcome, Reply, Unknown};
+use tidegate_pipeline::{
+    Arg, Batch, Client, Config, Credentials, CredentialsProvider, NotSent, Outcome, Reply, Unknown,
+};
 
 use crate::support::{eventually, one, send_one, soon};
 
@@ -104,6 +106,30 @@ async fn service_is_back_with_the_first_connect_that_redis_answers() {
     eventually("calls work again", async || send_one(&client, "PING", &[]).await.reply().is_ok()).await;
     assert!(client.stats().connect_failures <= failures + 1);
     assert!(server.config().backoff_max < Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn a_password_that_changes_is_asked_for_at_every_connect() {
+    let server = RedisServer::start_with(&["--requirepass", "first"]).await;
+    let password = Arc::new(std::sync::Mutex::new("first"));
+    let mut config = server.config();
+    let told = Arc::clone(&password);
+    config.credentials_provider = Some(CredentialsProvider::new(move || match *told.lock().unwrap() {
+        "" => Err("the token expired".to_owned()),
+        password => Ok(Credentials { username: None, password: password.to_owned() }),
+    }));
+    let client = Client::new(config).unwrap();
+    send_one(&client, "PING", &[]).await.reply().unwrap();
+    *password.lock().unwrap() = "";
+    assert_eq!(server.raw("AUTH first\r\nCONFIG SET requirepass second"), "+OK\r\n+OK\r\n");
+    let _ = server.raw("AUTH second\r\nCLIENT KILL TYPE normal SKIPME yes");
+    eventually("the provider's error is told", async || {
+        let outcome = send_one(&client, "PING", &[]).await;
+        matches!(outcome, Outcome::NotSent(NotSent::Unavailable { reason, .. }) if &*reason == "the token expired")
+    })
+    .await;
+    *password.lock().unwrap() = "second";
+    eventually("the new password is used", async || send_one(&client, "PING", &[]).await.reply().is_ok()).await;
 }
 
 /// What one caller did to its own counter.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_pipeline::{Address, Config, Credentials, Grouping, Parallelism, Servers};
+use tidegate_pipeline::{Address, Config, Credentials, CredentialsProvider, Grouping, Parallelism, Servers};
 
 use super::read::Values;
 use super::value::mask_urls;
@@ -130,6 +130,9 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
     config.servers = found.servers;
     config.database = found.first.database;
     config.credentials = credentials(&values.text(names.auth)).or(found.first.credentials);
+    if names.url == MAIN.url {
+        config.credentials_provider = provider(values);
+    }
     // The reference's number is for the whole process; ours is per core.
     let pool = values.integer(names.pool, 1..=65_536) as usize;
     if values.given.contains(names.pool) {
@@ -194,6 +197,24 @@ fn deployment(values: &Values, names: &Names, url: &str) -> Result<Deployment, S
 }
 
 const NO_SENTINELS: &str = "Expected master name and a list of urls for the sentinels, in the format: <redis master name>,<sentinel1>,...,<sentineln>";
+
+/// Reads the file of credentials now, to find a mistake early, and again whenever it is asked.
+fn provider(values: &mut Values) -> Option<CredentialsProvider> {
+    const FILE: &str = "TIDEGATE_REDIS_AUTH_FILE";
+    let path = values.text(FILE);
+    if path.is_empty() {
+        return None;
+    }
+    let file = path.clone();
+    let read = move || match std::fs::read_to_string(&file) {
+        Ok(text) => credentials(text.trim()).ok_or_else(|| format!("{file} is empty")),
+        Err(error) => Err(format!("{file} cannot be read: {error}")),
+    };
+    if let Err(reason) = read() {
+        values.problem(FILE, &path, reason);
+    }
+    Some(CredentialsProvider::new(read))
+}
 
 /// `password` or `user:password`.
 fn credentials(text: &str) -> Option<Credentials> {

@@ -82,6 +82,7 @@ pub(crate) const SECTIONS: &[Section] = &[
 const TIDEGATE: &[Variable] = &[
     row("TIDEGATE_CORES", Integer("cores"), "0", "Threads that serve calls, each with its own connections. 0 is one per available core."),
     row("TIDEGATE_CALL_TIMEOUT", Duration, "1s", "Longest a call waits for the store. A shorter deadline of the client, or REDIS_TIMEOUT, goes first."),
+    row("TIDEGATE_REDIS_AUTH_FILE", Path, "", "File with what REDIS_AUTH would hold, read again at every connect: for passwords and tokens that change. Goes before REDIS_AUTH."),
     row("TIDEGATE_REDIS_GROUPING", Choice(&["node", "slot", "key"]), "node", "For measurements: which keys of a call travel together. Others than node cost round trips."),
     row("TIDEGATE_MAX_KEYS", Integer("keys"), "10000000", "Most counters kept in memory when there is no Redis."),
     row("TIDEGATE_MAX_METRIC_KEYS", Integer("names"), "100000", "Most names of limits in metrics; what comes after is counted under `_overflow`."),

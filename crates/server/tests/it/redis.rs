@@ -129,6 +129,12 @@ async fn a_password_is_used_and_not_shown() {
     let server = start(&redis, &[("REDIS_AUTH", "hunter2")]).await;
     ask(&server.channel().await, request("shop", &[&[("named", "x")]])).await.unwrap();
     drop(server);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "hunter2\n").unwrap();
+    let server = start(&redis, &[("TIDEGATE_REDIS_AUTH_FILE", file.path().to_str().unwrap())]).await;
+    let answer = ask(&server.channel().await, request("shop", &[&[("named", "x")]])).await.unwrap();
+    assert_eq!(answer.statuses[0].limit_remaining, 98);
+    drop(server);
     let server = tokio::task::spawn_blocking(move || Server::start(&[("REDIS_URL", url.as_str())])).await.unwrap();
     let answer = ask(&server.channel().await, request("shop", &[&[("named", "x")]])).await.unwrap();
     assert_eq!(answer.statuses[0].limit_remaining, 99, "another database");

@@ -137,6 +137,7 @@ fn clusters_and_sentinels_are_lists() {
     for (name, value, expected) in [
         ("REDIS_CLUSTER_PIPELINE_PARALLELISM", "-1", "redis cluster pipeline parallelism must be >= 0"),
         ("REDIS_TLS_CACERT", "/nowhere.pem", "the file cannot be read"),
+        ("TIDEGATE_REDIS_AUTH_FILE", "/nowhere", "cannot be read"),
     ] {
         let error = main(&[("REDIS_URL", "a:1"), ("REDIS_TLS", "true"), (name, value)]).unwrap_err();
         assert!(error.contains(name) && error.contains(expected), "{error}");
