@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::resp::Protocol;
 use crate::route::Grouping;
 use crate::selection::Selection;
 use crate::tls::{Tls, TlsError};
@@ -108,6 +109,8 @@ pub struct Config {
     pub parallelism: Parallelism,
     /// Which units of a batch travel together. Default all that one node owns.
     pub grouping: Grouping,
+    /// The version of the protocol. Default RESP2.
+    pub protocol: Protocol,
     /// Encrypts TCP connections; none leaves them plain.
     pub tls: Option<Tls>,
     /// Sent as AUTH on every new connection.
@@ -195,6 +198,7 @@ impl Config {
             servers,
             parallelism: Parallelism::UNBOUNDED,
             grouping: Grouping::default(),
+            protocol: Protocol::default(),
             tls: None,
             credentials: None,
             credentials_provider: None,

@@ -15,10 +15,11 @@ use tokio_util::io::poll_read_buf;
 
 use crate::call::{Group, Load};
 use crate::config::Config;
+use crate::handshake::Greeted;
 use crate::link::{Gone, LinkId, Turn};
 use crate::node::Node;
 use crate::outcome::{NotSent, Outcome, Unknown};
-use crate::resp;
+use crate::resp::{self, Protocol};
 use crate::socket::Socket;
 use crate::stats::count;
 
@@ -51,6 +52,7 @@ pub(crate) struct Connection {
     node: Arc<Node>,
     link: LinkId,
     socket: Socket,
+    protocol: Protocol,
     read: BytesMut,
     write: BytesMut,
     /// Bytes that the socket took and may hold back still, as TLS does.
@@ -83,12 +85,14 @@ struct Owed {
 }
 
 impl Connection {
-    pub(crate) fn new(node: Arc<Node>, link: LinkId, socket: Socket) -> Self {
+    pub(crate) fn new(node: Arc<Node>, link: LinkId, greeted: Greeted) -> Self {
+        let Greeted { socket, protocol } = greeted;
         let stall_timeout = node.shared.config.stall_timeout;
         Self {
             node,
             link,
             socket,
+            protocol,
             read: BytesMut::new(),
             write: BytesMut::new(),
             unflushed: false,
@@ -159,7 +163,7 @@ impl Connection {
         }
         let mut replies = 0;
         let Self { read: buffer, owed, owed_commands, released, last_read, reply_time, .. } = self;
-        let decoded = resp::decode(buffer, |outcome| {
+        let decoded = resp::decode(self.protocol, buffer, |outcome| {
             replies += 1;
             let Some(head) = owed.front_mut() else {
                 return Err(format!("a reply that no command asked for: {outcome:?}"));

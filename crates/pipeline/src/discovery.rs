@@ -12,7 +12,7 @@ use crate::batch::{Arg, Batch};
 use crate::config::{Address, Credentials};
 use crate::handshake::{self, Login};
 use crate::outcome::Outcome;
-use crate::resp::Reply;
+use crate::resp::{Protocol, Reply};
 use crate::shared::Shared;
 use crate::slot::SLOTS;
 use crate::topology::View;
@@ -114,7 +114,11 @@ async fn ask(address: &Address, shared: &Shared, login: &Login, question: &Batch
 
 impl Sentinels {
     pub(crate) fn new(master: String, addresses: Vec<Address>, credentials: Option<Credentials>) -> Arc<Self> {
-        Arc::new(Self { master, login: Login { credentials, database: 0 }, addresses: Mutex::new(addresses) })
+        Arc::new(Self {
+            master,
+            login: Login { credentials, database: 0, protocol: Protocol::Resp2 },
+            addresses: Mutex::new(addresses),
+        })
     }
 
     fn addresses(&self) -> MutexGuard<'_, Vec<Address>> {

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use crate::batch::{Arg, Batch};
 use crate::config::{Address, Config, Credentials};
 use crate::outcome::Outcome;
-use crate::resp;
+use crate::resp::{self, Protocol};
 use crate::shared::Shared;
 use crate::socket::Socket;
 
@@ -16,6 +16,14 @@ use crate::socket::Socket;
 pub(crate) struct Login {
     pub(crate) credentials: Option<Credentials>,
     pub(crate) database: u32,
+    pub(crate) protocol: Protocol,
+}
+
+/// A connection that answers, and what it speaks.
+#[derive(Debug)]
+pub(crate) struct Greeted {
+    pub(crate) socket: Socket,
+    pub(crate) protocol: Protocol,
 }
 
 impl Login {
@@ -25,7 +33,7 @@ impl Login {
             Some(provider) => Some(provider.ask()?),
             None => config.credentials.clone(),
         };
-        Ok(Self { credentials, database: config.database })
+        Ok(Self { credentials, database: config.database, protocol: config.protocol })
     }
 }
 
@@ -33,7 +41,7 @@ impl Login {
 ///
 /// # Errors
 /// What went wrong, in words without secrets.
-pub(crate) async fn open(address: &Address, shared: &Shared) -> Result<Socket, String> {
+pub(crate) async fn open(address: &Address, shared: &Shared) -> Result<Greeted, String> {
     let login = Login::of(&shared.config)?;
     within(shared, greeted(address, shared, &login)).await
 }
@@ -49,8 +57,8 @@ pub(crate) async fn ask(
     question: &Batch,
 ) -> Result<Outcome, String> {
     let answer = async {
-        let mut socket = greeted(address, shared, login).await?;
-        exchange(&mut socket, question).await?.pop().ok_or_else(|| "no question".to_owned())
+        let mut greeted = greeted(address, shared, login).await?;
+        greeted.exchange(question).await?.pop().ok_or_else(|| "no question".to_owned())
     };
     within(shared, answer).await
 }
@@ -66,11 +74,11 @@ pub(crate) async fn subscribe(
     channel: &[u8],
 ) -> Result<Socket, String> {
     let attempt = async {
-        let mut socket = greeted(address, shared, login).await?;
+        let mut greeted = greeted(address, shared, login).await?;
         let mut batch = Batch::new();
         batch.unit().command("SUBSCRIBE", &[Arg::Bytes(channel)]);
-        exchange(&mut socket, &batch).await?;
-        Ok(socket)
+        greeted.exchange(&batch).await?;
+        Ok(greeted.socket)
     };
     within(shared, attempt).await
 }
@@ -80,37 +88,63 @@ async fn within<T>(shared: &Shared, attempt: impl Future<Output = Result<T, Stri
     timeout(limit, attempt).await.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")))
 }
 
-async fn greeted(address: &Address, shared: &Shared, login: &Login) -> Result<Socket, String> {
-    let mut socket = Socket::connect(address, shared.connector.as_ref()).await.map_err(|error| error.to_string())?;
-    // A server that loads its data is reachable: the commands themselves will be told to wait.
-    exchange(&mut socket, &greeting(login)).await?;
-    Ok(socket)
-}
-
-/// Writes commands and reads their replies, on a socket nobody else uses yet. An error reply ends it.
-async fn exchange(socket: &mut Socket, batch: &Batch) -> Result<Vec<Outcome>, String> {
-    socket.write_all(&batch.encoded).await.map_err(|error| error.to_string())?;
-    let mut buffer = BytesMut::with_capacity(512);
-    let mut outcomes = Vec::with_capacity(batch.len());
-    while outcomes.len() < batch.len() {
-        let read = socket.read_buf(&mut buffer).await.map_err(|error| error.to_string())?;
-        if read == 0 {
-            return Err("closed by the server during the handshake".to_owned());
-        }
-        resp::decode(&mut buffer, |outcome| match outcome {
-            Outcome::ServerError(error) => Err(error.to_string()),
-            outcome => {
-                outcomes.push(outcome);
-                Ok(())
+async fn greeted(address: &Address, shared: &Shared, login: &Login) -> Result<Greeted, String> {
+    let socket = Socket::connect(address, shared.connector.as_ref()).await.map_err(|error| error.to_string())?;
+    let mut greeted = Greeted { socket, protocol: login.protocol };
+    if login.protocol == Protocol::Resp3 {
+        let answer = greeted.exchange(&hello(login)).await;
+        match answer {
+            Ok(_) => {}
+            // A server that does not know or allow it stays with RESP2, on the same connection.
+            Err(error) if ["NOPROTO", "ERR unknown command", "NOPERM"].iter().any(|code| error.starts_with(code)) => {
+                greeted.protocol = Protocol::Resp2;
             }
-        })?;
+            Err(error) => return Err(error),
+        }
     }
-    Ok(outcomes)
+    // A server that loads its data is reachable: the commands themselves will be told to wait.
+    greeted.exchange(&greeting(login, greeted.protocol)).await?;
+    Ok(greeted)
 }
 
-fn greeting(login: &Login) -> Batch {
+impl Greeted {
+    /// Writes commands and reads their replies, while nobody else uses the socket. An error reply ends it.
+    async fn exchange(&mut self, batch: &Batch) -> Result<Vec<Outcome>, String> {
+        self.socket.write_all(&batch.encoded).await.map_err(|error| error.to_string())?;
+        self.socket.flush().await.map_err(|error| error.to_string())?;
+        let mut buffer = BytesMut::with_capacity(512);
+        let mut outcomes = Vec::with_capacity(batch.len());
+        while outcomes.len() < batch.len() {
+            let read = self.socket.read_buf(&mut buffer).await.map_err(|error| error.to_string())?;
+            if read == 0 {
+                return Err("closed by the server during the handshake".to_owned());
+            }
+            resp::decode(self.protocol, &mut buffer, |outcome| match outcome {
+                Outcome::ServerError(error) => Err(error.to_string()),
+                outcome => {
+                    outcomes.push(outcome);
+                    Ok(())
+                }
+            })?;
+        }
+        Ok(outcomes)
+    }
+}
+
+fn hello(login: &Login) -> Batch {
+    let mut arguments = vec![Arg::Integer(3)];
+    if let Some(Credentials { username, password }) = &login.credentials {
+        let username = username.as_deref().unwrap_or("default");
+        arguments.extend([Arg::Bytes(b"AUTH"), Arg::Bytes(username.as_bytes()), Arg::Bytes(password.as_bytes())]);
+    }
     let mut batch = Batch::new();
-    if let Some(credentials) = &login.credentials {
+    batch.unit().command("HELLO", &arguments);
+    batch
+}
+
+fn greeting(login: &Login, protocol: Protocol) -> Batch {
+    let mut batch = Batch::new();
+    if let (Some(credentials), Protocol::Resp2) = (&login.credentials, protocol) {
         let password = Arg::Bytes(credentials.password.as_bytes());
         match &credentials.username {
             Some(username) => batch.unit().command("AUTH", &[Arg::Bytes(username.as_bytes()), password]),

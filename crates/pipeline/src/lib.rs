@@ -55,7 +55,7 @@ pub use batch::{Arg, Batch, UnitBuilder};
 pub use client::Client;
 pub use config::{Address, Config, ConfigError, Credentials, CredentialsProvider, Parallelism, Servers};
 pub use outcome::{CommandError, NotSent, Outcome, Rejected, Rejection, ServerError, Unknown};
-pub use resp::Reply;
+pub use resp::{Protocol, Reply};
 pub use route::Grouping;
 pub use selection::{Fill, Selection};
 pub use stats::Stats;

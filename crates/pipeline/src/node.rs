@@ -11,12 +11,11 @@ use tracing::{info, warn};
 use crate::call::{Group, Load};
 use crate::config::{Address, Config};
 use crate::connection::Connection;
-use crate::handshake;
+use crate::handshake::{self, Greeted};
 use crate::link::{Gone, Link, LinkId, Standing, Turn};
 use crate::outcome::NotSent;
 use crate::selection::{Offer, Selection};
 use crate::shared::Shared;
-use crate::socket::Socket;
 use crate::stats::{Counters, Stats, count};
 
 /// A connection that breaks sooner than this counts as a failed attempt, so that a server which accepts and then closes
@@ -247,7 +246,7 @@ impl Node {
                 tokio::time::sleep(backoff(self.config(), failures)).await;
             }
             match handshake::open(&self.address, &self.shared).await {
-                Ok(socket) => return self.attach(socket),
+                Ok(greeted) => return self.attach(greeted),
                 Err(reason) => {
                     count(&self.counters.connect_failures, 1);
                     if !self.keep_trying(&reason.into()) {
@@ -282,7 +281,7 @@ impl Node {
         true
     }
 
-    fn attach(self: &Arc<Self>, socket: Socket) {
+    fn attach(self: &Arc<Self>, greeted: Greeted) {
         let mut state = self.state();
         if matches!(state.reach, Reach::Closed) {
             return;
@@ -303,7 +302,7 @@ impl Node {
         let node = Arc::clone(self);
         let stop = self.stop.clone();
         let serve = async move {
-            let mut connection = Connection::new(Arc::clone(&node), id, socket);
+            let mut connection = Connection::new(Arc::clone(&node), id, greeted);
             let reason = stop.run_until_cancelled(connection.serve()).await;
             let reason: Arc<str> = reason.map_or_else(|| "the client was closed".into(), Into::into);
             connection.fail(&reason);

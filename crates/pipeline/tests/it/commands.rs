@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_pipeline::test_util::RedisServer;
-use tidegate_pipeline::{Arg, Batch, Client, Config, Credentials, NotSent, Outcome, Reply};
+use tidegate_pipeline::{Arg, Batch, Client, Config, Credentials, NotSent, Outcome, Protocol, Reply};
 
 use crate::support::{one, send_one, soon};
 
@@ -168,4 +168,47 @@ async fn a_nested_error_belongs_to_its_element() {
     assert_eq!(elements[0], Ok(Reply::Simple("OK".into())));
     let message: Arc<str> = elements[1].clone().unwrap_err().message;
     assert!(message.starts_with("ERR value is not an integer"), "{message}");
+}
+
+#[tokio::test]
+async fn resp3_is_spoken_where_it_is_asked_for_and_allowed() {
+    let server =
+        RedisServer::start_with(&["--requirepass", "root", "--user", "old", "on", ">old", "~*", "+@all", "-hello"])
+            .await;
+    for (username, password) in [(None, "root"), (Some("old".to_owned()), "old")] {
+        let mut config = server.config();
+        config.protocol = Protocol::Resp3;
+        config.credentials = Some(Credentials { username: username.clone(), password: password.to_owned() });
+        let client = Client::new(config).unwrap();
+        let mut batch = Batch::new();
+        batch
+            .unit()
+            .command("HSET", &[Arg::Key(b"h"), Arg::Bytes(b"field"), Arg::Integer(7)])
+            .command("HGETALL", &[Arg::Key(b"h")])
+            .command("GET", &[Arg::Key(b"{h}missing")]);
+        let outcomes = client.send(batch, soon()).await;
+        let pair = Reply::Array(vec![Ok(Reply::Bulk("field".into())), Ok(Reply::Bulk("7".into()))]);
+        assert_eq!(outcomes[1].reply().unwrap(), &pair);
+        assert_eq!(outcomes[2], Outcome::Reply(Reply::Null));
+        let info = send_one(&client, "CLIENT", &[Arg::Bytes(b"INFO")]).await;
+        let speaks_3 = String::from_utf8_lossy(info.bytes().unwrap().unwrap()).contains("resp=3");
+        assert_eq!(speaks_3, username.is_none());
+    }
+}
+
+#[tokio::test]
+async fn pushed_messages_are_nobodys_reply() {
+    let server = RedisServer::start().await;
+    let mut config = server.config();
+    config.protocol = Protocol::Resp3;
+    config.max_connections = 1;
+    let client = Client::new(config).unwrap();
+    send_one(&client, "CLIENT", &[Arg::Bytes(b"TRACKING"), Arg::Bytes(b"ON")]).await.reply().unwrap();
+    for value in ["one", "two", "three"] {
+        let _ = send_one(&client, "GET", &[Arg::Key(b"k")]).await;
+        // The server pushes that `k` changed, ahead of whatever it is asked next.
+        assert_eq!(server.raw(&format!("SET k {value}")), "+OK\r\n");
+        let outcome = send_one(&client, "GET", &[Arg::Key(b"k")]).await;
+        assert_eq!(outcome.bytes().unwrap(), Some(value.as_bytes()));
+    }
 }
