@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 pub struct RedisServer {
     process: Child,
     port: u16,
+    program: PathBuf,
     arguments: Vec<String>,
     folder: TempDir,
 }
@@ -41,19 +42,28 @@ impl RedisServer {
     /// # Panics
     /// As [`RedisServer::start`].
     pub async fn start_with(arguments: &[&str]) -> Self {
+        Self::start_program("redis-server".into(), arguments).await
+    }
+
+    /// As [`RedisServer::start_with`], of another program that takes redis-server's arguments.
+    ///
+    /// # Panics
+    /// As [`RedisServer::start`].
+    pub async fn start_program(program: PathBuf, arguments: &[&str]) -> Self {
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         tokio::task::spawn_blocking(move || {
             // The port is free only until somebody else takes it, hence the attempts.
             for _ in 0..5 {
                 let folder = tempfile::tempdir().expect("a temporary directory can be made");
                 let port = free_port();
-                let process = spawn(port, &arguments, &folder);
-                let mut server = Self { process, port, arguments: arguments.clone(), folder };
+                let process = spawn(&program, port, &arguments, &folder);
+                let (program, arguments) = (program.clone(), arguments.clone());
+                let mut server = Self { process, port, program, arguments, folder };
                 if server.wait_until_answering() {
                     return server;
                 }
             }
-            panic!("redis-server did not start; its arguments were {arguments:?}")
+            panic!("{} did not start; its arguments were {arguments:?}", program.display())
         })
         .await
         .expect("starting redis-server does not panic but for a missing peer")
@@ -109,7 +119,7 @@ impl RedisServer {
 
     /// Starts the killed server again on the same port, without waiting.
     pub fn respawn(&mut self) {
-        self.process = spawn(self.port, &self.arguments, &self.folder);
+        self.process = spawn(&self.program, self.port, &self.arguments, &self.folder);
     }
 
     /// Stops the process from running; its sockets stay open.
@@ -177,10 +187,18 @@ impl RedisCluster {
     /// # Panics
     /// As [`RedisServer::start`], and when the nodes do not form a cluster.
     pub async fn start(primaries: usize, replicas: usize) -> Self {
+        Self::start_program("redis-server".into(), primaries, replicas).await
+    }
+
+    /// As [`RedisCluster::start`], of another program that takes redis-server's arguments.
+    ///
+    /// # Panics
+    /// As [`RedisCluster::start`].
+    pub async fn start_program(program: PathBuf, primaries: usize, replicas: usize) -> Self {
         let mut servers = Vec::new();
         for _ in 0..primaries * (1 + replicas) {
-            servers
-                .push(RedisServer::start_with(&["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"]).await);
+            let arguments = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+            servers.push(RedisServer::start_program(program.clone(), &arguments).await);
         }
         let cluster = Self { servers, primaries };
         tokio::task::spawn_blocking(move || {
@@ -331,9 +349,9 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("a bound socket has an address").port()
 }
 
-fn spawn(port: u16, arguments: &[String], folder: &TempDir) -> Child {
+fn spawn(program: &Path, port: u16, arguments: &[String], folder: &TempDir) -> Child {
     let socket: PathBuf = folder.path().join("redis.sock");
-    Command::new("redis-server")
+    Command::new(program)
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
         .args(["--daemonize", "no", "--loglevel", "warning", "--enable-debug-command", "local"])
         .arg("--dir")
@@ -345,7 +363,7 @@ fn spawn(port: u16, arguments: &[String], folder: &TempDir) -> Child {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .unwrap_or_else(|error| panic!("redis-server cannot be started ({error}); `make test` installs it"))
+        .unwrap_or_else(|error| panic!("{} cannot be started ({error}); `make test` installs it", program.display()))
 }
 
 /// Waits until something holds; false when it does not in time.

@@ -11,3 +11,4 @@ mod scripted;
 mod sentinel;
 mod support;
 mod tls;
+mod valkey;
