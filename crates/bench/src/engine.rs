@@ -97,7 +97,6 @@ impl Measured {
         Self { tally, elapsed, commands, writes, behind }
     }
 
-
     pub(crate) fn commands_per_write(&self) -> f64 {
         self.commands as f64 / self.writes.max(1) as f64
     }

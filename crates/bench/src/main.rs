@@ -12,6 +12,7 @@ mod body;
 mod callers;
 mod compare;
 mod connection;
+mod connections;
 mod delay;
 mod delay_proxy;
 mod engine;
@@ -56,6 +57,8 @@ enum Command {
     RoundTrips(round_trips::Arguments),
     /// Measures how much a fixed number of callers gets done, a millisecond from Redis.
     Callers(callers::Arguments),
+    /// Measures how connections grow and shrink with load.
+    Connections(connections::Arguments),
     /// Adds a fixed delay to each direction of connections to other servers.
     DelayProxy(delay_proxy::Arguments),
     /// Writes one request body to stdout, framed for gRPC, for tools that post a file.
@@ -81,6 +84,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Pipelines(arguments) => pipelines::run(arguments).await,
         Command::RoundTrips(arguments) => round_trips::run(arguments).await,
         Command::Callers(arguments) => callers::run(arguments).await,
+        Command::Connections(arguments) => connections::run(arguments).await,
         Command::DelayProxy(arguments) => delay_proxy::run(arguments),
         Command::Body(shape) => {
             let mut keys = keys::Keys::new(keys::Distribution::Sequence, 1, 0.0, 0);
