@@ -75,30 +75,33 @@ pub struct UnitBuilder<'a> {
     batch: &'a mut Batch,
 }
 
-/// Commands that would change the meaning of a shared connection, or hold it up for everybody.
-const REFUSED: [&str; 21] = [
-    "AUTH",
-    "BLMOVE",
-    "BLMPOP",
-    "BLPOP",
-    "BRPOP",
-    "BRPOPLPUSH",
-    "BZMPOP",
-    "BZPOPMAX",
-    "BZPOPMIN",
-    "HELLO",
-    "MONITOR",
-    "PSUBSCRIBE",
-    "QUIT",
-    "RESET",
-    "SELECT",
-    "SSUBSCRIBE",
-    "SUBSCRIBE",
-    "UNSUBSCRIBE",
-    "WAIT",
-    "WAITAOF",
-    "WATCH",
-];
+/// Whether a command would change the meaning of a shared connection, or hold it up for everybody.
+fn is_refused(name: &str) -> bool {
+    matches!(
+        name,
+        "AUTH"
+            | "BLMOVE"
+            | "BLMPOP"
+            | "BLPOP"
+            | "BRPOP"
+            | "BRPOPLPUSH"
+            | "BZMPOP"
+            | "BZPOPMAX"
+            | "BZPOPMIN"
+            | "HELLO"
+            | "MONITOR"
+            | "PSUBSCRIBE"
+            | "QUIT"
+            | "RESET"
+            | "SELECT"
+            | "SSUBSCRIBE"
+            | "SUBSCRIBE"
+            | "UNSUBSCRIBE"
+            | "WAIT"
+            | "WAITAOF"
+            | "WATCH"
+    )
+}
 
 impl Batch {
     /// An empty batch.
@@ -254,7 +257,7 @@ impl UnitBuilder<'_> {
 
     fn encode(self, name: &'static str, args: &[Arg<'_>], repeatable: bool) -> Self {
         let batch = &mut *self.batch;
-        if REFUSED.binary_search(&name).is_ok() {
+        if is_refused(name) {
             batch.refused = Some(NotSent::Refused { command: name });
         }
         let mut unit = *batch.units.last().expect("a builder exists only after its unit was pushed");
@@ -428,10 +431,5 @@ mod tests {
         batch.unit();
         batch.unit().command("PING", &[]);
         assert_eq!(batch.units.iter().map(|unit| unit.commands_end).collect::<Vec<_>>(), [1, 2]);
-    }
-
-    #[test]
-    fn refused_names_are_sorted_for_the_search() {
-        assert!(REFUSED.is_sorted());
     }
 }

@@ -76,7 +76,8 @@ impl Client {
         }
         let (call, mut outcomes) = self.attempt(batch, &[], deadline).await;
         if !outcomes.iter().all(Outcome::ran) {
-            resend(self, &call, &mut outcomes, deadline).await;
+            // Boxed, because it is rare and would make the future of every call as large as its own.
+            Box::pin(resend(self, &call, &mut outcomes, deadline)).await;
         }
         outcomes
     }
@@ -146,6 +147,10 @@ impl Client {
 /// Submits the groups of a call, at most so many at once, and waits until all are done or a serial one failed.
 async fn run(call: &Arc<Call>, parallelism: Parallelism) {
     let (groups, limit) = (call.plans.len(), parallelism.groups());
+    if groups <= limit {
+        submit(call, 0..groups);
+        return call.until(groups).await;
+    }
     let mut submitted = 0;
     while submitted < groups {
         let end = groups.min(call.done().saturating_add(limit));
