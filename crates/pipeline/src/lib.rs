@@ -1,23 +1,26 @@
-//! A pipelining engine for Redis: one round trip per node, whatever a call touches.
+//! A pipelining engine for Redis, Redis Cluster, Sentinel and Valkey: one round trip per node, whatever a call touches.
 //!
 //! A [`Batch`] is the ordered commands of one caller. [`Client::send`] writes them together with whatever other callers
 //! send at that moment, on few connections, and answers with one [`Outcome`] per command, in the caller's order. An
 //! outcome says whether the server ran the command, did not run it, or may have run it, so that a caller can retry
 //! without ever doing a thing twice.
 //!
-//! ```no_run
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let server = tidegate_pipeline::test_util::RedisServer::start().await;
+//! # let address = server.address().to_string();
 //! use std::time::{Duration, Instant};
 //! use tidegate_pipeline::{Arg, Batch, Client, Config};
 //!
-//! let client = Client::new(Config::single("127.0.0.1:6379".parse()?))?;
+//! let client = Client::new(Config::single(address.parse()?))?; // or Config::cluster(..), Config::sentinel(..)
 //! let mut batch = Batch::new();
-//! batch.unit().command("INCRBY", &[Arg::Key(b"visits"), Arg::Integer(1)]).command(
-//!     "EXPIRE",
-//!     &[Arg::Key(b"visits"), Arg::Integer(60)],
-//! );
+//! for page in ["/", "/about", "/"] {
+//!     let key = Arg::Key(page.as_bytes());
+//!     batch.unit().command("INCRBY", &[key, Arg::Integer(1)]).repeatable("EXPIRE", &[key, Arg::Integer(60)]);
+//! }
 //! let outcomes = client.send(batch, Instant::now() + Duration::from_secs(1)).await;
-//! println!("visits: {}", outcomes[0].integer()?);
+//! assert_eq!(outcomes[4].integer()?, 2); // the second visit of "/"
 //! # Ok(()) }
 //! ```
 //!
