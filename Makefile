@@ -20,10 +20,15 @@ lint: ## Check format, lints and documentation
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
 
-bench: ## Measure the server in memory and on Redis, beside the figures of others
+bench: ## Measure the server and the engine, beside the figures of others
 	scripts/deps bench
 	$(CARGO) build --release --package tidegate --package tidegate-bench
-	target/release/tidegate-bench compare --server target/release/tidegate
+	target/release/tidegate-bench compare
+	target/release/tidegate-bench round-trips
+	target/release/tidegate-bench pipelines
+	target/release/tidegate-bench callers
+	target/release/tidegate-bench connections
+	target/release/tidegate-bench pipelining --turn 1s
 
 gen: ## Make the committed generated files again
 	$(CARGO) run --manifest-path proto/Cargo.toml
