@@ -42,4 +42,20 @@ mod tests {
         check("{}user", "{}user");
         check("{user", "{user");
     }
+    #[tokio::test]
+    async fn slots_are_those_of_a_real_server() {
+        // Few characters, so that braces meet in every order.
+        let alphabet = b"{}ab{}";
+        let mut rng = fastrand::Rng::with_seed(16_384);
+        let mut key =
+            || -> String { (0..rng.usize(1..12)).map(|_| char::from(alphabet[rng.usize(..alphabet.len())])).collect() };
+        let keys: Vec<String> = (0..5_000).map(|_| key()).collect();
+        let server = crate::test_util::RedisServer::start_with(&["--cluster-enabled", "yes"]).await;
+        let questions: Vec<String> = keys.iter().map(|key| format!("CLUSTER KEYSLOT {key}")).collect();
+        let replies = server.raw(&questions.join("\r\n"));
+        assert_eq!(replies.lines().count(), keys.len());
+        for (key, reply) in keys.iter().zip(replies.lines()) {
+            assert_eq!(format!(":{}", Slot::of(key.as_bytes()).number()), reply, "{key}");
+        }
+    }
 }
