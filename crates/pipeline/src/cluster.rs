@@ -159,6 +159,10 @@ impl Cluster {
     async fn retire(&self, node: Arc<Node>) {
         sleep(LINGER).await;
         node.close();
+        // Its connections end in their own tasks, and until then they are open.
+        while node.stats().connections > 0 {
+            sleep(Duration::from_millis(10)).await;
+        }
         let mut nodes = self.nodes();
         nodes.leaving.retain(|leaving| !Arc::ptr_eq(leaving, &node));
         nodes.past = [nodes.past, node.stats()].into_iter().sum();

@@ -156,6 +156,11 @@ impl FakeCluster {
         self.state().disowned.insert(slot_of(key.as_bytes()));
     }
 
+    /// Gives all slots of a node that holds no counters to another one.
+    pub(crate) fn hand_over(&self, from: usize, to: usize) {
+        self.state().owners.iter_mut().filter(|owner| **owner == from).for_each(|owner| *owner = to);
+    }
+
     /// Takes one random step in the life of the slot of `key`: it starts to move, a key of it travels, or it arrives.
     /// True when it arrived.
     pub(crate) fn shuffle(&self, key: &str) -> bool {

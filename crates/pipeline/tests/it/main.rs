@@ -4,6 +4,7 @@
 
 mod cluster;
 mod commands;
+mod endurance;
 mod fake;
 mod faults;
 mod links;
@@ -12,6 +13,7 @@ mod matrix;
 mod oracle;
 mod properties;
 mod proxy;
+mod regression;
 mod scripted;
 mod sentinel;
 mod support;
