@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tidegate_pipeline::{Batch, Client, Config, Stats};
+use tidegate_pipeline::{Batch, Client, CommandError, Config, Stats};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::sleep;
 
@@ -63,6 +63,10 @@ async fn measure(client: &Client, load: Load, make: impl FnMut() -> Batch + 'sta
                 let batch = (make.borrow_mut())();
                 let answer = call(&client, batch).await;
                 tally.borrow_mut().add(answer, due.elapsed());
+                // A refusal returns at once: a caller that went on would keep the thread from whatever is to end it.
+                if answer != Answer::Ok {
+                    return;
+                }
             }
         });
     }
@@ -88,7 +92,17 @@ async fn measure(client: &Client, load: Load, make: impl FnMut() -> Batch + 'sta
 /// Sends a batch and waits for all of its replies.
 pub(crate) async fn call(client: &Client, batch: Batch) -> Answer {
     let outcomes = client.send(batch, Instant::now() + DEADLINE).await;
-    if outcomes.iter().all(|outcome| outcome.reply().is_ok()) { Answer::Ok } else { Answer::Failed("command failed") }
+    let failed = outcomes.iter().find_map(|outcome| outcome.reply().err());
+    failed.map_or(Answer::Ok, |error| Answer::Failed(word(&error)))
+}
+
+fn word(error: &CommandError) -> &'static str {
+    match error {
+        CommandError::NotSent(_) => "not sent",
+        CommandError::Rejected(_) => "rejected",
+        CommandError::Unknown(_) => "fate unknown",
+        _ => "server error",
+    }
 }
 
 impl Measured {

@@ -10,7 +10,7 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::sleep;
 
 use crate::engine::call;
-use crate::tally::Tally;
+use crate::tally::{Answer, Tally};
 
 /// How often connections are counted; a fraction of any idle timeout.
 const SAMPLE: Duration = Duration::from_millis(50);
@@ -85,6 +85,10 @@ impl Stage {
             // A call of the spike's end counts there, whenever it returns.
             let tally = if began_calm { &self.calm } else { &self.spike };
             tally.borrow_mut().add(answer, start.elapsed());
+            // A refusal returns at once: a caller that went on would keep the thread from whatever is to end it.
+            if answer != Answer::Ok {
+                return;
+            }
         }
     }
 }
