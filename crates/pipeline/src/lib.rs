@@ -37,6 +37,9 @@ mod cluster;
 mod config;
 mod connection;
 mod discovery;
+#[cfg(feature = "test-util")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod handshake;
 mod link;
 mod node;

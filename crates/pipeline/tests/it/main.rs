@@ -7,6 +7,7 @@ mod commands;
 mod endurance;
 mod fake;
 mod faults;
+mod foreign;
 mod links;
 mod load;
 mod matrix;
