@@ -95,7 +95,9 @@ impl Cluster {
         let topology = self.topology.load();
         // News about an older snapshot may be older than what the current one knows.
         if topology.epoch == epoch && !topology.patch(slot, owner) {
-            self.topology.store(Arc::new(topology.with_owner(slot, owner)));
+            // A snapshot that was taken meanwhile stays: it is newer than this correction.
+            let corrected = Arc::new(topology.with_owner(slot, owner));
+            self.topology.compare_and_swap(&topology, corrected);
         }
     }
 

@@ -396,7 +396,7 @@ const NO_QUIT: &str = "-ERR unknown command 'QUIT'";
 /// Sends inline commands and returns their raw replies, one after the other.
 fn ask(port: u16, commands: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.set_read_timeout(Some(START_TIMEOUT))?;
     stream.write_all(format!("{commands}\r\nQUIT\r\n").as_bytes())?;
     let mut replies = Vec::new();
     let mut buffer = [0; 4096];
