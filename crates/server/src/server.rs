@@ -28,6 +28,10 @@ use crate::{http, redis};
 /// Wait between two looks for counters whose window has passed.
 const PURGE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How often the allocator is asked for something after counters were dropped, and for how much: more than it keeps at hand.
+const NUDGES: u32 = 4;
+const NUDGE: usize = 4 << 20;
+
 /// Why the server did not start.
 #[derive(Debug, Error)]
 pub enum ServeError {
@@ -278,10 +282,17 @@ fn calls(settings: &Settings, metrics: &Metrics, core: usize, limiter: Limiter) 
 /// Gives back the memory of counters whose window has passed.
 async fn purge(memory: MemoryStore, life: Life) {
     let mut ticks = interval(PURGE_INTERVAL);
+    let mut nudges = 0;
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                memory.purge(crate::clock::now());
+                if memory.purge(crate::clock::now()) > 0 {
+                    nudges = NUDGES;
+                } else if nudges > 0 {
+                    nudges -= 1;
+                    // The allocator gives pages back a while after they were freed, and only when it is asked for something.
+                    drop(std::hint::black_box(Vec::<u8>::with_capacity(NUDGE)));
+                }
             }
             () = life.drain.cancelled() => return,
         }
