@@ -19,6 +19,16 @@ pub(crate) struct Login {
     pub(crate) protocol: Protocol,
 }
 
+/// What a new connection shows before it is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// That the server answers.
+    Answers,
+    /// That the server also runs what may write. One that hands over to its replica answers a PING, and holds writes back
+    /// for a while: a connection that is silent because of that is not broken.
+    Writes,
+}
+
 /// A connection that answers, and what it speaks.
 #[derive(Debug)]
 pub(crate) struct Greeted {
@@ -37,13 +47,23 @@ impl Login {
     }
 }
 
-/// Connects, authenticates, selects the database and waits for a PING to come back.
+/// Connects, authenticates, selects the database and waits for a PING to come back, and for more when `proof` asks for it.
 ///
 /// # Errors
 /// What went wrong, in words without secrets.
-pub(crate) async fn open(address: &Address, shared: &Shared) -> Result<Greeted, String> {
+pub(crate) async fn open(address: &Address, shared: &Shared, proof: Proof) -> Result<Greeted, String> {
     let login = Login::of(&shared.config)?;
-    within(shared, greeted(address, shared, &login)).await
+    let attempt = async {
+        let mut greeted = greeted(address, shared, &login).await?;
+        if proof == Proof::Writes {
+            // Any answer will do: most servers do not know the script, and some users may not run any.
+            greeted.converse(&write_probe(), |_| Ok(())).await?;
+            // What was held back together is let go together, in any order. Behind one more turn all of it has been sent.
+            greeted.exchange(&ping()).await?;
+        }
+        Ok(greeted)
+    };
+    within(shared, attempt).await
 }
 
 /// Asks one question on a connection made for it.
@@ -110,24 +130,39 @@ async fn greeted(address: &Address, shared: &Shared, login: &Login) -> Result<Gr
 impl Greeted {
     /// Writes commands and reads their replies, while nobody else uses the socket. An error reply ends it.
     async fn exchange(&mut self, batch: &Batch) -> Result<Vec<Outcome>, String> {
+        let mut outcomes = Vec::with_capacity(batch.len());
+        let collect = |outcome| match outcome {
+            Outcome::ServerError(error) => Err(error.to_string()),
+            outcome => {
+                outcomes.push(outcome);
+                Ok(())
+            }
+        };
+        self.converse(batch, collect).await?;
+        Ok(outcomes)
+    }
+
+    /// As [`Greeted::exchange`], but `each` says which replies end it.
+    async fn converse(
+        &mut self,
+        batch: &Batch,
+        mut each: impl FnMut(Outcome) -> Result<(), String>,
+    ) -> Result<(), String> {
         self.socket.write_all(&batch.encoded).await.map_err(|error| error.to_string())?;
         self.socket.flush().await.map_err(|error| error.to_string())?;
         let mut buffer = BytesMut::with_capacity(512);
-        let mut outcomes = Vec::with_capacity(batch.len());
-        while outcomes.len() < batch.len() {
+        let mut replies = 0;
+        while replies < batch.len() {
             let read = self.socket.read_buf(&mut buffer).await.map_err(|error| error.to_string())?;
             if read == 0 {
                 return Err("closed by the server during the handshake".to_owned());
             }
-            resp::decode(self.protocol, &mut buffer, |outcome| match outcome {
-                Outcome::ServerError(error) => Err(error.to_string()),
-                outcome => {
-                    outcomes.push(outcome);
-                    Ok(())
-                }
+            resp::decode(self.protocol, &mut buffer, |outcome| {
+                replies += 1;
+                each(outcome)
             })?;
         }
-        Ok(outcomes)
+        Ok(())
     }
 }
 
@@ -154,6 +189,19 @@ fn greeting(login: &Login, protocol: Protocol) -> Batch {
     if login.database != 0 {
         batch.unit().command("SELECT", &[Arg::Integer(i64::from(login.database))]);
     }
+    batch.unit().command("PING", &[]);
+    batch
+}
+
+/// A script that no server has: nothing runs and nothing is kept, but a server that holds writes back holds this back too.
+fn write_probe() -> Batch {
+    let mut batch = Batch::new();
+    batch.unit().command("EVALSHA", &[Arg::Bytes(&[b'0'; 40]), Arg::Integer(0)]);
+    batch
+}
+
+fn ping() -> Batch {
+    let mut batch = Batch::new();
     batch.unit().command("PING", &[]);
     batch
 }

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use crate::call::{Group, Load};
 use crate::config::{Address, Config};
 use crate::connection::Connection;
-use crate::handshake::{self, Greeted};
+use crate::handshake::{self, Greeted, Proof};
 use crate::link::{Gone, Link, LinkId, Standing, Turn};
 use crate::outcome::NotSent;
 use crate::selection::{Offer, Selection};
@@ -174,11 +174,11 @@ impl Node {
         }
     }
 
-    /// A suspected connection has spoken.
+    /// A suspected connection has spoken. It may have been given up a moment ago: what comes now was on its way.
     pub(crate) fn trust(&self, id: LinkId) {
         let mut state = self.state();
         let link = state.link(id);
-        if link.standing == Standing::Suspect {
+        if matches!(link.standing, Standing::Suspect | Standing::GivenUp) {
             link.standing = Standing::Serving;
         }
     }
@@ -245,8 +245,10 @@ impl Node {
             if failures > 0 {
                 tokio::time::sleep(backoff(self.config(), failures)).await;
             }
-            match handshake::open(&self.address, &self.shared).await {
-                Ok(greeted) => return self.attach(greeted),
+            let proof = self.state().proof_needed();
+            self.config().connect_pace.turn().await;
+            match handshake::open(&self.address, &self.shared, proof).await {
+                Ok(greeted) => return self.attach(greeted, proof),
                 Err(reason) => {
                     count(&self.counters.connect_failures, 1);
                     if !self.keep_trying(&reason.into()) {
@@ -281,7 +283,7 @@ impl Node {
         true
     }
 
-    fn attach(self: &Arc<Self>, greeted: Greeted) {
+    fn attach(self: &Arc<Self>, greeted: Greeted, proof: Proof) {
         let mut state = self.state();
         if matches!(state.reach, Reach::Closed) {
             return;
@@ -292,10 +294,12 @@ impl Node {
         state.reach = Reach::Settled;
         let id = LinkId(state.next_link);
         state.next_link += 1;
-        // The server answers, so what suspects still owe is not coming.
-        for link in state.links.iter_mut().filter(|link| link.standing == Standing::Suspect) {
-            link.standing = Standing::GivenUp;
-            link.wake();
+        if proof == Proof::Writes {
+            // The server runs commands, so what suspects still owe is not coming.
+            for link in state.links.iter_mut().filter(|link| link.standing == Standing::Suspect) {
+                link.standing = Standing::GivenUp;
+                link.wake();
+            }
         }
         state.links.push(Link::new(id));
         count(&self.counters.opened, 1);
@@ -369,6 +373,14 @@ impl State {
         }
         // The other connections may be idle by now, and an idle one looks for work only when woken.
         self.links.iter().for_each(Link::wake);
+    }
+
+    /// What the next connection has to show: with suspects around it is their judge.
+    fn proof_needed(&self) -> Proof {
+        match self.links.iter().any(|link| link.standing == Standing::Suspect) {
+            true => Proof::Writes,
+            false => Proof::Answers,
+        }
     }
 
     fn wants_connection(&self, max: usize) -> bool {

@@ -95,8 +95,11 @@ impl Sentinel {
             .stderr(Stdio::null())
             .spawn()
             .expect("redis-server started a moment ago");
-        assert!(wait_for(port, || true), "the sentinel did not start");
-        Self { process, port, _folder: folder }
+        // Owned before it is waited for: a panic must not leave the process behind.
+        let mut sentinel = Self { process, port, _folder: folder };
+        let process = &mut sentinel.process;
+        assert!(wait_for(port, || matches!(process.try_wait(), Ok(None))), "the sentinel did not start");
+        sentinel
     }
 }
 

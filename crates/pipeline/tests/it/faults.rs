@@ -63,6 +63,22 @@ async fn a_server_that_hangs_for_long_refuses_new_work_and_answers_the_old() {
 }
 
 #[tokio::test]
+async fn writes_that_a_server_holds_back_are_answered_when_it_lets_go() {
+    let server = RedisServer::start().await;
+    let client = Client::new(server.config()).unwrap();
+    send_one(&client, "DEL", &[Arg::Key(b"k")]).await.reply().unwrap();
+    let pause = Instant::now();
+    // As a primary does that hands over to its replica: new connections and reads are answered all the while.
+    assert_eq!(server.raw("CLIENT PAUSE 1200 WRITE"), "+OK\r\n");
+    let outcome = send_one(&client, "INCRBY", &[Arg::Key(b"k"), Arg::Integer(1)]).await;
+    assert_eq!(outcome.integer().ok(), Some(1), "{outcome:?}");
+    assert!(pause.elapsed() > Duration::from_millis(1_000), "nothing was held back: the test shows nothing");
+    // Silence asked for a second connection, and what came in the end cleared the first.
+    let stats = client.stats();
+    assert_eq!((stats.lost, stats.closed), (0, 0), "{stats:?}");
+}
+
+#[tokio::test]
 async fn a_server_without_room_for_clients_is_unavailable_and_comes_back() {
     let server = RedisServer::start_with(&["--maxclients", "2"]).await;
     let blockers: Vec<_> = (0..2).map(|_| server.monitor()).collect();

@@ -17,7 +17,7 @@ async fn listener() -> (TcpListener, Config) {
 /// Accepts a connection and answers the client's greeting.
 async fn greet(listener: &TcpListener) -> TcpStream {
     let (mut stream, _) = listener.accept().await.unwrap();
-    expect(&mut stream, "*1\r\n$4\r\nPING\r\n").await;
+    expect(&mut stream, PING).await;
     stream.write_all(b"+PONG\r\n").await.unwrap();
     stream
 }
@@ -27,6 +27,11 @@ async fn expect(stream: &mut TcpStream, wire: &str) {
     stream.read_exact(&mut read).await.unwrap();
     assert_eq!(String::from_utf8_lossy(&read), wire);
 }
+
+const PING: &str = "*1\r\n$4\r\nPING\r\n";
+
+/// What tells a stuck connection from a server that holds writes back.
+const WRITE_PROBE: &str = "*3\r\n$7\r\nEVALSHA\r\n$40\r\n0000000000000000000000000000000000000000\r\n$1\r\n0\r\n";
 
 const GET_K: &str = "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
 
@@ -289,6 +294,10 @@ async fn a_connection_silent_while_another_one_works_is_given_up() {
     expect(&mut silent, GET_K).await;
     // The probe: nobody asked for it but the silence.
     let mut probe = greet(&listener).await;
+    expect(&mut probe, WRITE_PROBE).await;
+    probe.write_all(b"-NOPERM this user has no permissions\r\n").await.unwrap();
+    expect(&mut probe, PING).await;
+    probe.write_all(b"+PONG\r\n").await.unwrap();
     let outcome = stuck.await.unwrap();
     let given_up = matches!(&outcome, Outcome::Unknown(Unknown::ConnectionLost { reason, .. }) if reason.contains("answers others"));
     assert!(given_up, "{outcome:?}");
