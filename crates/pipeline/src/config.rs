@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::pace::ConnectPace;
 use crate::resp::Protocol;
 use crate::route::Grouping;
 use crate::selection::Selection;
@@ -131,6 +132,9 @@ pub struct Config {
     pub idle_timeout: Duration,
     /// Most connections to one node. Default 4: Redis runs commands on one thread, so more only cost.
     pub max_connections: usize,
+    /// How fast connections are opened over all nodes, in this client and in those made from clones of this configuration.
+    /// Default 100 at once, then 100 a second.
+    pub connect_pace: ConnectPace,
     /// Most commands between write and reply on one connection. Default 1024.
     pub in_flight_commands: usize,
     /// Most bytes between write and reply on one connection. Default 1 MiB.
@@ -209,6 +213,7 @@ impl Config {
             min_connections: 1,
             idle_timeout: Duration::from_secs(60),
             max_connections: 4,
+            connect_pace: ConnectPace::default(),
             in_flight_commands: 1024,
             in_flight_bytes: 1 << 20,
             queue_commands: 65_536,

@@ -1,0 +1,95 @@
+//! How fast a process opens connections, over all of its nodes.
+
+use std::fmt;
+use std::num::NonZero;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+/// How fast connections are opened: some at once, then so many a second. Clones draw on the same allowance, so that all
+/// clients made from clones of one [`Config`](crate::Config) share it: one allowance for the process.
+///
+/// Each node opens one connection at a time and waits longer after each failure; this is the bound over all of them, for
+/// the moment when a whole cluster comes back, or a proxy in front of it.
+#[derive(Clone)]
+pub struct ConnectPace {
+    interval: Duration,
+    burst: u32,
+    full_at: Arc<Mutex<Option<Instant>>>,
+}
+
+impl ConnectPace {
+    /// At most `burst` connects at once, and `per_second` each second after that.
+    #[must_use]
+    pub fn new(per_second: NonZero<u32>, burst: NonZero<u32>) -> Self {
+        let interval = Duration::from_secs(1) / per_second.get();
+        Self { interval, burst: burst.get(), full_at: Arc::default() }
+    }
+
+    /// Waits until the next connect may begin.
+    ///
+    /// # Cancellation
+    /// The turn is lost: those who come after wait as if it had been used.
+    pub(crate) async fn turn(&self) {
+        let now = Instant::now();
+        let begin = self.book(now);
+        if begin > now {
+            sleep_until(begin).await;
+        }
+    }
+
+    /// Takes the next turn, and says when it is.
+    fn book(&self, now: Instant) -> Instant {
+        let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
+        // A bucket kept as one moment: that at which it will be full again. Each turn puts it off by one interval, and a turn
+        // has come when no more than a whole bucket is missing.
+        let next = full_at.map_or(now, |at| at.max(now)) + self.interval;
+        *full_at = Some(next);
+        now.max(next.checked_sub(self.interval * self.burst).unwrap_or(now))
+    }
+}
+
+impl Default for ConnectPace {
+    /// 100 a second, after 100 at once: a TLS handshake costs either side about a millisecond, so connecting takes at most a
+    /// tenth of a core from answering. Ten nodes from ten cores are back at once, and a hundred from eight within ten seconds.
+    fn default() -> Self {
+        let hundred = NonZero::new(100).expect("100 is not 0");
+        Self::new(hundred, hundred)
+    }
+}
+
+impl fmt::Debug for ConnectPace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectPace").field("interval", &self.interval).field("burst", &self.burst).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asks for turns at the given milliseconds, and compares how long each waits, in milliseconds.
+    fn check(per_second: u32, burst: u32, asked: &[u64], waits: &[u64]) {
+        let pace = ConnectPace::new(NonZero::new(per_second).unwrap(), NonZero::new(burst).unwrap());
+        let start = Instant::now() + Duration::from_secs(60);
+        let found: Vec<u64> = asked
+            .iter()
+            .map(|&at| start + Duration::from_millis(at))
+            .map(|now| (pace.clone().book(now) - now).as_millis() as u64)
+            .collect();
+        assert_eq!(found, waits, "{per_second} a second, {burst} at once, asked at {asked:?}");
+    }
+
+    #[test]
+    fn a_burst_goes_at_once_and_the_rest_at_the_rate() {
+        check(10, 3, &[0, 0, 0, 0, 0], &[0, 0, 0, 100, 200]);
+        check(10, 1, &[0, 50, 200, 300], &[0, 50, 0, 0]);
+        check(100, 1, &[0; 4], &[0, 10, 20, 30]);
+    }
+
+    #[test]
+    fn quiet_time_refills_no_more_than_one_burst() {
+        check(10, 2, &[0, 0, 100, 100, 10_000, 10_000, 10_000], &[0, 0, 0, 100, 0, 0, 100]);
+    }
+}
