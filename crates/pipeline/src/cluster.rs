@@ -73,9 +73,13 @@ impl Cluster {
         self.shared.trouble.notify_one();
     }
 
-    /// Waits for the next snapshot.
-    pub(crate) async fn renewed(&self) {
-        self.renewed.notified().await;
+    /// Waits for a snapshot that is newer than the one of `epoch`.
+    pub(crate) async fn renewed(&self, epoch: u64) {
+        let renewed = self.renewed.notified();
+        // The order matters: who looks first and listens then can miss the news in between.
+        if self.topology.load().epoch == epoch {
+            renewed.await;
+        }
     }
 
     /// The node at an address; made when it is new.

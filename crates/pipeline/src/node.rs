@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use tokio_util::sync::CancellationToken;
@@ -58,7 +58,7 @@ enum Reach {
     /// The first connect since the node last worked is under way: callers wait for it.
     Connecting,
     /// Connects fail, the next one is scheduled: callers are refused with the reason.
-    Down(Arc<str>),
+    Down { reason: Arc<str>, since: Instant },
     /// The client was closed.
     Closed,
 }
@@ -109,7 +109,7 @@ impl Node {
         let waiting = state.waiting_load;
         let refusal = match &state.reach {
             Reach::Closed => Some(NotSent::Closed),
-            Reach::Down(reason) if !state.links.iter().any(Link::is_serving) => Some(self.unavailable(reason)),
+            Reach::Down { reason, .. } if !state.links.iter().any(Link::is_serving) => Some(self.unavailable(reason)),
             _ if waiting.commands > 0 && !waiting.fits(total, self.queue_bound()) => {
                 Some(NotSent::Overloaded { node: Arc::clone(&self.name) })
             }
@@ -208,6 +208,14 @@ impl Node {
         }
     }
 
+    /// For how long all attempts to connect have failed.
+    pub(crate) fn down_for(&self) -> Duration {
+        match self.state().reach {
+            Reach::Down { since, .. } => since.elapsed(),
+            _ => Duration::ZERO,
+        }
+    }
+
     /// What the connections did so far.
     pub(crate) fn stats(&self) -> Stats {
         let waiting = self.state().waiting_load.commands;
@@ -271,10 +279,14 @@ impl Node {
             return false;
         }
         self.shared.trouble.notify_one();
-        if !matches!(state.reach, Reach::Down(_)) {
-            warn!(node = %self.name, error = %reason, "redis is unavailable");
-        }
-        state.reach = Reach::Down(Arc::clone(reason));
+        let since = match state.reach {
+            Reach::Down { since, .. } => since,
+            _ => {
+                warn!(node = %self.name, error = %reason, "redis is unavailable");
+                Instant::now()
+            }
+        };
+        state.reach = Reach::Down { reason: Arc::clone(reason), since };
         let waiting = state.take_waiting();
         drop(state);
         for group in waiting {
@@ -288,7 +300,7 @@ impl Node {
         if matches!(state.reach, Reach::Closed) {
             return;
         }
-        if matches!(state.reach, Reach::Down(_)) {
+        if matches!(state.reach, Reach::Down { .. }) {
             info!(node = %self.name, "redis is available again");
         }
         state.reach = Reach::Settled;

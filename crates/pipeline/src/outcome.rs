@@ -35,7 +35,8 @@ pub struct ServerError {
 /// Why a command was never sent.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NotSent {
-    /// The node cannot be reached; retried in the background.
+    /// The node cannot be reached; retried in the background. A single server says so at once; in a cluster, or behind
+    /// sentinels, the call waited for another node to take over.
     #[error("redis at {node} is unavailable: {reason}")]
     Unavailable {
         /// The node's address.
@@ -189,7 +190,9 @@ impl Outcome {
     /// Whether the command did not run, for a reason that may pass within a call.
     pub(crate) fn may_be_sent_again(&self) -> bool {
         match self {
-            Self::NotSent(reason) => matches!(reason, NotSent::ConnectionLost { .. } | NotSent::NoOwner { .. }),
+            Self::NotSent(reason) => {
+                matches!(reason, NotSent::ConnectionLost { .. } | NotSent::NoOwner { .. } | NotSent::Unavailable { .. })
+            }
             Self::Rejected(_) => true,
             Self::Reply(_) | Self::ServerError(_) | Self::Unknown(_) => false,
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
-use tokio::time::sleep;
+use tokio::time::{sleep_until, timeout_at};
 
 use crate::batch::{Asking, Batch};
 use crate::call::Call;
@@ -22,6 +22,10 @@ const MAX_REDIRECTS: u32 = 5;
 const RETRY_MIN: Duration = Duration::from_millis(5);
 const RETRY_MAX: Duration = Duration::from_millis(500);
 
+/// A node that was down for longer than a failover takes is not replaced any more: its callers are refused at once again,
+/// and do not gather. Redis Cluster waits 15 s by default before it replaces a node, and then needs about two.
+const FAILOVER_AT_MOST: Duration = Duration::from_secs(30);
+
 /// A unit with commands that did not run.
 struct Unfinished {
     unit: u32,
@@ -30,6 +34,14 @@ struct Unfinished {
     /// Who was asked last.
     asked: Option<Arc<Node>>,
     redirects: u32,
+}
+
+impl Unfinished {
+    /// Whether what is missing is a node that can be asked.
+    fn lacks_owner(&self, outcomes: &[Outcome]) -> bool {
+        let reason = &outcomes[self.commands[0]];
+        matches!(reason, Outcome::NotSent(NotSent::NoOwner { .. } | NotSent::Unavailable { .. }))
+    }
 }
 
 /// What to do about an unfinished unit.
@@ -65,11 +77,19 @@ pub(crate) async fn resend(client: &Client, call: &Call, outcomes: &mut [Outcome
             return;
         }
         if !redirected {
-            let wait = bound.mul_f64(fastrand::f64());
-            if Instant::now() + wait >= deadline {
+            let until = Instant::now() + bound.mul_f64(fastrand::f64());
+            match client.backend() {
+                Backend::Cluster(cluster) if unfinished.iter().any(|unit| unit.lacks_owner(outcomes)) => {
+                    // What a wait alone does not mend, a new snapshot may, and it is worth waiting for to the end.
+                    let until = until.max(Instant::now() + RETRY_MAX).min(deadline);
+                    let _ = timeout_at(until.into(), cluster.renewed(epoch)).await;
+                }
+                _ if until < deadline => sleep_until(until.into()).await,
+                _ => return,
+            }
+            if Instant::now() >= deadline {
                 return;
             }
-            pause(client.backend(), &unfinished, outcomes, wait).await;
             bound = (bound * 2).min(RETRY_MAX);
         }
         // Redirected units go at once; the others must not hold them up and take their turn in the next round.
@@ -119,6 +139,13 @@ fn step(backend: &Backend, unfinished: &mut Unfinished, outcomes: &[Outcome], ep
     let reason = unfinished.commands.iter().map(|&command| &outcomes[command]).find(|outcome| !outcome.ran());
     match (backend, reason) {
         (_, None) => Step::GiveUp,
+        // Nobody can take over from one server.
+        (Backend::Single(_), Some(Outcome::NotSent(NotSent::Unavailable { .. }))) => Step::GiveUp,
+        (Backend::Cluster(_), Some(Outcome::NotSent(NotSent::Unavailable { .. })))
+            if unfinished.asked.as_ref().is_some_and(|node| node.down_for() > FAILOVER_AT_MOST) =>
+        {
+            Step::GiveUp
+        }
         (_, Some(Outcome::NotSent(_) | Outcome::Unknown(_))) => {
             if let Backend::Cluster(cluster) = backend {
                 cluster.want_refresh();
@@ -173,15 +200,4 @@ fn rejected_step(cluster: &Arc<Cluster>, unfinished: &mut Unfinished, kind: &Rej
         return Step::Wait;
     }
     Step::Redirect(node, Asking::No)
-}
-
-/// Waits, or until there is a new snapshot when that is what is missing.
-async fn pause(backend: &Backend, unfinished: &[Unfinished], outcomes: &[Outcome], wait: Duration) {
-    let ownerless = |unit: &Unfinished| matches!(outcomes[unit.commands[0]], Outcome::NotSent(NotSent::NoOwner { .. }));
-    match backend {
-        Backend::Cluster(cluster) if unfinished.iter().any(ownerless) => {
-            let _ = tokio::time::timeout(wait.max(RETRY_MAX), cluster.renewed()).await;
-        }
-        _ => sleep(wait).await,
-    }
 }
