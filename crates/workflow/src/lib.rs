@@ -1,3 +1,25 @@
-//! Graphs of jobs. Nothing is here yet: the crate holds the place, and the walls, of the workflow engine.
+//! Graphs of jobs: a job runs when the jobs before it allow it, and what it returns reaches the jobs after it.
+//!
+//! A [`Definition`] says what to run; [`Graph::build`] checks it. The state machine is the pure `transition`: it takes a
+//! workflow's state and an event and says what to write. A [`Store`] writes it if nobody else wrote first. The [`Engine`] stands
+//! between: it keeps recent states in memory, gives ready jobs to workers on lease, and takes their reports.
 //!
 //! **Invariant:** knows nothing of Envoy, HTTP, the environment or clocks; reaches Redis only through `tidegate-pipeline`.
+
+pub mod change;
+mod definition;
+mod graph;
+mod id;
+mod json;
+pub mod rows;
+mod state;
+mod store;
+mod time;
+
+pub use definition::{DEFAULT_QUEUE, Definition, JobDefinition, OnFailure, Retention, Retry, TriggerRule};
+pub use graph::{Graph, GraphError, GraphJob, MAX_JOBS, MAX_NAME, MAX_TAGS};
+pub use id::{InvalidId, JobIndex, MAX_PARTITIONS, Partition, WorkflowId};
+pub use json::Json;
+pub use state::{Counts, Job, JobState, Label, Meta, RetentionDefaults, Status};
+pub use store::{Clockwork, Fault, Head, MemoryStore, Order, Register, SCHEMA_VERSION, Span, Store, StoreError};
+pub use time::Timestamp;

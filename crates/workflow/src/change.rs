@@ -1,0 +1,129 @@
+//! What a store is asked to write for one workflow, and only if it is as the engine believes.
+
+use crate::id::{JobIndex, WorkflowId};
+use crate::rows::Row;
+use crate::time::Timestamp;
+
+/// A guarded write set. A store applies all of it or nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Whose state it is.
+    pub workflow: WorkflowId,
+    /// The bytes of the meta that must be stored now; None when the workflow must not exist.
+    pub expected: Option<Vec<u8>>,
+    /// What to do if they are.
+    pub write: Write,
+}
+
+/// What a change does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Write {
+    /// Puts state and rows.
+    Put(Box<Put>),
+    /// Removes the workflow and all that belongs to it.
+    Delete(Box<Delete>),
+}
+
+/// State and rows to put.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Put {
+    /// The new meta.
+    pub meta: Vec<u8>,
+    /// What never changes; only with the first write of a workflow.
+    pub birth: Option<Birth>,
+    /// New states of jobs.
+    pub jobs: Vec<(JobIndex, Vec<u8>)>,
+    /// Outputs and errors to put.
+    pub results: Vec<(ResultField, Vec<u8>)>,
+    /// Outputs and errors to remove.
+    pub dropped_results: Vec<ResultField>,
+    /// Ready rows.
+    pub ready: RowChange,
+    /// Index rows.
+    pub index: RowChange,
+    /// When the workflow wants to be looked at.
+    pub timer: Moved,
+    /// When it is removed.
+    pub expiry: Moved,
+}
+
+/// What is written once.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Birth {
+    /// The encoded graph.
+    pub graph: Vec<u8>,
+    /// The encoded label.
+    pub label: Vec<u8>,
+    /// A key that no other workflow of the partition may have.
+    pub idempotency_key: Option<String>,
+}
+
+/// What to remove with a workflow.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Delete {
+    /// Its ready rows.
+    pub ready: Vec<Row>,
+    /// Its index rows.
+    pub index: Vec<Row>,
+    /// Its key.
+    pub idempotency_key: Option<String>,
+}
+
+/// Rows to remove and rows to add; no row is in both.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RowChange {
+    /// Rows that are there and must go.
+    pub remove: Vec<Row>,
+    /// Rows to add.
+    pub add: Vec<Row>,
+}
+
+/// What becomes of a workflow's one row in a set ordered by time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Moved {
+    /// It stays, or stays away.
+    #[default]
+    Unchanged,
+    /// It is put there.
+    To(Timestamp),
+    /// It is removed.
+    Away,
+}
+
+/// A place among a workflow's results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ResultField {
+    /// What a job returned: JSON text.
+    Output(JobIndex),
+    /// What went wrong in an attempt: an encoded error. The latest ten are kept, by attempt modulo ten.
+    Error(JobIndex, u8),
+}
+
+/// What a store did with a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Applied {
+    /// All of it.
+    Done,
+    /// Nothing: the workflow is another than expected, or is not there.
+    Conflict(Option<StoredState>),
+    /// Nothing: another workflow has the idempotency key.
+    KeyTaken(WorkflowId),
+}
+
+/// The stored state of a workflow, still encoded.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StoredState {
+    /// See [`crate::Meta`].
+    pub meta: Vec<u8>,
+    /// Jobs to which something has happened; in no order.
+    pub jobs: Vec<(JobIndex, Vec<u8>)>,
+}
+
+/// A stored workflow, still encoded.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Stored {
+    /// Its graph.
+    pub graph: Vec<u8>,
+    /// Its state.
+    pub state: StoredState,
+}

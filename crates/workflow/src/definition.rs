@@ -1,0 +1,137 @@
+//! What a caller asks for: jobs, and which come after which. Nothing here is checked yet; [`crate::Graph::build`] does that.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::json::Json;
+
+/// The queue of a job that names none.
+pub const DEFAULT_QUEUE: &str = "default";
+
+/// A graph of jobs as its author describes it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Definition {
+    /// What workflows of this kind are called.
+    pub name: String,
+    /// The jobs, in any order.
+    pub jobs: Vec<JobDefinition>,
+    /// A JSON object that every job gets below its own params.
+    pub globals: Option<Json>,
+    /// Words to find the workflow by.
+    pub tags: Vec<String>,
+    /// What the failure of one job means for the others.
+    pub on_failure: OnFailure,
+    /// How long it is kept after its end. None is the server's default.
+    pub retention: Option<Retention>,
+    /// A second workflow with this key is not created; the first one is returned.
+    pub idempotency_key: Option<String>,
+}
+
+/// One job as its author describes it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobDefinition {
+    /// Unique in its workflow.
+    pub name: String,
+    /// What a worker runs.
+    pub handler: String,
+    /// What the handler gets.
+    pub params: Option<Json>,
+    /// Which workers may take it.
+    pub queue: String,
+    /// How long it waits after the jobs before it are done.
+    pub wait: Duration,
+    /// Jobs of a higher priority are taken first.
+    pub priority: u8,
+    /// When and how often it runs again after a failure.
+    pub retry: Retry,
+    /// An attempt that takes longer is failed.
+    pub timeout: Option<Duration>,
+    /// Which outcomes of the jobs before it let it run.
+    pub rule: TriggerRule,
+    /// Names of jobs that it runs after.
+    pub after: Vec<String>,
+    /// Names of jobs that it runs before.
+    pub before: Vec<String>,
+}
+
+impl JobDefinition {
+    /// A job with nothing but a name and a handler.
+    pub fn new(name: impl Into<String>, handler: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            handler: handler.into(),
+            params: None,
+            queue: DEFAULT_QUEUE.to_owned(),
+            wait: Duration::ZERO,
+            priority: 0,
+            retry: Retry::default(),
+            timeout: None,
+            rule: TriggerRule::default(),
+            after: Vec::new(),
+            before: Vec::new(),
+        }
+    }
+}
+
+/// When and how often a job runs again after a failure: the n-th time after `backoff * 2^(n-1)`, at most `backoff_max`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retry {
+    /// How often at most; 0 is never.
+    pub limit: u16,
+    /// The pause before the first retry.
+    pub backoff: Duration,
+    /// The longest pause.
+    pub backoff_max: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { limit: 0, backoff: Duration::from_secs(1), backoff_max: Duration::from_secs(3_600) }
+    }
+}
+
+impl Retry {
+    /// The pause before retry number `retry`, which counts from 1.
+    #[must_use]
+    pub fn pause(&self, retry: u16) -> Duration {
+        let factor = 1_u32.checked_shl(u32::from(retry.saturating_sub(1))).unwrap_or(u32::MAX);
+        self.backoff.saturating_mul(factor).min(self.backoff_max)
+    }
+}
+
+/// Which outcomes of the jobs before it let a job run. A job that can never run because of a failure is blocked, and runs
+/// after all when the failed one is retried with success; one that can never run without a failure is skipped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum TriggerRule {
+    /// All of them succeeded.
+    #[default]
+    AllSuccess,
+    /// All of them are over, however they ended.
+    AllDone,
+    /// One of them succeeded; the others are not waited for.
+    AnySuccess,
+    /// One of them failed or was blocked by a failure; the others are not waited for.
+    AnyFailed,
+    /// All of them succeeded or were skipped.
+    NoneFailed,
+}
+
+/// What the failure of one job means for the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum OnFailure {
+    /// Jobs that do not depend on it go on.
+    #[default]
+    Continue,
+    /// All that has not finished is cancelled.
+    FailFast,
+}
+
+/// How long a workflow is kept after its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Retention {
+    /// This long.
+    For(Duration),
+    /// For ever.
+    Forever,
+}

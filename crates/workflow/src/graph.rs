@@ -1,0 +1,323 @@
+//! A definition that was found sound: names are resolved, there is no cycle, every bound is kept.
+
+use std::time::Duration;
+
+use hashbrown::{HashMap, HashSet};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::definition::{Definition, JobDefinition, OnFailure, Retention, Retry, TriggerRule};
+use crate::id::JobIndex;
+use crate::json::Json;
+use crate::state::Label;
+
+/// A job index has two bytes, and the last is kept free.
+pub const MAX_JOBS: usize = 65_535;
+/// Longest name of a workflow, job, handler, queue or tag, in bytes; and longest idempotency key.
+pub const MAX_NAME: usize = 200;
+/// Most tags of a workflow: each costs an index row.
+pub const MAX_TAGS: usize = 16;
+
+/// A sound graph of jobs. Immutable; the states of its jobs are kept apart.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Graph {
+    /// Name and tags.
+    pub label: Label,
+    /// A JSON object that every job gets below its own params.
+    pub globals: Option<Json>,
+    /// What the failure of one job means for the others.
+    pub on_failure: OnFailure,
+    /// How long it is kept after its end, if the definition says.
+    pub retention: Option<Retention>,
+    /// The key that is unique in the store.
+    pub idempotency_key: Option<String>,
+    /// The jobs in the order of definition; the place is the job's index.
+    pub jobs: Vec<GraphJob>,
+    #[serde(skip)]
+    children: Vec<Vec<JobIndex>>,
+}
+
+/// A job of a sound graph.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GraphJob {
+    /// Unique in the workflow.
+    pub name: String,
+    /// What a worker runs.
+    pub handler: String,
+    /// What the handler gets.
+    pub params: Option<Json>,
+    /// Which workers may take it.
+    pub queue: String,
+    /// How long it waits after the jobs before it are done.
+    pub wait: Duration,
+    /// Jobs of a higher priority are taken first.
+    pub priority: u8,
+    /// When and how often it runs again after a failure.
+    pub retry: Retry,
+    /// An attempt that takes longer is failed.
+    pub timeout: Option<Duration>,
+    /// Which outcomes of its parents let it run.
+    pub rule: TriggerRule,
+    /// The jobs it runs after, each once, ascending.
+    pub parents: Vec<JobIndex>,
+}
+
+/// Why a definition is not a graph.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum GraphError {
+    /// There is nothing to run.
+    #[error("the workflow has no jobs: add at least one")]
+    NoJobs,
+    /// There are more jobs than an index can name.
+    #[error("the workflow has {count} jobs, more than {MAX_JOBS}: split it")]
+    TooManyJobs {
+        /// How many.
+        count: usize,
+    },
+    /// A name is empty, too long, or has a control character in it.
+    #[error("{path}: a name must have 1 to {MAX_NAME} bytes and no control characters, but this is {found}")]
+    InvalidName {
+        /// Where it is, such as `jobs[3].queue`.
+        path: String,
+        /// What was found instead.
+        found: String,
+    },
+    /// Two jobs have one name.
+    #[error("jobs[{second}].name: '{name}' is the name of jobs[{first}] too: give each job a name of its own")]
+    DuplicateName {
+        /// The name.
+        name: String,
+        /// Place of the first job.
+        first: usize,
+        /// Place of the second one.
+        second: usize,
+    },
+    /// A job names one that is not there.
+    #[error("{path}: there is no job '{name}'{}", hint(.similar))]
+    UnknownJob {
+        /// Where it is named, such as `jobs[3].after[0]`.
+        path: String,
+        /// The name.
+        name: String,
+        /// A job whose name looks like it.
+        similar: Option<String>,
+    },
+    /// Jobs wait for each other.
+    #[error("these jobs wait for each other: {}", .cycle.join(" -> "))]
+    Cycle {
+        /// Names of jobs, each before the next; the first is also the last.
+        cycle: Vec<String>,
+    },
+    /// Globals or params are something other than a JSON object.
+    #[error("{path}: expected a JSON object")]
+    NotAnObject {
+        /// Where.
+        path: String,
+    },
+    /// There are too many tags.
+    #[error("tags: {count} of them, more than {MAX_TAGS}")]
+    TooManyTags {
+        /// How many.
+        count: usize,
+    },
+}
+
+fn hint(similar: &Option<String>) -> String {
+    similar.as_ref().map_or_else(String::new, |name| format!(" (is '{name}' meant?)"))
+}
+
+impl Graph {
+    /// Checks a definition and resolves its names. The only validation there is.
+    ///
+    /// # Errors
+    /// The first mistake found, with its place.
+    pub fn build(definition: Definition) -> Result<Self, GraphError> {
+        check_bounds(&definition)?;
+        let places = places(&definition.jobs)?;
+        let mut parents = vec![Vec::new(); definition.jobs.len()];
+        for (at, job) in definition.jobs.iter().enumerate() {
+            for (place, name) in job.after.iter().enumerate() {
+                parents[at].push(find(&places, name, || format!("jobs[{at}].after[{place}]"))?);
+            }
+            for (place, name) in job.before.iter().enumerate() {
+                let child = find(&places, name, || format!("jobs[{at}].before[{place}]"))?;
+                parents[child.index()].push(JobIndex(at as u16));
+            }
+        }
+        drop(places);
+        let jobs = definition.jobs.into_iter().zip(parents).map(|(job, parents)| resolved(job, parents)).collect();
+        let mut graph = Self {
+            label: Label { name: definition.name, tags: distinct(definition.tags) },
+            globals: definition.globals,
+            on_failure: definition.on_failure,
+            retention: definition.retention,
+            idempotency_key: definition.idempotency_key,
+            jobs,
+            children: Vec::new(),
+        };
+        graph.link_children();
+        match graph.order() {
+            Ok(_) => Ok(graph),
+            Err(stuck) => Err(GraphError::Cycle { cycle: graph.cycle_among(&stuck) }),
+        }
+    }
+
+    /// Jobs that come directly after a job.
+    #[must_use]
+    pub fn children(&self, job: JobIndex) -> &[JobIndex] {
+        &self.children[job.index()]
+    }
+
+    /// The index of a job.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<JobIndex> {
+        self.jobs.iter().position(|job| job.name == name).map(|at| JobIndex(at as u16))
+    }
+
+    /// All jobs, each after its parents.
+    #[must_use]
+    pub fn in_order(&self) -> Vec<JobIndex> {
+        self.order().expect("a graph has no cycle")
+    }
+
+    /// All jobs that come after one of `jobs`, directly or not, without `jobs` themselves.
+    #[must_use]
+    pub fn descendants(&self, jobs: &[JobIndex]) -> Vec<JobIndex> {
+        let mut seen: HashSet<JobIndex> = jobs.iter().copied().collect();
+        let mut found: Vec<JobIndex> = jobs.to_vec();
+        let mut at = 0;
+        while let Some(&job) = found.get(at) {
+            found.extend(self.children(job).iter().filter(|&&child| seen.insert(child)));
+            at += 1;
+        }
+        found.split_off(jobs.len())
+    }
+
+    /// Restores what is not stored.
+    pub(crate) fn link_children(&mut self) {
+        self.children = vec![Vec::new(); self.jobs.len()];
+        for (at, job) in self.jobs.iter().enumerate() {
+            for parent in &job.parents {
+                self.children[parent.index()].push(JobIndex(at as u16));
+            }
+        }
+    }
+
+    /// Kahn's algorithm. With a cycle, the jobs that cannot be put in order.
+    fn order(&self) -> Result<Vec<JobIndex>, Vec<JobIndex>> {
+        let mut missing: Vec<usize> = self.jobs.iter().map(|job| job.parents.len()).collect();
+        let all = (0..self.jobs.len()).map(|at| JobIndex(at as u16));
+        let mut order: Vec<JobIndex> = all.clone().filter(|job| missing[job.index()] == 0).collect();
+        let mut at = 0;
+        while let Some(&job) = order.get(at) {
+            for child in self.children(job) {
+                missing[child.index()] -= 1;
+                if missing[child.index()] == 0 {
+                    order.push(*child);
+                }
+            }
+            at += 1;
+        }
+        if order.len() == self.jobs.len() {
+            Ok(order)
+        } else {
+            Err(all.filter(|job| missing[job.index()] > 0).collect())
+        }
+    }
+
+    /// One cycle among jobs of which each has a parent among them: go back until a job comes again.
+    fn cycle_among(&self, stuck: &[JobIndex]) -> Vec<String> {
+        let stuck: HashSet<JobIndex> = stuck.iter().copied().collect();
+        let mut path = Vec::new();
+        let mut places: HashMap<JobIndex, usize> = HashMap::new();
+        let mut job = *stuck.iter().min().expect("a cycle has jobs");
+        while !places.contains_key(&job) {
+            places.insert(job, path.len());
+            path.push(job);
+            let parents = &self.jobs[job.index()].parents;
+            job = *parents.iter().find(|parent| stuck.contains(*parent)).expect("each of them waits for another");
+        }
+        let names = path[places[&job]..].iter().rev().map(|job| self.jobs[job.index()].name.clone());
+        let mut cycle: Vec<String> = names.collect();
+        cycle.extend(cycle.first().cloned());
+        cycle
+    }
+}
+
+fn resolved(job: JobDefinition, mut parents: Vec<JobIndex>) -> GraphJob {
+    parents.sort_unstable();
+    parents.dedup();
+    let JobDefinition { name, handler, params, queue, wait, priority, retry, timeout, rule, .. } = job;
+    GraphJob { name, handler, params, queue, wait, priority, retry, timeout, rule, parents }
+}
+
+fn check_bounds(definition: &Definition) -> Result<(), GraphError> {
+    let count = definition.jobs.len();
+    match count {
+        0 => return Err(GraphError::NoJobs),
+        _ if count > MAX_JOBS => return Err(GraphError::TooManyJobs { count }),
+        _ => {}
+    }
+    check_name(&definition.name, || "name".to_owned())?;
+    if definition.tags.len() > MAX_TAGS {
+        return Err(GraphError::TooManyTags { count: definition.tags.len() });
+    }
+    for (at, tag) in definition.tags.iter().enumerate() {
+        check_name(tag, || format!("tags[{at}]"))?;
+    }
+    if let Some(key) = &definition.idempotency_key {
+        check_name(key, || "idempotency_key".to_owned())?;
+    }
+    if definition.globals.as_ref().is_some_and(|globals| !globals.is_object()) {
+        return Err(GraphError::NotAnObject { path: "globals".to_owned() });
+    }
+    for (at, job) in definition.jobs.iter().enumerate() {
+        check_name(&job.name, || format!("jobs[{at}].name"))?;
+        check_name(&job.handler, || format!("jobs[{at}].handler"))?;
+        check_name(&job.queue, || format!("jobs[{at}].queue"))?;
+        if job.params.as_ref().is_some_and(|params| !params.is_object()) {
+            return Err(GraphError::NotAnObject { path: format!("jobs[{at}].params") });
+        }
+    }
+    Ok(())
+}
+
+fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<(), GraphError> {
+    let found = match name {
+        "" => "empty".to_owned(),
+        _ if name.len() > MAX_NAME => format!("{} bytes long", name.len()),
+        _ if name.chars().any(char::is_control) => format!("{name:?}"),
+        _ => return Ok(()),
+    };
+    Err(GraphError::InvalidName { path: path(), found })
+}
+
+type Places<'a> = HashMap<&'a str, JobIndex>;
+
+fn places(jobs: &[JobDefinition]) -> Result<Places<'_>, GraphError> {
+    let mut places = Places::with_capacity(jobs.len());
+    for (second, job) in jobs.iter().enumerate() {
+        if let Some(first) = places.insert(&job.name, JobIndex(second as u16)) {
+            return Err(GraphError::DuplicateName { name: job.name.clone(), first: first.index(), second });
+        }
+    }
+    Ok(places)
+}
+
+fn find(places: &Places<'_>, name: &str, path: impl FnOnce() -> String) -> Result<JobIndex, GraphError> {
+    let similar = || {
+        let near = |known: &&&str| known.eq_ignore_ascii_case(name) || known.trim() == name.trim();
+        places.keys().find(near).map(|&known| known.to_owned())
+    };
+    places.get(name).copied().ok_or_else(|| GraphError::UnknownJob {
+        path: path(),
+        name: name.chars().take(MAX_NAME).collect(),
+        similar: similar(),
+    })
+}
+
+fn distinct(mut tags: Vec<String>) -> Vec<String> {
+    tags.sort_unstable();
+    tags.dedup();
+    tags
+}

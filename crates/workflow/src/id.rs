@@ -1,0 +1,162 @@
+//! The names of workflows and jobs.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::time::Timestamp;
+
+/// Crockford's alphabet: it sorts as the bytes do, and has no letters that look like digits.
+const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+
+const TEXT_LENGTH: usize = 26;
+const RANDOM_BITS: u32 = 70;
+const PARTITION_BITS: u32 = 10;
+
+/// The most partitions that a store can have: as many as an id can name.
+pub const MAX_PARTITIONS: u16 = 1 << PARTITION_BITS;
+
+/// Names a workflow: 48 bits of milliseconds, 10 bits of partition, 70 random bits. As 26 characters or as 16 bytes it sorts by
+/// the time of creation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct WorkflowId([u8; 16]);
+
+/// The part of the store that holds a workflow and all that belongs to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Partition(pub u16);
+
+/// The place of a job in its workflow, in the order of definition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct JobIndex(pub u16);
+
+/// A text is not the id of a workflow.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("'{text}' is not a workflow id: 26 characters of 0-9 and A-Z without I, L, O and U")]
+pub struct InvalidId {
+    /// What was given, cut to 40 characters.
+    pub text: String,
+}
+
+impl WorkflowId {
+    /// An id for a workflow created at `now`. `random` should be random; 70 bits of it are used.
+    #[must_use]
+    pub fn new(now: Timestamp, partition: Partition, random: u128) -> Self {
+        let millis = u128::from(now.millis()) << (RANDOM_BITS + PARTITION_BITS);
+        let partition = u128::from(partition.0 % MAX_PARTITIONS) << RANDOM_BITS;
+        Self((millis | partition | (random & ((1 << RANDOM_BITS) - 1))).to_be_bytes())
+    }
+
+    /// The id as bytes, which sort by time.
+    #[must_use]
+    pub const fn bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// The id that [`WorkflowId::bytes`] gave.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// Where it is stored.
+    #[must_use]
+    pub fn partition(&self) -> Partition {
+        let shifted = u128::from_be_bytes(self.0) >> RANDOM_BITS;
+        Partition((shifted % u128::from(MAX_PARTITIONS)) as u16)
+    }
+
+    /// When it was made, to the millisecond.
+    #[must_use]
+    pub fn created_at(&self) -> Timestamp {
+        let millis = (u128::from_be_bytes(self.0) >> (RANDOM_BITS + PARTITION_BITS)) as u64;
+        Timestamp::from_micros(millis * 1_000)
+    }
+
+    /// The least of all ids made at `now` or later, in any partition.
+    #[must_use]
+    pub fn first_at(now: Timestamp) -> Self {
+        Self((u128::from(now.millis()) << (RANDOM_BITS + PARTITION_BITS)).to_be_bytes())
+    }
+}
+
+impl JobIndex {
+    /// The place as an index into a list.
+    #[must_use]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+impl fmt::Display for WorkflowId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = u128::from_be_bytes(self.0);
+        let mut text = [0; TEXT_LENGTH];
+        for (at, character) in text.iter_mut().enumerate() {
+            let shift = 5 * (TEXT_LENGTH - 1 - at) as u32;
+            *character = ALPHABET[(number >> shift) as usize % ALPHABET.len()];
+        }
+        formatter.write_str(std::str::from_utf8(&text).expect("the alphabet is ASCII"))
+    }
+}
+
+impl fmt::Debug for WorkflowId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
+impl fmt::Display for JobIndex {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl FromStr for WorkflowId {
+    type Err = InvalidId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        let invalid = || InvalidId { text: text.chars().take(40).collect() };
+        // The first of 26 characters has three bits: 26 times 5 is 130.
+        if text.len() != TEXT_LENGTH || !matches!(text.as_bytes()[0], b'0'..=b'7') {
+            return Err(invalid());
+        }
+        let mut number: u128 = 0;
+        for character in text.bytes() {
+            let character = character.to_ascii_uppercase();
+            let digit = ALPHABET.iter().position(|&known| known == character).ok_or_else(invalid)?;
+            number = number << 5 | digit as u128;
+        }
+        Ok(Self(number.to_be_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_tells_its_time_and_partition_and_sorts_by_time() {
+        let at = |millis: u64, partition, random| {
+            WorkflowId::new(Timestamp::from_micros(millis * 1_000 + 7), Partition(partition), random)
+        };
+        let id = at(1_795_000_000_123, 1_023, u128::MAX);
+        assert_eq!(id.created_at(), Timestamp::from_micros(1_795_000_000_123_000));
+        assert_eq!(id.partition(), Partition(1_023));
+        assert_eq!(id.to_string().parse(), Ok(id));
+        assert_eq!(id.to_string().to_lowercase().parse(), Ok(id));
+        let later = at(1_795_000_000_124, 0, 0);
+        assert!(id < later && id.to_string() < later.to_string() && id.bytes() < later.bytes());
+        assert_eq!(WorkflowId::first_at(later.created_at()), later);
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        for text in
+            ["", "abc", "8ZZZZZZZZZZZZZZZZZZZZZZZZZ", "0000000000000000000000000U", "0000000000000000000000000é"]
+        {
+            assert!(text.parse::<WorkflowId>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Workflows in this process. It forgets all at its end, and can be told to fail: what tests need, and nobody else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use super::{Clockwork, Head, Order, Register, Span, StoreError};
+use crate::change::{Applied, Birth, Change, Delete, Moved, Put, ResultField, RowChange, Stored, StoredState, Write};
+use crate::id::{JobIndex, Partition, WorkflowId};
+use crate::rows::Row;
+use crate::time::Timestamp;
+
+/// Workflows in this process. Clones share them.
+#[derive(Debug, Clone)]
+pub struct MemoryStore {
+    partitions: u16,
+    tables: Arc<Mutex<Tables>>,
+}
+
+/// What a store that was told to fail does to a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Works.
+    None,
+    /// Writes nothing and says so.
+    Refused,
+    /// Writes, and does not say so.
+    AnswerLost,
+    /// Writes nothing, and does not say so.
+    RequestLost,
+}
+
+type Faults = Box<dyn FnMut() -> Fault + Send>;
+
+#[derive(Default)]
+struct Tables {
+    workflows: BTreeMap<WorkflowId, Entry>,
+    keys: BTreeMap<(Partition, String), WorkflowId>,
+    ready: BTreeSet<(Partition, Row)>,
+    index: BTreeSet<(Partition, Row)>,
+    timers: BTreeSet<(Timestamp, WorkflowId)>,
+    expiries: BTreeSet<(Timestamp, WorkflowId)>,
+    queues: BTreeMap<String, String>,
+    names: BTreeMap<String, String>,
+    faults: Option<Faults>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    meta: Vec<u8>,
+    birth: Birth,
+    jobs: BTreeMap<JobIndex, Vec<u8>>,
+    results: BTreeMap<ResultField, Bytes>,
+    timer: Option<Timestamp>,
+    expiry: Option<Timestamp>,
+}
+
+impl fmt::Debug for Tables {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Tables").field("workflows", &self.workflows.len()).finish_non_exhaustive()
+    }
+}
+
+impl MemoryStore {
+    /// An empty store of `partitions` partitions.
+    #[must_use]
+    pub fn new(partitions: u16) -> Self {
+        Self { partitions, tables: Arc::default() }
+    }
+
+    /// From now on asks `faults` what to do with each write.
+    pub fn inject(&self, faults: impl FnMut() -> Fault + Send + 'static) {
+        self.tables().faults = Some(Box::new(faults));
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn partitions(&self) -> u16 {
+        self.partitions
+    }
+
+    pub(crate) async fn apply(&self, partition: Partition, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {
+        let mut tables = self.tables();
+        let fault = tables.faults.as_mut().map_or(Fault::None, |fault| fault());
+        let reason = || "told to fail".to_owned();
+        match fault {
+            Fault::Refused => return Err(StoreError::Unavailable { reason: reason() }),
+            Fault::RequestLost => return Err(StoreError::Unknown { reason: reason() }),
+            Fault::None | Fault::AnswerLost => {}
+        }
+        let applied = changes.iter().map(|change| tables.apply(partition, change)).collect();
+        if fault == Fault::AnswerLost { Err(StoreError::Unknown { reason: reason() }) } else { Ok(applied) }
+    }
+
+    pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        let tables = self.tables();
+        let stored = |entry: &Entry| Stored { graph: entry.birth.graph.clone(), state: entry.state() };
+        Ok(ids.iter().map(|id| tables.workflows.get(id).map(stored)).collect())
+    }
+
+    pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Head>>, StoreError> {
+        let tables = self.tables();
+        let head = |entry: &Entry| Head { meta: entry.meta.clone(), label: entry.birth.label.clone() };
+        Ok(ids.iter().map(|id| tables.workflows.get(id).map(head)).collect())
+    }
+
+    pub(crate) async fn results(
+        &self,
+        wanted: &[(WorkflowId, Vec<ResultField>)],
+    ) -> Result<Vec<Vec<Option<Bytes>>>, StoreError> {
+        let tables = self.tables();
+        let of = |(id, fields): &(WorkflowId, Vec<ResultField>)| {
+            let entry = tables.workflows.get(id);
+            fields.iter().map(|field| entry.and_then(|entry| entry.results.get(field).cloned())).collect()
+        };
+        Ok(wanted.iter().map(of).collect())
+    }
+
+    pub(crate) async fn ready(
+        &self,
+        partitions: &[Partition],
+        prefix: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Vec<Row>>, StoreError> {
+        let tables = self.tables();
+        Ok(partitions
+            .iter()
+            .map(|&partition| tables.ready_with(partition, prefix).take(limit).cloned().collect())
+            .collect())
+    }
+
+    pub(crate) async fn due(
+        &self,
+        which: Clockwork,
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<(WorkflowId, Timestamp)>, StoreError> {
+        let tables = self.tables();
+        let set = match which {
+            Clockwork::Timers => &tables.timers,
+            Clockwork::Expiries => &tables.expiries,
+        };
+        let due = set.iter().take_while(|(at, _)| *at <= until);
+        Ok(due.take(limit * usize::from(self.partitions)).map(|&(at, id)| (id, at)).collect())
+    }
+
+    pub(crate) async fn page(
+        &self,
+        spans: &[(Partition, Span)],
+        order: Order,
+        limit: usize,
+    ) -> Result<Vec<Vec<WorkflowId>>, StoreError> {
+        let tables = self.tables();
+        let page = |(partition, span): &(Partition, Span)| {
+            let rows = tables.span(*partition, span);
+            let id = |(_, row): &(Partition, Row)| crate::rows::workflow_of(row).expect("an index row ends in an id");
+            match order {
+                Order::OldestFirst => rows.take(limit).map(id).collect(),
+                Order::NewestFirst => rows.rev().take(limit).map(id).collect(),
+            }
+        };
+        Ok(spans.iter().map(page).collect())
+    }
+
+    pub(crate) async fn count(&self, spans: &[Span]) -> Result<Vec<u64>, StoreError> {
+        let tables = self.tables();
+        let all = || (0..self.partitions).map(Partition);
+        Ok(spans.iter().map(|span| all().map(|at| tables.span(at, span).count() as u64).sum()).collect())
+    }
+
+    pub(crate) async fn ready_depth(&self, prefixes: &[Row]) -> Result<Vec<(u64, Vec<Row>)>, StoreError> {
+        let tables = self.tables();
+        let all = || (0..self.partitions).map(Partition);
+        let depth = |prefix: &Row| {
+            let count = all().map(|at| tables.ready_with(at, prefix).count() as u64).sum();
+            (count, all().filter_map(|at| tables.ready_with(at, prefix).next().cloned()).collect())
+        };
+        Ok(prefixes.iter().map(depth).collect())
+    }
+
+    pub(crate) async fn keyed(&self, partition: Partition, key: &str) -> Result<Option<WorkflowId>, StoreError> {
+        Ok(self.tables().keys.get(&(partition, key.to_owned())).copied())
+    }
+
+    pub(crate) async fn register(&self, register: Register) -> Result<Vec<(String, String)>, StoreError> {
+        Ok(self.tables().register(register).clone().into_iter().collect())
+    }
+
+    pub(crate) async fn enter(&self, register: Register, name: &str, value: Option<&str>) -> Result<(), StoreError> {
+        let mut tables = self.tables();
+        let entries = tables.register(register);
+        match value {
+            Some(value) => entries.insert(name.to_owned(), value.to_owned()),
+            None => entries.remove(name),
+        };
+        Ok(())
+    }
+}
+
+impl Entry {
+    fn state(&self) -> StoredState {
+        let jobs = self.jobs.iter().map(|(&job, state)| (job, state.clone())).collect();
+        StoredState { meta: self.meta.clone(), jobs }
+    }
+}
+
+impl Tables {
+    fn register(&mut self, register: Register) -> &mut BTreeMap<String, String> {
+        match register {
+            Register::Queues => &mut self.queues,
+            Register::Names => &mut self.names,
+        }
+    }
+
+    fn ready_with<'a>(&'a self, partition: Partition, prefix: &'a [u8]) -> impl Iterator<Item = &'a Row> {
+        let from = self.ready.range((partition, prefix.to_vec())..).map(move |(at, row)| (at, row));
+        from.take_while(move |&(&at, row)| at == partition && row.starts_with(prefix)).map(|(_, row)| row)
+    }
+
+    fn span(&self, partition: Partition, span: &Span) -> impl DoubleEndedIterator<Item = &(Partition, Row)> {
+        let (from, to) = ((partition, span.start()), (partition, span.end()));
+        // A range that ends before it starts is empty here, and a panic in a tree.
+        let to = to.max(from.clone());
+        self.index.range((Bound::Included(from), Bound::Excluded(to)))
+    }
+
+    fn apply(&mut self, partition: Partition, change: &Change) -> Applied {
+        let id = change.workflow;
+        let stored = self.workflows.get(&id).map(|entry| &entry.meta);
+        if stored != change.expected.as_ref() {
+            return Applied::Conflict(self.workflows.get(&id).map(Entry::state));
+        }
+        match &change.write {
+            Write::Put(put) => return self.put(partition, id, put),
+            Write::Delete(delete) => self.delete(partition, id, delete),
+        }
+        Applied::Done
+    }
+
+    fn put(&mut self, partition: Partition, id: WorkflowId, put: &Put) -> Applied {
+        if let Some(key) = put.birth.as_ref().and_then(|birth| birth.idempotency_key.clone())
+            && let Some(&taken) = self.keys.get(&(partition, key.clone()))
+        {
+            return Applied::KeyTaken(taken);
+        }
+        let entry = self.workflows.entry(id).or_default();
+        entry.meta.clone_from(&put.meta);
+        if let Some(birth) = &put.birth {
+            entry.birth = birth.clone();
+            let key = birth.idempotency_key.clone();
+            self.keys.extend(key.map(|key| ((partition, key), id)));
+        }
+        entry.jobs.extend(put.jobs.iter().cloned());
+        entry.results.extend(put.results.iter().map(|(field, value)| (*field, Bytes::from(value.clone()))));
+        entry.results.retain(|field, _| !put.dropped_results.contains(field));
+        moved(&mut self.timers, &mut entry.timer, put.timer, id);
+        moved(&mut self.expiries, &mut entry.expiry, put.expiry, id);
+        change_rows(&mut self.ready, partition, &put.ready);
+        change_rows(&mut self.index, partition, &put.index);
+        Applied::Done
+    }
+
+    fn delete(&mut self, partition: Partition, id: WorkflowId, delete: &Delete) {
+        if let Some(mut entry) = self.workflows.remove(&id) {
+            moved(&mut self.timers, &mut entry.timer, Moved::Away, id);
+            moved(&mut self.expiries, &mut entry.expiry, Moved::Away, id);
+        }
+        let away = |rows: &[Row]| RowChange { remove: rows.to_vec(), add: Vec::new() };
+        change_rows(&mut self.ready, partition, &away(&delete.ready));
+        change_rows(&mut self.index, partition, &away(&delete.index));
+        if let Some(key) = &delete.idempotency_key {
+            self.keys.remove(&(partition, key.clone()));
+        }
+    }
+}
+
+fn moved(set: &mut BTreeSet<(Timestamp, WorkflowId)>, at: &mut Option<Timestamp>, to: Moved, id: WorkflowId) {
+    let to = match to {
+        Moved::Unchanged => return,
+        Moved::To(moment) => Some(moment),
+        Moved::Away => None,
+    };
+    if let Some(old) = std::mem::replace(at, to) {
+        set.remove(&(old, id));
+    }
+    set.extend(to.map(|moment| (moment, id)));
+}
+
+fn change_rows(set: &mut BTreeSet<(Partition, Row)>, partition: Partition, change: &RowChange) {
+    for row in &change.remove {
+        set.remove(&(partition, row.clone()));
+    }
+    set.extend(change.add.iter().map(|row| (partition, row.clone())));
+}
