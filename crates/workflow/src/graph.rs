@@ -1,5 +1,9 @@
 //! A definition that was found sound: names are resolved, there is no cycle, every bound is kept.
 
+mod similar;
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
@@ -103,7 +107,7 @@ pub enum GraphError {
         similar: Option<String>,
     },
     /// Jobs wait for each other.
-    #[error("these jobs wait for each other: {}", .cycle.join(" -> "))]
+    #[error("these jobs wait for each other: {}", shortened(.cycle))]
     Cycle {
         /// Names of jobs, each before the next; the first is also the last.
         cycle: Vec<String>,
@@ -124,6 +128,16 @@ pub enum GraphError {
 
 fn hint(similar: &Option<String>) -> String {
     similar.as_ref().map_or_else(String::new, |name| format!(" (is '{name}' meant?)"))
+}
+
+/// A cycle may have as many jobs as a graph; nobody reads more than its ends.
+fn shortened(cycle: &[String]) -> String {
+    const ENDS: usize = 8;
+    if cycle.len() <= 2 * ENDS + 1 {
+        return cycle.join(" -> ");
+    }
+    let (head, tail) = (&cycle[..ENDS], &cycle[cycle.len() - ENDS..]);
+    format!("{} -> .. {} more .. -> {}", head.join(" -> "), cycle.len() - 2 * ENDS, tail.join(" -> "))
 }
 
 impl Graph {
@@ -237,8 +251,12 @@ impl Graph {
             let parents = &self.jobs[job.index()].parents;
             job = *parents.iter().find(|parent| stuck.contains(*parent)).expect("each of them waits for another");
         }
-        let names = path[places[&job]..].iter().rev().map(|job| self.jobs[job.index()].name.clone());
-        let mut cycle: Vec<String> = names.collect();
+        // Backwards, the path goes from parent to child. It begins with the job that was defined first.
+        path.drain(..places[&job]);
+        path.reverse();
+        let first = path.iter().enumerate().min_by_key(|&(_, job)| job).map_or(0, |(place, _)| place);
+        path.rotate_left(first);
+        let mut cycle: Vec<String> = path.iter().map(|job| self.jobs[job.index()].name.clone()).collect();
         cycle.extend(cycle.first().cloned());
         cycle
     }
@@ -305,15 +323,17 @@ fn places(jobs: &[JobDefinition]) -> Result<Places<'_>, GraphError> {
 }
 
 fn find(places: &Places<'_>, name: &str, path: impl FnOnce() -> String) -> Result<JobIndex, GraphError> {
-    let similar = || {
-        let near = |known: &&&str| known.eq_ignore_ascii_case(name) || known.trim() == name.trim();
-        places.keys().find(near).map(|&known| known.to_owned())
-    };
-    places.get(name).copied().ok_or_else(|| GraphError::UnknownJob {
-        path: path(),
-        name: name.chars().take(MAX_NAME).collect(),
-        similar: similar(),
+    places.get(name).copied().ok_or_else(|| {
+        let known = places.iter().map(|(&known, &job)| (job, known));
+        let similar = similar::most_similar(name, known).map(str::to_owned);
+        GraphError::UnknownJob { path: path(), name: printable(name), similar }
     })
+}
+
+/// A name that nobody has checked, fit for a message: cut, and without control characters.
+fn printable(name: &str) -> String {
+    let visible = |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
+    name.chars().take(MAX_NAME).map(visible).collect()
 }
 
 fn distinct(mut tags: Vec<String>) -> Vec<String> {

@@ -50,3 +50,44 @@ impl fmt::Display for Json {
         formatter.write_str(&self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_value_is_taken_as_it_is() {
+        for text in ["1", " [1.10, 1e400] ", "{\"b\":1,\"a\":2,\"b\":3}", "\"\\u00e9\"", "null", "true"] {
+            let json = Json::parse(text).unwrap();
+            assert_eq!((json.text(), json.to_string()), (text, text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn other_texts_are_refused_with_the_place() {
+        for text in ["", " ", "{", "1 2", "{a:1}", "[1,]", "nul", "'a'", "\u{a0}{}", "{\"a\":1}}"] {
+            let error = Json::parse(text).unwrap_err().to_string();
+            assert!(error.contains("line 1 column"), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn deep_nesting_needs_no_stack() {
+        let deep = format!("{}{}", "[".repeat(1_000_000), "]".repeat(1_000_000));
+        assert!(Json::parse(deep).is_ok());
+    }
+
+    #[test]
+    fn objects_and_null_are_told_by_their_first_character() {
+        let check = |text: &str, object: bool, null: bool| {
+            let json = Json::parse(text).unwrap();
+            assert_eq!((json.is_object(), json.is_null()), (object, null), "{text}");
+        };
+        check("{}", true, false);
+        check("\n\t {\"a\":null}", true, false);
+        check(" null\n", false, true);
+        check("\"null\"", false, false);
+        check("[{}]", false, false);
+        check("0", false, false);
+    }
+}
