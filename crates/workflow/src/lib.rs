@@ -21,5 +21,8 @@ pub use graph::{Graph, GraphError, GraphJob, MAX_JOBS, MAX_NAME, MAX_TAGS};
 pub use id::{InvalidId, JobIndex, MAX_PARTITIONS, Partition, WorkflowId};
 pub use json::Json;
 pub use state::{Counts, Job, JobState, Label, Meta, RetentionDefaults, Status};
-pub use store::{Clockwork, Fault, Head, MemoryStore, Order, Register, SCHEMA_VERSION, Span, Store, StoreError};
+pub use store::{
+    Clockwork, Fault, Head, MemoryStore, Order, Register, RowSet, SCHEMA_VERSION, Span, Store, StoreError, due_row,
+    read_due_row,
+};
 pub use time::Timestamp;

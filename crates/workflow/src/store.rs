@@ -121,6 +121,30 @@ pub enum Clockwork {
     Expiries,
 }
 
+/// A set of rows of a partition, as `store check` reads it: all of it, in pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowSet {
+    /// Ready rows.
+    Ready,
+    /// Index rows.
+    Index,
+    /// Timers or expiries; their rows are made by [`due_row`].
+    Due(Clockwork),
+}
+
+/// A row of a set ordered by time: eight bytes of microseconds, most significant first, and the id.
+#[must_use]
+pub fn due_row(at: Timestamp, id: WorkflowId) -> Row {
+    [at.micros().to_be_bytes().as_slice(), id.bytes()].concat()
+}
+
+/// What [`due_row`] was made of.
+#[must_use]
+pub fn read_due_row(row: &[u8]) -> Option<(Timestamp, WorkflowId)> {
+    let (at, id) = row.split_first_chunk()?;
+    Some((Timestamp::from_micros(u64::from_be_bytes(*at)), WorkflowId::from_bytes(id.try_into().ok()?)))
+}
+
 /// Small facts that every server of a store shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Register {
@@ -184,7 +208,8 @@ impl Store {
         each_store!(self, store => store.ready(partitions, prefix, limit).await)
     }
 
-    /// At most `limit` workflows of each partition whose moment is `until` or earlier, earliest first.
+    /// At most `limit` workflows of each partition whose moment is `until` or earlier; of each partition its earliest, earliest
+    /// first.
     pub async fn due(
         &self,
         which: Clockwork,
@@ -219,7 +244,18 @@ impl Store {
         each_store!(self, store => store.keyed(partition, key).await)
     }
 
-    /// All entries of a register.
+    /// At most `limit` rows of a set, ascending by their bytes, all of them after `after`.
+    pub async fn rows(
+        &self,
+        partition: Partition,
+        set: RowSet,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Row>, StoreError> {
+        each_store!(self, store => store.rows(partition, set, after, limit).await)
+    }
+
+    /// All entries of a register, by name.
     pub async fn register(&self, register: Register) -> Result<Vec<(String, String)>, StoreError> {
         each_store!(self, store => store.register(register).await)
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::{Clockwork, Head, Order, Register, Span, StoreError};
+use super::{Clockwork, Head, Order, Register, RowSet, Span, StoreError, due_row};
 use crate::change::{Applied, Birth, Change, Delete, Moved, Put, ResultField, RowChange, Stored, StoredState, Write};
 use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::rows::Row;
@@ -141,12 +141,11 @@ impl MemoryStore {
         limit: usize,
     ) -> Result<Vec<(WorkflowId, Timestamp)>, StoreError> {
         let tables = self.tables();
-        let set = match which {
-            Clockwork::Timers => &tables.timers,
-            Clockwork::Expiries => &tables.expiries,
+        let of = |partition| {
+            let due = tables.due_of(which, Partition(partition)).take_while(move |(at, _)| *at <= until);
+            due.take(limit).map(|&(at, id)| (id, at))
         };
-        let due = set.iter().take_while(|(at, _)| *at <= until);
-        Ok(due.take(limit * usize::from(self.partitions)).map(|&(at, id)| (id, at)).collect())
+        Ok((0..self.partitions).flat_map(of).collect())
     }
 
     pub(crate) async fn page(
@@ -187,6 +186,28 @@ impl MemoryStore {
         Ok(self.tables().keys.get(&(partition, key.to_owned())).copied())
     }
 
+    pub(crate) async fn rows(
+        &self,
+        partition: Partition,
+        set: RowSet,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Row>, StoreError> {
+        let tables = self.tables();
+        let of = |rows: &BTreeSet<(Partition, Row)>| -> Vec<Row> {
+            let rows = rows.iter().filter(|(at, _)| *at == partition).map(|(_, row)| row);
+            rows.filter(|row| after.is_none_or(|after| row.as_slice() > after)).take(limit).cloned().collect()
+        };
+        Ok(match set {
+            RowSet::Ready => of(&tables.ready),
+            RowSet::Index => of(&tables.index),
+            RowSet::Due(which) => {
+                let rows = tables.due_of(which, partition).map(|&(at, id)| due_row(at, id));
+                rows.filter(|row| after.is_none_or(|after| row.as_slice() > after)).take(limit).collect()
+            }
+        })
+    }
+
     pub(crate) async fn register(&self, register: Register) -> Result<Vec<(String, String)>, StoreError> {
         Ok(self.tables().register(register).clone().into_iter().collect())
     }
@@ -215,6 +236,14 @@ impl Tables {
             Register::Queues => &mut self.queues,
             Register::Names => &mut self.names,
         }
+    }
+
+    fn due_of(&self, which: Clockwork, partition: Partition) -> impl Iterator<Item = &(Timestamp, WorkflowId)> {
+        let set = match which {
+            Clockwork::Timers => &self.timers,
+            Clockwork::Expiries => &self.expiries,
+        };
+        set.iter().filter(move |(_, id)| id.partition() == partition)
     }
 
     fn ready_with<'a>(&'a self, partition: Partition, prefix: &'a [u8]) -> impl Iterator<Item = &'a Row> {
