@@ -65,10 +65,17 @@ impl Client {
     /// What was not sent, or what the server refused to run for now, is sent again while the deadline allows, to another
     /// node when the server named one. What may have run is not.
     ///
+    /// # Order
+    /// Commands of one key run in the order of the batch, unless one has to be sent again: then those of the units behind it
+    /// have overtaken it by then. In a unit, commands that may run twice ([`UnitBuilder::repeatable`](crate::UnitBuilder))
+    /// follow again in their order. So writes whose order matters belong into one unit and are repeatable, or into a
+    /// transaction. Increments commute, and need nothing.
+    ///
     /// # Cancellation
     /// When the future is dropped, commands not yet written are never written; written ones may run.
     pub async fn send(&self, batch: Batch, deadline: Instant) -> Vec<Outcome> {
         if let Some(reason) = batch.refused.clone() {
+            tokio::task::coop::consume_budget().await;
             return vec![Outcome::NotSent(reason); batch.len()];
         }
         if batch.is_empty() {
@@ -78,6 +85,9 @@ impl Client {
         if !outcomes.iter().all(Outcome::ran) {
             // Boxed, because it is rare and would make the future of every call as large as its own.
             Box::pin(resend(self, &call, &mut outcomes, deadline)).await;
+            // A refusal waits for nothing. A caller that tries again at once would keep its thread from everybody else, the
+            // task that connects again among them.
+            tokio::task::coop::consume_budget().await;
         }
         outcomes
     }

@@ -1,6 +1,7 @@
 //! Several servers that may change: the snapshot of who owns what, and the task that keeps it fresh.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,11 +15,18 @@ use crate::discovery::Discovery;
 use crate::node::Node;
 use crate::shared::Shared;
 use crate::slot::Slot;
-use crate::stats::Stats;
+use crate::stats::{Stats, count};
 use crate::topology::{Topology, View};
 
 /// Least time between two refreshes: redirects correct the snapshot meanwhile, slot by slot.
 const REFRESH_AT_MOST_EVERY: Duration = Duration::from_secs(1);
+
+/// Many clients see the same move at the same time: their refreshes spread over this much more, and over as much again for
+/// every ten nodes, as the list they ask for grows with the cluster. At most [`SPREAD_AT_MOST`].
+const SPREAD: Duration = Duration::from_millis(100);
+
+/// Redirects correct the snapshot meanwhile, so that a large cluster can wait; a lost node should still be noticed.
+const SPREAD_AT_MOST: Duration = Duration::from_secs(5);
 
 /// Before the first snapshot there is nothing to fall back on, so the wait is short.
 const FIRST_REFRESH_AGAIN: Duration = Duration::from_millis(100);
@@ -35,6 +43,7 @@ pub(crate) struct Cluster {
     nodes: Mutex<Nodes>,
     /// Told at every new snapshot.
     renewed: Notify,
+    refreshes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +63,7 @@ impl Cluster {
             topology: ArcSwap::from_pointee(Topology::empty()),
             nodes: Mutex::new(Nodes::default()),
             renewed: Notify::new(),
+            refreshes: AtomicU64::new(0),
         });
         let refresher = Arc::clone(&cluster);
         shared.spawn(shared.stop.clone(), async move { refresher.keep_fresh().await });
@@ -82,8 +92,13 @@ impl Cluster {
         }
     }
 
+    /// The node that a server names by an address of its own.
+    pub(crate) fn node_named(&self, address: Address) -> Arc<Node> {
+        self.node_at(&self.shared.config.reachable(address))
+    }
+
     /// The node at an address; made when it is new.
-    pub(crate) fn node_at(&self, address: &Address) -> Arc<Node> {
+    fn node_at(&self, address: &Address) -> Arc<Node> {
         let mut nodes = self.nodes();
         if let Some(node) = nodes.serving.get(address) {
             return Arc::clone(node);
@@ -107,7 +122,8 @@ impl Cluster {
 
     pub(crate) fn stats(&self) -> Stats {
         let nodes = self.nodes();
-        nodes.serving.values().chain(&nodes.leaving).map(|node| node.stats()).chain([nodes.past]).sum()
+        let own = Stats { refreshes: self.refreshes.load(Relaxed), ..Stats::default() };
+        nodes.serving.values().chain(&nodes.leaving).map(|node| node.stats()).chain([nodes.past, own]).sum()
     }
 
     pub(crate) fn close(&self) {
@@ -127,14 +143,15 @@ impl Cluster {
                 true => (REFRESH_AT_MOST_EVERY, self.discovery.interval().mul_f64(0.8 + 0.4 * fastrand::f64())),
                 false => (FIRST_REFRESH_AGAIN, FIRST_REFRESH_AGAIN),
             };
-            // Many clients see the same move at the same time; up to a tenth of a second spreads them out.
-            sleep_until(started + at_least + Duration::from_millis(fastrand::u64(..100))).await;
+            let spread = spread(self.topology.load().nodes.len());
+            sleep_until(started + at_least + spread.mul_f64(fastrand::f64())).await;
             let _ = timeout(at_most, self.shared.trouble.notified()).await;
         }
     }
 
     /// Takes a new snapshot. False while there has never been one.
     async fn refresh(self: &Arc<Self>) -> bool {
+        count(&self.refreshes, 1);
         let in_use = self.topology.load().nodes.iter().map(|node| node.address.clone()).collect();
         if let Some(view) = self.discovery.view(in_use, &self.shared).await {
             self.install(&view);
@@ -172,5 +189,23 @@ impl Cluster {
         let mut nodes = self.nodes();
         nodes.leaving.retain(|leaving| !Arc::ptr_eq(leaving, &node));
         nodes.past = [nodes.past, node.stats()].into_iter().sum();
+    }
+}
+
+/// Over how much time clients of a cluster of so many primaries spread their refreshes.
+fn spread(nodes: usize) -> Duration {
+    let tens = u32::try_from(nodes / 10).unwrap_or(u32::MAX);
+    SPREAD.saturating_mul(tens.saturating_add(1)).min(SPREAD_AT_MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refreshes_spread_more_the_larger_the_cluster() {
+        for (nodes, millis) in [(0, 100), (3, 100), (10, 200), (100, 1_100), (1_000, 5_000), (usize::MAX, 5_000)] {
+            assert_eq!(spread(nodes), Duration::from_millis(millis), "{nodes} nodes");
+        }
     }
 }

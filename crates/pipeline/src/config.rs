@@ -100,6 +100,22 @@ impl CredentialsProvider {
     }
 }
 
+/// Tells where to reach a server that names an address of its own which means nothing here, as behind address translation
+/// or in containers.
+#[derive(Clone)]
+pub struct AddressMap(Arc<Translate>);
+
+type Translate = dyn Fn(Address) -> Address + Send + Sync;
+
+impl AddressMap {
+    /// Asks `translate` about every address that a server names: an owner of slots, the target of a redirect, the primary
+    /// that a sentinel knows. Where a server leaves its host out, it is the one that was asked, beside the port it named. What
+    /// needs no translation is returned as it came. Addresses in the configuration are not translated.
+    pub fn new(translate: impl Fn(Address) -> Address + Send + Sync + 'static) -> Self {
+        Self(Arc::new(translate))
+    }
+}
+
 /// How to reach Redis, and the bounds of doing so.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -110,6 +126,8 @@ pub struct Config {
     pub parallelism: Parallelism,
     /// Which units of a batch travel together. Default all that one node owns.
     pub grouping: Grouping,
+    /// Translates the addresses that servers name; none leaves them as they are.
+    pub address_map: Option<AddressMap>,
     /// The version of the protocol. Default RESP2.
     pub protocol: Protocol,
     /// Encrypts TCP connections; none leaves them plain.
@@ -202,6 +220,7 @@ impl Config {
             servers,
             parallelism: Parallelism::UNBOUNDED,
             grouping: Grouping::default(),
+            address_map: None,
             protocol: Protocol::default(),
             tls: None,
             credentials: None,
@@ -220,6 +239,14 @@ impl Config {
             queue_bytes: 32 << 20,
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_millis(500),
+        }
+    }
+
+    /// Where the server is that others, or itself, name by `address`.
+    pub(crate) fn reachable(&self, address: Address) -> Address {
+        match &self.address_map {
+            Some(AddressMap(translate)) => translate(address),
+            None => address,
         }
     }
 
@@ -283,6 +310,12 @@ impl fmt::Debug for Credentials {
     // A password must not reach a log through a debug print of the configuration around it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for AddressMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AddressMap").finish_non_exhaustive()
     }
 }
 

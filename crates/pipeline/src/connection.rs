@@ -118,7 +118,7 @@ impl Connection {
     }
 
     fn poll_turns(&mut self, cx: &mut Context<'_>) -> Poll<String> {
-        for _ in 0..TURNS_PER_POLL {
+        for turn in 0..TURNS_PER_POLL {
             // Reading comes first and goes on while a write is stuck: two sides that both only write wait for ever.
             let read = match self.poll_read(cx) {
                 Ok(read) => read,
@@ -141,6 +141,9 @@ impl Connection {
                 Poll::Pending => false,
             };
             if !read && !filled && !wrote {
+                if turn == 0 {
+                    count(&self.node.counters.empty_wakes, 1);
+                }
                 return self.poll_watchdog(cx);
             }
         }

@@ -75,7 +75,8 @@ async fn cluster_view(sources: Vec<Address>, shared: &Shared) -> Option<View> {
     let mut views: Vec<View> = Vec::new();
     for address in sources {
         let Some(reply) = ask_server(&address, shared, &question).await else { continue };
-        let Some(view) = View::read(&reply, &address) else { continue };
+        let Some(mut view) = View::read(&reply, &address) else { continue };
+        view.ranges.iter_mut().for_each(|(_, owner)| *owner = shared.config.reachable(owner.clone()));
         if views.contains(&view) {
             return Some(view);
         }
@@ -137,6 +138,7 @@ impl Sentinels {
                 warn!(node = %sentinel, master = self.master, "the sentinel does not know the master");
                 continue;
             };
+            let master = shared.config.reachable(master);
             if is_primary(&master, shared).await {
                 self.prefer(&sentinel);
                 return Some(View { ranges: vec![(0..=(SLOTS - 1) as u16, master)] });

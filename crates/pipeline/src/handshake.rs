@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use crate::batch::{Arg, Batch};
 use crate::config::{Address, Config, Credentials};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Rejection};
 use crate::resp::{self, Protocol};
 use crate::shared::Shared;
 use crate::socket::Socket;
@@ -133,6 +133,7 @@ impl Greeted {
         let mut outcomes = Vec::with_capacity(batch.len());
         let collect = |outcome| match outcome {
             Outcome::ServerError(error) => Err(error.to_string()),
+            Outcome::Rejected(rejected) if rejected.kind == Rejection::Unauthenticated => Err(rejected.to_string()),
             outcome => {
                 outcomes.push(outcome);
                 Ok(())

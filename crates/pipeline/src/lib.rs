@@ -60,7 +60,7 @@ mod topology;
 
 pub use batch::{Arg, Batch, UnitBuilder};
 pub use client::Client;
-pub use config::{Address, Config, ConfigError, Credentials, CredentialsProvider, Parallelism, Servers};
+pub use config::{Address, AddressMap, Config, ConfigError, Credentials, CredentialsProvider, Parallelism, Servers};
 pub use outcome::{CommandError, NotSent, Outcome, Rejected, Rejection, ServerError, Unknown};
 pub use pace::ConnectPace;
 pub use resp::{Protocol, Reply};

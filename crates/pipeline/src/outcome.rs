@@ -126,6 +126,8 @@ pub enum Rejection {
     ReadOnly,
     /// A script keeps the server busy.
     Busy,
+    /// The server has forgotten who the connection is.
+    Unauthenticated,
 }
 
 /// Why the fate of a command is unknown.

@@ -155,7 +155,7 @@ fn step(backend: &Backend, unfinished: &mut Unfinished, outcomes: &[Outcome], ep
         (Backend::Single(node), Some(Outcome::Rejected(rejected))) => match rejected.kind {
             // One server has nobody to redirect to.
             Rejection::Moved { .. } | Rejection::Ask { .. } => Step::GiveUp,
-            Rejection::ReadOnly => {
+            Rejection::ReadOnly | Rejection::Unauthenticated => {
                 node.renew();
                 Step::Wait
             }
@@ -173,8 +173,8 @@ fn rejected_step(cluster: &Arc<Cluster>, unfinished: &mut Unfinished, kind: &Rej
         if matches!(kind, Rejection::ClusterDown | Rejection::ReadOnly) {
             cluster.want_refresh();
         }
-        // Behind an address that moves with the primary, only a new connection finds it.
-        if let (Rejection::ReadOnly, Some(node)) = (kind, &unfinished.asked) {
+        // Behind an address that moves with the primary, only a new connection finds it; and only a new one authenticates.
+        if let (Rejection::ReadOnly | Rejection::Unauthenticated, Some(node)) = (kind, &unfinished.asked) {
             node.renew();
         }
         return Step::Wait;
@@ -185,11 +185,11 @@ fn rejected_step(cluster: &Arc<Cluster>, unfinished: &mut Unfinished, kind: &Rej
         cluster.want_refresh();
         return Step::Wait;
     }
-    let (Some(slot), Some(address)) = (Slot::new(*slot), endpoint(text, &asked.address)) else {
+    let (Some(slot), Some(named)) = (Slot::new(*slot), endpoint(text, &asked.address)) else {
         cluster.want_refresh();
         return Step::Wait;
     };
-    let node = cluster.node_at(&address);
+    let node = cluster.node_named(named);
     if matches!(kind, Rejection::Ask { .. }) {
         return Step::Redirect(node, Asking::Yes);
     }

@@ -148,6 +148,7 @@ fn rejection(message: &str) -> Option<Rejection> {
         "READONLY" => Rejection::ReadOnly,
         "TRYAGAIN" => Rejection::TryAgain,
         "CLUSTERDOWN" => Rejection::ClusterDown,
+        "NOAUTH" => Rejection::Unauthenticated,
         code @ ("MOVED" | "ASK") => {
             let slot = words.next()?.parse().ok()?;
             let endpoint = words.next()?.into();
@@ -236,6 +237,7 @@ mod tests {
             ("TRYAGAIN", Rejection::TryAgain),
             ("CLUSTERDOWN Hash slot not served", Rejection::ClusterDown),
             ("BUSY Redis is busy running a script.", Rejection::Busy),
+            ("NOAUTH Authentication required.", Rejection::Unauthenticated),
             ("MOVED 3999 127.0.0.1:6381", moved("127.0.0.1:6381")),
             ("MOVED 3999 :6381", moved(":6381")),
             ("MOVED 3999 2001:db8::1:6381 and more", moved("2001:db8::1:6381")),
@@ -253,7 +255,6 @@ mod tests {
             "MOVEDX 1 a:1",
             "WRONGTYPE Operation",
             "",
-            "NOAUTH Authentication required.",
             "OOM command not allowed",
             "loading",
             "CROSSSLOT",

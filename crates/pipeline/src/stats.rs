@@ -30,8 +30,13 @@ pub struct Stats {
     pub bytes_out: u64,
     /// Bytes read.
     pub bytes_in: u64,
+    /// Wakes of a connection that found nothing to read, to take or to write. A connection that spins shows here; a few are
+    /// usual, as when a timer is early.
+    pub empty_wakes: u64,
     /// Commands that waited for a node now.
     pub waiting: u64,
+    /// Times that servers were asked who owns what.
+    pub refreshes: u64,
 }
 
 impl Sum for Stats {
@@ -48,7 +53,9 @@ impl Sum for Stats {
             reads: sum.reads + more.reads,
             bytes_out: sum.bytes_out + more.bytes_out,
             bytes_in: sum.bytes_in + more.bytes_in,
+            empty_wakes: sum.empty_wakes + more.empty_wakes,
             waiting: sum.waiting + more.waiting,
+            refreshes: sum.refreshes + more.refreshes,
         })
     }
 }
@@ -66,6 +73,7 @@ pub(crate) struct Counters {
     pub(crate) reads: AtomicU64,
     pub(crate) bytes_out: AtomicU64,
     pub(crate) bytes_in: AtomicU64,
+    pub(crate) empty_wakes: AtomicU64,
 }
 
 pub(crate) fn count(counter: &AtomicU64, more: usize) {
@@ -88,7 +96,10 @@ impl Counters {
             reads: self.reads.load(Relaxed),
             bytes_out: self.bytes_out.load(Relaxed),
             bytes_in: self.bytes_in.load(Relaxed),
+            empty_wakes: self.empty_wakes.load(Relaxed),
             waiting: waiting as u64,
+            // Counted by the cluster.
+            refreshes: 0,
         }
     }
 }

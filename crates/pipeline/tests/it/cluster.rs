@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use tidegate_pipeline::test_util::RedisCluster;
-use tidegate_pipeline::{Arg, Batch, Client, Grouping, NotSent, Outcome, Parallelism, Reply};
+use tidegate_pipeline::{Address, AddressMap, Arg, Batch, Client, Grouping, NotSent, Outcome, Parallelism, Reply};
 
+use crate::fake::FakeCluster;
 use crate::support::{eventually, one, send_one, soon};
 
 fn counters(keys: &[String]) -> Batch {
@@ -234,6 +235,63 @@ async fn a_call_waits_for_the_node_that_takes_over_and_not_beyond_its_deadline()
     let outcomes = client.send(counters(&keys), soon()).await;
     assert!(outcomes.iter().all(|outcome| outcome.reply().is_ok()), "{outcomes:?}");
     assert!(started.elapsed() > patience * 2, "nobody had to wait: the test shows nothing");
+}
+
+#[tokio::test]
+async fn nodes_that_name_themselves_by_names_from_inside_are_reached_from_outside() {
+    let cluster = RedisCluster::start(3, 0).await;
+    for (at, server) in cluster.servers().iter().enumerate() {
+        for setting in
+            [&format!("cluster-announce-hostname node-{at}.inside"), "cluster-preferred-endpoint-type hostname"]
+        {
+            assert_eq!(server.raw(&format!("CONFIG SET {setting}")), "+OK\r\n");
+        }
+    }
+    eventually("all nodes name all by their names", async || {
+        cluster.servers().iter().all(|server| server.raw("CLUSTER SLOTS").matches(".inside").count() == 3)
+    })
+    .await;
+    let mut config = cluster.config();
+    config.address_map = Some(AddressMap::new(|address| match address {
+        Address::Tcp { host, port } if host.ends_with(".inside") => Address::Tcp { host: "127.0.0.1".to_owned(), port },
+        other => other,
+    }));
+    let (client, keys) = (Client::new(config).unwrap(), keys(30));
+    assert_eq!(increments(&client.send(counters(&keys), soon()).await), vec![1; keys.len()]);
+    // A redirect names a node as well.
+    let from = cluster.owner("{t}1");
+    move_slot(&cluster, "{t}1", from, (from + 1) % 3);
+    assert_eq!(increments(&client.send(counters(&["{t}1".to_owned()]), soon()).await), [1]);
+    assert_eq!((client.stats().connections, client.stats().connect_failures), (3, 0));
+
+    let lost = Client::new(cluster.config()).unwrap();
+    let deadline = Instant::now() + Duration::from_millis(300);
+    let outcomes = lost.send(counters(&keys), deadline).await;
+    assert!(outcomes.iter().all(|outcome| outcome.reply().is_err()), "the names mean something here: nothing is shown");
+}
+
+#[tokio::test]
+async fn a_storm_of_redirects_costs_one_refresh_a_second() {
+    let cluster = FakeCluster::start(3, 2).await;
+    let client = Client::new(cluster.config()).unwrap();
+    let keys: Vec<String> = (0..40).map(|index| format!("storm-{index}")).collect();
+    keys.iter().for_each(|key| cluster.disown(key));
+    let started = Instant::now();
+    let mut callers = tokio::task::JoinSet::new();
+    for key in keys {
+        let client = client.clone();
+        callers.spawn(async move {
+            let until = started + Duration::from_millis(2_500);
+            while Instant::now() < until {
+                client.send(counters(std::slice::from_ref(&key)), until).await;
+            }
+        });
+    }
+    callers.join_all().await;
+    let (refreshes, redirects) = (client.stats().refreshes, cluster.redirected());
+    let most = 1 + started.elapsed().as_secs();
+    assert!(redirects > 400, "{redirects} redirects are no storm");
+    assert!((2..=most).contains(&refreshes), "{refreshes} refreshes in {:?}", started.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -148,6 +148,35 @@ async fn a_password_that_changes_is_asked_for_at_every_connect() {
     eventually("the new password is used", async || send_one(&client, "PING", &[]).await.reply().is_ok()).await;
 }
 
+#[tokio::test]
+async fn a_user_who_is_made_anew_gets_in_with_the_new_password() {
+    let server = RedisServer::start().await;
+    let user = |password: &str| server.raw(&format!("ACL SETUSER limiter on >{password} ~* +@all"));
+    assert_eq!(user("first"), "+OK\r\n");
+    let password = Arc::new(std::sync::Mutex::new("first"));
+    let mut config = server.config();
+    let told = Arc::clone(&password);
+    config.credentials_provider = Some(CredentialsProvider::new(move || {
+        let password = told.lock().unwrap().to_string();
+        Ok(Credentials { username: Some("limiter".to_owned()), password })
+    }));
+    let client = Client::new(config).unwrap();
+    let whoami = async || send_one(&client, "ACL", &[Arg::Bytes(b"WHOAMI")]).await;
+    assert_eq!(whoami().await.bytes().unwrap(), Some(&b"limiter"[..]));
+    // A right that is taken away is an error of the command; the connection stays.
+    assert_eq!(server.raw("ACL SETUSER limiter -get"), "+OK\r\n");
+    let denied = send_one(&client, "GET", &[Arg::Key(b"k")]).await;
+    assert!(matches!(&denied, Outcome::ServerError(error) if error.message.starts_with("NOPERM")), "{denied:?}");
+    assert_eq!(whoami().await.bytes().unwrap(), Some(&b"limiter"[..]));
+    assert_eq!(client.stats().opened, 1);
+    // The server ends the connections of a user who is no more.
+    *password.lock().unwrap() = "second";
+    assert_eq!(server.raw("ACL DELUSER limiter"), ":1\r\n");
+    assert_eq!(user("second"), "+OK\r\n");
+    eventually("the user is back", async || whoami().await.bytes().is_ok_and(|name| name == Some(&b"limiter"[..])))
+        .await;
+}
+
 /// What one caller did to its own counter.
 #[derive(Default)]
 struct Ledger {

@@ -5,6 +5,7 @@
 mod cluster;
 mod commands;
 mod endurance;
+mod fairness;
 mod fake;
 mod faults;
 mod foreign;
@@ -15,6 +16,7 @@ mod oracle;
 mod properties;
 mod proxy;
 mod regression;
+mod rejected;
 mod scripted;
 mod sentinel;
 mod support;
