@@ -1,0 +1,169 @@
+//! What a store does, whichever it is: [`contract!`] makes a test of every behaviour for one store.
+
+pub(crate) mod reads;
+pub(crate) mod writes;
+
+use tidegate_workflow::change::{Applied, Birth, Change, Delete, Put, StoredState, Write};
+use tidegate_workflow::rows::{ReadyEntry, Row, Section, queue_rows};
+use tidegate_workflow::{
+    Clockwork, JobIndex, MemoryStore, Partition, RowSet, Span, Status, Store, Timestamp, WorkflowId,
+};
+
+/// Stores under test are made with this number of partitions.
+pub(crate) const PARTITIONS: u16 = 4;
+
+/// `contract!(name, open)`: `open` is an async function that gives an empty store of [`PARTITIONS`] partitions, and whatever must
+/// live as long as it.
+macro_rules! contract {
+    ($store:ident, $open:path) => {
+        mod $store {
+            contract! { @ $open, writes:
+                a_workflow_is_created_once
+                a_change_applies_only_to_the_state_it_expects
+                a_refused_change_writes_nothing
+                jobs_are_put_and_kept
+                a_key_belongs_to_one_workflow_of_a_partition
+                a_delete_removes_all_that_belongs_to_a_workflow
+                rows_are_added_and_removed
+                timers_and_expiries_move
+                results_are_put_replaced_and_dropped
+                each_change_of_many_stands_alone
+                a_change_may_build_on_the_one_before
+                no_change_is_no_work
+                ten_thousand_jobs_fit_in_one_change
+                many_changes_fit_in_one_call
+                of_concurrent_changes_exactly_one_wins
+                concurrent_changes_of_different_workflows_all_apply
+            }
+            contract! { @ $open, reads:
+                what_is_not_there_is_none
+                an_empty_store_answers_everything
+                loads_and_heads_keep_the_order_asked_for
+                ready_rows_come_lowest_first_by_prefix_and_partition
+                ready_depth_counts_over_all_partitions
+                due_workflows_come_earliest_first_up_to_the_limit_of_each_partition
+                pages_run_in_both_orders
+                spans_begin_inclusive_and_end_exclusive
+                sections_do_not_run_into_each_other
+                counts_are_over_all_partitions
+                a_check_reads_every_row_in_pieces
+                registers_hold_the_latest_value_by_name
+            }
+        }
+    };
+    (@ $open:path, $module:ident: $($behaviour:ident)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $behaviour() {
+                let (store, _guard) = $open().await;
+                crate::contract::$module::$behaviour(store).await;
+            }
+        )*
+    };
+}
+
+async fn in_memory() -> (Store, ()) {
+    (Store::Memory(MemoryStore::new(PARTITIONS)), ())
+}
+
+contract!(memory, super::in_memory);
+
+/// Bytes that a text protocol or a string type would spoil.
+const BINARY: &[u8] = b"\0\r\n$-1\r\n\xff\xfe'\"";
+
+/// The workflow made at `millis` in a partition.
+fn id(millis: u64, partition: u16) -> WorkflowId {
+    WorkflowId::new(micros(millis * 1_000), Partition(partition), u128::from(millis) << 7)
+}
+
+fn micros(micros: u64) -> Timestamp {
+    Timestamp::from_micros(micros)
+}
+
+fn meta(text: &str) -> Vec<u8> {
+    [text.as_bytes(), BINARY].concat()
+}
+
+fn birth(key: Option<&str>) -> Birth {
+    Birth { graph: meta("graph"), label: meta("label"), idempotency_key: key.map(str::to_owned) }
+}
+
+/// Creates a workflow with the state `first`, and whatever else `put` says.
+fn create(id: WorkflowId, put: Put) -> Change {
+    let put = Put { meta: meta("first"), birth: Some(put.birth.clone().unwrap_or_else(|| birth(None))), ..put };
+    Change { workflow: id, expected: None, write: Write::Put(Box::new(put)) }
+}
+
+/// Takes a workflow from one state to another, and does whatever else `put` says.
+fn update(id: WorkflowId, from: &str, to: &str, put: Put) -> Change {
+    let put = Put { meta: meta(to), ..put };
+    Change { workflow: id, expected: Some(meta(from)), write: Write::Put(Box::new(put)) }
+}
+
+fn delete(id: WorkflowId, from: &str, delete: Delete) -> Change {
+    Change { workflow: id, expected: Some(meta(from)), write: Write::Delete(Box::new(delete)) }
+}
+
+fn ready_row(queue: &str, since: u64, workflow: WorkflowId, job: u16) -> Row {
+    let job = JobIndex(job);
+    ReadyEntry { queue: queue.to_owned(), priority: 0, since: micros(since), workflow, job }.row()
+}
+
+fn index_row(section: Section<'_>, id: WorkflowId) -> Row {
+    [section.prefix(), id.bytes().to_vec()].concat()
+}
+
+/// Applies changes of one partition.
+async fn apply(store: &Store, changes: &[Change]) -> Vec<Applied> {
+    let partition = changes[0].workflow.partition();
+    store.apply(partition, changes).await.unwrap()
+}
+
+/// Applies one change, which must work.
+async fn done(store: &Store, change: Change) {
+    assert_eq!(apply(store, &[change]).await, [Applied::Done]);
+}
+
+/// The stored state, jobs in order.
+async fn state(store: &Store, id: WorkflowId) -> Option<StoredState> {
+    let stored = store.load(&[id]).await.unwrap().remove(0)?;
+    assert_eq!(stored.graph, meta("graph"));
+    Some(sorted(stored.state))
+}
+
+fn sorted(mut state: StoredState) -> StoredState {
+    state.jobs.sort();
+    state
+}
+
+/// What a conflict answers for a workflow in state `meta` whose jobs nothing has happened to.
+fn conflict(meta: Vec<u8>) -> Applied {
+    Applied::Conflict(Some(StoredState { meta, jobs: Vec::new() }))
+}
+
+/// Every row of a set, in all partitions.
+async fn all_rows(store: &Store, set: RowSet) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for partition in 0..PARTITIONS {
+        rows.extend(store.rows(Partition(partition), set, None, 100_000).await.unwrap());
+    }
+    rows
+}
+
+async fn due(store: &Store, which: Clockwork, until: u64) -> Vec<(WorkflowId, Timestamp)> {
+    let mut due = store.due(which, micros(until), 100).await.unwrap();
+    due.sort();
+    due
+}
+
+/// Asserts that nothing is left of workflows, nor any row of anybody.
+async fn assert_empty(store: &Store, ids: &[WorkflowId]) {
+    assert_eq!(store.load(ids).await.unwrap(), vec![None; ids.len()]);
+    assert_eq!(store.heads(ids).await.unwrap(), vec![None; ids.len()]);
+    for set in [RowSet::Ready, RowSet::Index, RowSet::Due(Clockwork::Timers), RowSet::Due(Clockwork::Expiries)] {
+        assert_eq!(all_rows(store, set).await, Vec::<Row>::new(), "{set:?}");
+    }
+    let spans = [Section::All, Section::Status(Status::Running)].map(|section| Span::of(section.prefix()));
+    assert_eq!(store.count(&spans).await, Ok(vec![0, 0]));
+    assert_eq!(store.ready_depth(&[queue_rows("default")]).await.unwrap(), [(0, Vec::new())]);
+}

@@ -1,0 +1,238 @@
+//! What a store finds.
+
+use tidegate_workflow::change::{Moved, Put, ResultField, RowChange, Stored, StoredState};
+use tidegate_workflow::rows::{Row, Section, queue_rows};
+use tidegate_workflow::{
+    Clockwork, Head, JobIndex, Order, Partition, Register, RowSet, Span, Status, Store, WorkflowId, due_row,
+};
+
+use super::{PARTITIONS, create, done, id, index_row, meta, micros, ready_row, update};
+
+fn partitions() -> Vec<Partition> {
+    (0..PARTITIONS).map(Partition).collect()
+}
+
+/// A workflow with rows in two sections.
+async fn listed(store: &Store, id: WorkflowId, name: &str, status: Status) {
+    let add = vec![index_row(Section::All, id), index_row(Section::Name(name, status), id)];
+    done(store, create(id, Put { index: RowChange { add, remove: Vec::new() }, ..Put::default() })).await;
+}
+
+/// A workflow with a ready row for each (queue, since).
+async fn waiting(store: &Store, id: WorkflowId, rows: &[(&str, u64)]) -> Vec<Row> {
+    let row = |(job, &(queue, since)): (usize, &(&str, u64))| ready_row(queue, since, id, job as u16);
+    let add: Vec<_> = rows.iter().enumerate().map(row).collect();
+    let ready = RowChange { add: add.clone(), remove: Vec::new() };
+    done(store, create(id, Put { ready, ..Put::default() })).await;
+    add
+}
+
+async fn page(store: &Store, partition: u16, span: &Span, order: Order, limit: usize) -> Vec<WorkflowId> {
+    store.page(&[(Partition(partition), span.clone())], order, limit).await.unwrap().remove(0)
+}
+
+pub(crate) async fn what_is_not_there_is_none(store: Store) {
+    let (there, missing) = (id(1, 0), id(2, 0));
+    done(&store, create(there, Put::default())).await;
+    assert_eq!(store.load(&[missing]).await, Ok(vec![None]));
+    assert_eq!(store.heads(&[missing]).await, Ok(vec![None]));
+    let output = ResultField::Output(JobIndex(0));
+    let wanted = [(missing, vec![output, ResultField::Error(JobIndex(0), 3)]), (there, vec![output])];
+    assert_eq!(store.results(&wanted).await, Ok(vec![vec![None, None], vec![None]]));
+}
+
+pub(crate) async fn an_empty_store_answers_everything(store: Store) {
+    assert_eq!(store.partitions(), PARTITIONS);
+    let span = Span::of(Section::All.prefix());
+    assert_eq!(store.load(&[]).await, Ok(Vec::new()));
+    assert_eq!(store.heads(&[]).await, Ok(Vec::new()));
+    assert_eq!(store.results(&[]).await, Ok(Vec::new()));
+    assert_eq!(store.ready(&[], b"", 10).await, Ok(Vec::new()));
+    assert_eq!(store.ready(&partitions(), &queue_rows("default"), 10).await, Ok(vec![Vec::new(); 4]));
+    assert_eq!(store.due(Clockwork::Timers, micros(1 << 53), 10).await, Ok(Vec::new()));
+    assert_eq!(store.page(&[], Order::NewestFirst, 10).await, Ok(Vec::new()));
+    assert_eq!(page(&store, 0, &span, Order::NewestFirst, 10).await, []);
+    assert_eq!(store.count(&[]).await, Ok(Vec::new()));
+    assert_eq!(store.count(&[span]).await, Ok(vec![0]));
+    assert_eq!(store.ready_depth(&[]).await, Ok(Vec::new()));
+    assert_eq!(store.keyed(Partition(0), "key").await, Ok(None));
+    assert_eq!(store.register(Register::Queues).await, Ok(Vec::new()));
+}
+
+pub(crate) async fn loads_and_heads_keep_the_order_asked_for(store: Store) {
+    let (first, second, missing) = (id(1, 3), id(2, 0), id(3, 1));
+    let jobs = vec![(JobIndex(1), meta("job"))];
+    done(&store, create(first, Put { jobs: jobs.clone(), ..Put::default() })).await;
+    done(&store, create(second, Put::default())).await;
+    done(&store, update(second, "first", "second", Put::default())).await;
+    let stored = |text, jobs| Some(Stored { graph: meta("graph"), state: StoredState { meta: meta(text), jobs } });
+    let asked = [second, missing, first, second];
+    let expected = [stored("second", vec![]), None, stored("first", jobs), stored("second", vec![])];
+    assert_eq!(store.load(&asked).await.unwrap(), expected);
+    let head = |text| Some(Head { meta: meta(text), label: meta("label") });
+    assert_eq!(store.heads(&asked).await.unwrap(), [head("second"), None, head("first"), head("second")]);
+}
+
+pub(crate) async fn ready_rows_come_lowest_first_by_prefix_and_partition(store: Store) {
+    let mixed = waiting(&store, id(1, 0), &[("a", 9), ("a", 3), ("ab", 1), ("b", 2), ("a", 500)]).await;
+    let other = waiting(&store, id(2, 2), &[("a", 4)]).await;
+    let rows = |at: &[usize]| at.iter().map(|&at| mixed[at].clone()).collect::<Vec<_>>();
+    // Partitions, prefix, limit; the rows of each partition.
+    let table = [
+        (vec![0, 2], queue_rows("a"), 10, vec![rows(&[1, 0, 4]), other.clone()]),
+        (vec![2, 1, 0], queue_rows("a"), 2, vec![other.clone(), vec![], rows(&[1, 0])]),
+        (vec![0], queue_rows("ab"), 10, vec![rows(&[2])]),
+        (vec![0], queue_rows("b"), 1, vec![rows(&[3])]),
+        (vec![0], queue_rows("c"), 10, vec![vec![]]),
+        (vec![0], Vec::new(), 10, vec![rows(&[1, 0, 4, 2, 3])]),
+        (vec![0], mixed[0].clone(), 10, vec![rows(&[0])]),
+        (vec![0, 2], queue_rows("a"), 0, vec![vec![], vec![]]),
+    ];
+    for (partitions, prefix, limit, expected) in table {
+        let asked: Vec<_> = partitions.iter().copied().map(Partition).collect();
+        let found = store.ready(&asked, &prefix, limit).await.unwrap();
+        assert_eq!(found, expected, "{partitions:?} {prefix:?} {limit}");
+    }
+}
+
+pub(crate) async fn ready_depth_counts_over_all_partitions(store: Store) {
+    let first = waiting(&store, id(1, 0), &[("a", 9), ("a", 3), ("b", 1)]).await;
+    let second = waiting(&store, id(2, 3), &[("a", 4), ("ab", 1)]).await;
+    let depth = store.ready_depth(&[queue_rows("a"), queue_rows("c"), queue_rows("ab")]).await.unwrap();
+    let firsts = vec![first[1].clone(), second[0].clone()];
+    assert_eq!(depth, [(3, firsts), (0, vec![]), (1, vec![second[1].clone()])]);
+}
+
+pub(crate) async fn due_workflows_come_earliest_first_up_to_the_limit_of_each_partition(store: Store) {
+    for (at, timer) in [(1, 500), (2, 300), (3, 400), (4, 300)] {
+        done(&store, create(id(at, 1), Put { timer: Moved::To(micros(timer)), ..Put::default() })).await;
+    }
+    done(&store, create(id(5, 2), Put { timer: Moved::To(micros(100)), ..Put::default() })).await;
+    done(&store, create(id(6, 2), Put { expiry: Moved::To(micros(100)), ..Put::default() })).await;
+    let timers = [(2, 300), (4, 300), (3, 400), (1, 500)].map(|(at, timer)| (id(at, 1), micros(timer)));
+    for (until, limit, in_first, in_second) in
+        [(99, 10, 0, 0), (100, 10, 0, 1), (300, 10, 2, 1), (1_000, 3, 3, 1), (1_000, 1, 1, 1), (1_000, 10, 4, 1)]
+    {
+        let found = store.due(Clockwork::Timers, micros(until), limit).await.unwrap();
+        let of = |partition| found.iter().copied().filter(move |(id, _)| id.partition() == Partition(partition));
+        assert_eq!(of(1).collect::<Vec<_>>(), timers[..in_first], "{until} {limit}");
+        assert_eq!(of(2).collect::<Vec<_>>(), vec![(id(5, 2), micros(100)); in_second], "{until} {limit}");
+        assert_eq!(found.len(), in_first + in_second);
+    }
+    let expiries = store.due(Clockwork::Expiries, micros(1_000), 10).await;
+    assert_eq!(expiries, Ok(vec![(id(6, 2), micros(100))]));
+}
+
+pub(crate) async fn pages_run_in_both_orders(store: Store) {
+    let ids: Vec<_> = (1..=5).map(|at| id(at, 1)).collect();
+    for &id in &ids {
+        listed(&store, id, "daily", Status::Running).await;
+    }
+    let elsewhere = id(9, 2);
+    listed(&store, elsewhere, "daily", Status::Running).await;
+    let all = Span::of(Section::All.prefix());
+    let newest: Vec<_> = ids.iter().rev().copied().collect();
+    assert_eq!(page(&store, 1, &all, Order::NewestFirst, 10).await, newest);
+    assert_eq!(page(&store, 1, &all, Order::OldestFirst, 10).await, ids);
+    assert_eq!(page(&store, 1, &all, Order::NewestFirst, 2).await, newest[..2]);
+    assert_eq!(page(&store, 1, &all, Order::OldestFirst, 2).await, ids[..2]);
+    assert_eq!(page(&store, 1, &all, Order::OldestFirst, 0).await, []);
+    let spans = [(Partition(2), all.clone()), (Partition(0), all.clone()), (Partition(1), all)];
+    let pages = store.page(&spans, Order::NewestFirst, 1).await.unwrap();
+    assert_eq!(pages, [vec![elsewhere], vec![], vec![newest[0]]]);
+}
+
+pub(crate) async fn spans_begin_inclusive_and_end_exclusive(store: Store) {
+    let ids: Vec<_> = (1..=5).map(|at| id(at, 0)).collect();
+    for &id in &ids {
+        listed(&store, id, "daily", Status::Failed).await;
+    }
+    for prefix in [Section::All.prefix(), Section::Name("daily", Status::Failed).prefix()] {
+        for (from, to, expected) in [
+            (None, None, 0..5),
+            (Some(1), None, 1..5),
+            (None, Some(3), 0..3),
+            (Some(1), Some(3), 1..3),
+            (Some(2), Some(2), 2..2),
+            (Some(3), Some(1), 3..3),
+        ] {
+            let span =
+                Span { prefix: prefix.clone(), from: from.map(|at: usize| ids[at]), to: to.map(|at: usize| ids[at]) };
+            let expected = &ids[expected];
+            assert_eq!(page(&store, 0, &span, Order::OldestFirst, 10).await, expected, "{from:?} {to:?}");
+            assert_eq!(store.count(&[span]).await, Ok(vec![expected.len() as u64]), "{from:?} {to:?}");
+        }
+        let between = Span { prefix, from: Some(id(2, 3)), to: Some(WorkflowId::first_at(micros(4_000))) };
+        assert_eq!(page(&store, 0, &between, Order::NewestFirst, 10).await, [ids[2]]);
+    }
+}
+
+pub(crate) async fn sections_do_not_run_into_each_other(store: Store) {
+    let named =
+        [(1, "a", Status::Running), (2, "ab", Status::Running), (3, "a", Status::Failed), (4, "b", Status::Running)];
+    for (at, name, status) in named {
+        listed(&store, id(at, 0), name, status).await;
+    }
+    for (at, name, status) in named {
+        let span = Span::of(Section::Name(name, status).prefix());
+        assert_eq!(page(&store, 0, &span, Order::NewestFirst, 10).await, [id(at, 0)], "{name} {status:?}");
+        let tagged = Span::of(Section::Tag(name, status).prefix());
+        assert_eq!(store.count(&[span, tagged]).await, Ok(vec![1, 0]), "{name} {status:?}");
+    }
+}
+
+pub(crate) async fn counts_are_over_all_partitions(store: Store) {
+    for at in 0..10 {
+        let status = if at < 3 { Status::Failed } else { Status::Running };
+        listed(&store, id(at + 1, (at % 4) as u16), "daily", status).await;
+    }
+    let spans = [
+        Section::All,
+        Section::Name("daily", Status::Failed),
+        Section::Name("daily", Status::Paused),
+        Section::Name("daily", Status::Running),
+    ];
+    let spans = spans.map(|section| Span::of(section.prefix()));
+    assert_eq!(store.count(&spans).await, Ok(vec![10, 3, 0, 7]));
+}
+
+pub(crate) async fn a_check_reads_every_row_in_pieces(store: Store) {
+    let mut expected = Vec::new();
+    for at in 1..=25 {
+        let id = id(at, 1);
+        let (ready, index) = (ready_row("default", at, id, 0), index_row(Section::All, id));
+        // Several workflows share a moment, so a piece may end among equals.
+        let moment = micros(at / 10);
+        let added = |row: &Row| RowChange { add: vec![row.clone()], remove: Vec::new() };
+        let put = Put { ready: added(&ready), index: added(&index), ..Put::default() };
+        done(&store, create(id, Put { timer: Moved::To(moment), expiry: Moved::To(moment), ..put })).await;
+        expected.push([ready, index, due_row(moment, id), due_row(moment, id)]);
+    }
+    done(&store, create(id(99, 2), Put { timer: Moved::To(micros(1)), ..Put::default() })).await;
+    let sets = [RowSet::Ready, RowSet::Index, RowSet::Due(Clockwork::Timers), RowSet::Due(Clockwork::Expiries)];
+    for (at, set) in sets.into_iter().enumerate() {
+        let mut found: Vec<Row> = Vec::new();
+        loop {
+            let piece = store.rows(Partition(1), set, found.last().map(Vec::as_slice), 4).await.unwrap();
+            if piece.is_empty() {
+                break;
+            }
+            assert!(piece.len() <= 4);
+            found.extend(piece);
+        }
+        let expected: Vec<_> = expected.iter().map(|rows| rows[at].clone()).collect();
+        assert_eq!(found, expected, "{set:?}");
+    }
+}
+
+pub(crate) async fn registers_hold_the_latest_value_by_name(store: Store) {
+    let entered =
+        [("b", Some("paused")), ("a", Some("")), ("ü", Some("x")), ("b", Some("")), ("ü", None), ("none", None)];
+    for (name, value) in entered {
+        store.enter(Register::Queues, name, value).await.unwrap();
+    }
+    store.enter(Register::Names, "daily", Some("")).await.unwrap();
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    assert_eq!(store.register(Register::Queues).await, Ok(vec![pair("a", ""), pair("b", "")]));
+    assert_eq!(store.register(Register::Names).await, Ok(vec![pair("daily", "")]));
+}
