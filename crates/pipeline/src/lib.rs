@@ -45,6 +45,8 @@ mod link;
 mod node;
 mod outcome;
 mod pace;
+mod pool;
+mod queue;
 mod resend;
 mod resp;
 mod route;

@@ -5,10 +5,8 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::call::{Group, Load};
+use crate::queue::Queue;
 use crate::selection::{self, Offer};
-
-/// A full connection whose oldest reply is younger than this is cheaper to wait for than another one is to open.
-const SOFT_QUEUE_DELAY: Duration = Duration::from_millis(2);
 
 /// Names one connection of a node, for as long as the node lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,9 +79,9 @@ impl Link {
         self.standing == Standing::Serving
     }
 
-    /// Whether it has no room and its oldest reply is late.
-    pub(crate) fn is_full_and_slow(&self) -> bool {
-        self.oldest.is_some_and(|oldest| oldest.elapsed() > SOFT_QUEUE_DELAY)
+    /// How long a reply takes now: as long as others did, or as the oldest one has taken already.
+    pub(crate) fn expected_reply_time(&self) -> Duration {
+        self.reply_time.max(self.oldest.map_or(Duration::ZERO, |oldest| oldest.elapsed()))
     }
 
     /// What selection sees of it.
@@ -118,6 +116,17 @@ impl Link {
         }
         groups.extend(self.queue.drain(..));
         Ok(())
+    }
+
+    /// Takes as many of the groups that wait as fit.
+    pub(crate) fn take_waiting(&mut self, waiting: &mut Queue, cap: Load, groups: &mut Vec<Group>) {
+        while let Some(load) = waiting.head() {
+            if !self.offer(load, cap).accepts {
+                return;
+            }
+            self.load.add(load);
+            groups.extend(waiting.pop());
+        }
     }
 
     pub(crate) fn wake(&self) {

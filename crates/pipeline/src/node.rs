@@ -1,10 +1,8 @@
 //! One Redis server: its connections, and the groups that wait for one.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fastrand::Rng;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -12,9 +10,9 @@ use crate::call::{Group, Load};
 use crate::config::{Address, Config};
 use crate::connection::Connection;
 use crate::handshake::{self, Greeted, Proof};
-use crate::link::{Gone, Link, LinkId, Standing, Turn};
+use crate::link::{Gone, LinkId, Standing, Turn};
 use crate::outcome::NotSent;
-use crate::selection::{Offer, Selection};
+use crate::pool::{Demand, Pool};
 use crate::shared::Shared;
 use crate::stats::{Counters, Stats, count};
 
@@ -36,15 +34,7 @@ pub(crate) struct Node {
 
 #[derive(Debug)]
 struct State {
-    /// Oldest first.
-    links: Vec<Link>,
-    next_link: u64,
-    /// Groups no connection has room for, oldest first.
-    waiting: VecDeque<Group>,
-    waiting_load: Load,
-    /// Kept to reuse its memory.
-    offers: Vec<Offer>,
-    rng: Rng,
+    pool: Pool,
     reach: Reach,
     /// Attempts that failed since a connection last lived long enough.
     failures: u32,
@@ -71,16 +61,7 @@ impl Node {
             shared: Arc::clone(shared),
             counters: Counters::default(),
             stop: shared.stop.child_token(),
-            state: Mutex::new(State {
-                links: Vec::new(),
-                next_link: 0,
-                waiting: VecDeque::new(),
-                waiting_load: Load::default(),
-                offers: Vec::new(),
-                rng: Rng::new(),
-                reach: Reach::Settled,
-                failures: 0,
-            }),
+            state: Mutex::new(State { pool: Pool::new(&shared.config), reach: Reach::Settled, failures: 0 }),
         })
     }
 
@@ -92,10 +73,6 @@ impl Node {
         &self.shared.config
     }
 
-    fn cap(&self) -> Load {
-        Load { commands: self.config().in_flight_commands, bytes: self.config().in_flight_bytes }
-    }
-
     fn queue_bound(&self) -> Load {
         Load { commands: self.config().queue_commands, bytes: self.config().queue_bytes }
     }
@@ -105,11 +82,11 @@ impl Node {
     /// A call beyond the queue's bounds is taken when nothing waits: else it could never be sent.
     pub(crate) fn submit(self: &Arc<Self>, groups: impl Iterator<Item = Group>, total: Load) {
         let mut state = self.state();
-        state.drop_abandoned(total, self.queue_bound());
-        let waiting = state.waiting_load;
+        state.pool.drop_abandoned(total, self.queue_bound());
+        let waiting = state.pool.waiting();
         let refusal = match &state.reach {
             Reach::Closed => Some(NotSent::Closed),
-            Reach::Down { reason, .. } if !state.links.iter().any(Link::is_serving) => Some(self.unavailable(reason)),
+            Reach::Down { reason, .. } if !state.pool.is_serving() => Some(self.unavailable(reason)),
             _ if waiting.commands > 0 && !waiting.fits(total, self.queue_bound()) => {
                 Some(NotSent::Overloaded { node: Arc::clone(&self.name) })
             }
@@ -120,15 +97,8 @@ impl Node {
             groups.for_each(|group| group.refuse(reason.clone()));
             return;
         }
-        for group in groups {
-            state.place(group, self.config().selection, self.cap());
-        }
-        self.connect_if_wanted(&mut state);
-    }
-
-    fn connect_if_wanted(self: &Arc<Self>, state: &mut State) {
-        if !state.waiting.is_empty() && state.wants_connection(self.config().max_connections) {
-            self.start_connecting(state);
+        if state.pool.place(groups, total) == Demand::Another {
+            self.start_connecting(&mut state);
         }
     }
 
@@ -139,21 +109,10 @@ impl Node {
     /// # Errors
     /// The connection should close.
     pub(crate) fn take(self: &Arc<Self>, turn: &Turn<'_>, groups: &mut Vec<Group>) -> Result<(), Gone> {
-        let cap = self.cap();
         let mut state = self.state();
-        let State { links, waiting, waiting_load, .. } = &mut *state;
-        let link = links.iter_mut().find(|link| link.id == turn.link).expect("a link lives as long as its connection");
-        link.turn(turn, groups)?;
-        while let Some(group) = waiting.front() {
-            let load = group.load();
-            if !link.offer(load, cap).accepts {
-                break;
-            }
-            link.load.add(load);
-            waiting_load.remove(load);
-            groups.extend(waiting.pop_front());
+        if state.pool.take(turn, groups)? == Demand::Another {
+            self.start_connecting(&mut state);
         }
-        self.connect_if_wanted(&mut state);
         Ok(())
     }
 
@@ -161,15 +120,15 @@ impl Node {
     /// one serves, a new one is tried, and whether that works tells a stuck connection from a stuck server.
     pub(crate) fn suspect(self: &Arc<Self>, id: LinkId) {
         let mut state = self.state();
-        let link = state.link(id);
+        let link = state.pool.link(id);
         if !link.is_serving() {
             return;
         }
         link.standing = Standing::Suspect;
         let queue = std::mem::take(&mut link.queue);
         queue.iter().for_each(|group| link.load.remove(group.load()));
-        state.wait_again(queue);
-        if !state.links.iter().any(Link::is_serving) {
+        state.pool.put_back(queue);
+        if !state.pool.is_serving() {
             self.start_connecting(&mut state);
         }
     }
@@ -177,7 +136,7 @@ impl Node {
     /// A suspected connection has spoken. It may have been given up a moment ago: what comes now was on its way.
     pub(crate) fn trust(&self, id: LinkId) {
         let mut state = self.state();
-        let link = state.link(id);
+        let link = state.pool.link(id);
         if matches!(link.standing, Standing::Suspect | Standing::GivenUp) {
             link.standing = Standing::Serving;
         }
@@ -188,8 +147,8 @@ impl Node {
     /// The decision and the choice of a connection for a group are made under one lock, so no group is placed on it after.
     pub(crate) fn may_close(&self, id: LinkId) -> bool {
         let mut state = self.state();
-        let serving = state.links.iter().filter(|link| link.is_serving()).count();
-        let link = state.link(id);
+        let serving = state.pool.serving().count();
+        let link = state.pool.link(id);
         let idle = link.load == Load::default() && serving > self.config().min_connections;
         if idle {
             link.standing = Standing::Retiring;
@@ -202,7 +161,8 @@ impl Node {
     /// Young ones stay: many callers ask for this at the same time, and one round is enough.
     pub(crate) fn renew(self: &Arc<Self>) {
         let mut state = self.state();
-        for link in state.links.iter_mut().filter(|link| link.is_serving() && link.opened.elapsed() >= SHORT_LIFE) {
+        for link in state.pool.links.iter_mut().filter(|link| link.is_serving() && link.opened.elapsed() >= SHORT_LIFE)
+        {
             link.standing = Standing::Retiring;
             link.wake();
         }
@@ -218,7 +178,7 @@ impl Node {
 
     /// What the connections did so far.
     pub(crate) fn stats(&self) -> Stats {
-        let waiting = self.state().waiting_load.commands;
+        let waiting = self.state().pool.waiting().commands;
         self.counters.snapshot(waiting)
     }
 
@@ -226,7 +186,7 @@ impl Node {
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.reach = Reach::Closed;
-        let waiting = state.take_waiting();
+        let waiting = state.pool.drain();
         drop(state);
         for group in waiting {
             group.refuse(NotSent::Closed);
@@ -274,7 +234,7 @@ impl Node {
             return false;
         }
         state.failures = state.failures.saturating_add(1);
-        if state.links.iter().any(Link::is_serving) {
+        if state.pool.is_serving() {
             state.reach = Reach::Settled;
             return false;
         }
@@ -287,7 +247,7 @@ impl Node {
             }
         };
         state.reach = Reach::Down { reason: Arc::clone(reason), since };
-        let waiting = state.take_waiting();
+        let waiting = state.pool.drain();
         drop(state);
         for group in waiting {
             group.refuse(self.unavailable(reason));
@@ -304,16 +264,14 @@ impl Node {
             info!(node = %self.name, "redis is available again");
         }
         state.reach = Reach::Settled;
-        let id = LinkId(state.next_link);
-        state.next_link += 1;
         if proof == Proof::Writes {
             // The server runs commands, so what suspects still owe is not coming.
-            for link in state.links.iter_mut().filter(|link| link.standing == Standing::Suspect) {
+            for link in state.pool.links.iter_mut().filter(|link| link.standing == Standing::Suspect) {
                 link.standing = Standing::GivenUp;
                 link.wake();
             }
         }
-        state.links.push(Link::new(id));
+        let id = state.pool.open();
         count(&self.counters.opened, 1);
         let node = Arc::clone(self);
         let stop = self.stop.clone();
@@ -328,11 +286,10 @@ impl Node {
     }
 
     /// Forgets a broken connection; the groups it had not taken wait for the next one.
-    fn detach(self: &Arc<Self>, id: LinkId, reason: &Arc<str>) {
+    pub(crate) fn detach(self: &Arc<Self>, id: LinkId, reason: &Arc<str>) {
         count(&self.counters.closed, 1);
         let mut state = self.state();
-        let at = state.links.iter().position(|link| link.id == id).expect("a link is detached once");
-        let link = state.links.remove(at);
+        let link = state.pool.remove(id);
         if matches!(state.reach, Reach::Closed) {
             drop(state);
             for group in link.queue {
@@ -349,68 +306,21 @@ impl Node {
             true => state.failures.saturating_add(1),
             false => 0,
         };
-        state.wait_again(link.queue);
+        state.pool.put_back(link.queue);
         // With nobody waiting it reconnects all the same: the next caller should not pay for it.
-        if !state.links.iter().any(Link::is_serving) {
+        if !state.pool.is_serving() {
             self.start_connecting(&mut state);
         }
     }
 }
 
 impl State {
-    /// Gives a group to a connection with room, or lets it wait for one.
-    fn place(&mut self, group: Group, selection: Selection, cap: Load) {
-        let load = group.load();
-        // Groups already waiting go first: a newcomer that overtook them could starve a large one.
-        if self.waiting.is_empty() {
-            self.offers.clear();
-            self.offers.extend(self.links.iter().map(|link| link.offer(load, cap)));
-            if let Some(at) = selection.select(&self.offers, &mut self.rng) {
-                return self.links[at].push(group, load);
-            }
-        }
-        self.waiting_load.add(load);
-        self.waiting.push_back(group);
-    }
-
-    fn link(&mut self, id: LinkId) -> &mut Link {
-        self.links.iter_mut().find(|link| link.id == id).expect("a link lives as long as its connection")
-    }
-
-    /// Puts groups back that a connection had not taken: they have waited longest.
-    fn wait_again(&mut self, groups: VecDeque<Group>) {
-        for group in groups.into_iter().rev() {
-            self.waiting_load.add(group.load());
-            self.waiting.push_front(group);
-        }
-        // The other connections may be idle by now, and an idle one looks for work only when woken.
-        self.links.iter().for_each(Link::wake);
-    }
-
     /// What the next connection has to show: with suspects around it is their judge.
     fn proof_needed(&self) -> Proof {
-        match self.links.iter().any(|link| link.standing == Standing::Suspect) {
+        match self.pool.links.iter().any(|link| link.standing == Standing::Suspect) {
             true => Proof::Writes,
             false => Proof::Answers,
         }
-    }
-
-    fn wants_connection(&self, max: usize) -> bool {
-        let serving = || self.links.iter().filter(|link| link.is_serving());
-        serving().count() < max && serving().all(Link::is_full_and_slow)
-    }
-
-    /// Makes room in a full queue: groups at its head whose callers have left wait for nothing.
-    fn drop_abandoned(&mut self, more: Load, bound: Load) {
-        while !self.waiting_load.fits(more, bound) && self.waiting.front().is_some_and(Group::is_abandoned) {
-            let head = self.waiting.pop_front().expect("the head was just looked at");
-            self.waiting_load.remove(head.load());
-        }
-    }
-
-    fn take_waiting(&mut self) -> VecDeque<Group> {
-        self.waiting_load = Load::default();
-        std::mem::take(&mut self.waiting)
     }
 }
 

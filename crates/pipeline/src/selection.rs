@@ -1,7 +1,10 @@
 //! Which of a node's connections takes a group: plain functions over what the connections offer.
 //!
 //! Every policy here but a search without an order lets load gather on few connections: batches grow there, and the rest
-//! fall idle and are closed. None of them ever opens a connection; finding nobody is what makes a node open one.
+//! fall idle and are closed. None of them ever opens a connection: whether there should be another one is decided by how long
+//! groups wait, and by a core that is to be filled first.
+
+use std::time::Duration;
 
 use fastrand::Rng;
 
@@ -38,7 +41,7 @@ pub enum Selection {
 /// Whether connections are opened before the ones there are have no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
-    /// Up to the size of the core.
+    /// Up to the size of the core, one after the other; those there are take the load meanwhile.
     First,
     /// Only when there is no room.
     OnDemand,
@@ -59,6 +62,15 @@ pub(crate) struct Offer {
     pub(crate) cost: u64,
 }
 
+impl Offer {
+    /// What a connection offers that is not asked.
+    pub(crate) const REFUSAL: Self = Self { accepts: false, cost: u64::MAX };
+}
+
+/// A shorter wait for a connection is cheaper than another connection, whose opening costs Redis as much as some hundred
+/// commands and its caller two round trips at least.
+const SOFT_QUEUE_DELAY: Duration = Duration::from_millis(2);
+
 /// From this many connections on, only a share of them is tried at random: each try costs, and a new connection serves too.
 const RANDOM_SEARCH_FROM: usize = 64;
 
@@ -69,22 +81,49 @@ pub(crate) fn accepts(load: Load, more: Load, cap: Load) -> bool {
     load.commands == 0 || load.fits(more, cap)
 }
 
+/// How long what waits will wait for its turn: each connection answers as much as its cap once in its reply time.
+///
+/// A mean over the connections, which is right while they answer at different moments and too low while all answer at once.
+/// One that has answered nothing yet counts as fast: it deserves to be tried before another one is opened.
+pub(crate) fn queue_delay(waiting: Load, cap: Load, reply_times: impl Iterator<Item = Duration>) -> Duration {
+    let share = |waiting: usize, cap: usize| waiting as f64 / cap as f64;
+    let caps = share(waiting.commands, cap.commands).max(share(waiting.bytes, cap.bytes));
+    if caps == 0.0 {
+        return Duration::ZERO;
+    }
+    let caps_a_second: f64 = reply_times.map(|time| 1.0 / time.as_secs_f64()).sum();
+    Duration::try_from_secs_f64(caps / caps_a_second).unwrap_or(Duration::MAX)
+}
+
+/// Whether groups wait so long that another connection costs less.
+pub(crate) fn is_worth_a_connection(queue_delay: Duration) -> bool {
+    queue_delay > SOFT_QUEUE_DELAY
+}
+
 impl Selection {
-    /// The connection that takes the group, by its place among `offers`, oldest connection first. None opens another.
+    /// How many connections are opened before the ones there are have no room.
+    pub(crate) fn fills_first(self) -> usize {
+        match self {
+            Self::CorePool { size, fill: Fill::First } | Self::PowerOfTwo { core: size, fill: Fill::First, .. } => size,
+            _ => 0,
+        }
+    }
+
+    /// The connection that takes the group, by its place among `offers`, oldest connection first. None lets it wait.
     pub(crate) fn select(self, offers: &[Offer], rng: &mut Rng) -> Option<usize> {
         match self {
             Self::Linear { space } => {
                 let (ordered, rest) = offers.split_at(space.min(offers.len()));
                 first(ordered).or_else(|| random(rest, rng).map(|at| ordered.len() + at))
             }
-            Self::CorePool { size, fill } => within_core(offers, size, fill, |core| {
+            Self::CorePool { size, .. } => within_core(offers, size, |core| {
                 let start = if core.is_empty() { 0 } else { rng.usize(..core.len()) };
                 let turns = (start..core.len()).chain(0..start);
                 turns.into_iter().find(|&at| core[at].accepts)
             }),
-            Self::PowerOfTwo { core, effort, fill } => {
+            Self::PowerOfTwo { core, effort, .. } => {
                 let size = if core == 0 { offers.len() } else { core };
-                within_core(offers, size, fill, |core| power_of_two(core, effort, rng))
+                within_core(offers, size, |core| power_of_two(core, effort, rng))
             }
         }
     }
@@ -100,15 +139,7 @@ fn random(offers: &[Offer], rng: &mut Rng) -> Option<usize> {
     (0..tries).map(|_| rng.usize(..offers.len())).find(|&at| offers[at].accepts)
 }
 
-fn within_core(
-    offers: &[Offer],
-    size: usize,
-    fill: Fill,
-    search: impl FnOnce(&[Offer]) -> Option<usize>,
-) -> Option<usize> {
-    if fill == Fill::First && offers.len() < size {
-        return None;
-    }
+fn within_core(offers: &[Offer], size: usize, search: impl FnOnce(&[Offer]) -> Option<usize>) -> Option<usize> {
     let (core, overflow) = offers.split_at(size.min(offers.len()));
     search(core).or_else(|| first(overflow).map(|at| core.len() + at))
 }
@@ -201,13 +232,53 @@ mod tests {
     }
 
     #[test]
-    fn a_core_that_fills_first_opens_until_it_is_complete() {
+    fn a_core_that_fills_first_takes_the_load_meanwhile() {
         for size in 1..10 {
             for policy in [core(size, Fill::First), pairs(size, Fill::First)] {
+                assert_eq!(policy.fills_first(), size);
                 let found = draws(policy, &offers(&[true; 5]));
-                assert_eq!(found.contains(&None), size > 5, "{policy:?}");
+                assert_eq!(found, (0..size.min(5)).map(Some).collect::<Vec<_>>(), "{policy:?}");
+            }
+            for policy in [core(size, Fill::OnDemand), pairs(size, Fill::OnDemand), LINEAR] {
+                assert_eq!(policy.fills_first(), 0);
             }
         }
+    }
+
+    /// Compares the delay in microseconds when `waiting` commands of ten bytes wait and connections take 100 of them.
+    fn check_delay(waiting: usize, reply_times: &[u64], expected: u64) {
+        let load = |commands| Load { commands, bytes: commands * 10 };
+        let reply_times = reply_times.iter().map(|&micros| Duration::from_micros(micros));
+        let delay = queue_delay(load(waiting), load(100), reply_times);
+        assert_eq!(delay.as_micros(), u128::from(expected), "{waiting} wait");
+    }
+
+    #[test]
+    fn the_delay_of_a_queue_grows_with_it_and_falls_with_connections() {
+        check_delay(0, &[1_000], 0);
+        check_delay(100, &[1_000], 1_000);
+        check_delay(900, &[1_000], 9_000);
+        check_delay(900, &[1_000; 4], 2_250);
+        // One that hangs is not counted on, and one that is new is.
+        check_delay(100, &[1_000, 1_000_000], 999);
+        check_delay(100, &[1_000, 0], 0);
+        check_delay(0, &[], 0);
+        assert_eq!(
+            queue_delay(Load { commands: 1, bytes: 10 }, Load { commands: 1, bytes: 1 }, [].into_iter()),
+            Duration::MAX
+        );
+        let bytes = queue_delay(
+            Load { commands: 1, bytes: 500 },
+            Load { commands: 100, bytes: 100 },
+            [Duration::from_millis(1)].into_iter(),
+        );
+        assert_eq!(bytes, Duration::from_millis(5));
+    }
+
+    #[test]
+    fn a_short_wait_is_not_worth_a_connection() {
+        assert!(!is_worth_a_connection(Duration::from_micros(2_000)));
+        assert!(is_worth_a_connection(Duration::from_micros(2_001)));
     }
 
     #[test]

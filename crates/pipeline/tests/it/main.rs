@@ -13,6 +13,7 @@ mod links;
 mod load;
 mod matrix;
 mod oracle;
+mod pool;
 mod properties;
 mod proxy;
 mod regression;

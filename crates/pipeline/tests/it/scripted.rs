@@ -8,21 +8,21 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::{eventually, one, send_one, soon};
 
-async fn listener() -> (TcpListener, Config) {
+pub(crate) async fn listener() -> (TcpListener, Config) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string().parse().unwrap();
     (listener, Config::single(address))
 }
 
 /// Accepts a connection and answers the client's greeting.
-async fn greet(listener: &TcpListener) -> TcpStream {
+pub(crate) async fn greet(listener: &TcpListener) -> TcpStream {
     let (mut stream, _) = listener.accept().await.unwrap();
     expect(&mut stream, PING).await;
     stream.write_all(b"+PONG\r\n").await.unwrap();
     stream
 }
 
-async fn expect(stream: &mut TcpStream, wire: &str) {
+pub(crate) async fn expect(stream: &mut TcpStream, wire: &str) {
     let mut read = vec![0; wire.len()];
     stream.read_exact(&mut read).await.unwrap();
     assert_eq!(String::from_utf8_lossy(&read), wire);
@@ -33,7 +33,7 @@ const PING: &str = "*1\r\n$4\r\nPING\r\n";
 /// What tells a stuck connection from a server that holds writes back.
 const WRITE_PROBE: &str = "*3\r\n$7\r\nEVALSHA\r\n$40\r\n0000000000000000000000000000000000000000\r\n$1\r\n0\r\n";
 
-const GET_K: &str = "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
+pub(crate) const GET_K: &str = "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
 
 #[tokio::test]
 async fn a_caller_that_gave_up_leaves_its_replies_to_nobody() {

@@ -1,0 +1,235 @@
+//! The connections of one node and the groups that wait for them: who gets which group, and whether they are enough.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use crate::call::{Group, Load};
+use crate::config::Config;
+use crate::link::{Gone, Link, LinkId, Turn};
+use crate::queue::Queue;
+use crate::selection::{self, Offer, Selection};
+
+/// A call with more bytes than this for one node is large. Redis reads 16 KiB of a client before it looks at the next one,
+/// so what shares a connection with more waits for several turns, and what has its own for none.
+const LARGE: usize = 64 * 1024;
+
+/// The connections of one node, and the groups that wait for them.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    /// Oldest first.
+    pub(crate) links: Vec<Link>,
+    next_link: u64,
+    queue: Queue,
+    /// Large groups, which wait for the connection that is kept for them.
+    large: Queue,
+    /// The connection that large groups go to, and nothing else while it is not the only one.
+    kept: Option<LinkId>,
+    selection: Selection,
+    cap: Load,
+    max: usize,
+    /// Kept to reuse its memory.
+    offers: Vec<Offer>,
+    rng: Rng,
+}
+
+/// Whether the connections are enough for what there is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Demand {
+    Met,
+    /// Another one is worth its price.
+    Another,
+}
+
+/// Which connections a group may go to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    Any,
+    Kept(LinkId),
+    AllBut(LinkId),
+}
+
+impl Pool {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            links: Vec::new(),
+            next_link: 0,
+            queue: Queue::default(),
+            large: Queue::default(),
+            kept: None,
+            selection: config.selection,
+            cap: Load { commands: config.in_flight_commands, bytes: config.in_flight_bytes },
+            max: config.max_connections,
+            offers: Vec::new(),
+            rng: Rng::new(),
+        }
+    }
+
+    /// Adds a connection.
+    pub(crate) fn open(&mut self) -> LinkId {
+        let id = LinkId(self.next_link);
+        self.next_link += 1;
+        self.links.push(Link::new(id));
+        id
+    }
+
+    pub(crate) fn link(&mut self, id: LinkId) -> &mut Link {
+        self.links.iter_mut().find(|link| link.id == id).expect("a link lives as long as its connection")
+    }
+
+    pub(crate) fn remove(&mut self, id: LinkId) -> Link {
+        let at = self.links.iter().position(|link| link.id == id).expect("a link is removed once");
+        self.links.remove(at)
+    }
+
+    pub(crate) fn serving(&self) -> impl Iterator<Item = &Link> {
+        self.links.iter().filter(|link| link.is_serving())
+    }
+
+    pub(crate) fn is_serving(&self) -> bool {
+        self.serving().next().is_some()
+    }
+
+    /// What waits for a connection.
+    pub(crate) fn waiting(&self) -> Load {
+        let mut waiting = self.queue.load();
+        waiting.add(self.large.load());
+        waiting
+    }
+
+    /// Makes room for `more` within `bound`, as far as those at the head whose callers have left take it up.
+    pub(crate) fn drop_abandoned(&mut self, more: Load, bound: Load) {
+        while !self.waiting().fits(more, bound) {
+            if !self.queue.drop_abandoned() && !self.large.drop_abandoned() {
+                return;
+            }
+        }
+    }
+
+    /// Gives the groups of one call to connections with room, or lets them wait for one.
+    pub(crate) fn place(&mut self, groups: impl Iterator<Item = Group>, total: Load) -> Demand {
+        let is_large = total.bytes > LARGE;
+        let lane = self.lane(is_large);
+        let is_shared = lane == Lane::Any && self.links.iter().any(|link| link.load.commands > 0);
+        for group in groups {
+            self.place_one(group, lane);
+        }
+        // The next one gets a connection of its own; this one would wait for it longer than it takes.
+        if is_large && is_shared && self.max > 1 {
+            return Demand::Another;
+        }
+        self.demand(self.head_waited())
+    }
+
+    fn place_one(&mut self, group: Group, lane: Lane) {
+        let load = group.load();
+        let queue = match lane {
+            Lane::Kept(_) => &mut self.large,
+            Lane::Any | Lane::AllBut(_) => &mut self.queue,
+        };
+        // Groups already waiting go first: a newcomer that overtook them could starve a large one.
+        if queue.is_empty() {
+            self.offers.clear();
+            self.offers.extend(self.links.iter().map(|link| match lane.has(link.id) {
+                true => link.offer(load, self.cap),
+                false => Offer::REFUSAL,
+            }));
+            if let Some(at) = self.selection.select(&self.offers, &mut self.rng) {
+                return self.links[at].push(group, load);
+            }
+        }
+        queue.push(group);
+    }
+
+    /// Where a call goes. The first large one that finds several connections has one of them kept for its kind.
+    fn lane(&mut self, is_large: bool) -> Lane {
+        if is_large && self.kept().is_none() && self.serving().nth(1).is_some() {
+            // The youngest has the least to do, where the oldest come first.
+            self.kept = self.serving().last().map(|link| link.id);
+        }
+        match self.kept() {
+            Some(id) if is_large => Lane::Kept(id),
+            Some(id) => Lane::AllBut(id),
+            None => Lane::Any,
+        }
+    }
+
+    /// The connection kept for large groups, if there is another one for the rest.
+    fn kept(&self) -> Option<LinkId> {
+        let kept = self.kept?;
+        let serves = self.serving().any(|link| link.id == kept) && self.serving().any(|link| link.id != kept);
+        serves.then_some(kept)
+    }
+
+    /// Gives a connection its queued groups and as many waiting ones as fit, after it gave back what is released.
+    ///
+    /// # Errors
+    /// The connection should close.
+    pub(crate) fn take(&mut self, turn: &Turn<'_>, groups: &mut Vec<Group>) -> Result<Demand, Gone> {
+        let waited = self.head_waited();
+        let kept = self.kept();
+        let cap = self.cap;
+        let Self { links, queue, large, .. } = self;
+        let link = links.iter_mut().find(|link| link.id == turn.link).expect("a link lives as long as its connection");
+        link.turn(turn, groups)?;
+        if kept.is_none_or(|id| id == link.id) {
+            link.take_waiting(large, cap, groups);
+        }
+        if kept.is_none_or(|id| id != link.id) {
+            link.take_waiting(queue, cap, groups);
+        }
+        Ok(self.demand(waited))
+    }
+
+    /// Whether another connection is wanted, when the head of the queue has `waited`.
+    ///
+    /// What has waited tells of bursts, which a mean does not; what will wait tells of a queue that has just grown, and that
+    /// nobody may look at again before the next reply.
+    fn demand(&self, waited: Duration) -> Demand {
+        let core = self.selection.fills_first();
+        if core == 0 && waited.is_zero() && self.queue.is_empty() {
+            return Demand::Met;
+        }
+        let serving = self.serving().count();
+        let reply_times = self.serving().map(Link::expected_reply_time);
+        let delay = waited.max(selection::queue_delay(self.queue.load(), self.cap, reply_times));
+        match serving < self.max && (serving < core || selection::is_worth_a_connection(delay)) {
+            true => Demand::Another,
+            false => Demand::Met,
+        }
+    }
+
+    /// How long the next group has waited for the connections there are now.
+    ///
+    /// The time before the last one opened says nothing: that one may be all that was missing.
+    fn head_waited(&self) -> Duration {
+        if self.queue.is_empty() {
+            return Duration::ZERO;
+        }
+        let since_open = self.serving().map(|link| link.opened.elapsed()).min();
+        self.queue.head_age().min(since_open.unwrap_or(Duration::MAX))
+    }
+
+    /// Puts groups back that a connection had not taken.
+    pub(crate) fn put_back(&mut self, groups: VecDeque<Group>) {
+        self.queue.put_back(groups);
+        // The other connections may be idle by now, and an idle one looks for work only when woken.
+        self.links.iter().for_each(Link::wake);
+    }
+
+    /// Takes all that waits.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Group> + use<> {
+        self.queue.drain().chain(self.large.drain())
+    }
+}
+
+impl Lane {
+    fn has(self, link: LinkId) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Kept(id) => id == link,
+            Self::AllBut(id) => id != link,
+        }
+    }
+}

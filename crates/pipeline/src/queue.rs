@@ -1,0 +1,72 @@
+//! The groups that no connection has room for, oldest first.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::call::{Group, Load};
+
+/// Groups that wait for a connection, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    waiting: VecDeque<Waiting>,
+    load: Load,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    group: Group,
+    since: Instant,
+}
+
+impl Queue {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// What waits, all together.
+    pub(crate) fn load(&self) -> Load {
+        self.load
+    }
+
+    /// What the next group is.
+    pub(crate) fn head(&self) -> Option<Load> {
+        self.waiting.front().map(|head| head.group.load())
+    }
+
+    /// How long the next group has waited.
+    pub(crate) fn head_age(&self) -> Duration {
+        self.waiting.front().map_or(Duration::ZERO, |head| head.since.elapsed())
+    }
+
+    pub(crate) fn push(&mut self, group: Group) {
+        self.load.add(group.load());
+        self.waiting.push_back(Waiting { group, since: Instant::now() });
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Group> {
+        let head = self.waiting.pop_front()?;
+        self.load.remove(head.group.load());
+        Some(head.group)
+    }
+
+    /// Puts groups back that a connection had not taken: they have waited longest.
+    pub(crate) fn put_back(&mut self, groups: VecDeque<Group>) {
+        let since = Instant::now();
+        for group in groups.into_iter().rev() {
+            self.load.add(group.load());
+            self.waiting.push_front(Waiting { group, since });
+        }
+    }
+
+    /// Drops the next group when its caller has left, for then it waits for nothing. True when it did.
+    pub(crate) fn drop_abandoned(&mut self) -> bool {
+        let is_abandoned = self.waiting.front().is_some_and(|head| head.group.is_abandoned());
+        is_abandoned && self.pop().is_some()
+    }
+
+    /// Takes all of them.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Group> + use<> {
+        self.load = Load::default();
+        std::mem::take(&mut self.waiting).into_iter().map(|waiting| waiting.group)
+    }
+}

@@ -1,0 +1,156 @@
+//! When another connection opens, and who gets it.
+
+use std::num::NonZero;
+use std::time::{Duration, Instant};
+
+use tidegate_pipeline::{Arg, Client, ConnectPace, Fill, NotSent, Outcome, Selection};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::fake::{FakeCluster, Weather};
+use crate::scripted::{GET_K, expect, greet, listener};
+use crate::support::{eventually, one, send_one, soon};
+
+fn get(client: &Client) -> JoinHandle<Outcome> {
+    let client = client.clone();
+    tokio::spawn(async move { send_one(&client, "GET", &[Arg::Key(b"k")]).await })
+}
+
+/// Answers one GET.
+async fn answer(stream: &mut TcpStream) {
+    expect(stream, GET_K).await;
+    stream.write_all(b"$-1\r\n").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_core_fills_while_its_first_connection_takes_the_load() {
+    let (listener, mut config) = listener().await;
+    config.selection = Selection::CorePool { size: 3, fill: Fill::First };
+    let client = Client::new(config).unwrap();
+    let first = get(&client);
+    let mut streams = vec![greet(&listener).await];
+    // Nobody has answered the second connection's greeting yet.
+    answer(&mut streams[0]).await;
+    first.await.unwrap().reply().unwrap();
+    let another = get(&client);
+    answer(&mut streams[0]).await;
+    another.await.unwrap().reply().unwrap();
+    for _ in 0..2 {
+        streams.push(greet(&listener).await);
+    }
+    eventually("the core is filled", async || client.stats().connections == 3).await;
+    let mut callers: Vec<_> = (0..64).map(|_| get(&client)).collect();
+    for stream in &mut streams {
+        // Each of the core has its share of so many.
+        expect(stream, GET_K).await;
+    }
+    assert_eq!(client.stats().opened, 3);
+    callers.drain(..).for_each(|caller| caller.abort());
+}
+
+#[tokio::test]
+async fn a_queue_opens_connections_however_fast_each_reply_is() {
+    let cluster = FakeCluster::start(1, 7).await;
+    // Faster than the delay from which a connection is worth its price; what waits behind 64 others is not.
+    cluster.set_weather(Weather { pause: Duration::from_millis(1), ..Weather::default() });
+    let mut config = cluster.single();
+    config.in_flight_commands = 1;
+    let client = Client::new(config).unwrap();
+    let mut tasks = JoinSet::new();
+    for _ in 0..64 {
+        let client = client.clone();
+        tasks.spawn(async move {
+            while client.stats().connections < 4 {
+                client.send(one("ECHO", &[Arg::Bytes(b"k")]), soon()).await.remove(0).reply().unwrap();
+            }
+        });
+    }
+    tokio::time::timeout(Duration::from_secs(5), tasks.join_all()).await.expect("all connections are opened");
+}
+
+#[tokio::test]
+async fn a_spike_opens_what_it_fills_and_no_more() {
+    let cluster = FakeCluster::start(1, 7).await;
+    cluster.set_weather(Weather { pause: Duration::from_millis(12), ..Weather::default() });
+    let mut config = cluster.single();
+    config.in_flight_commands = 300;
+    config.max_connections = 1_024;
+    let client = Client::new(config).unwrap();
+    let mut tasks = JoinSet::new();
+    for _ in 0..1_024 {
+        let client = client.clone();
+        tasks.spawn(async move {
+            for _ in 0..10 {
+                client.send(one("ECHO", &[Arg::Bytes(b"k")]), soon()).await.remove(0).reply().unwrap();
+            }
+        });
+    }
+    tasks.join_all().await;
+    let opened = client.stats().opened;
+    assert!((2..=4).contains(&opened), "{opened} connections for 1,024 callers, 300 each");
+}
+
+#[tokio::test]
+async fn large_values_get_a_connection_of_their_own_while_others_are_busy() {
+    let (listener, mut config) = listener().await;
+    config.max_connections = 2;
+    let client = Client::new(config).unwrap();
+    let large = vec![b'x'; 100 * 1024];
+    let set = |client: &Client| {
+        let (client, large) = (client.clone(), large.clone());
+        tokio::spawn(async move { send_one(&client, "SET", &[Arg::Key(b"k"), Arg::Bytes(&large)]).await })
+    };
+    let wire = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n{}\r\n", large.len(), String::from_utf8_lossy(&large));
+
+    let mut callers = vec![get(&client)];
+    let mut first = greet(&listener).await;
+    expect(&mut first, GET_K).await;
+    // There is one connection, so it goes there, and another one opens.
+    callers.push(set(&client));
+    expect(&mut first, &wire).await;
+    let mut second = greet(&listener).await;
+    eventually("the second connection serves", async || client.stats().connections == 2).await;
+
+    callers.push(set(&client));
+    expect(&mut second, &wire).await;
+    for _ in 0..3 {
+        callers.push(get(&client));
+        expect(&mut first, GET_K).await;
+    }
+    callers.push(set(&client));
+    expect(&mut second, &wire).await;
+    first.write_all("$-1\r\n+OK\r\n$-1\r\n$-1\r\n$-1\r\n".as_bytes()).await.unwrap();
+
+    // When the one for small values is gone, the other one takes them.
+    let abandoned = get(&client);
+    expect(&mut first, GET_K).await;
+    drop((first, abandoned));
+    eventually("the connection is lost", async || client.stats().closed == 1).await;
+    second.write_all(b"+OK\r\n+OK\r\n").await.unwrap();
+    callers.push(get(&client));
+    answer(&mut second).await;
+    for caller in callers {
+        caller.await.unwrap().reply().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn clients_of_one_configuration_share_its_pace() {
+    let (listener, mut config) = listener().await;
+    config.connect_pace = ConnectPace::new(NonZero::<u32>::MIN, NonZero::<u32>::MIN);
+    let (one_client, other) = (Client::new(config.clone()).unwrap(), Client::new(config).unwrap());
+    let caller = get(&one_client);
+    let mut stream = greet(&listener).await;
+    answer(&mut stream).await;
+    caller.await.unwrap().reply().unwrap();
+
+    // The next turn is a second later.
+    let outcome =
+        other.send(one("GET", &[Arg::Key(b"k")]), Instant::now() + Duration::from_millis(100)).await.remove(0);
+    assert!(matches!(outcome, Outcome::NotSent(NotSent::DeadlineExceeded { .. })), "{outcome:?}");
+    let caller = get(&other);
+    let mut stream = greet(&listener).await;
+    answer(&mut stream).await;
+    caller.await.unwrap().reply().unwrap();
+}
