@@ -11,6 +11,7 @@ mod definition;
 mod graph;
 mod id;
 mod json;
+mod layout;
 pub mod rows;
 mod state;
 mod store;
@@ -20,6 +21,7 @@ pub use definition::{DEFAULT_QUEUE, Definition, JobDefinition, OnFailure, Retent
 pub use graph::{Graph, GraphError, GraphJob, MAX_JOBS, MAX_NAME, MAX_TAGS};
 pub use id::{InvalidId, JobIndex, MAX_PARTITIONS, Partition, WorkflowId};
 pub use json::Json;
+pub use layout::{Edge, End, Layout, Node, Point};
 pub use state::{Counts, Job, JobState, Label, Meta, RetentionDefaults, Status};
 pub use store::{
     Clockwork, Fault, Head, MemoryStore, Order, Register, RowSet, SCHEMA_VERSION, Span, Store, StoreError, due_row,

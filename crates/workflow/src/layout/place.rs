@@ -1,0 +1,185 @@
+//! Coordinates: each vertex level with those around it as far as the order and the space between boxes allow.
+
+use super::label;
+use super::layers::Layered;
+use crate::graph::Graph;
+
+/// How high vertices are and how far apart. Whole numbers, so that rounding never makes boxes touch.
+pub(crate) struct Spacing {
+    /// Height of a job.
+    pub(crate) job: i32,
+    /// Height of a junction, or of a line that passes.
+    pub(crate) bend: i32,
+    /// Space between any two of them.
+    pub(crate) gap: i32,
+}
+
+/// A layer from left to right. Its width is 0 when no job is in it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Column {
+    pub(super) left: i32,
+    pub(super) width: i32,
+}
+
+impl Column {
+    pub(super) fn right(&self) -> i32 {
+        self.left + self.width
+    }
+}
+
+/// Down and up this often; more moves little.
+const ROUNDS: usize = 4;
+/// A line that passes layers should be straight, rather than a box be in the middle of its lines.
+const BEND_WEIGHT: f64 = 8.0;
+/// A vertex without lines on the side looked at stays where it is, if nobody minds.
+const IDLE_WEIGHT: f64 = 0.01;
+/// Between layers, where lines are level.
+const LEAST_GAP: i32 = 48;
+/// Between layers, where lines go far up or down.
+const MOST_GAP: i32 = 160;
+/// A line that rises by this many pixels gets a pixel more of width.
+const RISE: i32 = 6;
+
+#[derive(Clone, Copy)]
+enum Side {
+    Before,
+    After,
+    Both,
+}
+
+/// The middle of each vertex from top to bottom; the upper side of the highest is at 0.
+pub(crate) fn rows(layered: &Layered, spacing: &Spacing) -> Vec<i32> {
+    let mut placing = Placing { layered, spacing, middles: vec![0.0; layered.layer.len()], blocks: Vec::new() };
+    for layer in &layered.layers {
+        placing.stack(layer);
+    }
+    let downwards = || layered.layers.iter();
+    for _ in 0..ROUNDS {
+        downwards().for_each(|layer| placing.settle(layer, Side::Before));
+        downwards().rev().for_each(|layer| placing.settle(layer, Side::After));
+    }
+    downwards().for_each(|layer| placing.settle(layer, Side::Both));
+    downwards().rev().for_each(|layer| placing.settle(layer, Side::Both));
+    placing.rounded()
+}
+
+struct Placing<'a> {
+    layered: &'a Layered,
+    spacing: &'a Spacing,
+    middles: Vec<f64>,
+    blocks: Vec<Block>,
+}
+
+/// Neighbours in a layer that touch and move together.
+struct Block {
+    weight: f64,
+    weighted: f64,
+    vertices: usize,
+}
+
+impl Block {
+    fn mean(&self) -> f64 {
+        self.weighted / self.weight
+    }
+}
+
+impl Placing<'_> {
+    fn height(&self, vertex: u32) -> i32 {
+        if self.layered.job(vertex).is_some() { self.spacing.job } else { self.spacing.bend }
+    }
+
+    /// From middle to middle of neighbours in a layer.
+    fn distance(&self, upper: u32, lower: u32) -> i32 {
+        let halves = (self.height(upper) + self.height(lower) + 1) / 2;
+        halves + self.spacing.gap
+    }
+
+    /// Puts a layer together around 0.
+    fn stack(&mut self, layer: &[u32]) {
+        let mut middle = 0;
+        for (place, &vertex) in layer.iter().enumerate() {
+            middle += if place == 0 { 0 } else { self.distance(layer[place - 1], vertex) };
+            self.middles[vertex as usize] = f64::from(middle);
+        }
+        layer.iter().for_each(|&vertex| self.middles[vertex as usize] -= f64::from(middle) / 2.0);
+    }
+
+    /// Where a vertex wants its middle, and how much it minds.
+    fn wish(&self, vertex: u32, side: Side) -> (f64, f64) {
+        let before = self.layered.before.of(vertex);
+        let after = self.layered.after.of(vertex);
+        let (one, other): (&[u32], &[u32]) = match side {
+            Side::Before => (before, &[]),
+            Side::After => (&[], after),
+            Side::Both => (before, after),
+        };
+        let count = one.len() + other.len();
+        if count == 0 {
+            return (self.middles[vertex as usize], IDLE_WEIGHT);
+        }
+        let sum: f64 = one.iter().chain(other).map(|&vertex| self.middles[vertex as usize]).sum();
+        let weight = if self.layered.job(vertex).is_some() { 1.0 } else { BEND_WEIGHT };
+        (sum / count as f64, weight)
+    }
+
+    /// Moves a layer as near to its wishes as its order and spacing allow, by least squares: with the spacing taken off, the
+    /// middles must not fall, and neighbours that would are pooled. Linear in the layer and its lines.
+    fn settle(&mut self, layer: &[u32], side: Side) {
+        self.blocks.clear();
+        let mut offset = 0;
+        for (place, &vertex) in layer.iter().enumerate() {
+            offset += if place == 0 { 0 } else { self.distance(layer[place - 1], vertex) };
+            let (wish, weight) = self.wish(vertex, side);
+            let mut block = Block { weight, weighted: weight * (wish - f64::from(offset)), vertices: 1 };
+            while let Some(above) = self.blocks.pop_if(|above| above.mean() > block.mean()) {
+                block.weight += above.weight;
+                block.weighted += above.weighted;
+                block.vertices += above.vertices;
+            }
+            self.blocks.push(block);
+        }
+        let mut rest = layer;
+        let mut offset = 0;
+        let mut upper = None;
+        for block in &self.blocks {
+            let (pooled, below) = rest.split_at(block.vertices);
+            for &vertex in pooled {
+                offset += upper.map_or(0, |upper| self.distance(upper, vertex));
+                self.middles[vertex as usize] = block.mean() + f64::from(offset);
+                upper = Some(vertex);
+            }
+            rest = below;
+        }
+    }
+
+    /// Whole middles from top to bottom, the highest upper side at 0.
+    fn rounded(&self) -> Vec<i32> {
+        let mut rows: Vec<i32> = self.middles.iter().map(|middle| middle.floor() as i32).collect();
+        for layer in &self.layered.layers {
+            // Distances are whole, but sums of large floats may be a little short of them.
+            for pair in layer.windows(2) {
+                let least = rows[pair[0] as usize] + self.distance(pair[0], pair[1]);
+                rows[pair[1] as usize] = rows[pair[1] as usize].max(least);
+            }
+        }
+        let top = |(vertex, row): (usize, &i32)| row - self.height(vertex as u32) / 2;
+        let highest = rows.iter().enumerate().map(top).min().unwrap_or(0);
+        rows.iter_mut().for_each(|row| *row -= highest);
+        rows
+    }
+}
+
+/// The columns of the layers. Between two layers there is more space where lines go far up or down.
+pub(super) fn columns(graph: &Graph, layered: &Layered, rows: &[i32], margin: i32) -> Vec<Column> {
+    let width = |&vertex: &u32| layered.job(vertex).map_or(0, |job| label::box_width(&graph.jobs[job.index()]));
+    let mut left = margin;
+    let columns = layered.layers.iter().map(|layer| {
+        let column = Column { left, width: layer.iter().map(width).max().unwrap_or(0) };
+        let lines = layer.iter().flat_map(|&from| layered.after.of(from).iter().map(move |&to| (from, to)));
+        let farthest = lines.map(|(from, to)| rows[from as usize].abs_diff(rows[to as usize])).max().unwrap_or(0);
+        let gap = (LEAST_GAP + farthest as i32 / RISE).min(MOST_GAP);
+        left = column.right() + gap;
+        column
+    });
+    columns.collect()
+}
