@@ -5,20 +5,20 @@
 
 mod spike;
 
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
 use tidegate_pipeline::test_util::RedisServer;
-use tidegate_pipeline::{Address, Config, Fill, Selection};
+use tidegate_pipeline::{Address, Config, ConnectPace, Fill, Selection};
 
 use crate::delay::{Accuracy, DelayProxy};
 use crate::pin::{self, Core};
 use crate::report::write_json;
 use crate::sheet::Sheet;
-use crate::tally::{Tally, micros};
-use spike::{Seen, Spike};
+use spike::{Part, Seen, Spike};
 
 /// Arguments of the subcommand.
 #[derive(Args)]
@@ -29,8 +29,8 @@ pub(crate) struct Arguments {
     /// Callers that stay.
     #[arg(long, default_value_t = 16)]
     calm_callers: usize,
-    /// Length of the spike.
-    #[arg(long, default_value = "2s", value_parser = crate::ratelimit::duration)]
+    /// Length of the spike. A node opens one connection at a time, so two hundred take some seconds.
+    #[arg(long, default_value = "8s", value_parser = crate::ratelimit::duration)]
     turn: Duration,
     /// A connection closes after this time without a reply; the calm lasts two and a half times as long.
     #[arg(long, default_value = "2s", value_parser = crate::ratelimit::duration)]
@@ -80,6 +80,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
             let mut config = Config::single(Address::Tcp { host: address.ip().to_string(), port: address.port() });
             (config.in_flight_commands, config.max_connections) = bounds;
             (config.selection, config.idle_timeout) = (selection, arguments.idle_timeout);
+            config.connect_pace = ConnectPace::new(NonZero::<u32>::MAX, NonZero::<u32>::MAX);
             let spike = Spike {
                 config,
                 callers: arguments.callers,
@@ -95,7 +96,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         arguments.one_way
     );
     println!(
-        "{} callers for {:?}, then {}; connections close after {:?} without a reply.\n",
+        "{} callers for {:?} (onset and spike, half each), then {} (calm); connections close after {:?} without a reply.\n",
         arguments.callers, arguments.turn, arguments.calm_callers, arguments.idle_timeout
     );
     println!("{}", sheet(&rows, arguments.idle_timeout));
@@ -115,23 +116,23 @@ fn sheet(rows: &[Row], idle: Duration) -> Sheet {
         "1 1/2",
         "2",
         "2 1/2",
-        "calls/s, spike",
+        "p99 ms, onset",
         "p99 ms, spike",
         "p99 ms, calm",
+        "calls/s, spike",
+        "calls/write, spike",
+        "calls/write, calm",
     ]);
     for Row { policy, bounds, seen } in rows {
         let mut cells =
             vec![bounds.0.to_string(), bounds.1.to_string(), (*policy).to_owned(), seen.most_in_spike().to_string()];
         cells.extend((1..=5).map(|half| seen.connections_after(idle * half / 2).to_string()));
-        cells.push(format!("{:.0}", seen.spike_calls_per_second()));
-        cells.extend([&seen.spike, &seen.calm].map(|tally| format!("{:.2}", p99_ms(tally))));
+        cells.extend([&seen.onset, &seen.spike, &seen.calm].map(|part| format!("{:.2}", part.p99_ms())));
+        cells.push(format!("{:.0}", seen.spike.calls_per_second()));
+        cells.extend([&seen.spike, &seen.calm].map(|part| format!("{:.1}", part.calls_per_write)));
         sheet.row(cells);
     }
     sheet
-}
-
-fn p99_ms(tally: &Tally) -> f64 {
-    micros(tally.percentile(99.0)) / 1_000.0
 }
 
 impl Row {
@@ -143,8 +144,15 @@ impl Row {
             "max_connections": self.bounds.1,
             "connections_by_second": self.seen.samples.iter().map(sample).collect::<Vec<_>>(),
             "spike_seconds": self.seen.spike_time.as_secs_f64(),
+            "onset": self.seen.onset.to_json(),
             "spike": self.seen.spike.to_json(),
             "calm": self.seen.calm.to_json(),
         })
+    }
+}
+
+impl Part {
+    fn to_json(&self) -> Value {
+        json!({ "seconds": self.time.as_secs_f64(), "calls_per_write": self.calls_per_write, "calls": self.tally.to_json() })
     }
 }

@@ -10,7 +10,7 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::sleep;
 
 use crate::engine::call;
-use crate::tally::{Answer, Tally};
+use crate::tally::{Answer, Tally, micros};
 
 /// How often connections are counted; a fraction of any idle timeout.
 const SAMPLE: Duration = Duration::from_millis(50);
@@ -29,24 +29,41 @@ pub(super) struct Seen {
     /// Time since the beginning, and open connections then.
     pub(super) samples: Vec<(Duration, u64)>,
     pub(super) spike_time: Duration,
-    pub(super) spike: Tally,
-    pub(super) calm: Tally,
+    /// The first half of the spike, while connections open.
+    pub(super) onset: Part,
+    /// Its second half.
+    pub(super) spike: Part,
+    pub(super) calm: Part,
+}
+
+/// What was seen in one part.
+pub(super) struct Part {
+    pub(super) tally: Tally,
+    pub(super) time: Duration,
+    pub(super) calls_per_write: f64,
+}
+
+/// The parts, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Onset,
+    Spike,
+    Calm,
 }
 
 /// What the callers share.
 struct Stage {
     client: Client,
-    is_calm: Cell<bool>,
-    spike: RefCell<Tally>,
-    calm: RefCell<Tally>,
+    phase: Cell<Phase>,
+    tallies: [RefCell<Tally>; 3],
 }
 
 impl Spike {
     /// Runs on the current thread. Fails when a call failed.
     pub(super) async fn run(self) -> anyhow::Result<Seen> {
         let client = Client::new(self.config.clone())?;
-        let (spike, calm) = (RefCell::new(Tally::new()), RefCell::new(Tally::new()));
-        let stage = Rc::new(Stage { client, is_calm: Cell::new(false), spike, calm });
+        let tallies = std::array::from_fn(|_| RefCell::new(Tally::new()));
+        let stage = Rc::new(Stage { client, phase: Cell::new(Phase::Onset), tallies });
         LocalSet::new().run_until(self.drive(stage)).await
     }
 
@@ -57,34 +74,45 @@ impl Spike {
             let stays = caller < self.calm_callers;
             tasks.spawn_local(stage.clone().call_again_and_again(stays));
         }
-        let (mut samples, mut spike_time) = (Vec::new(), Duration::ZERO);
-        while start.elapsed() < self.time + self.calm {
-            sleep(SAMPLE).await;
-            let now = start.elapsed();
-            samples.push((now, stage.client.stats().connections));
-            if now >= self.time && !stage.is_calm.replace(true) {
-                spike_time = now;
+        let mut samples = Vec::new();
+        let mut ends = vec![(start, stage.client.stats())];
+        for (phase, end) in
+            [(Phase::Onset, self.time / 2), (Phase::Spike, self.time), (Phase::Calm, self.time + self.calm)]
+        {
+            stage.phase.set(phase);
+            while start.elapsed() < end {
+                sleep(SAMPLE).await;
+                samples.push((start.elapsed(), stage.client.stats().connections));
             }
+            ends.push((Instant::now(), stage.client.stats()));
         }
         tasks.shutdown().await;
         stage.client.close().await;
-        let (spike, calm) = (stage.spike.borrow().clone(), stage.calm.borrow().clone());
-        ensure!(spike.failures() + calm.failures() == 0, "calls failed: {:?} {:?}", spike.errors, calm.errors);
-        Ok(Seen { samples, spike_time, spike, calm })
+        let mut parts = stage.tallies.iter().zip(ends.windows(2)).map(|(tally, ends)| {
+            let [(from, before), (to, after)] = ends else { unreachable!("windows of two") };
+            let writes = (after.writes - before.writes).max(1);
+            let calls_per_write = (after.commands - before.commands) as f64 / writes as f64;
+            Part { tally: tally.borrow().clone(), time: *to - *from, calls_per_write }
+        });
+        let mut part = || parts.next().expect("there are three tallies");
+        let seen = Seen { samples, spike_time: ends[2].0 - start, onset: part(), spike: part(), calm: part() };
+        for part in [&seen.onset, &seen.spike, &seen.calm] {
+            ensure!(part.tally.failures() == 0, "calls failed: {:?}", part.tally.errors);
+        }
+        Ok(seen)
     }
 }
 
 impl Stage {
     async fn call_again_and_again(self: Rc<Self>, stays: bool) {
-        while stays || !self.is_calm.get() {
+        while stays || self.phase.get() != Phase::Calm {
             let key = format!("spike{}", fastrand::u16(..1_000));
             let mut batch = Batch::with_capacity(1, 64);
             batch.unit().command("INCR", &[Arg::Key(key.as_bytes())]);
-            let (start, began_calm) = (Instant::now(), self.is_calm.get());
+            let (start, phase) = (Instant::now(), self.phase.get());
             let answer = call(&self.client, batch).await;
-            // A call of the spike's end counts there, whenever it returns.
-            let tally = if began_calm { &self.calm } else { &self.spike };
-            tally.borrow_mut().add(answer, start.elapsed());
+            // A call counts where it began, whenever it returns.
+            self.tallies[phase as usize].borrow_mut().add(answer, start.elapsed());
             // A refusal returns at once: a caller that went on would keep the thread from whatever is to end it.
             if answer != Answer::Ok {
                 return;
@@ -104,9 +132,15 @@ impl Seen {
         let at = self.samples.partition_point(|(at, _)| *at < self.spike_time + time);
         self.samples.get(at).or(self.samples.last()).map_or(0, |(_, connections)| *connections)
     }
+}
 
-    pub(super) fn spike_calls_per_second(&self) -> f64 {
-        self.spike.decisions() as f64 / self.spike_time.as_secs_f64()
+impl Part {
+    pub(super) fn calls_per_second(&self) -> f64 {
+        self.tally.decisions() as f64 / self.time.as_secs_f64()
+    }
+
+    pub(super) fn p99_ms(&self) -> f64 {
+        micros(self.tally.percentile(99.0)) / 1_000.0
     }
 }
 
@@ -118,7 +152,8 @@ mod tests {
     fn connections_are_read_at_the_time_asked_for() {
         let second = Duration::from_secs;
         let samples = vec![(second(1), 9), (second(2), 7), (second(3), 4), (second(4), 1)];
-        let seen = Seen { samples, spike_time: second(2), spike: Tally::new(), calm: Tally::new() };
+        let part = || Part { tally: Tally::new(), time: second(1), calls_per_write: 1.0 };
+        let seen = Seen { samples, spike_time: second(2), onset: part(), spike: part(), calm: part() };
         assert_eq!(seen.most_in_spike(), 9);
         for (after, expected) in [(0, 7), (1, 4), (2, 1), (9, 1)] {
             assert_eq!(seen.connections_after(second(after)), expected, "after {after} s");
