@@ -74,6 +74,11 @@ impl WorkflowId {
         Timestamp::from_micros(millis * 1_000)
     }
 
+    /// The id right after it in the order of ids.
+    pub(crate) fn next(self) -> Self {
+        Self(u128::from_be_bytes(self.0).saturating_add(1).to_be_bytes())
+    }
+
     /// The least of all ids made at `now` or later, in any partition.
     #[must_use]
     pub fn first_at(now: Timestamp) -> Self {

@@ -7,24 +7,36 @@
 //! **Invariant:** knows nothing of Envoy, HTTP, the environment or clocks; reaches Redis only through `tidegate-pipeline`.
 
 pub mod change;
+mod codec;
 mod definition;
+mod engine;
 mod graph;
 mod id;
 mod json;
 mod layout;
+mod progress;
 pub mod rows;
 mod state;
 mod store;
 mod time;
+mod transition;
+mod workflow;
 
 pub use definition::{DEFAULT_QUEUE, Definition, JobDefinition, OnFailure, Retention, Retry, TriggerRule};
+pub use engine::{
+    Action, Begin, Claim, Claimed, Created, Cursor, Engine, EngineError, EngineOptions, Extension, Filter, Input,
+    JobResult, LeaseRef, Listed, NewWorkflow, Notice, Page, Paused, Query, QueueState, Reason, Report, Reported,
+    Snapshot,
+};
 pub use graph::{Graph, GraphError, GraphJob, MAX_JOBS, MAX_NAME, MAX_TAGS};
 pub use id::{InvalidId, JobIndex, MAX_PARTITIONS, Partition, WorkflowId};
 pub use json::Json;
 pub use layout::{Edge, End, Layout, Node, Point};
 pub use state::{Counts, Job, JobState, Label, Meta, RetentionDefaults, Status};
 pub use store::{
-    Clockwork, Fault, Head, MemoryStore, Order, Register, RowSet, SCHEMA_VERSION, Span, Store, StoreError, due_row,
-    read_due_row,
+    Clockwork, Fault, Head, MemoryStore, Order, RedisOptions, RedisOptionsError, RedisStore, Register, RowSet,
+    SCHEMA_VERSION, Span, Store, StoreError, due_row, read_due_row,
 };
 pub use time::Timestamp;
+pub use transition::{DeleteIf, Failure, Outcome, Refusal, RestartScope, RetryWish};
+pub use workflow::{AttemptError, Imported};

@@ -1,11 +1,13 @@
 //! Where workflows live. A store applies changes and reads; it knows nothing of what a change means.
 
 mod memory;
+mod redis;
 
 use bytes::Bytes;
 use thiserror::Error;
 
 pub use memory::{Fault, MemoryStore};
+pub use redis::{RedisOptions, RedisOptionsError, RedisStore};
 
 use crate::change::{Applied, Change, ResultField, Stored};
 use crate::id::{Partition, WorkflowId};
@@ -20,6 +22,8 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub enum Store {
     /// In this process: for tests.
     Memory(MemoryStore),
+    /// In Redis.
+    Redis(RedisStore),
 }
 
 /// Why a store did not do as asked.
@@ -158,6 +162,7 @@ macro_rules! each_store {
     ($self:ident, $store:ident => $call:expr) => {
         match $self {
             Store::Memory($store) => $call,
+            Store::Redis($store) => $call,
         }
     };
 }

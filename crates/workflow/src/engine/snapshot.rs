@@ -1,0 +1,169 @@
+//! A workflow as it was at one moment, for people and programs that look at it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::Engine;
+use super::error::EngineError;
+use crate::change::ResultField;
+use crate::codec::decode;
+use crate::graph::Graph;
+use crate::id::{JobIndex, WorkflowId};
+use crate::state::{Job, JobState, Meta, Status};
+use crate::time::Timestamp;
+use crate::workflow::{AttemptError, Workflow};
+
+/// A workflow as it was at one moment.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    workflow: Workflow,
+    paused_queues: Vec<String>,
+    /// Queues that a worker of this server waits for, or was served from lately.
+    served_queues: Vec<String>,
+}
+
+/// Why a job is not running.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// The workflow was not started.
+    NotStarted,
+    /// The workflow is paused.
+    WorkflowPaused,
+    /// Jobs before it are not over.
+    WaitsFor(Vec<JobIndex>),
+    /// Jobs before it failed, or are blocked themselves; it runs when they are retried with success.
+    BlockedBy(Vec<JobIndex>),
+    /// It is delayed, or its retry is.
+    Until(Timestamp),
+    /// Its queue is paused.
+    QueuePaused,
+    /// No worker is known to ask for its queue.
+    NoWorker,
+    /// Others of its queue are before it, or a worker is about to take it.
+    InQueue,
+}
+
+/// What a job left behind.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct JobResult {
+    /// What it returned, as JSON text.
+    pub output: Option<Bytes>,
+    /// What went wrong in its latest attempts, the oldest first.
+    pub errors: Vec<AttemptError>,
+}
+
+impl Snapshot {
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> WorkflowId {
+        self.workflow.id
+    }
+
+    /// What it runs.
+    #[must_use]
+    pub fn graph(&self) -> &Arc<Graph> {
+        &self.workflow.graph
+    }
+
+    /// Its state as a whole.
+    #[must_use]
+    pub fn meta(&self) -> &Meta {
+        &self.workflow.meta
+    }
+
+    /// Its jobs, by their place in the graph.
+    #[must_use]
+    pub fn jobs(&self) -> &[Job] {
+        &self.workflow.jobs
+    }
+
+    /// The states of its jobs, by their place in the graph.
+    #[must_use]
+    pub fn states(&self) -> Vec<JobState> {
+        self.workflow.jobs.iter().map(|job| job.state).collect()
+    }
+
+    /// Whether a job cannot run because of a failure before it.
+    #[must_use]
+    pub fn is_blocked(&self, job: JobIndex) -> bool {
+        self.workflow.is_blocked(job)
+    }
+
+    /// Why a job is not running; None when it is, or is over.
+    #[must_use]
+    pub fn why_not_running(&self, index: JobIndex) -> Option<Reason> {
+        let about = &self.graph().jobs[index.index()];
+        let parents = |wanted: fn(&Self, JobIndex) -> bool| {
+            about.parents.iter().copied().filter(|&parent| wanted(self, parent)).collect()
+        };
+        Some(match self.jobs()[index.index()].state {
+            JobState::Waiting if self.meta().status == Status::Pending => Reason::NotStarted,
+            JobState::Waiting if self.is_blocked(index) => Reason::BlockedBy(parents(|snapshot, parent| {
+                let state = snapshot.jobs()[parent.index()].state;
+                matches!(state, JobState::Failed | JobState::Cancelled) || snapshot.is_blocked(parent)
+            })),
+            JobState::Waiting => Reason::WaitsFor(parents(|snapshot, parent| {
+                !snapshot.jobs()[parent.index()].state.is_over() && !snapshot.is_blocked(parent)
+            })),
+            JobState::Scheduled { due } => Reason::Until(due),
+            JobState::Ready if self.meta().status == Status::Paused => Reason::WorkflowPaused,
+            JobState::Ready if self.paused_queues.contains(&about.queue) => Reason::QueuePaused,
+            JobState::Ready if !self.served_queues.contains(&about.queue) => Reason::NoWorker,
+            JobState::Ready => Reason::InQueue,
+            _ => return None,
+        })
+    }
+
+    /// Rows that a store must hold for it: ready rows and index rows. For the check of a store.
+    #[must_use]
+    pub fn rows(&self) -> (Vec<crate::rows::Row>, Vec<crate::rows::Row>) {
+        self.workflow.rows()
+    }
+}
+
+impl Engine {
+    /// A workflow as the store has it now.
+    ///
+    /// # Errors
+    /// It is not there, or cannot be read.
+    pub async fn show(&self, id: WorkflowId) -> Result<Snapshot, EngineError> {
+        let stored = match self.has_partition(id) {
+            true => self.store().load(&[id]).await?.pop().flatten(),
+            false => None,
+        };
+        let stored = stored.ok_or(EngineError::NoWorkflow { workflow: id })?;
+        let workflow = Workflow::read(id, &stored)?;
+        let mut names: Vec<String> = workflow.graph.jobs.iter().map(|job| job.queue.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let (paused_queues, served_queues) = self.queues().among(&names);
+        Ok(Snapshot { workflow, paused_queues, served_queues })
+    }
+
+    /// What jobs of a workflow left behind, in the order of `jobs`.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn results(&self, id: WorkflowId, jobs: &[JobIndex]) -> Result<Vec<JobResult>, EngineError> {
+        const ERRORS: u8 = 10;
+        let fields = jobs.iter().flat_map(|&job| {
+            let errors = (0..ERRORS).map(move |place| ResultField::Error(job, place));
+            std::iter::once(ResultField::Output(job)).chain(errors)
+        });
+        let found = self.store().results(&[(id, fields.collect())]).await?.pop().unwrap_or_default();
+        let each = found.chunks(1 + usize::from(ERRORS)).zip(jobs);
+        each.map(|(found, job)| {
+            let errors = found[1..].iter().flatten();
+            let errors = errors.map(|bytes| decode(bytes, || format!("an error of job {job} of workflow {id}")));
+            let mut errors: Vec<AttemptError> = errors.collect::<Result<_, _>>()?;
+            errors.sort_by_key(|error| error.at);
+            Ok(JobResult { output: found[0].clone(), errors })
+        })
+        .collect()
+    }
+
+    pub(crate) fn has_partition(&self, id: WorkflowId) -> bool {
+        id.partition().0 < self.store().partitions()
+    }
+}

@@ -1,0 +1,119 @@
+//! The engine over the store in memory, where time is what a test says.
+
+use std::time::Duration;
+
+use super::*;
+use crate::definition::{Definition, JobDefinition};
+use crate::json::Json;
+use crate::store::MemoryStore;
+use crate::transition::Outcome;
+
+const LEASE: Duration = Duration::from_secs(30);
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_micros((1_795_000_000 + seconds) * 1_000_000)
+}
+
+async fn engine() -> Engine {
+    Engine::start(Store::Memory(MemoryStore::new(16)), EngineOptions::default()).await.unwrap()
+}
+
+/// Jobs as `name` or `name<parent,parent`.
+fn graph(jobs: &str) -> Graph {
+    let jobs = jobs.split(' ').map(|job| {
+        let (name, after) = job.split_once('<').unwrap_or((job, ""));
+        let after = after.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        JobDefinition { after, ..JobDefinition::new(name, "Handler") }
+    });
+    Graph::build(Definition { name: "test".to_owned(), jobs: jobs.collect(), ..Definition::default() }).unwrap()
+}
+
+async fn create(engine: &Engine, jobs: &str) -> WorkflowId {
+    let new = NewWorkflow { graph: graph(jobs), begin: Begin::Now, created_at: None };
+    engine.create(vec![new], at(0)).await.pop().unwrap().unwrap().workflow
+}
+
+fn claim(limit: usize) -> Claim {
+    Claim { queues: vec!["default".to_owned()], worker: "w".to_owned(), limit, lease: LEASE }
+}
+
+fn success(claimed: &Claimed) -> Report {
+    let output = Json::parse(format!("\"{} ran\"", claimed.job().name)).unwrap();
+    Report { lease: claimed.lease, outcome: Outcome::Succeeded { output: Some(output) } }
+}
+
+fn names(claimed: &[Claimed]) -> Vec<&str> {
+    let mut names: Vec<&str> = claimed.iter().map(|claimed| claimed.job().name.as_str()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[tokio::test]
+async fn a_diamond_runs_in_order_and_outputs_reach_the_next() {
+    let engine = engine().await;
+    let id = create(&engine, "d<b,c b<a c<a a").await;
+    let first = engine.claim(&claim(9), at(1)).await.unwrap();
+    assert_eq!(names(&first), ["a"]);
+    let (reported, second) = engine.report(vec![success(&first[0])], Some(&claim(9)), at(2)).await;
+    assert_eq!(reported[0].as_ref().unwrap().job, JobState::Succeeded);
+    let second = second.unwrap();
+    assert_eq!(names(&second), ["b", "c"]);
+    assert_eq!(&second[0].inputs[0].output[..], b"\"a ran\"");
+    let (_, none) = engine.report(vec![success(&second[0])], Some(&claim(9)), at(3)).await;
+    assert!(none.unwrap().is_empty());
+    let (_, last) = engine.report(vec![success(&second[1])], Some(&claim(9)), at(4)).await;
+    let last = last.unwrap();
+    assert_eq!((names(&last), last[0].inputs.len()), (vec!["d"], 2));
+    let (reported, _) = engine.report(vec![success(&last[0])], None, at(5)).await;
+    assert_eq!(reported[0].as_ref().unwrap().workflow, Status::Succeeded);
+    let (again, _) = engine.report(vec![success(&last[0])], None, at(6)).await;
+    assert!(again[0].as_ref().unwrap().already);
+    let snapshot = engine.show(id).await.unwrap();
+    assert_eq!(snapshot.meta().finished_at, Some(at(5)));
+    assert_eq!(snapshot.meta().expires_at, Some(at(5) + Duration::from_secs(7 * 86_400)));
+    let page = engine.list(&Query { limit: 10, ..Query::default() }).await.unwrap();
+    assert_eq!((page.items.len(), page.next), (1, None));
+    assert!(engine.sweep(at(5 + 7 * 86_400)).await.is_ok());
+    assert!(matches!(engine.show(id).await, Err(EngineError::NoWorkflow { .. })));
+}
+
+#[tokio::test]
+async fn a_lost_lease_brings_the_job_back_and_refuses_the_late_report() {
+    let engine = engine().await;
+    create(&engine, "a b<a").await;
+    let late = engine.claim(&claim(9), at(1)).await.unwrap();
+    assert!(engine.claim(&claim(9), at(2)).await.unwrap().is_empty());
+    engine.sweep(at(32)).await.unwrap();
+    let again = engine.claim(&claim(9), at(33)).await.unwrap();
+    assert_eq!((names(&again), again[0].attempt), (vec!["a"], 1));
+    let (refused, _) = engine.report(vec![success(&late[0])], None, at(34)).await;
+    assert!(matches!(refused[0], Err(EngineError::Refused(_))), "{refused:?}");
+    let (taken, _) = engine.report(vec![success(&again[0])], None, at(35)).await;
+    assert_eq!(taken[0].as_ref().unwrap().job, JobState::Succeeded);
+}
+
+#[tokio::test]
+async fn a_failure_blocks_what_follows_until_it_is_retried() {
+    let engine = engine().await;
+    let id = create(&engine, "a b<a c").await;
+    let claimed = engine.claim(&claim(9), at(1)).await.unwrap();
+    let failed = |claimed: &Claimed| Report {
+        lease: claimed.lease,
+        outcome: Outcome::Failed { failure: crate::Failure::default(), retry: crate::RetryWish::ByPolicy },
+    };
+    let reports = claimed.iter().map(|claimed| match claimed.job().name.as_str() {
+        "a" => failed(claimed),
+        _ => success(claimed),
+    });
+    engine.report(reports.collect(), None, at(2)).await;
+    let snapshot = engine.show(id).await.unwrap();
+    assert_eq!(snapshot.meta().status, Status::Failed);
+    let b = snapshot.graph().find("b").unwrap();
+    assert_eq!(snapshot.why_not_running(b), Some(Reason::BlockedBy(vec![snapshot.graph().find("a").unwrap()])));
+    assert_eq!(engine.act(id, Action::RetryFailed, at(3)).await, Ok(Status::Running));
+    let again = engine.claim(&claim(9), at(4)).await.unwrap();
+    assert_eq!(names(&again), ["a"]);
+    let (_, next) = engine.report(vec![success(&again[0])], Some(&claim(9)), at(5)).await;
+    let (done, _) = engine.report(vec![success(&next.unwrap()[0])], None, at(6)).await;
+    assert_eq!(done[0].as_ref().unwrap().workflow, Status::Succeeded);
+}

@@ -1,0 +1,179 @@
+//! Workflows in Redis. One script writes, so that a change is whole; everything else is plain reads, in one round trip each.
+
+mod call;
+mod keys;
+mod open;
+mod read;
+mod reply;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+use tidegate_pipeline::{Arg, Batch, Client, Outcome, Reply};
+
+use self::call::Call;
+use self::keys::{Keys, Set};
+use super::{Register, StoreError};
+use crate::change::{Applied, Change};
+use crate::id::Partition;
+
+/// Workflows in one Redis, or one Redis Cluster. Clones share the client.
+#[derive(Debug, Clone)]
+pub struct RedisStore {
+    client: Client,
+    keys: Arc<Keys>,
+    timeout: Duration,
+    /// What Redis calls the script.
+    digest: Arc<[u8]>,
+}
+
+/// How to keep workflows in Redis.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedisOptions {
+    prefix: String,
+    partitions: u16,
+    timeout: Duration,
+}
+
+/// Options that make no sense.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RedisOptionsError {
+    /// Not a number of partitions.
+    #[error("{partitions} partitions: it must be a power of two from 1 to 256")]
+    Partitions {
+        /// What was asked for.
+        partitions: u16,
+    },
+    /// A prefix with braces would decide where keys are.
+    #[error("the prefix '{prefix}' of keys must not contain braces")]
+    Prefix {
+        /// What was asked for.
+        prefix: String,
+    },
+}
+
+impl RedisOptions {
+    /// Keys that begin with `prefix`; so many `partitions` if the store is made now, a power of two from 1 to 256; at most
+    /// `timeout` for each call.
+    ///
+    /// # Errors
+    /// Another number of partitions, or a prefix with braces.
+    pub fn new(prefix: impl Into<String>, partitions: u16, timeout: Duration) -> Result<Self, RedisOptionsError> {
+        let prefix = prefix.into();
+        if !partitions.is_power_of_two() || partitions > keys::MAX_PARTITIONS {
+            return Err(RedisOptionsError::Partitions { partitions });
+        }
+        if prefix.contains(['{', '}']) {
+            return Err(RedisOptionsError::Prefix { prefix });
+        }
+        Ok(Self { prefix, partitions, timeout })
+    }
+}
+
+impl Default for RedisOptions {
+    /// `tg:`, 16 partitions, 2 s.
+    fn default() -> Self {
+        Self { prefix: "tg:".to_owned(), partitions: 16, timeout: Duration::from_secs(2) }
+    }
+}
+
+/// What an answer was expected to be, and was not.
+fn unexpected(expected: &str, reply: &Reply) -> StoreError {
+    let found: String = format!("{reply:?}").chars().take(200).collect();
+    StoreError::Corrupt { what: format!("an answer of redis, {expected},"), reason: format!("it is {found}") }
+}
+
+/// Why there is no reply, when nothing was written or what was asked for was only a read.
+fn unavailable(outcome: &Outcome) -> StoreError {
+    StoreError::Unavailable { reason: reason(outcome) }
+}
+
+fn reason(outcome: &Outcome) -> String {
+    outcome.reply().err().map_or_else(|| "redis answered".to_owned(), |error| error.to_string())
+}
+
+/// The reply to a read.
+fn answer(outcome: &Outcome) -> Result<&Reply, StoreError> {
+    outcome.reply().map_err(|_| unavailable(outcome))
+}
+
+impl RedisStore {
+    pub(crate) fn partitions(&self) -> u16 {
+        self.keys.partitions()
+    }
+
+    async fn send(&self, batch: Batch) -> Vec<Outcome> {
+        self.client.send(batch, Instant::now() + self.timeout).await
+    }
+
+    pub(crate) async fn apply(&self, partition: Partition, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {
+        let calls = call::calls(&self.keys, changes);
+        let sets = Set::ALL.map(|set| self.keys.set(partition, set));
+        let deadline = Instant::now() + self.timeout;
+        let mut batch = Batch::new();
+        let mut unit = batch.unit();
+        for call in &calls {
+            unit = call.append(unit, "EVALSHA", &self.digest, &sets);
+        }
+        let mut outcomes = self.client.send(batch, deadline).await;
+        let forgotten: Vec<usize> = (0..outcomes.len()).filter(|&at| is_forgotten(&outcomes[at])).collect();
+        if !forgotten.is_empty() {
+            // The text makes Redis remember the script, too.
+            let mut batch = Batch::new();
+            let mut unit = batch.unit();
+            for &at in &forgotten {
+                unit = calls[at].append(unit, "EVAL", call::SCRIPT.as_bytes(), &sets);
+            }
+            let again = self.client.send(batch, deadline).await;
+            forgotten.into_iter().zip(again).for_each(|(at, outcome)| outcomes[at] = outcome);
+        }
+        applied(&calls, &outcomes)
+    }
+
+    pub(crate) async fn enter(&self, register: Register, name: &str, value: Option<&str>) -> Result<(), StoreError> {
+        let key = self.keys.register(register);
+        let (key, name) = (Arg::Key(key.as_bytes()), Arg::Bytes(name.as_bytes()));
+        let mut batch = Batch::new();
+        match value {
+            Some(value) => batch.unit().repeatable("HSET", &[key, name, Arg::Bytes(value.as_bytes())]),
+            None => batch.unit().repeatable("HDEL", &[key, name]),
+        };
+        match &self.send(batch).await[0] {
+            Outcome::Reply(_) => Ok(()),
+            lost @ Outcome::Unknown(_) => Err(StoreError::Unknown { reason: reason(lost) }),
+            other => Err(unavailable(other)),
+        }
+    }
+}
+
+/// Whether Redis no longer knows the script: it restarted, or is another one.
+fn is_forgotten(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::ServerError(error) if error.message.starts_with("NOSCRIPT"))
+}
+
+/// Whether certainly nothing was written. These are errors with which a script ends, at its first write at the latest; any other
+/// could have come after one.
+fn wrote_nothing(outcome: &Outcome) -> bool {
+    const BEFORE_WRITES: [&str; 6] = ["NOSCRIPT", "OOM", "MISCONF", "NOREPLICAS", "NOPERM", "NOAUTH"];
+    match outcome {
+        Outcome::NotSent(_) | Outcome::Rejected(_) => true,
+        Outcome::ServerError(error) => BEFORE_WRITES.iter().any(|code| error.message.starts_with(code)),
+        Outcome::Reply(_) | Outcome::Unknown(_) => false,
+    }
+}
+
+/// What became of all changes, if all calls were answered.
+fn applied(calls: &[Call<'_>], outcomes: &[Outcome]) -> Result<Vec<Applied>, StoreError> {
+    match outcomes.iter().find(|outcome| outcome.reply().is_err()) {
+        Some(failed) if outcomes.iter().all(wrote_nothing) => Err(unavailable(failed)),
+        Some(failed) => Err(StoreError::Unknown { reason: reason(failed) }),
+        None => {
+            let mut all = Vec::new();
+            for (call, outcome) in calls.iter().zip(outcomes) {
+                all.extend(call.answer(answer(outcome)?)?);
+            }
+            Ok(all)
+        }
+    }
+}

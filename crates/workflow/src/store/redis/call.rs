@@ -1,0 +1,316 @@
+//! Changes of one partition as calls of the script `apply.lua`, whose header says what it gets, and what it answered.
+
+use hashbrown::HashSet;
+use tidegate_pipeline::{Arg, Reply, UnitBuilder};
+
+use super::keys::{self, Keys, META, Part, Set};
+use super::{reply, unexpected};
+use crate::change::{Applied, Birth, Change, Delete, Moved, Put, Write};
+use crate::id::WorkflowId;
+use crate::rows::Row;
+use crate::store::StoreError;
+
+/// The script.
+pub(super) const SCRIPT: &str = include_str!("apply.lua");
+
+/// A call takes no more changes when it is this large: Redis runs nothing else meanwhile, and a call that is larger is not
+/// cheaper for each change.
+const MOST_ARGUMENTS: usize = 4_000;
+const MOST_BYTES: usize = 512 << 10;
+
+/// What the script can do, by its number there.
+#[derive(Debug, Clone, Copy)]
+enum Command {
+    PutFields = 1,
+    RemoveFields = 2,
+    Put = 3,
+    Remove = 4,
+    AddRows = 5,
+    RemoveRows = 6,
+}
+
+/// An argument of the script.
+#[derive(Debug)]
+enum Piece<'a> {
+    Bytes(&'a [u8]),
+    Text(String),
+    Integer(u64),
+}
+
+impl Piece<'_> {
+    fn arg(&self) -> Arg<'_> {
+        match self {
+            Self::Bytes(bytes) => Arg::Bytes(bytes),
+            Self::Text(text) => Arg::Bytes(text.as_bytes()),
+            // A moment beyond that is never, and so is this one.
+            Self::Integer(value) => Arg::Integer(i64::try_from(*value).unwrap_or(i64::MAX)),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Text(text) => text.len(),
+            Self::Integer(_) => size_of::<u64>(),
+        }
+    }
+}
+
+/// A write that is one change's alone.
+#[derive(Debug)]
+struct Operation {
+    change: usize,
+    command: Command,
+    /// Among the keys after those of the states.
+    key: usize,
+    arguments: usize,
+}
+
+/// A write that changes have in common: rows to put into a set, or to take out.
+#[derive(Debug, Default)]
+struct Rows<'a> {
+    pieces: Vec<Piece<'a>>,
+    /// The changes that have a part in it, with how many arguments.
+    shares: Vec<(usize, usize)>,
+}
+
+/// One call of the script.
+#[derive(Debug, Default)]
+pub(super) struct Call<'a> {
+    expected: Vec<&'a [u8]>,
+    states: Vec<String>,
+    /// For each change, how many of `fields` are its own.
+    counts: Vec<usize>,
+    fields: Vec<Piece<'a>>,
+    /// Keys after those of the states.
+    others: Vec<String>,
+    /// Changes, and which of the other keys each needs to be free.
+    claims: Vec<(usize, usize)>,
+    operations: Vec<Operation>,
+    arguments: Vec<Piece<'a>>,
+    /// By set, in the order of the keys.
+    removed: [Rows<'a>; Set::ALL.len()],
+    added: [Rows<'a>; Set::ALL.len()],
+    bytes: usize,
+    workflows: HashSet<WorkflowId>,
+    idempotency_keys: HashSet<&'a str>,
+}
+
+/// Cuts changes into calls. No call has two changes of a workflow, or of an idempotency key: the script checks all before it
+/// writes.
+pub(super) fn calls<'a>(keys: &Keys, changes: &'a [Change]) -> Vec<Call<'a>> {
+    let mut calls: Vec<Call<'a>> = Vec::new();
+    for change in changes {
+        if !calls.last().is_some_and(|call| call.has_room_for(change)) {
+            calls.push(Call::default());
+        }
+        calls.last_mut().expect("there is one with room").add(keys, change);
+    }
+    calls
+}
+
+/// The key that a change takes or gives back.
+fn idempotency_key(change: &Change) -> Option<&str> {
+    match &change.write {
+        Write::Put(put) => put.birth.as_ref()?.idempotency_key.as_deref(),
+        Write::Delete(delete) => delete.idempotency_key.as_deref(),
+    }
+}
+
+impl<'a> Call<'a> {
+    fn has_room_for(&self, change: &Change) -> bool {
+        let rows = self.removed.iter().chain(&self.added).map(|rows| rows.pieces.len());
+        self.fields.len() + self.arguments.len() + rows.sum::<usize>() < MOST_ARGUMENTS
+            && self.bytes < MOST_BYTES
+            && !self.workflows.contains(&change.workflow)
+            && idempotency_key(change).is_none_or(|key| !self.idempotency_keys.contains(key))
+    }
+
+    fn add(&mut self, keys: &Keys, change: &'a Change) {
+        let id = &change.workflow;
+        self.workflows.insert(*id);
+        self.idempotency_keys.extend(idempotency_key(change));
+        self.expected.push(change.expected.as_deref().unwrap_or_default());
+        self.states.push(keys.part(*id, Part::State));
+        let before = self.fields.len();
+        match &change.write {
+            Write::Put(put) => self.put(keys, id, put),
+            Write::Delete(delete) => self.delete(keys, id, delete),
+        }
+        self.counts.push(self.fields.len() - before);
+    }
+
+    /// The number of the change that is being added.
+    fn current(&self) -> usize {
+        self.counts.len()
+    }
+
+    fn put(&mut self, keys: &Keys, id: &'a WorkflowId, put: &'a Put) {
+        self.field(Piece::Bytes(META), &put.meta);
+        for (job, state) in &put.jobs {
+            self.field(Piece::Integer(job.0.into()), state);
+        }
+        if let Some(birth) = &put.birth {
+            self.birth(keys, id, birth);
+        }
+        if !put.results.is_empty() {
+            let result =
+                |(field, value): &'a (_, Vec<u8>)| [Piece::Text(keys::result_field(*field)), Piece::Bytes(value)];
+            self.own(Command::PutFields, keys.part(*id, Part::Results), put.results.iter().flat_map(result));
+        }
+        if !put.dropped_results.is_empty() {
+            let fields = put.dropped_results.iter().map(|&field| Piece::Text(keys::result_field(field)));
+            self.own(Command::RemoveFields, keys.part(*id, Part::Results), fields);
+        }
+        for (set, change) in [(Set::Ready, &put.ready), (Set::Index, &put.index)] {
+            self.remove_rows(set, &change.remove);
+            // All rows have score 0 and sort by their bytes.
+            let rows = change.add.iter().flat_map(|row| [Piece::Bytes(b"0"), Piece::Bytes(row)]);
+            share(&mut self.added[set as usize], self.counts.len(), rows);
+        }
+        for (set, moved) in [(Set::Timers, put.timer), (Set::Expiries, put.expiry)] {
+            let row = Piece::Bytes(id.bytes());
+            match moved {
+                Moved::Unchanged => {}
+                Moved::To(at) => {
+                    share(&mut self.added[set as usize], self.counts.len(), [Piece::Integer(at.micros()), row])
+                }
+                Moved::Away => share(&mut self.removed[set as usize], self.counts.len(), [row]),
+            }
+        }
+    }
+
+    fn birth(&mut self, keys: &Keys, id: &'a WorkflowId, birth: &'a Birth) {
+        for (field, value) in keys::label_fields(&birth.label) {
+            self.field(Piece::Bytes(field), value);
+        }
+        self.own(Command::Put, keys.part(*id, Part::Graph), [Piece::Bytes(&birth.graph)]);
+        if let Some(name) = &birth.idempotency_key {
+            self.claims.push((self.current(), self.others.len()));
+            self.own(Command::Put, keys.idempotency(id.partition(), name), [Piece::Text(id.to_string())]);
+        }
+    }
+
+    fn delete(&mut self, keys: &Keys, id: &'a WorkflowId, delete: &'a Delete) {
+        let parts = [Part::State, Part::Graph, Part::Results].map(|part| keys.part(*id, part));
+        let claimed = delete.idempotency_key.as_ref().map(|name| keys.idempotency(id.partition(), name));
+        for key in parts.into_iter().chain(claimed) {
+            self.own(Command::Remove, key, []);
+        }
+        self.remove_rows(Set::Ready, &delete.ready);
+        self.remove_rows(Set::Index, &delete.index);
+        for set in [Set::Timers, Set::Expiries] {
+            share(&mut self.removed[set as usize], self.counts.len(), [Piece::Bytes(id.bytes())]);
+        }
+    }
+
+    fn field(&mut self, name: Piece<'a>, value: &'a [u8]) {
+        self.bytes += value.len();
+        self.fields.extend([name, Piece::Bytes(value)]);
+    }
+
+    fn own(&mut self, command: Command, key: String, pieces: impl IntoIterator<Item = Piece<'a>>) {
+        let before = self.arguments.len();
+        self.arguments.extend(pieces);
+        let added = &self.arguments[before..];
+        self.bytes += added.iter().map(Piece::len).sum::<usize>();
+        let (change, key_at, arguments) = (self.current(), self.others.len(), added.len());
+        self.operations.push(Operation { change, command, key: key_at, arguments });
+        self.others.push(key);
+    }
+
+    fn remove_rows(&mut self, set: Set, rows: &'a [Row]) {
+        share(&mut self.removed[set as usize], self.counts.len(), rows.iter().map(|row| Piece::Bytes(row)));
+    }
+
+    /// The writes that changes have in common, in the order of their arguments: command, key and rows.
+    fn row_changes(&self) -> impl Iterator<Item = (Command, usize, &Rows<'a>)> {
+        let of = |(at, (removed, added))| [(Command::RemoveRows, at, removed), (Command::AddRows, at, added)];
+        self.removed.iter().zip(&self.added).enumerate().flat_map(of).filter(|(.., rows)| !rows.pieces.is_empty())
+    }
+
+    /// The three packed arguments.
+    fn plans(&self) -> [Vec<u8>; 3] {
+        let other = |key: usize| Set::ALL.len() + self.states.len() + key + 1;
+        let mut head = vec![self.states.len(), self.claims.len()];
+        head.extend(self.claims.iter().flat_map(|&(change, key)| [change + 1, other(key)]));
+        head.extend(&self.counts);
+        let own =
+            || self.operations.iter().map(|own| (own.change + 1, own.command as usize, other(own.key), own.arguments));
+        let mut together: Vec<usize> = own().flat_map(|(_, command, key, count)| [command, key, count]).collect();
+        let mut one_by_one: Vec<usize> =
+            own().flat_map(|(change, command, key, count)| [change, command, key, count]).collect();
+        for (command, set, rows) in self.row_changes() {
+            together.extend([command as usize, set + 1, rows.pieces.len()]);
+            let shares = rows.shares.iter();
+            one_by_one.extend(shares.flat_map(|&(change, count)| [change + 1, command as usize, set + 1, count]));
+        }
+        [pack(&head), pack(&together), pack(&one_by_one)]
+    }
+
+    /// Adds the call to a unit. `script` is what `command` knows the script by; `sets` are the keys of the partition's sets.
+    pub(super) fn append<'u>(
+        &self,
+        unit: UnitBuilder<'u>,
+        command: &'static str,
+        script: &[u8],
+        sets: &[String; Set::ALL.len()],
+    ) -> UnitBuilder<'u> {
+        let plans = self.plans();
+        let keys = || sets.iter().chain(&self.states).chain(&self.others);
+        let rows = self.row_changes().flat_map(|(.., rows)| &rows.pieces);
+        let pieces = self.fields.iter().chain(&self.arguments).chain(rows);
+        let mut args = vec![Arg::Bytes(script), Arg::Integer(keys().count() as i64)];
+        args.extend(keys().map(|key| Arg::Key(key.as_bytes())));
+        args.extend(plans.iter().map(|plan| Arg::Bytes(plan)));
+        args.extend(self.expected.iter().map(|meta| Arg::Bytes(meta)));
+        args.extend(pieces.map(Piece::arg));
+        unit.command(command, &args)
+    }
+
+    /// What became of each change.
+    pub(super) fn answer(&self, answer: &Reply) -> Result<Vec<Applied>, StoreError> {
+        match answer {
+            Reply::Integer(_) => Ok(vec![Applied::Done; self.states.len()]),
+            Reply::Array(each) if each.len() == self.states.len() => {
+                let each = each.iter().zip(&self.states);
+                each.map(|(one, key)| match one {
+                    Ok(Reply::Integer(_)) => Ok(Applied::Done),
+                    Ok(Reply::Bulk(id)) => Ok(Applied::KeyTaken(reply::id(id)?)),
+                    Ok(state @ Reply::Array(_)) => Ok(Applied::Conflict(reply::state(key, state)?)),
+                    _ => Err(unexpected("what became of each change", answer)),
+                })
+                .collect()
+            }
+            _ => Err(unexpected("what became of the changes", answer)),
+        }
+    }
+}
+
+fn share<'a>(rows: &mut Rows<'a>, change: usize, pieces: impl IntoIterator<Item = Piece<'a>>) {
+    let before = rows.pieces.len();
+    rows.pieces.extend(pieces);
+    let count = rows.pieces.len() - before;
+    rows.shares.extend((count > 0).then_some((change, count)));
+}
+
+/// An array of integers as MessagePack: small ones are one byte, and Redis unpacks it in one call.
+fn pack(integers: &[usize]) -> Vec<u8> {
+    let mut packed = Vec::with_capacity(5 + integers.len());
+    packed.push(0xdd);
+    packed.extend_from_slice(&(integers.len() as u32).to_be_bytes());
+    for &integer in integers {
+        match (u8::try_from(integer), u16::try_from(integer)) {
+            (Ok(small @ ..0x80), _) => packed.push(small),
+            (_, Ok(medium)) => {
+                packed.push(0xcd);
+                packed.extend_from_slice(&medium.to_be_bytes());
+            }
+            _ => {
+                packed.push(0xce);
+                packed.extend_from_slice(&(integer as u32).to_be_bytes());
+            }
+        }
+    }
+    packed
+}

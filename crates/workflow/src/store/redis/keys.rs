@@ -1,0 +1,220 @@
+//! The names of keys. One partition's keys have one hash tag, so they are on one node and one script may write them all.
+
+use crate::change::ResultField;
+use crate::id::{JobIndex, Partition, WorkflowId};
+use crate::store::{Clockwork, Register};
+
+/// The most partitions: as many as there are tags.
+pub(super) const MAX_PARTITIONS: u16 = 256;
+
+/// The field of a state that holds the meta.
+pub(super) const META: &[u8] = b"m";
+
+/// The fields of a state that hold the label, in pieces.
+pub(super) const LABEL: [&[u8]; 4] = [b"l", b"l1", b"l2", b"l3"];
+
+/// The longest value that Redis keeps in a compact hash, by default.
+const COMPACT: usize = 64;
+
+/// Names keys.
+#[derive(Debug, Clone)]
+pub(super) struct Keys {
+    prefix: String,
+    partitions: u16,
+}
+
+/// What a workflow has of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// A hash: meta, label, and the jobs to which something has happened.
+    State = b'w' as isize,
+    /// A string: the graph.
+    Graph = b'd' as isize,
+    /// A hash: outputs and errors.
+    Results = b'o' as isize,
+}
+
+/// The sorted sets of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Set {
+    Ready,
+    Index,
+    Timers,
+    Expiries,
+}
+
+impl Set {
+    /// In the order in which the script gets them.
+    pub(super) const ALL: [Self; 4] = [Self::Ready, Self::Index, Self::Timers, Self::Expiries];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ready => "rq",
+            Self::Index => "ix",
+            Self::Timers => "tm",
+            Self::Expiries => "ex",
+        }
+    }
+}
+
+impl From<Clockwork> for Set {
+    fn from(which: Clockwork) -> Self {
+        match which {
+            Clockwork::Timers => Self::Timers,
+            Clockwork::Expiries => Self::Expiries,
+        }
+    }
+}
+
+impl Keys {
+    /// Names keys that begin with `prefix` for a power of two of `partitions`, at most [`MAX_PARTITIONS`].
+    pub(super) fn new(prefix: String, partitions: u16) -> Self {
+        Self { prefix, partitions }
+    }
+
+    pub(super) fn partitions(&self) -> u16 {
+        self.partitions
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = Partition> + use<> {
+        (0..self.partitions).map(Partition)
+    }
+
+    fn of(&self, partition: Partition, rest: usize) -> String {
+        // An id may name a partition that this store does not have: it is nowhere, and looked for where nothing is.
+        let tag = TAGS[usize::from(partition.0 % self.partitions) * (TAGS.len() / usize::from(self.partitions))];
+        let mut key = String::with_capacity(self.prefix.len() + 6 + rest);
+        key.push_str(&self.prefix);
+        key.push('{');
+        key.push_str(tag);
+        key.push_str("}:");
+        key
+    }
+
+    pub(super) fn set(&self, partition: Partition, set: Set) -> String {
+        let mut key = self.of(partition, 2);
+        key.push_str(set.word());
+        key
+    }
+
+    pub(super) fn part(&self, id: WorkflowId, part: Part) -> String {
+        let mut key = self.of(id.partition(), 28);
+        key.push(char::from(part as u8));
+        key.push(':');
+        key.push_str(&id.to_string());
+        key
+    }
+
+    pub(super) fn idempotency(&self, partition: Partition, name: &str) -> String {
+        let mut key = self.of(partition, 2 + name.len());
+        key.push_str("k:");
+        key.push_str(name);
+        key
+    }
+
+    pub(super) fn meta(prefix: &str) -> String {
+        format!("{prefix}meta")
+    }
+
+    pub(super) fn register(&self, register: Register) -> String {
+        let word = match register {
+            Register::Queues => "queues",
+            Register::Names => "names",
+        };
+        format!("{}{word}", self.prefix)
+    }
+}
+
+/// The field of a result: the job, and for an error a dot and its place.
+pub(super) fn result_field(field: ResultField) -> String {
+    match field {
+        ResultField::Output(job) => job.to_string(),
+        ResultField::Error(job, place) => format!("{job}.{place}"),
+    }
+}
+
+/// The job that a field of a state is about; None for other fields.
+pub(super) fn job_of(field: &[u8]) -> Option<JobIndex> {
+    std::str::from_utf8(field).ok()?.parse().ok().map(JobIndex)
+}
+
+/// The fields of a label. One value longer than Redis likes would make the whole state three times as large, so a long label
+/// is cut; a very long one is not worth it.
+pub(super) fn label_fields(label: &[u8]) -> impl Iterator<Item = (&'static [u8], &[u8])> {
+    let piece = if label.len() <= COMPACT * LABEL.len() { COMPACT } else { label.len() };
+    // An empty label has a field too.
+    let pieces = label.chunks(piece).chain(label.is_empty().then_some(label));
+    LABEL.into_iter().zip(pieces)
+}
+
+/// Tag n is in slots 64n to 64n+63. So P partitions that take every 256/P-th are spread evenly over nodes that own runs of
+/// slots, as nodes do; numbers as tags would not be.
+#[rustfmt::skip]
+const TAGS: [&str; 256] = [
+    "cv", "bl", "cr", "bh", "afb", "bd", "cz", "ma", "cg", "aga", "cc", "by", "co", "bu", "ck", "bq", "ae", "aec",
+    "aa", "oz", "am", "ov", "ai", "or", "at", "oo", "ap", "ok", "aka", "og", "ax", "oc", "kz", "ea", "aac", "ee",
+    "ds", "ei", "dw", "em", "dj", "ep", "dn", "et", "db", "ex", "df", "aoa", "fh", "gr", "fl", "gv", "ia", "gz", "fd",
+    "abb", "fy", "gc", "aca", "gg", "fq", "gk", "fu", "go", "cw", "bm", "cs", "bi", "afc", "be", "lz", "ba", "cf",
+    "aha", "cb", "bx", "cn", "bt", "cj", "bp", "ad", "aeb", "na", "qy", "al", "ow", "ah", "os", "au", "on", "aq",
+    "oj", "ada", "of", "ay", "ob", "dz", "ja", "aab", "ed", "dr", "eh", "dv", "el", "dk", "eq", "do", "eu", "dc",
+    "ey", "dg", "aqb", "fi", "gs", "fm", "gw", "fa", "hz", "fe", "abc", "fx", "gb", "ala", "gf", "fp", "gj", "ft",
+    "gn", "bn", "ct", "bj", "cp", "bf", "aia", "bb", "cx", "agc", "ce", "mz", "ca", "bw", "cm", "bs", "ci", "aea",
+    "ag", "ox", "ac", "ot", "ao", "op", "ak", "om", "av", "oi", "ar", "oe", "adb", "oa", "az", "ec", "dy", "eg",
+    "aaa", "ek", "dq", "eo", "du", "er", "dh", "ev", "dl", "ez", "ka", "aoc", "dd", "gp", "fj", "gt", "fn", "gx",
+    "fb", "ama", "ff", "ga", "iz", "ge", "acc", "gi", "fs", "gm", "fw", "bo", "cu", "bk", "cq", "bg", "afa", "bc",
+    "cy", "agb", "cd", "bz", "la", "bv", "cl", "br", "ch", "aja", "af", "oy", "ab", "ou", "an", "oq", "aj", "ol",
+    "aw", "oh", "as", "od", "adc", "qb", "nz", "eb", "dx", "ef", "ana", "ej", "dp", "en", "dt", "es", "di", "ew",
+    "dm", "jz", "da", "aob", "de", "gq", "fk", "gu", "fo", "gy", "fc", "aba", "fg", "ha", "fz", "gd", "acb", "gh",
+    "fr", "gl", "fv",
+];
+
+#[cfg(test)]
+mod tests {
+    use tidegate_pipeline::test_util::RedisServer;
+
+    use super::*;
+    use crate::time::Timestamp;
+
+    #[tokio::test]
+    async fn partitions_are_spread_evenly_over_the_slots_of_a_real_server() {
+        let server = RedisServer::start_with(&["--cluster-enabled", "yes"]).await;
+        for partitions in [1, 2, 16, MAX_PARTITIONS] {
+            let keys = Keys::new("tg:".to_owned(), partitions);
+            let ready = |partition| format!("CLUSTER KEYSLOT {}", keys.set(partition, Set::Ready));
+            let replies = server.raw(&keys.all().map(ready).collect::<Vec<_>>().join("\r\n"));
+            let slots: Vec<u16> = replies.lines().map(|slot| slot[1..].parse().unwrap()).collect();
+            assert_eq!(slots.len(), usize::from(partitions));
+            let share = 16_384 / u32::from(partitions);
+            for (partition, slot) in (0..).zip(slots) {
+                assert_eq!(u32::from(slot) / share, partition, "of {partitions} partitions, in slot {slot}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_keys_of_a_partition_have_its_tag() {
+        let keys = Keys::new("my:".to_owned(), 16);
+        let id = WorkflowId::new(Timestamp::from_micros(0), Partition(15), 1);
+        let last = TAGS[240];
+        assert_eq!(keys.part(id, Part::State), format!("my:{{{last}}}:w:{id}"));
+        assert_eq!(keys.part(id, Part::Graph), format!("my:{{{last}}}:d:{id}"));
+        assert_eq!(keys.part(id, Part::Results), format!("my:{{{last}}}:o:{id}"));
+        assert_eq!(keys.set(Partition(15), Set::Index), format!("my:{{{last}}}:ix"));
+        assert_eq!(keys.idempotency(Partition(15), "{a}"), format!("my:{{{last}}}:k:{{a}}"));
+    }
+
+    #[test]
+    fn a_label_is_cut_into_values_that_stay_compact() {
+        let check = |length: usize, pieces: &[usize]| {
+            let label: Vec<u8> = (0..length).map(|at| at as u8).collect();
+            let fields: Vec<_> = label_fields(&label).collect();
+            assert_eq!(fields.iter().map(|(_, value)| value.len()).collect::<Vec<_>>(), pieces, "{length}");
+            assert_eq!(fields.iter().flat_map(|(_, value)| value.iter().copied()).collect::<Vec<_>>(), label);
+        };
+        check(0, &[0]);
+        check(64, &[64]);
+        check(65, &[64, 1]);
+        check(256, &[64; 4]);
+        check(257, &[257]);
+    }
+}

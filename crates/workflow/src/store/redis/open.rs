@@ -1,0 +1,134 @@
+//! Finds or makes a store, and looks at whether Redis will keep what is written.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tidegate_pipeline::{Arg, Batch, Client, Outcome, Reply};
+use tracing::{debug, error, info};
+
+use super::keys::{self, Keys, Set};
+use super::{RedisOptions, RedisStore, answer, call, reply, unexpected};
+use crate::store::{SCHEMA_VERSION, StoreError};
+
+/// The fields of the facts about a store.
+const SCHEMA: &[u8] = b"schema";
+const PARTITIONS: &[u8] = b"partitions";
+
+/// What Redis should do when its memory is full.
+const KEEPS_ALL: &str = "noeviction";
+
+impl RedisStore {
+    /// Finds the store, or makes it when there is none. It keeps the number of partitions that it was made with.
+    ///
+    /// # Errors
+    /// Redis does not answer, or what is there is not a store that this program knows.
+    ///
+    /// # Cancellation
+    /// When the future is dropped, the store may have been made, empty.
+    pub async fn open(client: Client, options: RedisOptions) -> Result<Self, StoreError> {
+        let RedisOptions { prefix, partitions, timeout } = options;
+        let key = Keys::meta(&prefix);
+        let mut facts = Facts::ask(&client, &key, Instant::now() + timeout, &[]).await?;
+        if facts.schema.is_none() {
+            let made = Facts { schema: Some(SCHEMA_VERSION), partitions: Some(partitions.into()) };
+            facts = Facts::ask(&client, &key, Instant::now() + timeout, &made.fields()).await?;
+            info!(partitions, key, "a store of workflows was made");
+        }
+        let found = facts.partitions(&key)?;
+        if found != partitions {
+            info!(found, asked = partitions, key, "the store keeps the number of partitions it was made with");
+        }
+        let mut store = Self { client, keys: Arc::new(Keys::new(prefix, found)), timeout, digest: Arc::default() };
+        store.digest = store.introduce().await?;
+        Ok(store)
+    }
+
+    /// Teaches the script to every node that has a partition, and asks each what it does when its memory is full. Returns the
+    /// script's digest.
+    async fn introduce(&self) -> Result<Arc<[u8]>, StoreError> {
+        let mut batch = Batch::new();
+        for partition in self.keys.all() {
+            let key = self.keys.set(partition, Set::Ready);
+            // The key alone leads the commands to the node.
+            let unit = batch.unit().repeatable("EXISTS", &[Arg::Key(key.as_bytes())]);
+            unit.repeatable("SCRIPT", &[Arg::Bytes(b"LOAD"), Arg::Bytes(call::SCRIPT.as_bytes())])
+                .repeatable("CONFIG", &[Arg::Bytes(b"GET"), Arg::Bytes(b"maxmemory-policy")]);
+        }
+        let outcomes = self.send(batch).await;
+        let policies = outcomes.iter().skip(2).step_by(3).map(policy);
+        if let Some(policy) = policies.flatten().find(|policy| policy != KEEPS_ALL) {
+            error!(
+                policy,
+                "redis removes keys when its memory is full, and workflows would be lost: set maxmemory-policy to noeviction"
+            );
+        }
+        let loaded = answer(&outcomes[1])?;
+        Ok(reply::bytes(loaded)?.ok_or_else(|| unexpected("the digest of the script", loaded))?.as_ref().into())
+    }
+}
+
+/// What a node does when its memory is full; None when it does not say. Many services do not allow to ask.
+fn policy(outcome: &Outcome) -> Option<String> {
+    let policy = answer(outcome).and_then(reply::entries);
+    match policy {
+        Ok(entries) => entries.into_iter().next().map(|(_, policy)| policy),
+        Err(error) => {
+            debug!(%error, "redis does not say what it does when its memory is full; it should be noeviction");
+            None
+        }
+    }
+}
+
+/// What is written about a store when it is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Facts {
+    schema: Option<u32>,
+    partitions: Option<u32>,
+}
+
+impl Facts {
+    fn fields(self) -> [(&'static [u8], u32); 2] {
+        [(PARTITIONS, self.partitions.unwrap_or_default()), (SCHEMA, self.schema.unwrap_or_default())]
+    }
+
+    /// Reads the facts, after writing those of `missing` that are not there.
+    async fn ask(
+        client: &Client,
+        key: &str,
+        deadline: Instant,
+        missing: &[(&'static [u8], u32)],
+    ) -> Result<Self, StoreError> {
+        let at = Arg::Key(key.as_bytes());
+        let mut batch = Batch::new();
+        let mut unit = batch.unit();
+        for &(field, value) in missing {
+            unit = unit.repeatable("HSETNX", &[at, Arg::Bytes(field), Arg::Integer(value.into())]);
+        }
+        unit.repeatable("HMGET", &[at, Arg::Bytes(SCHEMA), Arg::Bytes(PARTITIONS)]);
+        let outcomes = client.send(batch, deadline).await;
+        let read = answer(outcomes.last().expect("HMGET was sent"))?;
+        let number = |reply: &Reply| {
+            let Some(text) = reply::bytes(reply)? else { return Ok(None) };
+            let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+            let reason = || format!("'{}' is not a number", text.escape_ascii());
+            number.map(Some).ok_or_else(|| StoreError::Corrupt { what: key.to_owned(), reason: reason() })
+        };
+        match reply::array(read)?.as_slice() {
+            [schema, partitions] => Ok(Self { schema: number(schema)?, partitions: number(partitions)? }),
+            _ => Err(unexpected("two values", read)),
+        }
+    }
+
+    /// The number of partitions of a store that this program knows.
+    fn partitions(self, key: &str) -> Result<u16, StoreError> {
+        let corrupt = |reason: String| StoreError::Corrupt { what: key.to_owned(), reason };
+        let schema = self.schema.ok_or_else(|| corrupt("it has no schema version".to_owned()))?;
+        if schema != SCHEMA_VERSION {
+            let advice = "use the version of this program that made the store, or another prefix";
+            return Err(StoreError::Schema { found: schema, advice });
+        }
+        let partitions = self.partitions.and_then(|found| u16::try_from(found).ok());
+        let valid = |found: &u16| found.is_power_of_two() && *found <= keys::MAX_PARTITIONS;
+        partitions.filter(valid).ok_or_else(|| corrupt(format!("{:?} is not a number of partitions", self.partitions)))
+    }
+}

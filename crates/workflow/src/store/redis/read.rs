@@ -1,0 +1,258 @@
+//! Reads: each one batch, so one round trip for each node, whatever was asked for.
+
+use bytes::Bytes;
+use tidegate_pipeline::{Arg, Batch, Outcome};
+
+use super::keys::{self, LABEL, META, Part, Set};
+use super::{RedisStore, answer, reply};
+use crate::change::{ResultField, Stored};
+use crate::id::{Partition, WorkflowId};
+use crate::rows::Row;
+use crate::store::{Clockwork, Head, Order, Register, RowSet, Span, StoreError, due_row, read_due_row};
+use crate::time::Timestamp;
+
+/// Where a run of rows begins and ends, as Redis reads it.
+struct Between {
+    from: Vec<u8>,
+    to: Vec<u8>,
+}
+
+impl Between {
+    /// Rows that begin with `prefix`.
+    fn with(prefix: &[u8]) -> Self {
+        let kept = prefix.iter().rposition(|&byte| byte != u8::MAX).map_or(0, |last| last + 1);
+        let to = match prefix[..kept].split_last() {
+            Some((last, before)) => [b"(", before, &[last + 1]].concat(),
+            None => b"+".to_vec(),
+        };
+        Self { from: [b"[", prefix].concat(), to }
+    }
+
+    /// Rows behind one, or all.
+    fn behind(row: Option<&[u8]>) -> Self {
+        Self { from: row.map_or(b"-".to_vec(), |row| [b"(", row].concat()), to: b"+".to_vec() }
+    }
+
+    fn of(span: &Span) -> Self {
+        Self { from: [b"[", span.start().as_slice()].concat(), to: [b"(", span.end().as_slice()].concat() }
+    }
+
+    /// Asks for at most `limit` of them.
+    fn rows(&self, batch: &mut Batch, key: &str, order: Order, limit: usize) {
+        let (key, from, to) = (Arg::Key(key.as_bytes()), Arg::Bytes(&self.from), Arg::Bytes(&self.to));
+        let (by, most) = ([Arg::Bytes(b"LIMIT"), Arg::Integer(0)], Arg::Integer(limit as i64));
+        let (lex, reverse) = (Arg::Bytes(b"BYLEX"), Arg::Bytes(b"REV"));
+        match order {
+            Order::OldestFirst => batch.unit().repeatable("ZRANGE", &[key, from, to, lex, by[0], by[1], most]),
+            Order::NewestFirst => batch.unit().repeatable("ZRANGE", &[key, to, from, lex, reverse, by[0], by[1], most]),
+        };
+    }
+
+    /// Asks how many they are.
+    fn count(&self, batch: &mut Batch, key: &str) {
+        let args = [Arg::Key(key.as_bytes()), Arg::Bytes(&self.from), Arg::Bytes(&self.to)];
+        batch.unit().repeatable("ZLEXCOUNT", &args);
+    }
+}
+
+/// Asks for at most `limit` rows of a set ordered by time, from one moment to another.
+fn moments(batch: &mut Batch, key: &str, (from, to): (Timestamp, Arg<'_>), limit: usize) {
+    let from = Arg::Integer(from.micros() as i64);
+    let limit = [Arg::Bytes(b"LIMIT"), Arg::Integer(0), Arg::Integer(limit as i64), Arg::Bytes(b"WITHSCORES")];
+    let args = [Arg::Key(key.as_bytes()), from, to, Arg::Bytes(b"BYSCORE")];
+    batch.unit().repeatable("ZRANGE", &[args, limit].concat());
+}
+
+impl RedisStore {
+    pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        let mut batch = Batch::new();
+        let states: Vec<String> = ids.iter().map(|&id| self.keys.part(id, Part::State)).collect();
+        for (&id, state) in ids.iter().zip(&states) {
+            // A graph is there whenever the state is. So the state is asked for first: if only that was found, the workflow was
+            // deleted in between.
+            let graph = self.keys.part(id, Part::Graph);
+            let unit = batch.unit().repeatable("HGETALL", &[Arg::Key(state.as_bytes())]);
+            unit.repeatable("GET", &[Arg::Key(graph.as_bytes())]);
+        }
+        let outcomes = self.send(batch).await;
+        let stored = |(state, outcomes): (&String, &[Outcome])| {
+            let state = reply::state(state, answer(&outcomes[0])?)?;
+            let graph = reply::bytes(answer(&outcomes[1])?)?;
+            Ok(state.zip(graph).map(|(state, graph)| Stored { graph: graph.to_vec(), state }))
+        };
+        states.iter().zip(outcomes.chunks_exact(2)).map(stored).collect()
+    }
+
+    pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Head>>, StoreError> {
+        let mut batch = Batch::new();
+        for &id in ids {
+            let key = self.keys.part(id, Part::State);
+            let fields = [META].into_iter().chain(LABEL).map(Arg::Bytes);
+            let args: Vec<Arg<'_>> = [Arg::Key(key.as_bytes())].into_iter().chain(fields).collect();
+            batch.unit().repeatable("HMGET", &args);
+        }
+        self.send(batch).await.iter().map(|outcome| reply::head(answer(outcome)?)).collect()
+    }
+
+    pub(crate) async fn results(
+        &self,
+        wanted: &[(WorkflowId, Vec<ResultField>)],
+    ) -> Result<Vec<Vec<Option<Bytes>>>, StoreError> {
+        let mut batch = Batch::new();
+        for (id, fields) in wanted.iter().filter(|(_, fields)| !fields.is_empty()) {
+            let key = self.keys.part(*id, Part::Results);
+            let fields: Vec<String> = fields.iter().map(|&field| keys::result_field(field)).collect();
+            let fields = fields.iter().map(|field| Arg::Bytes(field.as_bytes()));
+            let args: Vec<Arg<'_>> = [Arg::Key(key.as_bytes())].into_iter().chain(fields).collect();
+            batch.unit().repeatable("HMGET", &args);
+        }
+        let outcomes = self.send(batch).await;
+        let mut outcomes = outcomes.iter();
+        let values = |(_, fields): &(WorkflowId, Vec<ResultField>)| {
+            // Redis refuses to be asked for no fields.
+            if fields.is_empty() {
+                return Ok(Vec::new());
+            }
+            let outcome = outcomes.next().expect("every other one was asked for");
+            let values = reply::array(answer(outcome)?)?;
+            values.into_iter().map(|value| Ok(reply::bytes(value)?.cloned())).collect()
+        };
+        wanted.iter().map(values).collect()
+    }
+
+    pub(crate) async fn ready(
+        &self,
+        partitions: &[Partition],
+        prefix: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Vec<Row>>, StoreError> {
+        let rows = Between::with(prefix);
+        let mut batch = Batch::new();
+        for &partition in partitions {
+            rows.rows(&mut batch, &self.keys.set(partition, Set::Ready), Order::OldestFirst, limit);
+        }
+        self.send(batch).await.iter().map(|outcome| reply::strings(answer(outcome)?)).collect()
+    }
+
+    pub(crate) async fn due(
+        &self,
+        which: Clockwork,
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<(WorkflowId, Timestamp)>, StoreError> {
+        let mut batch = Batch::new();
+        let until = Arg::Integer(i64::try_from(until.micros()).unwrap_or(i64::MAX));
+        for partition in self.keys.all() {
+            moments(&mut batch, &self.keys.set(partition, which.into()), (Timestamp::default(), until), limit);
+        }
+        let mut due = Vec::new();
+        for outcome in self.send(batch).await {
+            due.extend(reply::moments(answer(&outcome)?)?);
+        }
+        Ok(due)
+    }
+
+    pub(crate) async fn page(
+        &self,
+        spans: &[(Partition, Span)],
+        order: Order,
+        limit: usize,
+    ) -> Result<Vec<Vec<WorkflowId>>, StoreError> {
+        let mut batch = Batch::new();
+        for (partition, span) in spans {
+            Between::of(span).rows(&mut batch, &self.keys.set(*partition, Set::Index), order, limit);
+        }
+        self.send(batch).await.iter().map(|outcome| reply::ids(answer(outcome)?)).collect()
+    }
+
+    pub(crate) async fn count(&self, spans: &[Span]) -> Result<Vec<u64>, StoreError> {
+        let mut batch = Batch::new();
+        for span in spans {
+            let rows = Between::of(span);
+            self.keys.all().for_each(|at| rows.count(&mut batch, &self.keys.set(at, Set::Index)));
+        }
+        let outcomes = self.send(batch).await;
+        let sum = |of_span: &[Outcome]| of_span.iter().map(|outcome| reply::count(answer(outcome)?)).sum();
+        outcomes.chunks_exact(self.keys.partitions().into()).map(sum).collect()
+    }
+
+    pub(crate) async fn ready_depth(&self, prefixes: &[Row]) -> Result<Vec<(u64, Vec<Row>)>, StoreError> {
+        let mut batch = Batch::new();
+        for prefix in prefixes {
+            let rows = Between::with(prefix);
+            for partition in self.keys.all() {
+                let key = self.keys.set(partition, Set::Ready);
+                rows.count(&mut batch, &key);
+                rows.rows(&mut batch, &key, Order::OldestFirst, 1);
+            }
+        }
+        let outcomes = self.send(batch).await;
+        let depth = |of_prefix: &[Outcome]| {
+            let (mut depth, mut first) = (0, Vec::new());
+            for pair in of_prefix.chunks_exact(2) {
+                depth += reply::count(answer(&pair[0])?)?;
+                first.extend(reply::strings(answer(&pair[1])?)?);
+            }
+            Ok((depth, first))
+        };
+        outcomes.chunks_exact(2 * usize::from(self.keys.partitions())).map(depth).collect()
+    }
+
+    pub(crate) async fn keyed(&self, partition: Partition, key: &str) -> Result<Option<WorkflowId>, StoreError> {
+        let key = self.keys.idempotency(partition, key);
+        let mut batch = Batch::new();
+        batch.unit().repeatable("GET", &[Arg::Key(key.as_bytes())]);
+        let outcomes = self.send(batch).await;
+        reply::bytes(answer(&outcomes[0])?)?.map(|id| reply::id(id)).transpose()
+    }
+
+    pub(crate) async fn rows(
+        &self,
+        partition: Partition,
+        set: RowSet,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Row>, StoreError> {
+        let set = match set {
+            RowSet::Ready => Set::Ready,
+            RowSet::Index => Set::Index,
+            RowSet::Due(which) => return self.due_rows(partition, which, after, limit).await,
+        };
+        let mut batch = Batch::new();
+        Between::behind(after).rows(&mut batch, &self.keys.set(partition, set), Order::OldestFirst, limit);
+        reply::strings(answer(&self.send(batch).await[0])?)
+    }
+
+    async fn due_rows(
+        &self,
+        partition: Partition,
+        which: Clockwork,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Row>, StoreError> {
+        let key = self.keys.set(partition, which.into());
+        let from = after.and_then(read_due_row).map_or(Timestamp::default(), |(at, _)| at);
+        let mut asked = limit;
+        loop {
+            let mut batch = Batch::new();
+            moments(&mut batch, &key, (from, Arg::Bytes(b"+inf")), asked);
+            let found = reply::moments(answer(&self.send(batch).await[0])?)?;
+            let all = found.len() < asked;
+            let rows = found.into_iter().map(|(id, at)| due_row(at, id));
+            let rows: Vec<Row> =
+                rows.filter(|row| after.is_none_or(|after| row.as_slice() > after)).take(limit).collect();
+            // Rows of the same moment that were read before come again; there may be so many that nothing else fitted.
+            if all || !rows.is_empty() || limit == 0 {
+                return Ok(rows);
+            }
+            asked *= 2;
+        }
+    }
+
+    pub(crate) async fn register(&self, register: Register) -> Result<Vec<(String, String)>, StoreError> {
+        let key = self.keys.register(register);
+        let mut batch = Batch::new();
+        batch.unit().repeatable("HGETALL", &[Arg::Key(key.as_bytes())]);
+        reply::entries(answer(&self.send(batch).await[0])?)
+    }
+}

@@ -1,0 +1,112 @@
+//! What Redis answers, as what the store promised.
+
+use bytes::Bytes;
+use tidegate_pipeline::Reply;
+
+use super::keys::{self, META};
+use super::unexpected;
+use crate::change::StoredState;
+use crate::id::WorkflowId;
+use crate::rows;
+use crate::store::{Head, StoreError};
+use crate::time::Timestamp;
+
+/// The elements of an array.
+pub(super) fn array(reply: &Reply) -> Result<Vec<&Reply>, StoreError> {
+    let Reply::Array(elements) = reply else { return Err(unexpected("a list", reply)) };
+    elements.iter().map(|element| element.as_ref().map_err(|_| unexpected("a list", reply))).collect()
+}
+
+/// A string; None for a null.
+pub(super) fn bytes(reply: &Reply) -> Result<Option<&Bytes>, StoreError> {
+    match reply {
+        Reply::Bulk(bytes) | Reply::Simple(bytes) => Ok(Some(bytes)),
+        Reply::Null => Ok(None),
+        _ => Err(unexpected("a string", reply)),
+    }
+}
+
+fn string(reply: &Reply) -> Result<&Bytes, StoreError> {
+    bytes(reply)?.ok_or_else(|| unexpected("a string", reply))
+}
+
+/// A count.
+pub(super) fn count(reply: &Reply) -> Result<u64, StoreError> {
+    match reply {
+        Reply::Integer(count) => u64::try_from(*count).map_err(|_| unexpected("a count", reply)),
+        _ => Err(unexpected("a count", reply)),
+    }
+}
+
+/// A list of strings.
+pub(super) fn strings(reply: &Reply) -> Result<Vec<Vec<u8>>, StoreError> {
+    array(reply)?.into_iter().map(|element| Ok(string(element)?.to_vec())).collect()
+}
+
+/// Strings in pairs, as HGETALL and WITHSCORES tell them.
+fn pairs(reply: &Reply) -> Result<Vec<(&Bytes, &Bytes)>, StoreError> {
+    let elements = array(reply)?;
+    elements.chunks_exact(2).map(|pair| Ok((string(pair[0])?, string(pair[1])?))).collect()
+}
+
+/// Pairs of texts, sorted.
+pub(super) fn entries(reply: &Reply) -> Result<Vec<(String, String)>, StoreError> {
+    let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+    let mut entries: Vec<_> = pairs(reply)?.into_iter().map(|(name, value)| (text(name), text(value))).collect();
+    entries.sort_unstable();
+    Ok(entries)
+}
+
+/// All fields of the state at `key`; None when it is not there.
+pub(super) fn state(key: &str, reply: &Reply) -> Result<Option<StoredState>, StoreError> {
+    let corrupt = |reason: &str| StoreError::Corrupt { what: key.to_owned(), reason: reason.to_owned() };
+    let fields = pairs(reply)?;
+    if fields.is_empty() {
+        return Ok(None);
+    }
+    let mut state = StoredState::default();
+    for (field, value) in fields {
+        if field == META {
+            state.meta = value.to_vec();
+        } else if let Some(job) = keys::job_of(field) {
+            state.jobs.push((job, value.to_vec()));
+        }
+    }
+    if state.meta.is_empty() { Err(corrupt("it has no field m")) } else { Ok(Some(state)) }
+}
+
+/// Meta and the pieces of the label.
+pub(super) fn head(reply: &Reply) -> Result<Option<Head>, StoreError> {
+    let values = array(reply)?;
+    let values: Vec<Option<&Bytes>> = values.into_iter().map(bytes).collect::<Result<_, _>>()?;
+    let Some((Some(meta), label)) = values.split_first() else { return Ok(None) };
+    let label = label.iter().flatten().flat_map(|piece| piece.iter().copied()).collect();
+    Ok(Some(Head { meta: meta.to_vec(), label }))
+}
+
+/// An id that was written as text.
+pub(super) fn id(text: &[u8]) -> Result<WorkflowId, StoreError> {
+    let text = String::from_utf8_lossy(text);
+    text.parse().map_err(|error| StoreError::Corrupt {
+        what: "the id behind an idempotency key".into(),
+        reason: format!("{error}"),
+    })
+}
+
+/// The workflows of index rows.
+pub(super) fn ids(reply: &Reply) -> Result<Vec<WorkflowId>, StoreError> {
+    let of = |row: &Reply| rows::workflow_of(string(row)?).ok_or_else(|| unexpected("an index row", row));
+    array(reply)?.into_iter().map(of).collect()
+}
+
+/// Workflows with their moments.
+pub(super) fn moments(reply: &Reply) -> Result<Vec<(WorkflowId, Timestamp)>, StoreError> {
+    let moment = |(member, score): (&Bytes, &Bytes)| {
+        let id = member.as_ref().try_into().ok().map(WorkflowId::from_bytes);
+        // Redis 7.2 and later may write large scores with an exponent.
+        let score: Option<f64> = std::str::from_utf8(score).ok().and_then(|score| score.parse().ok());
+        id.zip(score).map(|(id, score)| (id, Timestamp::from_micros(score as u64)))
+    };
+    let read = |pair| moment(pair).ok_or_else(|| unexpected("workflows and their moments", reply));
+    pairs(reply)?.into_iter().map(read).collect()
+}
