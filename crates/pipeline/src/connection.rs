@@ -37,6 +37,10 @@ const READ_SIZE: usize = 16 * 1024;
 /// of a server into a storm of connects.
 const SUSPECT_AFTER: Duration = Duration::from_millis(500);
 
+/// A look at the clock that comes so much later than it was due says nothing about the server. A timer is late by a few
+/// milliseconds on a busy thread.
+const OVERSLEPT: Duration = Duration::from_millis(20);
+
 /// How much the latest reply counts in the mean of reply times.
 const SHARE_OF_LATEST: f32 = 0.1;
 
@@ -280,6 +284,9 @@ impl Connection {
                 }
                 self.watchdog.as_mut().reset(now + idle_timeout);
                 // Not before the timer fires again, or there is something to wait for.
+                self.last_read = now;
+            } else if now - limit > OVERSLEPT {
+                // It was this process that did nothing: what is owed may have been written a moment ago.
                 self.last_read = now;
             } else if !self.suspected && self.patience() < stall_timeout {
                 self.suspected = true;

@@ -1,9 +1,14 @@
 //! What once went wrong.
 
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tidegate_pipeline::test_util::RedisServer;
 use tidegate_pipeline::{Arg, Batch, Client};
 
 use crate::fake::FakeCluster;
-use crate::support::{eventually, soon};
+use crate::support::{eventually, send_one, soon};
 
 /// The books of a node that left the cluster were closed while its connections still were being closed: each such node
 /// left a connection in the statistics that nobody had.
@@ -22,4 +27,43 @@ async fn a_node_that_left_takes_its_connections_out_of_the_books() {
     eventually("the connection is closed and counted", async || client.stats().connections == 2).await;
     let stats = client.stats();
     assert_eq!((stats.opened, stats.closed), (3, 1), "{stats:?}");
+}
+
+/// The silence of a server was measured from the moment a command was taken, on a clock that went on while this process was
+/// not running: what was written a moment ago counted as unanswered for long, and the connection as suspect.
+#[tokio::test]
+async fn a_process_that_did_not_run_does_not_blame_its_server() {
+    let server = RedisServer::start().await;
+    let client = Client::new(server.config()).unwrap();
+    send_one(&client, "PING", &[]).await.reply().unwrap();
+    let mut batch = Batch::new();
+    // Enough for the connection to let others run before it writes.
+    for _ in 0..100 {
+        batch.unit().command("PING", &[]);
+    }
+    let call = {
+        let client = client.clone();
+        tokio::spawn(async move { client.send(batch, soon()).await })
+    };
+    // Its first turn comes before that of the connection, its second one between taking and writing.
+    let mut turns = 0;
+    let hog = tokio::spawn(poll_fn(move |cx| {
+        turns += 1;
+        cx.waker().wake_by_ref();
+        if turns == 1 {
+            return Poll::Pending;
+        }
+        let end = Instant::now() + Duration::from_millis(800);
+        while Instant::now() < end {
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+        Poll::Ready(())
+    }));
+    hog.await.unwrap();
+    assert!(call.await.unwrap().iter().all(|outcome| outcome.reply().is_ok()));
+    // Long enough for another connection, if one was asked for.
+    for _ in 0..200 {
+        send_one(&client, "PING", &[]).await.reply().unwrap();
+    }
+    assert_eq!(client.stats().opened, 1, "nobody was silent");
 }
