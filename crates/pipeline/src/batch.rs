@@ -27,8 +27,9 @@ pub enum Arg<'a> {
 #[derive(Debug, Default, Clone)]
 pub struct Batch {
     pub(crate) encoded: Vec<u8>,
-    commands: Vec<Command>,
-    pub(crate) units: Vec<Unit>,
+    /// Most batches are a counter or two, and each allocation shows in what a call costs.
+    commands: SmallVec<[Command; 4]>,
+    pub(crate) units: SmallVec<[Unit; 2]>,
     /// Why the batch cannot be sent, if it cannot.
     pub(crate) refused: Option<NotSent>,
 }
@@ -115,8 +116,8 @@ impl Batch {
     pub fn with_capacity(commands: usize, bytes: usize) -> Self {
         Self {
             encoded: Vec::with_capacity(bytes),
-            commands: Vec::with_capacity(commands),
-            units: Vec::with_capacity(commands),
+            commands: SmallVec::with_capacity(commands),
+            units: SmallVec::with_capacity(commands),
             refused: None,
         }
     }
@@ -297,9 +298,16 @@ impl UnitBuilder<'_> {
 }
 
 fn push_header(out: &mut Vec<u8>, tag: u8, count: usize) {
-    out.push(tag);
-    out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
-    out.extend_from_slice(b"\r\n");
+    // Nearly all arguments are this short, and a fixed length is copied without a call.
+    match count as u8 {
+        _ if count > 99 => {
+            out.push(tag);
+            out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+        digit @ 0..=9 => out.extend_from_slice(&[tag, b'0' + digit, b'\r', b'\n']),
+        two => out.extend_from_slice(&[tag, b'0' + two / 10, b'0' + two % 10, b'\r', b'\n']),
+    }
 }
 
 /// Appends a bulk string and returns where its bytes start.

@@ -2,10 +2,12 @@
 
 use std::future::poll_fn;
 use std::ops::Range;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::{Poll, Waker, ready};
 
 use smallvec::SmallVec;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::batch::Batch;
 use crate::node::Node;
@@ -67,6 +69,7 @@ pub(crate) struct Call {
     pub(crate) plans: SmallVec<[Plan; 1]>,
     /// The topology snapshot that the plans follow.
     pub(crate) epoch: u64,
+    pub(crate) deadline: Instant,
     progress: Mutex<Progress>,
 }
 
@@ -79,7 +82,23 @@ struct Progress {
     waker: Option<Waker>,
     /// The caller left: nothing more is written, and replies are thrown away.
     abandoned: bool,
+    clock: Clock,
 }
+
+/// Who ends a call at its deadline. A timer for each call would cost a tenth of the call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Clock {
+    /// The connections that hold its groups: each has one timer, for the earliest deadline of all it holds.
+    Connections,
+    /// The caller, by a timer of its own, because a group of it is with no connection.
+    Caller,
+    /// The deadline has passed.
+    Overdue,
+}
+
+/// The deadline passed before a call was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Overdue;
 
 #[derive(Debug)]
 enum Stage {
@@ -96,10 +115,11 @@ pub(crate) struct Group {
 }
 
 impl Call {
-    pub(crate) fn new(batch: Batch, plans: SmallVec<[Plan; 1]>, epoch: u64) -> Arc<Self> {
+    pub(crate) fn new(batch: Batch, plans: SmallVec<[Plan; 1]>, epoch: u64, deadline: Instant) -> Arc<Self> {
         let stages = plans.iter().map(|_| Stage::Queued).collect();
-        let progress = Progress { stages, done: 0, wake_at: 0, waker: None, abandoned: false };
-        Arc::new(Self { batch, plans, epoch, progress: Mutex::new(progress) })
+        let clock = Clock::Connections;
+        let progress = Progress { stages, done: 0, wake_at: 0, waker: None, abandoned: false, clock };
+        Arc::new(Self { batch, plans, epoch, deadline, progress: Mutex::new(progress) })
     }
 
     /// The node that a unit was planned for.
@@ -112,24 +132,34 @@ impl Call {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `done` groups are done.
+    /// Waits until `done` groups are done, or the deadline has passed.
     ///
     /// # Cancellation
     /// Dropping the future changes nothing; the caller must then [`Call::abandon`] or [`Call::leave`].
-    pub(crate) async fn until(&self, done: usize) {
+    pub(crate) async fn until(&self, done: usize) -> Result<(), Overdue> {
+        let mut timer: Option<Pin<Box<Sleep>>> = None;
         poll_fn(|cx| {
             let mut progress = self.progress();
             if progress.done >= done {
-                return Poll::Ready(());
+                return Poll::Ready(Ok(()));
+            }
+            if progress.clock == Clock::Overdue {
+                return Poll::Ready(Err(Overdue));
             }
             progress.wake_at = done;
             match &mut progress.waker {
                 Some(waker) => waker.clone_from(cx.waker()),
                 none => *none = Some(cx.waker().clone()),
             }
-            Poll::Pending
+            if progress.clock == Clock::Connections {
+                return Poll::Pending;
+            }
+            drop(progress);
+            let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(self.deadline)));
+            ready!(timer.as_mut().poll(cx));
+            Poll::Ready(Err(Overdue))
         })
-        .await;
+        .await
     }
 
     /// How many groups are done.
@@ -179,6 +209,15 @@ impl Call {
     }
 }
 
+impl Progress {
+    /// Wakes the caller and keeps the waker: the call is not done.
+    fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.wake_by_ref();
+        }
+    }
+}
+
 impl Stage {
     fn take(&mut self, plan: &Plan, unsent: impl Fn(&Node) -> NotSent) -> Vec<Outcome> {
         let outcome = match self {
@@ -202,6 +241,22 @@ impl Group {
     /// Whether the caller has left.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.call.progress().abandoned
+    }
+
+    /// Tells the caller that no connection keeps its deadline: the group has to wait for one.
+    pub(crate) fn wait(&self) {
+        let mut progress = self.call.progress();
+        if progress.clock == Clock::Connections {
+            progress.clock = Clock::Caller;
+            progress.wake();
+        }
+    }
+
+    /// Tells the caller that its deadline has passed.
+    pub(crate) fn expire(&self) {
+        let mut progress = self.call.progress();
+        progress.clock = Clock::Overdue;
+        progress.wake();
     }
 
     /// Marks the group as handed to a connection. False when the caller has left: then nothing may be written.

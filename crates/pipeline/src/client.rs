@@ -4,10 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::time::timeout_at;
-
 use crate::batch::Batch;
-use crate::call::{Call, Group, Load};
+use crate::call::{Call, Group, Load, Overdue};
 use crate::cluster::Cluster;
 use crate::config::{Config, ConfigError, Parallelism, Servers};
 use crate::discovery::{Discovery, Sentinels};
@@ -121,24 +119,24 @@ impl Client {
         targets: &[Option<Arc<Node>>],
         deadline: Instant,
     ) -> (Arc<Call>, Vec<Outcome>) {
-        let call = self.plan(batch, targets);
+        let call = self.plan(batch, targets, deadline);
         let waiting = Waiting(&call);
-        let in_time = timeout_at(deadline.into(), run(&call, self.owner.shared.config.parallelism)).await;
+        let in_time = run(&call, self.owner.shared.config.parallelism).await;
         std::mem::forget(waiting);
         let outcomes = call.leave(|node| match in_time {
             Ok(()) => NotSent::Skipped,
-            Err(_) => NotSent::DeadlineExceeded { node: Arc::clone(&node.name) },
+            Err(Overdue) => NotSent::DeadlineExceeded { node: Arc::clone(&node.name) },
         });
         (call, outcomes)
     }
 
-    fn plan(&self, batch: Batch, targets: &[Option<Arc<Node>>]) -> Arc<Call> {
+    fn plan(&self, batch: Batch, targets: &[Option<Arc<Node>>], deadline: Instant) -> Arc<Call> {
         let grouping = self.owner.shared.config.grouping;
         let target = |unit: u32| targets.get(unit as usize).and_then(Option::as_ref);
         match &self.owner.backend {
             Backend::Single(node) => {
                 let plans = split(&batch, grouping, |_| Some(node));
-                Call::new(batch, plans, 0)
+                Call::new(batch, plans, 0, deadline.into())
             }
             Backend::Cluster(cluster) => {
                 let topology = cluster.topology();
@@ -148,14 +146,14 @@ impl Client {
                         None => fastrand::choice(&topology.nodes),
                     })
                 });
-                Call::new(batch, plans, topology.epoch)
+                Call::new(batch, plans, topology.epoch, deadline.into())
             }
         }
     }
 }
 
 /// Submits the groups of a call, at most so many at once, and waits until all are done or a serial one failed.
-async fn run(call: &Arc<Call>, parallelism: Parallelism) {
+async fn run(call: &Arc<Call>, parallelism: Parallelism) -> Result<(), Overdue> {
     let (groups, limit) = (call.plans.len(), parallelism.groups());
     if groups <= limit {
         submit(call, 0..groups);
@@ -167,13 +165,13 @@ async fn run(call: &Arc<Call>, parallelism: Parallelism) {
         submit(call, submitted..end);
         submitted = end;
         if submitted < groups {
-            call.until(submitted - limit + 1).await;
+            call.until(submitted - limit + 1).await?;
             if parallelism == Parallelism::SERIAL && call.failed() {
-                return;
+                return Ok(());
             }
         }
     }
-    call.until(groups).await;
+    call.until(groups).await
 }
 
 /// Hands groups to their nodes. The groups of one node go in together, so that it takes all or none.

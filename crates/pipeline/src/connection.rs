@@ -27,6 +27,14 @@ use crate::stats::count;
 /// would only delay a caller.
 const COALESCE_FROM: usize = 32;
 
+/// With this many groups owed, and more than half of them answered at once, the server is about to have nothing to do: what
+/// the callers of the first half ask next is written before the others hear. Client and server work at the same time
+/// then, instead of in turns.
+///
+/// On two cores 64 callers went from 408 to 561 thousand commands a second, 48 from 292 to 480 thousand; with 32 it is
+/// one more write for nothing.
+const HALVE_FROM: usize = 48;
+
 /// Turns before the task lets others run, so that a busy node cannot starve the rest of its core.
 const TURNS_PER_POLL: usize = 16;
 
@@ -41,7 +49,10 @@ const SUSPECT_AFTER: Duration = Duration::from_millis(500);
 /// milliseconds on a busy thread.
 const OVERSLEPT: Duration = Duration::from_millis(20);
 
-/// How much the latest reply counts in the mean of reply times.
+/// Least time between two searches for calls that are overdue: how late a call may learn that it is.
+const EXPIRE_AT_MOST_EVERY: Duration = Duration::from_millis(1);
+
+/// How much the latest read counts in the mean of reply times.
 const SHARE_OF_LATEST: f32 = 0.1;
 
 /// A buffer that grew beyond this for one large reply or batch is given back when it is empty.
@@ -65,15 +76,42 @@ pub(crate) struct Connection {
     written: u64,
     owed: VecDeque<Owed>,
     owed_commands: usize,
+    /// The earliest deadline of what is owed, or earlier.
+    earliest: Option<Instant>,
     released: Load,
     /// Groups taken from the node, not yet in `write`. Kept to reuse its memory.
     taken: Vec<Group>,
     yielded: bool,
+    held: Held,
     last_read: Instant,
     /// The node was told that the connection is silent.
     suspected: bool,
     reply_time: Duration,
     watchdog: Pin<Box<Sleep>>,
+    /// Whether everything owed was failed, and nothing more will be taken.
+    ended: bool,
+}
+
+/// Replies that were read and not yet given to their callers. See [`HALVE_FROM`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Held {
+    Nothing,
+    /// The second half, until the callers of the first have had their turn.
+    Half,
+    /// They had it: after the next write the second half is given out.
+    Due,
+}
+
+/// Why the replies that were read are not all given to their callers.
+enum Stop {
+    Failed(String),
+    Halfway,
+}
+
+impl From<String> for Stop {
+    fn from(reason: String) -> Self {
+        Self::Failed(reason)
+    }
 }
 
 /// A group whose replies are due.
@@ -103,13 +141,16 @@ impl Connection {
             written: 0,
             owed: VecDeque::new(),
             owed_commands: 0,
+            earliest: None,
             released: Load::default(),
             taken: Vec::new(),
             yielded: false,
+            held: Held::Nothing,
             last_read: Instant::now(),
             suspected: false,
             reply_time: Duration::ZERO,
             watchdog: Box::pin(sleep(stall_timeout)),
+            ended: false,
         }
     }
 
@@ -128,6 +169,12 @@ impl Connection {
                 Ok(read) => read,
                 Err(reason) => return Poll::Ready(reason),
             };
+            if self.held == Held::Half {
+                // What the callers ask now is waited for here, and need not be waited for again.
+                self.yielded = true;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             let filled = match self.fill(cx) {
                 Ok(filled) => filled,
                 Err(Gone::Retired) => return Poll::Ready("replaced".to_owned()),
@@ -155,8 +202,16 @@ impl Connection {
         Poll::Pending
     }
 
-    /// Reads once and completes what the bytes answer. True when there were bytes.
+    /// Reads once and completes what the bytes answer. True when there were bytes, or replies held back.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Result<bool, String> {
+        match std::mem::replace(&mut self.held, Held::Nothing) {
+            Held::Nothing => {}
+            Held::Half => {
+                self.held = Held::Due;
+                return Ok(true);
+            }
+            Held::Due => return self.complete().map(|()| true),
+        }
         self.read.reserve(READ_SIZE);
         let read = match poll_read_buf(Pin::new(&mut self.socket), cx, &mut self.read) {
             Poll::Pending => return Ok(false),
@@ -168,32 +223,58 @@ impl Connection {
         if std::mem::take(&mut self.suspected) {
             self.node.trust(self.link);
         }
+        self.expire(self.last_read);
+        let counters = &self.node.counters;
+        count(&counters.reads, 1);
+        count(&counters.bytes_in, read);
+        self.complete().map(|()| true)
+    }
+
+    /// Gives the replies that were read to their callers.
+    fn complete(&mut self) -> Result<(), String> {
         let mut replies = 0;
-        let Self { read: buffer, owed, owed_commands, released, last_read, reply_time, .. } = self;
+        let mut until_half = match self.owed.len() {
+            many if many >= HALVE_FROM => many.div_ceil(2),
+            _ => usize::MAX,
+        };
+        let mut since = None;
+        let Self { read: buffer, owed, owed_commands, released, .. } = self;
         let decoded = resp::decode(self.protocol, buffer, |outcome| {
             replies += 1;
             let Some(head) = owed.front_mut() else {
-                return Err(format!("a reply that no command asked for: {outcome:?}"));
+                return Err(format!("a reply that no command asked for: {outcome:?}").into());
             };
             head.outcomes.push(outcome);
             *owed_commands -= 1;
             if head.outcomes.len() == head.commands {
                 let head = owed.pop_front().expect("the head was just looked at");
                 released.add(head.group.load());
-                *reply_time =
-                    reply_time.mul_f32(1.0 - SHARE_OF_LATEST) + (*last_read - head.since).mul_f32(SHARE_OF_LATEST);
+                since = Some(head.since);
                 head.group.finish(head.outcomes);
+                until_half -= 1;
+                if until_half == 0 {
+                    return Err(Stop::Halfway);
+                }
             }
             Ok(())
         });
+        let decoded = match decoded {
+            Ok(()) => Ok(()),
+            Err(Stop::Halfway) => {
+                self.held = if self.read.is_empty() { Held::Nothing } else { Held::Half };
+                Ok(())
+            }
+            Err(Stop::Failed(reason)) => Err(reason),
+        };
+        if let Some(since) = since {
+            let latest = (self.last_read - since).mul_f32(SHARE_OF_LATEST);
+            self.reply_time = self.reply_time.mul_f32(1.0 - SHARE_OF_LATEST) + latest;
+        }
         if self.read.is_empty() && self.read.capacity() > KEEP_BUFFER {
             self.read = BytesMut::new();
         }
-        let counters = &self.node.counters;
-        count(&counters.reads, 1);
-        count(&counters.bytes_in, read);
-        count(&counters.replies, replies);
-        decoded.map(|()| true)
+        count(&self.node.counters.replies, replies);
+        decoded
     }
 
     /// Moves groups from the node into the write buffer. True when there were any.
@@ -215,6 +296,7 @@ impl Connection {
                 self.append(group, now);
             }
             count(&self.node.counters.commands, self.owed_commands - before);
+            self.expire(now);
         }
         self.taken = taken;
         Ok(filled)
@@ -222,10 +304,16 @@ impl Connection {
 
     fn append(&mut self, group: Group, now: Instant) {
         let load = group.load();
+        let deadline = group.call.deadline;
+        if deadline <= now {
+            self.released.add(load);
+            return group.refuse(NotSent::DeadlineExceeded { node: Arc::clone(&self.node.name) });
+        }
         if !group.start() {
             self.released.add(load);
             return;
         }
+        self.earliest = Some(self.earliest.map_or(deadline, |earliest| earliest.min(deadline)));
         let start = self.written + self.write.len() as u64;
         let batch = &group.call.batch;
         for units in &group.plan().units {
@@ -234,6 +322,21 @@ impl Connection {
         let outcomes = Vec::with_capacity(load.commands);
         self.owed_commands += load.commands;
         self.owed.push_back(Owed { group, outcomes, commands: load.commands, start, since: now });
+    }
+
+    /// Tells the callers whose deadline has passed. What they are owed is still read, so that the others get theirs.
+    fn expire(&mut self, now: Instant) {
+        if self.earliest.is_none_or(|earliest| earliest > now) {
+            return;
+        }
+        let mut earliest: Option<Instant> = None;
+        for Owed { group, .. } in &self.owed {
+            match group.call.deadline {
+                passed if passed <= now => group.expire(),
+                next => earliest = Some(earliest.map_or(next, |earliest| earliest.min(next))),
+            }
+        }
+        self.earliest = earliest.map(|earliest| earliest.max(now + EXPIRE_AT_MOST_EVERY));
     }
 
     /// Writes what the kernel takes. True when all of it went.
@@ -264,11 +367,12 @@ impl Connection {
     fn poll_watchdog(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         let Config { stall_timeout, idle_timeout, .. } = self.node.shared.config;
         loop {
-            let limit = match self.owed.front() {
+            let silent = match self.owed.front() {
                 Some(head) => head.since.max(self.last_read) + self.patience(),
                 None if idle_timeout.is_zero() => return Poll::Pending,
                 None => self.last_read + idle_timeout,
             };
+            let limit = self.earliest.map_or(silent, |earliest| earliest.min(silent));
             // The timer is moved only when it fires, or would fire too late: moving it at every turn would cost more than
             // one early wake.
             if self.watchdog.deadline() > limit {
@@ -276,8 +380,9 @@ impl Connection {
             }
             ready!(self.watchdog.as_mut().poll(cx));
             let now = Instant::now();
-            if now < limit {
-                self.watchdog.as_mut().reset(limit);
+            self.expire(now);
+            if now < silent {
+                self.watchdog.as_mut().reset(self.earliest.map_or(silent, |earliest| earliest.min(silent)));
             } else if self.owed.is_empty() {
                 if self.node.may_close(self.link) {
                     return Poll::Ready(format!("idle for {idle_timeout:?}"));
@@ -285,7 +390,7 @@ impl Connection {
                 self.watchdog.as_mut().reset(now + idle_timeout);
                 // Not before the timer fires again, or there is something to wait for.
                 self.last_read = now;
-            } else if now - limit > OVERSLEPT {
+            } else if now - silent > OVERSLEPT {
                 // It was this process that did nothing: what is owed may have been written a moment ago.
                 self.last_read = now;
             } else if !self.suspected && self.patience() < stall_timeout {
@@ -308,6 +413,14 @@ impl Connection {
 
     /// Tells the callers of everything owed what is known of their commands.
     pub(crate) fn fail(&mut self, reason: &Arc<str>) {
+        self.ended = true;
+        // What was read is known, also when nothing more will be. Each time at least half of it is given out.
+        while self.held != Held::Nothing {
+            self.held = Held::Nothing;
+            if self.complete().is_err() {
+                break;
+            }
+        }
         let node = &self.node.name;
         count(&self.node.counters.lost, self.owed_commands);
         for owed in self.owed.drain(..) {
@@ -330,6 +443,17 @@ impl Connection {
                     .collect::<Vec<_>>(),
             );
             group.finish(outcomes);
+        }
+    }
+}
+
+impl Drop for Connection {
+    /// When the runtime stops, or the task panics, callers on other runtimes must not wait for a clock that stands still.
+    fn drop(&mut self) {
+        if !self.ended {
+            let reason = "its task was stopped".into();
+            self.fail(&reason);
+            self.node.clone().detach(self.link, &reason);
         }
     }
 }

@@ -39,6 +39,7 @@ impl Queue {
     }
 
     pub(crate) fn push(&mut self, group: Group) {
+        group.wait();
         self.load.add(group.load());
         self.waiting.push_back(Waiting { group, since: Instant::now() });
     }
@@ -53,6 +54,7 @@ impl Queue {
     pub(crate) fn put_back(&mut self, groups: VecDeque<Group>) {
         let since = Instant::now();
         for group in groups.into_iter().rev() {
+            group.wait();
             self.load.add(group.load());
             self.waiting.push_front(Waiting { group, since });
         }

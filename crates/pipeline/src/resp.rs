@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use resp_rs::ParseError;
 use resp_rs::resp2::{self, Frame};
 use resp_rs::resp3;
@@ -43,19 +43,26 @@ pub enum Reply {
 /// only for what arrived.
 ///
 /// # Errors
-/// The first malformed frame, in words. The stream has lost its place then and must be closed.
-pub(crate) fn decode(
+/// What `take` returned: frames after that one stay in the buffer. Or the first malformed frame, in words; the stream has
+/// lost its place then and must be closed.
+pub(crate) fn decode<E: From<String>>(
     protocol: Protocol,
     buffer: &mut BytesMut,
-    mut take: impl FnMut(Outcome) -> Result<(), String>,
-) -> Result<(), String> {
-    // The decoder reads from `Bytes`. Turning the buffer into one and back costs no copy while no reply points into it,
-    // and counters' replies never do.
+    mut take: impl FnMut(Outcome) -> Result<(), E>,
+) -> Result<(), E> {
+    let (decoded, plain) = decode_plain(buffer, &mut take);
+    if decoded == buffer.len() || plain.is_err() {
+        buffer.advance(decoded);
+        return plain;
+    }
+    // The library reads from `Bytes`. Turning the buffer into one and back costs no copy while no reply points into it.
     let whole = std::mem::take(buffer).freeze();
-    let mut rest = whole.clone();
+    let mut rest = whole.slice(decoded..);
     let result = loop {
-        if rest.is_empty() {
-            break Ok(());
+        let (decoded, plain) = decode_plain(&rest, &mut take);
+        rest.advance(decoded);
+        if plain.is_err() || rest.is_empty() {
+            break plain;
         }
         let parsed = match protocol {
             Protocol::Resp2 => resp2::parse_frame(rest.clone()).map(|(frame, after)| (Some(reply(frame)), after)),
@@ -71,7 +78,7 @@ pub(crate) fn decode(
                 }
             }
             Err(ParseError::Incomplete) => break Ok(()),
-            Err(error) => break Err(format!("malformed reply: {error}")),
+            Err(error) => break Err(format!("malformed reply: {error}").into()),
         }
     };
     let consumed = whole.len() - rest.len();
@@ -84,6 +91,38 @@ pub(crate) fn decode(
         Err(shared) => BytesMut::from(&shared[consumed..]),
     };
     result
+}
+
+/// Takes the plain replies off the front, and returns how many bytes they are.
+///
+/// They are all that a counter is answered with, and through the library they cost a tenth of a call.
+fn decode_plain<E>(bytes: &[u8], take: &mut impl FnMut(Outcome) -> Result<(), E>) -> (usize, Result<(), E>) {
+    let mut decoded = 0;
+    while let Some((reply, length)) = plain(&bytes[decoded..]) {
+        decoded += length;
+        if let Err(error) = take(Outcome::Reply(reply)) {
+            return (decoded, Err(error));
+        }
+    }
+    (decoded, Ok(()))
+}
+
+/// A whole integer of up to 18 digits, or OK, at the front, and its length. Whatever else there is belongs to the library.
+fn plain(bytes: &[u8]) -> Option<(Reply, usize)> {
+    const OK: &[u8] = b"+OK\r\n";
+    const DIGITS: usize = 18;
+    let Some(digits) = bytes.strip_prefix(b":") else {
+        return bytes.starts_with(OK).then_some((Reply::Simple(Bytes::from_static(b"OK")), OK.len()));
+    };
+    let mut value = 0;
+    for (at, byte) in digits.iter().enumerate().take(DIGITS + 1) {
+        match byte {
+            b'0'..=b'9' if at < DIGITS => value = value * 10 + i64::from(byte - b'0'),
+            b'\r' if at > 0 && digits.get(at + 1) == Some(&b'\n') => return Some((Reply::Integer(value), at + 3)),
+            _ => return None,
+        }
+    }
+    None
 }
 
 fn outcome(reply: Result<Reply, ServerError>) -> Outcome {
@@ -171,7 +210,7 @@ mod tests {
         let mut outcomes = Vec::new();
         decode(Protocol::Resp2, buffer, |outcome| {
             outcomes.push(outcome);
-            Ok(())
+            Ok::<(), String>(())
         })?;
         Ok(outcomes)
     }
@@ -190,7 +229,11 @@ mod tests {
     fn each_type_of_reply_is_read() {
         check(":42\r\n", Outcome::Reply(Reply::Integer(42)));
         check(":-9223372036854775808\r\n", Outcome::Reply(Reply::Integer(i64::MIN)));
+        check(":999999999999999999\r\n", Outcome::Reply(Reply::Integer(999_999_999_999_999_999)));
+        check(":9223372036854775807\r\n", Outcome::Reply(Reply::Integer(i64::MAX)));
+        check(":-1\r\n", Outcome::Reply(Reply::Integer(-1)));
         check("+OK\r\n", Outcome::Reply(Reply::Simple("OK".into())));
+        check("+OKAY\r\n", Outcome::Reply(Reply::Simple("OKAY".into())));
         check("$3\r\na\r\n\r\n", Outcome::Reply(Reply::Bulk("a\r\n".into())));
         check("$-1\r\n", Outcome::Reply(Reply::Null));
         check("*-1\r\n", Outcome::Reply(Reply::Null));
@@ -207,7 +250,7 @@ mod tests {
             let mut buffer = BytesMut::from(wire);
             let take = |outcome| {
                 outcomes.push(outcome);
-                Ok(())
+                Ok::<(), String>(())
             };
             decode(Protocol::Resp3, &mut buffer, take).unwrap();
             assert_eq!(outcomes, expected, "{wire:?}");
@@ -264,8 +307,32 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_taken_stays_in_the_buffer() {
+        for (wire, expected) in [(":1\r\n:2\r\n:3\r\n", ":3\r\n"), ("$1\r\na\r\n+b\r\n*0\r\n", "*0\r\n")] {
+            let mut buffer = BytesMut::from(wire);
+            let mut left = 2;
+            let take = |_| {
+                left -= 1;
+                if left == 0 { Err("enough".to_owned()) } else { Ok(()) }
+            };
+            assert_eq!(decode(Protocol::Resp2, &mut buffer, take), Err("enough".to_owned()));
+            assert_eq!(buffer, expected);
+        }
+    }
+
+    #[test]
     fn a_malformed_stream_is_an_error() {
-        for wire in ["!", "?\r\n", ":x\r\n", "$-2\r\n", "*1\r\n;", ":1\n\r\n", "$1\r\nab\r\n"] {
+        for wire in [
+            "!",
+            "?\r\n",
+            ":x\r\n",
+            ":1x\r\n",
+            ":9223372036854775808\r\n",
+            "$-2\r\n",
+            "*1\r\n;",
+            ":1\n\r\n",
+            "$1\r\nab\r\n",
+        ] {
             assert!(decode_all(&mut BytesMut::from(wire)).is_err(), "{wire:?}");
         }
         let nested = "*1\r\n".repeat(100_000);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::{Arg, Batch, Client, Config, NotSent, Outcome, Unknown};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 
 use crate::support::{eventually, one, send_one, soon};
 
@@ -305,4 +306,71 @@ async fn a_connection_silent_while_another_one_works_is_given_up() {
     expect(&mut probe, GET_K).await;
     probe.write_all(b"$2\r\nok\r\n").await.unwrap();
     assert_eq!(next.await.unwrap().bytes().unwrap(), Some(&b"ok"[..]));
+}
+
+/// Reads one GET of each caller, then answers each with its key, all at once.
+async fn answer_all(stream: &mut TcpStream, callers: usize) {
+    let (mut read, mut keys) = (Vec::new(), Vec::new());
+    while keys.len() < callers {
+        assert_ne!(stream.read_buf(&mut read).await.unwrap(), 0);
+        let text = String::from_utf8_lossy(&read);
+        keys = text.split("\r\n").skip(4).step_by(5).map(str::to_owned).collect();
+    }
+    let replies: String = keys.iter().map(|key| format!("${}\r\n{key}\r\n", key.len())).collect();
+    stream.write_all(replies.as_bytes()).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_first_of_many_are_written_again_before_the_others_hear() {
+    let (listener, mut config) = listener().await;
+    config.max_connections = 1;
+    let client = Client::new(config).unwrap();
+    let mut callers = JoinSet::new();
+    for caller in 0..64 {
+        let client = client.clone();
+        callers.spawn(async move {
+            let key = format!("k{caller}");
+            for _ in 0..2 {
+                let outcome = send_one(&client, "GET", &[Arg::Key(key.as_bytes())]).await;
+                assert_eq!(outcome.bytes().unwrap(), Some(key.as_bytes()));
+            }
+        });
+    }
+    let mut stream = greet(&listener).await;
+    answer_all(&mut stream, 64).await;
+    answer_all(&mut stream, 64).await;
+    while let Some(caller) = callers.join_next().await {
+        caller.unwrap();
+    }
+    let stats = client.stats();
+    assert_eq!((stats.commands, stats.replies), (128, 128));
+    assert_eq!(stats.writes, 3, "all of the first round, then each half of the second");
+}
+
+#[test]
+fn a_caller_whose_clients_runtime_ends_is_told() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (clients, callers) = (runtime(), runtime());
+    let (listener, client) = clients.block_on(async {
+        let (listener, config) = listener().await;
+        (listener, Client::new(config).unwrap())
+    });
+    let send = |client: Client| async move { client.send(one("GET", &[Arg::Key(b"k")]), soon()).await };
+    let sent = callers.spawn(send(client.clone()));
+    let early = callers.spawn(async move {});
+    callers.block_on(early).unwrap();
+    let stream = clients.block_on(async {
+        let mut stream = greet(&listener).await;
+        expect(&mut stream, GET_K).await;
+        stream
+    });
+    drop(clients);
+    let outcomes =
+        callers.block_on(async { tokio::time::timeout(Duration::from_secs(5), sent).await.unwrap().unwrap() });
+    assert!(matches!(&outcomes[..], [Outcome::Unknown(Unknown::ConnectionLost { .. })]), "{outcomes:?}");
+    drop(stream);
+
+    let deadline = Instant::now() + Duration::from_millis(50);
+    let outcomes = callers.block_on(client.send(one("GET", &[Arg::Key(b"k")]), deadline));
+    assert!(matches!(&outcomes[..], [Outcome::NotSent(_)]), "{outcomes:?}");
 }
