@@ -111,12 +111,12 @@ impl Pool {
     pub(crate) fn place(&mut self, groups: impl Iterator<Item = Group>, total: Load) -> Demand {
         let is_large = total.bytes > LARGE;
         let lane = self.lane(is_large);
-        let is_shared = lane == Lane::Any && self.links.iter().any(|link| link.load.commands > 0);
+        let is_shared = is_large && lane == Lane::Any && self.links.iter().any(|link| link.load.commands > 0);
         for group in groups {
             self.place_one(group, lane);
         }
         // The next one gets a connection of its own; this one would wait for it longer than it takes.
-        if is_large && is_shared && self.max > 1 {
+        if is_shared && self.max > 1 {
             return Demand::Another;
         }
         self.demand(self.head_waited())

@@ -91,48 +91,81 @@ async fn a_spike_opens_what_it_fills_and_no_more() {
     assert!((2..=4).contains(&opened), "{opened} connections for 1,024 callers, 300 each");
 }
 
+const LARGE: [u8; 100 * 1024] = [b'x'; 100 * 1024];
+
+fn set_large(client: &Client) -> JoinHandle<Outcome> {
+    let client = client.clone();
+    tokio::spawn(async move { send_one(&client, "SET", &[Arg::Key(b"k"), Arg::Bytes(&LARGE)]).await })
+}
+
+async fn expect_large(stream: &mut TcpStream) {
+    let header = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n", LARGE.len());
+    expect(stream, &format!("{header}{}\r\n", String::from_utf8_lossy(&LARGE))).await;
+}
+
 #[tokio::test]
 async fn large_values_get_a_connection_of_their_own_while_others_are_busy() {
     let (listener, mut config) = listener().await;
     config.max_connections = 2;
     let client = Client::new(config).unwrap();
-    let large = vec![b'x'; 100 * 1024];
-    let set = |client: &Client| {
-        let (client, large) = (client.clone(), large.clone());
-        tokio::spawn(async move { send_one(&client, "SET", &[Arg::Key(b"k"), Arg::Bytes(&large)]).await })
-    };
-    let wire = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n{}\r\n", large.len(), String::from_utf8_lossy(&large));
-
     let mut callers = vec![get(&client)];
     let mut first = greet(&listener).await;
     expect(&mut first, GET_K).await;
     // There is one connection, so it goes there, and another one opens.
-    callers.push(set(&client));
-    expect(&mut first, &wire).await;
+    callers.push(set_large(&client));
+    expect_large(&mut first).await;
     let mut second = greet(&listener).await;
     eventually("the second connection serves", async || client.stats().connections == 2).await;
 
-    callers.push(set(&client));
-    expect(&mut second, &wire).await;
+    callers.push(set_large(&client));
+    expect_large(&mut second).await;
     for _ in 0..3 {
         callers.push(get(&client));
         expect(&mut first, GET_K).await;
     }
-    callers.push(set(&client));
-    expect(&mut second, &wire).await;
-    first.write_all("$-1\r\n+OK\r\n$-1\r\n$-1\r\n$-1\r\n".as_bytes()).await.unwrap();
+    callers.push(set_large(&client));
+    expect_large(&mut second).await;
+    first.write_all(b"$-1\r\n+OK\r\n$-1\r\n$-1\r\n$-1\r\n").await.unwrap();
 
     // When the one for small values is gone, the other one takes them.
-    let abandoned = get(&client);
+    let lost = get(&client);
     expect(&mut first, GET_K).await;
-    drop((first, abandoned));
-    eventually("the connection is lost", async || client.stats().closed == 1).await;
+    drop(first);
+    lost.await.unwrap().reply().unwrap_err();
     second.write_all(b"+OK\r\n+OK\r\n").await.unwrap();
     callers.push(get(&client));
     answer(&mut second).await;
     for caller in callers {
         caller.await.unwrap().reply().unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_large_value_moves_on_when_the_connection_kept_for_it_breaks() {
+    let (listener, mut config) = listener().await;
+    config.in_flight_bytes = LARGE.len() * 3 / 2;
+    config.max_connections = 2;
+    let client = Client::new(config).unwrap();
+    let small = get(&client);
+    let mut first = greet(&listener).await;
+    expect(&mut first, GET_K).await;
+    let shared = set_large(&client);
+    expect_large(&mut first).await;
+    let mut second = greet(&listener).await;
+    eventually("the second connection serves", async || client.stats().connections == 2).await;
+    first.write_all(b"$-1\r\n+OK\r\n").await.unwrap();
+    small.await.unwrap().reply().unwrap();
+    shared.await.unwrap().reply().unwrap();
+
+    let sent = set_large(&client);
+    expect_large(&mut second).await;
+    let waiting = set_large(&client);
+    eventually("it waits, although the first connection is idle", async || client.stats().waiting == 1).await;
+    drop(second);
+    sent.await.unwrap().reply().unwrap_err();
+    expect_large(&mut first).await;
+    first.write_all(b"+OK\r\n").await.unwrap();
+    waiting.await.unwrap().reply().unwrap();
 }
 
 #[tokio::test]
