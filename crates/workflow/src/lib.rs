@@ -35,7 +35,7 @@ pub use layout::{Edge, End, Layout, Node, Point};
 pub use state::{Counts, Job, JobState, Label, Meta, RetentionDefaults, Status};
 pub use store::{
     Clockwork, Fault, Head, MemoryStore, Order, RedisOptions, RedisOptionsError, RedisStore, Register, RowSet,
-    SCHEMA_VERSION, Span, Store, StoreError, due_row, read_due_row,
+    SCHEMA_VERSION, Span, SqliteOptions, SqliteOptionsError, SqliteStore, Store, StoreError, due_row, read_due_row,
 };
 pub use time::Timestamp;
 pub use transition::{DeleteIf, Failure, Outcome, Refusal, RestartScope, RetryWish};

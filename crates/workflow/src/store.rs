@@ -1,12 +1,14 @@
 //! Where workflows live. A store applies changes and reads; it knows nothing of what a change means.
 
 mod memory;
+mod sqlite;
 mod redis;
 
 use bytes::Bytes;
 use thiserror::Error;
 
 pub use memory::{Fault, MemoryStore};
+pub use sqlite::{SqliteOptions, SqliteOptionsError, SqliteStore};
 pub use redis::{RedisOptions, RedisOptionsError, RedisStore};
 
 use crate::change::{Applied, Change, ResultField, Stored};
@@ -22,6 +24,8 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub enum Store {
     /// In this process: for tests.
     Memory(MemoryStore),
+    /// In one SQLite file.
+    Sqlite(SqliteStore),
     /// In Redis.
     Redis(RedisStore),
 }
@@ -162,6 +166,7 @@ macro_rules! each_store {
     ($self:ident, $store:ident => $call:expr) => {
         match $self {
             Store::Memory($store) => $call,
+            Store::Sqlite($store) => $call,
             Store::Redis($store) => $call,
         }
     };

@@ -1,0 +1,346 @@
+//! Workflows in one SQLite file. One thread writes, everything that waits in one transaction; others read meanwhile.
+
+mod file;
+mod read;
+mod worker;
+mod write;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rusqlite::Connection;
+use thiserror::Error;
+use tokio::sync::oneshot;
+
+use self::worker::Worker;
+use self::write::Request;
+use super::{Clockwork, Head, Order, Register, RowSet, Span, StoreError};
+use crate::change::{Applied, Change, ResultField, Stored};
+use crate::id::{MAX_PARTITIONS, Partition, WorkflowId};
+use crate::rows::Row;
+use crate::time::Timestamp;
+
+/// Writes and reads that wait for their thread. More callers wait for a place: enough for every connection of a busy server.
+const QUEUE: usize = 1_024;
+
+/// Workflows in one SQLite file, which no other process may have open as a store. Clones share it.
+///
+/// When the last clone is dropped, what waits is written, the threads end and the file is closed; [`SqliteStore::close`] does the
+/// same without blocking the caller's thread.
+#[derive(Clone)]
+pub struct SqliteStore {
+    partitions: u16,
+    threads: Arc<Threads>,
+}
+
+/// How to keep workflows in SQLite.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SqliteOptions {
+    partitions: u16,
+}
+
+/// A number of partitions that no store can have.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{partitions} partitions: it must be a power of two from 1 to {MAX_PARTITIONS}")]
+pub struct SqliteOptionsError {
+    /// What was asked for.
+    pub partitions: u16,
+}
+
+impl SqliteOptions {
+    /// So many `partitions` if the store is made now, a power of two; one that exists keeps its number.
+    ///
+    /// # Errors
+    /// Another number.
+    pub fn new(partitions: u16) -> Result<Self, SqliteOptionsError> {
+        if !partitions.is_power_of_two() || partitions > MAX_PARTITIONS {
+            return Err(SqliteOptionsError { partitions });
+        }
+        Ok(Self { partitions })
+    }
+}
+
+impl Default for SqliteOptions {
+    /// 16 partitions.
+    fn default() -> Self {
+        Self { partitions: 16 }
+    }
+}
+
+/// A read, which answers for itself.
+type Read = Box<dyn FnOnce(&Connection) + Send>;
+
+/// Dropped in this order: the last connection to go is the one that writes, and it leaves one tidy file behind.
+struct Threads {
+    /// Reads that may take long: they walk over many rows.
+    scans: Worker<Read>,
+    /// Reads that workers wait for.
+    lookups: Worker<Read>,
+    writes: Worker<Request>,
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("SqliteStore").field("partitions", &self.partitions).finish_non_exhaustive()
+    }
+}
+
+impl SqliteStore {
+    /// Opens the store at `path`; makes it, and its directory for nobody but this user, if it is missing. Blocks while the whole
+    /// file is checked: about a second for each gigabyte that the page cache holds, and as long as the disk needs otherwise.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when another process has it open, or the file cannot be used; [`StoreError::Corrupt`] when the
+    /// check finds damage or the file is something else; [`StoreError::Schema`] when another version made it.
+    pub fn open(path: &Path, options: &SqliteOptions) -> Result<Self, StoreError> {
+        let file::Opened { writer, readers: [lookups, scans], lock, partitions } =
+            file::open(path, options.partitions)?;
+        let reads = |connection: Connection| {
+            move |jobs: &mut worker::Jobs<Read>| {
+                while let Some(read) = jobs.next() {
+                    read(&connection);
+                }
+            }
+        };
+        let spawned = |error: std::io::Error| StoreError::Unavailable { reason: format!("starting a thread: {error}") };
+        let writes = move |jobs: &mut worker::Jobs<Request>| {
+            write::run(&writer, jobs);
+            // The lock goes after the file is closed.
+            drop(writer);
+            drop(lock);
+        };
+        let threads = Threads {
+            scans: Worker::spawn("store-scans", QUEUE, reads(scans)).map_err(spawned)?,
+            lookups: Worker::spawn("store-lookups", QUEUE, reads(lookups)).map_err(spawned)?,
+            writes: Worker::spawn("store-writes", QUEUE, writes).map_err(spawned)?,
+        };
+        Ok(Self { partitions, threads: Arc::new(threads) })
+    }
+
+    /// Writes what waits, closes the file and lets others open it. Calls that come later are told that the store is unavailable.
+    ///
+    /// # Cancellation
+    /// When the future is dropped, the store closes all the same, or is still open for writes.
+    pub async fn close(&self) {
+        self.threads.scans.close().await;
+        self.threads.lookups.close().await;
+        self.threads.writes.close().await;
+    }
+
+    pub(crate) fn partitions(&self) -> u16 {
+        self.partitions
+    }
+
+    fn all_partitions(&self) -> impl Iterator<Item = Partition> + use<> {
+        (0..self.partitions).map(Partition)
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        worker: &Worker<Read>,
+        read: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let job = move |connection: &Connection| {
+            // Nobody waits any more for what a dropped future asked.
+            if !answer.is_closed() {
+                let _ = answer.send(read::in_one_moment(connection, read));
+            }
+        };
+        worker.send(Box::new(job)).await?;
+        answered.await.map_err(|_| worker::ended())?
+    }
+
+    async fn lookup<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.read(&self.threads.lookups, read).await
+    }
+
+    async fn scan<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.read(&self.threads.scans, read).await
+    }
+
+    async fn write<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Request,
+    ) -> Result<T, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.threads.writes.send(request(answer)).await?;
+        // The thread had the request when it ended, so it may have committed it.
+        answered.await.map_err(|_| StoreError::Unknown { reason: "the thread that writes has ended".to_owned() })?
+    }
+
+    pub(crate) async fn apply(&self, partition: Partition, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {
+        if changes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let changes = changes.to_vec();
+        self.write(|answer| Request::Apply { partition, changes, answer }).await
+    }
+
+    pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        let ids = ids.to_vec();
+        self.lookup(move |connection| ids.iter().map(|id| read::load(connection, *id)).collect()).await
+    }
+
+    pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Head>>, StoreError> {
+        let ids = ids.to_vec();
+        self.lookup(move |connection| ids.iter().map(|id| read::head(connection, *id)).collect()).await
+    }
+
+    pub(crate) async fn results(
+        &self,
+        wanted: &[(WorkflowId, Vec<ResultField>)],
+    ) -> Result<Vec<Vec<Option<Bytes>>>, StoreError> {
+        let wanted = wanted.to_vec();
+        self.lookup(move |connection| {
+            wanted.iter().map(|(id, fields)| read::results(connection, *id, fields)).collect()
+        })
+        .await
+    }
+
+    pub(crate) async fn ready(
+        &self,
+        partitions: &[Partition],
+        prefix: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Vec<Row>>, StoreError> {
+        let (partitions, prefix) = (partitions.to_vec(), prefix.to_vec());
+        self.lookup(move |connection| {
+            partitions.iter().map(|&partition| read::ready(connection, partition, &prefix, limit)).collect()
+        })
+        .await
+    }
+
+    pub(crate) async fn due(
+        &self,
+        which: Clockwork,
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<(WorkflowId, Timestamp)>, StoreError> {
+        let mut partitions = self.all_partitions();
+        self.lookup(move |connection| {
+            partitions.try_fold(Vec::new(), |mut all, partition| {
+                all.extend(read::due(connection, partition, which, (until, limit))?);
+                Ok(all)
+            })
+        })
+        .await
+    }
+
+    pub(crate) async fn page(
+        &self,
+        spans: &[(Partition, Span)],
+        order: Order,
+        limit: usize,
+    ) -> Result<Vec<Vec<WorkflowId>>, StoreError> {
+        let spans = spans.to_vec();
+        self.lookup(move |connection| {
+            spans.iter().map(|(partition, span)| read::page(connection, *partition, span, (order, limit))).collect()
+        })
+        .await
+    }
+
+    pub(crate) async fn count(&self, spans: &[Span]) -> Result<Vec<u64>, StoreError> {
+        let (spans, partitions) = (spans.to_vec(), self.all_partitions());
+        let partitions: Vec<_> = partitions.collect();
+        self.scan(move |connection| {
+            let total = |span: &Span| partitions.iter().map(|at| read::count(connection, *at, span)).sum();
+            spans.iter().map(total).collect()
+        })
+        .await
+    }
+
+    pub(crate) async fn ready_depth(&self, prefixes: &[Row]) -> Result<Vec<(u64, Vec<Row>)>, StoreError> {
+        let prefixes = prefixes.to_vec();
+        let partitions: Vec<_> = self.all_partitions().collect();
+        self.scan(move |connection| {
+            let depth = |prefix: &Row| {
+                let mut depth = (0, Vec::new());
+                for &partition in &partitions {
+                    let (number, first) = read::ready_depth(connection, partition, prefix)?;
+                    depth.0 += number;
+                    depth.1.extend(first);
+                }
+                Ok(depth)
+            };
+            prefixes.iter().map(depth).collect()
+        })
+        .await
+    }
+
+    pub(crate) async fn keyed(&self, partition: Partition, key: &str) -> Result<Option<WorkflowId>, StoreError> {
+        let key = key.to_owned();
+        self.lookup(move |connection| Ok(read::keyed(connection, partition, &key)?)).await
+    }
+
+    pub(crate) async fn rows(
+        &self,
+        partition: Partition,
+        set: RowSet,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Row>, StoreError> {
+        let after = after.map(<[u8]>::to_vec);
+        self.scan(move |connection| read::rows(connection, partition, set, (after.as_deref(), limit))).await
+    }
+
+    pub(crate) async fn register(&self, register: Register) -> Result<Vec<(String, String)>, StoreError> {
+        self.lookup(move |connection| read::register(connection, register)).await
+    }
+
+    pub(crate) async fn enter(&self, register: Register, name: &str, value: Option<&str>) -> Result<(), StoreError> {
+        let (name, value) = (name.to_owned(), value.map(str::to_owned));
+        self.write(|answer| Request::Enter { register, name, value, answer }).await
+    }
+}
+
+impl From<rusqlite::Error> for StoreError {
+    /// What an error means of which no more is known than that nothing was committed.
+    fn from(error: rusqlite::Error) -> Self {
+        use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+        let unreadable = matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
+            || matches!(
+                error,
+                rusqlite::Error::FromSqlConversionFailure(..)
+                    | rusqlite::Error::InvalidColumnType(..)
+                    | rusqlite::Error::IntegralValueOutOfRange(..)
+            );
+        match unreadable {
+            true => Self::Corrupt { what: "a row".to_owned(), reason: error.to_string() },
+            false => Self::Unavailable { reason: format!("sqlite: {error}") },
+        }
+    }
+}
+
+/// The moment that [`micros`] wrote.
+fn moment(micros: i64) -> Timestamp {
+    Timestamp::from_micros(u64::try_from(micros).unwrap_or_default())
+}
+
+/// A moment as SQLite's integers can hold it; those after the year 294,246 are one.
+fn micros(at: Timestamp) -> i64 {
+    i64::try_from(at.micros()).unwrap_or(i64::MAX)
+}
+
+/// A place among results as a number: 512 for each job, of which the output is the first.
+fn field_number(field: ResultField) -> i64 {
+    match field {
+        ResultField::Output(job) => i64::from(job.0) << 9,
+        ResultField::Error(job, slot) => (i64::from(job.0) << 9) + 1 + i64::from(slot),
+    }
+}
+
+fn register_number(register: Register) -> i64 {
+    match register {
+        Register::Queues => 0,
+        Register::Names => 1,
+    }
+}

@@ -1,0 +1,172 @@
+//! The file: who may open it, what must be in it, and how SQLite treats it.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, TransactionBehavior};
+use tracing::info;
+
+use crate::store::{SCHEMA_VERSION, StoreError};
+
+/// `Tdgt`: tells our files from all others.
+const APPLICATION: u32 = u32::from_be_bytes(*b"Tdgt");
+
+/// How long a write waits for another program, such as a backup, that locks the file.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Statements that a connection keeps prepared: more than there are.
+const STATEMENTS: usize = 64;
+
+const TABLES: &str = "
+    CREATE TABLE store (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE workflow (id BLOB PRIMARY KEY, meta BLOB NOT NULL, label BLOB NOT NULL, timer INTEGER, expiry INTEGER)
+        STRICT, WITHOUT ROWID;
+    CREATE TABLE graph (id BLOB PRIMARY KEY, graph BLOB NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE job (id BLOB, job INTEGER, state BLOB NOT NULL, PRIMARY KEY (id, job)) STRICT, WITHOUT ROWID;
+    CREATE TABLE result (id BLOB, field INTEGER, value BLOB NOT NULL, PRIMARY KEY (id, field)) STRICT, WITHOUT ROWID;
+    CREATE TABLE ready_row (partition INTEGER, entry BLOB, PRIMARY KEY (partition, entry)) STRICT, WITHOUT ROWID;
+    CREATE TABLE index_row (partition INTEGER, entry BLOB, PRIMARY KEY (partition, entry)) STRICT, WITHOUT ROWID;
+    CREATE TABLE timer (partition INTEGER, at INTEGER, id BLOB, PRIMARY KEY (partition, at, id)) STRICT, WITHOUT ROWID;
+    CREATE TABLE expiry (partition INTEGER, at INTEGER, id BLOB, PRIMARY KEY (partition, at, id)) STRICT, WITHOUT ROWID;
+    CREATE TABLE idempotency (partition INTEGER, key TEXT, id BLOB NOT NULL, PRIMARY KEY (partition, key))
+        STRICT, WITHOUT ROWID;
+    CREATE TABLE register (register INTEGER, name TEXT, value TEXT NOT NULL, PRIMARY KEY (register, name))
+        STRICT, WITHOUT ROWID;
+";
+
+/// A store that is open.
+pub(super) struct Opened {
+    pub(super) writer: Connection,
+    pub(super) readers: [Connection; 2],
+    /// Others may open the file once this is dropped.
+    pub(super) lock: File,
+    pub(super) partitions: u16,
+}
+
+/// Opens the store at `path`, or makes one of `partitions` partitions.
+pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
+    let failed = |error: io::Error| unusable(path, &error.to_string());
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    let lock = lock(path)?;
+    // Made here and not by SQLite, which gives its other files the mode of this one.
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(failed)?;
+    // The names of the new files must survive a loss of power as what is in them does.
+    File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
+    let writer = connect(path)?;
+    let fresh = is_fresh(&writer, path)?;
+    let mode: String = writer.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    if mode != "wal" {
+        return Err(unusable(path, "its file system cannot share memory between processes; choose a local disk"));
+    }
+    // A commit is on the disk before anybody hears of it.
+    writer.pragma_update(None, "synchronous", "FULL")?;
+    // 16 MiB of changes between checkpoints: rows that change often are then copied into the file once for many changes.
+    writer.pragma_update(None, "wal_autocheckpoint", 4_096)?;
+    writer.pragma_update(None, "journal_size_limit", 64 << 20)?;
+    // In KiB: the upper pages of every tree for a million workflows.
+    writer.pragma_update(None, "cache_size", -32_768)?;
+    if fresh {
+        create(&writer, partitions)?;
+    } else {
+        check(&writer, path)?;
+    }
+    let partitions = writer.query_row("SELECT value FROM store WHERE name = 'partitions'", [], |row| row.get(0))?;
+    let reader = || -> Result<Connection, StoreError> {
+        let reader = connect(path)?;
+        reader.pragma_update(None, "query_only", true)?;
+        reader.pragma_update(None, "cache_size", -8_192)?;
+        Ok(reader)
+    };
+    Ok(Opened { readers: [reader()?, reader()?], writer, lock, partitions })
+}
+
+/// Takes the lock that one process has as long as it uses the store.
+fn lock(path: &Path) -> Result<File, StoreError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let failed = |error: io::Error| unusable(path, &format!("locking it: {error}"));
+    let mut file = OpenOptions::new();
+    let mut file = file.create(true).truncate(false).read(true).write(true).mode(0o600).open(&name).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            // Only a hint to people: the holder may be about to write its number, or gone.
+            let _ = file.read_to_string(&mut holder);
+            let holder = holder.trim();
+            return Err(unusable(
+                path,
+                &format!(
+                    "process {holder} uses it; one server at a time may: stop that one, or choose another directory"
+                ),
+            ));
+        }
+        Err(TryLockError::Error(error)) => return Err(failed(error)),
+    }
+    file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
+    writeln!(file, "{}", std::process::id()).map_err(failed)?;
+    Ok(file)
+}
+
+fn connect(path: &Path) -> Result<Connection, StoreError> {
+    let connection = Connection::open(path).map_err(|error| unusable(path, &error.to_string()))?;
+    connection.busy_timeout(PATIENCE)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    Ok(connection)
+}
+
+/// Whether the file is empty; an error when it is not ours, or not of this version.
+fn is_fresh(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
+    let foreign = |reason: &str| StoreError::Corrupt { what: path.display().to_string(), reason: reason.to_owned() };
+    let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+    let application = number("application_id").map_err(|error| foreign(&error.to_string()))?;
+    let version = number("user_version")?;
+    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    if application == 0 && version == 0 && tables == 0 {
+        return Ok(true);
+    }
+    if application != i64::from(APPLICATION) {
+        return Err(foreign("it is a database of another program; choose another directory"));
+    }
+    let found = u32::try_from(version).unwrap_or(u32::MAX);
+    match found.cmp(&SCHEMA_VERSION) {
+        std::cmp::Ordering::Equal => Ok(false),
+        std::cmp::Ordering::Less => Err(StoreError::Schema { found, advice: "run `tidegate store migrate`" }),
+        std::cmp::Ordering::Greater => {
+            Err(StoreError::Schema { found, advice: "run the version of tidegate that made it, or a later one" })
+        }
+    }
+}
+
+/// Makes the tables, all or none.
+fn create(connection: &Connection, partitions: u16) -> Result<(), StoreError> {
+    let transaction = rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    transaction.execute_batch(TABLES)?;
+    transaction.execute("INSERT INTO store VALUES ('partitions', ?1)", [partitions])?;
+    transaction.pragma_update(None, "application_id", APPLICATION)?;
+    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    Ok(transaction.commit()?)
+}
+
+/// Reads every page once, and says how long that took.
+fn check(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let started = Instant::now();
+    let damaged = |reason: String| StoreError::Corrupt { what: path.display().to_string(), reason };
+    let verdict: String = connection
+        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+        .map_err(|error| damaged(error.to_string()))?;
+    if verdict != "ok" {
+        return Err(damaged(format!("{verdict}; restore a backup")));
+    }
+    let bytes = fs::metadata(path).map_or(0, |about| about.len());
+    info!(path = %path.display(), bytes, took = ?started.elapsed(), "store checked");
+    Ok(())
+}
+
+fn unusable(path: &Path, reason: &str) -> StoreError {
+    StoreError::Unavailable { reason: format!("opening {}: {reason}", path.display()) }
+}

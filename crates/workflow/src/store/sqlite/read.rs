@@ -1,0 +1,208 @@
+//! Reads, each as of one moment.
+
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension, Params, Row as Found, params};
+
+use super::{field_number, micros, moment, register_number};
+use crate::change::{ResultField, Stored, StoredState};
+use crate::id::{JobIndex, Partition, WorkflowId};
+use crate::rows::{self, Row};
+use crate::store::{Clockwork, Head, Order, Register, RowSet, Span, StoreError, due_row, read_due_row};
+use crate::time::Timestamp;
+
+/// Does `read` while what it sees stays as it is.
+pub(super) fn in_one_moment<T>(
+    connection: &Connection,
+    read: impl FnOnce(&Connection) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    // Dropped without a commit, as there is nothing to commit.
+    let transaction = connection.unchecked_transaction()?;
+    read(&transaction)
+}
+
+fn one<T>(
+    connection: &Connection,
+    sql: &str,
+    params: impl Params,
+    take: impl FnOnce(&Found<'_>) -> rusqlite::Result<T>,
+) -> Result<Option<T>, StoreError> {
+    Ok(connection.prepare_cached(sql)?.query_row(params, take).optional()?)
+}
+
+fn many<T>(
+    connection: &Connection,
+    sql: &str,
+    params: impl Params,
+    take: impl FnMut(&Found<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<T>, StoreError> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let found = statement.query_map(params, take)?.collect::<rusqlite::Result<_>>();
+    Ok(found?)
+}
+
+/// A limit for SQLite, whose integers have a sign.
+fn bound(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+fn number_of_rows(found: &Found<'_>) -> rusqlite::Result<u64> {
+    found.get(0).map(i64::cast_unsigned)
+}
+
+fn id_at(found: &Found<'_>, column: usize) -> rusqlite::Result<WorkflowId> {
+    found.get(column).map(WorkflowId::from_bytes)
+}
+
+pub(super) fn state(connection: &Connection, id: WorkflowId) -> Result<Option<StoredState>, StoreError> {
+    let id = id.bytes().as_slice();
+    let Some(meta) = one(connection, "SELECT meta FROM workflow WHERE id = ?1", [id], |row| row.get(0))? else {
+        return Ok(None);
+    };
+    let job = |row: &Found<'_>| Ok((JobIndex(row.get(0)?), row.get(1)?));
+    let jobs = many(connection, "SELECT job, state FROM job WHERE id = ?1", [id], job)?;
+    Ok(Some(StoredState { meta, jobs }))
+}
+
+pub(super) fn load(connection: &Connection, id: WorkflowId) -> Result<Option<Stored>, StoreError> {
+    let Some(state) = state(connection, id)? else { return Ok(None) };
+    let graph = one(connection, "SELECT graph FROM graph WHERE id = ?1", [id.bytes().as_slice()], |row| row.get(0))?;
+    let missing = || StoreError::Corrupt { what: format!("workflow {id}"), reason: "it has no graph".to_owned() };
+    Ok(Some(Stored { graph: graph.ok_or_else(missing)?, state }))
+}
+
+pub(super) fn head(connection: &Connection, id: WorkflowId) -> Result<Option<Head>, StoreError> {
+    let head = |row: &Found<'_>| Ok(Head { meta: row.get(0)?, label: row.get(1)? });
+    one(connection, "SELECT meta, label FROM workflow WHERE id = ?1", [id.bytes().as_slice()], head)
+}
+
+pub(super) fn results(
+    connection: &Connection,
+    id: WorkflowId,
+    fields: &[ResultField],
+) -> Result<Vec<Option<Bytes>>, StoreError> {
+    let sql = "SELECT value FROM result WHERE id = ?1 AND field = ?2";
+    let result = |&field: &ResultField| {
+        let value = |row: &Found<'_>| row.get::<_, Vec<u8>>(0).map(Bytes::from);
+        one(connection, sql, params![id.bytes().as_slice(), field_number(field)], value)
+    };
+    fields.iter().map(result).collect()
+}
+
+/// The first row that no longer begins with `prefix`. No row begins with 255: names are UTF-8 and sections are letters.
+fn end_of(prefix: &[u8]) -> Row {
+    let kept = prefix.iter().rposition(|&byte| byte < u8::MAX);
+    kept.map_or_else(|| vec![u8::MAX], |last| [&prefix[..last], &[prefix[last] + 1]].concat())
+}
+
+pub(super) fn ready(
+    connection: &Connection,
+    partition: Partition,
+    prefix: &[u8],
+    limit: usize,
+) -> Result<Vec<Row>, StoreError> {
+    let sql = "SELECT entry FROM ready_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3 ORDER BY entry LIMIT ?4";
+    many(connection, sql, params![partition.0, prefix, end_of(prefix), bound(limit)], |row| row.get(0))
+}
+
+/// How many ready rows begin with a prefix, and the first of them.
+pub(super) fn ready_depth(
+    connection: &Connection,
+    partition: Partition,
+    prefix: &[u8],
+) -> Result<(u64, Option<Row>), StoreError> {
+    let sql = "SELECT count(*) FROM ready_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3";
+    let number = one(connection, sql, params![partition.0, prefix, end_of(prefix)], number_of_rows)?;
+    Ok((number.unwrap_or_default(), ready(connection, partition, prefix, 1)?.pop()))
+}
+
+pub(super) fn due(
+    connection: &Connection,
+    partition: Partition,
+    which: Clockwork,
+    (until, limit): (Timestamp, usize),
+) -> Result<Vec<(WorkflowId, Timestamp)>, StoreError> {
+    let sql = match which {
+        Clockwork::Timers => "SELECT id, at FROM timer WHERE partition = ?1 AND at <= ?2 ORDER BY at, id LIMIT ?3",
+        Clockwork::Expiries => "SELECT id, at FROM expiry WHERE partition = ?1 AND at <= ?2 ORDER BY at, id LIMIT ?3",
+    };
+    let entry = |row: &Found<'_>| Ok((id_at(row, 0)?, moment(row.get(1)?)));
+    many(connection, sql, params![partition.0, micros(until), bound(limit)], entry)
+}
+
+pub(super) fn page(
+    connection: &Connection,
+    partition: Partition,
+    span: &Span,
+    (order, limit): (Order, usize),
+) -> Result<Vec<WorkflowId>, StoreError> {
+    let sql = match order {
+        Order::NewestFirst => {
+            "SELECT entry FROM index_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3 ORDER BY entry DESC LIMIT ?4"
+        }
+        Order::OldestFirst => {
+            "SELECT entry FROM index_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3 ORDER BY entry LIMIT ?4"
+        }
+    };
+    let bounds = params![partition.0, span.start(), span.end(), bound(limit)];
+    let ids = many(connection, sql, bounds, |row| Ok(rows::workflow_of(row.get_ref(0)?.as_blob()?)))?;
+    let unread = || StoreError::Corrupt { what: "an index row".to_owned(), reason: "it ends in no id".to_owned() };
+    ids.into_iter().map(|id| id.ok_or_else(unread)).collect()
+}
+
+pub(super) fn count(connection: &Connection, partition: Partition, span: &Span) -> Result<u64, StoreError> {
+    let sql = "SELECT count(*) FROM index_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3";
+    let number = one(connection, sql, params![partition.0, span.start(), span.end()], number_of_rows)?;
+    Ok(number.unwrap_or_default())
+}
+
+pub(super) fn keyed(
+    connection: &Connection,
+    partition: Partition,
+    key: &str,
+) -> Result<Option<WorkflowId>, StoreError> {
+    let sql = "SELECT id FROM idempotency WHERE partition = ?1 AND key = ?2";
+    one(connection, sql, params![partition.0, key], |row| id_at(row, 0))
+}
+
+pub(super) fn rows(
+    connection: &Connection,
+    partition: Partition,
+    set: RowSet,
+    (after, limit): (Option<&[u8]>, usize),
+) -> Result<Vec<Row>, StoreError> {
+    let sql = match set {
+        RowSet::Ready => "SELECT entry FROM ready_row WHERE partition = ?1 AND entry > ?2 ORDER BY entry LIMIT ?3",
+        RowSet::Index => "SELECT entry FROM index_row WHERE partition = ?1 AND entry > ?2 ORDER BY entry LIMIT ?3",
+        RowSet::Due(which) => return due_rows(connection, partition, which, (after, limit)),
+    };
+    // No row is empty, so all are after an empty one.
+    many(connection, sql, params![partition.0, after.unwrap_or_default(), bound(limit)], |row| row.get(0))
+}
+
+fn due_rows(
+    connection: &Connection,
+    partition: Partition,
+    which: Clockwork,
+    (after, limit): (Option<&[u8]>, usize),
+) -> Result<Vec<Row>, StoreError> {
+    let sql = match which {
+        Clockwork::Timers => {
+            "SELECT at, id FROM timer WHERE partition = ?1 AND (at, id) > (?2, ?3) ORDER BY at, id LIMIT ?4"
+        }
+        Clockwork::Expiries => {
+            "SELECT at, id FROM expiry WHERE partition = ?1 AND (at, id) > (?2, ?3) ORDER BY at, id LIMIT ?4"
+        }
+    };
+    // Before everything: no moment is negative.
+    let (at, id) = match after.and_then(read_due_row) {
+        Some((at, id)) => (micros(at), id.bytes().to_vec()),
+        None => (-1, Vec::new()),
+    };
+    let row = |row: &Found<'_>| Ok(due_row(moment(row.get(0)?), id_at(row, 1)?));
+    many(connection, sql, params![partition.0, at, id, bound(limit)], row)
+}
+
+pub(super) fn register(connection: &Connection, register: Register) -> Result<Vec<(String, String)>, StoreError> {
+    let sql = "SELECT name, value FROM register WHERE register = ?1 ORDER BY name";
+    many(connection, sql, params![register_number(register)], |row| Ok((row.get(0)?, row.get(1)?)))
+}

@@ -1,0 +1,95 @@
+//! A thread that works off a queue, and ends with its owner.
+
+use std::io;
+use std::thread::{self, JoinHandle};
+
+use tokio::sync::mpsc::{self, Receiver, Sender};
+
+use crate::store::StoreError;
+
+/// Owns a thread. Dropping it lets the thread finish what waits, and joins it.
+pub(super) struct Worker<J> {
+    queue: Option<Sender<Message<J>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+enum Message<J> {
+    Job(J),
+    Close,
+}
+
+/// What waits for a worker.
+pub(super) struct Jobs<J> {
+    queue: Receiver<Message<J>>,
+    closing: bool,
+}
+
+impl<J> Jobs<J> {
+    /// Blocks until there is a job; None when the thread should end.
+    pub(super) fn next(&mut self) -> Option<J> {
+        if self.closing {
+            return self.waiting();
+        }
+        match self.queue.blocking_recv()? {
+            Message::Job(job) => Some(job),
+            Message::Close => {
+                self.closing = true;
+                self.waiting()
+            }
+        }
+    }
+
+    /// A job that is there already.
+    pub(super) fn waiting(&mut self) -> Option<J> {
+        loop {
+            match self.queue.try_recv().ok()? {
+                Message::Job(job) => return Some(job),
+                Message::Close => self.closing = true,
+            }
+        }
+    }
+}
+
+impl<J: Send + 'static> Worker<J> {
+    /// Starts a thread that does `run`, until there are no more jobs. At most `bound` of them wait.
+    pub(super) fn spawn(name: &str, bound: usize, run: impl FnOnce(&mut Jobs<J>) + Send + 'static) -> io::Result<Self> {
+        let (sender, receiver) = mpsc::channel(bound);
+        let body = move || {
+            // Goes last of all, also when `run` panics: whoever sees the queue closed knows that what `run` owned is gone.
+            let mut jobs = Jobs { queue: receiver, closing: false };
+            run(&mut jobs);
+        };
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(body)?;
+        Ok(Self { queue: Some(sender), thread: Some(thread) })
+    }
+
+    /// Hands over a job.
+    pub(super) async fn send(&self, job: J) -> Result<(), StoreError> {
+        let queue = self.queue.as_ref().expect("the queue goes when the worker is dropped");
+        queue.send(Message::Job(job)).await.map_err(|_| ended())
+    }
+
+    /// Lets the thread finish what waits and end, and waits for it.
+    pub(super) async fn close(&self) {
+        let queue = self.queue.as_ref().expect("the queue goes when the worker is dropped");
+        // It fails when the thread has ended.
+        let _ = queue.send(Message::Close).await;
+        queue.closed().await;
+    }
+}
+
+impl<J> Drop for Worker<J> {
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("a thread of the store had panicked");
+        }
+    }
+}
+
+/// What callers hear once the thread is gone.
+pub(super) fn ended() -> StoreError {
+    StoreError::Unavailable { reason: "it is closed".to_owned() }
+}

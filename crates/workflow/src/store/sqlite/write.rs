@@ -1,0 +1,277 @@
+//! Writes. All that wait share a transaction, and so one sync of the disk.
+
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
+use tokio::sync::oneshot;
+
+use super::worker::Jobs;
+use super::{field_number, micros, read, register_number};
+use crate::change::{Applied, Birth, Change, Delete, Moved, Put, RowChange, Write};
+use crate::id::{Partition, WorkflowId};
+use crate::rows::Row;
+use crate::store::{Register, StoreError};
+
+/// Changes in one transaction, at which it takes no more requests. Some 50 ms of work: the first in a group does not wait long
+/// for the last, and the sync costs little beside them.
+const GROUP: usize = 1_024;
+
+/// What the thread that writes is asked to do.
+pub(super) enum Request {
+    Apply { partition: Partition, changes: Vec<Change>, answer: Answer<Vec<Applied>> },
+    Enter { register: Register, name: String, value: Option<String>, answer: Answer<()> },
+}
+
+type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
+
+/// What became of a request, until its transaction is committed.
+enum Done {
+    Applied(Vec<Applied>),
+    Entered,
+}
+
+impl Request {
+    fn changes(&self) -> usize {
+        match self {
+            Self::Apply { changes, .. } => changes.len(),
+            Self::Enter { .. } => 1,
+        }
+    }
+
+    fn write(&self, connection: &Connection) -> Result<Done, StoreError> {
+        match self {
+            Self::Apply { partition, changes, .. } => {
+                let applied = changes.iter().map(|change| apply(connection, *partition, change));
+                Ok(Done::Applied(applied.collect::<Result<_, _>>()?))
+            }
+            Self::Enter { register, name, value, .. } => {
+                enter(connection, *register, name, value.as_deref())?;
+                Ok(Done::Entered)
+            }
+        }
+    }
+
+    /// Answers; a caller that is gone does not mind.
+    fn answer(self, done: Result<Done, StoreError>) {
+        match (self, done) {
+            (Self::Apply { answer, .. }, Ok(Done::Applied(applied))) => drop(answer.send(Ok(applied))),
+            (Self::Enter { answer, .. }, Ok(_)) => drop(answer.send(Ok(()))),
+            (Self::Apply { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
+            (Self::Enter { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
+            (Self::Apply { .. }, Ok(Done::Entered)) => unreachable!("a request is done as what it is"),
+        }
+    }
+}
+
+/// Works until there is no more to do.
+pub(super) fn run(connection: &Connection, jobs: &mut Jobs<Request>) {
+    while let Some(first) = jobs.next() {
+        let mut changes = first.changes();
+        let mut group = vec![first];
+        while changes < GROUP
+            && let Some(request) = jobs.waiting()
+        {
+            changes += request.changes();
+            group.push(request);
+        }
+        commit(connection, group);
+    }
+}
+
+/// Writes a group in one transaction and then answers.
+fn commit(connection: &Connection, group: Vec<Request>) {
+    match write(connection, &group) {
+        Ok(done) => group.into_iter().zip(done).for_each(|(request, done)| request.answer(Ok(done))),
+        Err(error) => group.into_iter().for_each(|request| request.answer(Err(error.clone()))),
+    }
+}
+
+/// Writes all of a group or, with an error other than [`StoreError::Unknown`], nothing.
+fn write(connection: &Connection, group: &[Request]) -> Result<Vec<Done>, StoreError> {
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    // An error leaves here, and the transaction takes back what was written.
+    let done = group.iter().map(|request| request.write(&transaction)).collect::<Result<_, _>>()?;
+    match transaction.commit() {
+        Ok(()) => Ok(done),
+        Err(error) => Err(match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy) => error.into(),
+            // What could not be synced is taken back, yet may be on the disk: it counts again if the machine fails before the next
+            // commit.
+            _ => StoreError::Unknown { reason: format!("sqlite: committing: {error}") },
+        }),
+    }
+}
+
+/// When a workflow is looked at and when it is removed.
+#[derive(Clone, Copy, Default)]
+struct Moments {
+    timer: Option<i64>,
+    expiry: Option<i64>,
+}
+
+fn apply(connection: &Connection, partition: Partition, change: &Change) -> Result<Applied, StoreError> {
+    let id = change.workflow;
+    let mut state = connection.prepare_cached("SELECT meta, timer, expiry FROM workflow WHERE id = ?1")?;
+    let stored = state.query_row([id.bytes().as_slice()], |row| {
+        let expected = Some(row.get_ref(0)?.as_blob()?) == change.expected.as_deref();
+        Ok((expected, Moments { timer: row.get(1)?, expiry: row.get(2)? }))
+    });
+    let moments = match (stored.optional()?, &change.expected) {
+        (Some((true, moments)), _) => moments,
+        (None, None) => Moments::default(),
+        (None, Some(_)) => return Ok(Applied::Conflict(None)),
+        (Some((false, _)), _) => return Ok(Applied::Conflict(read::state(connection, id)?)),
+    };
+    match &change.write {
+        Write::Put(change) => put(connection, (partition, id), moments, change),
+        Write::Delete(change) => delete(connection, (partition, id), moments, change),
+    }
+}
+
+type At = (Partition, WorkflowId);
+
+fn put(connection: &Connection, at: At, moments: Moments, put: &Put) -> Result<Applied, StoreError> {
+    let (partition, id) = at;
+    let id_bytes = id.bytes().as_slice();
+    if let Some(key) = put.birth.as_ref().and_then(|birth| birth.idempotency_key.as_deref()) {
+        if let Some(owner) = read::keyed(connection, partition, key)? {
+            return Ok(Applied::KeyTaken(owner));
+        }
+        let mut insert = connection.prepare_cached("INSERT INTO idempotency VALUES (?1, ?2, ?3)")?;
+        insert.execute(params![partition.0, key, id_bytes])?;
+    }
+    let timer = moved(connection, at, (moments.timer, put.timer), &TIMER)?;
+    let expiry = moved(connection, at, (moments.expiry, put.expiry), &EXPIRY)?;
+    match &put.birth {
+        Some(birth) => {
+            let Birth { graph, label, .. } = birth;
+            let mut insert =
+                connection.prepare_cached("INSERT OR REPLACE INTO workflow VALUES (?1, ?2, ?3, ?4, ?5)")?;
+            insert.execute(params![id_bytes, put.meta, label, timer, expiry])?;
+            connection
+                .prepare_cached("INSERT OR REPLACE INTO graph VALUES (?1, ?2)")?
+                .execute(params![id_bytes, graph])?;
+        }
+        None => {
+            let update = "UPDATE workflow SET meta = ?2, timer = ?3, expiry = ?4 WHERE id = ?1";
+            connection.prepare_cached(update)?.execute(params![id_bytes, put.meta, timer, expiry])?;
+        }
+    }
+    let mut insert = connection.prepare_cached("INSERT OR REPLACE INTO job VALUES (?1, ?2, ?3)")?;
+    for (job, state) in &put.jobs {
+        insert.execute(params![id_bytes, job.0, state])?;
+    }
+    let mut insert = connection.prepare_cached("INSERT OR REPLACE INTO result VALUES (?1, ?2, ?3)")?;
+    for (field, value) in &put.results {
+        insert.execute(params![id_bytes, field_number(*field), value])?;
+    }
+    let mut remove = connection.prepare_cached("DELETE FROM result WHERE id = ?1 AND field = ?2")?;
+    for &field in &put.dropped_results {
+        remove.execute(params![id_bytes, field_number(field)])?;
+    }
+    change_rows(connection, partition, &put.ready, &READY)?;
+    change_rows(connection, partition, &put.index, &INDEX)?;
+    Ok(Applied::Done)
+}
+
+fn delete(connection: &Connection, at: At, moments: Moments, delete: &Delete) -> Result<Applied, StoreError> {
+    let (partition, id) = at;
+    moved(connection, at, (moments.timer, Moved::Away), &TIMER)?;
+    moved(connection, at, (moments.expiry, Moved::Away), &EXPIRY)?;
+    for table in [
+        "DELETE FROM workflow WHERE id = ?1",
+        "DELETE FROM graph WHERE id = ?1",
+        "DELETE FROM job WHERE id = ?1",
+        "DELETE FROM result WHERE id = ?1",
+    ] {
+        connection.prepare_cached(table)?.execute([id.bytes().as_slice()])?;
+    }
+    remove_rows(connection, partition, &delete.ready, &READY)?;
+    remove_rows(connection, partition, &delete.index, &INDEX)?;
+    if let Some(key) = &delete.idempotency_key {
+        let mut remove = connection.prepare_cached("DELETE FROM idempotency WHERE partition = ?1 AND key = ?2")?;
+        remove.execute(params![partition.0, key])?;
+    }
+    Ok(Applied::Done)
+}
+
+/// How to change a set of rows.
+struct Statements {
+    insert: &'static str,
+    delete: &'static str,
+}
+
+const TIMER: Statements = Statements {
+    insert: "INSERT OR IGNORE INTO timer VALUES (?1, ?2, ?3)",
+    delete: "DELETE FROM timer WHERE partition = ?1 AND at = ?2 AND id = ?3",
+};
+const EXPIRY: Statements = Statements {
+    insert: "INSERT OR IGNORE INTO expiry VALUES (?1, ?2, ?3)",
+    delete: "DELETE FROM expiry WHERE partition = ?1 AND at = ?2 AND id = ?3",
+};
+const READY: Statements = Statements {
+    insert: "INSERT OR IGNORE INTO ready_row VALUES (?1, ?2)",
+    delete: "DELETE FROM ready_row WHERE partition = ?1 AND entry = ?2",
+};
+const INDEX: Statements = Statements {
+    insert: "INSERT OR IGNORE INTO index_row VALUES (?1, ?2)",
+    delete: "DELETE FROM index_row WHERE partition = ?1 AND entry = ?2",
+};
+
+/// Moves the row of a workflow, and says where it is then.
+fn moved(
+    connection: &Connection,
+    (partition, id): At,
+    (old, to): (Option<i64>, Moved),
+    set: &Statements,
+) -> Result<Option<i64>, StoreError> {
+    let new = match to {
+        Moved::Unchanged => old,
+        Moved::To(at) => Some(micros(at)),
+        Moved::Away => None,
+    };
+    if new != old {
+        let id = id.bytes().as_slice();
+        if let Some(old) = old {
+            connection.prepare_cached(set.delete)?.execute(params![partition.0, old, id])?;
+        }
+        if let Some(new) = new {
+            connection.prepare_cached(set.insert)?.execute(params![partition.0, new, id])?;
+        }
+    }
+    Ok(new)
+}
+
+fn change_rows(connection: &Connection, at: Partition, change: &RowChange, set: &Statements) -> Result<(), StoreError> {
+    remove_rows(connection, at, &change.remove, set)?;
+    if change.add.is_empty() {
+        return Ok(());
+    }
+    let mut insert = connection.prepare_cached(set.insert)?;
+    for row in &change.add {
+        insert.execute(params![at.0, row])?;
+    }
+    Ok(())
+}
+
+fn remove_rows(connection: &Connection, at: Partition, rows: &[Row], set: &Statements) -> Result<(), StoreError> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let mut delete = connection.prepare_cached(set.delete)?;
+    for row in rows {
+        delete.execute(params![at.0, row])?;
+    }
+    Ok(())
+}
+
+fn enter(connection: &Connection, register: Register, name: &str, value: Option<&str>) -> Result<(), StoreError> {
+    let register = register_number(register);
+    match value {
+        Some(value) => connection
+            .prepare_cached("INSERT OR REPLACE INTO register VALUES (?1, ?2, ?3)")?
+            .execute(params![register, name, value])?,
+        None => connection
+            .prepare_cached("DELETE FROM register WHERE register = ?1 AND name = ?2")?
+            .execute(params![register, name])?,
+    };
+    Ok(())
+}
