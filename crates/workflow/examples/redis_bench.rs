@@ -34,6 +34,7 @@ fn job(state: JobState, v: u64) -> Vec<u8> {
         ready_at: Some(at),
         started_at: Some(at),
         finished_at: Some(at),
+        ..Job::default()
     })
     .unwrap()
 }

@@ -13,9 +13,10 @@ mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::{Notify, broadcast, oneshot};
 use tokio_util::task::TaskTracker;
 
 pub use claim::{Claim, Claimed, Extension, Input, LeaseRef, Report, Reported};
@@ -29,13 +30,15 @@ use desk::{Desk, Posted};
 use play::{Answer, Request};
 use queues::Queues;
 
-use crate::codec::encode;
+use crate::codec::{decode, encode};
 use crate::graph::Graph;
 use crate::id::{Partition, WorkflowId};
-use crate::state::{JobState, RetentionDefaults, Status};
+use crate::state::{JobState, Meta, RetentionDefaults, Status};
 use crate::store::{Clockwork, Register, Store, StoreError};
 use crate::time::Timestamp;
 
+/// How far ahead a sweep looks. Sweeps that follow each other this closely are never late.
+pub const HORIZON: Duration = Duration::from_secs(1);
 /// Due workflows of each partition that one sweep looks at.
 const SWEEP: usize = 256;
 /// Notices that a slow subscriber may be behind.
@@ -71,8 +74,10 @@ struct Core {
     /// Names that are in the store's registers already.
     registered: Mutex<HashSet<(bool, String)>>,
     notices: broadcast::Sender<(WorkflowId, Arc<Notice>)>,
-    /// The earliest timer that was written since the last sweep, in microseconds.
+    /// The earliest timer known that no sweep has served, in microseconds.
     expected: AtomicU64,
+    /// That moment has become an earlier one.
+    sooner: Notify,
     tasks: TaskTracker,
 }
 
@@ -101,6 +106,8 @@ pub struct NewWorkflow {
 pub struct Created {
     /// Its id.
     pub workflow: WorkflowId,
+    /// What it is doing.
+    pub status: Status,
     /// It was created earlier, with the same idempotency key.
     pub existing: bool,
 }
@@ -121,6 +128,7 @@ impl Engine {
             registered: Mutex::default(),
             notices: broadcast::Sender::new(NOTICES),
             expected: AtomicU64::new(u64::MAX),
+            sooner: Notify::new(),
             tasks: TaskTracker::new(),
         };
         let engine = Self { core: Arc::new(core) };
@@ -163,10 +171,21 @@ impl Engine {
     }
 
     pub(crate) fn expect_by(&self, moment: Timestamp) {
-        self.core.expected.fetch_min(moment.micros(), Relaxed);
+        if moment.micros() < self.core.expected.fetch_min(moment.micros(), Relaxed) {
+            self.core.sooner.notify_one();
+        }
     }
 
-    /// The earliest moment at which a workflow changed here wants a sweep; other servers' are not known.
+    /// Returns when [`Engine::next_due`] has become earlier than it was. For one task at a time.
+    ///
+    /// # Cancellation
+    /// Nothing is lost when the future is dropped.
+    pub async fn sooner(&self) {
+        self.core.sooner.notified().await;
+    }
+
+    /// The earliest moment at which a workflow wants a sweep, of those changed here and those that the last sweep saw within
+    /// [`HORIZON`].
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         let micros = self.core.expected.load(Relaxed);
@@ -189,7 +208,7 @@ impl Engine {
             let id = WorkflowId::new(created_at, partition, fastrand::u128(..));
             let graph = Arc::new(graph);
             keyed.push(graph.idempotency_key.is_some().then(|| Arc::clone(&graph)));
-            posts.push((id, Request::Create { graph, begin }));
+            posts.push((id, Request::Create { graph, begin, created_at }));
         }
         let ids: Vec<WorkflowId> = posts.iter().map(|(id, _)| *id).collect();
         let answers = self.ask_all(posts, now).await;
@@ -197,7 +216,10 @@ impl Engine {
         for ((id, graph), answer) in ids.into_iter().zip(keyed).zip(answers) {
             created.push(match (answer, graph) {
                 (Ok(Answer { existing: Some(existing), .. }), Some(graph)) => self.same(existing, &graph).await,
-                (Ok(_), _) => Ok(Created { workflow: id, existing: false }),
+                (Ok(answer), _) => {
+                    let status = answer.status.expect("a creation answers with the status");
+                    Ok(Created { workflow: id, status, existing: false })
+                }
                 (Err(error), _) => Err(error),
             });
         }
@@ -207,8 +229,9 @@ impl Engine {
     /// Whether the workflow that has an idempotency key is of the same graph.
     async fn same(&self, existing: WorkflowId, graph: &Graph) -> Result<Created, EngineError> {
         let stored = self.store().load(&[existing]).await?.pop().flatten();
-        if stored.is_some_and(|stored| stored.graph == encode(graph)) {
-            return Ok(Created { workflow: existing, existing: true });
+        if let Some(stored) = stored.filter(|stored| stored.graph == encode(graph)) {
+            let meta: Meta = decode(&stored.state.meta, || format!("the state of workflow {existing}"))?;
+            return Ok(Created { workflow: existing, status: meta.status, existing: true });
         }
         let key = graph.idempotency_key.clone().unwrap_or_default();
         Err(EngineError::KeyMismatch { key, workflow: existing })
@@ -237,11 +260,18 @@ impl Engine {
     /// The store cannot be read. What cannot be written stays due.
     pub async fn sweep(&self, now: Timestamp) -> Result<bool, StoreError> {
         self.core.expected.store(u64::MAX, Relaxed);
-        let (timers, expiries) = tokio::try_join!(
-            self.store().due(Clockwork::Timers, now, SWEEP),
-            self.store().due(Clockwork::Expiries, now, SWEEP),
+        let until = now + HORIZON;
+        let (mut timers, mut expiries) = tokio::try_join!(
+            self.store().due(Clockwork::Timers, until, SWEEP),
+            self.store().due(Clockwork::Expiries, until, SWEEP),
         )?;
-        let more = timers.len() >= SWEEP || expiries.len() >= SWEEP;
+        let mut more = false;
+        for found in [&mut timers, &mut expiries] {
+            let upcoming = found.iter().map(|&(_, at)| at).filter(|&at| at > now).min();
+            upcoming.into_iter().for_each(|at| self.expect_by(at));
+            found.retain(|&(_, at)| at <= now);
+            more |= found.len() >= SWEEP;
+        }
         let ticks = timers.into_iter().map(|(id, _)| (id, Request::Tick));
         let purges = expiries.into_iter().map(|(id, _)| (id, Request::Purge));
         for answer in self.ask_all(ticks.chain(purges).collect(), now).await {
@@ -254,11 +284,14 @@ impl Engine {
         Ok(more)
     }
 
-    /// Looks for what other servers have put into the queues that somebody waits for here.
+    /// Looks for what other servers have done: which queues they paused, and what they put into those that somebody waits for here.
     ///
     /// # Errors
     /// The store cannot be read.
     pub async fn look_around(&self) -> Result<(), StoreError> {
+        for (name, value) in self.store().register(Register::Queues).await? {
+            self.queues().set_paused(&name, if value == PAUSED { Paused::Yes } else { Paused::No });
+        }
         let wanted = self.queues().doubt();
         if wanted.is_empty() { Ok(()) } else { self.refill(&wanted).await }
     }

@@ -91,8 +91,7 @@ impl Layout {
     /// Lays out a graph.
     #[must_use]
     pub fn of(graph: &Graph) -> Self {
-        let mut layered = Layered::of(graph);
-        order::reduce_crossings(&mut layered);
+        let layered = ordered(graph);
         let mut rows = rows(&layered, &PIXELS);
         let has_rail = layered.routes.iter().any(|route| matches!(route.via, Via::Rail));
         let top = MARGIN + if has_rail { PIXELS.gap } else { 0 };
@@ -100,6 +99,13 @@ impl Layout {
         let columns = place::columns(graph, &layered, &rows, MARGIN);
         Drawing { layered: &layered, rows: &rows, columns: &columns }.layout()
     }
+}
+
+/// A graph in layers with few crossings.
+pub(crate) fn ordered(graph: &Graph) -> Layered {
+    let mut layered = Layered::of(graph);
+    order::reduce_crossings(&mut layered);
+    layered
 }
 
 /// The parts of a layout while its lines are drawn.

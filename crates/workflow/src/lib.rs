@@ -11,9 +11,11 @@ mod codec;
 mod definition;
 mod engine;
 mod graph;
+mod gush;
 mod id;
 mod json;
-mod layout;
+pub mod layout;
+pub mod picture;
 mod progress;
 pub mod rows;
 mod state;
@@ -24,14 +26,14 @@ mod workflow;
 
 pub use definition::{DEFAULT_QUEUE, Definition, JobDefinition, OnFailure, Retention, Retry, TriggerRule};
 pub use engine::{
-    Action, Begin, Claim, Claimed, Created, Cursor, Engine, EngineError, EngineOptions, Extension, Filter, Input,
-    JobResult, LeaseRef, Listed, NewWorkflow, Notice, Page, Paused, Query, QueueState, Reason, Report, Reported,
+    Action, Begin, Claim, Claimed, Created, Cursor, Engine, EngineError, EngineOptions, Extension, Filter, HORIZON,
+    Input, JobResult, LeaseRef, Listed, NewWorkflow, Notice, Page, Paused, Query, QueueState, Reason, Report, Reported,
     Snapshot,
 };
 pub use graph::{Graph, GraphError, GraphJob, MAX_JOBS, MAX_NAME, MAX_TAGS};
+pub use gush::{GushError, GushReport, import_gush};
 pub use id::{InvalidId, JobIndex, MAX_PARTITIONS, Partition, WorkflowId};
 pub use json::Json;
-pub use layout::{Edge, End, Layout, Node, Point};
 pub use state::{Counts, Job, JobState, Label, Meta, RetentionDefaults, Status};
 pub use store::{
     Clockwork, Fault, Head, MemoryStore, Order, RedisOptions, RedisOptionsError, RedisStore, Register, RowSet,
@@ -39,4 +41,4 @@ pub use store::{
 };
 pub use time::Timestamp;
 pub use transition::{DeleteIf, Failure, Outcome, Refusal, RestartScope, RetryWish};
-pub use workflow::{AttemptError, Imported};
+pub use workflow::{AttemptError, Course, Imported};

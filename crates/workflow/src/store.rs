@@ -1,15 +1,15 @@
 //! Where workflows live. A store applies changes and reads; it knows nothing of what a change means.
 
 mod memory;
-mod sqlite;
 mod redis;
+mod sqlite;
 
 use bytes::Bytes;
 use thiserror::Error;
 
 pub use memory::{Fault, MemoryStore};
-pub use sqlite::{SqliteOptions, SqliteOptionsError, SqliteStore};
 pub use redis::{RedisOptions, RedisOptionsError, RedisStore};
+pub use sqlite::{SqliteOptions, SqliteOptionsError, SqliteStore};
 
 use crate::change::{Applied, Change, ResultField, Stored};
 use crate::id::{Partition, WorkflowId};

@@ -74,12 +74,26 @@ pub struct Imported {
     pub finished_at: Option<Timestamp>,
     /// When it is to be removed; None keeps it for ever.
     pub expires_at: Option<Timestamp>,
+    /// Whether more jobs are started.
+    pub course: Course,
     /// The jobs by their place in the graph. None of them may be running.
     pub jobs: Vec<Job>,
     /// What jobs returned, as JSON text.
     pub outputs: Vec<(JobIndex, Vec<u8>)>,
     /// What went wrong in jobs.
     pub errors: Vec<(JobIndex, AttemptError)>,
+}
+
+/// How a workflow from another system goes on here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Course {
+    /// Jobs that may run become ready.
+    #[default]
+    GoesOn,
+    /// It is paused.
+    Paused,
+    /// Only what is ready already runs; without that it is over, and a retry makes it go on.
+    Halted,
 }
 
 impl Workflow {
@@ -143,7 +157,7 @@ impl Workflow {
         workflow
     }
 
-    /// Goes on where another system left it. Jobs that may run become ready.
+    /// Goes on where another system left it.
     pub(crate) fn take_over(&mut self, imported: &Imported, defaults: RetentionDefaults, now: Timestamp) {
         for (at, job) in imported.jobs.iter().enumerate().filter(|(_, job)| **job != Job::default()) {
             let index = JobIndex(at as u16);
@@ -159,8 +173,11 @@ impl Workflow {
         self.meta.retention = Some(imported.expires_at.map_or(Retention::Forever, |at| Retention::For(at.since(now))));
         if let Some(started_at) = imported.started_at {
             self.meta.started_at = Some(started_at);
-            self.meta.status = Status::Running;
-            self.advance(now);
+            self.meta.status = if imported.course == Course::Paused { Status::Paused } else { Status::Running };
+            match imported.course {
+                Course::GoesOn | Course::Paused => self.advance(now),
+                Course::Halted => self.reckon(),
+            }
             self.conclude(defaults, now);
         }
         if self.meta.status.is_over() {

@@ -256,7 +256,6 @@ impl Engine {
             let complete = found.iter().all(|rows| rows.len() < REFILL);
             let rows: Vec<Row> = found.into_iter().flatten().collect();
             self.queues().refill(queue, &rows, complete);
-            self.queues().nudge(queue);
         }
         Ok(())
     }

@@ -295,8 +295,8 @@ impl Group {
     fn play(&mut self, engine: &Engine) -> Option<Change> {
         self.answers.clear();
         for posted in &self.posted {
-            if let (Request::Create { graph, begin }, None) = (&posted.request, &self.entry) {
-                let mut workflow = Workflow::new(self.id, Arc::clone(graph), posted.now);
+            if let (Request::Create { graph, begin, created_at }, None) = (&posted.request, &self.entry) {
+                let mut workflow = Workflow::new(self.id, Arc::clone(graph), *created_at);
                 if let Begin::As(imported) = begin {
                     workflow.take_over(imported, engine.retention(), posted.now);
                 }

@@ -70,7 +70,7 @@ pub enum Begin {
 /// What is asked of a workflow.
 #[derive(Debug)]
 pub(crate) enum Request {
-    Create { graph: Arc<Graph>, begin: Begin },
+    Create { graph: Arc<Graph>, begin: Begin, created_at: Timestamp },
     Act(Action),
     Claim { job: JobIndex, lease: Lease },
     Report { job: JobIndex, token: u64, outcome: Outcome, hand_over: Option<Arc<HandOver>> },

@@ -108,6 +108,9 @@ impl Queues {
                 queue.insert(head);
             }
         }
+        if !queue.paused {
+            (0..queue.heads.len().min(queue.waiting.len())).for_each(|_| queue.wake());
+        }
     }
 
     /// Takes out at most `limit` jobs of these queues, the most urgent first.

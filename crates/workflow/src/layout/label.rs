@@ -13,8 +13,8 @@ const SMALLER: f64 = 11.0 / 13.0;
 const LEAST_WIDTH: f64 = 96.0;
 
 /// A text of at most 32 characters. What is left out is left out of the middle, since names that are long tend to differ at
-/// their ends.
-pub(crate) fn elided(text: &str) -> Cow<'_, str> {
+/// their ends; `gap` takes its place.
+pub(crate) fn elided(text: &str, gap: char) -> Cow<'_, str> {
     let count = text.chars().count();
     if count <= MAX_CHARACTERS {
         return Cow::Borrowed(text);
@@ -22,14 +22,14 @@ pub(crate) fn elided(text: &str) -> Cow<'_, str> {
     let head = MAX_CHARACTERS / 2;
     let tail = MAX_CHARACTERS - head - 1;
     let mut short: String = text.chars().take(head).collect();
-    short.push('…');
+    short.push(gap);
     short.extend(text.chars().skip(count - tail));
     Cow::Owned(short)
 }
 
 /// The width of the box of a job, in pixels.
 pub(super) fn box_width(job: &GraphJob) -> i32 {
-    let text = width(&elided(&job.name)).max(width(&elided(&job.handler)) * SMALLER);
+    let text = width(&elided(&job.name, '…')).max(width(&elided(&job.handler, '…')) * SMALLER);
     (text + BESIDE).max(LEAST_WIDTH).ceil() as i32
 }
 
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn long_labels_lose_their_middle() {
-        let check = |text: &str, expected: &str| assert_eq!(elided(text), expected);
+        let check = |text: &str, expected: &str| assert_eq!(elided(text, '…'), expected);
         check("short", "short");
         check(&"x".repeat(32), &"x".repeat(32));
         check(&"x".repeat(33), &format!("{}…{}", "x".repeat(16), "x".repeat(15)));

@@ -2,4 +2,6 @@
 
 #[macro_use]
 mod contract;
+mod gush;
+mod redis_store;
 mod sqlite_store;

@@ -1,0 +1,102 @@
+//! Pictures of a graph: for a page, for other programs, and for a terminal.
+//!
+//! Each is a text in one of four languages. With the states of the jobs, jobs look like what they are doing: by colour, and by a
+//! mark for those who cannot tell the colours apart. Text of the graph never becomes syntax of the picture.
+
+mod channel;
+mod dot;
+mod list;
+mod look;
+mod mermaid;
+mod svg;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::fmt;
+
+use crate::graph::Graph;
+use crate::id::JobIndex;
+use crate::state::{Counts, JobState};
+use look::Look;
+pub use text::{Colour, Glyphs, Terminal};
+
+/// A graph to be drawn, with or without the states of its jobs.
+#[derive(Debug, Clone, Copy)]
+pub struct Picture<'a> {
+    graph: &'a Graph,
+    states: Option<&'a [JobState]>,
+}
+
+impl<'a> Picture<'a> {
+    /// Draws the graph alone when there are no states. States are in the order of the jobs; a job without one is waiting.
+    #[must_use]
+    pub const fn new(graph: &'a Graph, states: Option<&'a [JobState]>) -> Self {
+        Self { graph, states }
+    }
+
+    /// A page element of its own in SVG 1.1, with a legend. It follows the colour scheme of its reader, and a screen reader finds
+    /// the name, handler and state of each job. About 400 bytes for each job and 100 for each line; beyond 20,000 lines the rest
+    /// is counted and not drawn.
+    #[must_use]
+    pub fn svg(&self) -> String {
+        written(|out| svg::write(self, out))
+    }
+
+    /// The graph in the language of Graphviz. Every dependency is a line of text.
+    #[must_use]
+    pub fn dot(&self) -> String {
+        written(|out| dot::write(self, out))
+    }
+
+    /// The graph as a Mermaid flowchart. Mermaid itself refuses more than 500 dependencies unless its site allows more.
+    #[must_use]
+    pub fn mermaid(&self) -> String {
+        written(|out| mermaid::write(self, out))
+    }
+
+    /// The graph in characters, each line ending in a line feed. A graph that does not fit becomes a list by layers, which has at
+    /// most a few hundred lines.
+    #[must_use]
+    pub fn text(&self, terminal: &Terminal) -> String {
+        written(|out| text::write(self, terminal, out))
+    }
+
+    fn look(&self, job: JobIndex) -> Option<&'static Look> {
+        self.state(job).map(Look::of)
+    }
+
+    fn state(&self, job: JobIndex) -> Option<JobState> {
+        self.states.map(|states| states.get(job.index()).copied().unwrap_or_default())
+    }
+
+    /// "3 jobs: 2 succeeded, 1 running".
+    fn summary(&self, jobs: impl ExactSizeIterator<Item = JobIndex>) -> String {
+        let count = jobs.len();
+        let mut text = format!("{count} {}", if count == 1 { "job" } else { "jobs" });
+        let Some(counts) = self.counts(jobs) else { return text };
+        let present = counts.each().filter(|&(_, number)| number > 0);
+        for (place, (word, number)) in present.enumerate() {
+            text.push_str(if place == 0 { ": " } else { ", " });
+            text.push_str(&format!("{number} {word}"));
+        }
+        text
+    }
+
+    fn counts(&self, jobs: impl Iterator<Item = JobIndex>) -> Option<Counts> {
+        self.states?;
+        let mut counts = Counts::default();
+        jobs.filter_map(|job| self.state(job)).for_each(|state| counts.0[state.place()] += 1);
+        Some(counts)
+    }
+
+    fn jobs(&self) -> impl ExactSizeIterator<Item = JobIndex> + use<> {
+        (0..self.graph.jobs.len() as u16).map(JobIndex)
+    }
+}
+
+fn written(write: impl FnOnce(&mut String) -> fmt::Result) -> String {
+    let mut out = String::new();
+    write(&mut out).expect("a string takes any text");
+    out
+}

@@ -1,0 +1,190 @@
+//! SVG, by the layout of the graph.
+
+use std::fmt::{self, Write};
+
+use super::Picture;
+use super::look::LOOKS;
+use crate::id::JobIndex;
+use crate::layout::{Edge, End, Layout, Node, Point, elided};
+
+/// More lines are a grey plane to a reader, and megabytes to a browser.
+const MAX_LINES: usize = 20_000;
+const LEGEND_HEIGHT: i32 = 28;
+/// A swatch, a word, a number and some space.
+const LEGEND_ENTRY: i32 = 128;
+const MARGIN: i32 = 16;
+
+pub(super) fn write(picture: &Picture<'_>, out: &mut String) -> fmt::Result {
+    let layout = Layout::of(picture.graph);
+    let legend = Legend::of(picture, &layout);
+    let (width, height) = (layout.width.max(legend.width()), layout.height + legend.height());
+    let name = Escaped(&picture.graph.label.name);
+    write!(
+        out,
+        r#"<svg xmlns="http://www.w3.org/2000/svg" class="tidegate-graph" role="graphics-document document" width="{width}" height="{height}" viewBox="0 0 {width} {height}">"#
+    )?;
+    write!(out, "<title>{name}</title><desc>{}</desc>", picture.summary(picture.jobs()))?;
+    style(out)?;
+    out.push_str(r#"<g class="lines">"#);
+    layout.edges.iter().take(MAX_LINES).try_for_each(|edge| line(edge, out))?;
+    for junction in &layout.junctions {
+        write!(out, r#"<circle cx="{}" cy="{}" r="3"/>"#, junction.x, junction.y)?;
+    }
+    out.push_str("</g>");
+    for (job, node) in picture.jobs().zip(&layout.nodes) {
+        job_box(picture, job, *node, out)?;
+    }
+    legend.write(layout.height, out)?;
+    out.push_str("</svg>\n");
+    Ok(())
+}
+
+/// Rules carry the class of the picture, so that it can stand in a page among others.
+fn style(out: &mut String) -> fmt::Result {
+    const OF: &str = ".tidegate-graph";
+    write!(
+        out,
+        "<style>{OF}{{background:#fff;font-family:system-ui,'Segoe UI',Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:13px}}\
+         {OF} text{{fill:#1b2330}}{OF} .small{{font-size:11px;fill:#5b6675}}\
+         {OF} rect{{fill:#f6f7f9;stroke:#768195;stroke-width:1.5}}\
+         {OF} .lines path{{fill:none;stroke:#8a94a6;stroke-width:1.5}}{OF} .lines circle,{OF} .head{{fill:#8a94a6}}\
+         {OF} .skipped rect,{OF} .cancelled rect{{stroke-dasharray:4 3}}"
+    )?;
+    for look in &LOOKS {
+        let (word, (fill, rim)) = (look.word, look.light);
+        write!(out, "{OF} .{word} rect{{fill:{fill};stroke:{rim}}}{OF} .{word} .mark{{fill:{rim}}}")?;
+    }
+    write!(
+        out,
+        "@media (prefers-color-scheme:dark){{{OF}{{background:#14171c}}{OF} text{{fill:#e6e9ee}}{OF} .small{{fill:#9aa4b2}}\
+         {OF} rect{{fill:#20242c;stroke:#7d889b}}"
+    )?;
+    for look in &LOOKS {
+        let (word, (fill, rim)) = (look.word, look.dark);
+        write!(out, "{OF} .{word} rect{{fill:{fill};stroke:{rim}}}{OF} .{word} .mark{{fill:{rim}}}")?;
+    }
+    out.push_str(
+        "}</style><defs><marker id=\"tidegate-head\" class=\"head\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" \
+         markerWidth=\"8\" markerHeight=\"8\" markerUnits=\"userSpaceOnUse\" orient=\"auto\"><path d=\"M0 0.5 8 4 0 7.5z\"/></marker></defs>",
+    );
+    Ok(())
+}
+
+/// Level pieces are straight, the others are curves that leave and arrive level.
+fn line(edge: &Edge, out: &mut String) -> fmt::Result {
+    let [first, rest @ ..] = &edge.points[..] else { return Ok(()) };
+    write!(out, r#"<path d="M{} {}"#, first.x, first.y)?;
+    let mut last = *first;
+    for &Point { x, y } in rest {
+        if y == last.y {
+            write!(out, "H{x}")?;
+        } else {
+            let middle = i32::midpoint(last.x, x);
+            write!(out, "C{middle} {} {middle} {y} {x} {y}", last.y)?;
+        }
+        last = Point { x, y };
+    }
+    let head = if matches!(edge.to, End::Job(_)) { r#"" marker-end="url(#tidegate-head)"# } else { "" };
+    write!(out, r#"{head}"/>"#)
+}
+
+fn job_box(picture: &Picture<'_>, job: JobIndex, node: Node, out: &mut String) -> fmt::Result {
+    let Node { x, y, width, height, .. } = node;
+    let definition = &picture.graph.jobs[job.index()];
+    let (name, handler) = (Escaped(&definition.name), Escaped(&definition.handler));
+    let look = picture.look(job);
+    match look {
+        Some(look) => {
+            let word = look.word;
+            write!(out, r#"<g class="{word}" role="img"><title>{name}, handler {handler}, {word}</title>"#)?;
+        }
+        None => write!(out, r#"<g role="img"><title>{name}, handler {handler}</title>"#)?,
+    }
+    write!(out, r#"<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="6"/>"#)?;
+    if let Some(look) = look {
+        write!(
+            out,
+            r#"<text class="mark" x="{}" y="{}" text-anchor="middle">{}</text>"#,
+            x + 16,
+            y + height / 2 + 5,
+            look.mark
+        )?;
+    }
+    let left = x + if look.is_some() { 30 } else { 14 };
+    let (short, small) = (elided(&definition.name, '…'), elided(&definition.handler, '…'));
+    if definition.name == definition.handler {
+        write!(out, r#"<text x="{left}" y="{}">{}</text></g>"#, y + height / 2 + 5, Escaped(&short))
+    } else {
+        write!(out, r#"<text x="{left}" y="{}">{}</text>"#, y + 18, Escaped(&short))?;
+        write!(out, r#"<text class="small" x="{left}" y="{}">{}</text></g>"#, y + 33, Escaped(&small))
+    }
+}
+
+/// States that occur, and what was left out.
+struct Legend {
+    entries: Vec<(&'static str, char, u16)>,
+    undrawn: usize,
+}
+
+impl Legend {
+    fn of(picture: &Picture<'_>, layout: &Layout) -> Self {
+        let counts = picture.counts(picture.jobs());
+        let entries = counts.iter().flat_map(|counts| counts.each()).zip(&LOOKS).filter(|((_, number), _)| *number > 0);
+        let entries = entries.map(|((word, number), look)| (word, look.mark, number)).collect();
+        Self { entries, undrawn: layout.edges.len().saturating_sub(MAX_LINES) }
+    }
+
+    fn width(&self) -> i32 {
+        let notes = if self.undrawn > 0 { 2 } else { 0 };
+        2 * MARGIN + (self.entries.len() as i32 + notes) * LEGEND_ENTRY
+    }
+
+    fn height(&self) -> i32 {
+        if self.entries.is_empty() && self.undrawn == 0 { 0 } else { LEGEND_HEIGHT }
+    }
+
+    fn write(&self, top: i32, out: &mut String) -> fmt::Result {
+        let mut x = MARGIN;
+        for (word, mark, number) in &self.entries {
+            write!(
+                out,
+                r#"<g class="{word}"><rect x="{x}" y="{top}" width="16" height="16" rx="3"/><text class="mark small" x="{}" y="{}" text-anchor="middle">{mark}</text><text class="small" x="{}" y="{}">{word} {number}</text></g>"#,
+                x + 8,
+                top + 12,
+                x + 22,
+                top + 12
+            )?;
+            x += LEGEND_ENTRY;
+        }
+        if self.undrawn > 0 {
+            write!(
+                out,
+                r#"<text class="small" x="{x}" y="{}">{} more lines are not drawn</text>"#,
+                top + 12,
+                self.undrawn
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Text that is only text in XML, between tags and in attributes.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for character in self.0.chars() {
+            match character {
+                '<' => formatter.write_str("&lt;")?,
+                '>' => formatter.write_str("&gt;")?,
+                '&' => formatter.write_str("&amp;")?,
+                '"' => formatter.write_str("&quot;")?,
+                '\'' => formatter.write_str("&#39;")?,
+                // Not allowed in XML at all; names have no control characters, but handlers of stored graphs once might.
+                '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => formatter.write_char(char::REPLACEMENT_CHARACTER)?,
+                other => formatter.write_char(other)?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,313 @@
+//! A drawing in characters, for graphs that fit a terminal.
+
+use std::fmt::{self, Write};
+
+use hashbrown::HashMap;
+
+use super::channel::{self, Net};
+use super::{Picture, list};
+use crate::layout::{Layered, Spacing, Via, elided, ordered, rows};
+
+/// How a terminal is written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terminal {
+    /// Its columns.
+    pub width: usize,
+    /// What it can show.
+    pub glyphs: Glyphs,
+    /// Whether it understands colours.
+    pub colour: Colour,
+}
+
+/// Which characters a picture is made of. Names keep their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Glyphs {
+    /// Box drawing characters and marks.
+    Unicode,
+    /// Nothing beyond ASCII.
+    Ascii,
+}
+
+/// How states are told apart, besides their marks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Colour {
+    /// Not at all.
+    None,
+    /// By ANSI sequences.
+    Ansi,
+}
+
+/// Larger graphs are lists: nobody follows lines over several screens.
+const MAX_JOBS: usize = 200;
+const MAX_ROWS: i32 = 100;
+/// Up to this height jobs have a row of space between them, which looks better.
+const MAX_LOOSE_ROWS: i32 = 30;
+
+pub(super) fn write(picture: &Picture<'_>, terminal: &Terminal, out: &mut String) -> fmt::Result {
+    match Canvas::of(picture, terminal) {
+        Some(canvas) => canvas.write(terminal, out),
+        None => list::write(picture, terminal, out),
+    }
+}
+
+/// Directions in which a line leaves a cell.
+const UP: u8 = 1;
+const DOWN: u8 = 2;
+const LEFT: u8 = 4;
+const RIGHT: u8 = 8;
+
+#[derive(Debug, Clone, Copy, Default)]
+enum Cell {
+    #[default]
+    Blank,
+    /// Directions, and whether lines that meet here belong together or only cross.
+    Line(u8, Meeting),
+    Head,
+    Char(char, Option<&'static str>),
+    /// The right half of a wide character.
+    Covered,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meeting {
+    Cross,
+    Join,
+}
+
+struct Canvas {
+    cells: Vec<Vec<Cell>>,
+}
+
+impl Canvas {
+    /// None when the picture is too large.
+    fn of(picture: &Picture<'_>, terminal: &Terminal) -> Option<Self> {
+        if picture.graph.jobs.len() > MAX_JOBS {
+            return None;
+        }
+        let layered = ordered(picture.graph);
+        if layered.routes.iter().any(|route| matches!(route.via, Via::Rail)) {
+            return None;
+        }
+        let loose = rows(&layered, &Spacing { job: 1, bend: 1, gap: 1 });
+        let height = |rows: &[i32]| rows.iter().max().map_or(0, |last| last + 1);
+        let rows =
+            if height(&loose) <= MAX_LOOSE_ROWS { loose } else { rows(&layered, &Spacing { job: 1, bend: 1, gap: 0 }) };
+        if height(&rows) > MAX_ROWS {
+            return None;
+        }
+        let mut canvas = Self { cells: vec![Vec::new(); height(&rows) as usize] };
+        let mut left = 0;
+        for layer in &layered.layers {
+            let labels = layer.iter().map(|&vertex| Label::of(picture, terminal, &layered, vertex));
+            let labels: Vec<Label> = labels.collect();
+            let right = left + labels.iter().map(|label| label.width).max().unwrap_or(0);
+            for (label, &vertex) in labels.iter().zip(layer) {
+                let row = rows[vertex as usize];
+                let end = canvas.label(label, row, left);
+                if !layered.after.of(vertex).is_empty() {
+                    canvas.level(row, end, right + 1);
+                }
+            }
+            left = canvas.gap(&layered, &rows, layer, right)?;
+        }
+        (canvas.width() <= terminal.width).then_some(canvas)
+    }
+
+    fn width(&self) -> usize {
+        self.cells.iter().map(Vec::len).max().unwrap_or(0)
+    }
+
+    fn cell(&mut self, row: i32, column: usize) -> &mut Cell {
+        let row = &mut self.cells[row as usize];
+        if row.len() <= column {
+            row.resize(column + 1, Cell::Blank);
+        }
+        &mut row[column]
+    }
+
+    /// Writes a label and gives the column where its line can begin.
+    fn label(&mut self, label: &Label, row: i32, left: usize) -> usize {
+        let mut column = left;
+        for &(character, width) in &label.characters {
+            *self.cell(row, column) = Cell::Char(character, label.ansi);
+            (1..width).for_each(|more| *self.cell(row, column + more) = Cell::Covered);
+            column += width;
+        }
+        // A space after a name; lines that only pass have neither.
+        column + usize::from(column > left)
+    }
+
+    fn join(&mut self, row: i32, column: usize, directions: u8, meeting: Meeting) {
+        let cell = self.cell(row, column);
+        *cell = match *cell {
+            Cell::Line(there, Meeting::Cross) => Cell::Line(there | directions, meeting),
+            Cell::Line(there, Meeting::Join) => Cell::Line(there | directions, Meeting::Join),
+            _ => Cell::Line(directions, meeting),
+        };
+    }
+
+    /// A level line over the columns from `begin` to before `end`.
+    fn level(&mut self, row: i32, begin: usize, end: usize) {
+        (begin..end).for_each(|column| self.join(row, column, LEFT | RIGHT, Meeting::Cross));
+    }
+
+    /// Draws the lines between a layer that ends at `right` and the next one. Gives the column where that begins.
+    fn gap(&mut self, layered: &Layered, rows: &[i32], layer: &[u32], right: usize) -> Option<usize> {
+        let links = layer.iter().flat_map(|&from| layered.after.of(from).iter().map(move |&to| (from, to)));
+        let mut nets: Vec<Net> = Vec::new();
+        let mut places: HashMap<(bool, u32), usize> = HashMap::new();
+        let mut arrivals: Vec<(i32, bool)> = Vec::new();
+        for (from, to) in links {
+            let branches = layered.after.of(from).len() > 1;
+            let place = *places.entry((branches, if branches { from } else { to })).or_insert(nets.len());
+            nets.resize_with(nets.len().max(place + 1), Net::default);
+            let (enters, leaves) = (rows[from as usize], rows[to as usize]);
+            if !nets[place].left.contains(&enters) {
+                nets[place].left.push(enters);
+            }
+            if !nets[place].right.contains(&leaves) {
+                nets[place].right.push(leaves);
+            }
+            arrivals.push((leaves, layered.job(to).is_some()));
+        }
+        let height = self.cells.len() as i32;
+        let used = |row: &i32| nets.iter().any(|net| net.left.contains(row) || net.right.contains(row));
+        let free: Vec<i32> = (0..height).filter(|row| !used(row)).collect();
+        let nets = channel::assign(nets, free.into_iter())?;
+        let tracks = nets.iter().filter_map(|net| net.track).max().map_or(0, |last| last + 1);
+        let begin = right + 1;
+        let end = begin + 2 * tracks + usize::from(tracks == 0);
+        for net in &nets {
+            self.net(net, &nets, begin, end);
+        }
+        for (row, is_job) in arrivals {
+            if is_job {
+                *self.cell(row, end) = Cell::Head;
+            } else {
+                self.level(row, end, end + 2);
+            }
+        }
+        Some(end + 2)
+    }
+
+    fn net(&mut self, net: &Net, nets: &[Net], begin: usize, end: usize) {
+        let Some(track) = net.track else {
+            net.right.iter().for_each(|&row| self.level(row, begin, end));
+            return;
+        };
+        let at = |track: usize| begin + 2 * track + 1;
+        let column = at(track);
+        let (mut top, mut bottom) = net.span();
+        for &row in &net.left {
+            self.level(row, begin, column);
+            self.join(row, column, LEFT, Meeting::Join);
+        }
+        for &row in &net.right {
+            self.join(row, column, RIGHT, Meeting::Join);
+            self.level(row, column + 1, end);
+        }
+        if let Some((row, second)) = net.onward {
+            let other = nets[second].track.map_or(column, at);
+            self.join(row, column, RIGHT, Meeting::Join);
+            self.level(row, column + 1, other);
+            self.join(row, other, LEFT, Meeting::Join);
+        }
+        let came_from =
+            nets.iter().filter_map(|first| first.onward).find(|&(_, second)| std::ptr::eq(&nets[second], net));
+        if let Some((row, _)) = came_from {
+            (top, bottom) = (top.min(row), bottom.max(row));
+        }
+        for row in top..=bottom {
+            let up = if row > top { UP } else { 0 };
+            let down = if row < bottom { DOWN } else { 0 };
+            self.join(row, column, up | down, Meeting::Cross);
+        }
+    }
+
+    fn write(&self, terminal: &Terminal, out: &mut String) -> fmt::Result {
+        for row in &self.cells {
+            let begin = out.len();
+            let mut lit = None;
+            for cell in row {
+                let (character, ansi) = match *cell {
+                    Cell::Blank => (' ', None),
+                    Cell::Line(directions, meeting) => (line_glyph(directions, meeting, terminal.glyphs), None),
+                    Cell::Head if terminal.glyphs == Glyphs::Ascii => ('>', None),
+                    Cell::Head => ('→', None),
+                    Cell::Char(character, ansi) => (character, ansi),
+                    Cell::Covered => continue,
+                };
+                paint(&mut lit, ansi, out)?;
+                out.push(character);
+            }
+            paint(&mut lit, None, out)?;
+            out.truncate(begin + out[begin..].trim_end().len());
+            out.push('\n');
+        }
+        Ok(())
+    }
+}
+
+/// Changes the colour of what follows, if it has to.
+fn paint(lit: &mut Option<&'static str>, ansi: Option<&'static str>, out: &mut String) -> fmt::Result {
+    if *lit != ansi {
+        write!(out, "\x1b[{}m", ansi.unwrap_or("0"))?;
+        *lit = ansi;
+    }
+    Ok(())
+}
+
+fn line_glyph(directions: u8, meeting: Meeting, glyphs: Glyphs) -> char {
+    const ALL: u8 = UP | DOWN | LEFT | RIGHT;
+    // Lines that only cross: one of them goes behind the other.
+    let directions = if directions == ALL && meeting == Meeting::Cross { UP | DOWN } else { directions };
+    match (glyphs, directions) {
+        (Glyphs::Unicode, _) => {
+            [' ', '│', '│', '│', '─', '┘', '┐', '┤', '─', '└', '┌', '├', '─', '┴', '┬', '┼'][usize::from(directions)]
+        }
+        (Glyphs::Ascii, 1..=3) => '|',
+        (Glyphs::Ascii, 4 | 8 | 12) => '-',
+        (Glyphs::Ascii, _) => '+',
+    }
+}
+
+/// The mark and the name of a job, as characters and their columns. Nothing for lines that pass.
+struct Label {
+    characters: Vec<(char, usize)>,
+    width: usize,
+    ansi: Option<&'static str>,
+}
+
+impl Label {
+    fn of(picture: &Picture<'_>, terminal: &Terminal, layered: &Layered, vertex: u32) -> Self {
+        let Some(job) = layered.job(vertex) else { return Self { characters: Vec::new(), width: 0, ansi: None } };
+        let text = label(picture, terminal, job);
+        let characters: Vec<(char, usize)> = text.chars().map(|character| (character, columns(character))).collect();
+        // Characters of no width belong to the cell before; a canvas of cells cannot hold them.
+        let characters: Vec<(char, usize)> = characters.into_iter().filter(|&(_, width)| width > 0).collect();
+        let width = characters.iter().map(|&(_, width)| width).sum::<usize>() + 1;
+        let ansi = picture.look(job).map(|look| look.ansi).filter(|_| terminal.colour == Colour::Ansi);
+        Self { characters, width, ansi }
+    }
+}
+
+/// The mark of a job, when there are states, and its name.
+pub(super) fn label(picture: &Picture<'_>, terminal: &Terminal, job: crate::id::JobIndex) -> String {
+    let gap = if terminal.glyphs == Glyphs::Ascii { '~' } else { '…' };
+    let name = elided(&picture.graph.jobs[job.index()].name, gap);
+    match picture.look(job) {
+        Some(look) if terminal.glyphs == Glyphs::Ascii => format!("{} {name}", look.ascii),
+        Some(look) => format!("{} {name}", look.mark),
+        None => name.into_owned(),
+    }
+}
+
+/// How many columns most terminals give a character: by blocks of Unicode, which is right for all but rare ones.
+pub(super) fn columns(character: char) -> usize {
+    match u32::from(character) {
+        0x0300..=0x036f | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0xfe00..=0xfe0f | 0xfeff => 0,
+        0x1100..=0x115f | 0x2e80..=0xa4cf | 0xac00..=0xd7a3 | 0xf900..=0xfaff | 0xfe30..=0xfe6f => 2,
+        0xff00..=0xff60 | 0xffe0..=0xffe6 | 0x1f300..=0x1faff | 0x20000..=0x3fffd => 2,
+        _ => 1,
+    }
+}
