@@ -29,8 +29,8 @@ pub(crate) struct Arguments {
     /// Callers that stay.
     #[arg(long, default_value_t = 16)]
     calm_callers: usize,
-    /// Length of the spike. A node opens one connection at a time, so two hundred take some seconds.
-    #[arg(long, default_value = "8s", value_parser = crate::ratelimit::duration)]
+    /// Length of the spike. A node opens one connection at a time, so a hundred and fifty take half of it.
+    #[arg(long, default_value = "4s", value_parser = crate::ratelimit::duration)]
     turn: Duration,
     /// A connection closes after this time without a reply; the calm lasts two and a half times as long.
     #[arg(long, default_value = "2s", value_parser = crate::ratelimit::duration)]
