@@ -183,10 +183,11 @@ fn pass(points: &mut Vec<Point>, next: Point) {
     if points.last() == Some(&next) {
         return;
     }
-    if let [.., before, last] = points[..] {
-        if before.y == last.y && last.y == next.y {
-            points.pop();
-        }
+    if let [.., before, last] = points[..]
+        && before.y == last.y
+        && last.y == next.y
+    {
+        points.pop();
     }
     points.push(next);
 }

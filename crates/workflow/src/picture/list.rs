@@ -36,7 +36,11 @@ fn layer(
     out: &mut String,
     (number, jobs): (usize, &[JobIndex]),
 ) -> fmt::Result {
-    line(terminal, out, &format!("layer {number}: {}", picture.summary(jobs.iter().copied())), None)?;
+    if let [job] = *jobs {
+        let text = format!("layer {number}: {}{}", label(picture, terminal, job), after(picture, job));
+        return line(terminal, out, &text, picture.look(job).map(|look| look.ansi));
+    }
+    line(terminal, out, &format!("layer {number}, {}", picture.summary(jobs.iter().copied())), None)?;
     let mut jobs = jobs.to_vec();
     jobs.sort_by_key(|&job| picture.state(job).map(interest));
     for &job in jobs.iter().take(MAX_JOBS) {

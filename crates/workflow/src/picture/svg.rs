@@ -46,7 +46,7 @@ fn style(out: &mut String) -> fmt::Result {
         out,
         "<style>{OF}{{background:#fff;font-family:system-ui,'Segoe UI',Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:13px}}\
          {OF} text{{fill:#1b2330}}{OF} .small{{font-size:11px;fill:#5b6675}}\
-         {OF} rect{{fill:#f6f7f9;stroke:#768195;stroke-width:1.5}}\
+         {OF} .mark{{font-size:15px}}{OF} rect{{fill:#f6f7f9;stroke:#768195;stroke-width:1.5}}\
          {OF} .lines path{{fill:none;stroke:#8a94a6;stroke-width:1.5}}{OF} .lines circle,{OF} .head{{fill:#8a94a6}}\
          {OF} .skipped rect,{OF} .cancelled rect{{stroke-dasharray:4 3}}"
     )?;
@@ -148,9 +148,9 @@ impl Legend {
         for (word, mark, number) in &self.entries {
             write!(
                 out,
-                r#"<g class="{word}"><rect x="{x}" y="{top}" width="16" height="16" rx="3"/><text class="mark small" x="{}" y="{}" text-anchor="middle">{mark}</text><text class="small" x="{}" y="{}">{word} {number}</text></g>"#,
+                r#"<g class="{word}"><rect x="{x}" y="{top}" width="16" height="16" rx="3"/><text class="mark" x="{}" y="{}" text-anchor="middle">{mark}</text><text class="small" x="{}" y="{}">{word} {number}</text></g>"#,
                 x + 8,
-                top + 12,
+                top + 13,
                 x + 22,
                 top + 12
             )?;

@@ -1,1 +1,229 @@
+use proptest::prelude::*;
 
+use super::*;
+use crate::definition::{Definition, JobDefinition};
+use crate::time::Timestamp;
+
+fn graph(jobs: &[(&str, &str, &[&str])]) -> Graph {
+    let job = |&(name, handler, after): &(&str, &str, &[&str])| JobDefinition {
+        after: after.iter().map(|&name| name.to_owned()).collect(),
+        ..JobDefinition::new(name, handler)
+    };
+    let jobs = jobs.iter().map(job).collect();
+    Graph::build(Definition { name: "nightly".to_owned(), jobs, ..Definition::default() }).expect("a sound graph")
+}
+
+/// Jobs 0 to `count`, and arrows between them.
+fn numbered(count: usize, arrows: impl IntoIterator<Item = (usize, usize)>) -> Graph {
+    let mut jobs: Vec<JobDefinition> = (0..count).map(|at| JobDefinition::new(format!("n{at}"), "run")).collect();
+    arrows.into_iter().for_each(|(from, to)| jobs[to].after.push(format!("n{from}")));
+    Graph::build(Definition { name: "numbered".to_owned(), jobs, ..Definition::default() }).expect("arrows go up")
+}
+
+fn diamond() -> Graph {
+    graph(&[("a", "run", &[]), ("left", "run", &["a"]), ("right", "right", &["a"]), ("end", "run", &["left", "right"])])
+}
+
+const RUNNING: JobState = JobState::Running { expires: Timestamp::from_micros(1) };
+const SCHEDULED: JobState = JobState::Scheduled { due: Timestamp::from_micros(1) };
+const ALL: [JobState; 8] = [
+    JobState::Waiting,
+    SCHEDULED,
+    JobState::Ready,
+    RUNNING,
+    JobState::Succeeded,
+    JobState::Failed,
+    JobState::Cancelled,
+    JobState::Skipped,
+];
+
+const PLAIN: Terminal = Terminal { width: 100, glyphs: Glyphs::Unicode, colour: Colour::None };
+const ASCII: Terminal = Terminal { width: 100, glyphs: Glyphs::Ascii, colour: Colour::None };
+
+fn check(picture: Picture<'_>, terminal: &Terminal, expected: &str) {
+    let text = picture.text(terminal);
+    assert_eq!(text.trim_end_matches('\n'), expected.trim_matches('\n'), "\n{text}");
+}
+
+#[test]
+fn a_diamond_is_drawn_in_a_terminal() {
+    let graph = diamond();
+    let states = [JobState::Succeeded, RUNNING, JobState::Failed, JobState::Waiting];
+    let picture = Picture::new(&graph, Some(&states));
+    check(
+        picture,
+        &PLAIN,
+        "
+      ┌→ ▶ left ───┐
+✓ a ──┤            ├→ … end
+      └→ ✗ right ──┘",
+    );
+    check(
+        picture,
+        &ASCII,
+        "
+      +> > left ---+
++ a --+            +> . end
+      +> X right --+",
+    );
+    check(
+        Picture::new(&graph, None),
+        &ASCII,
+        "
+    +> left ---+
+a --+          +> end
+    +> right --+",
+    );
+    let coloured = picture.text(&Terminal { colour: Colour::Ansi, ..PLAIN });
+    assert!(coloured.contains("\x1b[33m▶ left\x1b[0m ─"), "{coloured:?}");
+    assert_eq!(coloured.matches("\x1b[0m").count(), 4);
+}
+
+#[test]
+fn lines_that_cross_are_not_joined() {
+    // Both children have a parent of their own on the other side.
+    check(
+        Picture::new(&numbered(6, [(0, 3), (0, 4), (1, 4), (1, 5), (2, 5), (2, 3)]), None),
+        &PLAIN,
+        "
+n0 ──┐   ┌─┬→ n4
+     └───┤ │
+n1 ──┐ ┌─┴─│→ n3
+     └─│───┤
+n2 ────┴───┴→ n5",
+    );
+}
+
+#[test]
+fn wide_characters_keep_the_lines_together() {
+    check(
+        Picture::new(&graph(&[("获取", "run", &[]), ("ab", "run", &[]), ("e\u{301}", "run", &["获取", "ab"])]), None),
+        &PLAIN,
+        "
+获取 ──┐
+       ├→ e
+ab ────┘",
+    );
+}
+
+#[test]
+fn what_does_not_fit_becomes_a_list() {
+    let chain = numbered(40, (1..40).map(|at| (at - 1, at)));
+    let text = Picture::new(&chain, None).text(&PLAIN);
+    assert!(text.starts_with("numbered, 40 jobs\nlayer 1: n0\nlayer 2: n1  after n0\n"), "{text}");
+    assert!(text.ends_with("\n… 10 more layers, 10 jobs\n"), "{text}");
+
+    let fan = numbered(300, (0..299).map(|at| (at, 299)));
+    let states: Vec<JobState> =
+        (0..300).map(|at| if at == 250 { JobState::Failed } else { JobState::Succeeded }).collect();
+    let text = Picture::new(&fan, Some(&states)).text(&ASCII);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[1], "layer 1, 299 jobs: 298 succeeded, 1 failed");
+    assert_eq!(lines[2], "  X n250", "what failed comes first");
+    assert_eq!(lines[12], "  ... 289 more");
+    assert_eq!(lines[13], "layer 2: + n299  after n0, n1, n2 and 296 more");
+    let narrow = Picture::new(&fan, Some(&states)).text(&Terminal { width: 20, ..ASCII });
+    assert!(narrow.lines().all(|line| line.len() <= 20), "{narrow}");
+}
+
+#[test]
+fn svg_shows_each_state_and_counts_it() {
+    let graph = numbered(9, (1..9).map(|at| (0, at)));
+    let states: Vec<JobState> = ALL.into_iter().chain([JobState::Failed]).collect();
+    let svg = Picture::new(&graph, Some(&states)).svg();
+    for (at, state) in states.iter().enumerate() {
+        let word = state.word();
+        let title = format!(r#"<g class="{word}" role="img"><title>n{at}, handler run, {word}</title>"#);
+        assert!(svg.contains(&title), "{title}");
+        let number = if word == "failed" { 2 } else { 1 };
+        assert!(svg.contains(&format!(">{word} {number}</text>")), "legend of {word}");
+    }
+    assert_eq!(svg.matches("marker-end").count(), 8);
+    let without = Picture::new(&graph, None).svg();
+    assert!(!without.contains(r#"class="mark""#) && !without.contains(r#"<g class="waiting""#), "no states, no legend");
+}
+
+#[test]
+fn svg_follows_the_colour_scheme_of_its_reader() {
+    let svg = Picture::new(&diamond(), None).svg();
+    assert!(svg.contains("@media (prefers-color-scheme:dark){"));
+    let rules = svg.split_once("<style>").and_then(|(_, rest)| rest.split_once("</style>")).expect("a style").0;
+    assert_eq!(rules.matches('{').count(), rules.matches('}').count());
+}
+
+#[test]
+fn a_job_without_a_state_is_waiting() {
+    let graph = diamond();
+    let svg = Picture::new(&graph, Some(&[JobState::Ready])).svg();
+    assert!(svg.contains(">waiting 3</text>") && svg.contains(">ready 1</text>"), "{svg}");
+}
+
+#[test]
+fn lines_beyond_the_bound_are_counted() {
+    // Each job comes after a different choice of the first 200, so that no junction can stand for the lines.
+    let arrows =
+        (200..400_usize).flat_map(|to| (0..200).filter(move |from| (from + to) % 200 > 1).map(move |from| (from, to)));
+    let graph = numbered(400, arrows);
+    let dependencies: usize = graph.jobs.iter().map(|job| job.parents.len()).sum();
+    let svg = Picture::new(&graph, None).svg();
+    assert_eq!(svg.matches("marker-end").count(), 20_000);
+    assert!(svg.contains(&format!(">{} more lines are not drawn</text>", dependencies - 20_000)));
+}
+
+#[test]
+fn dot_and_mermaid_have_every_job_and_dependency() {
+    let graph = diamond();
+    let states = [JobState::Succeeded, JobState::Succeeded, RUNNING, JobState::Waiting];
+    let picture = Picture::new(&graph, Some(&states));
+    let (dot, mermaid) = (picture.dot(), picture.mermaid());
+    for line in ["j0 -> j1;", "j0 -> j2;", "j1 -> j3;", "j2 -> j3;", r#"j2 [label="right", tooltip="running", fill"#] {
+        assert!(dot.contains(&format!("\n  {line}")), "{line}: {dot}");
+    }
+    for line in ["j0 --> j1", "j2 --> j3", r#"j0["a<br/>run"]"#, r#"j2["right"]"#, "class j0,j1 succeeded"] {
+        assert!(mermaid.contains(&format!("\n  {line}\n")), "{line}: {mermaid}");
+    }
+    assert_eq!((dot.matches("->").count(), mermaid.matches("-->").count()), (4, 4));
+    assert_eq!(mermaid.matches("classDef").count(), 3, "only states that occur");
+}
+
+#[test]
+fn text_never_becomes_syntax() {
+    let name = "<a href=\"x\">&amp;'\\\"]:::`%%{init: {}}%%`#quot;";
+    let graph = graph(&[(name, "\\N\u{ffff}\u{202e}", &[])]);
+    let picture = Picture::new(&graph, Some(&[JobState::Ready]));
+    let svg = picture.svg();
+    assert!(svg.contains(
+        "<title>&lt;a href=&quot;x&quot;&gt;&amp;amp;&#39;\\&quot;]:::`%%{init: {}}%%`#quot;, handler \\N\u{fffd}"
+    ));
+    assert!(
+        picture.dot().contains(r#"[label="<a href=\"x\">&amp;amp;'\\\"]:::`%%{init: {}}%%`#quot;\n\\N"#),
+        "{}",
+        picture.dot()
+    );
+    let mermaid = picture.mermaid();
+    let label = mermaid.split('"').nth(1).expect("a label in quotes").replace("<br/>", "");
+    let plain = |character: char| character.is_alphanumeric() || " -_.,/+=#;".contains(character);
+    assert!(label.chars().all(plain), "{label}");
+    assert!(label.starts_with("#60;a href=#34;x#34;#62;#38;amp#59;#39;#92;"), "{label}");
+}
+
+proptest! {
+    #[test]
+    fn drawings_and_lists_are_made_of_any_graph(
+        count in 1_usize..24, arrows in proptest::collection::vec((0_usize..24, 0_usize..24), 0..60), width in 0_usize..200,
+    ) {
+        let up = arrows.into_iter().map(|(one, other)| (one.min(other) % count, one.max(other) % count));
+        let graph = numbered(count, up.filter(|(from, to)| from < to));
+        let states: Vec<JobState> = ALL.into_iter().cycle().take(count).collect();
+        let picture = Picture::new(&graph, Some(&states));
+        let text = picture.text(&Terminal { width, ..ASCII });
+        prop_assert!(text.is_ascii());
+        prop_assert!(text.lines().all(|line| line.len() <= width && line.trim_end() == line), "{}", text);
+        if width > 150 && !text.starts_with("numbered") {
+            for (at, state) in states.iter().enumerate() {
+                let label = format!("{} n{at}", Look::of(*state).ascii);
+                prop_assert!(text.lines().any(|line| line.contains(&label)), "{} in {}", label, text);
+            }
+        }
+    }
+}
