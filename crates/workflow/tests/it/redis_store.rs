@@ -1,5 +1,9 @@
 //! What only the Redis store does: names of keys, round trips, memory, and Redis that forgets, is full, or is gone.
 
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
 use tidegate_workflow::{RedisOptions, RedisStore, Store};
@@ -7,7 +11,7 @@ use tidegate_workflow::{RedisOptions, RedisStore, Store};
 use crate::contract::PARTITIONS;
 
 fn options() -> RedisOptions {
-    RedisOptions::new("tg:", PARTITIONS, std::time::Duration::from_secs(5)).unwrap()
+    RedisOptions::new("tg:", PARTITIONS, Duration::from_secs(5)).unwrap()
 }
 
 async fn open() -> (Store, RedisServer) {
@@ -16,10 +20,21 @@ async fn open() -> (Store, RedisServer) {
     (Store::Redis(RedisStore::open(client, options()).await.unwrap()), server)
 }
 
-async fn open_cluster() -> (Store, RedisCluster) {
-    let cluster = RedisCluster::start(3, 0).await;
+/// A cluster takes seconds to form, so tests that run at the same time share one, each under a prefix of its own. The last one
+/// ends it.
+async fn open_cluster() -> (Store, Arc<RedisCluster>) {
+    static SHARED: tokio::sync::Mutex<Weak<RedisCluster>> = tokio::sync::Mutex::const_new(Weak::new());
+    static STORES: AtomicU32 = AtomicU32::new(0);
+    let mut shared = SHARED.lock().await;
+    let cluster = match shared.upgrade() {
+        Some(cluster) => cluster,
+        None => Arc::new(RedisCluster::start(3, 0).await),
+    };
+    *shared = Arc::downgrade(&cluster);
     let client = Client::new(cluster.config()).unwrap();
-    (Store::Redis(RedisStore::open(client, options()).await.unwrap()), cluster)
+    let prefix = format!("test{}:", STORES.fetch_add(1, Relaxed));
+    let options = RedisOptions::new(prefix, PARTITIONS, Duration::from_secs(5)).unwrap();
+    (Store::Redis(RedisStore::open(client, options).await.unwrap()), cluster)
 }
 
 contract!(redis, super::open);
