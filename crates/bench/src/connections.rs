@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     /// Callers that stay.
     #[arg(long, default_value_t = 16)]
     calm_callers: usize,
-    /// Length of the spike. A node opens one connection at a time, so a hundred and fifty take half of it.
+    /// Length of the spike. A node opens one connection at a time, about forty a second at ten milliseconds.
     #[arg(long, default_value = "4s", value_parser = crate::ratelimit::duration)]
     turn: Duration,
     /// A connection closes after this time without a reply; the calm lasts two and a half times as long.
