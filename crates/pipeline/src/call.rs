@@ -3,13 +3,14 @@
 use std::future::poll_fn;
 use std::ops::Range;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Poll, Waker, ready};
 
 use smallvec::SmallVec;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::batch::Batch;
+use crate::lock::{Mutex, MutexGuard};
 use crate::node::Node;
 use crate::outcome::{NotSent, Outcome, Unknown};
 use crate::slot::Slot;
@@ -160,6 +161,12 @@ impl Call {
             Poll::Ready(Err(Overdue))
         })
         .await
+    }
+
+    /// Whether the caller has to set a timer of its own.
+    #[cfg(test)]
+    pub(crate) fn minds_its_clock(&self) -> bool {
+        self.progress().clock == Clock::Caller
     }
 
     /// How many groups are done.

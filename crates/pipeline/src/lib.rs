@@ -42,6 +42,7 @@ mod discovery;
 pub mod fuzzing;
 mod handshake;
 mod link;
+mod lock;
 mod node;
 mod outcome;
 mod pace;

@@ -1,6 +1,9 @@
 //! One Redis server: its connections, and the groups that wait for one.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+#[cfg(test)]
+mod model;
+
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
@@ -11,6 +14,7 @@ use crate::config::{Address, Config};
 use crate::connection::Connection;
 use crate::handshake::{self, Greeted, Proof};
 use crate::link::{Gone, LinkId, Standing, Turn};
+use crate::lock::{Mutex, MutexGuard};
 use crate::outcome::NotSent;
 use crate::pool::{Demand, Pool};
 use crate::shared::Shared;

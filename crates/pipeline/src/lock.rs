@@ -1,0 +1,9 @@
+//! The lock behind which callers and connections meet.
+//!
+//! Unit tests have loom's in its place, which tries all orders in which threads can take it. It works only inside a model:
+//! a unit test that makes a call or a node must be one.
+
+#[cfg(test)]
+pub(crate) use loom::sync::{Mutex, MutexGuard};
+#[cfg(not(test))]
+pub(crate) use std::sync::{Mutex, MutexGuard};

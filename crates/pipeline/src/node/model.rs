@@ -1,0 +1,229 @@
+//! What callers, a connection and a closing client do at the same time, in all orders that loom finds.
+//!
+//! A caller that is never woken shows as a deadlock: loom knows that nobody is left to wake it.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll, Wake, Waker};
+
+use loom::future::block_on;
+use loom::thread;
+
+use super::*;
+use crate::batch::Batch;
+use crate::call::{Call, Overdue};
+use crate::outcome::{Outcome, Unknown};
+use crate::resp::Reply;
+use crate::route::{Grouping, split};
+
+/// Switches of thread that are not forced, in one run. Three show every bug planted so far, within seconds.
+const SWITCHES: usize = 3;
+
+/// Runs `model` in all orders, inside a runtime that runs nothing: what is spawned stays there.
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _inside = runtime.enter();
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(SWITCHES);
+    builder.check(model);
+}
+
+fn node() -> Arc<Node> {
+    let address: Address = "127.0.0.1:1".parse().unwrap();
+    let shared = Shared::new(Config::single(address.clone())).unwrap();
+    Node::new(address, &shared)
+}
+
+fn call(node: &Arc<Node>) -> Arc<Call> {
+    let mut batch = Batch::new();
+    batch.unit().command("PING", &[]);
+    let plans = split(&batch, Grouping::Node, |_| Some(node));
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(3600);
+    Call::new(batch, plans, 0, deadline)
+}
+
+fn group(call: &Arc<Call>) -> Group {
+    Group { call: Arc::clone(call), index: 0 }
+}
+
+fn pong() -> Outcome {
+    Outcome::Reply(Reply::Simple("PONG".into()))
+}
+
+fn lost() -> Outcome {
+    Outcome::Unknown(Unknown::ConnectionLost { node: "n".into(), reason: "reset".into() })
+}
+
+/// Waits for the call and returns what became of its command.
+fn wait(call: &Call) -> Outcome {
+    let _ = block_on(call.until(1));
+    call.leave(|_| NotSent::Skipped).remove(0)
+}
+
+/// The connection's turns, until it has a group.
+async fn take(node: &Arc<Node>, link: LinkId) -> Result<Vec<Group>, Gone> {
+    poll_fn(|cx| {
+        let mut groups = Vec::new();
+        turn(node, link, cx.waker(), &mut groups)?;
+        if groups.is_empty() { Poll::Pending } else { Poll::Ready(Ok(groups)) }
+    })
+    .await
+}
+
+fn turn(node: &Arc<Node>, link: LinkId, waker: &Waker, groups: &mut Vec<Group>) -> Result<(), Gone> {
+    let turn = Turn { link, released: Load::default(), oldest: None, reply_time: Duration::ZERO, waker };
+    node.take(&turn, groups)
+}
+
+#[test]
+fn a_caller_is_woken_whenever_its_reply_comes() {
+    check(|| {
+        let call = call(&node());
+        let group = group(&call);
+        let connection = thread::spawn(move || {
+            assert!(group.start());
+            group.finish(vec![pong()]);
+        });
+        assert_eq!(wait(&call), pong());
+        connection.join().unwrap();
+    });
+}
+
+#[test]
+fn a_caller_that_leaves_knows_whether_its_command_is_written() {
+    check(|| {
+        let call = call(&node());
+        let group = group(&call);
+        let connection = thread::spawn(move || {
+            let started = group.start();
+            if started {
+                group.finish(vec![pong()]);
+            }
+            started
+        });
+        let outcome = call.leave(|_| NotSent::Skipped).remove(0);
+        let started = connection.join().unwrap();
+        match outcome {
+            Outcome::NotSent(_) => assert!(!started, "not sent, and written all the same"),
+            Outcome::Unknown(Unknown::DeadlineExceeded { .. }) | Outcome::Reply(_) => assert!(started),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn a_deadline_ends_the_wait_and_a_reply_before_it_counts() {
+    check(|| {
+        let call = call(&node());
+        let group = group(&call);
+        let connection = thread::spawn(move || {
+            assert!(group.start());
+            group.expire();
+            group.finish(vec![pong()]);
+        });
+        let in_time = block_on(call.until(1));
+        let outcome = call.leave(|_| NotSent::Skipped).remove(0);
+        match in_time {
+            Ok(()) => assert_eq!(outcome, pong()),
+            Err(Overdue) => {
+                let late = matches!(outcome, Outcome::Unknown(Unknown::DeadlineExceeded { .. }));
+                assert!(late || outcome == pong(), "{outcome:?}");
+            }
+        }
+        connection.join().unwrap();
+    });
+}
+
+#[test]
+fn a_deadline_ends_the_wait_for_a_reply_that_never_comes() {
+    check(|| {
+        let call = call(&node());
+        let group = group(&call);
+        let connection = thread::spawn(move || {
+            assert!(group.start());
+            group.expire();
+        });
+        assert_eq!(block_on(call.until(1)), Err(Overdue));
+        connection.join().unwrap();
+    });
+}
+
+#[test]
+fn a_caller_without_a_connection_minds_its_own_clock() {
+    check(|| {
+        let call = call(&node());
+        let group = group(&call);
+        let connection = thread::spawn(move || group.wait());
+        // It is polled again when the group starts to wait, whichever comes first.
+        let polls = Arc::new(Polls::default());
+        let waker = Waker::from(Arc::clone(&polls));
+        let mut until = Box::pin(call.until(1));
+        assert!(until.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        connection.join().unwrap();
+        let woken = polls.0.load(std::sync::atomic::Ordering::SeqCst);
+        assert!(woken > 0 || call.minds_its_clock(), "nobody minds the clock");
+    });
+}
+
+/// Counts wakes.
+#[derive(Default)]
+struct Polls(std::sync::atomic::AtomicUsize);
+
+impl Wake for Polls {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn what_is_submitted_reaches_a_connection_that_rests() {
+    check(|| {
+        let node = node();
+        let link = node.state().pool.open();
+        let connection = {
+            let node = Arc::clone(&node);
+            thread::spawn(move || {
+                for group in block_on(take(&node, link)).unwrap() {
+                    assert!(group.start());
+                    group.finish(vec![pong()]);
+                }
+            })
+        };
+        let call = call(&node);
+        node.submit([group(&call)].into_iter(), call.plans[0].load);
+        assert_eq!(wait(&call), pong());
+        connection.join().unwrap();
+    });
+}
+
+#[test]
+fn a_full_queue_a_broken_connection_and_a_closing_client_leave_nobody_waiting() {
+    check(|| {
+        let node = node();
+        let link = node.state().pool.open();
+        // So that the model need not spawn one: its threads have small stacks.
+        node.state().reach = Reach::Connecting;
+        let connection = {
+            let node = Arc::clone(&node);
+            thread::spawn(move || {
+                // One turn, and it breaks: what it took is lost, what it did not take goes back.
+                let mut groups = Vec::new();
+                turn(&node, link, Waker::noop(), &mut groups).unwrap();
+                for group in groups {
+                    assert!(group.start());
+                    group.finish(vec![lost()]);
+                }
+                node.detach(link, &"reset".into());
+            })
+        };
+        let closing = {
+            let node = Arc::clone(&node);
+            thread::spawn(move || node.close())
+        };
+        let call = call(&node);
+        node.submit([group(&call)].into_iter(), call.plans[0].load);
+        let outcome = wait(&call);
+        assert!(outcome == lost() || outcome == Outcome::NotSent(NotSent::Closed), "{outcome:?}");
+        connection.join().unwrap();
+        closing.join().unwrap();
+    });
+}
