@@ -72,11 +72,11 @@ contract!(memory, super::in_memory);
 const BINARY: &[u8] = b"\0\r\n$-1\r\n\xff\xfe'\"";
 
 /// The workflow made at `millis` in a partition.
-fn id(millis: u64, partition: u16) -> WorkflowId {
+pub(crate) fn id(millis: u64, partition: u16) -> WorkflowId {
     WorkflowId::new(micros(millis * 1_000), Partition(partition), u128::from(millis) << 7)
 }
 
-fn micros(micros: u64) -> Timestamp {
+pub(crate) fn micros(micros: u64) -> Timestamp {
     Timestamp::from_micros(micros)
 }
 
@@ -84,32 +84,32 @@ fn meta(text: &str) -> Vec<u8> {
     [text.as_bytes(), BINARY].concat()
 }
 
-fn birth(key: Option<&str>) -> Birth {
+pub(crate) fn birth(key: Option<&str>) -> Birth {
     Birth { graph: meta("graph"), label: meta("label"), idempotency_key: key.map(str::to_owned) }
 }
 
 /// Creates a workflow with the state `first`, and whatever else `put` says.
-fn create(id: WorkflowId, put: Put) -> Change {
+pub(crate) fn create(id: WorkflowId, put: Put) -> Change {
     let put = Put { meta: meta("first"), birth: Some(put.birth.clone().unwrap_or_else(|| birth(None))), ..put };
     Change { workflow: id, expected: None, write: Write::Put(Box::new(put)) }
 }
 
 /// Takes a workflow from one state to another, and does whatever else `put` says.
-fn update(id: WorkflowId, from: &str, to: &str, put: Put) -> Change {
+pub(crate) fn update(id: WorkflowId, from: &str, to: &str, put: Put) -> Change {
     let put = Put { meta: meta(to), ..put };
     Change { workflow: id, expected: Some(meta(from)), write: Write::Put(Box::new(put)) }
 }
 
-fn delete(id: WorkflowId, from: &str, delete: Delete) -> Change {
+pub(crate) fn delete(id: WorkflowId, from: &str, delete: Delete) -> Change {
     Change { workflow: id, expected: Some(meta(from)), write: Write::Delete(Box::new(delete)) }
 }
 
-fn ready_row(queue: &str, since: u64, workflow: WorkflowId, job: u16) -> Row {
+pub(crate) fn ready_row(queue: &str, since: u64, workflow: WorkflowId, job: u16) -> Row {
     let job = JobIndex(job);
     ReadyEntry { queue: queue.to_owned(), priority: 0, since: micros(since), workflow, job }.row()
 }
 
-fn index_row(section: Section<'_>, id: WorkflowId) -> Row {
+pub(crate) fn index_row(section: Section<'_>, id: WorkflowId) -> Row {
     [section.prefix(), id.bytes().to_vec()].concat()
 }
 
@@ -120,12 +120,12 @@ async fn apply(store: &Store, changes: &[Change]) -> Vec<Applied> {
 }
 
 /// Applies one change, which must work.
-async fn done(store: &Store, change: Change) {
+pub(crate) async fn done(store: &Store, change: Change) {
     assert_eq!(apply(store, &[change]).await, [Applied::Done]);
 }
 
 /// The stored state, jobs in order.
-async fn state(store: &Store, id: WorkflowId) -> Option<StoredState> {
+pub(crate) async fn state(store: &Store, id: WorkflowId) -> Option<StoredState> {
     let stored = store.load(&[id]).await.unwrap().remove(0)?;
     assert_eq!(stored.graph, meta("graph"));
     Some(sorted(stored.state))

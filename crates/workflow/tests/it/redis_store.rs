@@ -1,4 +1,7 @@
-//! What only the Redis store does: names of keys, round trips, memory, and Redis that forgets, is full, or is gone.
+//! What only the Redis store does: what it leaves in Redis and asks of it, and what it says when Redis does not do as asked.
+
+mod faults;
+mod layout;
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -10,14 +13,23 @@ use tidegate_workflow::{RedisOptions, RedisStore, Store};
 
 use crate::contract::PARTITIONS;
 
-fn options() -> RedisOptions {
-    RedisOptions::new("tg:", PARTITIONS, Duration::from_secs(5)).unwrap()
+fn options(prefix: impl Into<String>) -> RedisOptions {
+    RedisOptions::new(prefix, PARTITIONS, Duration::from_secs(5)).unwrap()
+}
+
+async fn open_with(client: &Client, options: RedisOptions) -> Store {
+    Store::Redis(RedisStore::open(client.clone(), options).await.unwrap())
 }
 
 async fn open() -> (Store, RedisServer) {
+    let (store, server, _client) = open_with_client().await;
+    (store, server)
+}
+
+async fn open_with_client() -> (Store, RedisServer, Client) {
     let server = RedisServer::start().await;
     let client = Client::new(server.config()).unwrap();
-    (Store::Redis(RedisStore::open(client, options()).await.unwrap()), server)
+    (open_with(&client, options("tg:")).await, server, client)
 }
 
 /// A cluster takes seconds to form, so tests that run at the same time share one, each under a prefix of its own. The last one
@@ -33,8 +45,7 @@ async fn open_cluster() -> (Store, Arc<RedisCluster>) {
     *shared = Arc::downgrade(&cluster);
     let client = Client::new(cluster.config()).unwrap();
     let prefix = format!("test{}:", STORES.fetch_add(1, Relaxed));
-    let options = RedisOptions::new(prefix, PARTITIONS, Duration::from_secs(5)).unwrap();
-    (Store::Redis(RedisStore::open(client, options).await.unwrap()), cluster)
+    (open_with(&client, options(prefix)).await, cluster)
 }
 
 contract!(redis, super::open);
