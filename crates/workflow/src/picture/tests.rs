@@ -81,16 +81,15 @@ a --+          +> end
 
 #[test]
 fn lines_that_cross_are_not_joined() {
-    // Both children have a parent of their own on the other side.
     check(
         Picture::new(&numbered(6, [(0, 3), (0, 4), (1, 4), (1, 5), (2, 5), (2, 3)]), None),
         &PLAIN,
         "
-n0 ──┐   ┌─┬→ n4
+n0 ──┐   ┌─┌→ n4
      └───┤ │
-n1 ──┐ ┌─┴─│→ n3
+n1 ──┐ ┌─└─│→ n3
      └─│───┤
-n2 ────┴───┴→ n5",
+n2 ────┴───└→ n5",
     );
 }
 
@@ -207,7 +206,68 @@ fn text_never_becomes_syntax() {
     assert!(label.starts_with("#60;a href=#34;x#34;#62;#38;amp#59;#39;#92;"), "{label}");
 }
 
+/// The jobs that lines lead to from each job, by what a reader sees: lines go right, or up and down in between, and go on behind
+/// glyphs that have no arm towards them.
+fn seen(text: &str) -> Vec<(usize, usize)> {
+    let cells: Vec<Vec<char>> = text.lines().map(|line| line.chars().collect()).collect();
+    let at = |row: usize, column: usize| cells.get(row).and_then(|row| row.get(column)).copied().unwrap_or(' ');
+    let number = |row: usize, from: usize| -> usize {
+        let digits: String = cells[row][from..].iter().take_while(|cell| cell.is_ascii_digit()).collect();
+        digits.parse().expect("the number of a job")
+    };
+    let mut pairs = Vec::new();
+    for (row, line) in cells.iter().enumerate() {
+        for column in (0..line.len()).filter(|&column| line[column] == 'n') {
+            let job = number(row, column + 1);
+            let begin = column + 2 + job.to_string().len();
+            // Row, column, and the way to go on: 0 right, 1 up, 2 down.
+            let mut ways = vec![(row, begin, 0)];
+            while let Some((row, column, way)) = ways.pop() {
+                let cell = at(row, column);
+                match (cell, way) {
+                    (' ', _) => continue,
+                    ('→', _) => {
+                        pairs.push((job, number(row, column + 3)));
+                        continue;
+                    }
+                    _ => {}
+                }
+                let behind = way == 0 && !"─┘┐┤┴┬┼".contains(cell);
+                if behind || (way == 0 && "─┴┬┼".contains(cell)) || (way > 0 && "└┌├┴┬┼".contains(cell))
+                {
+                    ways.push((row, column + 1, 0));
+                }
+                if !behind && way != 2 && "│┘└┤├┴┼".contains(cell) {
+                    ways.push((row - 1, column, 1));
+                }
+                if !behind && way != 1 && "│┐┌┤├┬┼".contains(cell) {
+                    ways.push((row + 1, column, 2));
+                }
+            }
+        }
+    }
+    pairs.sort_unstable();
+    pairs.dedup();
+    pairs
+}
+
 proptest! {
+    #[test]
+    fn a_drawing_shows_exactly_the_dependencies(
+        count in 2_usize..16, arrows in proptest::collection::vec((0_usize..16, 0_usize..16), 0..24),
+    ) {
+        let up = arrows.into_iter().map(|(one, other)| (one.min(other) % count, one.max(other) % count));
+        let graph = numbered(count, up.filter(|(from, to)| from < to));
+        let text = Picture::new(&graph, None).text(&Terminal { width: 1_000, ..PLAIN });
+        let children = graph.jobs.iter().enumerate();
+        let mut pairs: Vec<_> =
+            children.flat_map(|(to, job)| job.parents.iter().map(move |from| (from.index(), to))).collect();
+        pairs.sort_unstable();
+        if !text.starts_with("numbered") {
+            prop_assert_eq!(seen(&text), pairs, "\n{}", text);
+        }
+    }
+
     #[test]
     fn drawings_and_lists_are_made_of_any_graph(
         count in 1_usize..24, arrows in proptest::collection::vec((0_usize..24, 0_usize..24), 0..60), width in 0_usize..200,

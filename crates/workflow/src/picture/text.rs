@@ -60,18 +60,20 @@ const RIGHT: u8 = 8;
 enum Cell {
     #[default]
     Blank,
-    /// Directions, and whether lines that meet here belong together or only cross.
-    Line(u8, Meeting),
+    /// Directions, and how the line goes on here.
+    Line(u8, Course),
     Head,
     Char(char, Option<&'static str>),
     /// The right half of a wide character.
     Covered,
 }
 
+/// A line that turns or branches is in front of those that only pass, and hides them: its arms are all that is seen. So a line
+/// that ends at a glyph without an arm towards it goes on behind it, and no two lines seem to be joined that are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Meeting {
-    Cross,
-    Join,
+enum Course {
+    Passes,
+    Turns,
 }
 
 struct Canvas {
@@ -137,18 +139,18 @@ impl Canvas {
         column + usize::from(column > left)
     }
 
-    fn join(&mut self, row: i32, column: usize, directions: u8, meeting: Meeting) {
+    fn join(&mut self, row: i32, column: usize, directions: u8, course: Course) {
         let cell = self.cell(row, column);
-        *cell = match *cell {
-            Cell::Line(there, Meeting::Cross) => Cell::Line(there | directions, meeting),
-            Cell::Line(there, Meeting::Join) => Cell::Line(there | directions, Meeting::Join),
-            _ => Cell::Line(directions, meeting),
+        *cell = match (*cell, course) {
+            (Cell::Line(_, Course::Turns), Course::Passes) => *cell,
+            (Cell::Line(there, before), _) if before == course => Cell::Line(there | directions, course),
+            _ => Cell::Line(directions, course),
         };
     }
 
     /// A level line over the columns from `begin` to before `end`.
     fn level(&mut self, row: i32, begin: usize, end: usize) {
-        (begin..end).for_each(|column| self.join(row, column, LEFT | RIGHT, Meeting::Cross));
+        (begin..end).for_each(|column| self.join(row, column, LEFT | RIGHT, Course::Passes));
     }
 
     /// Draws the lines between a layer that ends at `right` and the next one. Gives the column where that begins.
@@ -200,17 +202,17 @@ impl Canvas {
         let (mut top, mut bottom) = net.span();
         for &row in &net.left {
             self.level(row, begin, column);
-            self.join(row, column, LEFT, Meeting::Join);
+            self.join(row, column, LEFT, Course::Turns);
         }
         for &row in &net.right {
-            self.join(row, column, RIGHT, Meeting::Join);
+            self.join(row, column, RIGHT, Course::Turns);
             self.level(row, column + 1, end);
         }
         if let Some((row, second)) = net.onward {
             let other = nets[second].track.map_or(column, at);
-            self.join(row, column, RIGHT, Meeting::Join);
+            self.join(row, column, RIGHT, Course::Turns);
             self.level(row, column + 1, other);
-            self.join(row, other, LEFT, Meeting::Join);
+            self.join(row, other, LEFT, Course::Turns);
         }
         let came_from =
             nets.iter().filter_map(|first| first.onward).find(|&(_, second)| std::ptr::eq(&nets[second], net));
@@ -220,7 +222,7 @@ impl Canvas {
         for row in top..=bottom {
             let up = if row > top { UP } else { 0 };
             let down = if row < bottom { DOWN } else { 0 };
-            self.join(row, column, up | down, Meeting::Cross);
+            self.join(row, column, up | down, Course::Turns);
         }
     }
 
@@ -231,7 +233,7 @@ impl Canvas {
             for cell in row {
                 let (character, ansi) = match *cell {
                     Cell::Blank => (' ', None),
-                    Cell::Line(directions, meeting) => (line_glyph(directions, meeting, terminal.glyphs), None),
+                    Cell::Line(directions, _) => (line_glyph(directions, terminal.glyphs), None),
                     Cell::Head if terminal.glyphs == Glyphs::Ascii => ('>', None),
                     Cell::Head => ('→', None),
                     Cell::Char(character, ansi) => (character, ansi),
@@ -257,10 +259,7 @@ fn paint(lit: &mut Option<&'static str>, ansi: Option<&'static str>, out: &mut S
     Ok(())
 }
 
-fn line_glyph(directions: u8, meeting: Meeting, glyphs: Glyphs) -> char {
-    const ALL: u8 = UP | DOWN | LEFT | RIGHT;
-    // Lines that only cross: one of them goes behind the other.
-    let directions = if directions == ALL && meeting == Meeting::Cross { UP | DOWN } else { directions };
+fn line_glyph(directions: u8, glyphs: Glyphs) -> char {
     match (glyphs, directions) {
         (Glyphs::Unicode, _) => {
             [' ', '│', '│', '│', '─', '┘', '┐', '┤', '─', '└', '┌', '├', '─', '┴', '┬', '┼'][usize::from(directions)]
