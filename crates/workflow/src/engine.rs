@@ -10,6 +10,8 @@ mod queues;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod turn;
+mod undelivered;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,6 +31,7 @@ pub use snapshot::{JobResult, Reason, Snapshot};
 use desk::{Desk, Posted};
 use play::{Answer, Request};
 use queues::Queues;
+use turn::Turn;
 
 use crate::codec::{decode, encode};
 use crate::graph::Graph;
@@ -229,7 +232,9 @@ impl Engine {
     /// Whether the workflow that has an idempotency key is of the same graph.
     async fn same(&self, existing: WorkflowId, graph: &Graph) -> Result<Created, EngineError> {
         let stored = self.store().load(&[existing]).await?.pop().flatten();
-        if let Some(stored) = stored.filter(|stored| stored.graph == encode(graph)) {
+        // It was removed just now, and the key is free.
+        let Some(stored) = stored else { return Err(EngineError::Contended { workflow: existing }) };
+        if stored.graph == encode(graph) {
             let meta: Meta = decode(&stored.state.meta, || format!("the state of workflow {existing}"))?;
             return Ok(Created { workflow: existing, status: meta.status, existing: true });
         }
@@ -326,7 +331,7 @@ impl Engine {
         answered
     }
 
-    fn post(&self, partition: Partition, posted: Vec<Posted>) {
+    pub(crate) fn post(&self, partition: Partition, posted: Vec<Posted>) {
         let Some(desk) = self.core.desks.get(usize::from(partition.0)) else {
             // The id names a partition that this store does not have.
             return posted.into_iter().for_each(|posted| {
@@ -337,8 +342,7 @@ impl Engine {
         match desk.post(posted) {
             Ok(false) => {}
             Ok(true) => {
-                let engine = self.clone();
-                self.core.tasks.spawn(async move { engine.core.desks[usize::from(partition.0)].serve(&engine).await });
+                self.core.tasks.spawn(Turn::new(self, partition).serve());
             }
             Err((posted, error)) => posted.into_iter().for_each(|posted| {
                 let _left = posted.answer.send(Err(error.clone()));

@@ -246,7 +246,7 @@ fn report(
     match job.state {
         JobState::Running { .. } if job.token == token => {}
         // The token is kept until the next lease, so the same report again finds what it did the first time.
-        _ if job.token == token => return Ok(Effect::Already),
+        _ if job.token == token && token != 0 => return Ok(Effect::Already),
         state => return Err(Refusal::LeaseLost { job: name(workflow, index), state: state.word() }),
     }
     match outcome {

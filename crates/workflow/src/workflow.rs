@@ -162,7 +162,8 @@ impl Workflow {
         for (at, job) in imported.jobs.iter().enumerate().filter(|(_, job)| **job != Job::default()) {
             let index = JobIndex(at as u16);
             self.set_state(index, job.state, now);
-            *self.job_mut(index) = job.clone();
+            let ready_at = job.ready_at.or((job.state == JobState::Ready).then_some(now));
+            *self.job_mut(index) = Job { ready_at, ..job.clone() };
         }
         for (job, output) in &imported.outputs {
             self.put_output(*job, output);
@@ -392,12 +393,14 @@ impl Workflow {
     /// Keeps what a job returned.
     pub(crate) fn put_output(&mut self, job: JobIndex, output: &[u8]) {
         self.job_mut(job).has_output = true;
+        self.unwritten.dropped_results.retain(|field| *field != ResultField::Output(job));
         self.unwritten.results.push((ResultField::Output(job), output.to_vec()));
     }
 
     /// Forgets what a job returned.
     pub(crate) fn drop_output(&mut self, job: JobIndex) {
         self.job_mut(job).has_output = false;
+        self.unwritten.results.retain(|(field, _)| *field != ResultField::Output(job));
         self.unwritten.dropped_results.push(ResultField::Output(job));
     }
 
@@ -411,6 +414,11 @@ impl Workflow {
     /// Removes the workflow with the next write.
     pub(crate) fn delete(&mut self) {
         self.unwritten.delete = true;
+    }
+
+    /// Whether the next write removes it.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.unwritten.delete
     }
 
     /// What to write to make the store agree, or None when it does. `writer` is random.

@@ -137,8 +137,16 @@ impl Engine {
     /// The store failed before any job was taken.
     ///
     /// # Cancellation
-    /// When the future is dropped, jobs may have been taken; they come back when their leases end.
+    /// When the future is dropped, jobs that were taken are given back at once.
     pub async fn claim(&self, claim: &Claim, now: Timestamp) -> Result<Vec<Claimed>, EngineError> {
+        let (leased, refused) = self.lease(claim, now).await?;
+        // What is known here may be late. Then the store is asked, but only once: others may go on being faster.
+        let leased = if leased.is_empty() && refused > 0 { self.lease(claim, now).await?.0 } else { leased };
+        self.with_inputs(leased).await
+    }
+
+    /// Leases jobs, and says how many were not there any more.
+    async fn lease(&self, claim: &Claim, now: Timestamp) -> Result<(Vec<(WorkflowId, Leased)>, usize), EngineError> {
         let mut taken = self.queues().take(&claim.queues, claim.limit);
         if taken.len() < claim.limit {
             let incomplete = self.queues().incomplete(&claim.queues);
@@ -154,19 +162,19 @@ impl Engine {
         });
         let ids: Vec<WorkflowId> = taken.taken.iter().map(Taken::workflow).collect();
         let answers = self.ask_all(requests.collect(), now).await;
-        let mut leased = Vec::new();
+        let (mut leased, mut refused) = (Vec::new(), 0);
         let mut failure = None;
         for (id, answer) in ids.into_iter().zip(taken.settle(answers)) {
             match answer {
                 Ok(answer) => leased.extend(answer.leased.into_iter().map(|leased| (id, leased))),
-                // Another server was faster, or it was cancelled: what is here may be late.
-                Err(EngineError::Refused(_) | EngineError::NoWorkflow { .. }) => {}
+                // Another server was faster, or it was cancelled.
+                Err(EngineError::Refused(_) | EngineError::NoWorkflow { .. }) => refused += 1,
                 Err(error) => failure = Some(error),
             }
         }
         match failure {
             Some(error) if leased.is_empty() => Err(error),
-            _ => self.with_inputs(leased).await,
+            _ => Ok((leased, refused)),
         }
     }
 
@@ -181,7 +189,7 @@ impl Engine {
     /// through the queue, then others.
     ///
     /// # Cancellation
-    /// When the future is dropped, reports may have been taken and jobs leased.
+    /// When the future is dropped, reports may have been taken; jobs that were leased are given back at once.
     pub async fn report(
         &self,
         reports: Vec<Report>,
@@ -279,7 +287,8 @@ impl Engine {
             }
         }
         let claimed = leased.into_iter().map(|(workflow, leased)| {
-            let Leased { job, token, expires, attempt, graph, inputs } = leased;
+            let Leased { job, token, expires, attempt, graph, inputs, mut undelivered } = leased;
+            undelivered.settle();
             let input = |(job, output): (JobIndex, Option<Bytes>)| {
                 let output = output.or_else(|| found.get(&(workflow, job)).cloned())?;
                 Some(Input { job, output })
@@ -301,7 +310,8 @@ impl Settling<'_> {
     fn settle(mut self, answers: Vec<Result<Answer, EngineError>>) -> Vec<Result<Answer, EngineError>> {
         for (taken, answer) in std::mem::take(&mut self.taken).iter().zip(&answers) {
             let known = match answer {
-                Ok(_) | Err(EngineError::Refused(_) | EngineError::NoWorkflow { .. }) => Known::Yes,
+                Ok(_) => Known::Yes,
+                // What is known here was late, or was not written for certain.
                 Err(_) => Known::No,
             };
             self.engine.queues().settle(taken, known);

@@ -9,7 +9,6 @@ use hashbrown::HashMap;
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
 use tokio::sync::oneshot;
-use tracing::warn;
 
 use super::error::EngineError;
 use super::play::{Answer, Begin, Request, play};
@@ -77,7 +76,19 @@ struct Group {
     id: WorkflowId,
     posted: Vec<Posted>,
     entry: Option<Box<Entry>>,
+    /// Why its state cannot be read.
+    broken: Option<StoreError>,
+    basis: Basis,
     answers: Vec<Result<Answer, EngineError>>,
+}
+
+/// Where the state of a round comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Basis {
+    /// An earlier round: another server may have changed it since. Only a write proves that nobody did.
+    Memory,
+    /// The store, just now.
+    Store,
 }
 
 impl Desk {
@@ -109,6 +120,16 @@ impl Desk {
         }
         inbox.waiting.extend(posted);
         Ok(!std::mem::replace(&mut inbox.busy, true))
+    }
+
+    /// The task that served the desk is gone: the next request starts another. Who waits hears that the engine closes.
+    pub(crate) fn abandon(&self) {
+        let mut inbox = self.inbox();
+        inbox.busy = false;
+        let waiting = std::mem::take(&mut inbox.waiting);
+        // What is dropped with them may want to post.
+        drop(inbox);
+        drop(waiting);
     }
 
     pub(crate) fn close(&self) {
@@ -147,7 +168,7 @@ impl Desk {
             let id = posted.workflow;
             let place = *places.entry(id).or_insert_with(|| {
                 let entry = states.remove(&id).map(|(_, entry)| entry);
-                groups.push(Group { id, posted: Vec::new(), entry, answers: Vec::new() });
+                groups.push(Group::new(id, entry));
                 groups.len() - 1
             });
             groups[place].posted.push(posted);
@@ -163,27 +184,32 @@ impl Desk {
         }
         let mut changes = Vec::with_capacity(groups.len());
         let mut written = Vec::with_capacity(groups.len());
+        let mut again = Vec::new();
         for mut group in groups {
             match group.play(engine) {
                 Some(change) => {
                     changes.push(change);
                     written.push(group);
                 }
+                // To do nothing, or to refuse, may be right only for a state that is gone.
+                None if group.basis == Basis::Memory => {
+                    group.forget();
+                    again.push(group);
+                }
                 None => self.finish(engine, group, None),
             }
         }
         if changes.is_empty() {
-            return Vec::new();
+            return again;
         }
         let applied = match engine.store().apply(self.partition, &changes).await {
             Ok(applied) => applied,
             Err(error @ StoreError::Unknown { .. }) => match recover(engine, &changes).await {
                 Ok(applied) => applied,
-                Err(_) => return fail_all(written, &error),
+                Err(_) => return fail_all(written, &error, again),
             },
-            Err(error) => return fail_all(written, &error),
+            Err(error) => return fail_all(written, &error, again),
         };
-        let mut again = Vec::new();
         for ((mut group, change), applied) in written.into_iter().zip(changes).zip(applied) {
             match applied {
                 Applied::Done => self.finish(engine, group, Some(&change)),
@@ -203,6 +229,7 @@ impl Desk {
             publish(engine, &group, change);
             if let (Some(entry), Write::Put(put)) = (&mut group.entry, &change.write) {
                 entry.keep_outputs(&put.results);
+                group.answers.iter_mut().flatten().for_each(|answer| entry.fill_inputs(answer));
             }
         }
         for (posted, outcome) in group.posted.into_iter().zip(group.answers) {
@@ -221,13 +248,13 @@ impl Desk {
 }
 
 fn answer(posted: Posted, outcome: Result<Answer, EngineError>) {
-    // A caller that left took nothing with it: a job it would have got comes back when its lease ends.
+    // A caller that left took nothing with it: a job it would have got gives itself back.
     let _left = posted.answer.send(outcome);
 }
 
-fn fail_all(groups: Vec<Group>, error: &StoreError) -> Vec<Group> {
+fn fail_all(groups: Vec<Group>, error: &StoreError, others: Vec<Group>) -> Vec<Group> {
     groups.into_iter().for_each(|group| group.fail(error));
-    Vec::new()
+    others
 }
 
 fn publish(engine: &Engine, group: &Group, change: &Change) {
@@ -262,10 +289,11 @@ async fn load_missing(engine: &Engine, groups: &mut [Group]) -> Result<(), Store
     let loaded = engine.store().load(&ids).await?;
     for (at, stored) in missing.into_iter().zip(loaded) {
         let group = &mut groups[at];
+        group.basis = Basis::Store;
         let Some(stored) = stored else { continue };
         match Workflow::read(group.id, &stored) {
             Ok(workflow) => group.entry = Some(Entry::new(workflow, stored.graph.len())),
-            Err(error) => warn!(workflow = %group.id, %error, "a workflow cannot be read"),
+            Err(error) => group.broken = Some(error),
         }
     }
     Ok(())
@@ -287,6 +315,10 @@ async fn recover(engine: &Engine, changes: &[Change]) -> Result<Vec<Applied>, St
 }
 
 impl Group {
+    fn new(id: WorkflowId, entry: Option<Box<Entry>>) -> Self {
+        Self { id, posted: Vec::new(), entry, broken: None, basis: Basis::Memory, answers: Vec::new() }
+    }
+
     fn needs_state(&self) -> bool {
         self.entry.is_none() && !matches!(self.posted[0].request, Request::Create { .. })
     }
@@ -301,10 +333,11 @@ impl Group {
                     workflow.take_over(imported, engine.retention(), posted.now);
                 }
                 self.entry = Some(Entry::new(workflow, 0));
+                self.basis = Basis::Store;
             }
             let outcome = match &mut self.entry {
                 Some(entry) => play(engine, entry, &posted.request, posted.now),
-                None => Err(EngineError::NoWorkflow { workflow: self.id }),
+                None => Err(self.broken.clone().map_or(EngineError::NoWorkflow { workflow: self.id }, Into::into)),
             };
             self.answers.push(outcome);
         }
@@ -319,19 +352,30 @@ impl Group {
     /// Goes back to what the store has.
     fn rebuild(&mut self, state: Option<StoredState>) -> Result<(), StoreError> {
         let entry = self.entry.take();
+        self.basis = Basis::Store;
+        self.take_back();
         if let (Some(state), Some(entry)) = (state, entry) {
             let graph = Arc::clone(&entry.workflow.graph);
             let workflow = Workflow::read_state(self.id, graph, &state)?;
-            self.entry = Some(Box::new(Entry { workflow, ..*entry }));
+            // Outputs are not kept: whoever wrote may have run their jobs again.
+            self.entry =
+                Some(Box::new(Entry { workflow, outputs: HashMap::new(), output_bytes: 0, weight: entry.weight }));
         }
-        self.take_back();
         Ok(())
+    }
+
+    /// Goes back to before the round, knowing nothing.
+    fn forget(&mut self) {
+        self.entry = None;
+        self.take_back();
     }
 
     /// Gives back what the answers promised.
     fn take_back(&mut self) {
         for (posted, answer) in self.posted.iter().zip(self.answers.drain(..)) {
-            if let (Request::Report { hand_over: Some(hand_over), .. }, Ok(answer)) = (&posted.request, answer) {
+            let Ok(mut answer) = answer else { continue };
+            answer.leased.iter_mut().for_each(|leased| leased.undelivered.settle());
+            if let Request::Report { hand_over: Some(hand_over), .. } = &posted.request {
                 hand_over.give_back(answer.leased.len());
             }
         }
@@ -364,6 +408,15 @@ impl Entry {
     /// An estimate from the encoded size of the graph; texts are a little larger in memory, jobs have fixed parts.
     fn weigh(&mut self, graph_bytes: usize) {
         self.weight = (512 + 2 * graph_bytes + 400 * self.workflow.jobs.len()) as u64;
+    }
+
+    /// What parents returned in the same round is known now that it is written.
+    fn fill_inputs(&self, answer: &mut Answer) {
+        for (parent, output) in answer.leased.iter_mut().flat_map(|leased| &mut leased.inputs) {
+            if output.is_none() {
+                *output = self.outputs.get(parent).cloned();
+            }
+        }
     }
 
     fn keep_outputs(&mut self, results: &[(ResultField, Vec<u8>)]) {

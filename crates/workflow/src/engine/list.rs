@@ -1,5 +1,7 @@
 //! Lists: pages of workflows by creation, with filters, and numbers of them. A page is two round trips, however many there are.
 
+use tracing::warn;
+
 use super::error::EngineError;
 use super::queues::Paused;
 use super::{Engine, PAUSED};
@@ -7,7 +9,7 @@ use crate::codec::decode;
 use crate::id::{Partition, WorkflowId};
 use crate::rows::{ReadyEntry, Section, queue_rows};
 use crate::state::{Label, Meta, Status};
-use crate::store::{Order, Register, Span, StoreError};
+use crate::store::{Head, Order, Register, Span, StoreError};
 use crate::time::Timestamp;
 
 /// Reads of index rows for one page, when a filter that no index serves passes over many.
@@ -131,10 +133,11 @@ impl Engine {
             for (id, head) in ids.into_iter().zip(heads) {
                 // It may have been removed between the two reads.
                 let Some(head) = head else { continue };
-                let label: Label = decode(&head.label, || format!("the label of workflow {id}"))?;
-                if query.filter.admits(&label) {
-                    let meta: Meta = decode(&head.meta, || format!("the state of workflow {id}"))?;
-                    page.items.push(Listed { workflow: id, label, meta });
+                match listed(id, &head) {
+                    Ok(listed) if query.filter.admits(&listed.label) => page.items.push(listed),
+                    Ok(_) => {}
+                    // One that is broken must not hide the others.
+                    Err(error) => warn!(workflow = %id, %error, "a workflow is left out of a list"),
                 }
             }
             if page.next.is_none() || page.items.len() >= limit || !query.filter.is_loose() {
@@ -229,6 +232,12 @@ impl Engine {
         self.queues().set_paused(name, paused);
         Ok(())
     }
+}
+
+fn listed(workflow: WorkflowId, head: &Head) -> Result<Listed, StoreError> {
+    let label: Label = decode(&head.label, || format!("the label of workflow {workflow}"))?;
+    let meta: Meta = decode(&head.meta, || format!("the state of workflow {workflow}"))?;
+    Ok(Listed { workflow, label, meta })
 }
 
 /// The first `limit` ids of lists that are in order, and whether there are more.

@@ -7,8 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Engine;
+use super::claim::LeaseRef;
 use super::desk::Entry;
 use super::error::EngineError;
+use super::undelivered::Undelivered;
 use crate::definition::Retention;
 use crate::graph::Graph;
 use crate::id::{JobIndex, WorkflowId};
@@ -113,6 +115,8 @@ pub(crate) struct Leased {
     pub(crate) graph: Arc<Graph>,
     /// Parents that returned something; None where it must be read.
     pub(crate) inputs: Vec<(JobIndex, Option<Bytes>)>,
+    /// Gives it back if nobody gets it.
+    pub(crate) undelivered: Undelivered,
 }
 
 impl HandOver {
@@ -132,6 +136,9 @@ pub(crate) fn play(
     request: &Request,
     now: Timestamp,
 ) -> Result<Answer, EngineError> {
+    if entry.workflow.is_deleted() {
+        return Err(EngineError::NoWorkflow { workflow: entry.workflow.id });
+    }
     let event = match event(&entry.workflow, request)? {
         Some(event) => event,
         None => return Ok(answer(&entry.workflow, None, Effect::Done)),
@@ -141,7 +148,7 @@ pub(crate) fn play(
     let mut leased = Vec::new();
     let job = match request {
         Request::Claim { job, lease } => {
-            leased.push(lease_of(entry, *job, lease));
+            leased.push(lease_of(engine, entry, (*job, lease), now));
             Some(*job)
         }
         Request::Report { job, hand_over, .. } => {
@@ -233,13 +240,13 @@ fn hand_over_ready(
         let lease = Lease { token: new_token(), worker: hand_over.worker.clone(), expires: now + hand_over.lease };
         let event = Event::Claim { job, lease: lease.clone() };
         if transition(&mut entry.workflow, &event, engine.retention(), now).is_ok() {
-            leased.push(lease_of(entry, job, &lease));
+            leased.push(lease_of(engine, entry, (job, &lease), now));
         }
     }
     leased
 }
 
-fn lease_of(entry: &Entry, job: JobIndex, lease: &Lease) -> Leased {
+fn lease_of(engine: &Engine, entry: &Entry, (job, lease): (JobIndex, &Lease), now: Timestamp) -> Leased {
     let workflow = &entry.workflow;
     let parents = workflow.graph.jobs[job.index()].parents.iter();
     let inputs = parents
@@ -248,7 +255,9 @@ fn lease_of(entry: &Entry, job: JobIndex, lease: &Lease) -> Leased {
         .collect();
     let attempt = workflow.job(job).attempt;
     let graph = Arc::clone(&workflow.graph);
-    Leased { job, token: lease.token, expires: lease.expires, attempt, graph, inputs }
+    let token = lease.token;
+    let undelivered = Undelivered::new(engine, LeaseRef { workflow: workflow.id, job, token }, now);
+    Leased { job, token, expires: lease.expires, attempt, graph, inputs, undelivered }
 }
 
 /// A token for a lease: not 0, which stands for none.

@@ -3,5 +3,7 @@
 #[macro_use]
 mod contract;
 mod gush;
+mod model;
 mod redis_store;
+mod regression;
 mod sqlite_store;

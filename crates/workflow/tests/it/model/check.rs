@@ -1,0 +1,137 @@
+//! What must hold of a store after every step, whatever happened.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidegate_workflow::change::ResultField;
+use tidegate_workflow::rows::{ReadyEntry, Row};
+use tidegate_workflow::{
+    Clockwork, Engine, JobIndex, JobState, Partition, RowSet, Snapshot, Status, Store, Timestamp, WorkflowId,
+    read_due_row,
+};
+
+use super::oracle::{Fate, fate};
+
+/// All workflows as the store has them.
+pub(crate) type Snapshots = BTreeMap<WorkflowId, Snapshot>;
+
+pub(crate) async fn rows(store: &Store, set: RowSet) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for partition in 0..store.partitions() {
+        rows.extend(store.rows(Partition(partition), set, None, 100_000).await.unwrap());
+    }
+    rows
+}
+
+/// Reads all workflows, and looks at each and at the rows of all.
+pub(crate) async fn whole_store(engine: &Engine) -> Snapshots {
+    let store = engine.store();
+    let index = rows(store, RowSet::Index).await;
+    let ids: BTreeSet<WorkflowId> = index.iter().filter_map(|row| tidegate_workflow::rows::workflow_of(row)).collect();
+    let mut snapshots = Snapshots::new();
+    for id in ids {
+        snapshots.insert(id, engine.show(id).await.unwrap());
+    }
+    for snapshot in snapshots.values() {
+        check_workflow(snapshot);
+        check_outputs(store, snapshot).await;
+    }
+    let sorted = |rows: Vec<Vec<Row>>| {
+        let mut rows = rows.concat();
+        rows.sort_unstable();
+        rows
+    };
+    let (ready, expected) = snapshots.values().map(Snapshot::rows).unzip();
+    assert_eq!(sorted(vec![rows(store, RowSet::Ready).await]), sorted(ready), "ready rows");
+    assert_eq!(sorted(vec![index]), sorted(expected), "index rows");
+    check_ready(&snapshots, &rows(store, RowSet::Ready).await);
+    let due = |which| async move {
+        let rows = rows(store, RowSet::Due(which)).await;
+        let due: Vec<_> = rows.iter().map(|row| read_due_row(row).unwrap()).map(|(at, id)| (id, at)).collect();
+        let unique: BTreeMap<WorkflowId, Timestamp> = due.iter().copied().collect();
+        assert_eq!(unique.len(), due.len(), "a workflow is in {which:?} twice");
+        unique
+    };
+    let moments = |moment: fn(&Snapshot) -> Option<Timestamp>| -> BTreeMap<WorkflowId, Timestamp> {
+        snapshots.iter().filter_map(|(id, snapshot)| Some((*id, moment(snapshot)?))).collect()
+    };
+    assert_eq!(due(Clockwork::Timers).await, moments(|snapshot| snapshot.meta().timer), "timers");
+    assert_eq!(due(Clockwork::Expiries).await, moments(|snapshot| snapshot.meta().expires_at), "expiries");
+    snapshots
+}
+
+/// The rows against the states, without the function that made the rows.
+fn check_ready(snapshots: &Snapshots, rows: &[Row]) {
+    let found: BTreeSet<(WorkflowId, JobIndex)> = rows
+        .iter()
+        .map(|row| {
+            let entry = ReadyEntry::read(row).unwrap();
+            let about = &snapshots[&entry.workflow].graph().jobs[entry.job.index()];
+            assert_eq!((&entry.queue, entry.priority), (&about.queue, about.priority));
+            (entry.workflow, entry.job)
+        })
+        .collect();
+    let mut ready = BTreeSet::new();
+    for (id, snapshot) in snapshots.iter().filter(|(_, snapshot)| snapshot.meta().status == Status::Running) {
+        let jobs = (0..snapshot.jobs().len()).filter(|&at| snapshot.jobs()[at].state == JobState::Ready);
+        ready.extend(jobs.map(|at| (*id, JobIndex(at as u16))));
+    }
+    assert_eq!((found.len(), &found), (rows.len(), &ready), "each ready job has one row, and no other job has any");
+}
+
+fn check_workflow(snapshot: &Snapshot) {
+    let (meta, jobs) = (snapshot.meta(), snapshot.jobs());
+    let number = |word: &str| jobs.iter().filter(|job| job.state.word() == word).count();
+    for (word, count) in meta.counts.each() {
+        assert_eq!(usize::from(count), number(word), "number of jobs {word}");
+    }
+    let active = jobs.iter().any(|job| job.state.is_active());
+    if meta.status != Status::Pending {
+        assert_eq!(meta.status.is_over(), !active, "{:?} with jobs {:?}", meta.status, snapshot.states());
+    }
+    if meta.status.is_over() {
+        let well = number("succeeded") + number("skipped") == jobs.len();
+        assert_eq!(well, meta.status == Status::Succeeded, "{:?} with jobs {:?}", meta.status, snapshot.states());
+    }
+    assert_eq!(meta.finished_at.is_some(), meta.status.is_over());
+    assert!(meta.expires_at.is_none() || meta.status.is_over(), "only what is over is removed");
+    let first = (0..jobs.len()).filter_map(|at| due(snapshot, at)).min();
+    assert!(first.is_none_or(|first| meta.timer.is_some_and(|timer| timer <= first)), "{:?} {first:?}", meta.timer);
+    for (at, job) in jobs.iter().enumerate() {
+        let index = JobIndex(at as u16);
+        let is_running = matches!(job.state, JobState::Running { .. });
+        assert!(!is_running || (job.token != 0 && job.worker.is_some() && job.attempt > 0), "{job:?}");
+        assert!(job.state != JobState::Ready || job.ready_at.is_some(), "{job:?}");
+        assert_eq!(job.finished_at.is_some(), job.state.is_over(), "{job:?}");
+        assert!(!job.has_output || job.state == JobState::Succeeded, "{job:?}");
+        let retry = snapshot.graph().jobs[at].retry;
+        assert!(job.attempt <= retry.limit + 1, "{job:?} and {retry:?}");
+        if meta.status != Status::Pending && job.state == JobState::Waiting {
+            let fate = fate(snapshot, index);
+            assert!(matches!(fate, Fate::Waits | Fate::IsBlocked), "job {at} {fate:?}: {:?}", snapshot.states());
+            assert_eq!(fate == Fate::IsBlocked, snapshot.is_blocked(index), "job {at}: {:?}", snapshot.states());
+        }
+    }
+}
+
+/// When something happens to a job by itself.
+pub(crate) fn due(snapshot: &Snapshot, at: usize) -> Option<Timestamp> {
+    let job = &snapshot.jobs()[at];
+    match job.state {
+        JobState::Scheduled { due } => Some(due),
+        JobState::Running { expires } => {
+            let timeout = snapshot.graph().jobs[at].timeout.map(|timeout| job.started_at.unwrap() + timeout);
+            Some(timeout.map_or(expires, |end| end.min(expires)))
+        }
+        _ => None,
+    }
+}
+
+/// What is stored of outputs is what jobs say they returned.
+async fn check_outputs(store: &Store, snapshot: &Snapshot) {
+    let jobs = snapshot.jobs();
+    let fields = (0..jobs.len()).map(|at| ResultField::Output(JobIndex(at as u16))).collect();
+    let stored = store.results(&[(snapshot.id(), fields)]).await.unwrap().remove(0);
+    for (job, output) in jobs.iter().zip(stored) {
+        assert_eq!(job.has_output, output.is_some(), "{job:?}");
+    }
+}

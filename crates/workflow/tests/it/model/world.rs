@@ -1,0 +1,425 @@
+//! One store, two servers, and everybody who uses them.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use tidegate_workflow::{
+    Action, Begin, Claimed, Created, Engine, EngineError, EngineOptions, Fault, Graph, JobState, LeaseRef, MemoryStore,
+    NewWorkflow, OnFailure, Outcome, Paused, Report, Reported, RestartScope, RowSet, Snapshot, Status, Store,
+    StoreError, Timestamp, WorkflowId,
+};
+use tokio::task::JoinSet;
+
+use super::check::{Snapshots, due, rows, whole_store};
+use super::oracle::{Fate, fate};
+use super::step::{QUEUES, Step, action, claim, graph, outcome};
+
+/// Workflows at one time: few, so that events meet.
+const WORKFLOWS: usize = 5;
+const PARTITIONS: u16 = 2;
+
+pub(crate) struct World {
+    rng: Rng,
+    seed: u64,
+    memory: MemoryStore,
+    engines: [Engine; 2],
+    now: Timestamp,
+    snapshots: Snapshots,
+    leases: Vec<LeaseRef>,
+    /// Graphs by key, to create again.
+    keyed: Vec<Graph>,
+    paused: Vec<&'static str>,
+    faulty: bool,
+    steps: usize,
+}
+
+/// What somebody was told.
+#[derive(Debug)]
+enum Told {
+    Created(Result<Created, EngineError>),
+    Claimed(Result<Vec<Claimed>, EngineError>),
+    Reported(Result<Reported, EngineError>, Result<Vec<Claimed>, EngineError>),
+    Extended(Result<(), EngineError>),
+    Status(Result<Status, EngineError>),
+    Nothing,
+}
+
+async fn engine(memory: &MemoryStore) -> Engine {
+    Engine::start(Store::Memory(memory.clone()), EngineOptions::default()).await.unwrap()
+}
+
+async fn run(engine: Engine, step: Step, now: Timestamp) -> Told {
+    match step {
+        Step::Create(graph, begin) => {
+            let new = NewWorkflow { graph: *graph, begin, created_at: None };
+            Told::Created(engine.create(vec![new], now).await.remove(0))
+        }
+        Step::Claim(limit) => Told::Claimed(engine.claim(&claim(limit), now).await),
+        Step::AbandonedClaim => {
+            let claim = claim(2);
+            tokio::select! {
+                biased;
+                _ = engine.claim(&claim, now) => {}
+                () = std::future::ready(()) => {}
+            }
+            Told::Nothing
+        }
+        Step::ClaimAll => {
+            engine.look_around().await.unwrap();
+            Told::Claimed(engine.claim(&claim(1_000), now).await)
+        }
+        Step::Report(lease, outcome, then) => {
+            let then = then.map(claim);
+            let (mut reported, claimed) = engine.report(vec![Report { lease, outcome }], then.as_ref(), now).await;
+            Told::Reported(reported.remove(0), claimed)
+        }
+        Step::Extend(lease) => {
+            let expires = now + Duration::from_secs(30);
+            Told::Extended(engine.extend(vec![(lease, expires)], now).await.remove(0))
+        }
+        Step::Sweep => {
+            engine.sweep(now).await.unwrap();
+            Told::Nothing
+        }
+        Step::Act(id, action) => Told::Status(engine.act(id, action, now).await),
+        Step::PauseQueue(queue, paused) => {
+            engine.set_queue_paused(queue, paused).await.unwrap();
+            Told::Nothing
+        }
+    }
+}
+
+impl World {
+    pub(crate) async fn new(rng: Rng, seed: u64) -> Self {
+        let memory = MemoryStore::new(PARTITIONS);
+        let engines = [engine(&memory).await, engine(&memory).await];
+        let now = Timestamp::from_micros(1_795_000_000_000_000);
+        let (snapshots, leases, keyed, paused) = (Snapshots::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { rng, seed, memory, engines, now, snapshots, leases, keyed, paused, faulty: false, steps: 0 }
+    }
+
+    fn some_step(&mut self) -> Step {
+        let rng = &mut self.rng;
+        let lease = (!self.leases.is_empty()).then(|| self.leases[rng.usize(..self.leases.len())]);
+        let ids: Vec<WorkflowId> = self.snapshots.keys().copied().collect();
+        match (rng.u8(..40), lease) {
+            (0..=3, _) if ids.len() < WORKFLOWS => self.creation(),
+            (4..=10, _) => Step::Claim(rng.usize(1..4)),
+            (11, _) => Step::AbandonedClaim,
+            (12, _) => Step::ClaimAll,
+            (13..=26, Some(lease)) => Step::Report(lease, outcome(rng), (rng.u8(..2) == 0).then(|| rng.usize(1..4))),
+            (27, Some(lease)) => Step::Extend(lease),
+            (28..=31, _) => Step::Sweep,
+            (32, _) => Step::PauseQueue(QUEUES[rng.usize(..2)], if rng.bool() { Paused::Yes } else { Paused::No }),
+            _ if ids.is_empty() => self.creation(),
+            _ => {
+                let id = ids[rng.usize(..ids.len())];
+                let jobs = &self.snapshots[&id].graph().jobs;
+                let names: Vec<String> = jobs.iter().map(|job| job.name.clone()).collect();
+                Step::Act(id, action(rng, &names))
+            }
+        }
+    }
+
+    fn creation(&mut self) -> Step {
+        let rng = &mut self.rng;
+        let begin = if rng.u8(..4) == 0 { Begin::Later } else { Begin::Now };
+        let known =
+            (!self.keyed.is_empty() && rng.u8(..4) == 0).then(|| self.keyed[rng.usize(..self.keyed.len())].clone());
+        let graph = known.unwrap_or_else(|| {
+            let key = (rng.u8(..3) == 0).then(|| format!("key{}", rng.u8(..3)));
+            graph(rng, key)
+        });
+        if graph.idempotency_key.is_some() {
+            self.keyed.push(graph.clone());
+        }
+        Step::Create(Box::new(graph), begin)
+    }
+
+    /// Time, faults and servers, which nobody asked for.
+    async fn fate_strikes(&mut self) {
+        if self.rng.u8(..4) == 0 {
+            let seconds = [1, 3, 7, 25, 40][self.rng.usize(..5)];
+            self.now = self.now + Duration::from_secs(seconds);
+        }
+        if self.rng.u8(..25) == 0 {
+            // The server dies, and with it all that it had in memory.
+            let which = self.rng.usize(..2);
+            self.engines[which] = engine(&self.memory).await;
+        }
+        if self.rng.u8(..20) == 0 {
+            self.faulty = !self.faulty;
+            let (mut rng, faulty) = (self.rng.fork(), self.faulty);
+            self.memory.inject(move || match rng.u8(..9) {
+                0 if faulty => Fault::Refused,
+                1 if faulty => Fault::AnswerLost,
+                2 if faulty => Fault::RequestLost,
+                _ => Fault::None,
+            });
+        }
+    }
+
+    pub(crate) async fn step(&mut self) {
+        self.fate_strikes().await;
+        let together = if self.rng.u8(..5) == 0 { self.rng.usize(2..5) } else { 1 };
+        let steps: Vec<Step> = (0..together).map(|_| self.some_step()).collect();
+        let engine = self.engines[self.rng.usize(..2)].clone();
+        self.take(engine, steps).await;
+    }
+
+    async fn take(&mut self, engine: Engine, steps: Vec<Step>) {
+        self.steps += 1;
+        let mut context = Context { seed: self.seed, step: self.steps, steps: steps.clone(), told: Vec::new() };
+        let mut running = JoinSet::new();
+        for (at, step) in steps.iter().cloned().enumerate() {
+            let (engine, now) = (engine.clone(), self.now);
+            running.spawn(async move { (at, run(engine, step, now).await) });
+        }
+        let mut told = Vec::new();
+        while let Some(done) = running.join_next().await {
+            told.push(done.unwrap());
+        }
+        told.sort_by_key(|(at, _)| *at);
+        context.told = told.iter().map(|(_, told)| format!("{told:?}").chars().take(2_000).collect()).collect();
+        // What was abandoned goes on.
+        tokio::task::yield_now().await;
+        let after = whole_store(&engine).await;
+        let before = std::mem::replace(&mut self.snapshots, after);
+        self.check_jobs(&before, &steps);
+        for (step, (_, told)) in steps.iter().zip(told) {
+            if steps.len() == 1 {
+                self.check_told(&before, step, &told);
+            }
+            self.remember(&before, step, told, steps.len()).await;
+        }
+        context.told.clear();
+    }
+
+    /// No job moved without a reason.
+    fn check_jobs(&self, before: &Snapshots, steps: &[Step]) {
+        let again = steps.iter().any(|step| matches!(step, Step::Act(_, Action::Restart { .. } | Action::RetryFailed)));
+        let acted = |id: &WorkflowId| steps.iter().any(|step| matches!(step, Step::Act(of, _) if of == id));
+        for (id, was) in before {
+            let Some(is) = self.snapshots.get(id) else {
+                let purged = was.meta().expires_at.is_some_and(|expires| expires <= self.now);
+                assert!(acted(id) || purged, "{id} is gone");
+                continue;
+            };
+            assert!(is.meta().version >= was.meta().version);
+            for (at, (old, new)) in was.jobs().iter().zip(is.jobs()).enumerate() {
+                let job = tidegate_workflow::JobIndex(at as u16);
+                if old.state == JobState::Waiting && new.state.is_active() && (!again || steps.len() == 1) {
+                    assert_eq!(fate(is, job), Fate::Runs, "job {at} ran ahead: {:?}", is.states());
+                }
+                if old.state.is_over() && !acted(id) {
+                    assert_eq!(old, new, "an ended job changed");
+                }
+                if matches!(old.state, JobState::Running { .. }) && old.token != new.token && !acted(id) {
+                    let lease = LeaseRef { workflow: *id, job, token: old.token };
+                    let over = steps.iter().any(|step| matches!(step, Step::Report(of, ..) if *of == lease));
+                    let another_failed =
+                        is.graph().on_failure == OnFailure::FailFast && new.state == JobState::Cancelled;
+                    let late = due(was, at).unwrap() <= self.now;
+                    assert!(over || late || another_failed, "job {at} was taken from its worker");
+                }
+            }
+        }
+    }
+
+    /// What one caller was told is so.
+    fn check_told(&self, before: &Snapshots, step: &Step, told: &Told) {
+        let error = match told {
+            Told::Created(Err(error)) | Told::Reported(Err(error), _) | Told::Extended(Err(error)) => Some(error),
+            Told::Status(Err(error)) => Some(error),
+            _ => None,
+        };
+        if let Some(EngineError::Store(error)) = error {
+            assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
+            assert!(self.faulty);
+        }
+        let claims = matches!(step, Step::Report(_, _, Some(_)));
+        if error.is_some() && !claims {
+            let versions = |snapshots: &Snapshots| -> Vec<_> {
+                snapshots.iter().map(|(id, snapshot)| (*id, snapshot.meta().version, snapshot.meta().writer)).collect()
+            };
+            assert_eq!(
+                versions(before),
+                versions(&self.snapshots),
+                "refused, but something was written: {step:?} {told:?}"
+            );
+        }
+        match (step, told) {
+            (Step::Create(_, begin), Told::Created(Ok(created))) => {
+                let snapshot = &self.snapshots[&created.workflow];
+                assert_eq!(before.contains_key(&created.workflow), created.existing);
+                assert!(created.existing || (*begin == Begin::Now) == (snapshot.meta().status != Status::Pending));
+            }
+            (Step::Create(graph, _), Told::Created(Err(EngineError::KeyMismatch { workflow, .. }))) => {
+                assert_eq!(before[workflow].graph().idempotency_key, graph.idempotency_key);
+            }
+            (Step::Report(lease, outcome, _), Told::Reported(reported, _)) => {
+                self.check_report(before, (*lease, outcome), reported);
+            }
+            (Step::Extend(lease), Told::Extended(extended)) if !self.is_down(error) => {
+                let job = before.get(&lease.workflow).map(|was| &was.jobs()[lease.job.index()]);
+                let held =
+                    job.is_some_and(|job| job.token == lease.token && matches!(job.state, JobState::Running { .. }));
+                assert_eq!(extended.is_ok(), held, "{job:?}");
+            }
+            (Step::Act(id, action), Told::Status(status)) if !self.is_down(error) => {
+                assert_eq!(status.is_ok(), allowed(&before[id], action), "{action:?} {status:?}");
+                match status {
+                    Ok(_) if *action == Action::Delete => assert!(!self.snapshots.contains_key(id)),
+                    Ok(status) => assert_eq!(self.snapshots[id].meta().status, *status),
+                    Err(_) => {}
+                }
+            }
+            (Step::ClaimAll, Told::Claimed(Ok(claimed))) if !self.faulty => {
+                let ready = before.values().filter(|was| was.meta().status == Status::Running).flat_map(|was| {
+                    let jobs = was.jobs().iter().zip(&was.graph().jobs);
+                    jobs.filter(|(job, about)| {
+                        job.state == JobState::Ready && !self.paused.contains(&about.queue.as_str())
+                    })
+                });
+                assert_eq!(claimed.len(), ready.count(), "all that is ready is handed out");
+            }
+            (Step::Sweep, _) if !self.faulty => {
+                let late = |is: &Snapshot| is.meta().timer.is_some_and(|timer| timer <= self.now);
+                assert!(!self.snapshots.values().any(late), "something is due after a sweep");
+            }
+            _ => {}
+        }
+    }
+
+    fn is_down(&self, error: Option<&EngineError>) -> bool {
+        matches!(error, Some(EngineError::Store(_)))
+    }
+
+    fn check_report(
+        &self,
+        before: &Snapshots,
+        (lease, outcome): (LeaseRef, &Outcome),
+        reported: &Result<Reported, EngineError>,
+    ) {
+        let was = before.get(&lease.workflow).map(|was| &was.jobs()[lease.job.index()]);
+        match reported {
+            Ok(reported) => {
+                let was = was.expect("it is there");
+                assert_eq!(was.token, lease.token);
+                assert_eq!(reported.already, !matches!(was.state, JobState::Running { .. }), "{was:?}");
+                let now = &self.snapshots[&lease.workflow].jobs()[lease.job.index()];
+                if !reported.already && matches!(outcome, Outcome::Succeeded { .. }) {
+                    assert_eq!((now.state, reported.job), (JobState::Succeeded, JobState::Succeeded));
+                }
+            }
+            Err(EngineError::Refused(_)) => assert_ne!(was.expect("it is there").token, lease.token),
+            Err(EngineError::NoWorkflow { .. }) => assert!(was.is_none()),
+            Err(error) => assert!(self.is_down(Some(error)), "{error:?}"),
+        }
+    }
+
+    async fn remember(&mut self, before: &Snapshots, step: &Step, told: Told, together: usize) {
+        if let Step::PauseQueue(queue, paused) = step {
+            self.paused.retain(|known| known != queue);
+            self.paused.extend((*paused == Paused::Yes).then_some(*queue));
+        }
+        let (Told::Claimed(Ok(claimed)) | Told::Reported(_, Ok(claimed))) = told else { return };
+        for claimed in claimed {
+            let LeaseRef { workflow, job, token } = claimed.lease;
+            if together == 1 {
+                let is = &self.snapshots[&workflow];
+                let job = &is.jobs()[job.index()];
+                assert_eq!((job.token, job.attempt), (token, claimed.attempt));
+                assert!(matches!(job.state, JobState::Running { expires } if expires == claimed.expires), "{job:?}");
+                assert!(matches!(step, Step::Report(..)) || before[&workflow].meta().status == Status::Running);
+                self.check_inputs(&claimed).await;
+            }
+            self.leases.push(claimed.lease);
+        }
+        // Late workers come back, but not for ever.
+        while self.leases.len() > 12 {
+            self.leases.remove(self.rng.usize(..6));
+        }
+    }
+
+    /// A worker gets what the parents returned in their latest run, and not in an earlier one.
+    async fn check_inputs(&self, claimed: &Claimed) {
+        let parents = &claimed.job().parents;
+        let results = self.engines[0].results(claimed.lease.workflow, parents).await.unwrap();
+        let returned = parents.iter().zip(results).filter_map(|(job, result)| Some((*job, result.output?)));
+        let inputs = claimed.inputs.iter().map(|input| (input.job, input.output.clone()));
+        assert_eq!(inputs.collect::<Vec<_>>(), returned.collect::<Vec<_>>());
+    }
+
+    /// Faults stop, workers go on: all that was started comes to its end.
+    pub(crate) async fn comes_to_rest(&mut self) {
+        self.memory.inject(|| Fault::None);
+        self.faulty = false;
+        for queue in QUEUES {
+            self.take(self.engines[0].clone(), vec![Step::PauseQueue(queue, Paused::No)]).await;
+        }
+        let paused: Vec<_> = self.snapshots.iter().map(|(id, is)| (*id, is.meta().status)).collect();
+        for (id, _) in paused.into_iter().filter(|(_, status)| *status == Status::Paused) {
+            self.take(self.engines[1].clone(), vec![Step::Act(id, Action::Resume)]).await;
+        }
+        for round in 0..60 {
+            self.now = self.now + Duration::from_secs(11);
+            let engine = self.engines[round % 2].clone();
+            self.take(engine.clone(), vec![Step::Sweep]).await;
+            self.leases.clear();
+            self.take(engine.clone(), vec![Step::ClaimAll]).await;
+            for lease in std::mem::take(&mut self.leases) {
+                let outcome = Outcome::Succeeded { output: None };
+                self.take(engine.clone(), vec![Step::Report(lease, outcome, None)]).await;
+            }
+        }
+        let open = |is: &&Snapshot| !is.meta().status.is_over() && is.meta().status != Status::Pending;
+        let open: Vec<_> = self.snapshots.values().filter(open).map(Snapshot::states).collect();
+        assert!(open.is_empty(), "seed {}: {open:?}", self.seed);
+        let store = Store::Memory(self.memory.clone());
+        assert_eq!(rows(&store, RowSet::Ready).await, Vec::<Vec<u8>>::new());
+    }
+}
+
+/// Whether an operator may do this now.
+fn allowed(was: &Snapshot, action: &Action) -> bool {
+    let (status, jobs) = (was.meta().status, was.jobs());
+    let state = |name: &String| jobs[was.graph().find(name).unwrap().index()].state;
+    let started = status != Status::Pending;
+    match action {
+        Action::Start => !started,
+        Action::Cancel => !status.is_over() || status == Status::Cancelled,
+        Action::Pause | Action::Resume => matches!(status, Status::Running | Status::Paused),
+        Action::RetryFailed => {
+            let failed = jobs.iter().any(|job| matches!(job.state, JobState::Failed | JobState::Cancelled));
+            started && (failed || !status.is_over())
+        }
+        Action::Restart { jobs: names, scope } => {
+            let mut chosen: Vec<_> = names.iter().map(|name| was.graph().find(name).unwrap()).collect();
+            if *scope == RestartScope::AndDescendants {
+                chosen.extend(was.graph().descendants(&chosen));
+            }
+            started && !chosen.iter().any(|job| jobs[job.index()].state.is_active())
+        }
+        Action::SkipJob(job) => !matches!(state(job), JobState::Succeeded | JobState::Running { .. }),
+        Action::CancelJob(job) => !state(job).is_over() || state(job) == JobState::Cancelled,
+        Action::Delete => status.is_over() || !started,
+        Action::MarkSucceeded { .. } | Action::Keep(_) => true,
+    }
+}
+
+/// Says what was done when a check fails.
+struct Context {
+    seed: u64,
+    step: usize,
+    steps: Vec<Step>,
+    told: Vec<String>,
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {}, step {}: {:?}\ntold: {:?}", self.seed, self.step, self.steps, self.told);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Mistakes that were made once.
+
+use std::time::Duration;
+
+use tidegate_workflow::change::{Birth, Change, Put, Write};
+use tidegate_workflow::rows::Section;
+use tidegate_workflow::{
+    Action, Begin, Claim, Claimed, Definition, Engine, EngineError, EngineOptions, Graph, JobDefinition, JobState,
+    Json, LeaseRef, MemoryStore, NewWorkflow, Outcome, Partition, Paused, Query, Refusal, Report, RestartScope, Status,
+    Store, StoreError, Timestamp, WorkflowId,
+};
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_micros((1_795_000_000 + seconds) * 1_000_000)
+}
+
+/// Two servers of one store.
+async fn servers() -> (Engine, Engine) {
+    let store = Store::Memory(MemoryStore::new(1));
+    let start = || Engine::start(store.clone(), EngineOptions::default());
+    (start().await.unwrap(), start().await.unwrap())
+}
+
+/// Jobs as `name` or `name<parent,parent`.
+fn graph(jobs: &str) -> Graph {
+    let jobs = jobs.split(' ').map(|job| {
+        let (name, after) = job.split_once('<').unwrap_or((job, ""));
+        let after = after.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        JobDefinition { after, ..JobDefinition::new(name, "handler") }
+    });
+    Graph::build(Definition { name: "test".to_owned(), jobs: jobs.collect(), ..Definition::default() }).unwrap()
+}
+
+async fn create(engine: &Engine, jobs: &str, begin: Begin) -> WorkflowId {
+    let new = NewWorkflow { graph: graph(jobs), begin, created_at: None };
+    engine.create(vec![new], at(0)).await.remove(0).unwrap().workflow
+}
+
+fn claim() -> Claim {
+    let (queues, worker) = (vec!["default".to_owned()], "worker".to_owned());
+    Claim { queues, worker, limit: 9, lease: Duration::from_secs(30) }
+}
+
+async fn take(engine: &Engine, seconds: u64) -> Vec<Claimed> {
+    engine.look_around().await.unwrap();
+    engine.claim(&claim(), at(seconds)).await.unwrap()
+}
+
+async fn succeed(engine: &Engine, lease: LeaseRef, output: &str, seconds: u64) -> Result<JobState, EngineError> {
+    let outcome = Outcome::Succeeded { output: Some(Json::parse(output).unwrap()) };
+    let (mut reported, _) = engine.report(vec![Report { lease, outcome }], None, at(seconds)).await;
+    reported.remove(0).map(|reported| reported.job)
+}
+
+/// A server that had seen the job before it was leased elsewhere said that the lease was lost, out of its memory. What is not
+/// written must be true of the store, not of memory.
+#[tokio::test]
+async fn a_server_that_remembers_an_older_state_takes_a_report() {
+    let (first, second) = servers().await;
+    let id = create(&second, "a", Begin::Now).await;
+    let claimed = take(&first, 1).await;
+    assert_eq!(succeed(&second, claimed[0].lease, "1", 2).await, Ok(JobState::Succeeded));
+    assert_eq!(second.show(id).await.unwrap().meta().status, Status::Succeeded);
+}
+
+/// For the same reason a pause was taken for one that had been before.
+#[tokio::test]
+async fn a_server_that_remembers_a_pause_pauses_again() {
+    let (first, second) = servers().await;
+    let id = create(&first, "a", Begin::Now).await;
+    first.act(id, Action::Pause, at(1)).await.unwrap();
+    second.act(id, Action::Resume, at(2)).await.unwrap();
+    assert_eq!(first.act(id, Action::Pause, at(3)).await, Ok(Status::Paused));
+    assert_eq!(first.show(id).await.unwrap().meta().status, Status::Paused);
+}
+
+/// Outputs were kept in memory over a conflict, and a job got what its parent had returned before it ran again.
+#[tokio::test]
+async fn a_job_gets_the_latest_output_of_a_parent_that_ran_again_elsewhere() {
+    let (first, second) = servers().await;
+    let id = create(&first, "a b<a", Begin::Now).await;
+    let a = take(&first, 1).await.remove(0);
+    succeed(&first, a.lease, "\"old\"", 2).await.unwrap();
+    let b = take(&second, 3).await.remove(0);
+    succeed(&second, b.lease, "0", 4).await.unwrap();
+    let again = Action::Restart { jobs: vec!["a".to_owned()], scope: RestartScope::AndDescendants };
+    second.act(id, again, at(5)).await.unwrap();
+    let a = take(&second, 6).await.remove(0);
+    succeed(&second, a.lease, "\"new\"", 7).await.unwrap();
+    let b = take(&first, 8).await.remove(0);
+    assert_eq!(&b.inputs[0].output[..], b"\"new\"");
+}
+
+/// A job without a lease has the token 0, so a made-up report with it was taken for one that had come before.
+#[tokio::test]
+async fn a_report_without_a_token_is_refused() {
+    let (engine, _) = servers().await;
+    let workflow = create(&engine, "a", Begin::Now).await;
+    let lease = LeaseRef { workflow, job: tidegate_workflow::JobIndex(0), token: 0 };
+    let refused = succeed(&engine, lease, "1", 1).await;
+    assert!(matches!(refused, Err(EngineError::Refused(Refusal::LeaseLost { .. }))), "{refused:?}");
+}
+
+/// Requests that share a round with a removal and come after it changed what was about to vanish, and said yes.
+#[tokio::test]
+async fn nothing_happens_to_a_workflow_after_its_removal() {
+    let (engine, _) = servers().await;
+    let id = create(&engine, "a", Begin::Later).await;
+    let (removed, started) = tokio::join!(engine.act(id, Action::Delete, at(1)), engine.act(id, Action::Start, at(1)));
+    assert!(removed.is_ok());
+    assert_eq!(started, Err(EngineError::NoWorkflow { workflow: id }));
+}
+
+/// Within one round an output was put and dropped in whatever order.
+#[tokio::test]
+async fn an_output_outlives_the_restart_before_it() {
+    let (engine, _) = servers().await;
+    let id = create(&engine, "a", Begin::Now).await;
+    let claimed = take(&engine, 1).await;
+    succeed(&engine, claimed[0].lease, "1", 2).await.unwrap();
+    let restart = Action::Restart { jobs: vec!["a".to_owned()], scope: RestartScope::Chosen };
+    let mark = Action::MarkSucceeded { job: "a".to_owned(), output: Some(Json::parse("2").unwrap()) };
+    let (restarted, marked) = tokio::join!(engine.act(id, restart, at(3)), engine.act(id, mark, at(3)));
+    assert_eq!((restarted, marked), (Ok(Status::Running), Ok(Status::Succeeded)));
+    let results = engine.results(id, &[tidegate_workflow::JobIndex(0)]).await.unwrap();
+    assert_eq!(results[0].output.as_deref(), Some(&b"2"[..]));
+}
+
+/// Only the server that was told knew that a queue is paused.
+#[tokio::test]
+async fn all_servers_hear_that_a_queue_is_paused() {
+    let (first, second) = servers().await;
+    create(&first, "a", Begin::Now).await;
+    first.set_queue_paused("default", Paused::Yes).await.unwrap();
+    assert!(take(&second, 1).await.is_empty());
+    first.set_queue_paused("default", Paused::No).await.unwrap();
+    assert_eq!(take(&second, 2).await.len(), 1);
+}
+
+/// However many jobs other servers had made ready, one waiter was woken.
+#[tokio::test]
+async fn work_of_other_servers_wakes_all_who_can_do_it() {
+    let (first, second) = servers().await;
+    let queues = vec!["default".to_owned()];
+    let waiting = [second.arrival(&queues), second.arrival(&queues)];
+    create(&first, "a b", Begin::Now).await;
+    second.look_around().await.unwrap();
+    for arrival in waiting {
+        tokio::time::timeout(Duration::from_secs(5), arrival).await.expect("it is woken");
+    }
+}
+
+/// A caller that left while its claim was written had the jobs until their leases ended, and a loss was counted.
+#[tokio::test]
+async fn a_claim_that_nobody_waits_for_is_given_back_at_once() {
+    let (engine, _) = servers().await;
+    let id = create(&engine, "a b", Begin::Now).await;
+    let impatient = claim();
+    tokio::select! {
+        biased;
+        _ = engine.claim(&impatient, at(1)) => panic!("it was to wait"),
+        () = std::future::ready(()) => {}
+    }
+    // Requests of one workflow are served in their order: this one comes after the claim.
+    engine.act(id, Action::Resume, at(1)).await.unwrap();
+    let claimed = take(&engine, 2).await;
+    assert_eq!(claimed.iter().map(|claimed| claimed.attempt).collect::<Vec<_>>(), [1, 1]);
+    assert!(engine.show(id).await.unwrap().jobs().iter().all(|job| job.lost == 0));
+}
+
+/// The runtime whose task served a partition was gone, and whoever asked from another waited for ever.
+#[test]
+fn a_server_outlives_one_of_its_runtimes() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let (engine, id) = first.block_on(async {
+        let (engine, _) = servers().await;
+        let id = create(&engine, "a", Begin::Now).await;
+        tokio::select! {
+            biased;
+            _ = engine.act(id, Action::Pause, at(1)) => panic!("it was to wait"),
+            () = std::future::ready(()) => {}
+        }
+        (engine, id)
+    });
+    drop(first);
+    second.block_on(async {
+        let paused = engine.act(id, Action::Pause, at(2));
+        let paused = tokio::time::timeout(Duration::from_secs(5), paused).await.expect("it is served");
+        assert_eq!(paused, Ok(Status::Paused));
+    });
+}
+
+/// A workflow that cannot be read was said not to be there, and no list that it was in could be read either.
+#[tokio::test]
+async fn what_cannot_be_read_is_said_to_be_so_and_hides_nothing_else() {
+    let (engine, _) = servers().await;
+    let sound = create(&engine, "a", Begin::Now).await;
+    let id = WorkflowId::new(at(9), Partition(0), 1);
+    let rubbish = vec![255; 9];
+    let birth = Birth { graph: rubbish.clone(), label: rubbish.clone(), idempotency_key: None };
+    let mut put = Put { meta: rubbish, birth: Some(birth), ..Put::default() };
+    put.index.add.push([Section::All.prefix(), id.bytes().to_vec()].concat());
+    let change = Change { workflow: id, expected: None, write: Write::Put(Box::new(put)) };
+    engine.store().apply(Partition(0), &[change]).await.unwrap();
+    let started = engine.act(id, Action::Start, at(10)).await;
+    assert!(matches!(started, Err(EngineError::Store(StoreError::Corrupt { .. }))), "{started:?}");
+    let page = engine.list(&Query { limit: 10, ..Query::default() }).await.unwrap();
+    assert_eq!(page.items.iter().map(|item| item.workflow).collect::<Vec<_>>(), [sound]);
+}
