@@ -1,14 +1,192 @@
-//! What only the SQLite store does.
+//! What only the SQLite store does: the file, who may open it, and what is in it after a crash.
 
+mod crash;
+
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
 use tempfile::TempDir;
-use tidegate_workflow::{SqliteOptions, SqliteStore, Store};
+use tidegate_workflow::change::{Applied, Birth, Change, Put, Write};
+use tidegate_workflow::{
+    Partition, Register, SCHEMA_VERSION, SqliteOptions, SqliteStore, Store, StoreError, Timestamp, WorkflowId,
+};
 
 use crate::contract::PARTITIONS;
 
 async fn open() -> (Store, TempDir) {
     let directory = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(&directory.path().join("workflows.sqlite"), &SqliteOptions::new(PARTITIONS).unwrap());
-    (Store::Sqlite(store.unwrap()), directory)
+    (open_at(&file(&directory)).unwrap(), directory)
 }
 
 contract!(sqlite, super::open);
+
+fn file(directory: &TempDir) -> PathBuf {
+    directory.path().join("workflows.sqlite")
+}
+
+fn open_at(path: &Path) -> Result<Store, StoreError> {
+    SqliteStore::open(path, &SqliteOptions::new(PARTITIONS).unwrap()).map(Store::Sqlite)
+}
+
+fn id(number: u64) -> WorkflowId {
+    WorkflowId::new(Timestamp::from_micros(1_000 * number), Partition(0), 0)
+}
+
+fn create(id: WorkflowId) -> Change {
+    let put = Put { meta: b"meta".to_vec(), birth: Some(Birth::default()), ..Put::default() };
+    Change { workflow: id, expected: None, write: Write::Put(Box::new(put)) }
+}
+
+/// Asserts that the store cannot be opened, and what people read then.
+fn refused(path: &Path, expected: &str) {
+    let error = open_at(path).expect_err("it opened").to_string();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[tokio::test]
+async fn a_store_that_is_opened_again_has_what_was_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("made").join("on").join("demand.sqlite");
+    let store = open_at(&path).unwrap();
+    let Store::Sqlite(sqlite) = &store else { unreachable!() };
+    assert_eq!(store.apply(Partition(0), &[create(id(1))]).await, Ok(vec![Applied::Done]));
+    store.enter(Register::Queues, "mail", Some("paused")).await.unwrap();
+    sqlite.close().await;
+    let left: Vec<_> = fs::read_dir(path.parent().unwrap()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().ends_with("-wal")), "{left:?}");
+    for directory in path.ancestors().skip(1).take(2) {
+        assert_eq!(fs::metadata(directory).unwrap().mode() & 0o777, 0o700, "{directory:?}");
+    }
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    // Another number of partitions is no longer possible.
+    let again = Store::Sqlite(SqliteStore::open(&path, &SqliteOptions::new(1).unwrap()).unwrap());
+    assert_eq!(again.partitions(), PARTITIONS);
+    assert!(again.load(&[id(1)]).await.unwrap()[0].is_some());
+    let queues = again.register(Register::Queues).await;
+    assert_eq!(queues, Ok(vec![("mail".to_owned(), "paused".to_owned())]));
+}
+
+#[tokio::test]
+async fn one_server_at_a_time_has_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(&directory);
+    let first = open_at(&path).unwrap();
+    let second = first.clone();
+    refused(&path, &format!("process {} uses it", std::process::id()));
+    drop(first);
+    refused(&path, "one server at a time");
+    drop(second);
+    let third = open_at(&path).unwrap();
+    let Store::Sqlite(sqlite) = &third else { unreachable!() };
+    sqlite.close().await;
+    sqlite.close().await;
+    open_at(&path).unwrap();
+}
+
+#[tokio::test]
+async fn a_closed_store_is_unavailable() {
+    let (store, _directory) = open().await;
+    let Store::Sqlite(sqlite) = &store else { unreachable!() };
+    sqlite.close().await;
+    let closed = || StoreError::Unavailable { reason: "it is closed".to_owned() };
+    assert_eq!(store.apply(Partition(0), &[create(id(1))]).await, Err(closed()));
+    assert_eq!(store.load(&[id(1)]).await, Err(closed()));
+    assert_eq!(store.count(&[]).await, Err(closed()));
+}
+
+#[tokio::test]
+async fn what_waits_is_written_before_the_file_closes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(&directory);
+    let store = open_at(&path).unwrap();
+    // On one thread none of the calls sees its answer before the store is closed.
+    let calls = (1..=500).map(|number| {
+        let store = store.clone();
+        tokio::spawn(async move { store.apply(Partition(0), &[create(id(number))]).await })
+    });
+    let calls: Vec<_> = calls.collect();
+    tokio::task::yield_now().await;
+    let Store::Sqlite(sqlite) = &store else { unreachable!() };
+    sqlite.close().await;
+    for call in calls {
+        assert_eq!(call.await.unwrap(), Ok(vec![Applied::Done]));
+    }
+    let ids: Vec<_> = (1..=500).map(id).collect();
+    assert!(open_at(&path).unwrap().load(&ids).await.unwrap().iter().all(Option::is_some));
+}
+
+#[test]
+fn other_schemas_are_refused_with_advice() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(&directory);
+    drop(open_at(&path).unwrap());
+    for (version, advice) in [
+        (SCHEMA_VERSION + 1, "run the version of tidegate that made it, or a later one"),
+        (SCHEMA_VERSION - 1, "run `tidegate store migrate`"),
+    ] {
+        Connection::open(&path).unwrap().pragma_update(None, "user_version", version).unwrap();
+        let error = open_at(&path).unwrap_err();
+        assert_eq!(error, StoreError::Schema { found: version, advice });
+    }
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", SCHEMA_VERSION).unwrap();
+    open_at(&path).unwrap();
+}
+
+#[test]
+fn files_of_other_programs_are_refused_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = directory.path().join("other.sqlite");
+    Connection::open(&database).unwrap().execute_batch("CREATE TABLE mine (a); PRAGMA user_version = 1").unwrap();
+    let text = directory.path().join("notes.txt");
+    fs::write(&text, "these are notes and no database, and nobody should overwrite them".repeat(20)).unwrap();
+    for (path, reason) in [(database, "a database of another program"), (text, "file is not a database")] {
+        let before = fs::read(&path).unwrap();
+        refused(&path, reason);
+        assert_eq!(fs::read(&path).unwrap(), before);
+    }
+}
+
+#[tokio::test]
+async fn damage_is_found_when_the_store_is_opened_and_when_it_is_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(&directory);
+    let store = open_at(&path).unwrap();
+    let changes: Vec<_> = (1..=2_000).map(|number| create(id(number))).collect();
+    store.apply(Partition(0), &changes).await.unwrap();
+    let Store::Sqlite(sqlite) = &store else { unreachable!() };
+    assert_eq!(sqlite.check().await, Ok(()));
+    drop(store);
+    // Opened again, as the old one has the page in memory.
+    let store = open_at(&path).unwrap();
+    let Store::Sqlite(sqlite) = &store else { unreachable!() };
+    let size = fs::metadata(&path).unwrap().len();
+    // The last page is one of a tree of workflows.
+    fs::OpenOptions::new().write(true).open(&path).unwrap().write_all_at(&[0x5a; 4_096], size - 4_096).unwrap();
+    let damaged =
+        |error: &StoreError| matches!(error, StoreError::Corrupt { what, .. } if *what == path.display().to_string());
+    let found = sqlite.check().await.unwrap_err();
+    assert!(damaged(&found), "{found}");
+    drop(store);
+    let found = open_at(&path).unwrap_err();
+    assert!(damaged(&found), "{found}");
+}
+
+#[test]
+fn a_place_that_cannot_be_used_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(&directory);
+    fs::create_dir(&path).unwrap();
+    refused(&path, &path.display().to_string());
+    let below_a_file = directory.path().join("plain").join("workflows.sqlite");
+    fs::write(directory.path().join("plain"), "").unwrap();
+    refused(&below_a_file, &below_a_file.display().to_string());
+}
+
+#[test]
+fn numbers_of_partitions_are_powers_of_two() {
+    for (partitions, allowed) in [(0, false), (1, true), (3, false), (64, true), (1_024, true), (2_048, false)] {
+        assert_eq!(SqliteOptions::new(partitions).is_ok(), allowed, "{partitions}");
+    }
+}

@@ -93,3 +93,41 @@ impl<J> Drop for Worker<J> {
 pub(super) fn ended() -> StoreError {
     StoreError::Unavailable { reason: "it is closed".to_owned() }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc as threads;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_waits_is_done_before_a_worker_ends() {
+        let (done, finished) = threads::channel();
+        let worker = Worker::spawn("worker", 10, move |jobs: &mut Jobs<u32>| {
+            while let Some(job) = jobs.next() {
+                done.send(job).unwrap();
+            }
+        });
+        let worker = worker.unwrap();
+        for job in 0..5 {
+            worker.send(job).await.unwrap();
+        }
+        worker.close().await;
+        assert_eq!(finished.try_iter().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        assert_eq!(worker.send(5).await, Err(ended()));
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_panics_hangs_nobody() {
+        let worker = Worker::spawn("worker", 1, |jobs: &mut Jobs<u32>| {
+            let _ = jobs.next();
+            panic!("on purpose");
+        });
+        let worker = worker.unwrap();
+        worker.send(1).await.unwrap();
+        // More than fit: callers that wait for a place are told, too.
+        while worker.send(2).await.is_ok() {}
+        assert_eq!(worker.send(3).await, Err(ended()));
+        worker.close().await;
+    }
+}

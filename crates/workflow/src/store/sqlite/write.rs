@@ -275,3 +275,50 @@ fn enter(connection: &Connection, register: Register, name: &str, value: Option<
     };
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::JobIndex;
+    use crate::store::sqlite::file;
+    use crate::time::Timestamp;
+
+    fn create(number: u64, state: &[u8]) -> Change {
+        let id = WorkflowId::new(Timestamp::from_micros(number * 1_000), Partition(0), 0);
+        let (meta, jobs) = (vec![1], vec![(JobIndex(0), state.to_vec())]);
+        let put = Put { meta, jobs, birth: Some(Birth::default()), ..Put::default() };
+        Change { workflow: id, expected: None, write: Write::Put(Box::new(put)) }
+    }
+
+    /// Commits a group of one request a change, and gives their answers.
+    fn answers(connection: &Connection, changes: &[Change]) -> Vec<Result<Vec<Applied>, StoreError>> {
+        let request = |change: &Change| {
+            let (answer, answered) = oneshot::channel();
+            (Request::Apply { partition: Partition(0), changes: vec![change.clone()], answer }, answered)
+        };
+        let (group, answered): (Vec<_>, Vec<_>) = changes.iter().map(request).unzip();
+        commit(connection, group);
+        answered.into_iter().map(|mut answer| answer.try_recv().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_group_that_does_not_fit_on_the_disk_is_refused_whole_and_fits_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let opened = file::open(&directory.path().join("store.sqlite"), 1).unwrap();
+        let pages: i64 = opened.writer.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+        let bound =
+            |pages: i64| opened.writer.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).unwrap();
+        bound(pages + 2);
+        let group = [create(1, b"small"), create(2, &[7; 100_000]), create(3, b"small")];
+        for answer in answers(&opened.writer, &group) {
+            let Err(StoreError::Unavailable { reason }) = answer else { panic!("{answer:?}") };
+            assert!(reason.contains("full"), "{reason}");
+        }
+        for change in &group {
+            assert_eq!(read::load(&opened.readers[0], change.workflow), Ok(None));
+        }
+        bound(pages + 1_000);
+        assert!(answers(&opened.writer, &group).iter().all(|answer| *answer == Ok(vec![Applied::Done])));
+        assert!(group.iter().all(|change| read::load(&opened.readers[0], change.workflow).unwrap().is_some()));
+    }
+}
