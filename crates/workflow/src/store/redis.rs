@@ -152,10 +152,10 @@ fn is_forgotten(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::ServerError(error) if error.message.starts_with("NOSCRIPT"))
 }
 
-/// Whether certainly nothing was written. These are errors with which a script ends, at its first write at the latest; any other
-/// could have come after one.
+/// Whether certainly nothing was written. The errors are those with which a script ends at its first write or before; any other
+/// could have come after one, the lack of a permission for a later command among them.
 fn wrote_nothing(outcome: &Outcome) -> bool {
-    const BEFORE_WRITES: [&str; 6] = ["NOSCRIPT", "OOM", "MISCONF", "NOREPLICAS", "NOPERM", "NOAUTH"];
+    const BEFORE_WRITES: [&str; 5] = ["NOSCRIPT", "OOM", "MISCONF", "NOREPLICAS", "NOAUTH"];
     match outcome {
         Outcome::NotSent(_) | Outcome::Rejected(_) => true,
         Outcome::ServerError(error) => BEFORE_WRITES.iter().any(|code| error.message.starts_with(code)),

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
+use tidegate_pipeline::{Client, Protocol};
 use tidegate_workflow::{RedisOptions, RedisStore, Store};
 
 use crate::contract::PARTITIONS;
@@ -32,6 +32,13 @@ async fn open_with_client() -> (Store, RedisServer, Client) {
     (open_with(&client, options("tg:")).await, server, client)
 }
 
+async fn open_resp3() -> (Store, RedisServer) {
+    let server = RedisServer::start().await;
+    let mut config = server.config();
+    config.protocol = Protocol::Resp3;
+    (open_with(&Client::new(config).unwrap(), options("tg:")).await, server)
+}
+
 /// A cluster takes seconds to form, so tests that run at the same time share one, each under a prefix of its own. The last one
 /// ends it.
 async fn open_cluster() -> (Store, Arc<RedisCluster>) {
@@ -49,4 +56,5 @@ async fn open_cluster() -> (Store, Arc<RedisCluster>) {
 }
 
 contract!(redis, super::open);
+contract!(redis_resp3, super::open_resp3);
 contract!(redis_cluster, super::open_cluster);

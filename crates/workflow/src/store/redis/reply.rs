@@ -43,9 +43,13 @@ pub(super) fn strings(reply: &Reply) -> Result<Vec<Vec<u8>>, StoreError> {
     array(reply)?.into_iter().map(|element| Ok(string(element)?.to_vec())).collect()
 }
 
-/// Strings in pairs, as HGETALL and WITHSCORES tell them.
+/// Strings in pairs, as HGETALL and WITHSCORES tell them: one after the other, or in RESP3 each score beside its member.
 fn pairs(reply: &Reply) -> Result<Vec<(&Bytes, &Bytes)>, StoreError> {
-    let elements = array(reply)?;
+    let mut elements = array(reply)?;
+    if matches!(elements.first(), Some(Reply::Array(_))) {
+        let nested: Vec<Vec<&Reply>> = elements.into_iter().map(array).collect::<Result<_, _>>()?;
+        elements = nested.concat();
+    }
     elements.chunks_exact(2).map(|pair| Ok((string(pair[0])?, string(pair[1])?))).collect()
 }
 
