@@ -352,6 +352,10 @@ impl Connection {
             self.write.advance(wrote);
             self.written += wrote as u64;
             self.unflushed = true;
+            if !self.write.is_empty() {
+                // A long write that goes on is a sign of life: the server cannot answer before it has all of it.
+                self.last_read = Instant::now();
+            }
             count(&self.node.counters.writes, 1);
             count(&self.node.counters.bytes_out, wrote);
         }
