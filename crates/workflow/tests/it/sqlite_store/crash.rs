@@ -78,6 +78,7 @@ fn change(id: WorkflowId, step: u8) -> Change {
 }
 
 /// Writes, and says on standard output what it was told is written.
+#[expect(clippy::print_stdout, reason = "the test reads what this process prints")]
 async fn write_until_killed(path: &Path) {
     let store = open_at(path).unwrap();
     let writers = (0..WRITERS).map(|writer| {
