@@ -10,6 +10,9 @@ impl fmt::Display for Started {
         let addresses = &self.addresses;
         writeln!(f, "tidegate {}", env!("CARGO_PKG_VERSION"))?;
         writeln!(f, "  store          {}", self.store)?;
+        if let Some(workflows) = &self.workflows {
+            writeln!(f, "  workflows      {workflows}")?;
+        }
         writeln!(f, "  configuration  {}", self.configuration)?;
         match &addresses.grpc {
             GrpcAddress::Tcp(address) => writeln!(f, "  gRPC           {address}")?,
@@ -21,6 +24,9 @@ impl fmt::Display for Started {
         }
         if let Some(prometheus) = addresses.prometheus {
             writeln!(f, "  Prometheus     {prometheus}")?;
+        }
+        if let Some(api) = addresses.api {
+            writeln!(f, "  API            {api}  /v1 (workflows; /v1/openapi.json describes it)")?;
         }
         writeln!(f, "Try it:")?;
         writeln!(f, "  curl -s {}/json -d '{}'", reachable(addresses.http), QUESTION)

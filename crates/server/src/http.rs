@@ -1,6 +1,7 @@
 //! The HTTP ports: `/json` and `/healthcheck`, the debug pages, and metrics.
 
 mod json;
+mod v1;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -24,6 +25,7 @@ use crate::call::Calls;
 use crate::health::Health;
 use crate::life::Life;
 use crate::metrics::Metrics;
+pub(crate) use v1::{Api, router as api};
 
 /// What a page of metrics is.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -24,6 +24,8 @@ mod redis;
 mod reload;
 mod server;
 pub mod settings;
+mod span;
+mod workflows;
 
 pub use listen::{Addresses, GrpcAddress};
 pub use server::{ServeError, Started, run};

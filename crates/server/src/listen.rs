@@ -26,6 +26,8 @@ pub struct Addresses {
     pub debug: Option<SocketAddr>,
     /// Metrics for Prometheus, if asked for.
     pub prometheus: Option<SocketAddr>,
+    /// The HTTP API, if wanted.
+    pub api: Option<SocketAddr>,
 }
 
 /// Where gRPC is served.
@@ -45,6 +47,7 @@ pub(crate) struct Sockets {
     http: Socket,
     debug: Option<Socket>,
     prometheus: Option<Socket>,
+    api: Option<Socket>,
 }
 
 /// Sockets that can be connected to.
@@ -54,6 +57,8 @@ pub(crate) struct Listeners {
     pub(crate) http: TcpListener,
     pub(crate) debug: Option<TcpListener>,
     pub(crate) prometheus: Option<TcpListener>,
+    /// For another runtime.
+    pub(crate) api: Option<std::net::TcpListener>,
 }
 
 impl Sockets {
@@ -72,14 +77,27 @@ impl Sockets {
             Some((endpoint, _)) => Some(bind("Prometheus", endpoint)?),
             None => None,
         };
+        let api = match &settings.workflows {
+            // Two servers that share a port would each know of half the requests, and without Redis of half the workflows.
+            Some(workflows) => Some(bind_as("API (TIDEGATE_HTTP_ADDR)", &workflows.address, Sharing::Never)?),
+            None => None,
+        };
         let addresses = Addresses {
             grpc: grpc_address,
             http: http_address,
             debug: debug.as_ref().map(|(_, address)| *address),
             prometheus: prometheus.as_ref().map(|(_, address)| *address),
+            api: api.as_ref().map(|(_, address)| *address),
         };
         let socket = |(socket, _)| socket;
-        Ok(Self { addresses, grpc, http, debug: debug.map(socket), prometheus: prometheus.map(socket) })
+        Ok(Self {
+            addresses,
+            grpc,
+            http,
+            debug: debug.map(socket),
+            prometheus: prometheus.map(socket),
+            api: api.map(socket),
+        })
     }
 
     /// Lets peers connect. Must be called within the runtime that accepts.
@@ -100,6 +118,13 @@ impl Sockets {
             http: tcp(self.http)?,
             debug: self.debug.map(tcp).transpose()?,
             prometheus: self.prometheus.map(tcp).transpose()?,
+            api: match self.api {
+                Some(socket) => {
+                    socket.listen(BACKLOG)?;
+                    Some(socket.into())
+                }
+                None => None,
+            },
         })
     }
 }
@@ -114,27 +139,38 @@ impl Addresses {
     }
 }
 
+/// Whether another process may listen on the same port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sharing {
+    /// A new process can take over while the old one drains.
+    WhileDraining,
+    Never,
+}
+
 fn bind(what: &'static str, endpoint: &Endpoint) -> Result<(Socket, SocketAddr), ServeError> {
+    bind_as(what, endpoint, Sharing::WhileDraining)
+}
+
+fn bind_as(what: &'static str, endpoint: &Endpoint, sharing: Sharing) -> Result<(Socket, SocketAddr), ServeError> {
     let wanted = SocketAddr::new(endpoint.host, endpoint.port);
-    let bound = match bind_tcp(wanted) {
+    let bound = match bind_tcp(wanted, sharing) {
         // "Every address" on a machine without IPv6.
         Err(error) if wanted.ip().is_unspecified() && wanted.is_ipv6() && no_ipv6(&error) => {
-            bind_tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), endpoint.port))
+            bind_tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), endpoint.port), sharing)
         }
         bound => bound,
     };
     bound.map_err(|source| ServeError::Bind { what, address: wanted.to_string(), source })
 }
 
-fn bind_tcp(address: SocketAddr) -> io::Result<(Socket, SocketAddr)> {
+fn bind_tcp(address: SocketAddr, sharing: Sharing) -> io::Result<(Socket, SocketAddr)> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
-    if address.port() != 0 {
-        // A new process can take over while the old one drains.
+    if address.port() != 0 && sharing == Sharing::WhileDraining {
         socket.set_reuse_port(true)?;
     }
     socket.bind(&address.into())?;

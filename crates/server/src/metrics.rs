@@ -17,6 +17,7 @@ use tidegate_pipeline::Client;
 use tidegate_ratelimit::{Facts, Limiter, MemoryStore, Tally};
 
 use crate::settings::{self, ResponseTime};
+use crate::workflows;
 
 /// Takes the counts of limits beyond the bound on names.
 const OVERFLOW: &str = "_overflow";
@@ -84,6 +85,7 @@ struct Sources {
     memory: Option<MemoryStore>,
     redis: Vec<Client>,
     redis_per_second: Vec<Client>,
+    workflows: Option<Arc<workflows::Counts>>,
 }
 
 /// The counters of one core.
@@ -163,6 +165,11 @@ impl Metrics {
         let mut sources = lock(&self.sources);
         sources.redis.push(main);
         sources.redis_per_second.extend(per_second);
+    }
+
+    /// Asks for these counters of workflows from now on.
+    pub(crate) fn watch_workflows(&self, counts: Arc<workflows::Counts>) {
+        lock(&self.sources).workflows = Some(counts);
     }
 
     /// Makes the counters of configured limits exist before their first hit, whatever the bound on names.

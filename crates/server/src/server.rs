@@ -23,6 +23,7 @@ use crate::metrics::Metrics;
 use crate::redis::Clients;
 use crate::reload::{Origin, Reloader, Target};
 use crate::settings::{Files, FirstLoad, HealthCheck, Scope, Settings};
+use crate::workflows::Workflows;
 use crate::{http, redis};
 
 /// Wait between two looks for counters whose window has passed.
@@ -59,6 +60,17 @@ pub enum ServeError {
         /// The folder.
         path: PathBuf,
     },
+    /// The store of the workflows cannot be used.
+    #[error(
+        "the workflows cannot use {store}: {source}; name a folder of this server with TIDEGATE_DATA_DIR, or set TIDEGATE_HTTP_ADDR \
+         to nothing for rate limits alone"
+    )]
+    Workflows {
+        /// Where it is, without credentials.
+        store: String,
+        /// What it said.
+        source: tidegate_workflow::StoreError,
+    },
     /// The system refused a thread, a runtime or a socket.
     #[error("the system refused what a server needs: {0}")]
     System(#[from] io::Error),
@@ -71,6 +83,8 @@ pub struct Started {
     pub addresses: Addresses,
     /// Where counters are, without credentials.
     pub store: String,
+    /// Where workflows are, without credentials; none when they are not wanted.
+    pub workflows: Option<String>,
     /// Where limits come from.
     pub configuration: String,
 }
@@ -124,6 +138,7 @@ struct Server {
     /// Of the first core.
     clients: Option<Clients>,
     limiter: Limiter,
+    workflows: Option<Workflows>,
     reloader: Option<Reloader>,
 }
 
@@ -139,6 +154,7 @@ impl Server {
             limiter: Limiter::new(Store::Memory(memory.clone()), settings.limiter.clone()),
             memory,
             clients: None,
+            workflows: None,
             reloader: None,
             settings,
         }
@@ -153,6 +169,11 @@ impl Server {
             self.limiter = self.limiter.with_store(Store::Redis(store(&clients)));
             self.metrics.watch_redis(clients.main.clone(), clients.per_second.clone());
             self.clients = Some(clients);
+        }
+        if let Some(settings) = &self.settings.workflows {
+            let workflows = Workflows::start(settings, self.settings.redis.as_ref(), &self.life).await?;
+            self.metrics.watch_workflows(workflows.counts.clone());
+            self.workflows = Some(workflows);
         }
         let memory = self.clients.is_none().then(|| self.memory.clone());
         self.metrics.watch(self.limiter.clone(), memory);
@@ -181,8 +202,11 @@ impl Server {
     }
 
     /// Starts all cores and opens all ports.
-    fn open(&self, sockets: Sockets) -> Result<cores::Running, ServeError> {
-        let Listeners { grpc, http, debug, prometheus } = sockets.listen()?;
+    fn open(&mut self, sockets: Sockets) -> Result<cores::Running, ServeError> {
+        let Listeners { grpc, http, debug, prometheus, api } = sockets.listen()?;
+        if let (Some(workflows), Some(listener)) = (&mut self.workflows, api) {
+            workflows.open(listener);
+        }
         let spawn_http = |listener, router| self.life.tasks.spawn(http::serve(listener, router, self.life.clone()));
         let (doors, running) = cores::start(self.settings.cores, self.work())?;
         self.life.tasks.spawn(doors.accept(grpc, self.life.clone()));
@@ -248,7 +272,8 @@ impl Server {
                 }
             }
         };
-        Started { addresses, store, configuration }
+        let workflows = self.workflows.as_ref().map(|workflows| workflows.store.clone());
+        Started { addresses, store, workflows, configuration }
     }
 
     /// Serves until `shutdown`, then drains.
@@ -264,6 +289,9 @@ impl Server {
         }
         self.life.stop.cancel();
         running.join().await;
+        if let Some(workflows) = self.workflows {
+            workflows.join();
+        }
         drop(self.reloader);
         info!("stopped");
     }

@@ -8,6 +8,7 @@ mod redis;
 mod show;
 mod table;
 mod value;
+mod workflows;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,6 +20,7 @@ use read::Values;
 pub use redis::{HealthCheck, Redis, RedisServer};
 pub use show::{effective, markdown};
 use table::variables;
+pub use workflows::{Role, Tokens, Workflows};
 
 /// Everything the server is told at start.
 #[derive(Debug, Clone)]
@@ -43,6 +45,8 @@ pub struct Settings {
     pub header_names: [String; 3],
     /// Redis; without it, counters are in memory.
     pub redis: Option<Redis>,
+    /// The API and its workflows; none when they are not wanted.
+    pub workflows: Option<Workflows>,
     /// Most counters in memory.
     pub max_keys: usize,
     /// Threads that serve calls, at least 1.

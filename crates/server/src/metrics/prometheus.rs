@@ -9,9 +9,10 @@ use std::fmt::Write as _;
 use super::snapshot::Snapshot;
 use super::{BUCKETS, LimitCounts, METHODS, MethodCounts, name};
 use crate::settings::{self, ResponseTime};
+use crate::workflows::QueueSample;
 
 /// Labels that carry a meaning; an extra tag of the same name would make two.
-const OWN_LABELS: [&str; 7] = ["domain", "key1", "key2", "err_type", "grpc_method", "le", "version"];
+const OWN_LABELS: [&str; 8] = ["domain", "key1", "key2", "err_type", "grpc_method", "le", "version", "queue"];
 
 pub(super) fn encode(snapshot: &Snapshot, settings: &settings::Metrics) -> String {
     let mut page = Page { out: String::with_capacity(16 * 1024), extra: extra_labels(&settings.labels) };
@@ -28,6 +29,7 @@ pub(super) fn encode(snapshot: &Snapshot, settings: &settings::Metrics) -> Strin
         page.family(&name, "gauge");
         page.sample(&name, &[], *value);
     }
+    page.queues(snapshot);
     page.family("tidegate_build_info", "gauge");
     page.sample("tidegate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
     page.out
@@ -111,6 +113,17 @@ impl Page {
         self.family("ratelimit_service_response_time_seconds", "histogram");
         for ((_, method), counts) in METHODS.iter().zip(&snapshot.methods) {
             self.histogram(method, counts, unit);
+        }
+    }
+
+    fn queues(&mut self, snapshot: &Snapshot) {
+        let names =
+            ["tidegate_queue_ready_jobs", "tidegate_queue_oldest_ready_seconds", "tidegate_queue_waiting_workers"];
+        for (at, name) in names.into_iter().enumerate().filter(|_| !snapshot.queues.is_empty()) {
+            self.family(name, "gauge");
+            for QueueSample { name: queue, ready, age, waiting_workers } in &snapshot.queues {
+                self.sample(name, &[("queue", queue)], [ready, age, waiting_workers][at]);
+            }
         }
     }
 

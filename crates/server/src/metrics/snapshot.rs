@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use tidegate_pipeline::{Client, Stats};
 use tidegate_ratelimit::LocalCacheStats;
 
+use crate::workflows::QueueSample;
+
 use super::{LimitCounts, METHODS, MethodCounts, Metrics, lock, name, read};
 
 /// The sum of all shards, and what the sources said.
@@ -18,6 +20,8 @@ pub(super) struct Snapshot {
     pub(super) counters: Vec<(&'static str, u64)>,
     /// Gauges, likewise.
     pub(super) gauges: Vec<(String, u64)>,
+    /// What was seen of the queues.
+    pub(super) queues: Vec<QueueSample>,
     pub(super) store_errors: u64,
     pub(super) service_errors: u64,
 }
@@ -63,6 +67,10 @@ impl Metrics {
         if let Some(memory) = &sources.memory {
             sum.gauges.push(("tidegate.memory.keys".to_owned(), memory.len() as u64));
             sum.counters.push(("tidegate.memory.evictions", memory.evictions()));
+        }
+        if let Some(workflows) = &sources.workflows {
+            sum.counters.extend(workflows.each());
+            sum.queues = workflows.queues();
         }
         if let Some(total) = total(&sources.redis) {
             sum.gauges.push(("ratelimit.redis_pool.cx_active".to_owned(), total.connections));

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate_ratelimit::{Options, OverLimitKeys, SameDomain};
+use tidegate_workflow::RetentionDefaults;
 
 use super::read::Values;
 use super::value::Value;
 use super::{
     ConnectionAge, DotFiles, Drain, Endpoint, Files, FirstLoad, GrpcEndpoint, Log, LogFormat, Metrics, ResponseTime,
-    Scope, Settings, redis,
+    Scope, Settings, redis, workflows,
 };
 
 pub(super) fn build(values: &mut Values) -> Settings {
@@ -36,6 +37,7 @@ pub(super) fn build(values: &mut Values) -> Settings {
         header_names: ["LIMIT_LIMIT_HEADER", "LIMIT_REMAINING_HEADER", "LIMIT_RESET_HEADER"]
             .map(|name| values.text(name)),
         redis: redis::build(values, cores),
+        workflows: workflows::build(values),
         max_keys: values.integer("TIDEGATE_MAX_KEYS", 1..=i64::MAX) as usize,
         cores,
         call_timeout: values.positive_duration("TIDEGATE_CALL_TIMEOUT"),
@@ -85,10 +87,7 @@ fn metrics(values: &mut Values) -> Metrics {
         values.problem("PROMETHEUS_PATH", &path, "expected a path that starts with /".to_owned());
     }
     let address = values.text("PROMETHEUS_ADDR");
-    let endpoint = address.rsplit_once(':').and_then(|(host, port)| {
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        Some(Endpoint { host: resolve(host)?, port: port.parse().ok()? })
-    });
+    let endpoint = host_and_port(&address);
     if endpoint.is_none() && enabled {
         values.problem("PROMETHEUS_ADDR", &address, "expected host:port or :port".to_owned());
     }
@@ -126,6 +125,13 @@ fn options(values: &mut Values) -> Options {
         response_headers: values.boolean("LIMIT_RESPONSE_HEADERS_ENABLED"),
         dynamic_metadata: values.boolean("RESPONSE_DYNAMIC_METADATA"),
     }
+}
+
+/// Reads `host:port`.
+pub(super) fn host_and_port(text: &str) -> Option<Endpoint> {
+    let (host, port) = text.rsplit_once(':')?;
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    Some(Endpoint { host: resolve(host)?, port: port.parse().ok()? })
 }
 
 /// The address of `host`; empty is every address, as in Go.
@@ -195,6 +201,13 @@ impl Values {
             self.problem(name, "0", "expected more than 0".to_owned());
         }
         duration
+    }
+
+    pub(super) fn retention(&self, name: &str) -> RetentionDefaults {
+        match self.get(name) {
+            Value::Retention(defaults) => *defaults,
+            other => unreachable!("{name} is {other:?}"),
+        }
     }
 
     fn duration_unless_zero(&self, name: &str) -> Option<Duration> {

@@ -13,10 +13,10 @@ pub fn markdown() -> String {
         "# Settings\n\n\
          Every setting is an environment variable, read once at start. Names, defaults and syntax are those of\n\
          envoyproxy/ratelimit, but for two defaults that let a fresh start work: without `REDIS_URL` counters are kept in\n\
-         memory, and `USE_STATSD` is off unless set. Names that start with `TIDEGATE_` are our own.\n\n\
+         memory and workflows in a file, and `USE_STATSD` is off unless set. Names that start with `TIDEGATE_` are our own.\n\n\
          All mistakes are reported at once, and the process ends with code 64. `tidegate settings` prints the values in\n\
          force. This page is written by `make gen` from the table that the server reads.\n\n\
-         A time span is written as `150ms`, `10s` or `1h30m`; a list as `a,b`; a map as `name:value,other:value`. A number,\n\
+         A time span is written as `150ms`, `10s` or `1h30m`, and where a retention is asked for also as `7d`; a list as `a,b`; a map as `name:value,other:value`. A number,\n\
          boolean or time span that is set but empty is a mistake.\n\n\
          Support: *yes*; *no* means that other values than the default stop the start; *ignored* means that other values\n\
          are logged and have no effect; *later* belongs to something this version lacks, and is only checked for its syntax.\n",
@@ -67,6 +67,7 @@ fn kind(kind: Kind) -> String {
         Kind::Integer(unit) => unit.to_owned(),
         Kind::Float => "number".to_owned(),
         Kind::Duration => "time span".to_owned(),
+        Kind::Retention => "retention".to_owned(),
         Kind::List => "list".to_owned(),
         Kind::Map => "map".to_owned(),
     }

@@ -1,7 +1,7 @@
 //! Every variable, one row each.
 
 use super::value::Kind;
-use super::value::Kind::{Boolean, Choice, Duration, Float, Integer, List, Map, Path, Secret, Text, Url};
+use super::value::Kind::{Boolean, Choice, Duration, Float, Integer, List, Map, Path, Retention, Secret, Text, Url};
 
 /// One variable.
 #[derive(Debug, Clone, Copy)]
@@ -66,6 +66,8 @@ const ON_EMPTY: &str = "connections are shared, so there is nothing to create or
 
 pub(crate) const SECTIONS: &[Section] = &[
     Section { title: "Tidegate", rows: TIDEGATE },
+    Section { title: "Workflows", rows: WORKFLOWS },
+    Section { title: "Command line", rows: COMMAND_LINE },
     Section { title: "Listeners and gRPC", rows: LISTENERS },
     Section { title: "Logging", rows: LOGGING },
     Section { title: "Configuration", rows: CONFIGURATION },
@@ -88,6 +90,25 @@ const TIDEGATE: &[Variable] = &[
     row("TIDEGATE_MAX_METRIC_KEYS", Integer("names"), "100000", "Most names of limits in metrics; what comes after is counted under `_overflow`."),
     row("TIDEGATE_DRAIN_DELAY", Duration, "0s", "After a signal, how long connections are still accepted while health says NOT_SERVING."),
     row("TIDEGATE_DRAIN_TIMEOUT", Duration, "10s", "After that delay, how long calls in flight may take to finish."),
+];
+
+#[rustfmt::skip] // as above
+const WORKFLOWS: &[Variable] = &[
+    row("TIDEGATE_HTTP_ADDR", Text, "127.0.0.1:7070", "Address and port of the HTTP API under `/v1`. Port 0 lets the system choose. Set but empty: no API and no workflows."),
+    row("TIDEGATE_DATA_DIR", Path, "./tidegate-data", "Folder of the workflows when there is no Redis; made when it is not there. One server at a time."),
+    row("TIDEGATE_PARTITIONS", Integer("partitions"), "16", "Parts of a new store of workflows, a power of two from 1 to 256: the most nodes of a cluster that share the work. A store keeps what it was made with."),
+    row("TIDEGATE_RETENTION", Retention, "succeeded=7d,failed=30d", "How long workflows are kept after their end unless they say so themselves; cancelled ones as failed ones. One time span holds for all; `forever` keeps them."),
+    row("TIDEGATE_TOKENS_FILE", Path, "", "File with who may use the API, one `role name token` a line; roles are read, work and admin. Read once at start."),
+    row("TIDEGATE_ALLOW_ANONYMOUS", Boolean, "false", "Serve the API without tokens on addresses that other machines reach: everybody there may do everything."),
+    row("TIDEGATE_MAX_BODY", Integer("bytes"), "8388608", "Largest body of a request to the API."),
+    row("TIDEGATE_WORKFLOW_MEMORY", Integer("bytes"), "268435456", "Memory for the states of workflows that were used last."),
+];
+
+#[rustfmt::skip] // as above
+const COMMAND_LINE: &[Variable] = &[
+    row("TIDEGATE_SERVER", Text, "http://127.0.0.1:7070", "Server that commands such as `tidegate workflow list` ask. `--server` goes before."),
+    row("TIDEGATE_TOKEN", Secret, "", "Token that these commands show to the server. `--token-file` goes before."),
+    row("NO_COLOR", Text, "", "Set to anything: no colours in a terminal."),
 ];
 
 #[rustfmt::skip] // as above

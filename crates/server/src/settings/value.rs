@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use tidegate_workflow::{Retention, RetentionDefaults};
+
+use crate::span;
+
 /// The type of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -23,6 +27,8 @@ pub(crate) enum Kind {
     Float,
     /// A time span.
     Duration,
+    /// How long workflows are kept.
+    Retention,
     /// Words separated by commas.
     List,
     /// `key:value` pairs separated by commas.
@@ -42,6 +48,8 @@ pub(crate) enum Value {
     Float(f64),
     /// Of [`Kind::Duration`].
     Duration(Duration),
+    /// Of [`Kind::Retention`].
+    Retention(RetentionDefaults),
     /// Of [`Kind::List`].
     List(Vec<String>),
     /// Of [`Kind::Map`].
@@ -63,6 +71,7 @@ impl Kind {
             Self::Integer(_) => integer(text).map(Value::Integer),
             Self::Float => text.parse().ok().filter(|number: &f64| number.is_finite()).map(Value::Float),
             Self::Duration => duration(text).map(Value::Duration),
+            Self::Retention => retention(text).map(Value::Retention),
             Self::List => Some(Value::List(items(text).map(str::to_owned).collect())),
             Self::Map => items(text).map(pair).collect::<Option<Vec<_>>>().map(Value::Map),
         }
@@ -82,6 +91,7 @@ impl Kind {
             Self::Integer(unit) => format!("a whole number ({unit})"),
             Self::Float => "a number such as 0.8".to_owned(),
             Self::Duration => "a time span such as 150ms, 10s or 1h30m".to_owned(),
+            Self::Retention => "a time span such as 7d, forever, or succeeded=7d,failed=30d".to_owned(),
             Self::List => "words separated by commas".to_owned(),
             Self::Map => "pairs such as name:value,other:value".to_owned(),
         }
@@ -175,6 +185,24 @@ fn duration(text: &str) -> Option<Duration> {
     (total <= i64::MAX as f64).then(|| Duration::from_nanos(total as u64))
 }
 
+/// One span for all, or one for each of the two ways in which workflows end.
+fn retention(text: &str) -> Option<RetentionDefaults> {
+    if let Some(all) = span::retention(text) {
+        return Some(RetentionDefaults { succeeded: all, failed: all });
+    }
+    let mut defaults = RetentionDefaults::default();
+    for item in text.split(',') {
+        let (which, text) = item.split_once('=')?;
+        let retention: Retention = span::retention(text.trim())?;
+        match which.trim() {
+            "succeeded" => defaults.succeeded = retention,
+            "failed" => defaults.failed = retention,
+            _ => return None,
+        }
+    }
+    Some(defaults)
+}
+
 fn items(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').filter(move |_| !text.trim().is_empty())
 }
@@ -231,6 +259,21 @@ mod tests {
         }
         for text in ["", "5", "-1s", "s", "1 s", "1d", "1s2", "999999999h", "1..5s"] {
             check(Kind::Duration, text, None);
+        }
+    }
+
+    #[test]
+    fn retention_is_for_all_or_for_each() {
+        const DAY: Duration = Duration::from_secs(86_400);
+        let check_retention = |text: &str, succeeded, failed| {
+            check(Kind::Retention, text, Some(Value::Retention(RetentionDefaults { succeeded, failed })));
+        };
+        check_retention("7d", Retention::For(7 * DAY), Retention::For(7 * DAY));
+        check_retention("forever", Retention::Forever, Retention::Forever);
+        check_retention("failed=forever,succeeded=1h", Retention::For(DAY / 24), Retention::Forever);
+        check_retention("succeeded=0s", Retention::For(Duration::ZERO), Retention::For(30 * DAY));
+        for text in ["", "never", "failed", "failed=", "cancelled=1d", "1d,2d"] {
+            check(Kind::Retention, text, None);
         }
     }
 

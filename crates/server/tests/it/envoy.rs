@@ -149,6 +149,7 @@ fn start_service(ports: ServicePorts, folder: &TempDir) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.env_clear().current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null());
     command.env("RUNTIME_ROOT", EXAMPLES).env("RUNTIME_SUBDIRECTORY", "envoy");
+    command.env("TIDEGATE_HTTP_ADDR", "127.0.0.1:0");
     for (name, port) in [("", ports.http), ("GRPC_", ports.grpc), ("DEBUG_", ports.debug)] {
         command.env(format!("{name}HOST"), "127.0.0.1").env(format!("{name}PORT"), port.to_string());
     }

@@ -36,7 +36,7 @@ descriptors:
 ";
 
 /// Settings that every test server has, unless told otherwise.
-const DEFAULTS: [(&str, &str); 7] = [
+const DEFAULTS: [(&str, &str); 8] = [
     ("HOST", "127.0.0.1"),
     ("PORT", "0"),
     ("DEBUG_HOST", "127.0.0.1"),
@@ -44,6 +44,8 @@ const DEFAULTS: [(&str, &str); 7] = [
     ("GRPC_HOST", "127.0.0.1"),
     ("GRPC_PORT", "0"),
     ("TIDEGATE_CORES", "2"),
+    // Workflows are there for the tests that ask for them.
+    ("TIDEGATE_HTTP_ADDR", ""),
 ];
 
 /// `DEFAULTS`, with `more` put over them.

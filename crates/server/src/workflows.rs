@@ -1,0 +1,133 @@
+//! The workflow engine and its API, on a thread of their own: neither gateway nor workflows wait for the other.
+
+mod counts;
+mod driver;
+
+use std::sync::Arc;
+
+use tidegate_pipeline::Client;
+use tidegate_workflow::{
+    Engine, EngineOptions, RedisOptions, RedisStore, SqliteOptions, SqliteStore, Store, StoreError,
+};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tracing::{info, warn};
+
+use crate::life::Life;
+use crate::settings::{Redis, RedisServer, Workflows as Settings};
+use crate::{ServeError, cores, http};
+pub(crate) use counts::{Counts, Event, QueueSample};
+
+/// The name of the file in the data folder.
+const FILE: &str = "workflows.db";
+
+/// The thread, once its engine has started.
+#[derive(Debug)]
+pub(crate) struct Workflows {
+    /// Takes the socket when the ports are to open.
+    open: Option<oneshot::Sender<std::net::TcpListener>>,
+    thread: std::thread::JoinHandle<()>,
+    pub(crate) counts: Arc<Counts>,
+    /// Where workflows are, without credentials.
+    pub(crate) store: String,
+}
+
+/// What the thread starts with.
+struct Start {
+    settings: Settings,
+    redis: Option<RedisServer>,
+    counts: Arc<Counts>,
+    life: Life,
+}
+
+impl Workflows {
+    /// Opens the store and starts the engine; nobody can ask it yet.
+    ///
+    /// # Errors
+    /// The store cannot be opened, or the system refuses a thread.
+    pub(crate) async fn start(settings: &Settings, redis: Option<&Redis>, life: &Life) -> Result<Self, ServeError> {
+        let redis = redis.map(|redis| redis.main.clone());
+        let store = match &redis {
+            Some(server) => format!("redis at {}", server.shown),
+            None => settings.data_dir.join(FILE).display().to_string(),
+        };
+        let counts = Arc::new(Counts::default());
+        let start = Start { settings: settings.clone(), redis, counts: counts.clone(), life: life.clone() };
+        let runtime = cores::runtime()?;
+        let (open, opened) = oneshot::channel();
+        let (tell, told) = oneshot::channel();
+        let main = move || runtime.block_on(start.run(tell, opened));
+        let thread = std::thread::Builder::new().name("workflows".to_owned()).spawn(main)?;
+        match told.await {
+            Ok(Ok(())) => Ok(Self { open: Some(open), thread, counts, store }),
+            Ok(Err(source)) => Err(ServeError::Workflows { store, source }),
+            Err(_) => Err(std::io::Error::other("the thread of the workflows ended").into()),
+        }
+    }
+
+    /// Lets clients in.
+    pub(crate) fn open(&mut self, listener: std::net::TcpListener) {
+        if let Some(open) = self.open.take() {
+            // A thread that has ended says so when it is joined.
+            let _ = open.send(listener);
+        }
+    }
+
+    /// Waits for the thread, which ends when told to stop.
+    pub(crate) fn join(self) {
+        drop(self.open);
+        if self.thread.join().is_err() {
+            warn!("the thread of the workflows panicked");
+        }
+    }
+}
+
+impl Start {
+    async fn run(
+        self,
+        tell: oneshot::Sender<Result<(), StoreError>>,
+        opened: oneshot::Receiver<std::net::TcpListener>,
+    ) {
+        let started = self.engine().await;
+        let engine = match started {
+            Ok(engine) => engine,
+            // Whoever asked for the start may have been told to stop.
+            Err(error) => return drop(tell.send(Err(error))),
+        };
+        let _ = tell.send(Ok(()));
+        let api = http::Api::new(engine.clone(), &self.settings, self.counts.clone(), self.life.clone());
+        let driver = tokio::spawn(driver::run(engine.clone(), self.counts.clone(), api.pace(), self.life.clone()));
+        if let Ok(listener) = opened.await {
+            match TcpListener::from_std(listener) {
+                Ok(listener) => http::serve(listener, http::api(api), self.life.clone()).await,
+                Err(error) => warn!(%error, "the API cannot listen"),
+            }
+            self.life.stop.cancelled().await;
+        }
+        driver.abort();
+        // An aborted task has nothing to say.
+        let _ = driver.await;
+        engine.close().await;
+        if let Store::Sqlite(store) = engine.store() {
+            store.close().await;
+        }
+        info!("workflows have stopped");
+    }
+
+    async fn engine(&self) -> Result<Engine, StoreError> {
+        let Settings { partitions, retention, memory, data_dir, .. } = &self.settings;
+        let store = match &self.redis {
+            Some(server) => {
+                let client = Client::new(server.config.clone())
+                    .map_err(|error| StoreError::Unavailable { reason: error.to_string() })?;
+                let options = RedisOptions::new("tg:", *partitions, server.timeout);
+                Store::Redis(RedisStore::open(client, options.expect("settings bound partitions")).await?)
+            }
+            None => {
+                let options = SqliteOptions::new(*partitions).expect("settings bound partitions");
+                Store::Sqlite(SqliteStore::open(&data_dir.join(FILE), &options)?)
+            }
+        };
+        Engine::start(store, EngineOptions { retention: *retention, memory: *memory }).await
+    }
+}

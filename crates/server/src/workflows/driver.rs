@@ -1,0 +1,84 @@
+//! What drives time: sweeps when something is due, and looks for what other servers did.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_workflow::{Engine, HORIZON, Store, StoreError};
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
+
+use super::counts::{Counts, QueueSample};
+use crate::clock;
+use crate::life::Life;
+
+/// How often to look for what other servers did: the longest that a job they made ready waits for a worker that waits here.
+const LOOK: Duration = Duration::from_millis(250);
+/// The least wait between two sweeps: many timers close together share one.
+const BREATH: Duration = Duration::from_millis(5);
+/// How often queues are sampled while somebody reads the metrics.
+const SAMPLE: Duration = Duration::from_secs(5);
+
+/// Drives the engine until the server stops. `healthy` hears whether the store answers.
+pub(super) async fn run(engine: Engine, counts: Arc<Counts>, healthy: tokio::sync::watch::Sender<bool>, life: Life) {
+    let shared = matches!(engine.store(), Store::Redis(_));
+    let longest = if shared { LOOK } else { HORIZON };
+    let mut sampled = Instant::now();
+    loop {
+        let more = turn(&engine, shared).await;
+        note(&healthy, &more);
+        if sampled.elapsed() >= SAMPLE && counts.is_wanted() {
+            sampled = Instant::now();
+            sample(&engine, &counts).await;
+        }
+        let pause = match more {
+            Ok(true) => BREATH,
+            Ok(false) => engine.next_due().map_or(longest, |due| due.since(clock::moment()).clamp(BREATH, longest)),
+            Err(_) => longest,
+        };
+        let wake = sleep(pause);
+        tokio::pin!(wake);
+        loop {
+            tokio::select! {
+                () = wake.as_mut() => break,
+                () = engine.sooner() => {
+                    let until_due = engine.next_due().map_or(longest, |due| due.since(clock::moment()).max(BREATH));
+                    let sooner = Instant::now() + until_due;
+                    if sooner < wake.deadline() {
+                        wake.as_mut().reset(sooner);
+                    }
+                }
+                () = life.stop.cancelled() => return,
+            }
+        }
+    }
+}
+
+async fn turn(engine: &Engine, shared: bool) -> Result<bool, StoreError> {
+    let more = engine.sweep(clock::moment()).await?;
+    if shared {
+        engine.look_around().await?;
+    }
+    Ok(more)
+}
+
+/// Logs when the store goes away and when it comes back, once each.
+fn note(healthy: &tokio::sync::watch::Sender<bool>, turn: &Result<bool, StoreError>) {
+    let changed = healthy.send_if_modified(|healthy| std::mem::replace(healthy, turn.is_ok()) != turn.is_ok());
+    match turn {
+        Err(error) if changed => warn!(%error, "the store of the workflows cannot be swept; trying on"),
+        Ok(_) if changed => info!("the store of the workflows answers again"),
+        _ => {}
+    }
+}
+
+async fn sample(engine: &Engine, counts: &Counts) {
+    let Ok(queues) = engine.queue_states().await else { return };
+    let now = clock::moment();
+    let samples = queues.into_iter().map(|queue| QueueSample {
+        name: queue.name,
+        ready: queue.ready,
+        age: queue.oldest.map_or(0, |oldest| now.since(oldest).as_secs()),
+        waiting_workers: queue.waiting_workers as u64,
+    });
+    counts.put_queues(samples.collect());
+}
