@@ -34,6 +34,7 @@ mod sheet;
 mod spread;
 mod tally;
 mod turns;
+mod workflow;
 
 /// Load tools for Tidegate and its peers.
 #[derive(Parser)]
@@ -59,6 +60,8 @@ enum Command {
     Callers(callers::Arguments),
     /// Measures how connections grow and shrink with load.
     Connections(connections::Arguments),
+    /// Measures workflows over HTTP: lists, creation, execution, chains and joins.
+    Workflow(workflow::Arguments),
     /// Adds a fixed delay to each direction of connections to other servers.
     DelayProxy(delay_proxy::Arguments),
     /// Writes one request body to stdout, framed for gRPC, for tools that post a file.
@@ -85,6 +88,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::RoundTrips(arguments) => round_trips::run(arguments).await,
         Command::Callers(arguments) => callers::run(arguments).await,
         Command::Connections(arguments) => connections::run(arguments).await,
+        Command::Workflow(arguments) => workflow::run(arguments).await,
         Command::DelayProxy(arguments) => delay_proxy::run(arguments),
         Command::Body(shape) => {
             let mut keys = keys::Keys::new(keys::Distribution::Sequence, 1, 0.0, 0);

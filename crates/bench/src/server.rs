@@ -29,6 +29,7 @@ const START: Duration = Duration::from_secs(20);
 pub(crate) struct Server {
     child: Child,
     port: u16,
+    api: u16,
 }
 
 impl Server {
@@ -38,7 +39,7 @@ impl Server {
         let configuration = folder.join("bench/config");
         std::fs::create_dir_all(&configuration).context("could not make the configuration folder")?;
         std::fs::write(configuration.join("bench.yaml"), CONFIGURATION).context("could not write the configuration")?;
-        let [port, http, debug] = free_ports()?;
+        let [port, http, debug, api] = free_ports()?;
         let mut command = Command::new(program);
         command.env_clear().current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null());
         command.env("RUNTIME_ROOT", folder).env("RUNTIME_SUBDIRECTORY", "bench");
@@ -46,9 +47,10 @@ impl Server {
             command.env(format!("{name}_HOST"), "127.0.0.1").env(format!("{name}_PORT"), port.to_string());
         }
         command.env("HOST", "127.0.0.1").env("PORT", http.to_string());
+        command.env("TIDEGATE_HTTP_ADDR", format!("127.0.0.1:{api}")).env("TIDEGATE_DATA_DIR", folder.join("data"));
         command.envs(environment.iter().map(|(name, value)| (*name, value)));
         let child = command.spawn().with_context(|| format!("could not start {}", program.display()))?;
-        let mut server = Self { child, port };
+        let mut server = Self { child, port, api };
         server.wait_until_open().await?;
         Ok(server)
     }
@@ -59,6 +61,11 @@ impl Server {
 
     pub(crate) fn grpc(&self) -> Address {
         Address::Tcp { host: "127.0.0.1".into(), port: self.port }
+    }
+
+    /// Where the HTTP API listens.
+    pub(crate) fn api(&self) -> std::net::SocketAddr {
+        ([127, 0, 0, 1], self.api).into()
     }
 
     async fn wait_until_open(&mut self) -> anyhow::Result<()> {

@@ -24,9 +24,9 @@ pub struct Filter {
     pub name: Option<String>,
     /// With this tag.
     pub tag: Option<String>,
-    /// Created then or later, to the millisecond.
+    /// Created then or later.
     pub created_from: Option<Timestamp>,
-    /// Created before then, to the millisecond.
+    /// Created before then.
     pub created_to: Option<Timestamp>,
 }
 

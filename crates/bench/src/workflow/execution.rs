@@ -1,0 +1,159 @@
+//! How fast jobs are executed by workers that do nothing.
+
+use std::fmt;
+use std::time::Instant;
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+
+use super::api::{Work, report};
+use super::bench::{Backing, Bench};
+use super::{Arguments, Times, shapes};
+use crate::sheet::Sheet;
+use crate::spread::Spread;
+use crate::tally::micros;
+
+/// Connections of workers, and jobs that each takes at a time.
+const WORKERS: usize = 8;
+const LIMIT: usize = 100;
+/// Jobs of the chain.
+const CHAIN: usize = 500;
+
+/// What was measured, by store.
+pub(crate) struct Execution(Vec<Row>);
+
+#[derive(Default)]
+struct Row {
+    store: &'static str,
+    jobs_per_second: Vec<f64>,
+    server_us: Vec<f64>,
+    redis_us: Vec<f64>,
+    chain_ms: Vec<f64>,
+    join_seconds: Vec<f64>,
+    join_commands: Vec<f64>,
+    memory: Vec<f64>,
+}
+
+pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Execution> {
+    let mut rows: Vec<Row> = ["Redis", "SQLite"].into_iter().map(|store| Row { store, ..Row::default() }).collect();
+    for round in 1..=arguments.rounds {
+        eprintln!("execution, round {round} of {}", arguments.rounds);
+        for (row, backing) in rows.iter_mut().zip([Backing::Redis, Backing::Sqlite]) {
+            let bench = Bench::start(&arguments.server, backing).await?;
+            pairs(&bench, row, arguments.executed).await?;
+            chain(&bench, row).await?;
+            join(&bench, row, arguments.parents).await?;
+        }
+    }
+    Ok(Execution(rows))
+}
+
+async fn pairs(bench: &Bench, row: &mut Row, workflows: usize) -> anyhow::Result<()> {
+    const BULK: usize = 1_000;
+    let memory = bench.redis_counts().memory;
+    let mut api = bench.api().await?;
+    for _ in 0..workflows.div_ceil(BULK) {
+        api.post("/v1/workflows:batch", shapes::batch(&shapes::pair("now"), BULK)).await?;
+    }
+    let created = workflows.div_ceil(BULK) * BULK;
+    let (server, redis) = bench.costs()?;
+    let took = bench.work(created * 2, WORKERS, LIMIT).await?;
+    let (server_after, redis_after) = bench.costs()?;
+    let jobs = (created * 2) as f64;
+    row.jobs_per_second.push(jobs / took.as_secs_f64());
+    row.server_us.push(micros((server_after - server).total()) / jobs);
+    if let (Some(before), Some(after)) = (redis, redis_after) {
+        row.redis_us.push(micros(after - before) / jobs);
+        row.memory.push((bench.redis_counts().memory - memory) as f64 / created as f64);
+    }
+    let counts = api.json("/v1/workflows:count?name=bench").await?;
+    ensure!(counts["by_status"]["succeeded"] == created, "not all workflows succeeded: {counts}");
+    Ok(())
+}
+
+/// The time from a report to the next job of the chain, as the worker sees it.
+async fn chain(bench: &Bench, row: &mut Row) -> anyhow::Result<()> {
+    let mut api = bench.api().await?;
+    api.post("/v1/workflows", shapes::chain(CHAIN)).await?;
+    let wish = r#"{"queues":["default"],"worker":"w","limit":1,"wait":"5s"}"#;
+    let mut answer = api.post("/v1/jobs/claim", wish.to_owned()).await?;
+    for _ in 1..CHAIN {
+        let body = report(&serde_json::from_slice::<Work<'_>>(&answer)?, wish);
+        let start = Instant::now();
+        answer = api.post("/v1/jobs/report", body).await?;
+        row.chain_ms.push(start.elapsed().as_secs_f64() * 1_000.0);
+        ensure!(serde_json::from_slice::<Work<'_>>(&answer)?.jobs.len() == 1, "the chain does not go on");
+    }
+    let body = report(&serde_json::from_slice::<Work<'_>>(&answer)?, r#"{"queues":["none"],"worker":"w"}"#);
+    api.post("/v1/jobs/report", body).await?;
+    Ok(())
+}
+
+/// All parents of a join and the join itself.
+async fn join(bench: &Bench, row: &mut Row, parents: usize) -> anyhow::Result<()> {
+    let mut api = bench.api().await?;
+    api.post("/v1/workflows", shapes::join(parents)).await?;
+    let before = bench.redis_counts().commands;
+    let took = bench.work(parents + 1, WORKERS, LIMIT).await?;
+    row.join_seconds.push(took.as_secs_f64());
+    if bench.redis.is_some() {
+        row.join_commands.push((bench.redis_counts().commands - before) as f64 / (parents + 1) as f64);
+    }
+    let counts = api.json("/v1/workflows:count?name=join").await?;
+    ensure!(counts["by_status"]["succeeded"] == 1, "the join did not end: {counts}");
+    Ok(())
+}
+
+fn spread(values: &[f64], digits: usize) -> String {
+    Spread::new(values.to_vec()).map_or_else(|| "-".to_owned(), |spread| format!("{spread:.digits$}"))
+}
+
+impl Execution {
+    pub(crate) fn to_json(&self) -> Value {
+        let row = |row: &Row| {
+            let chain = Times::new(row.chain_ms.clone());
+            json!({
+                "store": row.store, "jobs_per_second": row.jobs_per_second, "server_us_per_job": row.server_us,
+                "redis_us_per_job": row.redis_us, "chain_p50_ms": chain.at(0.5), "chain_p99_ms": chain.at(0.99),
+                "join_seconds": row.join_seconds, "join_commands_per_job": row.join_commands,
+                "redis_bytes_per_finished_workflow": row.memory,
+            })
+        };
+        self.0.iter().map(row).collect()
+    }
+}
+
+impl fmt::Display for Execution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let heads = [
+            "execution",
+            "no-op jobs/s",
+            "server CPU, us/job",
+            "Redis CPU, us/job",
+            "next of a chain p50, p99, ms",
+            "join of 10,000, s",
+            "Redis commands/job of it",
+            "Redis bytes/workflow",
+        ];
+        let mut sheet = Sheet::new(&heads);
+        for row in &self.0 {
+            let chain = Times::new(row.chain_ms.clone());
+            sheet.row(vec![
+                row.store.to_owned(),
+                spread(&row.jobs_per_second, 0),
+                spread(&row.server_us, 1),
+                spread(&row.redis_us, 1),
+                format!("{:.2}, {:.2}", chain.at(0.5), chain.at(0.99)),
+                spread(&row.join_seconds, 2),
+                spread(&row.join_commands, 2),
+                spread(&row.memory, 0),
+            ]);
+        }
+        let others = [
+            ["BullMQ 6.7", "7938", "", "", "", "0.32 (of 2,000)"],
+            ["Gush 5.0", "360-540", "", "", "", "13-21 (of 400)"],
+        ];
+        others.into_iter().for_each(|row| sheet.row(row.map(str::to_owned).to_vec()));
+        write!(f, "{sheet}")
+    }
+}
