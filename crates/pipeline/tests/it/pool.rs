@@ -91,7 +91,7 @@ async fn a_spike_opens_what_it_fills_and_no_more() {
     assert!((2..=4).contains(&opened), "{opened} connections for 1,024 callers, 300 each");
 }
 
-const LARGE: [u8; 100 * 1024] = [b'x'; 100 * 1024];
+static LARGE: [u8; 100 * 1024] = [b'x'; 100 * 1024];
 
 fn set_large(client: &Client) -> JoinHandle<Outcome> {
     let client = client.clone();
