@@ -105,7 +105,8 @@ async fn a_failure_blocks_what_follows_until_it_is_retried() {
         "a" => failed(claimed),
         _ => success(claimed),
     });
-    engine.report(reports.collect(), None, at(2)).await;
+    let (reported, _) = engine.report(reports.collect(), None, at(2)).await;
+    assert!(reported.iter().all(Result::is_ok));
     let snapshot = engine.show(id).await.unwrap();
     assert_eq!(snapshot.meta().status, Status::Failed);
     let b = snapshot.graph().find("b").unwrap();

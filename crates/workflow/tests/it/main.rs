@@ -3,8 +3,10 @@
 
 #[macro_use]
 mod contract;
+mod defects;
 mod gush;
 mod model;
 mod redis_store;
 mod regression;
 mod sqlite_store;
+mod support;

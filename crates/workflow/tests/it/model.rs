@@ -3,6 +3,7 @@
 mod check;
 mod oracle;
 mod step;
+mod told;
 mod world;
 
 use fastrand::Rng;

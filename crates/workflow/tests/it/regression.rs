@@ -5,51 +5,16 @@ use std::time::Duration;
 use tidegate_workflow::change::{Birth, Change, Put, Write};
 use tidegate_workflow::rows::Section;
 use tidegate_workflow::{
-    Action, Begin, Claim, Claimed, Definition, Engine, EngineError, EngineOptions, Graph, JobDefinition, JobState,
-    Json, LeaseRef, MemoryStore, NewWorkflow, Outcome, Partition, Paused, Query, Refusal, Report, RestartScope, Status,
-    Store, StoreError, Timestamp, WorkflowId,
+    Action, Begin, Engine, EngineError, JobIndex, JobState, Json, LeaseRef, MemoryStore, Partition, Paused, Query,
+    Refusal, RestartScope, Status, Store, StoreError, WorkflowId,
 };
 
-fn at(seconds: u64) -> Timestamp {
-    Timestamp::from_micros((1_795_000_000 + seconds) * 1_000_000)
-}
+use crate::support::{at, claim, create, report, server, succeed, success, take};
 
 /// Two servers of one store.
 async fn servers() -> (Engine, Engine) {
     let store = Store::Memory(MemoryStore::new(1));
-    let start = || Engine::start(store.clone(), EngineOptions::default());
-    (start().await.unwrap(), start().await.unwrap())
-}
-
-/// Jobs as `name` or `name<parent,parent`.
-fn graph(jobs: &str) -> Graph {
-    let jobs = jobs.split(' ').map(|job| {
-        let (name, after) = job.split_once('<').unwrap_or((job, ""));
-        let after = after.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
-        JobDefinition { after, ..JobDefinition::new(name, "handler") }
-    });
-    Graph::build(Definition { name: "test".to_owned(), jobs: jobs.collect(), ..Definition::default() }).unwrap()
-}
-
-async fn create(engine: &Engine, jobs: &str, begin: Begin) -> WorkflowId {
-    let new = NewWorkflow { graph: graph(jobs), begin, created_at: None };
-    engine.create(vec![new], at(0)).await.remove(0).unwrap().workflow
-}
-
-fn claim() -> Claim {
-    let (queues, worker) = (vec!["default".to_owned()], "worker".to_owned());
-    Claim { queues, worker, limit: 9, lease: Duration::from_secs(30) }
-}
-
-async fn take(engine: &Engine, seconds: u64) -> Vec<Claimed> {
-    engine.look_around().await.unwrap();
-    engine.claim(&claim(), at(seconds)).await.unwrap()
-}
-
-async fn succeed(engine: &Engine, lease: LeaseRef, output: &str, seconds: u64) -> Result<JobState, EngineError> {
-    let outcome = Outcome::Succeeded { output: Some(Json::parse(output).unwrap()) };
-    let (mut reported, _) = engine.report(vec![Report { lease, outcome }], None, at(seconds)).await;
-    reported.remove(0).map(|reported| reported.job)
+    (server(&store).await, server(&store).await)
 }
 
 /// A server that had seen the job before it was leased elsewhere said that the lease was lost, out of its memory. What is not
@@ -59,7 +24,7 @@ async fn a_server_that_remembers_an_older_state_takes_a_report() {
     let (first, second) = servers().await;
     let id = create(&second, "a", Begin::Now).await;
     let claimed = take(&first, 1).await;
-    assert_eq!(succeed(&second, claimed[0].lease, "1", 2).await, Ok(JobState::Succeeded));
+    assert_eq!(succeed(&second, claimed[0].lease, 2).await, Ok(JobState::Succeeded));
     assert_eq!(second.show(id).await.unwrap().meta().status, Status::Succeeded);
 }
 
@@ -80,13 +45,13 @@ async fn a_job_gets_the_latest_output_of_a_parent_that_ran_again_elsewhere() {
     let (first, second) = servers().await;
     let id = create(&first, "a b<a", Begin::Now).await;
     let a = take(&first, 1).await.remove(0);
-    succeed(&first, a.lease, "\"old\"", 2).await.unwrap();
+    report(&first, a.lease, success("\"old\""), 2).await.unwrap();
     let b = take(&second, 3).await.remove(0);
-    succeed(&second, b.lease, "0", 4).await.unwrap();
+    report(&second, b.lease, success("0"), 4).await.unwrap();
     let again = Action::Restart { jobs: vec!["a".to_owned()], scope: RestartScope::AndDescendants };
     second.act(id, again, at(5)).await.unwrap();
     let a = take(&second, 6).await.remove(0);
-    succeed(&second, a.lease, "\"new\"", 7).await.unwrap();
+    report(&second, a.lease, success("\"new\""), 7).await.unwrap();
     let b = take(&first, 8).await.remove(0);
     assert_eq!(&b.inputs[0].output[..], b"\"new\"");
 }
@@ -96,8 +61,8 @@ async fn a_job_gets_the_latest_output_of_a_parent_that_ran_again_elsewhere() {
 async fn a_report_without_a_token_is_refused() {
     let (engine, _) = servers().await;
     let workflow = create(&engine, "a", Begin::Now).await;
-    let lease = LeaseRef { workflow, job: tidegate_workflow::JobIndex(0), token: 0 };
-    let refused = succeed(&engine, lease, "1", 1).await;
+    let lease = LeaseRef { workflow, job: JobIndex(0), token: 0 };
+    let refused = succeed(&engine, lease, 1).await;
     assert!(matches!(refused, Err(EngineError::Refused(Refusal::LeaseLost { .. }))), "{refused:?}");
 }
 
@@ -117,12 +82,12 @@ async fn an_output_outlives_the_restart_before_it() {
     let (engine, _) = servers().await;
     let id = create(&engine, "a", Begin::Now).await;
     let claimed = take(&engine, 1).await;
-    succeed(&engine, claimed[0].lease, "1", 2).await.unwrap();
+    succeed(&engine, claimed[0].lease, 2).await.unwrap();
     let restart = Action::Restart { jobs: vec!["a".to_owned()], scope: RestartScope::Chosen };
     let mark = Action::MarkSucceeded { job: "a".to_owned(), output: Some(Json::parse("2").unwrap()) };
     let (restarted, marked) = tokio::join!(engine.act(id, restart, at(3)), engine.act(id, mark, at(3)));
     assert_eq!((restarted, marked), (Ok(Status::Running), Ok(Status::Succeeded)));
-    let results = engine.results(id, &[tidegate_workflow::JobIndex(0)]).await.unwrap();
+    let results = engine.results(id, &[JobIndex(0)]).await.unwrap();
     assert_eq!(results[0].output.as_deref(), Some(&b"2"[..]));
 }
 
@@ -155,7 +120,7 @@ async fn work_of_other_servers_wakes_all_who_can_do_it() {
 async fn a_claim_that_nobody_waits_for_is_given_back_at_once() {
     let (engine, _) = servers().await;
     let id = create(&engine, "a b", Begin::Now).await;
-    let impatient = claim();
+    let impatient = claim(9);
     tokio::select! {
         biased;
         _ = engine.claim(&impatient, at(1)) => panic!("it was to wait"),

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tidegate_workflow::{
-    Action, Begin, Claimed, Created, Engine, EngineError, EngineOptions, Fault, Graph, JobState, LeaseRef, MemoryStore,
-    NewWorkflow, OnFailure, Outcome, Paused, Report, Reported, RestartScope, RowSet, Snapshot, Status, Store,
-    StoreError, Timestamp, WorkflowId,
+    Action, Begin, Claimed, Engine, EngineOptions, Fault, Graph, JobState, LeaseRef, MemoryStore, OnFailure, Outcome,
+    Paused, RowSet, Snapshot, Status, Store, Timestamp, WorkflowId,
 };
 use tokio::task::JoinSet;
 
 use super::check::{Snapshots, due, rows, whole_store};
 use super::oracle::{Fate, fate};
-use super::step::{QUEUES, Step, action, claim, graph, outcome};
+use super::step::{QUEUES, Step, action, graph, outcome};
+use super::told::{Told, run};
 
 /// Workflows at one time: few, so that events meet.
 const WORKFLOWS: usize = 5;
@@ -23,70 +23,18 @@ pub(crate) struct World {
     seed: u64,
     memory: MemoryStore,
     engines: [Engine; 2],
-    now: Timestamp,
-    snapshots: Snapshots,
+    pub(crate) now: Timestamp,
+    pub(crate) snapshots: Snapshots,
     leases: Vec<LeaseRef>,
     /// Graphs by key, to create again.
     keyed: Vec<Graph>,
-    paused: Vec<&'static str>,
-    faulty: bool,
+    pub(crate) paused: Vec<&'static str>,
+    pub(crate) faulty: bool,
     steps: usize,
-}
-
-/// What somebody was told.
-#[derive(Debug)]
-enum Told {
-    Created(Result<Created, EngineError>),
-    Claimed(Result<Vec<Claimed>, EngineError>),
-    Reported(Result<Reported, EngineError>, Result<Vec<Claimed>, EngineError>),
-    Extended(Result<(), EngineError>),
-    Status(Result<Status, EngineError>),
-    Nothing,
 }
 
 async fn engine(memory: &MemoryStore) -> Engine {
     Engine::start(Store::Memory(memory.clone()), EngineOptions::default()).await.unwrap()
-}
-
-async fn run(engine: Engine, step: Step, now: Timestamp) -> Told {
-    match step {
-        Step::Create(graph, begin) => {
-            let new = NewWorkflow { graph: *graph, begin, created_at: None };
-            Told::Created(engine.create(vec![new], now).await.remove(0))
-        }
-        Step::Claim(limit) => Told::Claimed(engine.claim(&claim(limit), now).await),
-        Step::AbandonedClaim => {
-            let claim = claim(2);
-            tokio::select! {
-                biased;
-                _ = engine.claim(&claim, now) => {}
-                () = std::future::ready(()) => {}
-            }
-            Told::Nothing
-        }
-        Step::ClaimAll => {
-            engine.look_around().await.unwrap();
-            Told::Claimed(engine.claim(&claim(1_000), now).await)
-        }
-        Step::Report(lease, outcome, then) => {
-            let then = then.map(claim);
-            let (mut reported, claimed) = engine.report(vec![Report { lease, outcome }], then.as_ref(), now).await;
-            Told::Reported(reported.remove(0), claimed)
-        }
-        Step::Extend(lease) => {
-            let expires = now + Duration::from_secs(30);
-            Told::Extended(engine.extend(vec![(lease, expires)], now).await.remove(0))
-        }
-        Step::Sweep => {
-            engine.sweep(now).await.unwrap();
-            Told::Nothing
-        }
-        Step::Act(id, action) => Told::Status(engine.act(id, action, now).await),
-        Step::PauseQueue(queue, paused) => {
-            engine.set_queue_paused(queue, paused).await.unwrap();
-            Told::Nothing
-        }
-    }
 }
 
 impl World {
@@ -226,98 +174,6 @@ impl World {
         }
     }
 
-    /// What one caller was told is so.
-    fn check_told(&self, before: &Snapshots, step: &Step, told: &Told) {
-        let error = match told {
-            Told::Created(Err(error)) | Told::Reported(Err(error), _) | Told::Extended(Err(error)) => Some(error),
-            Told::Status(Err(error)) => Some(error),
-            _ => None,
-        };
-        if let Some(EngineError::Store(error)) = error {
-            assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
-            assert!(self.faulty);
-        }
-        let claims = matches!(step, Step::Report(_, _, Some(_)));
-        if error.is_some() && !claims {
-            let versions = |snapshots: &Snapshots| -> Vec<_> {
-                snapshots.iter().map(|(id, snapshot)| (*id, snapshot.meta().version, snapshot.meta().writer)).collect()
-            };
-            assert_eq!(
-                versions(before),
-                versions(&self.snapshots),
-                "refused, but something was written: {step:?} {told:?}"
-            );
-        }
-        match (step, told) {
-            (Step::Create(_, begin), Told::Created(Ok(created))) => {
-                let snapshot = &self.snapshots[&created.workflow];
-                assert_eq!(before.contains_key(&created.workflow), created.existing);
-                assert!(created.existing || (*begin == Begin::Now) == (snapshot.meta().status != Status::Pending));
-            }
-            (Step::Create(graph, _), Told::Created(Err(EngineError::KeyMismatch { workflow, .. }))) => {
-                assert_eq!(before[workflow].graph().idempotency_key, graph.idempotency_key);
-            }
-            (Step::Report(lease, outcome, _), Told::Reported(reported, _)) => {
-                self.check_report(before, (*lease, outcome), reported);
-            }
-            (Step::Extend(lease), Told::Extended(extended)) if !self.is_down(error) => {
-                let job = before.get(&lease.workflow).map(|was| &was.jobs()[lease.job.index()]);
-                let held =
-                    job.is_some_and(|job| job.token == lease.token && matches!(job.state, JobState::Running { .. }));
-                assert_eq!(extended.is_ok(), held, "{job:?}");
-            }
-            (Step::Act(id, action), Told::Status(status)) if !self.is_down(error) => {
-                assert_eq!(status.is_ok(), allowed(&before[id], action), "{action:?} {status:?}");
-                match status {
-                    Ok(_) if *action == Action::Delete => assert!(!self.snapshots.contains_key(id)),
-                    Ok(status) => assert_eq!(self.snapshots[id].meta().status, *status),
-                    Err(_) => {}
-                }
-            }
-            (Step::ClaimAll, Told::Claimed(Ok(claimed))) if !self.faulty => {
-                let ready = before.values().filter(|was| was.meta().status == Status::Running).flat_map(|was| {
-                    let jobs = was.jobs().iter().zip(&was.graph().jobs);
-                    jobs.filter(|(job, about)| {
-                        job.state == JobState::Ready && !self.paused.contains(&about.queue.as_str())
-                    })
-                });
-                assert_eq!(claimed.len(), ready.count(), "all that is ready is handed out");
-            }
-            (Step::Sweep, _) if !self.faulty => {
-                let late = |is: &Snapshot| is.meta().timer.is_some_and(|timer| timer <= self.now);
-                assert!(!self.snapshots.values().any(late), "something is due after a sweep");
-            }
-            _ => {}
-        }
-    }
-
-    fn is_down(&self, error: Option<&EngineError>) -> bool {
-        matches!(error, Some(EngineError::Store(_)))
-    }
-
-    fn check_report(
-        &self,
-        before: &Snapshots,
-        (lease, outcome): (LeaseRef, &Outcome),
-        reported: &Result<Reported, EngineError>,
-    ) {
-        let was = before.get(&lease.workflow).map(|was| &was.jobs()[lease.job.index()]);
-        match reported {
-            Ok(reported) => {
-                let was = was.expect("it is there");
-                assert_eq!(was.token, lease.token);
-                assert_eq!(reported.already, !matches!(was.state, JobState::Running { .. }), "{was:?}");
-                let now = &self.snapshots[&lease.workflow].jobs()[lease.job.index()];
-                if !reported.already && matches!(outcome, Outcome::Succeeded { .. }) {
-                    assert_eq!((now.state, reported.job), (JobState::Succeeded, JobState::Succeeded));
-                }
-            }
-            Err(EngineError::Refused(_)) => assert_ne!(was.expect("it is there").token, lease.token),
-            Err(EngineError::NoWorkflow { .. }) => assert!(was.is_none()),
-            Err(error) => assert!(self.is_down(Some(error)), "{error:?}"),
-        }
-    }
-
     async fn remember(&mut self, before: &Snapshots, step: &Step, told: Told, together: usize) {
         if let Step::PauseQueue(queue, paused) = step {
             self.paused.retain(|known| known != queue);
@@ -378,33 +234,6 @@ impl World {
         assert!(open.is_empty(), "seed {}: {open:?}", self.seed);
         let store = Store::Memory(self.memory.clone());
         assert_eq!(rows(&store, RowSet::Ready).await, Vec::<Vec<u8>>::new());
-    }
-}
-
-/// Whether an operator may do this now.
-fn allowed(was: &Snapshot, action: &Action) -> bool {
-    let (status, jobs) = (was.meta().status, was.jobs());
-    let state = |name: &String| jobs[was.graph().find(name).unwrap().index()].state;
-    let started = status != Status::Pending;
-    match action {
-        Action::Start => !started,
-        Action::Cancel => !status.is_over() || status == Status::Cancelled,
-        Action::Pause | Action::Resume => matches!(status, Status::Running | Status::Paused),
-        Action::RetryFailed => {
-            let failed = jobs.iter().any(|job| matches!(job.state, JobState::Failed | JobState::Cancelled));
-            started && (failed || !status.is_over())
-        }
-        Action::Restart { jobs: names, scope } => {
-            let mut chosen: Vec<_> = names.iter().map(|name| was.graph().find(name).unwrap()).collect();
-            if *scope == RestartScope::AndDescendants {
-                chosen.extend(was.graph().descendants(&chosen));
-            }
-            started && !chosen.iter().any(|job| jobs[job.index()].state.is_active())
-        }
-        Action::SkipJob(job) => !matches!(state(job), JobState::Succeeded | JobState::Running { .. }),
-        Action::CancelJob(job) => !state(job).is_over() || state(job) == JobState::Cancelled,
-        Action::Delete => status.is_over() || !started,
-        Action::MarkSucceeded { .. } | Action::Keep(_) => true,
     }
 }
 
