@@ -1,7 +1,7 @@
 //! The HTTP ports: `/json` and `/healthcheck`, the debug pages, and metrics.
 
 mod json;
-mod v1;
+pub(crate) mod v1;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -3,6 +3,7 @@
 //! One table (settings/table.rs) holds a row per variable; every mistake is reported at once; nothing secret is printed.
 
 mod build;
+mod client;
 mod read;
 mod redis;
 mod show;
@@ -16,6 +17,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) use client::{Client, Locale};
 use read::Values;
 pub use redis::{HealthCheck, Redis, RedisServer};
 pub use show::{effective, markdown};

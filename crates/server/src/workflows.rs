@@ -3,6 +3,7 @@
 mod counts;
 mod driver;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tidegate_pipeline::Client;
@@ -13,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
+use crate::health::Health;
 use crate::life::Life;
 use crate::settings::{Redis, RedisServer, Workflows as Settings};
 use crate::{ServeError, cores, http};
@@ -37,6 +39,7 @@ struct Start {
     settings: Settings,
     redis: Option<RedisServer>,
     counts: Arc<Counts>,
+    health: Health,
     life: Life,
 }
 
@@ -45,14 +48,17 @@ impl Workflows {
     ///
     /// # Errors
     /// The store cannot be opened, or the system refuses a thread.
-    pub(crate) async fn start(settings: &Settings, redis: Option<&Redis>, life: &Life) -> Result<Self, ServeError> {
+    pub(crate) async fn start(
+        settings: &Settings,
+        redis: Option<&Redis>,
+        health: &Health,
+        life: &Life,
+    ) -> Result<Self, ServeError> {
         let redis = redis.map(|redis| redis.main.clone());
-        let store = match &redis {
-            Some(server) => format!("redis at {}", server.shown),
-            None => settings.data_dir.join(FILE).display().to_string(),
-        };
+        let store = shown(settings, redis.as_ref());
         let counts = Arc::new(Counts::default());
-        let start = Start { settings: settings.clone(), redis, counts: counts.clone(), life: life.clone() };
+        let (health, life) = (health.clone(), life.clone());
+        let start = Start { settings: settings.clone(), redis, counts: counts.clone(), health, life };
         let runtime = cores::runtime()?;
         let (open, opened) = oneshot::channel();
         let (tell, told) = oneshot::channel();
@@ -95,8 +101,10 @@ impl Start {
             Err(error) => return drop(tell.send(Err(error))),
         };
         let _ = tell.send(Ok(()));
-        let api = http::Api::new(engine.clone(), &self.settings, self.counts.clone(), self.life.clone());
-        let driver = tokio::spawn(driver::run(engine.clone(), self.counts.clone(), api.pace(), self.life.clone()));
+        let guards = (self.health.clone(), self.life.clone());
+        let api = http::Api::new(engine.clone(), &self.settings, self.counts.clone(), guards);
+        let drive = driver::run(engine.clone(), self.counts.clone(), api.store_answers(), self.life.clone());
+        let driver = tokio::spawn(drive);
         if let Ok(listener) = opened.await {
             match TcpListener::from_std(listener) {
                 Ok(listener) => http::serve(listener, http::api(api), self.life.clone()).await,
@@ -115,19 +123,41 @@ impl Start {
     }
 
     async fn engine(&self) -> Result<Engine, StoreError> {
-        let Settings { partitions, retention, memory, data_dir, .. } = &self.settings;
-        let store = match &self.redis {
-            Some(server) => {
-                let client = Client::new(server.config.clone())
-                    .map_err(|error| StoreError::Unavailable { reason: error.to_string() })?;
-                let options = RedisOptions::new("tg:", *partitions, server.timeout);
-                Store::Redis(RedisStore::open(client, options.expect("settings bound partitions")).await?)
-            }
-            None => {
-                let options = SqliteOptions::new(*partitions).expect("settings bound partitions");
-                Store::Sqlite(SqliteStore::open(&data_dir.join(FILE), &options)?)
-            }
-        };
-        Engine::start(store, EngineOptions { retention: *retention, memory: *memory }).await
+        let store = open(&self.settings, self.redis.as_ref()).await?;
+        let Settings { retention, memory, .. } = self.settings;
+        Engine::start(store, EngineOptions { retention, memory }).await
+    }
+}
+
+/// Where workflows are when there is no Redis.
+pub(crate) fn file(settings: &Settings) -> PathBuf {
+    settings.data_dir.join(FILE)
+}
+
+/// Where workflows are, without credentials.
+pub(crate) fn shown(settings: &Settings, redis: Option<&RedisServer>) -> String {
+    match redis {
+        Some(server) => format!("redis at {}", server.shown),
+        None => file(settings).display().to_string(),
+    }
+}
+
+/// Opens the store, or makes it.
+///
+/// # Errors
+/// It cannot be reached, or is not one.
+pub(crate) async fn open(settings: &Settings, redis: Option<&RedisServer>) -> Result<Store, StoreError> {
+    let partitions = settings.partitions;
+    match redis {
+        Some(server) => {
+            let client = Client::new(server.config.clone())
+                .map_err(|error| StoreError::Unavailable { reason: error.to_string() })?;
+            let options = RedisOptions::new("tg:", partitions, server.timeout);
+            Ok(Store::Redis(RedisStore::open(client, options.expect("settings bound partitions")).await?))
+        }
+        None => {
+            let options = SqliteOptions::new(partitions).expect("settings bound partitions");
+            Ok(Store::Sqlite(SqliteStore::open(&file(settings), &options)?))
+        }
     }
 }

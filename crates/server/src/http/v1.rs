@@ -17,7 +17,7 @@ mod query;
 mod queues;
 mod reports;
 mod route;
-mod time;
+pub(crate) mod time;
 mod workflows;
 
 use std::sync::Arc;
@@ -32,6 +32,7 @@ use tidegate_workflow::{Engine, Store, WorkflowId};
 use tokio::sync::watch;
 
 use crate::clock;
+use crate::health::Health;
 use crate::life::Life;
 use crate::settings::{self, Tokens};
 use crate::workflows::{Counts, Event};
@@ -56,7 +57,8 @@ struct Shared {
     local_only: bool,
     max_body: usize,
     counts: Arc<Counts>,
-    healthy: watch::Sender<bool>,
+    store_answers: watch::Sender<bool>,
+    health: Health,
     life: Life,
 }
 
@@ -72,22 +74,28 @@ struct Ask<'a> {
 type Answer = Result<Response, Problem>;
 
 impl Api {
-    pub(crate) fn new(engine: Engine, settings: &settings::Workflows, counts: Arc<Counts>, life: Life) -> Self {
+    pub(crate) fn new(
+        engine: Engine,
+        settings: &settings::Workflows,
+        counts: Arc<Counts>,
+        (health, life): (Health, Life),
+    ) -> Self {
         let shared = Shared {
             engine,
             tokens: settings.tokens.clone(),
             local_only: settings.tokens.is_none() && !settings.anonymous,
             max_body: settings.max_body,
             counts,
-            healthy: watch::Sender::new(true),
+            store_answers: watch::Sender::new(true),
+            health,
             life,
         };
         Self { shared: Arc::new(shared) }
     }
 
     /// Hears whether the store answers.
-    pub(crate) fn pace(&self) -> watch::Sender<bool> {
-        self.shared.healthy.clone()
+    pub(crate) fn store_answers(&self) -> watch::Sender<bool> {
+        self.shared.store_answers.clone()
     }
 }
 
@@ -167,8 +175,8 @@ impl Ask<'_> {
     }
 
     fn readiness(&self) -> Response {
-        let (status, text) = match (self.api.life.drain.is_cancelled(), *self.api.healthy.borrow()) {
-            (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n"),
+        let (status, text) = match (self.api.health.serving(), *self.api.store_answers.borrow()) {
+            (false, _) => (StatusCode::SERVICE_UNAVAILABLE, "not serving\n"),
             (_, false) => (StatusCode::SERVICE_UNAVAILABLE, "the store does not answer\n"),
             _ => (StatusCode::OK, "ready\n"),
         };

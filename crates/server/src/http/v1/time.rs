@@ -8,7 +8,7 @@ const DAY: u64 = 86_400;
 
 /// Shows a moment as `2026-11-21T12:00:00.000000Z`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rfc3339(pub(super) Timestamp);
+pub(crate) struct Rfc3339(pub(crate) Timestamp);
 
 impl fmt::Display for Rfc3339 {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -40,7 +40,7 @@ fn days(year: u64, month: u64, day: u64) -> u64 {
 }
 
 /// Reads a moment of 1970 or later, in any time zone. Digits beyond the microsecond are cut.
-pub(super) fn read(text: &str) -> Option<Timestamp> {
+pub(crate) fn read(text: &str) -> Option<Timestamp> {
     let (date, rest) = text.split_once(['T', 't', ' '])?;
     let mut parts = date.splitn(3, '-').map(|part| number(part, if part.len() == 4 { 4 } else { 2 }));
     let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);

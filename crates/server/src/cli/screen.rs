@@ -1,0 +1,124 @@
+//! Where output goes, and what may be written there.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::os::fd::AsFd;
+
+use clap::ValueEnum;
+use tidegate_workflow::picture::{Colour, Glyphs, Terminal};
+
+use crate::settings::Locale;
+
+/// The form of output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For people.
+    Table,
+    /// For programs: what the server answered; lists are arrays.
+    Json,
+    /// Tables with all columns, and exact times.
+    Wide,
+}
+
+/// Columns of what is no terminal: nothing is cut.
+const ENDLESS: usize = usize::MAX;
+/// Columns of a terminal that does not tell.
+const USUAL: usize = 80;
+
+/// Standard output.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Screen {
+    pub(super) format: Format,
+    pub(super) terminal: Terminal,
+    /// Whether a person looks at it.
+    pub(super) live: bool,
+}
+
+impl Screen {
+    /// Tables on a terminal and JSON elsewhere, unless asked otherwise.
+    pub(super) fn new(asked: Option<Format>, locale: Locale) -> Self {
+        let out = io::stdout();
+        let live = out.is_terminal();
+        let format = asked.unwrap_or(if live { Format::Table } else { Format::Json });
+        let colour = if live { locale.colour } else { Colour::None };
+        let width = if live { columns(&out) } else { ENDLESS };
+        Self { format, terminal: Terminal { width, glyphs: locale.glyphs, colour }, live }
+    }
+
+    pub(super) fn is_json(&self) -> bool {
+        self.format == Format::Json
+    }
+
+    pub(super) fn is_wide(&self) -> bool {
+        self.format == Format::Wide
+    }
+
+    /// Writes text; a reader that went away is no failure.
+    pub(super) fn print(&self, text: &str) {
+        print(text);
+    }
+
+    /// Writes a line.
+    pub(super) fn line(&self, text: &str) {
+        print(&format!("{text}\n"));
+    }
+
+    /// `text` in the colour of the state or status that `word` names.
+    pub(super) fn paint(&self, text: &str, word: &str) -> String {
+        match (self.terminal.colour, colour(word)) {
+            (Colour::Ansi, Some(code)) => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
+            _ => text.to_owned(),
+        }
+    }
+
+    /// What stands where something is left out.
+    pub(super) fn dots(&self) -> &'static str {
+        if self.terminal.glyphs == Glyphs::Unicode { "…" } else { ".." }
+    }
+}
+
+/// The code of the colour of a state or status.
+fn colour(word: &str) -> Option<u8> {
+    Some(match word {
+        "succeeded" => 32,
+        "failed" => 31,
+        "running" => 33,
+        "ready" => 36,
+        "scheduled" | "paused" => 35,
+        "waiting" | "pending" | "cancelled" | "skipped" => 90,
+        _ => return None,
+    })
+}
+
+fn columns(out: &impl AsFd) -> usize {
+    let told = rustix::termios::tcgetwinsize(out).ok().map(|size| usize::from(size.ws_col));
+    told.filter(|&columns| columns > 0).unwrap_or(USUAL)
+}
+
+/// Writes to standard output; a reader that went away is no failure.
+pub(super) fn print(text: &str) {
+    let mut out = io::stdout().lock();
+    // Nothing is left to do about an output that takes nothing.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// One line of text that neither moves the cursor of a terminal, nor changes its colours, nor its direction of writing.
+pub(super) fn printable(text: &str) -> String {
+    let steers = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    };
+    text.replace(steers, "\u{FFFD}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_steer_a_terminal() {
+        let check = |text: &str, expected: &str| assert_eq!(printable(text), expected);
+        check("plain é 漢", "plain é 漢");
+        check("\u{1b}[31mred\r\n\t", "\u{FFFD}[31mred\u{FFFD}\u{FFFD}\u{FFFD}");
+        check("a\u{202e}b\u{9b}c\u{7f}", "a\u{FFFD}b\u{FFFD}c\u{FFFD}");
+    }
+}
