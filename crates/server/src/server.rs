@@ -171,7 +171,8 @@ impl Server {
             self.clients = Some(clients);
         }
         if let Some(settings) = &self.settings.workflows {
-            let workflows = Workflows::start(settings, self.settings.redis.as_ref(), &self.life).await?;
+            let redis = self.settings.redis.as_ref();
+            let workflows = Workflows::start(settings, redis, &self.health, &self.life).await?;
             self.metrics.watch_workflows(workflows.counts.clone());
             self.workflows = Some(workflows);
         }

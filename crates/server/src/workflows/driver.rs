@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_workflow::{Engine, HORIZON, Store, StoreError};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
@@ -18,14 +19,14 @@ const BREATH: Duration = Duration::from_millis(5);
 /// How often queues are sampled while somebody reads the metrics.
 const SAMPLE: Duration = Duration::from_secs(5);
 
-/// Drives the engine until the server stops. `healthy` hears whether the store answers.
-pub(super) async fn run(engine: Engine, counts: Arc<Counts>, healthy: tokio::sync::watch::Sender<bool>, life: Life) {
+/// Drives the engine until the server stops. `answers` hears whether the store does.
+pub(super) async fn run(engine: Engine, counts: Arc<Counts>, answers: watch::Sender<bool>, life: Life) {
     let shared = matches!(engine.store(), Store::Redis(_));
     let longest = if shared { LOOK } else { HORIZON };
     let mut sampled = Instant::now();
     loop {
         let more = turn(&engine, shared).await;
-        note(&healthy, &more);
+        note(&answers, &more);
         if sampled.elapsed() >= SAMPLE && counts.is_wanted() {
             sampled = Instant::now();
             sample(&engine, &counts).await;
@@ -62,8 +63,8 @@ async fn turn(engine: &Engine, shared: bool) -> Result<bool, StoreError> {
 }
 
 /// Logs when the store goes away and when it comes back, once each.
-fn note(healthy: &tokio::sync::watch::Sender<bool>, turn: &Result<bool, StoreError>) {
-    let changed = healthy.send_if_modified(|healthy| std::mem::replace(healthy, turn.is_ok()) != turn.is_ok());
+fn note(answers: &watch::Sender<bool>, turn: &Result<bool, StoreError>) {
+    let changed = answers.send_if_modified(|answers| std::mem::replace(answers, turn.is_ok()) != turn.is_ok());
     match turn {
         Err(error) if changed => warn!(%error, "the store of the workflows cannot be swept; trying on"),
         Ok(_) if changed => info!("the store of the workflows answers again"),

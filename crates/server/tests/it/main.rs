@@ -14,3 +14,4 @@ mod redis;
 mod reload;
 mod settings;
 mod support;
+mod workflows;

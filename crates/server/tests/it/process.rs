@@ -10,13 +10,13 @@ use tidegate_pipeline::test_util::free_port;
 use crate::support::{Limits, PATIENCE, ask, await_that, channel, get, post, request, variables};
 
 /// A running binary and what it printed at start.
-struct Process {
+pub(crate) struct Process {
     child: Child,
-    banner: String,
+    pub(crate) banner: String,
 }
 
 impl Process {
-    fn start(more: &[(&str, &str)]) -> Self {
+    pub(crate) fn start(more: &[(&str, &str)]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.env_clear().envs(variables(more)).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -31,7 +31,7 @@ impl Process {
         Self { child, banner }
     }
 
-    fn address(&self, what: &str) -> SocketAddr {
+    pub(crate) fn address(&self, what: &str) -> SocketAddr {
         let line = self.banner.lines().find_map(|line| line.trim_start().strip_prefix(what));
         line.unwrap_or_else(|| panic!("no {what} in\n{}", self.banner))
             .split_whitespace()
@@ -41,13 +41,13 @@ impl Process {
             .unwrap()
     }
 
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
     }
 
     /// Waits for the end; returns the exit code and the log.
-    fn end(mut self) -> (Option<i32>, String) {
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let log = log(&mut self.child);
         (self.child.wait().unwrap().code(), log)
     }

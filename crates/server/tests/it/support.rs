@@ -215,12 +215,22 @@ pub(crate) fn post(address: SocketAddr, path: &str, body: &str) -> Answer {
 
 /// One HTTP/1.1 exchange on a connection of its own.
 pub(crate) fn http(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> Answer {
+    http_with(address, method, path, &[("host", "test")], body)
+}
+
+/// As [`http`], with these headers.
+pub(crate) fn http_with(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Answer {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
+    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let length = body.len();
+    let head = format!("{method} {path} HTTP/1.1\r\n{headers}connection: close\r\ncontent-length: {length}\r\n\r\n");
     stream.write_all(head.as_bytes()).unwrap();
     // A server that refuses a large body closes before it has read all of it.
     let _ = stream.write_all(body);

@@ -1,0 +1,188 @@
+//! What is refused, and in which words.
+
+use serde_json::{Value, json};
+
+use super::{Flows, problem, workflow};
+
+#[track_caller]
+fn check(flows: &Flows, (method, path, body): (&str, &str, &str), status: u16, code: &str, place: Option<&str>) {
+    let (found, word, at) = problem(&flows.ask(method, path, &[], body));
+    assert_eq!((found, word.as_str(), at.as_str()), (status, code, place), "{method} {path} {body}");
+}
+
+const NOBODY: &str = "01M7Z85C8H08RJZ5Q5JGPKMY04";
+
+#[test]
+fn what_is_not_there_is_named() {
+    let flows = Flows::start(&[]);
+    let id = flows.create(workflow("w", "a"));
+    let none = format!("/v1/workflows/{NOBODY}");
+    for (method, path) in [
+        ("GET", none.clone()),
+        ("GET", format!("{none}?wait=1s")),
+        ("DELETE", none.clone()),
+        ("POST", format!("{none}:cancel")),
+        ("GET", format!("{none}/jobs")),
+        ("GET", format!("{none}/graph.svg")),
+        ("GET", format!("{none}/events")),
+        ("GET", "/v1/workflows/short".to_owned()),
+        ("GET", "/v1/workflows:byKey/never".to_owned()),
+    ] {
+        check(&flows, (method, &path, ""), 404, "workflow_not_found", None);
+    }
+    check(&flows, ("GET", &format!("/v1/workflows/{id}/jobs/b"), ""), 404, "job_not_found", None);
+    check(&flows, ("POST", &format!("/v1/workflows/{id}/jobs/b:skip"), ""), 404, "job_not_found", None);
+    check(&flows, ("POST", "/v1/queues/none:pause", ""), 404, "queue_not_found", None);
+    check(&flows, ("GET", "/v1/nothing", ""), 404, "not_found", None);
+    let put = flows.ask("PUT", "/v1/workflows", &[], "");
+    assert_eq!(problem(&put).1, "method_not_allowed");
+    assert_eq!(put.header("allow"), Some("POST, GET"));
+}
+
+#[test]
+fn definitions_are_refused_with_the_place() {
+    let flows = Flows::start(&[]);
+    let many: Vec<Value> = (0..17).map(|tag| json!(format!("t{tag}"))).collect();
+    let job = |more: Value| {
+        let mut body = workflow("w", "a b");
+        for (name, value) in more.as_object().unwrap() {
+            body["jobs"][1][name] = value.clone();
+        }
+        body.to_string()
+    };
+    for (body, code, place) in [
+        ("{", "invalid_json", None),
+        ("", "invalid_json", None),
+        (r#"{"name":"w","jobs":[{"handler":"a"}]} 1"#, "invalid_json", None),
+        ("[]", "invalid_field", Some("")),
+        ("{}", "invalid_field", Some("name")),
+        (r#"{"name":"w","name":"w","jobs":[]}"#, "invalid_field", Some("name")),
+        (r#"{"name":"w","jobs":[]}"#, "invalid_definition", Some("jobs")),
+        (r#"{"name":"w","jobs":[{}]}"#, "invalid_field", Some("jobs[0].handler")),
+        (r#"{"name":"w","jobs":[{"handler":""}]}"#, "invalid_definition", Some("jobs[0].name")),
+        (r#"{"name":"w","job":[]}"#, "invalid_field", Some("job")),
+        (r#"{"name":"w","jobs":[{"handler":"a"}],"start":"later"}"#, "invalid_field", Some("start")),
+        (r#"{"name":"w","jobs":[{"handler":"a"}],"retention":"1y"}"#, "invalid_field", Some("retention")),
+        (r#"{"name":"w","jobs":[{"handler":"a"}],"globals":[1]}"#, "invalid_field", Some("globals")),
+        (
+            &json!({"name": "w", "jobs": [{"handler": "a"}], "tags": many}).to_string(),
+            "invalid_definition",
+            Some("tags"),
+        ),
+        (&job(json!({"after": "c"})), "unknown_dependency", Some("jobs[1].after[0]")),
+        (&job(json!({"after": ["b"]})), "graph_cycle", Some("jobs")),
+        (&job(json!({"name": "a"})), "duplicate_job_name", Some("jobs[1].name")),
+        (&job(json!({"wait": "soon"})), "invalid_field", Some("jobs[1].wait")),
+        (&job(json!({"wait": -1})), "invalid_field", Some("jobs[1].wait")),
+        (&job(json!({"priority": 256})), "invalid_field", Some("jobs[1].priority")),
+        (&job(json!({"rule": "some"})), "invalid_field", Some("jobs[1].rule")),
+        (&job(json!({"after": [1]})), "invalid_field", Some("jobs[1].after[0]")),
+        (&job(json!({"params": 1})), "invalid_field", Some("jobs[1].params")),
+    ] {
+        check(&flows, ("POST", "/v1/workflows", body), 422, code, place);
+    }
+    assert_eq!(flows.get("/v1/workflows:count")["total"], 0);
+}
+
+#[test]
+fn workers_are_told_what_is_wrong_with_their_calls() {
+    let flows = Flows::start(&[]);
+    let claim = |name: &str, value: Value| {
+        let mut body = json!({"queues": ["q"], "worker": "w"});
+        body[name] = value;
+        body
+    };
+    for (name, value) in [
+        ("queues", json!([])),
+        ("worker", json!("")),
+        ("limit", json!(0)),
+        ("limit", json!(1_001)),
+        ("lease", json!("4s")),
+        ("lease", json!("61m")),
+        ("wait", json!("61s")),
+        ("color", json!(1)),
+    ] {
+        let body = claim(name, value);
+        check(&flows, ("POST", "/v1/jobs/claim", &body.to_string()), 422, "invalid_field", Some(name));
+        let inside = json!({"reports": [], "claim": body}).to_string();
+        check(&flows, ("POST", "/v1/jobs/report", &inside), 422, "invalid_field", Some(&format!("claim.{name}")));
+    }
+    flows.create(workflow("w", "a"));
+    let job = flows.claim(1).pop().unwrap();
+    for (more, place) in [
+        (json!({"lease": "nonsense", "outcome": "succeeded"}), "reports[0].lease"),
+        (json!({"outcome": "failed"}), "reports[0].error"),
+        (json!({"outcome": "failed", "error": {"kind": "k", "message": "m"}, "output": 1}), "reports[0].output"),
+        (json!({"outcome": "succeeded", "retry": "never"}), "reports[0].retry"),
+        (json!({"outcome": "succeeded", "pause": 1}), "reports[0].pause"),
+    ] {
+        let mut report = json!({"lease": job["lease"]});
+        more.as_object().unwrap().iter().for_each(|(name, value)| report[name] = value.clone());
+        let answer = flows.post("/v1/jobs/report", json!({"reports": [report]}));
+        assert_eq!(answer["reports"][0]["error"]["path"], place, "{answer}");
+    }
+    let unknown = json!({"reports": [{"lease": job["lease"], "outcome": "won"}]}).to_string();
+    check(&flows, ("POST", "/v1/jobs/report", &unknown), 422, "invalid_field", Some("reports[0].outcome"));
+    assert_eq!(flows.succeed(&job, Value::Null)["job_state"], "succeeded", "nothing of it counted");
+}
+
+#[test]
+fn parameters_are_refused_by_name() {
+    let flows = Flows::start(&[]);
+    let id = flows.create(workflow("w", "a"));
+    for (path, name) in [
+        ("/v1/workflows?limit=0", "limit"),
+        ("/v1/workflows?limit=1001", "limit"),
+        ("/v1/workflows?offset=3", "offset"),
+        ("/v1/workflows?status=done", "status"),
+        ("/v1/workflows?created_after=yesterday", "created_after"),
+        ("/v1/workflows?order=up", "order"),
+        ("/v1/workflows?name=a&name=b", "name"),
+        ("/v1/workflows:count?by=tag", "by"),
+        (&format!("/v1/workflows/{id}?view=all"), "view"),
+        (&format!("/v1/workflows/{id}?wait=2h"), "wait"),
+        (&format!("/v1/workflows/{id}/jobs?state=lost"), "state"),
+        (&format!("/v1/workflows/{id}/graph.txt?width=3"), "width"),
+    ] {
+        check(&flows, ("GET", path, ""), 422, "invalid_field", Some(name));
+    }
+    check(&flows, ("GET", "/v1/workflows?cursor=x", ""), 400, "invalid_cursor", None);
+    check(&flows, ("GET", &format!("/v1/workflows/{id}/jobs?cursor=x"), ""), 400, "invalid_cursor", None);
+}
+
+#[test]
+fn states_that_do_not_allow_it_are_conflicts() {
+    let flows = Flows::start(&[]);
+    let id = flows.create(workflow("w", "a"));
+    check(&flows, ("POST", &format!("/v1/workflows/{id}:start"), ""), 409, "already_started", None);
+    check(&flows, ("POST", &format!("/v1/workflows/{id}:pause"), "{\"for\":1}"), 422, "invalid_field", Some("for"));
+    check(&flows, ("DELETE", &format!("/v1/workflows/{id}"), ""), 409, "state_conflict", None);
+    check(&flows, ("POST", &format!("/v1/workflows/{id}/jobs/a:retry"), ""), 409, "state_conflict", None);
+    let late = flows.claim(1).pop().unwrap();
+    flows.post(&format!("/v1/workflows/{id}:cancel"), json!({}));
+    assert_eq!(flows.succeed(&late, Value::Null)["error"]["code"], "lease_lost");
+    check(&flows, ("POST", &format!("/v1/workflows/{id}:pause"), ""), 409, "state_conflict", None);
+}
+
+#[test]
+fn what_is_too_large_is_refused_before_it_is_kept() {
+    let flows = Flows::start(&[("TIDEGATE_MAX_BODY", "2000000")]);
+    let big = "x".repeat(2_000_001);
+    check(&flows, ("POST", "/v1/workflows", &big), 413, "payload_too_large", None);
+    let mut body = workflow("w", "a");
+    body["globals"] = json!({"g": "x".repeat(200_000)});
+    let id = flows.create(body.clone());
+    body["jobs"][0]["params"] = json!({"p": "x".repeat(70_000)});
+    check(&flows, ("POST", "/v1/workflows", &body.to_string()), 413, "payload_too_large", Some("jobs[0].params"));
+    let job = flows.claim(1).pop().unwrap();
+    let answer = flows.succeed(&job, json!("x".repeat(1024 * 1024)));
+    assert_eq!(
+        (&answer["error"]["code"], &answer["error"]["path"]),
+        (&json!("payload_too_large"), &json!("reports[0].output"))
+    );
+    assert_eq!(flows.succeed(&job, json!("x".repeat(1024 * 1024 - 2)))["job_state"], "succeeded");
+    assert_eq!(flows.get(&format!("/v1/workflows/{id}"))["status"], "succeeded");
+    let many: Vec<Value> = (0..1_001).map(|_| workflow("w", "a")).collect();
+    let (status, code, place) = flows.refused("/v1/workflows:batch", json!({"workflows": many}));
+    assert_eq!((status, code.as_str(), place.as_str()), (413, "payload_too_large", Some("workflows")));
+}

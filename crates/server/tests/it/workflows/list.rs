@@ -1,0 +1,127 @@
+//! Many workflows: batches, keys, pages, numbers.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{Flows, on_each_store, problem, workflow};
+
+#[test]
+fn a_batch_creates_what_is_right() {
+    on_each_store(|flows| {
+        let right = [workflow("one", "a b<a"), workflow("two", "a")];
+        let created = flows.post("/v1/workflows:batch", json!({"workflows": right}));
+        assert!(created["items"].as_array().unwrap().iter().all(|item| item["existing"] == false), "{created}");
+        let wrong = json!([right[0], workflow("w", "a<b"), {"name": "w", "jobs": [{"handler": 1}]}, right[1]]);
+        let items = flows.post("/v1/workflows:batch", json!({"workflows": wrong}))["items"].clone();
+        assert_eq!(
+            (&items[1]["error"]["code"], &items[1]["error"]["path"]),
+            (&json!("unknown_dependency"), &json!("workflows[1].jobs[0].after[0]"))
+        );
+        assert_eq!(items[2]["error"]["path"], "workflows[2].jobs[0].handler");
+        assert!(items[0]["id"].is_string() && items[3]["id"].is_string(), "{items}");
+        assert_eq!(flows.get("/v1/workflows:count")["total"], 4);
+        let by_name = flows.get("/v1/workflows:count?by=name");
+        assert_eq!(by_name["by_name"]["one"]["running"], 2, "{by_name}");
+    });
+}
+
+#[test]
+fn a_key_creates_one_workflow() {
+    on_each_store(|flows| {
+        let body = workflow("w", "a").to_string();
+        let create = |key: &str, body: &str| flows.ask("POST", "/v1/workflows", &[("idempotency-key", key)], body);
+        let first = create("order/17", &body);
+        assert_eq!(first.status, 201);
+        let id = serde_json::from_str::<Value>(&first.body).unwrap()["id"].clone();
+        assert_eq!(first.header("location"), Some(&*format!("/v1/workflows/{}", id.as_str().unwrap())));
+        let mut with_field = workflow("w", "a");
+        with_field["idempotency_key"] = json!("order/17");
+        let second = flows.ask("POST", "/v1/workflows", &[], &with_field.to_string());
+        assert_eq!(second.status, 200);
+        let second: Value = serde_json::from_str(&second.body).unwrap();
+        assert_eq!((&second["id"], &second["existing"], &second["status"]), (&id, &json!(true), &json!("running")));
+        assert_eq!(flows.get("/v1/workflows:byKey/order%2F17")["id"], id);
+        let other = create("order/17", &workflow("w", "b").to_string());
+        assert_eq!(problem(&other).1, "idempotency_mismatch");
+        assert!(other.body.contains(id.as_str().unwrap()), "{}", other.body);
+        assert_eq!(problem(&create("order/18", &with_field.to_string())).2, "idempotency_key");
+        assert_eq!(flows.get("/v1/workflows:count")["total"], 1);
+    });
+}
+
+#[test]
+fn pages_neither_miss_nor_repeat_while_others_create() {
+    on_each_store(|flows| {
+        let batch = |count: usize| {
+            let all: Vec<Value> = (0..count).map(|_| workflow("w", "a")).collect();
+            let items = flows.post("/v1/workflows:batch", json!({"workflows": all}))["items"].clone();
+            items
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|item| item["id"].as_str().unwrap().to_owned())
+                .collect::<BTreeSet<_>>()
+        };
+        let wanted = batch(95);
+        let mut seen = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let page = flows.get(&format!("/v1/workflows?limit=10&cursor={cursor}"));
+            seen.extend(page["items"].as_array().unwrap().iter().map(|item| item["id"].as_str().unwrap().to_owned()));
+            batch(3);
+            match page["next_cursor"].as_str() {
+                Some(next) => cursor = next.to_owned(),
+                None => break,
+            }
+        }
+        assert!(seen.is_sorted_by(|a, b| a > b), "the newest come first, and none twice");
+        assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), wanted);
+    });
+}
+
+#[test]
+fn lists_are_filtered_by_status_name_tag_and_time() {
+    on_each_store(|flows| {
+        let mut tagged = workflow("tagged", "a");
+        tagged["tags"] = json!(["blue", "red"]);
+        let old = flows.create(tagged);
+        let mut manual = workflow("manual", "a");
+        manual["start"] = json!("manual");
+        let new = flows.create(manual);
+        let created = flows.get(&format!("/v1/workflows/{new}"))["created_at"].as_str().unwrap().to_owned();
+        let check = |query: &str, ids: &[&String]| {
+            let page = flows.get(&format!("/v1/workflows?{query}"));
+            let found: Vec<&str> =
+                page["items"].as_array().unwrap().iter().map(|item| item["id"].as_str().unwrap()).collect();
+            assert_eq!(found, ids, "{query}");
+        };
+        check("order=oldest", &[&old, &new]);
+        check("status=pending,failed", &[&new]);
+        check("status=running", &[&old]);
+        check("name=tagged", &[&old]);
+        check("tag=red", &[&old]);
+        check("tag=green", &[]);
+        check(&format!("created_after={}", created.replace(":", "%3A")), &[&new]);
+        check("created_before=2001-01-01T00:00:00Z", &[]);
+        check("status=running&tag=blue&name=tagged", &[&old]);
+        assert_eq!(flows.get("/v1/workflows:count?name=manual")["by_status"]["pending"], 1);
+    });
+}
+
+#[test]
+fn jobs_are_listed_by_state_in_pages() {
+    let flows = Flows::start(&[]);
+    let names: Vec<String> = (0..25).map(|job| format!("j{job}")).collect();
+    let id = flows.create(workflow("w", &format!("{} end<j0", names.join(" "))));
+    flows.claim(1);
+    let mut cursor = String::new();
+    let mut seen = Vec::new();
+    loop {
+        let page = flows.get(&format!("/v1/workflows/{id}/jobs?state=ready,waiting&limit=10&cursor={cursor}"));
+        seen.extend(page["items"].as_array().unwrap().iter().map(|job| job["index"].as_u64().unwrap()));
+        let Some(next) = page["next_cursor"].as_str() else { break };
+        cursor = next.to_owned();
+    }
+    assert_eq!((seen.len(), seen.is_sorted(), seen.last()), (25, true, Some(&25)));
+}

@@ -1,0 +1,98 @@
+//! What operators do to workflows, jobs and queues.
+
+use serde_json::{Value, json};
+
+use super::{Flows, on_each_store, workflow};
+
+fn job(flows: &Flows, id: &str, name: &str) -> Value {
+    flows.get(&format!("/v1/workflows/{id}/jobs/{name}"))
+}
+
+#[test]
+fn a_job_says_why_it_does_not_run() {
+    let flows = Flows::start(&[]);
+    let mut body = workflow("w", "a b<a late");
+    body["start"] = json!("manual");
+    body["jobs"][2]["wait"] = json!("1h");
+    let id = flows.create(body);
+    let reason = |name: &str| job(&flows, &id, name)["why_not_running"]["reason"].clone();
+    let act = |verb: &str| flows.post(&format!("/v1/workflows/{id}:{verb}"), json!({}))["status"].clone();
+    assert_eq!(reason("a"), "not_started");
+    assert_eq!(act("start"), "running");
+    assert_eq!((reason("a"), reason("late")), (json!("no_worker"), json!("until")));
+    assert_eq!(job(&flows, &id, "b")["why_not_running"]["jobs"], json!(["a"]));
+    assert_eq!(act("pause"), "paused");
+    assert_eq!(reason("a"), "workflow_paused");
+    assert!(flows.claim(9).is_empty());
+    assert_eq!(act("resume"), "running");
+    assert_eq!(flows.post("/v1/queues/default:pause", json!({})), json!({"name": "default", "paused": true}));
+    assert_eq!(reason("a"), "queue_paused");
+    assert!(flows.claim(9).is_empty());
+    assert_eq!(flows.get("/v1/queues")["items"][0]["paused"], true);
+    flows.post("/v1/queues/default:resume", json!({}));
+    let taken = flows.claim(9).pop().unwrap();
+    assert_eq!(reason("a"), Value::Null);
+    flows.fail(&taken);
+    let blocked = job(&flows, &id, "b");
+    assert_eq!((&blocked["blocked"], &blocked["why_not_running"]["reason"]), (&json!(true), &json!("blocked_by")));
+}
+
+#[test]
+fn failed_workflows_are_mended_by_retry_skip_and_mark() {
+    on_each_store(|flows| {
+        let id = flows.create(workflow("w", "a b<a c<b"));
+        let path = format!("/v1/workflows/{id}");
+        assert_eq!(flows.fail(&flows.claim(1)[0])["workflow_status"], "failed");
+        assert_eq!(flows.post(&format!("{path}:retry"), json!({}))["status"], "running");
+        assert_eq!(flows.fail(&flows.claim(1)[0])["workflow_status"], "failed");
+        assert_eq!(flows.post(&format!("{path}/jobs/a:retry"), json!({}))["status"], "running");
+        assert_eq!(flows.fail(&flows.claim(1)[0])["workflow_status"], "failed");
+        let marked = flows.post(&format!("{path}/jobs/a:mark_succeeded"), json!({"output": {"by": "hand"}}));
+        assert_eq!(marked["status"], "running");
+        let next = flows.claim(1).pop().unwrap();
+        assert_eq!(next["inputs"][0]["output"], json!({"by": "hand"}));
+        assert_eq!(flows.succeed(&next, Value::Null)["workflow_status"], "running");
+        let skipped = flows.post(&format!("{path}/jobs/c:skip"), json!({}));
+        assert_eq!(skipped["status"], "succeeded");
+        let again = flows.post(&format!("{path}:restart"), json!({"jobs": ["b"], "cascade": true}));
+        assert_eq!(again["status"], "running");
+        assert_eq!(flows.claim(9)[0]["job"], "b");
+    });
+}
+
+#[test]
+fn workflows_expire_and_are_removed() {
+    on_each_store(|flows| {
+        let id = flows.create(workflow("w", "a"));
+        let path = format!("/v1/workflows/{id}");
+        flows.post(&format!("{path}:cancel"), json!({}));
+        flows.post(&format!("{path}:expire"), json!({"after": "never"}));
+        assert_eq!(flows.get(&path)["expires_at"], Value::Null);
+        flows.post(&format!("{path}:expire"), json!({"after": "20ms"}));
+        crate::support::await_that("it is removed", || flows.ask("GET", &path, &[], "").status == 404);
+        let other = flows.create(workflow("w", "a"));
+        flows.post(&format!("/v1/workflows/{other}:cancel"), json!({}));
+        assert_eq!(flows.ask("DELETE", &format!("/v1/workflows/{other}"), &[], "").status, 204);
+        assert_eq!(flows.get("/v1/workflows:count")["total"], 0);
+    });
+}
+
+#[test]
+fn one_call_does_the_same_to_many() {
+    on_each_store(|flows| {
+        let all: Vec<Value> = (0..150).map(|at| workflow(if at % 2 == 0 { "even" } else { "odd" }, "a")).collect();
+        flows.post("/v1/workflows:batch", json!({"workflows": all}));
+        let bulk = |action: &str, filter: Value, limit: usize| {
+            flows.post("/v1/workflows:bulk", json!({"action": action, "filter": filter, "limit": limit}))
+        };
+        let expected =
+            |matched: u64, more: bool| json!({"matched": matched, "done": matched, "failed": [], "more": more});
+        assert_eq!(bulk("cancel", json!({"name": "even", "status": ["running"]}), 50), expected(50, true));
+        assert_eq!(bulk("cancel", json!({"name": "even", "status": ["running"]}), 50), expected(25, false));
+        let refused = bulk("delete", json!({}), 1_000);
+        assert_eq!((&refused["done"], refused["failed"].as_array().unwrap().len()), (&json!(75), 75), "{refused}");
+        assert_eq!(refused["failed"][0]["error"]["code"], "state_conflict");
+        assert_eq!(bulk("pause", json!({"status": "running"}), 1_000), expected(75, false));
+        assert_eq!(flows.get("/v1/workflows:count")["by_status"]["paused"], 75);
+    });
+}

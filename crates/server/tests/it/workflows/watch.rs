@@ -1,0 +1,129 @@
+//! Waiting for the end, streams of events, pictures, metrics.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use serde_json::{Value, json};
+
+use super::{Flows, on_each_store, workflow};
+use crate::support::{PATIENCE, await_that, get};
+
+/// Reads events one by one.
+pub(super) struct Events(BufReader<TcpStream>);
+
+impl Events {
+    pub(super) fn of(api: SocketAddr, id: &str) -> Self {
+        let mut stream = TcpStream::connect(api).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "GET /v1/workflows/{id}/events HTTP/1.1\r\nhost: {api}\r\n\r\n").unwrap();
+        Self(BufReader::new(stream))
+    }
+
+    /// Name and data of the next event; none at the end of the stream.
+    pub(super) fn next(&mut self) -> Option<(String, Value)> {
+        let mut event = String::new();
+        loop {
+            let mut line = String::new();
+            if self.0.read_line(&mut line).unwrap() == 0 {
+                return None;
+            }
+            if let Some(name) = line.strip_prefix("event: ") {
+                name.trim_end().clone_into(&mut event);
+            }
+            if let Some(data) = line.strip_prefix("data: ") {
+                return Some((event, serde_json::from_str(data).unwrap()));
+            }
+        }
+    }
+
+    /// The first event that is as wanted.
+    fn until(&mut self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        loop {
+            let (event, data) = self.next().expect("the stream goes on");
+            if event == name && wanted(&data) {
+                return data;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stream_tells_what_happens_until_the_end() {
+    on_each_store(|flows| {
+        let id = flows.create(workflow("w", "a b<a"));
+        let mut events = Events::of(flows.api(), &id);
+        let (name, first) = events.next().unwrap();
+        assert_eq!((name.as_str(), &first["id"], &first["jobs"]["ready"]), ("workflow", &json!(id), &json!(1)));
+        let job = flows.claim(1).pop().unwrap();
+        assert_eq!(
+            events.until("job", |job| job["state"] == "running"),
+            json!({"name": "a", "state": "running", "index": 0})
+        );
+        flows.succeed(&job, Value::Null);
+        flows.post(&format!("/v1/workflows/{id}:cancel"), json!({}));
+        assert_eq!(events.until("workflow", |workflow| workflow["status"] == "cancelled")["jobs"]["cancelled"], 1);
+        flows.ask("DELETE", &format!("/v1/workflows/{id}"), &[], "");
+        assert_eq!(events.until("removed", |_| true)["id"], json!(id));
+    });
+}
+
+#[test]
+fn whoever_waits_for_the_end_is_told_at_once() {
+    let flows = Flows::start(&[]);
+    let id = flows.create(workflow("w", "a"));
+    let path = format!("/v1/workflows/{id}");
+    assert_eq!(flows.get(&format!("{path}?wait=10"))["status"], "running", "ten milliseconds pass");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| flows.get(&format!("{path}?wait=15s&view=jobs")));
+        flows.succeed(&flows.claim(1)[0], Value::Null);
+        let shown = waiting.join().unwrap();
+        assert_eq!((&shown["status"], &shown["jobs_list"][0]["state"]), (&json!("succeeded"), &json!("succeeded")));
+    });
+}
+
+#[test]
+fn graphs_are_drawn_in_five_forms() {
+    let flows = Flows::start(&[]);
+    let id = flows.create(workflow("w", "a b<a c<a"));
+    let graph = |form: &str| flows.ask("GET", &format!("/v1/workflows/{id}/graph.{form}"), &[], "");
+    for (form, kind, part) in [
+        ("svg", "image/svg+xml", "<svg"),
+        ("dot", "text/vnd.graphviz; charset=utf-8", "digraph"),
+        ("mmd", "text/vnd.mermaid; charset=utf-8", "flowchart"),
+        ("txt", "text/plain; charset=utf-8", "a"),
+    ] {
+        let answer = graph(form);
+        assert_eq!((answer.status, answer.header("content-type")), (200, Some(kind)));
+        assert!(answer.body.contains(part), "{}", answer.body);
+    }
+    let layout: Value = serde_json::from_str(&graph("json").body).unwrap();
+    assert_eq!(layout["nodes"].as_array().unwrap().len(), 3);
+    assert_eq!(layout["nodes"][0]["state"], "ready");
+    assert!(!layout["edges"].as_array().unwrap().is_empty(), "{layout}");
+    let ascii = flows.ask("GET", &format!("/v1/workflows/{id}/graph.txt?ascii=true"), &[], "").body;
+    assert!(ascii.is_ascii(), "{ascii}");
+}
+
+#[test]
+fn metrics_count_what_happened() {
+    let flows = Flows::start(&[]);
+    let id = flows.create(workflow("w", "a b"));
+    let jobs = flows.claim(2);
+    flows.succeed(&jobs[0], Value::Null);
+    flows.post(&format!("/v1/workflows/{id}:cancel"), json!({}));
+    flows.succeed(&jobs[1], Value::Null);
+    let debug = flows.server.debug();
+    for (name, value) in [
+        ("tidegate.workflows.created", 1),
+        ("tidegate.jobs.claimed", 2),
+        ("tidegate.jobs.succeeded", 1),
+        ("tidegate.leases.lost", 1),
+    ] {
+        assert_eq!(flows.server.stat(name), value, "{name}");
+    }
+    let page = get(debug, "/metrics").body;
+    assert!(page.contains("tidegate_jobs_claimed 2\n"), "{page}");
+    await_that("queues are sampled", || {
+        get(debug, "/metrics").body.contains("tidegate_queue_ready_jobs{queue=\"default\"} 0\n")
+    });
+}

@@ -1,0 +1,88 @@
+//! Who may ask for what.
+
+use std::process::Command;
+
+use serde_json::json;
+
+use super::{Flows, problem, workflow};
+use crate::support::variables;
+
+#[test]
+fn roles_allow_what_they_say() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "# who may what\nread ui r-secret\nwork sdk w-secret\nadmin ada a-secret\n").unwrap();
+    let flows = Flows::start(&[("TIDEGATE_TOKENS_FILE", file.path().to_str().unwrap())]);
+    let body = workflow("w", "a").to_string();
+    let status = |method: &str, path: &str, token: Option<&str>| {
+        let header = token.map(|token| format!("Bearer {token}"));
+        let headers: Vec<(&str, &str)> = header.iter().map(|header| ("authorization", header.as_str())).collect();
+        let body = if path == "/v1/workflows" { body.as_str() } else { "" };
+        let answer = flows.ask(method, path, &headers, if method == "GET" { "" } else { body });
+        assert!(!answer.body.contains("secret"), "{answer:?}");
+        answer.status
+    };
+    for (method, path, expected) in [
+        // Nobody, a stranger, read, work, admin. What is allowed may still be refused for another reason.
+        ("GET", "/healthz", [200, 200, 200, 200, 200]),
+        ("GET", "/readyz", [200, 200, 200, 200, 200]),
+        ("GET", "/v1/version", [401, 401, 200, 200, 200]),
+        ("GET", "/v1/workflows", [401, 401, 200, 200, 200]),
+        ("POST", "/v1/workflows", [401, 401, 403, 201, 201]),
+        ("POST", "/v1/jobs/claim", [401, 401, 403, 422, 422]),
+        ("POST", "/v1/queues/default:pause", [401, 401, 403, 403, 200]),
+        ("POST", "/v1/workflows:bulk", [401, 401, 403, 403, 422]),
+    ] {
+        let tokens = [None, Some("r-secre"), Some("r-secret"), Some("w-secret"), Some("a-secret")];
+        assert_eq!(tokens.map(|token| status(method, path, token)), expected, "{method} {path}");
+    }
+    let refused = flows.ask("GET", "/v1/workflows", &[], "");
+    assert_eq!((problem(&refused).1.as_str(), refused.header("www-authenticate")), ("unauthorized", Some("Bearer")));
+    // A page of another site that has the token may use it.
+    let page = [("authorization", "Bearer r-secret"), ("origin", "http://dash.example"), ("host", "flows.example")];
+    assert_eq!(flows.ask("GET", "/v1/workflows", &page, "").status, 200);
+}
+
+#[test]
+fn pages_of_other_sites_are_refused_when_nobody_needs_a_token() {
+    let flows = Flows::start(&[]);
+    let api = flows.api().to_string();
+    let own = format!("http://{api}");
+    for (headers, expected) in [
+        (&[("origin", own.as_str())][..], 201),
+        (&[("origin", "http://evil.example")], 403),
+        (&[("origin", "null")], 403),
+        (&[("host", "evil.example")], 403),
+        (&[("host", "localhost:7070")], 201),
+    ] {
+        let answer = flows.ask("POST", "/v1/workflows", headers, &workflow("w", "a").to_string());
+        assert_eq!(answer.status, expected, "{headers:?}");
+    }
+    let open = Flows::start(&[("TIDEGATE_ALLOW_ANONYMOUS", "true")]);
+    assert_eq!(open.ask("GET", "/v1/workflows", &[("host", "flows.example")], "").status, 200);
+}
+
+#[test]
+fn it_listens_for_others_only_when_told_who_may_ask() {
+    let fails = |more: &[(&str, &str)], reason: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let output = command.env_clear().envs(variables(more)).output().unwrap();
+        let log = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(64), "{log}");
+        assert!(log.contains(reason) && !log.contains("s3cret"), "{log}");
+    };
+    let everywhere = ("TIDEGATE_HTTP_ADDR", "0.0.0.0:0");
+    fails(&[everywhere], "say who may use it with TIDEGATE_TOKENS_FILE");
+    fails(&[("TIDEGATE_HTTP_ADDR", "7070")], "expected host:port");
+    fails(&[("TIDEGATE_PARTITIONS", "12")], "expected a power of two");
+    fails(&[("TIDEGATE_RETENTION", "1y")], "succeeded=7d,failed=30d");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "root ada s3cret\n").unwrap();
+    fails(&[everywhere, ("TIDEGATE_TOKENS_FILE", file.path().to_str().unwrap())], "line 1: the role must be");
+    let open = Flows::start(&[everywhere, ("TIDEGATE_ALLOW_ANONYMOUS", "true")]);
+    assert!(open.api().ip().is_unspecified());
+    std::fs::write(file.path(), "work ada s3cret\n").unwrap();
+    let closed = Flows::start(&[everywhere, ("TIDEGATE_TOKENS_FILE", file.path().to_str().unwrap())]);
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], closed.api().port()));
+    let (status, ..) = problem(&super::ask(address, "POST", "/v1/workflows", &[], &json!({}).to_string()));
+    assert_eq!(status, 401);
+}
