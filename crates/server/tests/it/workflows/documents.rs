@@ -1,0 +1,155 @@
+//! What the description of the API says is so.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{Flows, workflow};
+use crate::support::repository;
+
+fn document() -> Value {
+    let text = std::fs::read_to_string(repository().join("docs/openapi.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Checks a value against a schema, as far as this document uses the language of schemas.
+struct Schemas(Value);
+
+impl Schemas {
+    fn check(&self, schema: &Value, value: &Value, at: &str) -> Result<(), String> {
+        if let Some(name) = schema["$ref"].as_str() {
+            let name = name.strip_prefix("#/components/schemas/").unwrap();
+            return self.check(&self.0["components"]["schemas"][name], value, at);
+        }
+        if let Some(choices) = schema["oneOf"].as_array() {
+            let tried: Vec<_> = choices.iter().map(|choice| self.check(choice, value, at)).collect();
+            return if tried.iter().any(Result::is_ok) { Ok(()) } else { Err(format!("{at}: none of {tried:?}")) };
+        }
+        if schema["enum"].as_array().is_some_and(|words| !words.contains(value)) {
+            return Err(format!("{at}: {value} is not one of {}", schema["enum"]));
+        }
+        let kind = match value {
+            Value::Null => "null",
+            Value::Bool(_) => "boolean",
+            Value::Number(_) => "integer",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        };
+        let kinds = &schema["type"];
+        if !(kinds.is_null() || kinds == kind || kinds.as_array().is_some_and(|kinds| kinds.contains(&json!(kind)))) {
+            return Err(format!("{at}: {value} is no {kinds}"));
+        }
+        for (place, item) in value.as_array().into_iter().flatten().enumerate() {
+            self.check(&schema["items"], item, &format!("{at}[{place}]"))?;
+        }
+        let Some(entries) = value.as_object() else { return Ok(()) };
+        let missing = schema["required"].as_array().into_iter().flatten();
+        if let Some(name) = missing.filter_map(Value::as_str).find(|name| !entries.contains_key(*name)) {
+            return Err(format!("{at}: there is no {name}"));
+        }
+        for (name, entry) in entries {
+            match schema["properties"].get(name) {
+                Some(schema) => self.check(schema, entry, &format!("{at}.{name}"))?,
+                None if schema["additionalProperties"] == false => return Err(format!("{at}: {name} is unknown")),
+                None => self.check(&schema["additionalProperties"], entry, &format!("{at}.{name}"))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn the_description_that_is_served_is_the_one_in_the_documents() {
+    let flows = Flows::start(&[]);
+    let served: Value = serde_json::from_str(&flows.ask("GET", "/v1/openapi.json", &[], "").body).unwrap();
+    assert_eq!(served, document());
+}
+
+#[test]
+fn answers_are_as_described() {
+    let flows = Flows::start(&[]);
+    let schemas = Schemas(document());
+    let check = |template: &str, method: &str, path: &str, body: Value| -> Value {
+        let text = if method == "get" { String::new() } else { body.to_string() };
+        let answer = flows.ask(&method.to_uppercase(), path, &[], &text);
+        let responses = &schemas.0["paths"][template][method]["responses"];
+        let described = responses.get(answer.status.to_string()).unwrap_or(&responses["default"]);
+        let kind = answer.header("content-type").unwrap();
+        let schema = &described["content"][kind]["schema"];
+        assert!(!schema.is_null(), "{method} {path}: {answer:?} is not described");
+        let value = serde_json::from_str(&answer.body).unwrap();
+        schemas.check(schema, &value, path).unwrap();
+        value
+    };
+    let mut body = workflow("w", "a b<a c<a later stuck");
+    body["tags"] = json!(["t"]);
+    body["globals"] = json!({"g": 1});
+    body["retention"] = json!("1d");
+    body["jobs"][3]["wait"] = json!("1h");
+    body["jobs"][4]["queue"] = json!("far");
+    let id = check("/v1/workflows", "post", "/v1/workflows", body)["id"].as_str().unwrap().to_owned();
+    let one = "/v1/workflows/{id}";
+    let job = flows.claim(1).pop().unwrap();
+    let claim = json!({"queues": ["default"], "worker": "w"});
+    let reports =
+        json!([{"lease": job["lease"], "outcome": "succeeded", "output": 1}, {"lease": "?", "outcome": "succeeded"}]);
+    let next = check("/v1/jobs/report", "post", "/v1/jobs/report", json!({"reports": reports, "claim": claim}));
+    check("/v1/jobs/extend", "post", "/v1/jobs/extend", json!({"leases": [next["jobs"][0]["lease"], "?"]}));
+    flows.fail(&next["jobs"][0]);
+    check("/v1/jobs/claim", "post", "/v1/jobs/claim", claim);
+    for view in ["summary", "jobs", "full"] {
+        check(one, "get", &format!("/v1/workflows/{id}?view={view}"), Value::Null);
+    }
+    for path in ["/jobs", "/graph.json"] {
+        check(&format!("{one}{path}"), "get", &format!("/v1/workflows/{id}{path}"), Value::Null);
+    }
+    let shown = check(&format!("{one}/jobs/{{name}}"), "get", &format!("/v1/workflows/{id}/jobs/b"), Value::Null);
+    assert_eq!(shown["errors"].as_array().unwrap().len(), 1);
+    for path in ["/v1/workflows", "/v1/workflows:count", "/v1/queues", "/v1/version"] {
+        check(path, "get", path, Value::Null);
+    }
+    check("/v1/workflows:count", "get", "/v1/workflows:count?by=name", Value::Null);
+    check("/v1/workflows", "get", "/v1/workflows?limit=0", Value::Null);
+    check("/v1/workflows", "post", "/v1/workflows", workflow("w", "a<a"));
+    check("/v1/queues/{name}:pause", "post", "/v1/queues/far:pause", json!({}));
+    check("/v1/workflows:batch", "post", "/v1/workflows:batch", json!({"workflows": [workflow("w", "a"), {}]}));
+    check("/v1/workflows:bulk", "post", "/v1/workflows:bulk", json!({"action": "delete", "filter": {}}));
+    check(&format!("{one}:expire"), "post", &format!("/v1/workflows/{id}:expire"), json!({"after": "2d"}));
+}
+
+#[test]
+fn requests_have_the_fields_that_are_described() {
+    let flows = Flows::start(&[]);
+    let id = flows.create(workflow("w", "a"));
+    let document = document();
+    let properties = |name: &str| -> BTreeSet<String> {
+        document["components"]["schemas"][name]["properties"].as_object().unwrap().keys().cloned().collect()
+    };
+    let expire = format!("/v1/workflows/{id}:expire");
+    let restart = format!("/v1/workflows/{id}:restart");
+    let mark = format!("/v1/workflows/{id}/jobs/a:mark_succeeded");
+    let unknown = json!({"?": 1});
+    for (schema, path, body) in [
+        ("Definition", "/v1/workflows", unknown.clone()),
+        ("JobDefinition", "/v1/workflows", json!({"jobs": [unknown]})),
+        ("Batch", "/v1/workflows:batch", unknown.clone()),
+        ("Claim", "/v1/jobs/claim", unknown.clone()),
+        ("Reports", "/v1/jobs/report", unknown.clone()),
+        ("Report", "/v1/jobs/report", json!({"reports": [unknown]})),
+        ("ReportError", "/v1/jobs/report", json!({"reports": [{"error": unknown}]})),
+        ("Extend", "/v1/jobs/extend", unknown.clone()),
+        ("Bulk", "/v1/workflows:bulk", unknown.clone()),
+        ("BulkFilter", "/v1/workflows:bulk", json!({"filter": unknown})),
+        ("Expire", &expire, unknown.clone()),
+        ("Restart", &restart, unknown.clone()),
+        ("MarkSucceeded", &mark, unknown.clone()),
+    ] {
+        let answer = flows.ask("POST", path, &[], &body.to_string()).body;
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        // "unknown field `?`, expected one of `name`, `jobs`, ..": what the reader itself knows.
+        let (_, known) = answer["detail"].as_str().unwrap().split_once("expected").unwrap();
+        let known: BTreeSet<String> = known.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        assert_eq!(known, properties(schema), "{schema}: {answer}");
+    }
+}
