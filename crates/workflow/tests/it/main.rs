@@ -3,6 +3,7 @@
 
 #[macro_use]
 mod contract;
+mod crash;
 mod defects;
 mod gush;
 mod model;

@@ -1,6 +1,6 @@
 //! Random graphs, random events, faults, and servers that die: after every step the store must agree with plain rules.
 
-mod check;
+pub(crate) mod check;
 mod oracle;
 mod step;
 mod told;
