@@ -47,7 +47,9 @@ impl Server {
             command.env(format!("{name}_HOST"), "127.0.0.1").env(format!("{name}_PORT"), port.to_string());
         }
         command.env("HOST", "127.0.0.1").env("PORT", http.to_string());
-        command.env("TIDEGATE_HTTP_ADDR", format!("127.0.0.1:{api}")).env("TIDEGATE_DATA_DIR", folder.join("data"));
+        // Servers that are compared run at the same time, and each has a file of its own.
+        command.env("TIDEGATE_HTTP_ADDR", format!("127.0.0.1:{api}"));
+        command.env("TIDEGATE_DATA_DIR", folder.join(format!("data-{port}")));
         command.envs(environment.iter().map(|(name, value)| (*name, value)));
         let child = command.spawn().with_context(|| format!("could not start {}", program.display()))?;
         let mut server = Self { child, port, api };
