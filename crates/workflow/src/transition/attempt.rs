@@ -1,0 +1,218 @@
+//! Attempts: a worker takes a job, and says how it ended or is not heard of again.
+
+use std::time::Duration;
+
+use super::operate::cancel_rest;
+use super::refusal::name;
+use super::{Effect, Refusal};
+use crate::definition::OnFailure;
+use crate::id::JobIndex;
+use crate::json::Json;
+use crate::state::{JobState, Status};
+use crate::time::Timestamp;
+use crate::workflow::{AttemptError, Workflow};
+
+/// How often a job may lose its worker before it is failed: it may be what kills them.
+const MAX_LOST: u16 = 3;
+
+/// A worker's right to a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lease {
+    /// Random, not 0.
+    pub(crate) token: u64,
+    pub(crate) worker: Box<str>,
+    pub(crate) expires: Timestamp,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// Well.
+    Succeeded {
+        /// What it returned.
+        output: Option<Json>,
+    },
+    /// Not well.
+    Failed {
+        /// What went wrong.
+        failure: Failure,
+        /// Whether to try again.
+        retry: RetryWish,
+    },
+    /// It did not take place: the job is given back, and no attempt is counted.
+    GivenBack {
+        /// How long nobody should take it.
+        pause: Duration,
+    },
+}
+
+/// What a worker says of a failure.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Failure {
+    /// Kind of the error, such as its class.
+    pub kind: String,
+    /// What it says.
+    pub message: String,
+    /// Where it came from.
+    pub trace: Option<String>,
+}
+
+/// What a worker thinks of another attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RetryWish {
+    /// As the definition says.
+    #[default]
+    ByPolicy,
+    /// As often as the definition says, after this pause.
+    After(Duration),
+    /// It is of no use.
+    Never,
+}
+
+pub(super) fn claim(
+    workflow: &mut Workflow,
+    index: JobIndex,
+    lease: &Lease,
+    now: Timestamp,
+) -> Result<Effect, Refusal> {
+    let job = workflow.job(index);
+    match job.state {
+        JobState::Ready if workflow.meta.status == Status::Running => {}
+        JobState::Running { .. } if job.token == lease.token => return Ok(Effect::Already),
+        state => return Err(Refusal::NotReady { job: name(workflow, index), state: state.word() }),
+    }
+    let job = workflow.job_mut(index);
+    job.attempt = job.attempt.saturating_add(1);
+    job.token = lease.token;
+    job.worker = Some(lease.worker.clone());
+    job.started_at = Some(now);
+    workflow.set_state(index, JobState::Running { expires: lease.expires }, now);
+    Ok(Effect::Done)
+}
+
+pub(super) fn report(
+    workflow: &mut Workflow,
+    (index, token): (JobIndex, u64),
+    outcome: &Outcome,
+    now: Timestamp,
+) -> Result<Effect, Refusal> {
+    let job = workflow.job(index);
+    match job.state {
+        JobState::Running { .. } if job.token == token => {}
+        // The token is kept until the next lease, so the same report again finds what it did the first time.
+        _ if job.token == token && token != 0 => return Ok(Effect::Already),
+        state => return Err(Refusal::LeaseLost { job: name(workflow, index), state: state.word() }),
+    }
+    match outcome {
+        Outcome::Succeeded { output } => {
+            if let Some(output) = output.as_ref().filter(|output| !output.is_null()) {
+                workflow.put_output(index, output.text().as_bytes());
+            }
+            workflow.end(index, JobState::Succeeded, now);
+        }
+        Outcome::Failed { failure, retry } => fail_attempt(workflow, index, failure, *retry, now),
+        Outcome::GivenBack { pause } => {
+            let job = workflow.job_mut(index);
+            job.attempt = job.attempt.saturating_sub(1);
+            let state = if pause.is_zero() { JobState::Ready } else { JobState::Scheduled { due: now + *pause } };
+            workflow.set_state(index, state, now);
+        }
+    }
+    Ok(Effect::Done)
+}
+
+pub(super) fn extend(
+    workflow: &mut Workflow,
+    index: JobIndex,
+    token: u64,
+    expires: Timestamp,
+) -> Result<Effect, Refusal> {
+    match workflow.job(index).state {
+        JobState::Running { expires: before } if workflow.job(index).token == token => {
+            // The timer stays where it is: it comes early, finds nothing due and is moved then.
+            workflow.job_mut(index).state = JobState::Running { expires: before.max(expires) };
+            Ok(Effect::Done)
+        }
+        state => Err(Refusal::LeaseLost { job: name(workflow, index), state: state.word() }),
+    }
+}
+
+pub(super) fn tick(workflow: &mut Workflow, now: Timestamp) -> Effect {
+    for index in workflow.due_by(now) {
+        match workflow.job(index).state {
+            JobState::Scheduled { .. } => workflow.set_state(index, JobState::Ready, now),
+            JobState::Running { .. } if workflow.times_out(index).is_some_and(|end| end <= now) => {
+                let timeout = workflow.graph.jobs[index.index()].timeout.expect("it timed out");
+                let message = format!("the attempt took longer than {timeout:?}");
+                let failure = Failure { kind: "timeout".to_owned(), message, trace: None };
+                revoke(workflow, index);
+                fail_attempt(workflow, index, &failure, RetryWish::ByPolicy, now);
+            }
+            JobState::Running { .. } => lose(workflow, index, now),
+            // An earlier job of the list may have failed, and taken this one with it.
+            _ => {}
+        }
+    }
+    workflow.rewind();
+    Effect::Done
+}
+
+/// Ends an attempt that failed: the job runs again later, or fails.
+fn fail_attempt(workflow: &mut Workflow, index: JobIndex, failure: &Failure, wish: RetryWish, now: Timestamp) {
+    let policy = workflow.graph.jobs[index.index()].retry;
+    let job = workflow.job(index);
+    let attempt = job.attempt;
+    let error = AttemptError {
+        attempt,
+        at: now,
+        worker: job.worker.clone(),
+        kind: failure.kind.clone(),
+        message: failure.message.clone(),
+        trace: failure.trace.clone(),
+    };
+    workflow.put_error(index, &error);
+    let pause = match wish {
+        RetryWish::Never => None,
+        _ if attempt > policy.limit => None,
+        RetryWish::ByPolicy => Some(policy.pause(attempt)),
+        RetryWish::After(pause) => Some(pause),
+    };
+    match pause {
+        Some(pause) if pause.is_zero() => workflow.set_state(index, JobState::Ready, now),
+        Some(pause) => workflow.set_state(index, JobState::Scheduled { due: now + pause }, now),
+        None => {
+            workflow.end(index, JobState::Failed, now);
+            if workflow.graph.on_failure == OnFailure::FailFast {
+                cancel_rest(workflow, now);
+            }
+        }
+    }
+}
+
+/// A lease ended: the worker is gone, or too slow to say otherwise.
+fn lose(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
+    revoke(workflow, index);
+    let job = workflow.job_mut(index);
+    let attempt = job.attempt;
+    job.lost += 1;
+    job.attempt = attempt.saturating_sub(1);
+    let (lost, worker) = (job.lost, job.worker.clone());
+    let who = worker.as_deref().unwrap_or("nobody").to_owned();
+    let message = format!("worker '{who}' did not report or extend its lease in time");
+    let error = AttemptError { attempt, at: now, worker, kind: "lost".to_owned(), message, trace: None };
+    workflow.put_error(index, &error);
+    if lost <= MAX_LOST {
+        return workflow.set_state(index, JobState::Ready, now);
+    }
+    workflow.end(index, JobState::Failed, now);
+    if workflow.graph.on_failure == OnFailure::FailFast {
+        cancel_rest(workflow, now);
+    }
+}
+
+/// Takes a job away from the worker that may have it: its report will be refused.
+pub(super) fn revoke(workflow: &mut Workflow, index: JobIndex) {
+    if workflow.job(index).token != 0 {
+        workflow.job_mut(index).token = 0;
+    }
+}

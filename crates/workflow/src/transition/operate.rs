@@ -1,0 +1,206 @@
+//! What people do to a workflow or to one of its jobs.
+
+use super::attempt::revoke;
+use super::refusal::{wrong_job, wrong_status};
+use super::{Effect, Refusal};
+use crate::definition::Retention;
+use crate::id::JobIndex;
+use crate::json::Json;
+use crate::state::{JobState, RetentionDefaults, Status};
+use crate::time::Timestamp;
+use crate::workflow::Workflow;
+
+/// Which jobs run again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestartScope {
+    /// Only those named.
+    Chosen,
+    /// Also all that come after them.
+    AndDescendants,
+}
+
+/// When a workflow may be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeleteIf {
+    /// It is over or was never started.
+    Idle,
+    /// Its time has come.
+    Expired,
+}
+
+pub(super) fn start(workflow: &mut Workflow, defaults: RetentionDefaults, now: Timestamp) -> Result<Effect, Refusal> {
+    match workflow.meta.status {
+        Status::Pending => {}
+        status if status.is_over() => {
+            return Err(wrong_status("start", status, "; retry or restart it, or create another"));
+        }
+        status => return Err(wrong_status("start", status, ": it was started before")),
+    }
+    workflow.set_status(Status::Running, defaults, now);
+    workflow.meta.started_at = Some(now);
+    workflow.advance(now);
+    Ok(Effect::Done)
+}
+
+pub(super) fn cancel(workflow: &mut Workflow, defaults: RetentionDefaults, now: Timestamp) -> Result<Effect, Refusal> {
+    match workflow.meta.status {
+        Status::Cancelled => return Ok(Effect::Already),
+        status if status.is_over() => return Err(wrong_status("cancel", status, "")),
+        _ => {}
+    }
+    cancel_rest(workflow, now);
+    workflow.set_status(Status::Cancelled, defaults, now);
+    Ok(Effect::Done)
+}
+
+pub(super) fn swap(
+    workflow: &mut Workflow,
+    (verb, from, to): (&'static str, Status, Status),
+    defaults: RetentionDefaults,
+    now: Timestamp,
+) -> Result<Effect, Refusal> {
+    match workflow.meta.status {
+        status if status == to => return Ok(Effect::Already),
+        status if status != from => return Err(wrong_status(verb, status, "")),
+        _ => {}
+    }
+    workflow.set_status(to, defaults, now);
+    Ok(Effect::Done)
+}
+
+pub(super) fn retry_failed(workflow: &mut Workflow, now: Timestamp) -> Result<Effect, Refusal> {
+    if workflow.meta.status == Status::Pending {
+        return Err(wrong_status("retry", Status::Pending, ": start it"));
+    }
+    let again: Vec<JobIndex> = (0..workflow.jobs.len())
+        .map(|at| JobIndex(at as u16))
+        .filter(|&job| matches!(workflow.job(job).state, JobState::Failed | JobState::Cancelled))
+        .collect();
+    if again.is_empty() {
+        return match workflow.meta.status.is_over() {
+            true => Err(wrong_status("retry", workflow.meta.status, ": no job failed")),
+            false => Ok(Effect::Already),
+        };
+    }
+    run_again(workflow, &again, now);
+    Ok(Effect::Done)
+}
+
+pub(super) fn restart(
+    workflow: &mut Workflow,
+    jobs: &[JobIndex],
+    scope: RestartScope,
+    now: Timestamp,
+) -> Result<Effect, Refusal> {
+    if workflow.meta.status == Status::Pending {
+        return Err(wrong_status("restart jobs of", Status::Pending, ": start it"));
+    }
+    let mut again = jobs.to_vec();
+    if scope == RestartScope::AndDescendants {
+        again.extend(workflow.graph.descendants(jobs));
+    }
+    if let Some(&job) = again.iter().find(|&&job| workflow.job(job).state.is_active()) {
+        return Err(wrong_job(workflow, "restart", job, ": wait for its end or cancel it"));
+    }
+    run_again(workflow, &again, now);
+    Ok(Effect::Done)
+}
+
+/// Puts jobs back to the beginning, and lets run what may.
+fn run_again(workflow: &mut Workflow, jobs: &[JobIndex], now: Timestamp) {
+    for &index in jobs {
+        if workflow.job(index).has_output {
+            workflow.drop_output(index);
+        }
+        let job = workflow.job_mut(index);
+        (job.attempt, job.lost, job.token) = (0, 0, 0);
+        (job.started_at, job.ready_at, job.worker) = (None, None, None);
+        workflow.set_state(index, JobState::Waiting, now);
+    }
+    workflow.advance(now);
+}
+
+/// Ends a job by hand.
+pub(super) fn settle(
+    workflow: &mut Workflow,
+    verb: &'static str,
+    index: JobIndex,
+    state: JobState,
+    now: Timestamp,
+) -> Result<Effect, Refusal> {
+    match workflow.job(index).state {
+        before if before == state => return Ok(Effect::Already),
+        JobState::Succeeded => return Err(wrong_job(workflow, verb, index, "")),
+        JobState::Running { .. } if state == JobState::Skipped => {
+            return Err(wrong_job(workflow, verb, index, ": wait for its end or cancel it"));
+        }
+        before if before.is_over() && state == JobState::Cancelled => {
+            return Err(wrong_job(workflow, verb, index, ""));
+        }
+        _ => {}
+    }
+    revoke(workflow, index);
+    workflow.set_state(index, state, now);
+    advance_if_started(workflow, now);
+    Ok(Effect::Done)
+}
+
+pub(super) fn mark_succeeded(
+    workflow: &mut Workflow,
+    index: JobIndex,
+    output: Option<&Json>,
+    now: Timestamp,
+) -> Result<Effect, Refusal> {
+    if workflow.job(index).state == JobState::Succeeded {
+        return Ok(Effect::Already);
+    }
+    revoke(workflow, index);
+    if let Some(output) = output.filter(|output| !output.is_null()) {
+        workflow.put_output(index, output.text().as_bytes());
+    }
+    workflow.set_state(index, JobState::Succeeded, now);
+    advance_if_started(workflow, now);
+    Ok(Effect::Done)
+}
+
+fn advance_if_started(workflow: &mut Workflow, now: Timestamp) {
+    if workflow.meta.status != Status::Pending {
+        workflow.advance(now);
+    }
+}
+
+pub(super) fn keep(workflow: &mut Workflow, retention: Retention, now: Timestamp) -> Effect {
+    workflow.meta.retention = Some(retention);
+    if workflow.meta.status.is_over() {
+        workflow.meta.expires_at = match retention {
+            Retention::For(span) => Some(now + span),
+            Retention::Forever => None,
+        };
+    }
+    Effect::Done
+}
+
+pub(super) fn delete(workflow: &mut Workflow, condition: DeleteIf, now: Timestamp) -> Result<Effect, Refusal> {
+    let status = workflow.meta.status;
+    let allowed = match condition {
+        DeleteIf::Idle => status.is_over() || status == Status::Pending,
+        DeleteIf::Expired => workflow.meta.expires_at.is_some_and(|expires| expires <= now),
+    };
+    if !allowed {
+        return Err(wrong_status("remove", status, ": cancel it first"));
+    }
+    workflow.delete();
+    Ok(Effect::Already)
+}
+
+/// Cancels all that has not ended.
+pub(super) fn cancel_rest(workflow: &mut Workflow, now: Timestamp) {
+    for at in 0..workflow.jobs.len() {
+        let index = JobIndex(at as u16);
+        if !workflow.job(index).state.is_over() {
+            revoke(workflow, index);
+            workflow.set_state(index, JobState::Cancelled, now);
+        }
+    }
+    workflow.advance(now);
+}
