@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 use tokio::sync::{Notify, broadcast, oneshot};
+use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
 pub use claim::{Claim, Claimed, Extension, Input, LeaseRef, Report, Reported};
@@ -46,6 +47,8 @@ pub const HORIZON: Duration = Duration::from_secs(1);
 const SWEEP: usize = 256;
 /// Notices that a slow subscriber may be behind.
 const NOTICES: usize = 1_024;
+/// Names that are entered at a time, so that they share writes.
+const ENTERED: usize = 256;
 
 /// What an engine is told at its start.
 #[derive(Debug, Clone, Copy)]
@@ -265,6 +268,7 @@ impl Engine {
     /// The store cannot be read. What cannot be written stays due.
     pub async fn sweep(&self, now: Timestamp) -> Result<bool, StoreError> {
         self.core.expected.store(u64::MAX, Relaxed);
+        self.queues().pass(now);
         let until = now + HORIZON;
         let (mut timers, mut expiries) = tokio::try_join!(
             self.store().due(Clockwork::Timers, until, SWEEP),
@@ -373,13 +377,13 @@ impl Engine {
 
     /// Enters names of queues and workflows that are new, so that they can be listed.
     async fn register(&self, new: &[NewWorkflow]) -> Result<(), StoreError> {
-        let mut unknown: Vec<(bool, String)> = Vec::new();
+        let mut unknown: HashSet<(bool, String)> = HashSet::new();
         {
             let registered = self.core.registered.lock().unwrap_or_else(PoisonError::into_inner);
             let mut note = |is_queue: bool, name: &String| {
                 let entry = (is_queue, name.clone());
-                if !registered.contains(&entry) && !unknown.contains(&entry) {
-                    unknown.push(entry);
+                if !registered.contains(&entry) {
+                    unknown.insert(entry);
                 }
             };
             for NewWorkflow { graph, .. } in new {
@@ -387,13 +391,30 @@ impl Engine {
                 graph.jobs.iter().for_each(|job| note(true, &job.queue));
             }
         }
-        for (is_queue, name) in unknown {
-            let register = if is_queue { Register::Queues } else { Register::Names };
-            // Another server may have entered and paused it meanwhile: its entry must stay.
-            if !self.store().register(register).await?.iter().any(|(known, _)| *known == name) {
-                self.store().enter(register, &name, Some("")).await?;
+        for (is_queue, register) in [(true, Register::Queues), (false, Register::Names)] {
+            let names: Vec<&String> =
+                unknown.iter().filter(|(kind, _)| *kind == is_queue).map(|(_, name)| name).collect();
+            if !names.is_empty() {
+                self.enter_missing(register, &names).await?;
             }
-            self.core.registered.lock().unwrap_or_else(PoisonError::into_inner).insert((is_queue, name));
+        }
+        self.core.registered.lock().unwrap_or_else(PoisonError::into_inner).extend(unknown);
+        Ok(())
+    }
+
+    /// Enters names that a register does not have. Another server may have entered and paused one of them: its entry must stay.
+    async fn enter_missing(&self, register: Register, names: &[&String]) -> Result<(), StoreError> {
+        let known: HashSet<String> = self.store().register(register).await?.into_iter().map(|(name, _)| name).collect();
+        let missing: Vec<&&String> = names.iter().filter(|name| !known.contains(name.as_str())).collect();
+        for some in missing.chunks(ENTERED) {
+            let mut entering = JoinSet::new();
+            for name in some {
+                let (store, name) = (self.store().clone(), name.to_string());
+                entering.spawn(async move { store.enter(register, &name, Some("")).await });
+            }
+            while let Some(entered) = entering.join_next().await {
+                entered.unwrap_or_else(|error| Err(StoreError::Unavailable { reason: error.to_string() }))?;
+            }
         }
         Ok(())
     }

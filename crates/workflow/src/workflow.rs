@@ -242,25 +242,11 @@ impl Workflow {
 
     /// Works out anew what follows from the states of all jobs, and lets run what may.
     pub(crate) fn advance(&mut self, now: Timestamp) {
-        loop {
-            self.reckon();
-            let settled: Vec<(JobIndex, Verdict)> = self
-                .each()
-                .filter(|&job| self.job(job).state == JobState::Waiting)
-                .map(|job| (job, self.verdict(job)))
-                .filter(|(_, verdict)| matches!(verdict, Verdict::Run | Verdict::Skip))
-                .collect();
-            for &(job, verdict) in &settled {
-                match verdict {
-                    Verdict::Run => self.activate(job, now),
-                    _ => self.set_state(job, JobState::Skipped, now),
-                }
-            }
-            // What was skipped may mean something for the jobs after it.
-            if settled.iter().all(|&(_, verdict)| verdict == Verdict::Run) {
-                return;
-            }
-        }
+        self.visit(|workflow, job, verdict| match verdict {
+            Verdict::Run => workflow.activate(job, now),
+            Verdict::Skip => workflow.set_state(job, JobState::Skipped, now),
+            Verdict::Wait | Verdict::Block => {}
+        });
     }
 
     fn each(&self) -> impl Iterator<Item = JobIndex> + use<> {
@@ -284,16 +270,23 @@ impl Workflow {
 
     /// Works out tallies and blocked jobs from the states.
     fn reckon(&mut self) {
+        self.visit(|_, _, _| {});
+    }
+
+    /// Works out tallies and blocked jobs, and does `settle` with each job that waits. One pass is enough, however many are
+    /// settled: a job comes after its parents.
+    fn visit(&mut self, mut settle: impl FnMut(&mut Self, JobIndex, Verdict)) {
         self.tallies.fill(Tally::default());
         self.blocked.fill(false);
-        for job in self.graph.in_order() {
-            if self.job(job).state == JobState::Waiting && self.verdict(job) == Verdict::Block {
-                self.blocked[job.index()] = true;
+        let graph = Arc::clone(&self.graph);
+        for job in graph.in_order() {
+            if self.job(job).state == JobState::Waiting {
+                let verdict = self.verdict(job);
+                self.blocked[job.index()] = verdict == Verdict::Block;
+                settle(self, job, verdict);
             }
             if let Some(end) = self.end_of(job) {
-                for child in self.graph.children(job) {
-                    self.tallies[child.index()].add(end);
-                }
+                graph.children(job).iter().for_each(|child| self.tallies[child.index()].add(end));
             }
         }
     }

@@ -147,15 +147,18 @@ impl Engine {
 
     /// Leases jobs, and says how many were not there any more.
     async fn lease(&self, claim: &Claim, now: Timestamp) -> Result<(Vec<(WorkflowId, Leased)>, usize), EngineError> {
-        let mut taken = self.queues().take(&claim.queues, claim.limit);
-        if taken.len() < claim.limit {
+        // Held from the first: the read below may fail, or the caller leave while it goes on.
+        let first = self.queues().take(&claim.queues, claim.limit);
+        let mut taken = Settling { engine: self, taken: first, asked: Asked::NotYet };
+        if taken.taken.len() < claim.limit {
             let incomplete = self.queues().incomplete(&claim.queues);
             if !incomplete.is_empty() {
                 self.refill(&incomplete).await?;
-                taken.extend(self.queues().take(&claim.queues, claim.limit - taken.len()));
+                let wanted = claim.limit - taken.taken.len();
+                taken.taken.extend(self.queues().take(&claim.queues, wanted));
             }
         }
-        let taken = Settling { engine: self, taken };
+        taken.asked = Asked::Yes;
         let requests = taken.taken.iter().map(|taken| {
             let lease = Lease { token: new_token(), worker: claim.worker.as_str().into(), expires: now + claim.lease };
             (taken.workflow(), Request::Claim { job: taken.job(), lease })
@@ -304,6 +307,14 @@ impl Engine {
 struct Settling<'a> {
     engine: &'a Engine,
     taken: Vec<Taken>,
+    asked: Asked,
+}
+
+/// Whether the desks were asked for the jobs: then they are answered for, even if nobody hears it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    NotYet,
+    Yes,
 }
 
 impl Settling<'_> {
@@ -322,6 +333,10 @@ impl Settling<'_> {
 
 impl Drop for Settling<'_> {
     fn drop(&mut self) {
-        self.taken.iter().for_each(|taken| self.engine.queues().settle(taken, Known::No));
+        let queues = self.engine.queues();
+        self.taken.iter().for_each(|taken| match self.asked {
+            Asked::NotYet => queues.put_back(taken),
+            Asked::Yes => queues.settle(taken, Known::No),
+        });
     }
 }

@@ -1,5 +1,7 @@
 //! Lists: pages of workflows by creation, with filters, and numbers of them. A page is two round trips, however many there are.
 
+use std::collections::BTreeMap;
+
 use tracing::warn;
 
 use super::error::EngineError;
@@ -14,6 +16,11 @@ use crate::time::Timestamp;
 
 /// Reads of index rows for one page, when a filter that no index serves passes over many.
 const ROUNDS: usize = 20;
+/// Names that are counted with one call of the store.
+const COUNTED: usize = 64;
+/// Workflows that are looked at with one call of the store.
+const WALKED: usize = 1_000;
+const STATUSES: usize = Status::ALL.len();
 
 /// Which workflows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -84,13 +91,19 @@ pub struct QueueState {
 impl Filter {
     /// The sections that together hold what is wanted; a name beside a tag must be looked at row by row.
     fn sections(&self) -> Vec<Section<'_>> {
-        let statuses = if self.statuses.is_empty() { &Status::ALL[..] } else { &self.statuses[..] };
+        let statuses = self.wanted_statuses().into_iter();
         match (&self.tag, &self.name) {
-            (Some(tag), _) => statuses.iter().map(|&status| Section::Tag(tag, status)).collect(),
-            (None, Some(name)) => statuses.iter().map(|&status| Section::Name(name, status)).collect(),
+            (Some(tag), _) => statuses.map(|status| Section::Tag(tag, status)).collect(),
+            (None, Some(name)) => statuses.map(|status| Section::Name(name, status)).collect(),
             (None, None) if self.statuses.is_empty() => vec![Section::All],
-            (None, None) => statuses.iter().map(|&status| Section::Status(status)).collect(),
+            (None, None) => statuses.map(Section::Status).collect(),
         }
+    }
+
+    /// Each status that is wanted, once.
+    fn wanted_statuses(&self) -> Vec<Status> {
+        let wanted = |status: &Status| self.statuses.is_empty() || self.statuses.contains(status);
+        Status::ALL.into_iter().filter(wanted).collect()
     }
 
     fn spans(&self, order: Order, after: Option<Cursor>) -> Vec<Span> {
@@ -105,6 +118,11 @@ impl Filter {
             (_, None) => {}
         }
         self.sections().into_iter().map(|section| Span { prefix: section.prefix(), from, to }).collect()
+    }
+
+    /// The spans of those of one status.
+    fn only(&self, status: Status) -> Vec<Span> {
+        Self { statuses: vec![status], ..self.clone() }.spans(Order::OldestFirst, None)
     }
 
     /// Whether the index leaves something to look at.
@@ -182,15 +200,59 @@ impl Engine {
     /// # Errors
     /// The store cannot be read.
     pub async fn count(&self, filter: &Filter) -> Result<Vec<(Status, u64)>, EngineError> {
-        let statuses = if filter.statuses.is_empty() { Status::ALL.to_vec() } else { filter.statuses.clone() };
-        let spans: Vec<Span> = statuses
-            .iter()
-            .flat_map(|&status| {
-                let one = Filter { statuses: vec![status], ..filter.clone() };
-                one.spans(Order::OldestFirst, None)
-            })
-            .collect();
+        let statuses = filter.wanted_statuses();
+        if filter.is_loose() {
+            let number = |counts: &[u64; STATUSES], status: Status| (status, counts[place(status)]);
+            let counts = self.walk(filter).await?.into_values().next().unwrap_or_default();
+            return Ok(statuses.into_iter().map(|status| number(&counts, status)).collect());
+        }
+        let spans: Vec<Span> = statuses.iter().flat_map(|&status| filter.only(status)).collect();
         Ok(statuses.into_iter().zip(self.store().count(&spans).await?).collect())
+    }
+
+    /// The same for each name of which there are any.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn count_by_name(&self, filter: &Filter) -> Result<Vec<(String, Vec<(Status, u64)>)>, EngineError> {
+        let statuses = filter.wanted_statuses();
+        let mut named = Vec::new();
+        if filter.tag.is_some() {
+            for (name, counts) in self.walk(filter).await? {
+                named.push((name, statuses.iter().map(|&status| (status, counts[place(status)])).collect()));
+            }
+            return Ok(named);
+        }
+        let mut names = self.names().await?;
+        names.retain(|name| filter.name.as_ref().is_none_or(|wanted| wanted == name));
+        for some in names.chunks(COUNTED) {
+            let one = |name: &String| Filter { name: Some(name.clone()), ..filter.clone() };
+            let filters: Vec<Filter> = some.iter().map(one).collect();
+            let each = filters.iter().flat_map(|filter| statuses.iter().flat_map(|&status| filter.only(status)));
+            let numbers = self.store().count(&each.collect::<Vec<_>>()).await?;
+            for (name, numbers) in some.iter().zip(numbers.chunks(statuses.len())) {
+                if numbers.iter().any(|&number| number > 0) {
+                    named.push((name.clone(), statuses.iter().copied().zip(numbers.iter().copied()).collect()));
+                }
+            }
+        }
+        Ok(named)
+    }
+
+    /// Counts by name and status what no index counts, by looking at each.
+    async fn walk(&self, filter: &Filter) -> Result<BTreeMap<String, [u64; STATUSES]>, EngineError> {
+        let mut counts: BTreeMap<String, [u64; STATUSES]> = BTreeMap::new();
+        let mut query = Query { filter: filter.clone(), limit: WALKED, ..Query::default() };
+        loop {
+            let page = self.list(&query).await?;
+            for Listed { label, meta, .. } in page.items {
+                counts.entry(label.name).or_default()[place(meta.status)] += 1;
+            }
+            if page.next.is_none() {
+                return Ok(counts);
+            }
+            query.after = page.next;
+        }
     }
 
     /// The names of all kinds of workflows that were ever created.
@@ -222,6 +284,14 @@ impl Engine {
         Ok(states.collect())
     }
 
+    /// Whether a job ever named this queue.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn has_queue(&self, name: &str) -> Result<bool, EngineError> {
+        Ok(self.store().register(Register::Queues).await?.iter().any(|(known, _)| known == name))
+    }
+
     /// Pauses a queue or lets it go on: it hands out no jobs, on all servers of the store.
     ///
     /// # Errors
@@ -232,6 +302,10 @@ impl Engine {
         self.queues().set_paused(name, paused);
         Ok(())
     }
+}
+
+fn place(status: Status) -> usize {
+    status as usize
 }
 
 fn listed(workflow: WorkflowId, head: &Head) -> Result<Listed, StoreError> {

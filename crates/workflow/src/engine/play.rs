@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hashbrown::HashMap;
 
 use super::Engine;
 use super::claim::LeaseRef;
@@ -203,10 +204,7 @@ fn event(workflow: &Workflow, request: &Request) -> Result<Option<Event>, Engine
             Action::Pause => Event::Pause,
             Action::Resume => Event::Resume,
             Action::RetryFailed => Event::RetryFailed,
-            Action::Restart { jobs, scope } => {
-                let jobs = jobs.iter().map(|name| named(name)).collect::<Result<_, _>>()?;
-                Event::Restart { jobs, scope: *scope }
-            }
+            Action::Restart { jobs, scope } => Event::Restart { jobs: all_named(workflow, jobs)?, scope: *scope },
             Action::SkipJob(job) => Event::Skip(named(job)?),
             Action::MarkSucceeded { job, output } => Event::MarkSucceeded { job: named(job)?, output: output.clone() },
             Action::CancelJob(job) => Event::CancelJob(named(job)?),
@@ -214,6 +212,19 @@ fn event(workflow: &Workflow, request: &Request) -> Result<Option<Event>, Engine
             Action::Delete => Event::Delete(DeleteIf::Idle),
         },
     }))
+}
+
+/// The jobs of these names, each once.
+fn all_named(workflow: &Workflow, names: &[String]) -> Result<Vec<JobIndex>, EngineError> {
+    // There may be as many names as jobs, and a search for each would take their product.
+    let each = workflow.graph.jobs.iter().enumerate();
+    let places: HashMap<&str, JobIndex> = each.map(|(at, job)| (job.name.as_str(), JobIndex(at as u16))).collect();
+    let none = |name: &String| EngineError::NoJob { workflow: workflow.id, job: name.clone() };
+    let find = |name: &String| places.get(name.as_str()).copied().ok_or_else(|| none(name));
+    let mut jobs = names.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+    jobs.sort_unstable();
+    jobs.dedup();
+    Ok(jobs)
 }
 
 /// Leases what has just become ready to the worker that made it so: the job never touches the queue.

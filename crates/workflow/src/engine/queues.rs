@@ -2,17 +2,25 @@
 //! of what is gone is refused and costs nothing else.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering::AcqRel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 use tokio::sync::Notify;
 
 use crate::id::{JobIndex, WorkflowId};
 use crate::rows::Row;
+use crate::time::Timestamp;
 
 /// Ready jobs of one queue that are kept in memory, some 60 bytes each; the rest is read from the store when they are gone.
 const KEPT: usize = 16_384;
+
+/// How long a queue counts as served after somebody asked for it: workers that are busy come back for more.
+const SERVED: Duration = Duration::from_secs(120);
+
+/// Queues that are known before those are forgotten that nothing is known of: anybody may ask for any name.
+const NAMES: usize = 1_024;
 
 /// What a ready row has after its queue: priority, time, workflow and job. It sorts as jobs are to be taken.
 const HEAD: usize = 1 + 8 + 16 + 2;
@@ -24,6 +32,8 @@ pub(crate) type Head = [u8; HEAD];
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     each: Mutex<HashMap<String, Queue>>,
+    /// The time of the latest sweep, in microseconds.
+    now: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -35,6 +45,8 @@ struct Queue {
     complete: bool,
     paused: bool,
     waiting: VecDeque<Arc<Waiter>>,
+    /// When somebody last asked for its jobs.
+    asked: Option<Timestamp>,
 }
 
 #[derive(Debug, Default)]
@@ -79,6 +91,15 @@ impl Queues {
         self.each.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Time has come this far.
+    pub(crate) fn pass(&self, now: Timestamp) {
+        self.now.store(now.micros(), Relaxed);
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.now.load(Relaxed))
+    }
+
     /// Takes note of rows that were removed and added, and wakes as many waiters as there is new work.
     pub(crate) fn change(&self, remove: &[Row], add: &[Row]) {
         if remove.is_empty() && add.is_empty() {
@@ -92,7 +113,7 @@ impl Queues {
             }
         }
         for (name, head) in add.iter().filter_map(|row| split(row)) {
-            let queue = each.entry_ref(name).or_default();
+            let queue = entry(&mut each, name);
             queue.insert(head);
             queue.wake();
         }
@@ -101,8 +122,9 @@ impl Queues {
     /// Adds what the store has. `complete` says that it has no more.
     pub(crate) fn refill(&self, name: &str, rows: &[Row], complete: bool) {
         let mut each = self.each();
-        let queue = each.entry_ref(name).or_default();
+        let queue = entry(&mut each, name);
         queue.complete = complete;
+        queue.asked = Some(self.now());
         for (_, head) in rows.iter().filter_map(|row| split(row)) {
             if !queue.claimed.contains(&head) {
                 queue.insert(head);
@@ -116,6 +138,11 @@ impl Queues {
     /// Takes out at most `limit` jobs of these queues, the most urgent first.
     pub(crate) fn take(&self, names: &[String], limit: usize) -> Vec<Taken> {
         let mut each = self.each();
+        for name in names {
+            if let Some(queue) = each.get_mut(name.as_str()) {
+                queue.asked = Some(self.now());
+            }
+        }
         let mut taken = Vec::new();
         while taken.len() < limit {
             let first = |name: &&String| {
@@ -137,6 +164,18 @@ impl Queues {
         if let Some(queue) = self.each().get_mut(&taken.queue) {
             queue.claimed.remove(&taken.head);
             queue.complete &= known == Known::Yes;
+        }
+    }
+
+    /// A job that was taken out was not claimed: whoever waits may have it.
+    pub(crate) fn put_back(&self, taken: &Taken) {
+        if let Some(queue) = self.each().get_mut(&taken.queue)
+            && queue.claimed.remove(&taken.head)
+        {
+            queue.insert(taken.head);
+            if !queue.paused {
+                queue.wake();
+            }
         }
     }
 
@@ -166,14 +205,15 @@ impl Queues {
     /// Whether a job of this priority may be handed over while others wait: not when the queue is paused, nor when a more
     /// urgent one waits.
     pub(crate) fn may_hand_over(&self, name: &str, priority: u8) -> bool {
-        let each = self.each();
-        let Some(queue) = each.get(name) else { return true };
+        let mut each = self.each();
+        let Some(queue) = each.get_mut(name) else { return true };
+        queue.asked = Some(self.now());
         !queue.paused && queue.heads.first().is_none_or(|head| head[0] >= u8::MAX - priority)
     }
 
     pub(crate) fn set_paused(&self, name: &str, paused: Paused) {
         let mut each = self.each();
-        let queue = each.entry_ref(name).or_default();
+        let queue = entry(&mut each, name);
         queue.paused = paused == Paused::Yes;
         if !queue.paused {
             let ready = queue.heads.len();
@@ -181,14 +221,15 @@ impl Queues {
         }
     }
 
-    /// Those of `names` that are paused, and those that somebody waits for or takes from.
+    /// Those of `names` that are paused, and those that somebody waits for or has asked for lately.
     pub(crate) fn among(&self, names: &[String]) -> (Vec<String>, Vec<String>) {
         let mut each = self.each();
         let (mut paused, mut served) = (Vec::new(), Vec::new());
         for name in names {
             if let Some(queue) = each.get_mut(name.as_str()) {
                 paused.extend(queue.paused.then(|| name.clone()));
-                served.extend((queue.is_wanted() || !queue.claimed.is_empty()).then(|| name.clone()));
+                let lately = queue.asked.is_some_and(|asked| self.now().since(asked) <= SERVED);
+                served.extend((queue.is_wanted() || lately).then(|| name.clone()));
             }
         }
         (paused, served)
@@ -204,13 +245,22 @@ impl Queues {
         let waiter = Arc::new(Waiter::default());
         let mut each = self.each();
         for name in names {
-            let queue = each.entry_ref(name.as_str()).or_default();
+            let queue = entry(&mut each, name);
+            queue.asked = Some(self.now());
             queue.is_wanted();
             queue.waiting.push_back(Arc::clone(&waiter));
         }
         drop(each);
         Waiting { queues: self, names, waiter }
     }
+}
+
+/// The queue of a name. Before the map grows, it forgets queues that nothing is known of.
+fn entry<'a>(each: &'a mut HashMap<String, Queue>, name: &str) -> &'a mut Queue {
+    if each.len() >= NAMES && each.len() == each.capacity() && !each.contains_key(name) {
+        each.retain(|_, queue| !queue.is_idle());
+    }
+    each.entry_ref(name).or_default()
 }
 
 /// Whether the end of a claim is known.
@@ -246,6 +296,11 @@ impl Queue {
         }
     }
 
+    /// Whether it can be forgotten, for the price of another look at the store.
+    fn is_idle(&mut self) -> bool {
+        !self.paused && self.heads.is_empty() && self.claimed.is_empty() && !self.is_wanted()
+    }
+
     /// Whether somebody waits; forgets those that went away.
     fn is_wanted(&mut self) -> bool {
         self.waiting.retain(|waiter| !waiter.done.load(std::sync::atomic::Ordering::Acquire));
@@ -271,5 +326,27 @@ impl Drop for Waiting<'_> {
             // It was woken and leaves without the work: somebody else must hear of it.
             self.names.iter().for_each(|name| self.queues.nudge(name));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_nobody_uses_are_forgotten() {
+        let queues = Queues::default();
+        let names = |from: usize| (from..from + 100).map(|at| format!("q{at}")).collect::<Vec<_>>();
+        queues.set_paused("paused", Paused::Yes);
+        let kept = ["kept".to_owned()];
+        let _waiting = queues.wait(&kept);
+        for from in (0..100_000).step_by(100) {
+            let names = names(from);
+            drop(queues.wait(&names));
+            names.iter().for_each(|name| queues.refill(name, &[], true));
+        }
+        assert!(queues.each().len() < 4 * NAMES, "{} are known", queues.each().len());
+        assert_eq!(queues.among(&["paused".to_owned()]).0, ["paused"]);
+        assert_eq!(queues.waiting_workers("kept"), 1);
     }
 }

@@ -141,6 +141,19 @@ impl Engine {
         Ok(Snapshot { workflow, paused_queues, served_queues })
     }
 
+    /// The state of a workflow as a whole, without its jobs: far less to read than [`Engine::show`].
+    ///
+    /// # Errors
+    /// It is not there, or cannot be read.
+    pub async fn glance(&self, id: WorkflowId) -> Result<Meta, EngineError> {
+        let head = match self.has_partition(id) {
+            true => self.store().heads(&[id]).await?.pop().flatten(),
+            false => None,
+        };
+        let head = head.ok_or(EngineError::NoWorkflow { workflow: id })?;
+        Ok(decode(&head.meta, || format!("the state of workflow {id}"))?)
+    }
+
     /// What jobs of a workflow left behind, in the order of `jobs`.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ mod crash;
 mod defects;
 mod gush;
 mod model;
+mod operations;
 mod redis_store;
 mod regression;
 mod sqlite_store;
