@@ -1,25 +1,32 @@
 //! Where the jobs of a graph and the lines between them go in a picture that reads from left to right.
 //!
-//! A layered drawing: each job is put one layer after the last of its parents (`layers`), the layers are ordered so that few
-//! lines cross (`order`), and jobs are moved level with the jobs around them (`place`). Every step is linear in jobs and lines but
-//! for sorting. Jobs that have many parents in common get their lines through one junction, so the lines of an all-to-all step are
-//! as many as its jobs and not their product.
+//! A layered drawing. Many jobs with the same parents and children are one block (`units`), and jobs that have many parents in
+//! common get their lines through one junction (`joined`), so the lines of an all-to-all step are as many as its jobs and not
+//! their product. Each job or block is put one layer after the last of its parents (`layers`), the layers are ordered so that few
+//! lines cross (`order`), and jobs are moved level with the jobs around them (`place`).
 //!
-//! **Invariant:** pure and deterministic: the same graph gives the same layout.
+//! **Invariants:** pure and deterministic: the same graph gives the same layout. Time is linear in jobs and dependencies but for
+//! sorting; memory is linear in jobs, whatever the dependencies, since there is a bound on lines that are drawn.
 
+mod block;
+mod joined;
 mod label;
 mod layers;
+mod neighbours;
 mod order;
 mod place;
 #[cfg(test)]
 mod tests;
+mod units;
 
 pub(crate) use label::elided;
 pub(crate) use layers::{Layered, Via};
-pub(crate) use place::{Spacing, rows};
+pub(crate) use place::rows;
+pub(crate) use units::{Alike, Unit};
 
 use crate::graph::Graph;
 use crate::id::JobIndex;
+use block::Grid;
 
 /// A point of the picture, in pixels from its upper left corner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,13 +46,28 @@ pub struct Layout {
     pub height: i32,
     /// A box for each job, in the order of the graph. Boxes do not overlap.
     pub nodes: Vec<Node>,
+    /// More than 24 jobs with the same parents and the same children stand in a frame, which has their lines. Up to 200 of them
+    /// have boxes as others, more have squares of 16 pixels.
+    pub blocks: Vec<Block>,
     /// Where the lines of jobs that have all their parents in common meet.
     pub junctions: Vec<Point>,
-    /// The lines. Those through a junction stand for all pairs of a job before it and a job after it.
+    /// The lines. One from or to a block stands for all its jobs, one through a junction for all pairs of a job before it and a
+    /// job after it.
     pub edges: Vec<Edge>,
+    /// Lines that are left out. Beyond 40,000, jobs with many parents have lines from the nearest of them only.
+    pub undrawn: usize,
 }
 
-/// The box of a job.
+/// A frame around jobs that are alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// The frame. The first 28 pixels of its height are free for a text.
+    pub frame: Node,
+    /// What stands in it, ascending.
+    pub jobs: Vec<JobIndex>,
+}
+
+/// The box of a job, or the frame of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Node {
     /// The left side.
@@ -76,60 +98,107 @@ pub struct Edge {
 pub enum End {
     /// A job.
     Job(JobIndex),
+    /// A block, by its place in [`Layout::blocks`].
+    Block(usize),
     /// A junction, by its place in [`Layout::junctions`].
     Junction(usize),
 }
 
 /// Free space around the picture.
 const MARGIN: i32 = 16;
-const NODE_HEIGHT: i32 = 42;
-
-/// Boxes are 14 pixels apart, and lines that pass between them 12.
-const PIXELS: Spacing = Spacing { job: NODE_HEIGHT, bend: 2, gap: 14 };
+const BOX_HEIGHT: i32 = 42;
+/// Between boxes. Lines that pass between them are 2 high, so there are 12 pixels to a neighbour of theirs.
+const BOX_GAP: i32 = 14;
+const BEND_HEIGHT: i32 = 2;
 
 impl Layout {
     /// Lays out a graph.
     #[must_use]
     pub fn of(graph: &Graph) -> Self {
-        let layered = ordered(graph);
-        let mut rows = rows(&layered, &PIXELS);
+        let layered = ordered(Layered::of(graph, Alike::Together));
+        let size = |unit: &Unit| match unit {
+            Unit::Job(job) => (label::box_width(&graph.jobs[job.index()]), BOX_HEIGHT),
+            Unit::Block(jobs) => Grid::of(graph, jobs).size(),
+        };
+        let (widths, heights): (Vec<i32>, Vec<i32>) = layered.units.iter().map(size).unzip();
+        let mut rows = rows(&layered, &heights, (BEND_HEIGHT, BOX_GAP));
         let has_rail = layered.routes.iter().any(|route| matches!(route.via, Via::Rail));
-        let top = MARGIN + if has_rail { PIXELS.gap } else { 0 };
+        let top = MARGIN + if has_rail { BOX_GAP } else { 0 };
         rows.iter_mut().for_each(|row| *row += top);
-        let columns = place::columns(graph, &layered, &rows, MARGIN);
-        Drawing { layered: &layered, rows: &rows, columns: &columns }.layout()
+        let columns = place::columns(&layered, &widths, &rows, MARGIN);
+        Drawing { graph, layered: &layered, rows: &rows, columns: &columns, widths, heights }.layout()
+    }
+
+    /// How many pairs of lines cross, in the order of definition and as they are drawn: what the order of the layers gains.
+    #[must_use]
+    pub fn crossings(graph: &Graph) -> (u64, u64) {
+        let layered = Layered::of(graph, Alike::Together);
+        (order::crossings(&layered), order::crossings(&ordered(layered)))
     }
 }
 
-/// A graph in layers with few crossings.
-pub(crate) fn ordered(graph: &Graph) -> Layered {
-    let mut layered = Layered::of(graph);
+/// The same layers with few crossings.
+pub(crate) fn ordered(mut layered: Layered) -> Layered {
     order::reduce_crossings(&mut layered);
     layered
 }
 
-/// The parts of a layout while its lines are drawn.
+/// The parts of a layout while it is drawn.
 struct Drawing<'a> {
+    graph: &'a Graph,
     layered: &'a Layered,
     rows: &'a [i32],
     columns: &'a [place::Column],
+    /// Of the units.
+    widths: Vec<i32>,
+    heights: Vec<i32>,
 }
 
 impl Drawing<'_> {
-    fn layout(&self) -> Layout {
-        let jobs = self.layered.jobs;
-        let nodes: Vec<Node> = (0..jobs).map(|job| self.node(job)).collect();
-        let junctions = (jobs..jobs + self.layered.junctions).map(|vertex| self.point(vertex)).collect();
+    fn layout(mut self) -> Layout {
+        self.align_boxes();
+        let mut nodes = vec![Node { x: 0, y: 0, width: 0, height: 0, layer: 0 }; self.graph.jobs.len()];
+        let mut blocks = Vec::new();
+        // The end of lines at each unit.
+        let mut ends = Vec::with_capacity(self.layered.units.len());
+        for (at, unit) in self.layered.units.iter().enumerate() {
+            let frame = self.frame(at);
+            match unit {
+                Unit::Job(job) => {
+                    nodes[job.index()] = frame;
+                    ends.push(End::Job(*job));
+                }
+                Unit::Block(jobs) => {
+                    let (grid, corner) = (Grid::of(self.graph, jobs), Point { x: frame.x, y: frame.y });
+                    let places = jobs.iter().enumerate();
+                    places.for_each(|(place, job)| nodes[job.index()] = grid.node(place, corner, frame.layer));
+                    ends.push(End::Block(blocks.len()));
+                    blocks.push(Block { frame, jobs: jobs.clone() });
+                }
+            }
+        }
+        let units = self.layered.units.len();
+        let junctions = (units..units + self.layered.junctions).map(|vertex| self.point(vertex)).collect();
         let width = self.columns.last().map_or(0, place::Column::right) + MARGIN;
-        let lowest = self.rows.iter().map(|row| row + NODE_HEIGHT / 2).max().unwrap_or(0);
-        Layout { width, height: lowest + MARGIN, nodes, junctions, edges: self.edges() }
+        let half = |vertex: usize| self.heights.get(vertex).map_or(BEND_HEIGHT, |height| height / 2);
+        let lowest = self.rows.iter().enumerate().map(|(vertex, row)| row + half(vertex)).max().unwrap_or(0);
+        let (height, undrawn) = (lowest + MARGIN, self.layered.undrawn);
+        Layout { width, height, nodes, blocks, junctions, edges: self.edges(&ends), undrawn }
     }
 
-    fn node(&self, job: usize) -> Node {
-        let layer = self.layered.layer[job];
-        let column = self.columns[layer as usize];
-        let y = self.rows[job] - NODE_HEIGHT / 2;
-        Node { x: column.left, y, width: column.width, height: NODE_HEIGHT, layer }
+    /// Makes all boxes of a layer as wide as the widest. Frames have widths of their own.
+    fn align_boxes(&mut self) {
+        for layer in &self.layered.layers {
+            let is_job = |vertex: &&u32| matches!(self.layered.unit(**vertex), Some(Unit::Job(_)));
+            let jobs: Vec<usize> = layer.iter().filter(is_job).map(|&vertex| vertex as usize).collect();
+            let widest = jobs.iter().map(|&job| self.widths[job]).max().unwrap_or(0);
+            jobs.into_iter().for_each(|job| self.widths[job] = widest);
+        }
+    }
+
+    fn frame(&self, unit: usize) -> Node {
+        let (width, height, layer) = (self.widths[unit], self.heights[unit], self.layered.layer[unit]);
+        Node { x: self.column(unit).left, y: self.rows[unit] - height / 2, width, height, layer }
     }
 
     fn point(&self, vertex: usize) -> Point {
@@ -140,22 +209,15 @@ impl Drawing<'_> {
         self.columns[self.layered.layer[vertex] as usize]
     }
 
-    fn end(&self, vertex: usize) -> End {
-        match vertex.checked_sub(self.layered.jobs) {
-            None => End::Job(JobIndex(vertex as u16)),
-            Some(junction) => End::Junction(junction),
-        }
-    }
-
-    fn edges(&self) -> Vec<Edge> {
+    fn edges(&self, ends: &[End]) -> Vec<Edge> {
+        let end = |vertex: usize| ends.get(vertex).copied().unwrap_or_else(|| End::Junction(vertex - ends.len()));
         let edges = self.layered.routes.iter().map(|route| {
             let (from, to) = (route.from as usize, route.to as usize);
-            let leaving = Point { x: self.column(from).right(), y: self.rows[from] };
+            let begin =
+                Point { x: self.point(from).x + self.widths.get(from).copied().unwrap_or(0), y: self.rows[from] };
             let mut points = Vec::with_capacity(4);
-            if from >= self.layered.jobs {
-                pass(&mut points, self.point(from));
-            }
-            pass(&mut points, leaving);
+            pass(&mut points, begin);
+            pass(&mut points, Point { x: self.column(from).right(), y: begin.y });
             match &route.via {
                 Via::Bends(bends) => {
                     for &bend in bends {
@@ -172,7 +234,7 @@ impl Drawing<'_> {
                 }
             }
             pass(&mut points, self.point(to));
-            Edge { from: self.end(from), to: self.end(to), points }
+            Edge { from: end(from), to: end(to), points }
         });
         edges.collect()
     }

@@ -15,11 +15,21 @@ mod text;
 
 use std::fmt;
 
+use thiserror::Error;
+
 use crate::graph::Graph;
 use crate::id::JobIndex;
 use crate::state::{Counts, JobState};
 use look::Look;
 pub use text::{Colour, Glyphs, Terminal};
+
+/// Largest picture, in bytes. An SVG of ten thousand jobs has 5 MB, a million dependencies in the language of Graphviz 20.
+pub const MAX_PICTURE: usize = 32 << 20;
+
+/// A picture would be larger than [`MAX_PICTURE`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the picture has more than {} MiB", MAX_PICTURE >> 20)]
+pub struct TooLarge;
 
 /// A graph to be drawn, with or without the states of its jobs.
 #[derive(Debug, Clone, Copy)]
@@ -36,30 +46,38 @@ impl<'a> Picture<'a> {
     }
 
     /// A page element of its own in SVG 1.1, with a legend. It follows the colour scheme of its reader, and a screen reader finds
-    /// the name, handler and state of each job. About 400 bytes for each job and 100 for each line; beyond 20,000 lines the rest
-    /// is counted and not drawn.
-    #[must_use]
-    pub fn svg(&self) -> String {
-        written(|out| svg::write(self, out))
+    /// the name, handler and state of each job. About 400 bytes for each job and 100 for each line. Of more than 40,000 lines the
+    /// rest is counted and not drawn.
+    ///
+    /// # Errors
+    /// It is too large.
+    pub fn svg(&self) -> Result<String, TooLarge> {
+        Page::of(|out| svg::write(self, out))
     }
 
     /// The graph in the language of Graphviz. Every dependency is a line of text.
-    #[must_use]
-    pub fn dot(&self) -> String {
-        written(|out| dot::write(self, out))
+    ///
+    /// # Errors
+    /// It is too large.
+    pub fn dot(&self) -> Result<String, TooLarge> {
+        Page::of(|out| dot::write(self, out))
     }
 
     /// The graph as a Mermaid flowchart. Mermaid itself refuses more than 500 dependencies unless its site allows more.
-    #[must_use]
-    pub fn mermaid(&self) -> String {
-        written(|out| mermaid::write(self, out))
+    ///
+    /// # Errors
+    /// It is too large.
+    pub fn mermaid(&self) -> Result<String, TooLarge> {
+        Page::of(|out| mermaid::write(self, out))
     }
 
-    /// The graph in characters, each line ending in a line feed. A graph that does not fit becomes a list by layers, which has at
-    /// most a few hundred lines.
+    /// The graph in characters, each line ending in a line feed. When it does not fit, many jobs with the same parents and the same
+    /// children are drawn as one; when that does not fit either, it becomes a list by layers of at most a few hundred lines.
     #[must_use]
     pub fn text(&self, terminal: &Terminal) -> String {
-        written(|out| text::write(self, terminal, out))
+        let mut out = String::new();
+        text::write(self, terminal, &mut out).expect("a string takes any text");
+        out
     }
 
     fn look(&self, job: JobIndex) -> Option<&'static Look> {
@@ -95,8 +113,23 @@ impl<'a> Picture<'a> {
     }
 }
 
-fn written(write: impl FnOnce(&mut String) -> fmt::Result) -> String {
-    let mut out = String::new();
-    write(&mut out).expect("a string takes any text");
-    out
+/// Text that may grow to [`MAX_PICTURE`].
+struct Page(String);
+
+impl Page {
+    fn of(write: impl FnOnce(&mut Self) -> fmt::Result) -> Result<String, TooLarge> {
+        let mut page = Self(String::new());
+        write(&mut page).map_err(|fmt::Error| TooLarge)?;
+        Ok(page.0)
+    }
+}
+
+impl fmt::Write for Page {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.0.len() + text.len() > MAX_PICTURE {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
 }

@@ -1,21 +1,20 @@
-//! Jobs in layers, each in a later one than its parents, and what lines pass on their way.
+//! Units in layers, each in a later one than its parents, and what lines pass on their way.
 
 use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
 
+use super::joined::Joined;
+use super::neighbours::Neighbours;
+use super::units::{Alike, Unit};
 use crate::graph::Graph;
-use crate::id::JobIndex;
 
-/// A junction has to save this many lines. Few lines are clearer without one.
-const LEAST_SAVING: usize = 4;
 /// Places where lines pass a layer. Those of the longest lines are left out beyond this: they go by a rail above the picture. A
 /// picture of a thousand jobs whose lines pass a few layers each stays below it.
 const MAX_BENDS: usize = 60_000;
 
-/// A graph in layers. Vertices are numbered: first the jobs, then the junctions, then the bends.
+/// A graph in layers. Vertices are numbered: first the units, then the junctions, then the bends.
 #[derive(Debug)]
 pub(crate) struct Layered {
-    pub(crate) jobs: usize,
+    pub(crate) units: Vec<Unit>,
     pub(crate) junctions: usize,
     /// The layer of each vertex.
     pub(crate) layer: Vec<u32>,
@@ -27,9 +26,11 @@ pub(crate) struct Layered {
     pub(crate) after: Neighbours,
     /// The lines, from end to end.
     pub(crate) routes: Vec<Route>,
+    /// Lines that are left out, because there are too many.
+    pub(crate) undrawn: usize,
 }
 
-/// A line between jobs and junctions.
+/// A line between units and junctions.
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) from: u32,
@@ -46,45 +47,12 @@ pub(crate) enum Via {
     Rail,
 }
 
-/// A list of vertices for each vertex, in one allocation.
-#[derive(Debug, Default)]
-pub(crate) struct Neighbours {
-    starts: Vec<u32>,
-    vertices: Vec<u32>,
-}
-
-impl Neighbours {
-    fn new(count: usize, pairs: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
-        let mut starts = vec![0_u32; count + 1];
-        pairs.clone().for_each(|(from, _)| starts[from as usize + 1] += 1);
-        for at in 0..count {
-            starts[at + 1] += starts[at];
-        }
-        let mut next = starts.clone();
-        let mut vertices = vec![0; starts[count] as usize];
-        for (from, to) in pairs {
-            vertices[next[from as usize] as usize] = to;
-            next[from as usize] += 1;
-        }
-        Self { starts, vertices }
-    }
-
-    pub(crate) fn of(&self, vertex: u32) -> &[u32] {
-        let vertex = vertex as usize;
-        &self.vertices[self.starts[vertex] as usize..self.starts[vertex + 1] as usize]
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.vertices.len()
-    }
-}
-
 impl Layered {
-    pub(crate) fn of(graph: &Graph) -> Self {
-        let joined = Joined::of(graph);
-        let jobs = graph.jobs.len();
-        let mut layer = joined.layers(graph);
-        let routes = routes(&joined.arcs, &mut layer);
+    pub(crate) fn of(graph: &Graph, alike: Alike) -> Self {
+        let joined = Joined::of(graph, alike);
+        let mut layer = joined.layers();
+        let (lines, undrawn) = joined.lines(&layer);
+        let routes = routes(&lines, &mut layer);
         let depth = layer.iter().max().map_or(0, |&last| last as usize + 1);
         let mut layers = vec![Vec::new(); depth];
         for (vertex, &at) in layer.iter().enumerate() {
@@ -93,80 +61,13 @@ impl Layered {
         let links = links(&routes);
         let after = Neighbours::new(layer.len(), links.iter().copied());
         let before = Neighbours::new(layer.len(), links.iter().map(|&(from, to)| (to, from)));
-        Self { jobs, junctions: joined.junctions, layer, layers, before, after, routes }
+        let (units, junctions) = joined.into_parts();
+        Self { units, junctions, layer, layers, before, after, routes, undrawn }
     }
 
-    /// Whether a vertex is a job, and which.
-    pub(crate) fn job(&self, vertex: u32) -> Option<JobIndex> {
-        ((vertex as usize) < self.jobs).then_some(JobIndex(vertex as u16))
-    }
-}
-
-/// Lines between jobs, and between jobs and the junctions that stand for many of them.
-struct Joined {
-    junctions: usize,
-    /// The junction that a job comes after, for jobs that have one.
-    junction_of: Vec<Option<u32>>,
-    arcs: Vec<(u32, u32)>,
-}
-
-impl Joined {
-    fn of(graph: &Graph) -> Self {
-        let mut sharing: HashMap<&[JobIndex], usize> = HashMap::new();
-        for job in &graph.jobs {
-            *sharing.entry(&job.parents).or_default() += 1;
-        }
-        let mut joined = Self { junctions: 0, junction_of: Vec::with_capacity(graph.jobs.len()), arcs: Vec::new() };
-        let mut junctions: HashMap<&[JobIndex], u32> = HashMap::new();
-        for (at, job) in graph.jobs.iter().enumerate() {
-            let (parents, children) = (job.parents.len(), sharing[&job.parents[..]]);
-            let own = |parent: &JobIndex| (parent.index() as u32, at as u32);
-            if parents * children < parents + children + LEAST_SAVING {
-                joined.arcs.extend(job.parents.iter().map(own));
-                joined.junction_of.push(None);
-                continue;
-            }
-            let junction = match junctions.entry(&job.parents) {
-                Entry::Occupied(known) => *known.get(),
-                Entry::Vacant(free) => {
-                    let junction = (graph.jobs.len() + joined.junctions) as u32;
-                    joined.junctions += 1;
-                    joined.arcs.extend(job.parents.iter().map(|parent| (parent.index() as u32, junction)));
-                    *free.insert(junction)
-                }
-            };
-            joined.arcs.push((junction, at as u32));
-            joined.junction_of.push(Some(junction));
-        }
-        joined
-    }
-
-    /// The layer of each job and junction: one after the last that comes before it. A job without parents goes right before the
-    /// first that needs it.
-    fn layers(&self, graph: &Graph) -> Vec<u32> {
-        let mut layer = vec![0_u32; graph.jobs.len() + self.junctions];
-        for job in graph.in_order() {
-            let parents = &graph.jobs[job.index()].parents;
-            let own = parents.iter().map(|parent| layer[parent.index()] + 1).max().unwrap_or(0);
-            layer[job.index()] = match self.junction_of[job.index()] {
-                None => own,
-                Some(junction) => {
-                    layer[junction as usize] = own;
-                    own + 1
-                }
-            };
-        }
-        let mut first_after: Vec<Option<u32>> = vec![None; graph.jobs.len() + self.junctions];
-        for &(from, to) in &self.arcs {
-            let first = &mut first_after[from as usize];
-            *first = Some(first.map_or(layer[to as usize], |first| first.min(layer[to as usize])));
-        }
-        for (at, job) in graph.jobs.iter().enumerate() {
-            if let (true, Some(first)) = (job.parents.is_empty(), first_after[at]) {
-                layer[at] = first - 1;
-            }
-        }
-        layer
+    /// What stands at a vertex; none at junctions and bends.
+    pub(crate) fn unit(&self, vertex: u32) -> Option<&Unit> {
+        self.units.get(vertex as usize)
     }
 }
 
@@ -178,17 +79,17 @@ enum Hub {
 }
 
 /// The lines with their bends, shortest lines first while there are bends. New bends are appended to `layer`.
-fn routes(arcs: &[(u32, u32)], layer: &mut Vec<u32>) -> Vec<Route> {
+fn routes(lines: &[(u32, u32)], layer: &mut Vec<u32>) -> Vec<Route> {
     let mut lines_of = vec![(0_u32, 0_u32); layer.len()];
-    for &(from, to) in arcs {
+    for &(from, to) in lines {
         lines_of[from as usize].0 += 1;
         lines_of[to as usize].1 += 1;
     }
     let between = |&(from, to): &(u32, u32)| (layer[to as usize] - layer[from as usize] - 1) as usize;
-    let mut long: Vec<(usize, usize)> = arcs.iter().map(between).enumerate().filter(|&(_, bends)| bends > 0).collect();
+    let mut long: Vec<(usize, usize)> = lines.iter().map(between).enumerate().filter(|&(_, bends)| bends > 0).collect();
     long.sort_by_key(|&(_, bends)| bends);
     let direct = |&(from, to): &(u32, u32)| Route { from, to, via: Via::Bends(Vec::new()) };
-    let mut routes: Vec<Route> = arcs.iter().map(direct).collect();
+    let mut routes: Vec<Route> = lines.iter().map(direct).collect();
     let mut shared: HashMap<(Hub, u32), u32> = HashMap::new();
     let mut left = MAX_BENDS;
     for (place, bends) in long {

@@ -13,7 +13,7 @@ const LINE_VISITS: usize = 1_000_000;
 pub(crate) fn reduce_crossings(layered: &mut Layered) {
     follow_lines(layered);
     let mut places = Places::of(layered);
-    let mut fewest = crossings(layered, &places);
+    let mut fewest = crossings_at(layered, &places);
     let mut best = layered.layers.clone();
     let sweeps = (LINE_VISITS / (layered.after.len() + 1)).clamp(2, MOST_SWEEPS);
     let mut in_vain = 0;
@@ -27,7 +27,7 @@ pub(crate) fn reduce_crossings(layered: &mut Layered) {
             let (at, side) = if sweep % 2 == 0 { (step, Side::Before) } else { (depth - 1 - step, Side::After) };
             sort_layer(layered, &mut places, at, side);
         }
-        let now = crossings(layered, &places);
+        let now = crossings_at(layered, &places);
         if now < fewest {
             (fewest, in_vain) = (now, 0);
             best.clone_from(&layered.layers);
@@ -102,9 +102,14 @@ fn sort_layer(layered: &mut Layered, places: &mut Places, at: usize, side: Side)
     places.set(&layered.layers[at]);
 }
 
-/// How many pairs of lines cross. In each gap, read the lines from top to bottom by where they begin; each pair that ends the
+/// How many pairs of lines cross.
+pub(super) fn crossings(layered: &Layered) -> u64 {
+    crossings_at(layered, &Places::of(layered))
+}
+
+/// In each gap, read the lines from top to bottom by where they begin; each pair that ends the
 /// other way round crosses. A Fenwick tree counts them.
-fn crossings(layered: &Layered, places: &Places) -> u64 {
+fn crossings_at(layered: &Layered, places: &Places) -> u64 {
     let widest = layered.layers.iter().map(Vec::len).max().unwrap_or(0);
     let mut tree = Fenwick { sums: vec![0; widest + 1] };
     let mut crossings = 0;

@@ -1,18 +1,6 @@
 //! Coordinates: each vertex level with those around it as far as the order and the space between boxes allow.
 
-use super::label;
 use super::layers::Layered;
-use crate::graph::Graph;
-
-/// How high vertices are and how far apart. Whole numbers, so that rounding never makes boxes touch.
-pub(crate) struct Spacing {
-    /// Height of a job.
-    pub(crate) job: i32,
-    /// Height of a junction, or of a line that passes.
-    pub(crate) bend: i32,
-    /// Space between any two of them.
-    pub(crate) gap: i32,
-}
 
 /// A layer from left to right. Its width is 0 when no job is in it.
 #[derive(Debug, Clone, Copy)]
@@ -48,8 +36,12 @@ enum Side {
 }
 
 /// The middle of each vertex from top to bottom; the upper side of the highest is at 0.
-pub(crate) fn rows(layered: &Layered, spacing: &Spacing) -> Vec<i32> {
-    let mut placing = Placing { layered, spacing, middles: vec![0.0; layered.layer.len()], blocks: Vec::new() };
+///
+/// Heights are those of the units; junctions and lines that pass are `bend` high, and all are `gap` apart. Whole numbers, so that
+/// rounding never makes boxes touch.
+pub(crate) fn rows(layered: &Layered, heights: &[i32], (bend, gap): (i32, i32)) -> Vec<i32> {
+    let middles = vec![0.0; layered.layer.len()];
+    let mut placing = Placing { layered, heights, bend, gap, middles, pools: Vec::new() };
     for layer in &layered.layers {
         placing.stack(layer);
     }
@@ -65,19 +57,21 @@ pub(crate) fn rows(layered: &Layered, spacing: &Spacing) -> Vec<i32> {
 
 struct Placing<'a> {
     layered: &'a Layered,
-    spacing: &'a Spacing,
+    heights: &'a [i32],
+    bend: i32,
+    gap: i32,
     middles: Vec<f64>,
-    blocks: Vec<Block>,
+    pools: Vec<Pool>,
 }
 
 /// Neighbours in a layer that touch and move together.
-struct Block {
+struct Pool {
     weight: f64,
     weighted: f64,
     vertices: usize,
 }
 
-impl Block {
+impl Pool {
     fn mean(&self) -> f64 {
         self.weighted / self.weight
     }
@@ -85,13 +79,13 @@ impl Block {
 
 impl Placing<'_> {
     fn height(&self, vertex: u32) -> i32 {
-        if self.layered.job(vertex).is_some() { self.spacing.job } else { self.spacing.bend }
+        self.heights.get(vertex as usize).copied().unwrap_or(self.bend)
     }
 
     /// From middle to middle of neighbours in a layer.
     fn distance(&self, upper: u32, lower: u32) -> i32 {
         let halves = (self.height(upper) + self.height(lower) + 1) / 2;
-        halves + self.spacing.gap
+        halves + self.gap
     }
 
     /// Puts a layer together around 0.
@@ -118,34 +112,34 @@ impl Placing<'_> {
             return (self.middles[vertex as usize], IDLE_WEIGHT);
         }
         let sum: f64 = one.iter().chain(other).map(|&vertex| self.middles[vertex as usize]).sum();
-        let weight = if self.layered.job(vertex).is_some() { 1.0 } else { BEND_WEIGHT };
+        let weight = if self.layered.unit(vertex).is_some() { 1.0 } else { BEND_WEIGHT };
         (sum / count as f64, weight)
     }
 
     /// Moves a layer as near to its wishes as its order and spacing allow, by least squares: with the spacing taken off, the
     /// middles must not fall, and neighbours that would are pooled. Linear in the layer and its lines.
     fn settle(&mut self, layer: &[u32], side: Side) {
-        self.blocks.clear();
+        self.pools.clear();
         let mut offset = 0;
         for (place, &vertex) in layer.iter().enumerate() {
             offset += if place == 0 { 0 } else { self.distance(layer[place - 1], vertex) };
             let (wish, weight) = self.wish(vertex, side);
-            let mut block = Block { weight, weighted: weight * (wish - f64::from(offset)), vertices: 1 };
-            while let Some(above) = self.blocks.pop_if(|above| above.mean() > block.mean()) {
-                block.weight += above.weight;
-                block.weighted += above.weighted;
-                block.vertices += above.vertices;
+            let mut pool = Pool { weight, weighted: weight * (wish - f64::from(offset)), vertices: 1 };
+            while let Some(above) = self.pools.pop_if(|above| above.mean() > pool.mean()) {
+                pool.weight += above.weight;
+                pool.weighted += above.weighted;
+                pool.vertices += above.vertices;
             }
-            self.blocks.push(block);
+            self.pools.push(pool);
         }
         let mut rest = layer;
         let mut offset = 0;
         let mut upper = None;
-        for block in &self.blocks {
-            let (pooled, below) = rest.split_at(block.vertices);
+        for pool in &self.pools {
+            let (pooled, below) = rest.split_at(pool.vertices);
             for &vertex in pooled {
                 offset += upper.map_or(0, |upper| self.distance(upper, vertex));
-                self.middles[vertex as usize] = block.mean() + f64::from(offset);
+                self.middles[vertex as usize] = pool.mean() + f64::from(offset);
                 upper = Some(vertex);
             }
             rest = below;
@@ -169,9 +163,9 @@ impl Placing<'_> {
     }
 }
 
-/// The columns of the layers. Between two layers there is more space where lines go far up or down.
-pub(super) fn columns(graph: &Graph, layered: &Layered, rows: &[i32], margin: i32) -> Vec<Column> {
-    let width = |&vertex: &u32| layered.job(vertex).map_or(0, |job| label::box_width(&graph.jobs[job.index()]));
+/// The columns of the layers, as wide as the widest unit. Between two layers there is more space where lines go far up or down.
+pub(super) fn columns(layered: &Layered, widths: &[i32], rows: &[i32], margin: i32) -> Vec<Column> {
+    let width = |&vertex: &u32| widths.get(vertex as usize).copied().unwrap_or(0);
     let mut left = margin;
     let columns = layered.layers.iter().map(|layer| {
         let column = Column { left, width: layer.iter().map(width).max().unwrap_or(0) };

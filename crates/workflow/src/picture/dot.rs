@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use super::Picture;
 
-pub(super) fn write(picture: &Picture<'_>, out: &mut String) -> fmt::Result {
+pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result {
     writeln!(out, "digraph {{")?;
     writeln!(out, "  label=\"{}\";", Escaped(&picture.graph.label.name))?;
     writeln!(out, "  rankdir=LR;")?;

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use super::Picture;
 use super::text::{Colour, Glyphs, Terminal, columns, label};
 use crate::id::JobIndex;
-use crate::layout::Layered;
+use crate::layout::{Alike, Layered, Unit};
 use crate::state::JobState;
 
 /// What is left out is counted.
@@ -15,8 +15,10 @@ const MAX_PARENTS: usize = 3;
 
 pub(super) fn write(picture: &Picture<'_>, terminal: &Terminal, out: &mut String) -> fmt::Result {
     line(terminal, out, &format!("{}, {}", picture.graph.label.name, picture.summary(picture.jobs())), None)?;
-    let layered = Layered::of(picture.graph);
-    let jobs = |layer: &Vec<u32>| -> Vec<JobIndex> { layer.iter().filter_map(|&vertex| layered.job(vertex)).collect() };
+    let layered = Layered::of(picture.graph, Alike::Apart);
+    let units = |layer: &Vec<u32>| -> Vec<&Unit> { layer.iter().filter_map(|&vertex| layered.unit(vertex)).collect() };
+    let jobs =
+        |layer: &Vec<u32>| -> Vec<JobIndex> { units(layer).iter().flat_map(|unit| unit.jobs()).copied().collect() };
     let layers: Vec<Vec<JobIndex>> = layered.layers.iter().map(jobs).filter(|jobs| !jobs.is_empty()).collect();
     let (shown, rest) = layers.split_at(layers.len().min(MAX_LAYERS));
     for (place, layer) in shown.iter().enumerate() {
@@ -54,7 +56,7 @@ fn layer(
 }
 
 /// What a reader looks for comes first.
-fn interest(state: JobState) -> u8 {
+pub(super) fn interest(state: JobState) -> u8 {
     match state {
         JobState::Failed => 0,
         JobState::Running { .. } => 1,

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use super::Picture;
 use super::look::LOOKS;
 
-pub(super) fn write(picture: &Picture<'_>, out: &mut String) -> fmt::Result {
+pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result {
     writeln!(out, "flowchart LR")?;
     for (index, job) in picture.jobs().zip(&picture.graph.jobs) {
         write!(out, "  j{index}[\"{}", Escaped(&job.name))?;

@@ -5,16 +5,18 @@ use std::fmt::{self, Write};
 use super::Picture;
 use super::look::LOOKS;
 use crate::id::JobIndex;
-use crate::layout::{Edge, End, Layout, Node, Point, elided};
+use crate::layout::{Block, Edge, End, Layout, Node, Point, elided};
 
-/// More lines are a grey plane to a reader, and megabytes to a browser.
-const MAX_LINES: usize = 20_000;
 const LEGEND_HEIGHT: i32 = 28;
 /// A swatch, a word, a number and some space.
 const LEGEND_ENTRY: i32 = 128;
 const MARGIN: i32 = 16;
+/// Beside the text of a frame.
+const FRAME_RIM: i32 = 12;
+/// Most characters of small text are narrower.
+const SMALL_ADVANCE: i32 = 6;
 
-pub(super) fn write(picture: &Picture<'_>, out: &mut String) -> fmt::Result {
+pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result {
     let layout = Layout::of(picture.graph);
     let legend = Legend::of(picture, &layout);
     let (width, height) = (layout.width.max(legend.width()), layout.height + legend.height());
@@ -25,29 +27,29 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut String) -> fmt::Result {
     )?;
     write!(out, "<title>{name}</title><desc>{}</desc>", picture.summary(picture.jobs()))?;
     style(out)?;
-    out.push_str(r#"<g class="lines">"#);
-    layout.edges.iter().take(MAX_LINES).try_for_each(|edge| line(edge, out))?;
+    out.write_str(r#"<g class="lines">"#)?;
+    layout.edges.iter().try_for_each(|edge| line(edge, out))?;
     for junction in &layout.junctions {
         write!(out, r#"<circle cx="{}" cy="{}" r="3"/>"#, junction.x, junction.y)?;
     }
-    out.push_str("</g>");
+    out.write_str("</g>")?;
+    layout.blocks.iter().try_for_each(|block| frame(picture, block, out))?;
     for (job, node) in picture.jobs().zip(&layout.nodes) {
         job_box(picture, job, *node, out)?;
     }
     legend.write(layout.height, out)?;
-    out.push_str("</svg>\n");
-    Ok(())
+    out.write_str("</svg>\n")
 }
 
 /// Rules carry the class of the picture, so that it can stand in a page among others.
-fn style(out: &mut String) -> fmt::Result {
+fn style(out: &mut impl Write) -> fmt::Result {
     const OF: &str = ".tidegate-graph";
     write!(
         out,
         "<style>{OF}{{background:#fff;font-family:system-ui,'Segoe UI',Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:13px}}\
          {OF} text{{fill:#1b2330}}{OF} .small{{font-size:11px;fill:#5b6675}}\
-         {OF} .mark{{font-size:15px}}{OF} rect{{fill:#f6f7f9;stroke:#768195;stroke-width:1.5}}\
-         {OF} .lines path{{fill:none;stroke:#8a94a6;stroke-width:1.5}}{OF} .lines circle,{OF} .head{{fill:#8a94a6}}\
+         {OF} .mark{{font-size:15px}}{OF} .square{{font-size:10px}}{OF} rect{{fill:#f6f7f9;stroke:#768195;stroke-width:1.5}}\
+         {OF} .frame{{fill:none;stroke:#8a94a6;stroke-dasharray:1 3}}{OF} .lines path{{fill:none;stroke:#8a94a6;stroke-width:1.5}}{OF} .lines circle,{OF} .head{{fill:#8a94a6}}\
          {OF} .skipped rect,{OF} .cancelled rect{{stroke-dasharray:4 3}}"
     )?;
     for look in &LOOKS {
@@ -63,15 +65,14 @@ fn style(out: &mut String) -> fmt::Result {
         let (word, (fill, rim)) = (look.word, look.dark);
         write!(out, "{OF} .{word} rect{{fill:{fill};stroke:{rim}}}{OF} .{word} .mark{{fill:{rim}}}")?;
     }
-    out.push_str(
+    out.write_str(
         "}</style><defs><marker id=\"tidegate-head\" class=\"head\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" \
          markerWidth=\"8\" markerHeight=\"8\" markerUnits=\"userSpaceOnUse\" orient=\"auto\"><path d=\"M0 0.5 8 4 0 7.5z\"/></marker></defs>",
-    );
-    Ok(())
+    )
 }
 
 /// Level pieces are straight, the others are curves that leave and arrive level.
-fn line(edge: &Edge, out: &mut String) -> fmt::Result {
+fn line(edge: &Edge, out: &mut impl Write) -> fmt::Result {
     let [first, rest @ ..] = &edge.points[..] else { return Ok(()) };
     write!(out, r#"<path d="M{} {}"#, first.x, first.y)?;
     let mut last = *first;
@@ -88,7 +89,20 @@ fn line(edge: &Edge, out: &mut String) -> fmt::Result {
     write!(out, r#"{head}"/>"#)
 }
 
-fn job_box(picture: &Picture<'_>, job: JobIndex, node: Node, out: &mut String) -> fmt::Result {
+/// Around the jobs of a block, with their number, and their states if there is room.
+fn frame(picture: &Picture<'_>, block: &Block, out: &mut impl Write) -> fmt::Result {
+    let Node { x, y, width, height, .. } = block.frame;
+    let summary = picture.summary(block.jobs.iter().copied());
+    let fits = summary.len() as i32 * SMALL_ADVANCE <= width - 2 * FRAME_RIM;
+    let text = if fits { &*summary } else { summary.split(':').next().unwrap_or_default() };
+    write!(
+        out,
+        r#"<g><title>{summary}</title><rect class="frame" x="{x}" y="{y}" width="{width}" height="{height}" rx="6"/>"#
+    )?;
+    write!(out, r#"<text class="small" x="{}" y="{}">{text}</text></g>"#, x + FRAME_RIM, y + 19)
+}
+
+fn job_box(picture: &Picture<'_>, job: JobIndex, node: Node, out: &mut impl Write) -> fmt::Result {
     let Node { x, y, width, height, .. } = node;
     let definition = &picture.graph.jobs[job.index()];
     let (name, handler) = (Escaped(&definition.name), Escaped(&definition.handler));
@@ -100,15 +114,16 @@ fn job_box(picture: &Picture<'_>, job: JobIndex, node: Node, out: &mut String) -
         }
         None => write!(out, r#"<g role="img"><title>{name}, handler {handler}</title>"#)?,
     }
-    write!(out, r#"<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="6"/>"#)?;
+    let is_square = width == height;
+    let radius = if is_square { 3 } else { 6 };
+    write!(out, r#"<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="{radius}"/>"#)?;
     if let Some(look) = look {
-        write!(
-            out,
-            r#"<text class="mark" x="{}" y="{}" text-anchor="middle">{}</text>"#,
-            x + 16,
-            y + height / 2 + 5,
-            look.mark
-        )?;
+        let (class, left, down) = if is_square { ("mark square", 8, 4) } else { ("mark", 16, 5) };
+        let (left, base) = (x + left, y + height / 2 + down);
+        write!(out, r#"<text class="{class}" x="{left}" y="{base}" text-anchor="middle">{}</text>"#, look.mark)?;
+    }
+    if is_square {
+        return out.write_str("</g>");
     }
     let left = x + if look.is_some() { 30 } else { 14 };
     let (short, small) = (elided(&definition.name, '…'), elided(&definition.handler, '…'));
@@ -131,7 +146,7 @@ impl Legend {
         let counts = picture.counts(picture.jobs());
         let entries = counts.iter().flat_map(|counts| counts.each()).zip(&LOOKS).filter(|((_, number), _)| *number > 0);
         let entries = entries.map(|((word, number), look)| (word, look.mark, number)).collect();
-        Self { entries, undrawn: layout.edges.len().saturating_sub(MAX_LINES) }
+        Self { entries, undrawn: layout.undrawn }
     }
 
     fn width(&self) -> i32 {
@@ -143,7 +158,7 @@ impl Legend {
         if self.entries.is_empty() && self.undrawn == 0 { 0 } else { LEGEND_HEIGHT }
     }
 
-    fn write(&self, top: i32, out: &mut String) -> fmt::Result {
+    fn write(&self, top: i32, out: &mut impl Write) -> fmt::Result {
         let mut x = MARGIN;
         for (word, mark, number) in &self.entries {
             write!(

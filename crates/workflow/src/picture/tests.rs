@@ -112,24 +112,56 @@ fn what_does_not_fit_becomes_a_list() {
     assert!(text.starts_with("numbered, 40 jobs\nlayer 1: n0\nlayer 2: n1  after n0\n"), "{text}");
     assert!(text.ends_with("\n… 10 more layers, 10 jobs\n"), "{text}");
 
-    let fan = numbered(300, (0..299).map(|at| (at, 299)));
+    // Each of the first three hundred has its own place, since they differ in what comes after them.
+    let graph = numbered(601, (0..300).flat_map(|at| [(at, 300 + at), (300 + at, 600)]));
     let states: Vec<JobState> =
-        (0..300).map(|at| if at == 250 { JobState::Failed } else { JobState::Succeeded }).collect();
-    let text = Picture::new(&fan, Some(&states)).text(&ASCII);
+        (0..601).map(|at| if at == 250 { JobState::Failed } else { JobState::Succeeded }).collect();
+    let text = Picture::new(&graph, Some(&states)).text(&ASCII);
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines[1], "layer 1, 299 jobs: 298 succeeded, 1 failed");
+    assert_eq!(lines[1], "layer 1, 300 jobs: 299 succeeded, 1 failed");
     assert_eq!(lines[2], "  X n250", "what failed comes first");
-    assert_eq!(lines[12], "  ... 289 more");
-    assert_eq!(lines[13], "layer 2: + n299  after n0, n1, n2 and 296 more");
-    let narrow = Picture::new(&fan, Some(&states)).text(&Terminal { width: 20, ..ASCII });
+    assert_eq!(lines[12], "  ... 290 more");
+    assert_eq!(lines[23..25], ["  + n309  after n9", "  ... 290 more"]);
+    assert_eq!(lines[25], "layer 3: + n600  after n300, n301, n302 and 297 more");
+    let narrow = Picture::new(&graph, Some(&states)).text(&Terminal { width: 20, ..ASCII });
     assert!(narrow.lines().all(|line| line.len() <= 20), "{narrow}");
+}
+
+#[test]
+fn many_jobs_alike_are_one_in_a_terminal_when_they_do_not_fit() {
+    let fan = |count: usize| numbered(count + 2, (1..=count).flat_map(|at| [(0, at), (at, count + 1)]));
+    let few = Picture::new(&fan(60), None).text(&PLAIN);
+    assert_eq!((few.lines().count(), few.matches('n').count()), (60, 62));
+    let mut states = vec![JobState::Waiting; 10_000];
+    states[..5_000].fill(JobState::Succeeded);
+    states[7] = JobState::Failed;
+    let graph = fan(9_998);
+    let picture = Picture::new(&graph, Some(&states));
+    check(picture, &PLAIN, "✓ n0 ──→ ✗ 9998 jobs: 4999 waiting, 4998 succeeded, 1 failed ──→ … n9999");
+    let coloured = picture.text(&Terminal { colour: Colour::Ansi, ..ASCII });
+    assert!(coloured.contains("\x1b[31mX 9998 jobs: "), "{coloured:?}");
+    let narrow = picture.text(&Terminal { width: 40, ..PLAIN });
+    assert!(narrow.starts_with("numbered, 10000 jobs: 5000 wai"), "{narrow}");
+}
+
+#[test]
+fn many_jobs_alike_stand_in_a_frame_with_their_number() {
+    let graph = numbered(302, (0..300).map(|at| (at, 300)).chain([(300, 301)]));
+    let mut states = vec![JobState::Succeeded; 302];
+    states[17] = JobState::Failed;
+    let svg = Picture::new(&graph, Some(&states)).svg().unwrap();
+    assert!(svg.contains("<g><title>300 jobs: 299 succeeded, 1 failed</title><rect class=\"frame\""), "{svg}");
+    assert!(svg.contains(">300 jobs: 299 succeeded, 1 failed</text>"), "the frame has room for all of it");
+    assert_eq!(svg.matches("marker-end").count(), 2);
+    assert!(svg.contains("<title>n17, handler run, failed</title>"), "squares say what they are");
+    assert!(!svg.contains(">n17</text>") && svg.contains(">n301</text>"), "and have no room for names");
 }
 
 #[test]
 fn svg_shows_each_state_and_counts_it() {
     let graph = numbered(9, (1..9).map(|at| (0, at)));
     let states: Vec<JobState> = ALL.into_iter().chain([JobState::Failed]).collect();
-    let svg = Picture::new(&graph, Some(&states)).svg();
+    let svg = Picture::new(&graph, Some(&states)).svg().unwrap();
     for (at, state) in states.iter().enumerate() {
         let word = state.word();
         let title = format!(r#"<g class="{word}" role="img"><title>n{at}, handler run, {word}</title>"#);
@@ -138,13 +170,13 @@ fn svg_shows_each_state_and_counts_it() {
         assert!(svg.contains(&format!(">{word} {number}</text>")), "legend of {word}");
     }
     assert_eq!(svg.matches("marker-end").count(), 8);
-    let without = Picture::new(&graph, None).svg();
+    let without = Picture::new(&graph, None).svg().unwrap();
     assert!(!without.contains(r#"class="mark""#) && !without.contains(r#"<g class="waiting""#), "no states, no legend");
 }
 
 #[test]
 fn svg_follows_the_colour_scheme_of_its_reader() {
-    let svg = Picture::new(&diamond(), None).svg();
+    let svg = Picture::new(&diamond(), None).svg().unwrap();
     assert!(svg.contains("@media (prefers-color-scheme:dark){"));
     let rules = svg.split_once("<style>").and_then(|(_, rest)| rest.split_once("</style>")).expect("a style").0;
     assert_eq!(rules.matches('{').count(), rules.matches('}').count());
@@ -153,20 +185,39 @@ fn svg_follows_the_colour_scheme_of_its_reader() {
 #[test]
 fn a_job_without_a_state_is_waiting() {
     let graph = diamond();
-    let svg = Picture::new(&graph, Some(&[JobState::Ready])).svg();
+    let svg = Picture::new(&graph, Some(&[JobState::Ready])).svg().unwrap();
     assert!(svg.contains(">waiting 3</text>") && svg.contains(">ready 1</text>"), "{svg}");
 }
 
 #[test]
 fn lines_beyond_the_bound_are_counted() {
-    // Each job comes after a different choice of the first 200, so that no junction can stand for the lines.
+    // Each job comes after a different choice of the first 300, so that no junction can stand for the lines.
     let arrows =
-        (200..400_usize).flat_map(|to| (0..200).filter(move |from| (from + to) % 200 > 1).map(move |from| (from, to)));
-    let graph = numbered(400, arrows);
+        (300..600_usize).flat_map(|to| (0..300).filter(move |from| (from + to) % 300 > 1).map(move |from| (from, to)));
+    let graph = numbered(600, arrows);
     let dependencies: usize = graph.jobs.iter().map(|job| job.parents.len()).sum();
-    let svg = Picture::new(&graph, None).svg();
-    assert_eq!(svg.matches("marker-end").count(), 20_000);
-    assert!(svg.contains(&format!(">{} more lines are not drawn</text>", dependencies - 20_000)));
+    let svg = Picture::new(&graph, None).svg().unwrap();
+    let drawn = svg.matches("marker-end").count();
+    assert!((39_000..=40_000).contains(&drawn), "{drawn}");
+    assert!(svg.contains(&format!(">{} more lines are not drawn</text>", dependencies - drawn)));
+}
+
+#[test]
+fn a_picture_that_would_be_too_large_is_refused() {
+    // Names of the longest kind, of characters that have to be written as codes.
+    let names: Vec<String> = (0..30_000).map(|at| format!("{at:05}{}", "\"".repeat(195))).collect();
+    let jobs = names.iter().enumerate().map(|(at, name)| {
+        let after = if at == 0 { Vec::new() } else { vec![names[at - 1].clone()] };
+        JobDefinition { after, ..JobDefinition::new(name, "\"".repeat(200)) }
+    });
+    let graph =
+        Graph::build(Definition { name: "long".to_owned(), jobs: jobs.collect(), ..Definition::default() }).unwrap();
+    let picture = Picture::new(&graph, None);
+    assert_eq!((picture.svg(), picture.mermaid()), (Err(TooLarge), Err(TooLarge)));
+    assert_eq!(TooLarge.to_string(), "the picture has more than 32 MiB");
+    let dot = picture.dot().unwrap();
+    assert!(dot.len() < MAX_PICTURE && dot.ends_with("}\n"), "quotes are two characters here");
+    assert!(picture.text(&PLAIN).len() < 100_000);
 }
 
 #[test]
@@ -174,7 +225,7 @@ fn dot_and_mermaid_have_every_job_and_dependency() {
     let graph = diamond();
     let states = [JobState::Succeeded, JobState::Succeeded, RUNNING, JobState::Waiting];
     let picture = Picture::new(&graph, Some(&states));
-    let (dot, mermaid) = (picture.dot(), picture.mermaid());
+    let (dot, mermaid) = (picture.dot().unwrap(), picture.mermaid().unwrap());
     for line in ["j0 -> j1;", "j0 -> j2;", "j1 -> j3;", "j2 -> j3;", r#"j2 [label="right", tooltip="running", fill"#] {
         assert!(dot.contains(&format!("\n  {line}")), "{line}: {dot}");
     }
@@ -190,16 +241,16 @@ fn text_never_becomes_syntax() {
     let name = "<a href=\"x\">&amp;'\\\"]:::`%%{init: {}}%%`#quot;";
     let graph = graph(&[(name, "\\N\u{ffff}\u{202e}", &[])]);
     let picture = Picture::new(&graph, Some(&[JobState::Ready]));
-    let svg = picture.svg();
+    let svg = picture.svg().unwrap();
     assert!(svg.contains(
         "<title>&lt;a href=&quot;x&quot;&gt;&amp;amp;&#39;\\&quot;]:::`%%{init: {}}%%`#quot;, handler \\N\u{fffd}"
     ));
     assert!(
-        picture.dot().contains(r#"[label="<a href=\"x\">&amp;amp;'\\\"]:::`%%{init: {}}%%`#quot;\n\\N"#),
+        picture.dot().unwrap().contains(r#"[label="<a href=\"x\">&amp;amp;'\\\"]:::`%%{init: {}}%%`#quot;\n\\N"#),
         "{}",
-        picture.dot()
+        picture.dot().unwrap()
     );
-    let mermaid = picture.mermaid();
+    let mermaid = picture.mermaid().unwrap();
     let label = mermaid.split('"').nth(1).expect("a label in quotes").replace("<br/>", "");
     let plain = |character: char| character.is_alphanumeric() || " -_.,/+=#;".contains(character);
     assert!(label.chars().all(plain), "{label}");

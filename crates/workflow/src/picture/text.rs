@@ -6,7 +6,8 @@ use hashbrown::HashMap;
 
 use super::channel::{self, Net};
 use super::{Picture, list};
-use crate::layout::{Layered, Spacing, Via, elided, ordered, rows};
+use crate::id::JobIndex;
+use crate::layout::{Alike, Layered, Unit, Via, elided, ordered, rows};
 
 /// How a terminal is written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,13 +39,14 @@ pub enum Colour {
 }
 
 /// Larger graphs are lists: nobody follows lines over several screens.
-const MAX_JOBS: usize = 200;
+const MAX_UNITS: usize = 200;
 const MAX_ROWS: i32 = 100;
 /// Up to this height jobs have a row of space between them, which looks better.
 const MAX_LOOSE_ROWS: i32 = 30;
 
 pub(super) fn write(picture: &Picture<'_>, terminal: &Terminal, out: &mut String) -> fmt::Result {
-    match Canvas::of(picture, terminal) {
+    let drawn = |alike| Canvas::of(picture, terminal, alike);
+    match drawn(Alike::Apart).or_else(|| drawn(Alike::Together)) {
         Some(canvas) => canvas.write(terminal, out),
         None => list::write(picture, terminal, out),
     }
@@ -82,18 +84,16 @@ struct Canvas {
 
 impl Canvas {
     /// None when the picture is too large.
-    fn of(picture: &Picture<'_>, terminal: &Terminal) -> Option<Self> {
-        if picture.graph.jobs.len() > MAX_JOBS {
+    fn of(picture: &Picture<'_>, terminal: &Terminal, alike: Alike) -> Option<Self> {
+        let layered = Layered::of(picture.graph, alike);
+        if layered.units.len() > MAX_UNITS || layered.routes.iter().any(|route| matches!(route.via, Via::Rail)) {
             return None;
         }
-        let layered = ordered(picture.graph);
-        if layered.routes.iter().any(|route| matches!(route.via, Via::Rail)) {
-            return None;
-        }
-        let loose = rows(&layered, &Spacing { job: 1, bend: 1, gap: 1 });
+        let layered = ordered(layered);
+        let heights = vec![1; layered.units.len()];
+        let loose = rows(&layered, &heights, (1, 1));
         let height = |rows: &[i32]| rows.iter().max().map_or(0, |last| last + 1);
-        let rows =
-            if height(&loose) <= MAX_LOOSE_ROWS { loose } else { rows(&layered, &Spacing { job: 1, bend: 1, gap: 0 }) };
+        let rows = if height(&loose) <= MAX_LOOSE_ROWS { loose } else { rows(&layered, &heights, (1, 0)) };
         if height(&rows) > MAX_ROWS {
             return None;
         }
@@ -103,6 +103,10 @@ impl Canvas {
             let labels = layer.iter().map(|&vertex| Label::of(picture, terminal, &layered, vertex));
             let labels: Vec<Label> = labels.collect();
             let right = left + labels.iter().map(|label| label.width).max().unwrap_or(0);
+            // A label ends with a space.
+            if right > terminal.width + 1 {
+                return None;
+            }
             for (label, &vertex) in labels.iter().zip(layer) {
                 let row = rows[vertex as usize];
                 let end = canvas.label(label, row, left);
@@ -170,7 +174,7 @@ impl Canvas {
             if !nets[place].right.contains(&leaves) {
                 nets[place].right.push(leaves);
             }
-            arrivals.push((leaves, layered.job(to).is_some()));
+            arrivals.push((leaves, layered.unit(to).is_some()));
         }
         let height = self.cells.len() as i32;
         let used = |row: &i32| nets.iter().any(|net| net.left.contains(row) || net.right.contains(row));
@@ -270,7 +274,7 @@ fn line_glyph(directions: u8, glyphs: Glyphs) -> char {
     }
 }
 
-/// The mark and the name of a job, as characters and their columns. Nothing for lines that pass.
+/// The mark and the name of a unit, as characters and their columns. Nothing for lines that pass.
 struct Label {
     characters: Vec<(char, usize)>,
     width: usize,
@@ -279,8 +283,11 @@ struct Label {
 
 impl Label {
     fn of(picture: &Picture<'_>, terminal: &Terminal, layered: &Layered, vertex: u32) -> Self {
-        let Some(job) = layered.job(vertex) else { return Self { characters: Vec::new(), width: 0, ansi: None } };
-        let text = label(picture, terminal, job);
+        let (text, job) = match layered.unit(vertex) {
+            None => return Self { characters: Vec::new(), width: 0, ansi: None },
+            Some(Unit::Job(job)) => (label(picture, terminal, *job), *job),
+            Some(Unit::Block(jobs)) => block_label(picture, terminal, jobs),
+        };
         let characters: Vec<(char, usize)> = text.chars().map(|character| (character, columns(character))).collect();
         // Characters of no width belong to the cell before; a canvas of cells cannot hold them.
         let characters: Vec<(char, usize)> = characters.into_iter().filter(|&(_, width)| width > 0).collect();
@@ -291,13 +298,23 @@ impl Label {
 }
 
 /// The mark of a job, when there are states, and its name.
-pub(super) fn label(picture: &Picture<'_>, terminal: &Terminal, job: crate::id::JobIndex) -> String {
+pub(super) fn label(picture: &Picture<'_>, terminal: &Terminal, job: JobIndex) -> String {
     let gap = if terminal.glyphs == Glyphs::Ascii { '~' } else { '…' };
-    let name = elided(&picture.graph.jobs[job.index()].name, gap);
+    marked(picture, terminal, job, &elided(&picture.graph.jobs[job.index()].name, gap))
+}
+
+/// "299 jobs: 298 succeeded, 1 failed", with the look of the job that a reader would look for; and that job.
+fn block_label(picture: &Picture<'_>, terminal: &Terminal, jobs: &[JobIndex]) -> (String, JobIndex) {
+    let first = jobs.iter().copied().min_by_key(|&job| picture.state(job).map(list::interest));
+    let first = first.expect("a block has jobs");
+    (marked(picture, terminal, first, &picture.summary(jobs.iter().copied())), first)
+}
+
+fn marked(picture: &Picture<'_>, terminal: &Terminal, job: JobIndex, text: &str) -> String {
     match picture.look(job) {
-        Some(look) if terminal.glyphs == Glyphs::Ascii => format!("{} {name}", look.ascii),
-        Some(look) => format!("{} {name}", look.mark),
-        None => name.into_owned(),
+        Some(look) if terminal.glyphs == Glyphs::Ascii => format!("{} {text}", look.ascii),
+        Some(look) => format!("{} {text}", look.mark),
+        None => text.to_owned(),
     }
 }
 

@@ -1,39 +1,92 @@
-//! Pictures of a workflow.
+//! Pictures of a workflow. Drawing takes a thread of its own, so that claims and reports do not wait for it.
 
+use std::time::Duration;
+
+use axum::body::Bytes;
 use axum::http::header;
 use axum::response::IntoResponse;
-use tidegate_workflow::layout::{End, Layout, Point};
-use tidegate_workflow::picture::{Colour, Glyphs, Picture, Terminal};
+use tidegate_workflow::layout::{End, Layout, Node, Point};
+use tidegate_workflow::picture::{Colour, Glyphs, MAX_PICTURE, Picture, Terminal, TooLarge};
 use tidegate_workflow::{JobIndex, Snapshot};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use super::json::Json;
-use super::problem::Problem;
+use super::problem::{Code, Problem};
 use super::query::Query;
 use super::route::Form;
 use super::{Answer, Ask};
 
 /// Columns of a text that says nothing of its reader.
 const WIDTH: usize = 120;
+/// One picture is drawn at a time, so that drawing takes no more than one core of the machine.
+static TURN: Semaphore = Semaphore::const_new(1);
+/// Pictures that are in memory, with their workflows while they are drawn: 8 of at most 32 MiB each. Slow readers hold up others
+/// who want a picture, and nobody else.
+const MOST_KEPT: usize = 8;
+static KEPT: Semaphore = Semaphore::const_new(MOST_KEPT);
+/// A picture of ten thousand jobs takes less than a tenth of a second, so this is for a hundred of them, and for slow readers.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A picture on its way to its reader.
+struct Kept {
+    picture: Vec<u8>,
+    _place: SemaphorePermit<'static>,
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.picture
+    }
+}
 
 pub(super) async fn graph(ask: &Ask<'_>, form: Form) -> Answer {
     let id = ask.workflow()?;
     let mut query = Query::new(ask.query)?;
     let terminal = if form == Form::Text { Some(terminal(&mut query)?) } else { None };
     query.end()?;
+    let place = timeout(PATIENCE, KEPT.acquire()).await.map_err(|_| busy())?.expect("nobody closes it");
+    // Only now: those who wait hold nothing but their connection.
     let snapshot = ask.api.engine.show(id).await?;
+    let turn = TURN.acquire().await.expect("nobody closes it");
+    // If the reader goes away, the picture is finished and dropped.
+    let drawing = spawn_blocking(move || {
+        let _turn = turn;
+        let picture = drawn(&snapshot, form, terminal.as_ref())?;
+        Ok(Bytes::from_owner(Kept { picture, _place: place }))
+    });
+    let drawn = drawing.await.map_err(|error| Problem::new(Code::Internal, format!("drawing the graph: {error}")))?;
+    let picture = drawn.map_err(|error: TooLarge| {
+        let help = "graph.txt is short for any graph, and /jobs has all jobs in pages";
+        Problem::new(Code::PayloadTooLarge, format!("{error}: {help}"))
+    })?;
+    let kind = match form {
+        Form::Json => "application/json",
+        Form::Svg => "image/svg+xml",
+        Form::Dot => "text/vnd.graphviz; charset=utf-8",
+        Form::Mermaid => "text/vnd.mermaid; charset=utf-8",
+        Form::Text => "text/plain; charset=utf-8",
+    };
+    Ok(([(header::CONTENT_TYPE, kind)], picture).into_response())
+}
+
+fn busy() -> Problem {
+    let text = format!("{MOST_KEPT} pictures are being drawn or read, and none was done for {} s", PATIENCE.as_secs());
+    Problem::new(Code::Overloaded, text)
+}
+
+fn drawn(snapshot: &Snapshot, form: Form, terminal: Option<&Terminal>) -> Result<Vec<u8>, TooLarge> {
     let states = snapshot.states();
     let picture = Picture::new(snapshot.graph(), Some(&states));
-    let (kind, text) = match (form, terminal) {
-        (Form::Json, _) => return Ok(layout(&snapshot).ok()),
-        (Form::Svg, _) => ("image/svg+xml", picture.svg()),
-        (Form::Dot, _) => ("text/vnd.graphviz; charset=utf-8", picture.dot()),
-        (Form::Mermaid, _) => ("text/vnd.mermaid; charset=utf-8", picture.mermaid()),
-        (Form::Text, terminal) => {
-            let terminal = terminal.expect("it was read for this form");
-            ("text/plain; charset=utf-8", picture.text(&terminal))
-        }
+    let text = match form {
+        Form::Json => return Some(layout(snapshot).text()).filter(|text| text.len() <= MAX_PICTURE).ok_or(TooLarge),
+        Form::Svg => picture.svg()?,
+        Form::Dot => picture.dot()?,
+        Form::Mermaid => picture.mermaid()?,
+        Form::Text => picture.text(terminal.expect("it was read for this form")),
     };
-    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+    Ok(text.into_bytes())
 }
 
 fn terminal(query: &mut Query) -> Result<Terminal, Problem> {
@@ -59,21 +112,10 @@ fn terminal(query: &mut Query) -> Result<Terminal, Problem> {
 fn layout(snapshot: &Snapshot) -> Json {
     let graph = snapshot.graph();
     let layout = Layout::of(graph);
-    let number = |json: &mut Json, name: &str, number: i32| json.key(name).number(number.max(0) as u64);
-    let point = |json: &mut Json, point: &Point| {
-        json.array([point.x, point.y], |json, number| json.number(number.max(0) as u64));
-    };
-    let end = |json: &mut Json, end: End| {
-        json.object(|json| match end {
-            End::Job(job) => json.key("job").number(job.0),
-            End::Junction(place) => json.key("junction").number(place as u64),
-        });
-    };
     Json::of(|json| {
         json.key("id").plain(snapshot.id());
         json.key("status").plain(snapshot.meta().status.word());
-        number(json, "width", layout.width);
-        number(json, "height", layout.height);
+        pixels(json, [("width", layout.width), ("height", layout.height)]);
         json.key("nodes").array(layout.nodes.iter().enumerate(), |json, (at, node)| {
             let (about, job) = (&graph.jobs[at], &snapshot.jobs()[at]);
             json.object(|json| {
@@ -82,10 +124,13 @@ fn layout(snapshot: &Snapshot) -> Json {
                 json.key("handler").string(&about.handler);
                 json.key("state").plain(job.state.word());
                 json.key("blocked").boolean(snapshot.is_blocked(JobIndex(at as u16)));
-                for (name, value) in [("x", node.x), ("y", node.y), ("width", node.width), ("height", node.height)] {
-                    number(json, name, value);
-                }
-                json.key("layer").number(node.layer);
+                place(json, node);
+            });
+        });
+        json.key("blocks").array(&layout.blocks, |json, block| {
+            json.object(|json| {
+                place(json, &block.frame);
+                json.key("jobs").array(&block.jobs, |json, job| json.number(job.0));
             });
         });
         json.key("junctions").array(&layout.junctions, point);
@@ -96,5 +141,27 @@ fn layout(snapshot: &Snapshot) -> Json {
                 json.key("points").array(&edge.points, point);
             });
         });
+        json.key("undrawn").number(layout.undrawn as u64);
     })
+}
+
+fn place(json: &mut Json, node: &Node) {
+    pixels(json, [("x", node.x), ("y", node.y), ("width", node.width), ("height", node.height)]);
+    json.key("layer").number(node.layer);
+}
+
+fn pixels<const N: usize>(json: &mut Json, numbers: [(&str, i32); N]) {
+    numbers.into_iter().for_each(|(name, number)| json.key(name).number(number.max(0) as u64));
+}
+
+fn point(json: &mut Json, point: &Point) {
+    json.array([point.x, point.y], |json, number| json.number(number.max(0) as u64));
+}
+
+fn end(json: &mut Json, end: End) {
+    json.object(|json| match end {
+        End::Job(job) => json.key("job").number(job.0),
+        End::Block(place) => json.key("block").number(place as u64),
+        End::Junction(place) => json.key("junction").number(place as u64),
+    });
 }

@@ -1,0 +1,55 @@
+//! Many jobs that are alike, in rows and columns within a frame.
+
+use super::{BOX_GAP, BOX_HEIGHT, Node, Point, label};
+use crate::graph::Graph;
+use crate::id::JobIndex;
+
+/// With more jobs the frame would be larger than a screen: they become squares without names.
+const MOST_NAMED: usize = 200;
+/// A square has room for the mark of a state.
+const SQUARE: i32 = 16;
+const SQUARE_GAP: i32 = 4;
+/// Inside the frame; above the jobs there is a line of text.
+const RIM: i32 = 12;
+const HEAD: i32 = 28;
+/// Room for a line that counts a few states.
+const LEAST_WIDTH: i32 = 240;
+/// Frames are this much wider than high, as screens are.
+const ASPECT: f64 = 1.6;
+
+/// How the jobs of a block are arranged.
+pub(super) struct Grid {
+    cell: (i32, i32),
+    gap: i32,
+    columns: usize,
+    rows: usize,
+}
+
+impl Grid {
+    pub(super) fn of(graph: &Graph, jobs: &[JobIndex]) -> Self {
+        let widths = jobs.iter().map(|job| label::box_width(&graph.jobs[job.index()]));
+        let (cell, gap) = match jobs.len() {
+            0..=MOST_NAMED => ((widths.max().unwrap_or(0), BOX_HEIGHT), BOX_GAP),
+            _ => ((SQUARE, SQUARE), SQUARE_GAP),
+        };
+        let pitch = |side: i32| f64::from(side + gap);
+        let columns = (jobs.len() as f64 * ASPECT * pitch(cell.1) / pitch(cell.0)).sqrt().round().max(1.0) as usize;
+        Self { cell, gap, columns, rows: jobs.len().div_ceil(columns) }
+    }
+
+    /// Width and height of the frame. The height is even, so that its middle is whole.
+    pub(super) fn size(&self) -> (i32, i32) {
+        let across = |count: usize, side: i32| count as i32 * (side + self.gap) - self.gap;
+        let width = across(self.columns, self.cell.0) + 2 * RIM;
+        (width.max(LEAST_WIDTH), HEAD + across(self.rows, self.cell.1) + RIM)
+    }
+
+    /// The box of the job at `place` of a block in column `layer` whose upper left corner is at `corner`.
+    pub(super) fn node(&self, place: usize, corner: Point, layer: u32) -> Node {
+        let (column, row) = ((place % self.columns) as i32, (place / self.columns) as i32);
+        let (width, height) = self.cell;
+        let x = corner.x + RIM + column * (width + self.gap);
+        let y = corner.y + HEAD + row * (height + self.gap);
+        Node { x, y, width, height, layer }
+    }
+}

@@ -1,0 +1,167 @@
+//! Which lines there are: between units, and between units and the junctions that stand for many lines.
+
+use std::cmp::Reverse;
+
+use super::units::{Alike, Classes, Unit, Units};
+use crate::graph::Graph;
+use crate::id::JobIndex;
+
+/// A junction has to save this many lines. Few lines are clearer without one.
+const LEAST_SAVING: usize = 4;
+/// More lines are a grey plane to a reader and megabytes to a browser. Four for each job of a graph of ten thousand.
+const MAX_LINES: usize = 40_000;
+
+/// The units of a graph, and which of them share their parents. Vertices are numbered: first the units, then the junctions.
+///
+/// **Invariant:** of the dependencies of the graph nothing is copied: they may be many millions.
+pub(super) struct Joined<'a> {
+    graph: &'a Graph,
+    units: Units,
+    /// The junction that a unit comes after, for those that have one.
+    junction_of: Vec<Option<u32>>,
+    /// One of the units after each junction.
+    junctions: Vec<u32>,
+}
+
+impl<'a> Joined<'a> {
+    pub(super) fn of(graph: &'a Graph, alike: Alike) -> Self {
+        let units = Units::of(graph, alike);
+        let count = units.list.len();
+        let sharing = Classes::of(units.list.iter().map(|unit| &graph.jobs[unit.first().index()].parents[..]));
+        let mut joined = Self { graph, units, junction_of: vec![None; count], junctions: Vec::new() };
+        // For each class that was met: whether it has a junction, and which.
+        let mut met: Vec<Option<Option<u32>>> = vec![None; sharing.sizes.len()];
+        let mut parents = Vec::new();
+        for (unit, &class) in sharing.of.iter().enumerate() {
+            joined.junction_of[unit] = *met[class].get_or_insert_with(|| {
+                let children = sharing.sizes[class];
+                if children == 1 {
+                    return None;
+                }
+                joined.read_parents(unit as u32, &mut parents);
+                let saves = parents.len() * children >= parents.len() + children + LEAST_SAVING;
+                saves.then(|| {
+                    joined.junctions.push(unit as u32);
+                    (count + joined.junctions.len() - 1) as u32
+                })
+            });
+        }
+        joined
+    }
+
+    /// The units, and the number of junctions.
+    pub(super) fn into_parts(self) -> (Vec<Unit>, usize) {
+        (self.units.list, self.junctions.len())
+    }
+
+    /// The layer of each unit and junction: one after the last that comes before it. A unit without parents goes right before the
+    /// first that needs it.
+    pub(super) fn layers(&self) -> Vec<u32> {
+        let count = self.units.list.len() + self.junctions.len();
+        let mut layer = vec![0_u32; count];
+        for job in self.graph.in_order() {
+            let unit = self.units.of_job[job.index()] as usize;
+            if self.units.list[unit].first() != job {
+                continue;
+            }
+            let own = self.parents(unit as u32).map(|parent| layer[parent as usize] + 1).max().unwrap_or(0);
+            layer[unit] = match self.junction_of[unit] {
+                None => own,
+                Some(junction) => {
+                    layer[junction as usize] = own;
+                    own + 1
+                }
+            };
+        }
+        let mut first_after = vec![u32::MAX; count];
+        for (head, unit) in self.heads() {
+            let after = layer[head as usize];
+            self.parents(unit)
+                .for_each(|parent| first_after[parent as usize] = first_after[parent as usize].min(after));
+        }
+        for unit in 0..self.units.list.len() {
+            let is_first = self.parents(unit as u32).next().is_none();
+            if is_first && first_after[unit] != u32::MAX {
+                layer[unit] = first_after[unit] - 1;
+            }
+        }
+        layer
+    }
+
+    /// The lines that are drawn, and how many are not. When there are too many, vertices keep the lines from their nearest parents:
+    /// all have the same number at most, and every one that has parents keeps the line that its layer comes from.
+    pub(super) fn lines(&self, layer: &[u32]) -> (Vec<(u32, u32)>, usize) {
+        let mut parents = Vec::new();
+        let into_each = self.heads().map(|(_, unit)| {
+            self.read_parents(unit, &mut parents);
+            parents.len()
+        });
+        let mut into_each: Vec<usize> = into_each.collect();
+        let total: usize = into_each.iter().sum();
+        let most = most_each(&mut into_each, MAX_LINES);
+        let mut lines = Vec::with_capacity(total.min(MAX_LINES) + self.units.list.len());
+        for (head, unit) in self.heads() {
+            self.read_parents(unit, &mut parents);
+            if parents.len() > most {
+                parents.select_nth_unstable_by_key(most, |&parent| (Reverse(layer[parent as usize]), parent));
+                parents.truncate(most);
+                parents.sort_unstable();
+            }
+            lines.extend(parents.iter().map(|&parent| (parent, head)));
+        }
+        let undrawn = total - lines.len();
+        let behind = self.junction_of.iter().enumerate();
+        lines.extend(behind.filter_map(|(unit, junction)| Some(((*junction)?, unit as u32))));
+        (lines, undrawn)
+    }
+
+    /// The vertices that lines of dependencies lead to, each with a unit that has these parents.
+    fn heads(&self) -> impl Iterator<Item = (u32, u32)> {
+        let count = self.units.list.len() as u32;
+        let alone = (0..count).filter(|&unit| self.junction_of[unit as usize].is_none()).map(|unit| (unit, unit));
+        alone.chain(self.junctions.iter().enumerate().map(move |(at, &unit)| (count + at as u32, unit)))
+    }
+
+    /// The units before one, some of them more than once.
+    fn parents(&self, unit: u32) -> impl Iterator<Item = u32> {
+        let first: JobIndex = self.units.list[unit as usize].first();
+        self.graph.jobs[first.index()].parents.iter().map(|parent| self.units.of_job[parent.index()])
+    }
+
+    /// The units before one, each once, ascending.
+    fn read_parents(&self, unit: u32, parents: &mut Vec<u32>) {
+        parents.clear();
+        parents.extend(self.parents(unit));
+        parents.sort_unstable();
+        parents.dedup();
+    }
+}
+
+/// The largest number that, as a bound of each count, keeps their sum within `most`; at least 1.
+fn most_each(counts: &mut [usize], most: usize) -> usize {
+    counts.sort_unstable();
+    let mut rest = most;
+    for (place, &count) in counts.iter().enumerate() {
+        let share = rest / (counts.len() - place);
+        if count > share {
+            return share.max(1);
+        }
+        rest -= count;
+    }
+    usize::MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_takes_from_those_that_have_most() {
+        let check = |counts: &[usize], most, expected| assert_eq!(most_each(&mut counts.to_vec(), most), expected);
+        check(&[], 10, usize::MAX);
+        check(&[5, 5], 10, usize::MAX);
+        check(&[0, 8, 1, 8], 10, 4);
+        check(&[3, 9, 2], 9, 4);
+        check(&[1, 1, 1], 2, 1);
+    }
+}

@@ -1,0 +1,107 @@
+//! What has a place of its own in a picture: a job, or a block of many jobs that are alike.
+
+use hashbrown::HashMap;
+
+use crate::graph::Graph;
+use crate::id::JobIndex;
+
+/// A column of more jobs is taller than a screen.
+const MOST_IN_COLUMN: usize = 24;
+
+/// Whether many jobs with the same parents and the same children are drawn as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Alike {
+    Apart,
+    /// When they are more than a column takes.
+    Together,
+}
+
+/// One or many jobs with one place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Job(JobIndex),
+    /// In the order of the graph.
+    Block(Vec<JobIndex>),
+}
+
+impl Unit {
+    /// Any of its jobs: all have the same parents.
+    pub(super) fn first(&self) -> JobIndex {
+        match self {
+            Self::Job(job) => *job,
+            Self::Block(jobs) => jobs[0],
+        }
+    }
+
+    pub(crate) fn jobs(&self) -> &[JobIndex] {
+        match self {
+            Self::Job(job) => std::slice::from_ref(job),
+            Self::Block(jobs) => jobs,
+        }
+    }
+}
+
+/// The units of a graph.
+pub(super) struct Units {
+    /// Each in the place of its first job.
+    pub(super) list: Vec<Unit>,
+    /// The unit of each job.
+    pub(super) of_job: Vec<u32>,
+}
+
+impl Units {
+    pub(super) fn of(graph: &Graph, alike: Alike) -> Self {
+        let count = graph.jobs.len();
+        let jobs = (0..count as u16).map(JobIndex);
+        if alike == Alike::Apart {
+            return Self { list: jobs.map(Unit::Job).collect(), of_job: (0..count as u32).collect() };
+        }
+        let classes = Classes::of(jobs.map(|job| (&graph.jobs[job.index()].parents[..], graph.children(job))));
+        let mut units = Self { list: Vec::new(), of_job: Vec::with_capacity(count) };
+        let mut blocks: Vec<Option<u32>> = vec![None; classes.sizes.len()];
+        for (at, &class) in classes.of.iter().enumerate() {
+            let (job, next) = (JobIndex(at as u16), units.list.len() as u32);
+            let unit = match blocks[class] {
+                _ if classes.sizes[class] <= MOST_IN_COLUMN => {
+                    units.list.push(Unit::Job(job));
+                    next
+                }
+                None => {
+                    units.list.push(Unit::Block(vec![job]));
+                    *blocks[class].insert(next)
+                }
+                Some(block) => {
+                    if let Unit::Block(jobs) = &mut units.list[block as usize] {
+                        jobs.push(job);
+                    }
+                    block
+                }
+            };
+            units.of_job.push(unit);
+        }
+        units
+    }
+}
+
+/// Things by what they have in common.
+pub(super) struct Classes {
+    /// The class of each.
+    pub(super) of: Vec<usize>,
+    /// How many are in each class.
+    pub(super) sizes: Vec<usize>,
+}
+
+impl Classes {
+    pub(super) fn of<K: std::hash::Hash + Eq>(keys: impl Iterator<Item = K>) -> Self {
+        let mut known: HashMap<K, usize> = HashMap::new();
+        let mut sizes = Vec::new();
+        let class = |key| {
+            let class = *known.entry(key).or_insert(sizes.len());
+            sizes.resize(sizes.len().max(class + 1), 0);
+            sizes[class] += 1;
+            class
+        };
+        let of = keys.map(class).collect();
+        Self { of, sizes }
+    }
+}
