@@ -1,23 +1,23 @@
-//! One workflow in memory: its state, what follows from it, and what of it is not written yet.
+//! One workflow in memory: its state, and what follows from it. `unwritten` has what a write must say.
+
+mod imported;
+mod unwritten;
 
 use std::sync::Arc;
 
-use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
-use crate::change::{Birth, Change, Delete, Moved, Put, ResultField, RowChange, Stored, StoredState, Write};
-use crate::codec::{decode, encode};
+use crate::change::{Stored, StoredState};
+use crate::codec::decode;
 use crate::definition::Retention;
 use crate::graph::Graph;
 use crate::id::{JobIndex, WorkflowId};
 use crate::progress::{End, Tally, Verdict};
-use crate::rows::{ReadyEntry, Row, lasting_row, ready_rows, status_rows};
 use crate::state::{Counts, Job, JobState, Meta, RetentionDefaults, Status};
 use crate::store::StoreError;
 use crate::time::Timestamp;
-
-/// Errors that are kept of one job.
-const KEPT_ERRORS: u16 = 10;
+pub use imported::{Course, Imported};
+use unwritten::Unwritten;
 
 /// One workflow in memory.
 ///
@@ -37,17 +37,6 @@ pub(crate) struct Workflow {
     unwritten: Unwritten,
 }
 
-#[derive(Debug, Clone, Default)]
-struct Unwritten {
-    /// Jobs that changed, as the store has them.
-    before: HashMap<JobIndex, Job>,
-    results: Vec<(ResultField, Vec<u8>)>,
-    dropped_results: Vec<ResultField>,
-    /// Jobs that became ready.
-    ready: Vec<JobIndex>,
-    delete: bool,
-}
-
 /// What went wrong in an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptError {
@@ -63,37 +52,6 @@ pub struct AttemptError {
     pub message: String,
     /// Where it came from, if the worker says.
     pub trace: Option<String>,
-}
-
-/// The state in which a workflow comes from another system.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Imported {
-    /// When it was started; None when it never was.
-    pub started_at: Option<Timestamp>,
-    /// When it ended, if it did.
-    pub finished_at: Option<Timestamp>,
-    /// When it is to be removed; None keeps it for ever.
-    pub expires_at: Option<Timestamp>,
-    /// Whether more jobs are started.
-    pub course: Course,
-    /// The jobs by their place in the graph. None of them may be running.
-    pub jobs: Vec<Job>,
-    /// What jobs returned, as JSON text.
-    pub outputs: Vec<(JobIndex, Vec<u8>)>,
-    /// What went wrong in jobs.
-    pub errors: Vec<(JobIndex, AttemptError)>,
-}
-
-/// How a workflow from another system goes on here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Course {
-    /// Jobs that may run become ready.
-    #[default]
-    GoesOn,
-    /// It is paused.
-    Paused,
-    /// Only what is ready already runs; without that it is over, and a retry makes it go on.
-    Halted,
 }
 
 impl Workflow {
@@ -157,35 +115,6 @@ impl Workflow {
         workflow
     }
 
-    /// Goes on where another system left it.
-    pub(crate) fn take_over(&mut self, imported: &Imported, defaults: RetentionDefaults, now: Timestamp) {
-        for (at, job) in imported.jobs.iter().enumerate().filter(|(_, job)| **job != Job::default()) {
-            let index = JobIndex(at as u16);
-            self.set_state(index, job.state, now);
-            let ready_at = job.ready_at.or((job.state == JobState::Ready).then_some(now));
-            *self.job_mut(index) = Job { ready_at, ..job.clone() };
-        }
-        for (job, output) in &imported.outputs {
-            self.put_output(*job, output);
-        }
-        for (job, error) in &imported.errors {
-            self.put_error(*job, error);
-        }
-        self.meta.retention = Some(imported.expires_at.map_or(Retention::Forever, |at| Retention::For(at.since(now))));
-        if let Some(started_at) = imported.started_at {
-            self.meta.started_at = Some(started_at);
-            self.meta.status = if imported.course == Course::Paused { Status::Paused } else { Status::Running };
-            match imported.course {
-                Course::GoesOn | Course::Paused => self.advance(now),
-                Course::Halted => self.reckon(),
-            }
-            self.conclude(defaults, now);
-        }
-        if self.meta.status.is_over() {
-            self.meta.finished_at = imported.finished_at.or(self.meta.finished_at);
-        }
-    }
-
     /// Whether it is stored, as far as is known here.
     pub(crate) fn is_stored(&self) -> bool {
         self.stored.is_some()
@@ -194,11 +123,6 @@ impl Workflow {
     /// Whether a job waits and cannot run because of a failure.
     pub(crate) fn is_blocked(&self, job: JobIndex) -> bool {
         self.blocked[job.index()]
-    }
-
-    /// Jobs that became ready since the last write.
-    pub(crate) fn newly_ready(&self) -> &[JobIndex] {
-        &self.unwritten.ready
     }
 
     pub(crate) fn job(&self, job: JobIndex) -> &Job {
@@ -381,145 +305,5 @@ impl Workflow {
             Retention::For(span) => Some(now + span),
             Retention::Forever => None,
         };
-    }
-
-    /// Keeps what a job returned.
-    pub(crate) fn put_output(&mut self, job: JobIndex, output: &[u8]) {
-        self.job_mut(job).has_output = true;
-        self.unwritten.dropped_results.retain(|field| *field != ResultField::Output(job));
-        self.unwritten.results.push((ResultField::Output(job), output.to_vec()));
-    }
-
-    /// Forgets what a job returned.
-    pub(crate) fn drop_output(&mut self, job: JobIndex) {
-        self.job_mut(job).has_output = false;
-        self.unwritten.results.retain(|(field, _)| *field != ResultField::Output(job));
-        self.unwritten.dropped_results.push(ResultField::Output(job));
-    }
-
-    /// Keeps what went wrong.
-    pub(crate) fn put_error(&mut self, index: JobIndex, error: &AttemptError) {
-        let job = self.job(index);
-        let place = (job.attempt.wrapping_add(job.lost) % KEPT_ERRORS) as u8;
-        self.unwritten.results.push((ResultField::Error(index, place), encode(error)));
-    }
-
-    /// Removes the workflow with the next write.
-    pub(crate) fn delete(&mut self) {
-        self.unwritten.delete = true;
-    }
-
-    /// Whether the next write removes it.
-    pub(crate) fn is_deleted(&self) -> bool {
-        self.unwritten.delete
-    }
-
-    /// What to write to make the store agree, or None when it does. `writer` is random.
-    ///
-    /// The workflow counts as written from here on: if the change is not applied, drop it.
-    pub(crate) fn change(&mut self, writer: u32) -> Option<Change> {
-        let unwritten = std::mem::take(&mut self.unwritten);
-        let (expected, was) = match self.stored.take() {
-            Some((bytes, meta)) => (Some(bytes), Some(meta)),
-            None => (None, None),
-        };
-        if unwritten.delete {
-            let before = was.as_ref().map_or(self.meta.status, |meta| meta.status);
-            let delete = self.deletion(before, &unwritten);
-            return Some(Change { workflow: self.id, expected, write: Write::Delete(Box::new(delete)) });
-        }
-        let nothing = unwritten.before.is_empty() && unwritten.results.is_empty();
-        if nothing && was.as_ref() == Some(&self.meta) {
-            self.stored = expected.zip(was);
-            return None;
-        }
-        self.meta.version += 1;
-        self.meta.writer = writer;
-        let put = self.put(was.as_ref(), unwritten);
-        self.stored = Some((put.meta.clone(), self.meta.clone()));
-        Some(Change { workflow: self.id, expected, write: Write::Put(Box::new(put)) })
-    }
-
-    fn put(&self, was: Option<&Meta>, unwritten: Unwritten) -> Put {
-        let changed = |before: Option<Timestamp>, after: Option<Timestamp>| match after {
-            _ if before == after => Moved::Unchanged,
-            Some(moment) => Moved::To(moment),
-            None => Moved::Away,
-        };
-        let ready = self.ready_change(was, &unwritten);
-        let mut jobs: Vec<JobIndex> = unwritten.before.keys().copied().collect();
-        jobs.sort_unstable();
-        Put {
-            meta: encode(&self.meta),
-            birth: was.is_none().then(|| Birth {
-                graph: encode(&*self.graph),
-                label: encode(&self.graph.label),
-                idempotency_key: self.graph.idempotency_key.clone(),
-            }),
-            jobs: jobs.into_iter().map(|job| (job, encode(self.job(job)))).collect(),
-            results: unwritten.results,
-            dropped_results: unwritten.dropped_results,
-            ready,
-            index: self.index_change(was),
-            timer: changed(was.and_then(|meta| meta.timer), self.meta.timer),
-            expiry: changed(was.and_then(|meta| meta.expires_at), self.meta.expires_at),
-        }
-    }
-
-    fn index_change(&self, was: Option<&Meta>) -> RowChange {
-        let label = &self.graph.label;
-        let before = was.map_or_else(Vec::new, |meta| status_rows(self.id, label, meta.status));
-        if was.is_some_and(|meta| meta.status == self.meta.status) {
-            return RowChange::default();
-        }
-        let mut add = status_rows(self.id, label, self.meta.status);
-        if was.is_none() {
-            add.push(lasting_row(self.id));
-        }
-        RowChange { remove: before, add }
-    }
-
-    fn ready_change(&self, was: Option<&Meta>, unwritten: &Unwritten) -> RowChange {
-        let row = |index: JobIndex, job: &Job, status: Status| {
-            Some(ReadyEntry::of(self.id, index, job, &self.graph.jobs[index.index()], status)?.row())
-        };
-        let status = was.map_or(Status::Pending, |meta| meta.status);
-        let shown = |status| status == Status::Running;
-        // A change of what is shown touches the rows of all jobs, any other only those of jobs that changed.
-        let jobs: Vec<JobIndex> = match shown(status) == shown(self.meta.status) {
-            true => unwritten.before.keys().copied().collect(),
-            false => self.each().collect(),
-        };
-        let mut change = RowChange::default();
-        for job in jobs {
-            let before = row(job, unwritten.before.get(&job).unwrap_or_else(|| self.job(job)), status);
-            let after = row(job, self.job(job), self.meta.status);
-            if before != after {
-                change.remove.extend(before);
-                change.add.extend(after);
-            }
-        }
-        change
-    }
-
-    fn deletion(&self, status: Status, unwritten: &Unwritten) -> Delete {
-        let mut jobs = self.jobs.clone();
-        for (index, job) in &unwritten.before {
-            jobs[index.index()].clone_from(job);
-        }
-        let mut index = status_rows(self.id, &self.graph.label, status);
-        index.push(lasting_row(self.id));
-        Delete {
-            ready: ready_rows(self.id, &self.graph, &jobs, status),
-            index,
-            idempotency_key: self.graph.idempotency_key.clone(),
-        }
-    }
-
-    /// All rows that a store must hold for it: ready rows and index rows.
-    pub(crate) fn rows(&self) -> (Vec<Row>, Vec<Row>) {
-        let mut index = status_rows(self.id, &self.graph.label, self.meta.status);
-        index.push(lasting_row(self.id));
-        (ready_rows(self.id, &self.graph, &self.jobs, self.meta.status), index)
     }
 }

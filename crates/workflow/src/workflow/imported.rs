@@ -1,0 +1,69 @@
+//! A workflow that comes from another system.
+
+use super::{AttemptError, Workflow};
+use crate::definition::Retention;
+use crate::id::JobIndex;
+use crate::state::{Job, JobState, RetentionDefaults, Status};
+use crate::time::Timestamp;
+
+/// The state in which a workflow comes from another system.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Imported {
+    /// When it was started; None when it never was.
+    pub started_at: Option<Timestamp>,
+    /// When it ended, if it did.
+    pub finished_at: Option<Timestamp>,
+    /// When it is to be removed; None keeps it for ever.
+    pub expires_at: Option<Timestamp>,
+    /// Whether more jobs are started.
+    pub course: Course,
+    /// The jobs by their place in the graph. None of them may be running.
+    pub jobs: Vec<Job>,
+    /// What jobs returned, as JSON text.
+    pub outputs: Vec<(JobIndex, Vec<u8>)>,
+    /// What went wrong in jobs.
+    pub errors: Vec<(JobIndex, AttemptError)>,
+}
+
+/// How a workflow from another system goes on here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Course {
+    /// Jobs that may run become ready.
+    #[default]
+    GoesOn,
+    /// It is paused.
+    Paused,
+    /// Only what is ready already runs; without that it is over, and a retry makes it go on.
+    Halted,
+}
+
+impl Workflow {
+    /// Goes on where another system left it.
+    pub(crate) fn take_over(&mut self, imported: &Imported, defaults: RetentionDefaults, now: Timestamp) {
+        for (at, job) in imported.jobs.iter().enumerate().filter(|(_, job)| **job != Job::default()) {
+            let index = JobIndex(at as u16);
+            self.set_state(index, job.state, now);
+            let ready_at = job.ready_at.or((job.state == JobState::Ready).then_some(now));
+            *self.job_mut(index) = Job { ready_at, ..job.clone() };
+        }
+        for (job, output) in &imported.outputs {
+            self.put_output(*job, output);
+        }
+        for (job, error) in &imported.errors {
+            self.put_error(*job, error);
+        }
+        self.meta.retention = Some(imported.expires_at.map_or(Retention::Forever, |at| Retention::For(at.since(now))));
+        if let Some(started_at) = imported.started_at {
+            self.meta.started_at = Some(started_at);
+            self.meta.status = if imported.course == Course::Paused { Status::Paused } else { Status::Running };
+            match imported.course {
+                Course::GoesOn | Course::Paused => self.advance(now),
+                Course::Halted => self.reckon(),
+            }
+            self.conclude(defaults, now);
+        }
+        if self.meta.status.is_over() {
+            self.meta.finished_at = imported.finished_at.or(self.meta.finished_at);
+        }
+    }
+}
