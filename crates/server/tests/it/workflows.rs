@@ -6,6 +6,7 @@ mod life;
 mod list;
 mod operate;
 mod run;
+mod shown;
 mod watch;
 mod who;
 
