@@ -26,7 +26,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{HeaderMap, Request, StatusCode, header};
+use axum::http::{HeaderMap, Method, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use tidegate_workflow::{Engine, Store, WorkflowId};
 use tokio::sync::watch;
@@ -123,24 +123,11 @@ async fn answer(api: &Shared, request: Request<Body>) -> Answer {
     let matched = route::find(&head.method, head.uri.path())?;
     auth::check(api, &head.headers, matched.route)?;
     let body = match head.method {
-        axum::http::Method::GET => Bytes::new(),
-        _ => read(api, &head.headers, body).await?,
+        Method::GET | Method::HEAD => Bytes::new(),
+        _ => body::receive(api.max_body, &head.headers, body).await?,
     };
     let ask = Ask { api, matched, query: head.uri.query(), headers: &head.headers, body: &body };
     ask.answer().await
-}
-
-async fn read(api: &Shared, headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
-    let most = api.max_body;
-    let too_large = || Problem::new(Code::PayloadTooLarge, format!("the body has more than {most} bytes"));
-    let announced = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    if announced.is_some_and(|length| length > most) {
-        return Err(too_large());
-    }
-    axum::body::to_bytes(body, most).await.map_err(|error| {
-        let text = error.to_string();
-        if text.contains("limit") { too_large() } else { Problem::new(Code::InvalidJson, text) }
-    })
 }
 
 impl Ask<'_> {

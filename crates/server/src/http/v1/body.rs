@@ -3,10 +3,93 @@
 use std::fmt;
 use std::time::Duration;
 
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, header};
+use http_body_util::BodyExt as _;
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+
+use serde_json::value::RawValue;
+use tokio::time::timeout;
 
 use super::problem::{Code, Problem};
 use crate::span;
+
+/// How long a body may take to arrive: a slow line brings the largest in it, and nobody keeps memory busy for longer.
+const ARRIVAL: Duration = Duration::from_secs(60);
+/// How many times the largest body is read on and dropped, so that who sends too much can read the answer.
+const DROPPED: usize = 8;
+/// Deepest nesting of JSON that others are to read: parsers with a stack stop at 128 and more.
+const DEEPEST: usize = 100;
+
+/// Receives a body of at most `most` bytes.
+///
+/// # Errors
+/// It is larger, broken off, or takes too long.
+pub(super) async fn receive(most: usize, headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    // Who asks first has sent nothing yet.
+    if headers.contains_key(header::EXPECT) && announced.is_some_and(|length| length > most) {
+        return Err(too_large(most));
+    }
+    let late = || Problem::new(Code::RequestTimeout, format!("the body did not arrive within {} s", ARRIVAL.as_secs()));
+    timeout(ARRIVAL, collected(most, body)).await.unwrap_or_else(|_| Err(late()))
+}
+
+async fn collected(most: usize, mut body: Body) -> Result<Bytes, Problem> {
+    let mut kept = Vec::new();
+    let mut length = 0_usize;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Problem::new(Code::InvalidJson, error.to_string()))?;
+        let Ok(bytes) = frame.into_data() else { continue };
+        length = length.saturating_add(bytes.len());
+        if length <= most {
+            kept.extend_from_slice(&bytes);
+        } else if length > most.saturating_mul(DROPPED) {
+            break;
+        } else {
+            kept = Vec::new();
+        }
+    }
+    if length > most { Err(too_large(most)) } else { Ok(kept.into()) }
+}
+
+fn too_large(most: usize) -> Problem {
+    Problem::new(Code::PayloadTooLarge, format!("the body has more than {most} bytes"))
+}
+
+/// Checks that others can read JSON that is passed on as it is.
+///
+/// # Errors
+/// It is nested too deeply.
+pub(super) fn check_depth(json: Option<&RawValue>, path: impl fmt::Display) -> Result<(), Problem> {
+    let too_deep = json.is_some_and(|json| depth(json.get()) > DEEPEST);
+    let detail = || format!("its arrays and objects are nested more than {DEEPEST} deep, and not every reader goes on");
+    if too_deep { Err(Problem::field(path.to_string(), detail())) } else { Ok(()) }
+}
+
+/// How deep arrays and objects are nested in a text that is JSON.
+fn depth(json: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let mut bytes = json.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'[' | b'{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            b'"' => {
+                while let Some(byte) = bytes.next().filter(|byte| *byte != b'"') {
+                    if byte == b'\\' {
+                        bytes.next();
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    deepest
+}
 
 /// Reads a body.
 ///
@@ -109,5 +192,19 @@ impl<'de> Deserialize<'de> for Names {
             }
         }
         deserializer.deserialize_any(Reader)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_counts_brackets_outside_of_strings() {
+        for (json, expected) in
+            [("1", 0), ("\"[[\"", 0), ("[]", 1), ("[[],{\"a\":[1]}]", 3), (r#"{"\"[[[":"\\","b":[1]}"#, 2)]
+        {
+            assert_eq!(depth(json), expected, "{json}");
+        }
     }
 }

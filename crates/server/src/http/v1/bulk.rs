@@ -5,7 +5,7 @@ use tidegate_workflow::{Action, EngineError, Filter, Order, Query as ListQuery, 
 use tokio::task::JoinSet;
 
 use super::json::Json;
-use super::problem::Problem;
+use super::problem::{Code, Problem};
 use super::query::status;
 use super::route::WorkflowAction;
 use super::{Answer, Ask, body, time, workflows};
@@ -19,6 +19,7 @@ struct BulkBody {
     action: Word,
     filter: FilterBody,
     limit: Option<usize>,
+    cursor: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -72,13 +73,15 @@ const fn action(word: Word) -> Result<WorkflowAction, Action> {
 }
 
 pub(super) async fn bulk(ask: &Ask<'_>) -> Answer {
-    let BulkBody { action: word, filter, limit } = body::read(ask.body)?;
+    let BulkBody { action: word, filter, limit, cursor } = body::read(ask.body)?;
     let filter = filter.resolve()?;
     let limit = limit.unwrap_or(workflows::MOST_ITEMS);
     if !(1..=workflows::MOST_ITEMS).contains(&limit) {
         return Err(Problem::field("limit", format!("expected a number from 1 to {}", workflows::MOST_ITEMS)));
     }
-    let query = ListQuery { filter, order: Order::OldestFirst, limit, after: None };
+    let after = cursor.map(|cursor| cursor.parse()).transpose();
+    let after = after.map_err(|_| Problem::new(Code::InvalidCursor, "it is not one of next_cursor").at("cursor"))?;
+    let query = ListQuery { filter, order: Order::OldestFirst, limit, after };
     let page = ask.api.engine.list(&query).await?;
     let action = action(word).map_or_else(|action| action, workflows::action);
     let matched = page.items.len();
@@ -109,6 +112,7 @@ pub(super) async fn bulk(ask: &Ask<'_>) -> Answer {
             });
         });
         json.key("more").boolean(page.next.is_some());
+        json.key("next_cursor").maybe(page.next, Json::plain);
     });
     Ok(json.ok())
 }

@@ -44,8 +44,14 @@ impl ClaimBody {
         if self.queues.is_empty() || self.queues.len() > MOST_QUEUES {
             return Err(Problem::field(path("queues"), format!("expected 1 to {MOST_QUEUES} names")));
         }
-        if self.worker.is_empty() || self.worker.len() > MAX_NAME {
-            return Err(Problem::field(path("worker"), format!("expected a name of 1 to {MAX_NAME} bytes")));
+        let wrong = |path: String| {
+            Problem::field(path, format!("expected a name of 1 to {MAX_NAME} bytes without control characters"))
+        };
+        if let Some(at) = self.queues.iter().position(|name| !is_name(name)) {
+            return Err(wrong(path(&format!("queues[{at}]"))));
+        }
+        if !is_name(&self.worker) {
+            return Err(wrong(path("worker")));
         }
         let limit = self.limit.unwrap_or(1);
         if !(1..=MOST_JOBS).contains(&limit) {
@@ -56,8 +62,16 @@ impl ClaimBody {
         if wait > LONGEST_WAIT {
             return Err(Problem::field(path("wait"), format!("expected at most {} s", LONGEST_WAIT.as_secs())));
         }
-        Ok((Claim { queues: self.queues, worker: self.worker, limit, lease }, wait))
+        let mut queues = self.queues;
+        queues.sort_unstable();
+        queues.dedup();
+        Ok((Claim { queues, worker: self.worker, limit, lease }, wait))
     }
+}
+
+/// Whether a queue could have this name, and a terminal show it.
+fn is_name(text: &str) -> bool {
+    (1..=MAX_NAME).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
 /// The length of a lease, if it is within bounds.
@@ -132,9 +146,11 @@ fn merged(below: Option<String>, above: Option<String>) -> String {
         (Some(one), None) | (None, Some(one)) => return one,
         (Some(below), Some(above)) => (below, above),
     };
-    let entries =
-        |text| serde_json::from_str::<Entries<'_>>(text).expect("the definition was checked to have objects").0;
-    let (below, above) = (entries(&below), entries(&above));
+    let entries = |text| serde_json::from_str::<Entries<'_>>(text).map(|entries| entries.0);
+    let (Ok(below), Ok(above)) = (entries(&below), entries(&above)) else {
+        // A key is no Unicode, such as half of a surrogate pair. Of a key that is there twice, readers take the second.
+        return joined(&below, &above);
+    };
     let mut json = Json::default();
     json.object(|json| {
         let covered = |key: &str| above.iter().any(|(known, _)| known == key);
@@ -143,6 +159,17 @@ fn merged(below: Option<String>, above: Option<String>) -> String {
         }
     });
     String::from_utf8(json.text()).expect("both are text")
+}
+
+/// Two objects as one, entries as they are.
+fn joined(below: &str, above: &str) -> String {
+    fn inside(object: &str) -> &str {
+        let object = object.trim();
+        object.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or_default().trim()
+    }
+    let (below, above) = (inside(below), inside(above));
+    let comma = if below.is_empty() || above.is_empty() { "" } else { "," };
+    format!("{{{below}{comma}{above}}}")
 }
 
 /// The entries of an object, values as they are.
@@ -182,5 +209,8 @@ mod tests {
         check(Some(r#"{"a": 1.10}"#), None, r#"{"a": 1.10}"#);
         check(None, Some(r#"{"b":1e400}"#), r#"{"b":1e400}"#);
         check(Some(r#"{"a":1.10,"b":[1, 2]}"#), Some(r#"{"\u0061":null,"c":{}}"#), r#"{"b":[1, 2],"a":null,"c":{}}"#);
+        check(Some(r#" {"\ud800":1} "#), Some(r#"{"a":{}}"#), r#"{"\ud800":1,"a":{}}"#);
+        check(Some("{}"), Some(r#"{ "\udfff": [{}] }"#), r#"{"\udfff": [{}]}"#);
+        check(Some(r#"{"\ud800":{}}"#), Some("{ }"), r#"{"\ud800":{}}"#);
     }
 }

@@ -8,7 +8,7 @@ use tidegate_workflow::{
     Begin, DEFAULT_QUEUE, Definition, Graph, JobDefinition, Json, NewWorkflow, OnFailure, Retention, Retry, TriggerRule,
 };
 
-use super::body::{Names, Span};
+use super::body::{self, Names, Span};
 use super::problem::{Code, Problem};
 use crate::span;
 
@@ -125,6 +125,10 @@ impl DefinitionBody<'_> {
     /// # Errors
     /// Something in it is wrong; the path begins at the definition.
     pub(super) fn resolve(self, key: Option<String>) -> Result<NewWorkflow, Problem> {
+        body::check_depth(self.globals, "globals")?;
+        for (at, job) in self.jobs.iter().enumerate() {
+            body::check_depth(job.params, format_args!("jobs[{at}].params"))?;
+        }
         let globals = self.globals.map_or(0, |globals| globals.get().len());
         let too_large = |job: &JobBody<'_>| job.params.map_or(0, |params| params.get().len()) + globals > MOST_PARAMS;
         if let Some(at) = self.jobs.iter().position(too_large) {

@@ -28,6 +28,7 @@ const FRAMES: usize = 4;
 pub(super) async fn events(ask: &Ask<'_>) -> Answer {
     let id = ask.workflow()?;
     Query::new(ask.query)?.end()?;
+    let last = ask.headers.get("last-event-id").map(|last| last.to_str().unwrap_or_default().to_owned());
     let engine = ask.api.engine.clone();
     // Before the first look, so that nothing falls between.
     let notices = engine.notices();
@@ -35,7 +36,12 @@ pub(super) async fn events(ask: &Ask<'_>) -> Answer {
     let (frames, receiver) = mpsc::channel(FRAMES);
     let look = if ask.api.has_company() { LOOK } else { KEEP_ALIVE };
     let watch = Watch { engine, id, notices, frames, look, drain: ask.api.life.drain.clone() };
-    ask.api.life.tasks.spawn(watch.run(snapshot));
+    let version = snapshot.meta().version;
+    let missed = last.is_some_and(|last| last != version.to_string());
+    let told = Told { version, places: if missed { Vec::new() } else { places(&snapshot) } };
+    let mut text = Vec::new();
+    push_changes(&mut text, &told.places, &snapshot);
+    ask.api.life.tasks.spawn(watch.run(Told { version, places: places(&snapshot) }, text));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, Body::from_stream(Frames(receiver))).into_response())
 }
@@ -51,9 +57,7 @@ struct Watch {
 }
 
 impl Watch {
-    async fn run(mut self, mut told: Snapshot) {
-        let mut text = Vec::new();
-        push_event(&mut text, "workflow", workflows::summary(&told));
+    async fn run(mut self, mut told: Told, mut text: Vec<u8>) {
         let mut silent = Duration::ZERO;
         loop {
             if !text.is_empty() && self.frames.send(std::mem::take(&mut text).into()).await.is_err() {
@@ -65,6 +69,7 @@ impl Watch {
                         // More is likely to follow at once.
                         tokio::select! {
                             () = sleep(GATHER) => {}
+                            () = self.frames.closed() => return,
                             () = self.drain.cancelled() => return,
                         }
                     }
@@ -72,10 +77,11 @@ impl Watch {
                 () = self.frames.closed() => return,
                 () = self.drain.cancelled() => return,
             }
-            match self.engine.show(self.id).await {
-                Ok(now) => {
-                    push_changes(&mut text, &told, &now);
-                    told = now;
+            match self.changed(told.version).await {
+                Ok(None) => {}
+                Ok(Some(now)) => {
+                    push_changes(&mut text, &told.places, &now);
+                    told = Told { version: now.meta().version, places: places(&now) };
                 }
                 Err(EngineError::NoWorkflow { .. }) => {
                     push_event(&mut text, "removed", Json::of(|json| json.key("id").plain(self.id)));
@@ -93,6 +99,26 @@ impl Watch {
             }
         }
     }
+
+    /// The workflow, if it is no longer what it was.
+    async fn changed(&self, version: u64) -> Result<Option<Snapshot>, EngineError> {
+        if self.engine.glance(self.id).await?.version == version {
+            return Ok(None);
+        }
+        self.engine.show(self.id).await.map(Some)
+    }
+}
+
+/// What a reader knows: not the workflow itself, since thousands may look at one of thousands of jobs.
+struct Told {
+    version: u64,
+    /// What each job is doing, as its place among the words.
+    places: Vec<u8>,
+}
+
+fn places(snapshot: &Snapshot) -> Vec<u8> {
+    let place = |state: JobState| JobState::WORDS.iter().position(|word| *word == state.word()).unwrap_or_default();
+    snapshot.jobs().iter().map(|job| place(job.state) as u8).collect()
 }
 
 /// Returns when something may have happened to the workflow.
@@ -107,14 +133,14 @@ async fn heard(notices: &mut broadcast::Receiver<(WorkflowId, std::sync::Arc<Not
     }
 }
 
-fn push_changes(text: &mut Vec<u8>, told: &Snapshot, now: &Snapshot) {
-    if told.meta().version == now.meta().version {
-        return;
+/// The jobs that are doing something else than the reader knows, and then the workflow: whoever has its version knows all.
+fn push_changes(text: &mut Vec<u8>, told: &[u8], now: &Snapshot) {
+    for (at, place) in places(now).into_iter().enumerate() {
+        if told.get(at) != Some(&place) {
+            push_event(text, "job", job(now, JobIndex(at as u16), now.jobs()[at].state));
+        }
     }
-    let states = told.jobs().iter().zip(now.jobs()).map(|(told, now)| (told.state, now.state));
-    for (at, (_, state)) in states.enumerate().filter(|(_, (told, now))| told != now) {
-        push_event(text, "job", job(now, JobIndex(at as u16), state));
-    }
+    text.extend_from_slice(format!("id: {}\n", now.meta().version).as_bytes());
     push_event(text, "workflow", workflows::summary(now));
 }
 

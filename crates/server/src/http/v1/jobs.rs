@@ -8,6 +8,7 @@ use super::definition::{json as json_of, rule_word};
 use super::json::Json;
 use super::problem::{Code, Problem};
 use super::query::Query;
+use super::reports::MOST_OUTPUT;
 use super::route::JobAction;
 use super::time::Rfc3339;
 use super::workflows::{MOST_ITEMS, NoBody, done};
@@ -159,6 +160,11 @@ pub(super) async fn act(ask: &Ask<'_>, word: JobAction) -> Answer {
     let job = ask.matched.name(1)?;
     if word == JobAction::MarkSucceeded {
         let MarkBody { output } = body::read_optional(ask.body)?;
+        if output.is_some_and(|output| output.get().len() > MOST_OUTPUT) {
+            let detail = format!("the output has more than {MOST_OUTPUT} bytes; return a reference instead");
+            return Err(Problem::new(Code::PayloadTooLarge, detail).at("output"));
+        }
+        body::check_depth(output, "output")?;
         return done(ask, Action::MarkSucceeded { job, output: output.map(json_of) }).await;
     }
     body::read_optional::<NoBody>(ask.body)?;

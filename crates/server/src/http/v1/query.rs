@@ -8,6 +8,9 @@ use super::problem::Problem;
 use super::time;
 use crate::span;
 
+/// Most pairs: several times what any path has.
+const MOST_PAIRS: usize = 32;
+
 /// The pairs of a query, each to be taken once. What is left over is a mistake.
 #[derive(Debug)]
 pub(super) struct Query {
@@ -24,6 +27,9 @@ impl Query {
                 unescaped(&text.replace('+', " ")).ok_or_else(wrong)
             };
             let (name, value) = (read(name)?, read(value)?);
+            if pairs.len() == MOST_PAIRS {
+                return Err(Problem::field(name, format!("there are more than {MOST_PAIRS} parameters")));
+            }
             if pairs.iter().any(|(known, _)| *known == name) {
                 return Err(Problem::field(name, "it is there twice"));
             }
@@ -40,7 +46,12 @@ impl Query {
 
     pub(super) fn moment(&mut self, name: &str) -> Result<Option<Timestamp>, Problem> {
         let wrong = || Problem::field(name, "expected a time such as 2026-11-21T12:00:00Z");
-        self.take(name).map(|text| time::read(&text).ok_or_else(wrong)).transpose()
+        // The plus of a time zone that nobody has escaped arrives as a space.
+        let zoned = |text: String| match text.rsplit_once(' ') {
+            Some((moment, zone)) if moment.contains('T') => format!("{moment}+{zone}"),
+            _ => text,
+        };
+        self.take(name).map(|text| time::read(&zoned(text)).ok_or_else(wrong)).transpose()
     }
 
     /// A time span, or a number of milliseconds.
@@ -120,6 +131,14 @@ mod tests {
     }
 
     #[test]
+    fn a_plus_in_a_time_may_be_escaped_or_not() {
+        for text in ["1970-01-02T01:00:00%2B01:00", "1970-01-02T01:00:00+01:00", "1970-01-02 00:00:00Z"] {
+            let moment = Query::new(Some(&format!("at={text}"))).unwrap().moment("at").unwrap();
+            assert_eq!(moment, Some(Timestamp::from_micros(86_400_000_000)), "{text}");
+        }
+    }
+
+    #[test]
     fn every_pair_must_be_wanted_and_alone() {
         let mut query = Query::new(Some("limit=7&tag=a+b%26c&status=&x=1")).unwrap();
         assert_eq!(query.limit(100, 1_000).unwrap(), 7);
@@ -127,6 +146,9 @@ mod tests {
         assert_eq!(query.statuses().unwrap(), []);
         assert!(query.end().is_err());
         assert!(Query::new(Some("a=1&a=2")).is_err());
+        let pairs = |count: usize| (0..count).map(|at| format!("p{at}=&")).collect::<String>();
+        assert!(Query::new(Some(&pairs(MOST_PAIRS))).is_ok());
+        assert!(Query::new(Some(&pairs(MOST_PAIRS + 1))).is_err());
         assert!(Query::new(None).unwrap().end().is_ok());
     }
 }

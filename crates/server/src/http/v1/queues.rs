@@ -29,7 +29,7 @@ pub(super) async fn set(ask: &Ask<'_>, paused: Paused) -> Answer {
     body::read_optional::<NoBody>(ask.body)?;
     let name = ask.matched.name(0)?;
     let engine = &ask.api.engine;
-    if !engine.queue_states().await?.iter().any(|queue| queue.name == name) {
+    if !engine.has_queue(&name).await? {
         return Err(Problem::new(Code::QueueNotFound, format!("no job has named the queue '{name}' so far")));
     }
     engine.set_queue_paused(&name, paused).await?;

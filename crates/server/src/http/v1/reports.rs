@@ -15,7 +15,7 @@ use super::{Answer, Ask, Shared};
 use crate::workflows::Event;
 
 /// Largest output.
-const MOST_OUTPUT: usize = 1024 * 1024;
+pub(super) const MOST_OUTPUT: usize = 1024 * 1024;
 /// What is kept of a message and of a trace.
 const MOST_TEXT: usize = 16 * 1024;
 /// What is kept of a kind.
@@ -93,6 +93,7 @@ impl ReportBody<'_> {
                     let detail = format!("the output has more than {MOST_OUTPUT} bytes; return a reference instead");
                     return Err(Problem::new(Code::PayloadTooLarge, detail).at("output"));
                 }
+                body::check_depth(self.output, "output")?;
                 Outcome::Succeeded { output: self.output.map(json) }
             }
             Word::Failed => {

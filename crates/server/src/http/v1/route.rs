@@ -151,6 +151,8 @@ impl Matched<'_> {
 /// There is none with this path, or none with this method.
 pub(super) fn find<'a>(method: &Method, path: &'a str) -> Result<Matched<'a>, Problem> {
     let mut allowed: Vec<&str> = Vec::new();
+    // What is asked with HEAD is answered as with GET, and the connection leaves the body out.
+    let method = if method == Method::HEAD { &Method::GET } else { method };
     for route in ROUTES {
         let Some(names) = names(route.template, path) else { continue };
         if route.method == *method {
@@ -207,6 +209,7 @@ mod tests {
             assert_eq!((found.route.call, found.names), (call, names), "{path}");
         };
         check(Method::POST, "/v1/workflows", Call::Create, ["", ""]);
+        check(Method::HEAD, "/v1/workflows", Call::List, ["", ""]);
         check(Method::GET, "/v1/workflows/a:b", Call::Show, ["a:b", ""]);
         check(Method::POST, "/v1/workflows/a:start", Call::Act(WorkflowAction::Start), ["a", ""]);
         check(Method::GET, "/v1/workflows/a/jobs/x:skip", Call::Job, ["a", "x:skip"]);

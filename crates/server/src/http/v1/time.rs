@@ -47,6 +47,9 @@ pub(crate) fn read(text: &str) -> Option<Timestamp> {
     if !(1970..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
     }
+    if self::date(days(year, month, day)) != (year, month, day) {
+        return None; // such as the 30th of February
+    }
     let at = rest.find(['Z', 'z', '+', '-'])?;
     let (clock, zone) = rest.split_at(at);
     let (clock, fraction) = clock.split_once('.').unwrap_or((clock, "0"));
@@ -108,6 +111,8 @@ mod tests {
             "2026-11-21T12:00:00",
             "2026-13-01T00:00:00Z",
             "2026-1-01T00:00:00Z",
+            "2026-02-29T00:00:00Z",
+            "2026-04-31T00:00:00Z",
             "1969-12-31T23:59:59Z",
             "1970-01-01T00:00:00+00:01",
             "2026-11-21T24:00:00Z",

@@ -7,8 +7,8 @@ use axum::response::IntoResponse;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_workflow::{
-    Action, Created, EngineError, Filter, JobIndex, Label, Listed, Meta, NewWorkflow, Order, Query as ListQuery,
-    RestartScope, Retention, Snapshot, Status, Timestamp, WorkflowId,
+    Action, Created, EngineError, Filter, JobIndex, JobResult, Label, Listed, Meta, NewWorkflow, Order,
+    Query as ListQuery, RestartScope, Retention, Snapshot, Status, Timestamp, WorkflowId,
 };
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, timeout_at};
@@ -29,6 +29,10 @@ pub(super) const MOST_ITEMS: usize = 1_000;
 const MOST_WORKFLOWS: usize = 1_000;
 /// Most jobs of one call.
 const MOST_JOBS: usize = 100_000;
+/// Most bytes of outputs and errors in one answer.
+const MOST_RESULTS: usize = 64 * 1024 * 1024;
+/// Jobs whose results are read with one call of the store.
+const RESULTS_AT_A_TIME: usize = 256;
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// How much of a workflow is shown.
@@ -196,13 +200,7 @@ pub(super) async fn count(ask: &Ask<'_>) -> Answer {
             Ok(json.ok())
         }
         Some("name") => {
-            let mut named = Vec::new();
-            for name in engine.names().await? {
-                if filter.name.as_ref().is_none_or(|wanted| *wanted == name) {
-                    let filter = Filter { name: Some(name.clone()), ..filter.clone() };
-                    named.push((name, engine.count(&filter).await?));
-                }
-            }
+            let named = engine.count_by_name(&filter).await?;
             let json = Json::of(|json| {
                 json.key("by_name").object(|json| {
                     named.into_iter().for_each(|(name, counts)| write(json.key(&name), counts));
@@ -259,7 +257,7 @@ pub(super) async fn show(ask: &Ask<'_>) -> Answer {
     }
     let indices: Vec<JobIndex> = (0..snapshot.jobs().len()).map(|at| JobIndex(at as u16)).collect();
     let results = match view {
-        View::Full => Some(ask.api.engine.results(id, &indices).await?),
+        View::Full => Some(all_results(ask.api, id, &indices).await?),
         _ => None,
     };
     let graph = snapshot.graph();
@@ -279,14 +277,36 @@ pub(super) async fn show(ask: &Ask<'_>) -> Answer {
     Ok(json.ok())
 }
 
+/// What all jobs left behind, read in parts, so that what is too much for one answer is not gathered first.
+async fn all_results(api: &Shared, id: WorkflowId, jobs: &[JobIndex]) -> Result<Vec<JobResult>, Problem> {
+    let mut all = Vec::with_capacity(jobs.len());
+    let mut bytes = 0;
+    for some in jobs.chunks(RESULTS_AT_A_TIME) {
+        let results = api.engine.results(id, some).await?;
+        bytes += results.iter().map(size).sum::<usize>();
+        if bytes > MOST_RESULTS {
+            let detail = format!("outputs and errors have more than {MOST_RESULTS} bytes; ask for jobs one by one");
+            return Err(Problem::new(Code::PayloadTooLarge, detail).at("view"));
+        }
+        all.extend(results);
+    }
+    Ok(all)
+}
+
+fn size(result: &JobResult) -> usize {
+    let errors = result.errors.iter().map(|error| error.message.len() + error.trace.as_ref().map_or(0, String::len));
+    result.output.as_ref().map_or(0, |output| output.len()) + errors.sum::<usize>()
+}
+
 /// The workflow once it is over, or as it is when the time has passed or the server drains.
 async fn settled(api: &Shared, id: WorkflowId, wait: Duration) -> Result<Snapshot, EngineError> {
     let until = Instant::now() + wait;
     let mut notices = api.engine.notices();
     loop {
-        let snapshot = api.engine.show(id).await?;
-        if snapshot.meta().status.is_over() || Instant::now() >= until || api.life.drain.is_cancelled() {
-            return Ok(snapshot);
+        // Most looks find that it goes on, and need not read all of it.
+        let over = wait.is_zero() || api.engine.glance(id).await?.status.is_over();
+        if over || Instant::now() >= until || api.life.drain.is_cancelled() {
+            return api.engine.show(id).await;
         }
         let next = if api.has_company() { until.min(Instant::now() + LOOK) } else { until };
         let ended = async {

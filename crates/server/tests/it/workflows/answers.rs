@@ -136,6 +136,7 @@ fn parameters_are_refused_by_name() {
         ("/v1/workflows?offset=3", "offset"),
         ("/v1/workflows?status=done", "status"),
         ("/v1/workflows?created_after=yesterday", "created_after"),
+        ("/v1/workflows?created_after=2026-02-30T00:00:00Z", "created_after"),
         ("/v1/workflows?order=up", "order"),
         ("/v1/workflows?name=a&name=b", "name"),
         ("/v1/workflows:count?by=tag", "by"),
@@ -185,4 +186,72 @@ fn what_is_too_large_is_refused_before_it_is_kept() {
     let many: Vec<Value> = (0..1_001).map(|_| workflow("w", "a")).collect();
     let (status, code, place) = flows.refused("/v1/workflows:batch", json!({"workflows": many}));
     assert_eq!((status, code.as_str(), place.as_str()), (413, "payload_too_large", Some("workflows")));
+}
+
+#[test]
+fn every_text_that_json_allows_reaches_the_worker() {
+    // Half of a surrogate pair is JSON and no Unicode: a claim of it once ended the connection.
+    let flows = Flows::start(&[]);
+    let body = r#"{"name":"w","globals":{"\ud800":1},"jobs":[{"handler":"a","params":{"x":2}}]}"#;
+    assert_eq!(flows.ask("POST", "/v1/workflows", &[], body).status, 201);
+    let claimed = flows.ask("POST", "/v1/jobs/claim", &[], r#"{"queues":["default"],"worker":"w"}"#);
+    assert!(claimed.body.contains(r#""params":{"\ud800":1,"x":2}"#), "{claimed:?}");
+}
+
+#[test]
+fn json_that_a_worker_could_not_read_is_refused() {
+    let flows = Flows::start(&[]);
+    let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    let params = |depth| format!(r#"{{"name":"w","jobs":[{{"handler":"a","params":{{"x":{}}}}}]}}"#, nested(depth));
+    check(&flows, ("POST", "/v1/workflows", &params(100)), 422, "invalid_field", Some("jobs[0].params"));
+    check(&flows, ("POST", "/v1/workflows", &params(100_000)), 422, "invalid_field", Some("jobs[0].params"));
+    assert_eq!(flows.ask("POST", "/v1/workflows", &[], &params(99)).status, 201);
+    let job = flows.claim(1).pop().unwrap();
+    let report = |depth| {
+        format!(r#"{{"reports":[{{"lease":{},"outcome":"succeeded","output":{}}}]}}"#, job["lease"], nested(depth))
+    };
+    let answer = flows.ask("POST", "/v1/jobs/report", &[], &report(101)).body;
+    assert!(answer.contains("reports[0].output"), "{answer}");
+    let answer = flows.ask("POST", "/v1/jobs/report", &[], &report(100)).body;
+    assert!(answer.contains("succeeded"), "{answer}");
+}
+
+#[test]
+fn names_that_no_queue_has_are_refused_to_workers() {
+    let flows = Flows::start(&[]);
+    for (queues, worker, place) in [
+        (json!(["a", "x".repeat(201)]), "w", "queues[1]"),
+        (json!(["a\u{0}"]), "w", "queues[0]"),
+        (json!([""]), "w", "queues[0]"),
+        (json!(["a"]), "\u{1b}[31m", "worker"),
+    ] {
+        let body = json!({"queues": queues, "worker": worker}).to_string();
+        check(&flows, ("POST", "/v1/jobs/claim", &body), 422, "invalid_field", Some(place));
+    }
+}
+
+#[test]
+fn who_sends_too_much_can_read_why() {
+    // A client that writes first and reads then must not find the connection reset.
+    let flows = Flows::start(&[("TIDEGATE_MAX_BODY", "1000000")]);
+    let api = flows.api();
+    let mut stream = std::net::TcpStream::connect(api).unwrap();
+    let body = vec![b'x'; 7_000_000];
+    let head = format!("POST /v1/workflows HTTP/1.1\r\nhost: {api}\r\ncontent-length: {}\r\n\r\n", body.len());
+    std::io::Write::write_all(&mut stream, head.as_bytes()).unwrap();
+    std::io::Write::write_all(&mut stream, &body).unwrap();
+    let mut answer = [0; 12];
+    std::io::Read::read_exact(&mut stream, &mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 413");
+}
+
+#[test]
+fn a_head_is_answered_as_a_get_without_the_body() {
+    let flows = Flows::start(&[]);
+    let id = flows.create(workflow("w", "a"));
+    for (path, status) in [(format!("/v1/workflows/{id}"), 200), (format!("/v1/workflows/{NOBODY}"), 404)] {
+        let answer = flows.ask("HEAD", &path, &[], "");
+        assert_eq!((answer.status, answer.body.as_str()), (status, ""), "{path}");
+        assert_ne!(answer.header("content-length"), Some("0"), "{path}");
+    }
 }

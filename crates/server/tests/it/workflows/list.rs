@@ -106,6 +106,13 @@ fn lists_are_filtered_by_status_name_tag_and_time() {
         check("created_before=2001-01-01T00:00:00Z", &[]);
         check("status=running&tag=blue&name=tagged", &[&old]);
         assert_eq!(flows.get("/v1/workflows:count?name=manual")["by_status"]["pending"], 1);
+        assert_eq!(
+            flows.get("/v1/workflows:count?status=running,running"),
+            json!({"total": 1, "by_status": {"running": 1}})
+        );
+        assert_eq!(flows.get("/v1/workflows:count?tag=blue&name=manual")["total"], 0);
+        let by_name = &flows.get("/v1/workflows:count?by=name&tag=blue")["by_name"];
+        assert_eq!((&by_name["tagged"]["running"], &by_name["manual"]), (&json!(1), &Value::Null));
     });
 }
 

@@ -30,6 +30,7 @@ fn a_job_says_why_it_does_not_run() {
     assert!(flows.claim(9).is_empty());
     assert_eq!(flows.get("/v1/queues")["items"][0]["paused"], true);
     flows.post("/v1/queues/default:resume", json!({}));
+    assert_eq!(reason("a"), "in_queue", "somebody has just asked");
     let taken = flows.claim(9).pop().unwrap();
     assert_eq!(reason("a"), Value::Null);
     flows.fail(&taken);
@@ -85,14 +86,27 @@ fn one_call_does_the_same_to_many() {
         let bulk = |action: &str, filter: Value, limit: usize| {
             flows.post("/v1/workflows:bulk", json!({"action": action, "filter": filter, "limit": limit}))
         };
-        let expected =
-            |matched: u64, more: bool| json!({"matched": matched, "done": matched, "failed": [], "more": more});
-        assert_eq!(bulk("cancel", json!({"name": "even", "status": ["running"]}), 50), expected(50, true));
-        assert_eq!(bulk("cancel", json!({"name": "even", "status": ["running"]}), 50), expected(25, false));
+        let check = |mut found: Value, matched: u64, more: bool| {
+            assert_eq!(found["next_cursor"].is_string(), more, "{found}");
+            found["next_cursor"].take();
+            let expected =
+                json!({"matched": matched, "done": matched, "failed": [], "more": more, "next_cursor": null});
+            assert_eq!(found, expected);
+        };
+        check(bulk("cancel", json!({"name": "even", "status": ["running"]}), 50), 50, true);
+        check(bulk("cancel", json!({"name": "even", "status": ["running"]}), 50), 25, false);
         let refused = bulk("delete", json!({}), 1_000);
         assert_eq!((&refused["done"], refused["failed"].as_array().unwrap().len()), (&json!(75), 75), "{refused}");
         assert_eq!(refused["failed"][0]["error"]["code"], "state_conflict");
-        assert_eq!(bulk("pause", json!({"status": "running"}), 1_000), expected(75, false));
+        // Those that are paused match again: the cursor passes over them.
+        let pause = json!({"action": "pause", "filter": {"name": "odd"}, "limit": 50});
+        let first = flows.post("/v1/workflows:bulk", pause.clone());
+        let mut next = pause;
+        next["cursor"] = first["next_cursor"].clone();
+        check(first, 50, true);
+        check(flows.post("/v1/workflows:bulk", next.clone()), 25, false);
+        next["cursor"] = json!("x");
+        assert_eq!(flows.refused("/v1/workflows:bulk", next), (400, "invalid_cursor".to_owned(), json!("cursor")));
         assert_eq!(flows.get("/v1/workflows:count")["by_status"]["paused"], 75);
     });
 }

@@ -13,9 +13,14 @@ pub(super) struct Events(BufReader<TcpStream>);
 
 impl Events {
     pub(super) fn of(api: SocketAddr, id: &str) -> Self {
+        Self::after(api, id, "")
+    }
+
+    /// The same with more headers.
+    fn after(api: SocketAddr, id: &str, headers: &str) -> Self {
         let mut stream = TcpStream::connect(api).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(stream, "GET /v1/workflows/{id}/events HTTP/1.1\r\nhost: {api}\r\n\r\n").unwrap();
+        write!(stream, "GET /v1/workflows/{id}/events HTTP/1.1\r\nhost: {api}\r\n{headers}\r\n").unwrap();
         Self(BufReader::new(stream))
     }
 
@@ -64,6 +69,27 @@ fn a_stream_tells_what_happens_until_the_end() {
         assert_eq!(events.until("workflow", |workflow| workflow["status"] == "cancelled")["jobs"]["cancelled"], 1);
         flows.ask("DELETE", &format!("/v1/workflows/{id}"), &[], "");
         assert_eq!(events.until("removed", |_| true)["id"], json!(id));
+    });
+}
+
+#[test]
+fn a_reader_that_comes_back_hears_what_it_missed() {
+    on_each_store(|flows| {
+        let id = flows.create(workflow("w", "a b c<a"));
+        let first = |headers: &str| {
+            let mut events = Events::after(flows.api(), &id, headers);
+            std::iter::from_fn(|| {
+                let (name, data) = events.next().unwrap();
+                (name == "job")
+                    .then(|| format!("{} {}", data["name"].as_str().unwrap(), data["state"].as_str().unwrap()))
+            })
+            .collect::<Vec<_>>()
+        };
+        assert_eq!(first(""), [] as [&str; 0], "who comes for the first time reads the workflow");
+        assert_eq!(first("last-event-id: 1\r\n"), [] as [&str; 0], "nothing was missed");
+        flows.post(&format!("/v1/workflows/{id}/jobs/a:skip"), json!({}));
+        assert_eq!(first("last-event-id: 1\r\n"), ["a skipped", "b ready", "c skipped"]);
+        assert_eq!(first("last-event-id: 2\r\n"), [] as [&str; 0]);
     });
 }
 
