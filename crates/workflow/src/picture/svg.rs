@@ -85,7 +85,7 @@ fn line(edge: &Edge, out: &mut impl Write) -> fmt::Result {
         }
         last = Point { x, y };
     }
-    let head = if matches!(edge.to, End::Job(_)) { r#"" marker-end="url(#tidegate-head)"# } else { "" };
+    let head = if matches!(edge.to, End::Junction(_)) { "" } else { r#"" marker-end="url(#tidegate-head)"# };
     write!(out, r#"{head}"/>"#)
 }
 

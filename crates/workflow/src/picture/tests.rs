@@ -146,7 +146,7 @@ fn many_jobs_alike_are_one_in_a_terminal_when_they_do_not_fit() {
 
 #[test]
 fn many_jobs_alike_stand_in_a_frame_with_their_number() {
-    let graph = numbered(302, (0..300).map(|at| (at, 300)).chain([(300, 301)]));
+    let graph = numbered(302, (1..=300).flat_map(|at| [(0, at), (at, 301)]));
     let mut states = vec![JobState::Succeeded; 302];
     states[17] = JobState::Failed;
     let svg = Picture::new(&graph, Some(&states)).svg().unwrap();
