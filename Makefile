@@ -30,6 +30,7 @@ bench: ## Measure the server and the engine, beside the figures of others
 	target/release/tidegate-bench connections
 	target/release/tidegate-bench pipelining --turn 1s
 	target/release/tidegate-bench workflow
+	target/release/tidegate-bench layout --turn 500ms
 
 gen: ## Make the committed generated files again
 	$(CARGO) run --manifest-path proto/Cargo.toml

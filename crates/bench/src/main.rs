@@ -19,6 +19,7 @@ mod engine;
 mod keys;
 mod lab;
 mod latency;
+mod layout;
 mod load;
 mod pace;
 mod pin;
@@ -62,6 +63,8 @@ enum Command {
     Connections(connections::Arguments),
     /// Measures workflows over HTTP: lists, creation, execution, chains and joins.
     Workflow(workflow::Arguments),
+    /// Measures how long graphs take to be laid out and drawn, and how many lines cross.
+    Layout(layout::Arguments),
     /// Adds a fixed delay to each direction of connections to other servers.
     DelayProxy(delay_proxy::Arguments),
     /// Writes one request body to stdout, framed for gRPC, for tools that post a file.
@@ -89,6 +92,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Callers(arguments) => callers::run(arguments).await,
         Command::Connections(arguments) => connections::run(arguments).await,
         Command::Workflow(arguments) => workflow::run(arguments).await,
+        Command::Layout(arguments) => layout::run(&arguments),
         Command::DelayProxy(arguments) => delay_proxy::run(arguments),
         Command::Body(shape) => {
             let mut keys = keys::Keys::new(keys::Distribution::Sequence, 1, 0.0, 0);

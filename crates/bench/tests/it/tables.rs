@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Builds the server that is to be measured, as the tests were built, and returns its program.
 fn server() -> PathBuf {
@@ -66,6 +66,14 @@ fn every_comparison_measures_all_of_its_variants() {
     let spike = ["--callers", "8", "--calm-callers", "2", "--idle-timeout", "100ms"];
     let figures = measure("connections", &spike, &["random", "linear"]);
     assert_eq!(figures["rows"].as_array().unwrap().len(), 12);
+
+    let figures = measure("layout", &["--jobs", "40,100", "--most", "2000"], &["crossings", "fan out and in"]);
+    let rows = figures["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), positive(&json!(rows), "dependencies")), (12, 12));
+    for row in rows {
+        assert!(row["crossings"]["after"].as_u64() <= row["crossings"]["before"].as_u64(), "{row}");
+        assert!(row["svg_bytes"].as_u64() > Some(1_000), "{row}");
+    }
 
     let program = server();
     let through = [&one[..], &["--server", program.to_str().unwrap()]].concat();
