@@ -1,13 +1,16 @@
 //! The command line: without a subcommand the server, with one a client of it, or a tool beside it.
 //!
 //! A command goes `cli` (arguments) -> one file for each noun -> `remote` (HTTP) or `store`, and comes back as text through `screen`.
+//! docs/cli.md says what users may rely on.
 //!
 //! **Invariant:** what is printed of names and texts of others went through `printable`.
 
+mod address;
 mod audit;
 mod check;
 mod definition;
 mod events;
+mod examples;
 mod exit;
 mod follow;
 mod gush;
@@ -15,8 +18,10 @@ mod import;
 mod job;
 mod list;
 mod moment;
+mod options;
 mod queue;
 mod remote;
+mod rows;
 mod screen;
 mod serve;
 mod show;
@@ -29,18 +34,16 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::{cores, settings};
 use exit::{Exit, Failure};
 use screen::print;
 
-/// A rate limit service for Envoy, and a workflow server.
-///
-/// Without a subcommand it serves. Its settings are environment variables; `tidegate settings` lists them.
+/// A rate limit service for Envoy, and a workflow server. Without a command it serves.
 #[derive(Debug, Parser)]
-#[command(name = "tidegate", version, max_term_width = 100, infer_subcommands = false)]
+#[command(name = "tidegate", version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -65,33 +68,11 @@ enum Command {
     Import(import::Import),
     /// Prints a script that completes commands in a shell
     Completion(Completion),
-    /// Creates a workflow and does not start it, as Gush does
-    #[command(hide = true)]
-    Create(gush::New),
-    /// Starts a workflow, or runs jobs of it again
-    #[command(hide = true)]
-    Start(gush::Start),
-    /// Creates a workflow and starts it
-    #[command(hide = true, name = "create_and_start")]
-    CreateAndStart(gush::New),
-    /// Pauses workflows
-    #[command(hide = true)]
-    Stop(gush::Several),
-    /// Shows a workflow
-    #[command(hide = true)]
-    Show(gush::Show),
-    /// Removes workflows
-    #[command(hide = true)]
-    Rm(gush::Several),
-    /// Lists workflows
-    #[command(hide = true)]
-    List(gush::Listing),
-    /// Draws a workflow into a file
-    #[command(hide = true)]
-    Viz(gush::Picture),
+    #[command(flatten)]
+    Gush(gush::Gush),
     /// Brings the store to the layout of this version
     #[command(hide = true)]
-    Migrate(remote::Options),
+    Migrate(options::Output),
 }
 
 #[derive(Debug, Args)]
@@ -117,42 +98,38 @@ struct Completion {
     shell: Shell,
 }
 
+/// The command line with all of its help.
+fn command() -> clap::Command {
+    let about = format!(
+        "\
+Settings are environment variables, and `tidegate settings` lists them. Commands that ask a server read TIDEGATE_SERVER and
+TIDEGATE_TOKEN. The verbs of Gush are understood, too: create, create_and_start, start, stop, show, rm, list, viz, migrate.
+
+Exit codes:
+{}",
+        Exit::listed()
+    );
+    examples::added(Cli::command().after_help(about))
+}
+
 /// Runs the program and says how it ended, by the codes in docs/cli.md.
 #[must_use]
 pub fn main() -> ExitCode {
-    let command = match Cli::try_parse() {
-        Ok(cli) => cli.command,
+    let parsed = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    match parsed {
+        Ok(Cli { command: None }) => serve::serve(),
+        Ok(Cli { command: Some(command) }) => ended(command),
         Err(error) => {
             // Help and the version are no mistakes; an output that takes nothing is nobody's.
             let _ = error.print();
-            return if error.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS };
+            if error.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS }
         }
-    };
-    match command {
-        None => serve::serve(),
-        Some(Command::Check(arguments)) => {
-            let report = check::check(&arguments);
-            print(&report.text);
-            if report.errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-        }
-        Some(Command::Settings(Show { markdown })) => {
-            print(&if markdown { settings::markdown() } else { settings::effective() });
-            ExitCode::SUCCESS
-        }
-        Some(Command::Completion(Completion { shell })) => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut script);
-            print(&String::from_utf8_lossy(&script));
-            ExitCode::SUCCESS
-        }
-        Some(command) => ended(command),
     }
 }
 
-/// Runs a command that talks to a server or a store.
 fn ended(command: Command) -> ExitCode {
     let done = match cores::runtime() {
-        Ok(runtime) => runtime.block_on(dispatch(command)),
+        Ok(runtime) => runtime.block_on(run(command)),
         Err(error) => Err(Failure::unavailable(format!("the system refuses what a client needs: {error}"))),
     };
     match done {
@@ -164,30 +141,37 @@ fn ended(command: Command) -> ExitCode {
     }
 }
 
-async fn dispatch(command: Command) -> Result<Exit, Failure> {
+async fn run(command: Command) -> Result<Exit, Failure> {
     match command {
+        Command::Check(arguments) => {
+            let report = check::check(&arguments);
+            print(&report.text)?;
+            Ok(if report.errors == 0 { Exit::Done } else { Exit::Failed })
+        }
+        Command::Settings(Show { markdown }) => {
+            print(&if markdown { settings::markdown() } else { settings::effective() })?;
+            Ok(Exit::Done)
+        }
+        Command::Completion(Completion { shell }) => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut script);
+            print(&String::from_utf8_lossy(&script))?;
+            Ok(Exit::Done)
+        }
         Command::Workflow(workflow) => workflow.run().await,
         Command::Job(job) => job.run().await,
         Command::Queue(queue) => queue.run().await,
         Command::Store(store) => store.run().await,
         Command::Import(import) => import.run().await,
-        Command::Create(new) => new.create().await,
-        Command::CreateAndStart(new) => new.create_and_start().await,
-        Command::Start(start) => start.run().await,
-        Command::Stop(several) => several.stop().await,
-        Command::Show(show) => show.run().await,
-        Command::Rm(several) => several.remove().await,
-        Command::List(listing) => listing.run().await,
-        Command::Viz(picture) => picture.run().await,
-        Command::Migrate(options) => store::run(store::Verb::Migrate, &options.screen()).await,
-        Command::Check(_) | Command::Settings(_) | Command::Completion(_) => {
-            unreachable!("these talk to nobody and are done already")
-        }
+        Command::Gush(gush) => gush.said_again().run().await,
+        Command::Migrate(output) => store::run(store::Verb::Migrate, &output.screen()).await,
     }
 }
 
 /// Tells a person why something was not done.
 fn complain(failure: &Failure) {
-    // Nobody is left to tell when this fails.
-    let _ = writeln!(io::stderr(), "{failure}");
+    if failure.exit != Exit::Unread {
+        // Nobody is left to tell when this fails.
+        let _ = writeln!(io::stderr(), "{failure}");
+    }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use tidegate_ratelimit::{ConfigError, Configuration, SameDomain, Source};
 
-use super::Check;
+use super::{Check, screen};
 
 /// What is printed, and how many errors are in it.
 #[derive(Debug, Default)]
@@ -113,9 +113,9 @@ impl Report {
     }
 }
 
-/// What a file holds must not move the cursor or change the colours of a terminal.
+/// A line of a file, whose tabs stay.
 fn printable(text: &str) -> String {
-    text.replace(|c: char| c.is_control() && c != '\t', "\u{FFFD}")
+    text.split('\t').map(screen::printable).collect::<Vec<_>>().join("\t")
 }
 
 fn counted(count: usize, noun: &str) -> String {

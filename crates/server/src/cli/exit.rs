@@ -8,22 +8,56 @@ use super::screen::printable;
 /// The codes with which the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Exit {
-    /// As asked; where a workflow was waited for, it succeeded.
     Done = 0,
-    /// The workflow failed, or the check found something.
     Failed = 1,
-    /// The workflow was cancelled.
     Cancelled = 2,
-    /// The time to wait is over, and the workflow is not.
     TimedOut = 3,
-    /// There is no such workflow, job or queue.
     NotFound = 4,
-    /// The server understood and refused.
     Refused = 5,
-    /// Arguments, settings or files are wrong, as in sysexits.h.
+    // From here on as in sysexits.h,
     Usage = 64,
-    /// The server or the store is out of reach, as in sysexits.h.
     Unavailable = 69,
+    Output = 74,
+    // and from here on as shells say that a signal (SIGINT, SIGPIPE) ended a program.
+    Interrupted = 130,
+    Unread = 141,
+}
+
+impl Exit {
+    const ALL: [Self; 11] = [
+        Self::Done,
+        Self::Failed,
+        Self::Cancelled,
+        Self::TimedOut,
+        Self::NotFound,
+        Self::Refused,
+        Self::Usage,
+        Self::Unavailable,
+        Self::Output,
+        Self::Interrupted,
+        Self::Unread,
+    ];
+
+    const fn meaning(self) -> &'static str {
+        match self {
+            Self::Done => "done as asked; where a workflow was waited for, it succeeded",
+            Self::Failed => "the workflow failed, or the check found something",
+            Self::Cancelled => "the workflow was cancelled",
+            Self::TimedOut => "the time to wait is over, and the workflow is not",
+            Self::NotFound => "there is no such workflow, job, queue or store",
+            Self::Refused => "the server understood and refused",
+            Self::Usage => "arguments, settings or files are wrong",
+            Self::Unavailable => "the server or the store is out of reach, or is no tidegate",
+            Self::Output => "the output cannot be written",
+            Self::Interrupted => "interrupted while waiting; the workflow goes on",
+            Self::Unread => "whoever read the output went away",
+        }
+    }
+
+    /// A line for each code.
+    pub(super) fn listed() -> String {
+        Self::ALL.map(|exit| format!("  {:>3}  {}\n", exit as u8, exit.meaning())).concat()
+    }
 }
 
 impl From<Exit> for ExitCode {
@@ -36,11 +70,11 @@ impl From<Exit> for ExitCode {
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) exit: Exit,
-    text: String,
+    pub(super) text: String,
     /// What the server calls it.
     pub(super) code: Option<String>,
     /// Where in what was sent.
-    path: Option<String>,
+    pub(super) path: Option<String>,
 }
 
 impl Failure {

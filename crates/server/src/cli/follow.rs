@@ -5,22 +5,23 @@ use std::time::Duration;
 
 use clap::Args;
 use tidegate_workflow::picture::Glyphs;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::events::Events;
 use super::exit::{Exit, Failure};
 use super::moment::{Moment, short};
 use super::remote::{Ask, Remote};
-use super::screen::{Screen, printable};
+use super::screen::{Screen, columns, printable};
 use super::table::cut;
 use super::wire::Summary;
 use super::workflow::{path, span_of};
 use crate::clock;
 
-/// Longest wait that the server is asked for at once.
-const WAIT: Duration = Duration::from_secs(30);
 /// Between two looks, when there are no events.
 const LOOK: Duration = Duration::from_secs(1);
+/// Longest time that a server may be away, such as for an update.
+const AWAY: Duration = Duration::from_secs(60);
 /// Marks of a bar.
 const BAR: usize = 20;
 /// A wait without end.
@@ -66,87 +67,93 @@ fn outcome(workflow: &Summary) -> Exit {
     }
 }
 
-/// Waits in silence, and shows the workflow as it is then.
+/// Waits in silence, and says how the workflow ended.
 pub(super) async fn wait(wait: &Wait, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let deadline = wait.until.deadline();
-    loop {
-        let rest = deadline.saturating_duration_since(Instant::now()).min(WAIT);
-        let ask = Ask::get(format!("{}?wait={}ms", path(&wait.id), rest.as_millis())).waiting(rest);
-        let text = remote.text(&ask).await?;
-        let workflow: Summary = remote.parse(&text)?;
-        if workflow.is_over() || Instant::now() >= deadline {
-            last(&workflow, &text, screen);
-            return Ok(outcome(&workflow));
-        }
-    }
+    let followed = follow(&wait.id, &wait.until, remote, |_, _| Ok(())).await;
+    ended(followed?, screen)
 }
 
-/// Shows progress on a terminal until the workflow is over, then how it ended.
-pub(super) async fn end(id: &str, until: &Until, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
-    if !io::stderr().is_terminal() {
-        let wait = Wait { id: id.to_owned(), until: until.clone() };
-        return self::wait(&wait, remote, screen).await;
-    }
-    let mut bar = Bar::default();
-    let followed = follow(id, until.deadline(), remote, |workflow, _| bar.draw(workflow, screen)).await;
-    bar.clear();
-    let (workflow, text) = followed?;
-    last(&workflow, &text, screen);
-    Ok(outcome(&workflow))
+/// Shows progress, if there is a terminal, until the workflow is over, and says how it ended.
+pub(super) async fn run(id: &str, until: &Until, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
+    let mut bar = Bar::new(screen);
+    let followed = follow(id, until, remote, |workflow, _| {
+        bar.draw(workflow);
+        Ok(())
+    })
+    .await;
+    drop(bar);
+    ended(followed?, screen)
 }
 
-/// Shows every change until the workflow is over.
+/// Shows progress on a terminal, and elsewhere every change, until the workflow is over.
 pub(super) async fn watch(watch: &Watch, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
     if screen.live && !screen.is_json() {
-        return end(&watch.id, &watch.until, remote, screen).await;
+        return run(&watch.id, &watch.until, remote, screen).await;
     }
-    let (workflow, _) = follow(&watch.id, watch.until.deadline(), remote, |workflow, text| {
+    let followed = follow(&watch.id, &watch.until, remote, |workflow, text| {
         if screen.is_json() {
-            screen.line(text);
-        } else {
-            let now = Moment(clock::moment()).to_the_second();
-            screen.line(&format!("{now}  {}  {}", workflow.status, progress(workflow, screen)));
+            return screen.line(text);
         }
-    })
-    .await?;
-    Ok(outcome(&workflow))
+        let now = Moment(clock::moment()).to_the_second();
+        screen.line(&format!("{now}  {}  {}", workflow.status, progress(workflow)))
+    });
+    Ok(outcome(&followed.await?.0))
 }
 
 /// Says how a workflow ended, or how far it came.
-fn last(workflow: &Summary, text: &str, screen: &Screen) {
+fn ended((workflow, text): (Summary, String), screen: &Screen) -> Result<Exit, Failure> {
+    let outcome = outcome(&workflow);
     if screen.is_json() {
-        return screen.line(text);
+        return screen.line(&text).map(|()| outcome);
     }
     let status = screen.paint(&workflow.status, &workflow.status);
     let duration = workflow.duration(clock::moment()).map(|duration| format!(" in {}", short(duration)));
     let duration = duration.filter(|_| workflow.is_over()).unwrap_or_default();
-    let jobs: Vec<String> = workflow.jobs.present().map(|(word, number)| format!("{number} {word}")).collect();
     let name = printable(&workflow.name);
-    screen.line(&format!("{}  {name}  {status}{duration}: {}", workflow.id, jobs.join(", ")));
-    if workflow.status == "failed" {
-        screen.line(&format!("`tidegate workflow show {} --jobs failed` says why", workflow.id));
+    screen.line(&format!("{}  {name}  {status}{duration}: {}", workflow.id, workflow.jobs.listed(|_| true)))?;
+    if outcome == Exit::Failed {
+        screen.line(&format!("`tidegate workflow show {} --jobs failed` says why", workflow.id))?;
+    }
+    Ok(outcome)
+}
+
+/// Tells of every change by `on` until the workflow is over, the time is, or somebody interrupts; returns the workflow as it was last,
+/// and the text that says so.
+async fn follow(
+    id: &str,
+    until: &Until,
+    remote: &mut Remote,
+    on: impl FnMut(&Summary, &str) -> Result<(), Failure>,
+) -> Result<(Summary, String), Failure> {
+    let mut interrupt = signal(SignalKind::interrupt()).expect("a handler for this signal can be installed");
+    tokio::select! {
+        followed = changes(id, until.deadline(), remote, on) => followed,
+        _ = interrupt.recv() => {
+            let again = format!("workflow {id} goes on; `tidegate workflow watch {id}` follows it again");
+            Err(Failure::new(Exit::Interrupted, format!("interrupted: {again}")))
+        }
     }
 }
 
-/// Tells of every change by `on` until the workflow is over or the deadline has passed; returns the workflow as it was last, and
-/// the text that says so. Without events it looks again and again.
-async fn follow(
+/// Listens to events; without them, it looks again and again. A server that is away for a while is waited for.
+async fn changes(
     id: &str,
     deadline: Instant,
     remote: &mut Remote,
-    mut on: impl FnMut(&Summary, &str),
+    mut on: impl FnMut(&Summary, &str) -> Result<(), Failure>,
 ) -> Result<(Summary, String), Failure> {
     let text = remote.text(&Ask::get(path(id))).await?;
     let mut known: (Summary, String) = (remote.parse(&text)?, text);
-    on(&known.0, &known.1);
+    let mut heard = Instant::now();
+    on(&known.0, &known.1)?;
     while !known.0.is_over() && Instant::now() < deadline {
-        if let Ok(body) = remote.stream(&format!("{}/events", path(id))).await {
+        if let Ok(Ok(body)) = timeout_at(deadline, remote.stream(&format!("{}/events", path(id)))).await {
             let mut events = Events::new(body);
             while let Ok(Some(event)) = timeout_at(deadline, events.next()).await {
                 match event.name.as_str() {
                     "workflow" if event.data != known.1 => {
                         known = (remote.parse(&event.data)?, event.data);
-                        on(&known.0, &known.1);
+                        on(&known.0, &known.1)?;
                     }
                     "removed" => return Err(Failure::new(Exit::NotFound, format!("workflow {id} was removed"))),
                     _ => {}
@@ -155,55 +162,66 @@ async fn follow(
                     return Ok(known);
                 }
             }
+            heard = Instant::now();
         }
         // The events ended early: the server restarts, or a proxy does not let them through.
         sleep(LOOK.min(deadline.saturating_duration_since(Instant::now()))).await;
-        let text = remote.text(&Ask::get(path(id))).await?;
-        if text != known.1 {
-            known = (remote.parse(&text)?, text);
-            on(&known.0, &known.1);
+        match remote.text(&Ask::get(path(id))).await {
+            Ok(text) if text == known.1 => heard = Instant::now(),
+            Ok(text) => {
+                heard = Instant::now();
+                known = (remote.parse(&text)?, text);
+                on(&known.0, &known.1)?;
+            }
+            Err(failure) if failure.exit == Exit::Unavailable && heard.elapsed() < AWAY => {}
+            Err(failure) => return Err(failure),
         }
     }
     Ok(known)
 }
 
 /// One line on a terminal that is written over and over, to standard error: standard output is for the result.
-#[derive(Debug, Default)]
-struct Bar {
+#[derive(Debug)]
+struct Bar<'a> {
+    screen: &'a Screen,
     drawn: bool,
 }
 
-impl Bar {
-    fn draw(&mut self, workflow: &Summary, screen: &Screen) {
-        let filled = BAR * workflow.jobs.percent() as usize / 100;
-        let (full, empty) = if screen.terminal.glyphs == Glyphs::Unicode { ("█", "░") } else { ("#", ".") };
-        let bar = format!("{}{}", full.repeat(filled), empty.repeat(BAR - filled));
-        let text = format!("{bar} {} {}", workflow.status, progress(workflow, screen));
-        // A line that wraps cannot be written over.
-        let text = cut(&text, screen.terminal.width.min(200) - 1, screen.dots());
-        self.drawn = true;
-        // Progress that cannot be shown is no reason to stop.
-        let _ = write!(io::stderr(), "\r\u{1b}[2K{text}");
+impl<'a> Bar<'a> {
+    fn new(screen: &'a Screen) -> Self {
+        Self { screen, drawn: false }
     }
 
-    fn clear(&mut self) {
-        if std::mem::take(&mut self.drawn) {
+    /// Draws it, if standard error is a terminal.
+    fn draw(&mut self, workflow: &Summary) {
+        let out = io::stderr();
+        if !out.is_terminal() {
+            return;
+        }
+        let filled = BAR * workflow.jobs.percent() as usize / 100;
+        let (full, empty) = if self.screen.terminal.glyphs == Glyphs::Unicode { ("█", "░") } else { ("#", ".") };
+        let bar = format!("{}{}", full.repeat(filled), empty.repeat(BAR - filled));
+        let text = format!("{bar} {} {}", workflow.status, progress(workflow));
+        // A line that wraps cannot be written over; a terminal may have become narrower.
+        let text = cut(&text, columns(&out).saturating_sub(1), self.screen.dots());
+        self.drawn = true;
+        // Progress that cannot be shown is no reason to stop.
+        let _ = write!(out.lock(), "\r\u{1b}[2K{}", self.screen.paint(&text, &workflow.status));
+    }
+}
+
+impl Drop for Bar<'_> {
+    fn drop(&mut self) {
+        if self.drawn {
             let _ = write!(io::stderr(), "\r\u{1b}[2K");
         }
     }
 }
 
-impl Drop for Bar {
-    fn drop(&mut self) {
-        self.clear();
-    }
-}
-
 /// Such as `42% 3/7: 1 failed, 2 running, 1 waiting`.
-fn progress(workflow: &Summary, screen: &Screen) -> String {
+fn progress(workflow: &Summary) -> String {
     let jobs = &workflow.jobs;
-    let states = jobs.present().filter(|&(word, _)| word != "succeeded");
-    let states: Vec<String> = states.map(|(word, number)| screen.paint(&format!("{number} {word}"), word)).collect();
-    let states = if states.is_empty() { String::new() } else { format!(": {}", states.join(", ")) };
+    let states = jobs.listed(|word| word != "succeeded");
+    let states = if states.is_empty() { states } else { format!(": {states}") };
     format!("{}% {}/{}{states}", jobs.percent(), jobs.over(), jobs.total)
 }

@@ -1,30 +1,54 @@
-//! The verbs of Gush's own command line, for hands that know them.
+//! The verbs of Gush's own command line, for hands that know them: each is said again in the words of `tidegate workflow`.
 
 use std::path::PathBuf;
 
-use clap::Args;
-use serde_json::json;
+use clap::{Args, Subcommand};
 
 use super::definition::Source;
-use super::exit::{Exit, Failure};
-use super::list::{self, List};
-use super::remote::{Ask, Options};
-use super::show;
-use super::workflow::{Create, Deed, Form, Graph, Ids, act, path};
+use super::list::List;
+use super::options::Options;
+use super::show::{Form, Graph, Show};
+use super::workflow::{Create, Ids, Restart, Verb, Workflow};
 
-/// One definition, and where to.
+#[derive(Debug, Subcommand)]
+pub(super) enum Gush {
+    /// Creates a workflow and does not start it: workflow create --manual
+    #[command(hide = true)]
+    Create(With<Source>),
+    /// Creates a workflow and starts it: workflow create --start
+    #[command(hide = true, name = "create_and_start")]
+    CreateAndStart(With<Source>),
+    /// Starts a workflow, or runs jobs of it again: workflow start, workflow restart
+    #[command(hide = true)]
+    Start(With<Start>),
+    /// Stops workflows, which may go on later: workflow pause
+    #[command(hide = true)]
+    Stop(With<Ids>),
+    /// Shows a workflow: workflow show
+    #[command(hide = true)]
+    Show(With<Shown>),
+    /// Removes workflows: workflow rm
+    #[command(hide = true)]
+    Rm(With<Ids>),
+    /// Lists workflows: workflow list
+    #[command(hide = true)]
+    List(With<List>),
+    /// Draws a workflow into a file: workflow graph --form svg --file
+    #[command(hide = true)]
+    Viz(With<Viz>),
+}
+
+/// Arguments, and the options of all commands.
 #[derive(Debug, Args)]
-pub(super) struct New {
+pub(super) struct With<T: Args> {
     #[command(flatten)]
     options: Options,
     #[command(flatten)]
-    source: Source,
+    rest: T,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Start {
-    #[command(flatten)]
-    options: Options,
     /// Id of the workflow
     id: String,
     /// Names of jobs to run again; none starts the workflow
@@ -32,25 +56,7 @@ pub(super) struct Start {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Several {
-    #[command(flatten)]
-    options: Options,
-    #[command(flatten)]
-    ids: Ids,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct Listing {
-    #[command(flatten)]
-    options: Options,
-    #[command(flatten)]
-    list: List,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct Show {
-    #[command(flatten)]
-    options: Options,
+pub(super) struct Shown {
     /// Id of the workflow
     id: String,
     /// Leave out everything but the jobs
@@ -65,9 +71,7 @@ pub(super) struct Show {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Picture {
-    #[command(flatten)]
-    options: Options,
+pub(super) struct Viz {
     /// Id of the workflow
     id: String,
     /// File to write
@@ -75,70 +79,37 @@ pub(super) struct Picture {
     filename: PathBuf,
 }
 
-impl New {
-    /// Creates and does not start, as Gush does.
-    pub(super) async fn create(self) -> Result<Exit, Failure> {
-        let (mut remote, screen) = self.options.open()?;
-        Create::manual(self.source).run(&mut remote, &screen).await
-    }
-
-    pub(super) async fn create_and_start(self) -> Result<Exit, Failure> {
-        let (mut remote, screen) = self.options.open()?;
-        Create::started(self.source).run(&mut remote, &screen).await
+impl Gush {
+    pub(super) fn said_again(self) -> Workflow {
+        let (options, verb) = match self {
+            Self::Create(With { options, rest }) => (options, Verb::Create(Create::manual(rest))),
+            Self::CreateAndStart(With { options, rest }) => (options, Verb::Create(Create::started(rest))),
+            Self::Start(With { options, rest }) => (options, rest.said_again()),
+            Self::Stop(With { options, rest }) => (options, Verb::Pause(rest)),
+            Self::Show(With { options, rest }) => (options, rest.said_again()),
+            Self::Rm(With { options, rest }) => (options, Verb::Rm(rest)),
+            Self::List(With { options, rest }) => (options, Verb::List(rest)),
+            Self::Viz(With { options, rest: Viz { id, filename } }) => {
+                (options, Verb::Graph(Graph { id, form: Form::Svg, file: Some(filename) }))
+            }
+        };
+        Workflow { options, verb }
     }
 }
 
 impl Start {
-    pub(super) async fn run(self) -> Result<Exit, Failure> {
-        let (mut remote, screen) = self.options.open()?;
-        let path = path(&self.id);
-        let ask = match self.jobs.is_empty() {
-            true => Ask::post(format!("{path}:start"), ""),
-            false => Ask::post(format!("{path}:restart"), json!({ "jobs": self.jobs }).to_string()),
-        };
-        act(&ask, &mut remote, &screen).await
+    fn said_again(self) -> Verb {
+        match self.jobs.is_empty() {
+            true => Verb::Start(Ids { ids: vec![self.id] }),
+            false => Verb::Restart(Restart { id: self.id, jobs: self.jobs, cascade: false }),
+        }
     }
 }
 
-impl Several {
-    /// Stops as Gush means it: nothing more starts, and it may go on later.
-    pub(super) async fn stop(self) -> Result<Exit, Failure> {
-        let (mut remote, screen) = self.options.open()?;
-        self.ids.each(Deed::Pause, &mut remote, &screen).await
-    }
-
-    pub(super) async fn remove(self) -> Result<Exit, Failure> {
-        let (mut remote, screen) = self.options.open()?;
-        self.ids.remove(&mut remote, &screen).await
-    }
-}
-
-impl Listing {
-    pub(super) async fn run(self) -> Result<Exit, Failure> {
-        let (mut remote, screen) = self.options.open()?;
-        list::list(&self.list, &mut remote, &screen).await
-    }
-}
-
-impl Show {
-    pub(super) async fn run(self) -> Result<Exit, Failure> {
-        let (mut remote, screen) = self.options.open()?;
+impl Shown {
+    fn said_again(self) -> Verb {
         let jobs = if self.skip_jobs { "none".to_owned() } else { self.jobs };
         let no_overview = self.skip_overview;
-        let show = show::Show { id: self.id, jobs: vec![jobs], no_graph: no_overview, no_overview };
-        show::show(&show, &mut remote, &screen).await
-    }
-}
-
-impl Picture {
-    pub(super) async fn run(self) -> Result<Exit, Failure> {
-        let (mut remote, screen) = self.options.open()?;
-        let shown = self.filename.display().to_string();
-        let graph = Graph { id: self.id, form: Form::Svg, file: Some(self.filename) };
-        show::graph(&graph, &mut remote, &screen).await?;
-        if !screen.is_json() {
-            screen.line(&format!("written to {shown}"));
-        }
-        Ok(Exit::Done)
+        Verb::Show(Show { id: self.id, jobs: vec![jobs], no_graph: no_overview, no_overview })
     }
 }

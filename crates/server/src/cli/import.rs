@@ -9,8 +9,8 @@ use tidegate_pipeline::Client;
 use tidegate_workflow::{GushReport, import_gush};
 
 use super::exit::{Exit, Failure};
-use super::remote::Options;
-use super::screen::{Screen, printable};
+use super::options::Output;
+use super::screen::{Screen, print, printable};
 use super::store::{Here, Missing};
 use super::table::Table;
 use super::workflow::span_of;
@@ -21,7 +21,7 @@ use crate::settings::{RedisServer, Settings};
 #[derive(Debug, Args)]
 pub(super) struct Import {
     #[command(flatten)]
-    options: Options,
+    output: Output,
     #[command(subcommand)]
     from: From,
 }
@@ -48,7 +48,7 @@ struct Gush {
 impl Import {
     pub(super) async fn run(self) -> Result<Exit, Failure> {
         let From::Gush(gush) = self.from;
-        gush.run(&self.options.screen()).await
+        gush.run(&self.output.screen()).await
     }
 }
 
@@ -61,7 +61,7 @@ impl Gush {
         let imported = import_gush(&source, &here.engine, self.timeout, clock::moment()).await;
         here.close().await;
         let report = imported.map_err(|error| unavailable(error.to_string()))?;
-        screen.print(&if screen.is_json() { self.json(&report) } else { self.table(&report, &here, screen) });
+        print(&if screen.is_json() { self.json(&report) } else { self.table(&report, &here, screen) })?;
         Ok(Exit::Done)
     }
 

@@ -4,11 +4,13 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use super::address::{Query, escaped};
 use super::exit::{Exit, Failure};
 use super::list::{array, pages};
 use super::moment::{Moment, short};
-use super::remote::{Ask, Options, Query, Remote, escaped};
-use super::screen::{Screen, printable};
+use super::options::Options;
+use super::remote::{Ask, Remote};
+use super::screen::{Screen, print, printable};
 use super::show;
 use super::wire;
 use super::workflow::{act, path};
@@ -107,18 +109,18 @@ impl List {
         let query = Query::default().with("state", states);
         let (items, more) = pages(&format!("{}/jobs", path(&self.id)), &query, self.limit, remote).await?;
         if screen.is_json() {
-            screen.line(&array(&items));
+            screen.line(&array(&items))?;
             return Ok(Exit::Done);
         }
         let jobs: Vec<wire::Job> = items.iter().map(|item| remote.parse(item.get())).collect::<Result<_, _>>()?;
         if jobs.is_empty() {
-            screen.line("no jobs");
+            screen.line("no jobs")?;
             return Ok(Exit::Done);
         }
         let jobs: Vec<&wire::Job> = jobs.iter().collect();
-        screen.print(&show::jobs(&jobs, &[], (clock::moment(), screen)).text(screen));
+        print(&show::jobs(&jobs, &[], (clock::moment(), screen)).text(screen))?;
         if more.is_some() {
-            screen.line(&format!("{} there are more: --limit {}", screen.dots(), self.limit.saturating_mul(10)));
+            screen.line(&format!("{} there are more: --limit {}", screen.dots(), self.limit.saturating_mul(10)))?;
         }
         Ok(Exit::Done)
     }
@@ -128,9 +130,9 @@ impl Named {
     async fn show(&self, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
         let text = remote.text(&Ask::get(self.path())).await?;
         if screen.is_json() {
-            screen.line(&text);
+            screen.line(&text)?;
         } else {
-            screen.print(&shown(&remote.parse(&text)?, screen));
+            print(&shown(&remote.parse(&text)?, screen))?;
         }
         Ok(Exit::Done)
     }

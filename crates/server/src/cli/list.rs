@@ -7,10 +7,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_workflow::Status;
 
+use super::address::Query;
 use super::exit::{Exit, Failure};
 use super::moment::{Moment, short};
-use super::remote::{Ask, Query, Remote};
-use super::screen::Screen;
+use super::remote::{Ask, Remote};
+use super::screen::{Screen, print};
 use super::table::{Cell, Table};
 use super::wire::{Page, Summary};
 use crate::clock;
@@ -116,17 +117,17 @@ pub(super) async fn list(list: &List, remote: &mut Remote, screen: &Screen) -> R
     let query = list.chosen.query()?.with("status", statuses).with("order", Some(order));
     let (items, more) = pages("/v1/workflows", &query, limit, remote).await?;
     if screen.is_json() {
-        screen.line(&array(&items));
+        screen.line(&array(&items))?;
         return Ok(Exit::Done);
     }
     let items: Vec<Summary> = items.iter().map(|item| remote.parse(item.get())).collect::<Result<_, _>>()?;
     if items.is_empty() {
-        screen.line("no workflows");
+        screen.line("no workflows")?;
         return Ok(Exit::Done);
     }
-    screen.print(&table(&items, screen).text(screen));
+    print(&table(&items, screen).text(screen))?;
     if more.is_some() {
-        screen.line(&format!("{} there are more: --{order} {}", screen.dots(), limit.saturating_mul(10)));
+        screen.line(&format!("{} there are more: --{order} {}", screen.dots(), limit.saturating_mul(10)))?;
     }
     Ok(Exit::Done)
 }
@@ -188,11 +189,11 @@ pub(super) async fn count(count: &Count, remote: &mut Remote, screen: &Screen) -
     let query = count.chosen.query()?.with("by", count.by_name.then_some("name"));
     let text = remote.text(&Ask::get(query.of("/v1/workflows:count"))).await?;
     if screen.is_json() {
-        screen.line(&text);
+        screen.line(&text)?;
         return Ok(Exit::Done);
     }
     let table = if count.by_name { by_name(&remote.parse(&text)?) } else { by_status(&remote.parse(&text)?) };
-    screen.print(&table.text(screen));
+    print(&table.text(screen))?;
     Ok(Exit::Done)
 }
 

@@ -3,10 +3,12 @@
 use clap::{Args, Subcommand};
 use serde::Deserialize;
 
+use super::address::escaped;
 use super::exit::{Exit, Failure};
 use super::moment::short;
-use super::remote::{Ask, Options, Remote, escaped};
-use super::screen::{Screen, printable};
+use super::options::Options;
+use super::remote::{Ask, Remote};
+use super::screen::{Screen, print, printable};
 use super::table::{Cell, Table};
 use super::wire;
 use super::workflow::for_each;
@@ -57,12 +59,12 @@ impl Queue {
 async fn list(remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
     if screen.is_json() {
         let page: wire::Page = remote.read(&Ask::get("/v1/queues")).await?;
-        screen.line(&super::list::array(&page.items));
+        screen.line(&super::list::array(&page.items))?;
         return Ok(Exit::Done);
     }
     let queues: Queues = remote.read(&Ask::get("/v1/queues")).await?;
     if queues.items.is_empty() {
-        screen.line("no queues: they come with the first jobs that name them");
+        screen.line("no queues: they come with the first jobs that name them")?;
         return Ok(Exit::Done);
     }
     let now = clock::moment();
@@ -78,7 +80,7 @@ async fn list(remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
             queue.waiting_workers.to_string().into(),
         ]);
     }
-    screen.print(&table.text(screen));
+    print(&table.text(screen))?;
     Ok(Exit::Done)
 }
 
@@ -87,9 +89,9 @@ impl Names {
         for_each(&self.names, async |name| {
             let text = remote.text(&Ask::post(format!("/v1/queues/{}:{verb}", escaped(name)), "")).await?;
             if screen.is_json() {
-                screen.line(&text);
+                screen.line(&text)?;
             } else {
-                screen.line(&format!("{}  {verb}d", printable(name)));
+                screen.line(&format!("{}  {verb}d", printable(name)))?;
             }
             Ok(Exit::Done)
         })

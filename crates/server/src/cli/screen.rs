@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use clap::ValueEnum;
 use tidegate_workflow::picture::{Colour, Glyphs, Terminal};
 
+use super::exit::{Exit, Failure};
 use crate::settings::Locale;
 
 /// The form of output.
@@ -19,8 +20,8 @@ pub(super) enum Format {
     Wide,
 }
 
-/// Columns of what is no terminal: nothing is cut.
-const ENDLESS: usize = usize::MAX;
+/// Columns of what is no terminal: no line is as long, so nothing is cut, and sums of a few of these do not overflow.
+const ENDLESS: usize = u32::MAX as usize;
 /// Columns of a terminal that does not tell.
 const USUAL: usize = 80;
 
@@ -40,7 +41,8 @@ impl Screen {
         let live = out.is_terminal();
         let format = asked.unwrap_or(if live { Format::Table } else { Format::Json });
         let colour = if live { locale.colour } else { Colour::None };
-        let width = if live { columns(&out) } else { ENDLESS };
+        // What is asked for in full is not cut either.
+        let width = if live && format != Format::Wide { columns(&out) } else { ENDLESS };
         Self { format, terminal: Terminal { width, glyphs: locale.glyphs, colour }, live }
     }
 
@@ -52,14 +54,9 @@ impl Screen {
         self.format == Format::Wide
     }
 
-    /// Writes text; a reader that went away is no failure.
-    pub(super) fn print(&self, text: &str) {
-        print(text);
-    }
-
-    /// Writes a line.
-    pub(super) fn line(&self, text: &str) {
-        print(&format!("{text}\n"));
+    /// Writes a line, as [`print`] does.
+    pub(super) fn line(&self, text: &str) -> Result<(), Failure> {
+        print(&format!("{text}\n"))
     }
 
     /// `text` in the colour of the state or status that `word` names.
@@ -89,16 +86,19 @@ fn colour(word: &str) -> Option<u8> {
     })
 }
 
-fn columns(out: &impl AsFd) -> usize {
+/// The columns of a terminal, as it is now.
+pub(super) fn columns(out: &impl AsFd) -> usize {
     let told = rustix::termios::tcgetwinsize(out).ok().map(|size| usize::from(size.ws_col));
     told.filter(|&columns| columns > 0).unwrap_or(USUAL)
 }
 
-/// Writes to standard output; a reader that went away is no failure.
-pub(super) fn print(text: &str) {
+/// Writes to standard output. That a reader went away is a failure to end with, and none to speak of.
+pub(super) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    // Nothing is left to do about an output that takes nothing.
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::new(Exit::Unread, "nobody reads the output any more"),
+        _ => Failure::new(Exit::Output, format!("the output cannot be written: {error}")),
+    })
 }
 
 /// One line of text that neither moves the cursor of a terminal, nor changes its colours, nor its direction of writing.

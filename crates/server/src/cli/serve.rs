@@ -9,7 +9,7 @@ use tracing::{error, warn};
 use super::exit::Exit;
 use super::screen::print;
 use crate::settings::Settings;
-use crate::{logging, run};
+use crate::{Started, logging, run};
 
 pub(super) fn serve() -> ExitCode {
     let settings = match Settings::from_environment() {
@@ -24,7 +24,9 @@ pub(super) fn serve() -> ExitCode {
     for warning in &settings.warnings {
         warn!("{warning}");
     }
-    match run(settings, terminated(), |started| print(&started.to_string())) {
+    // A server needs no reader.
+    let banner = |started: &Started| drop(print(&started.to_string()));
+    match run(settings, terminated(), banner) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             error!("{failure}");

@@ -1,17 +1,20 @@
 //! `tidegate workflow show` and `graph`.
 
-use clap::Args;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
 use tidegate_workflow::picture::Picture;
 use tidegate_workflow::{Definition, Graph as Built, JobDefinition, JobState, Timestamp};
 
+use super::address::escaped;
 use super::exit::{Exit, Failure};
 use super::list::status;
 use super::moment::{Moment, short};
-use super::remote::{Ask, Remote, escaped};
-use super::screen::{Screen, printable};
+use super::remote::{Ask, Remote};
+use super::screen::{Screen, print, printable};
 use super::table::{Cell, Table};
 use super::wire::{Job, Summary};
-use super::workflow::{Form, Graph, path};
+use super::workflow::path;
 use crate::clock;
 
 /// Jobs that are shown to who did not ask for all: more than a screen, and few enough to scroll back.
@@ -32,6 +35,33 @@ pub(super) struct Show {
     /// Leave out everything but graph and jobs
     #[arg(long, hide = true)]
     pub(super) no_overview: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Graph {
+    /// Id of the workflow
+    pub(super) id: String,
+    /// text, svg, dot, mermaid or json (places and states)
+    #[arg(long, short, value_name = "FORM", default_value = "text", hide_possible_values = true)]
+    pub(super) form: Form,
+    /// Write it to a file
+    #[arg(long)]
+    pub(super) file: Option<PathBuf>,
+}
+
+/// How a graph is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Form {
+    /// For a terminal.
+    Text,
+    /// For a page or a viewer of pictures.
+    Svg,
+    /// For Graphviz.
+    Dot,
+    /// For Mermaid.
+    Mermaid,
+    /// Places and states, for programs.
+    Json,
 }
 
 impl Show {
@@ -57,7 +87,7 @@ pub(super) async fn show(show: &Show, remote: &mut Remote, screen: &Screen) -> R
     let view = if screen.is_json() { "full" } else { "jobs" };
     let text = remote.text(&Ask::get(format!("{}?view={view}", path(&show.id)))).await?;
     if screen.is_json() {
-        screen.line(&text);
+        screen.line(&text)?;
         return Ok(Exit::Done);
     }
     let workflow: Summary = remote.parse(&text)?;
@@ -82,7 +112,7 @@ pub(super) async fn show(show: &Show, remote: &mut Remote, screen: &Screen) -> R
             parts.push(format!("{} {} more jobs: --jobs all\n", screen.dots(), chosen.len() - most));
         }
     }
-    screen.print(&parts.join("\n"));
+    print(&parts.join("\n"))?;
     Ok(Exit::Done)
 }
 
@@ -195,10 +225,14 @@ pub(super) async fn graph(graph: &Graph, remote: &mut Remote, screen: &Screen) -
     };
     let end = if text.ends_with('\n') { "" } else { "\n" };
     match file {
-        None => screen.print(&format!("{text}{end}")),
+        None => print(&format!("{text}{end}"))?,
         Some(file) => {
+            let shown = file.display();
             let written = std::fs::write(file, format!("{text}{end}"));
-            written.map_err(|error| Failure::usage(format!("{} cannot be written: {error}", file.display())))?;
+            written.map_err(|error| Failure::new(Exit::Output, format!("{shown} cannot be written: {error}")))?;
+            if !screen.is_json() {
+                screen.line(&format!("written to {}", printable(&shown.to_string())))?;
+            }
         }
     }
     Ok(Exit::Done)

@@ -8,8 +8,8 @@ use tidegate_workflow::{
 
 use super::audit;
 use super::exit::{Exit, Failure};
-use super::remote::Options;
-use super::screen::Screen;
+use super::options::Output;
+use super::screen::{Screen, print};
 use super::table::{Cell, Table};
 use crate::settings::{Settings, Workflows};
 use crate::{logging, workflows};
@@ -18,7 +18,7 @@ use crate::{logging, workflows};
 #[derive(Debug, Args)]
 pub(super) struct Store {
     #[command(flatten)]
-    options: Options,
+    output: Output,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -50,7 +50,7 @@ pub(super) enum Missing {
 
 impl Store {
     pub(super) async fn run(self) -> Result<Exit, Failure> {
-        run(self.verb, &self.options.screen()).await
+        run(self.verb, &self.output.screen()).await
     }
 }
 
@@ -58,7 +58,7 @@ pub(super) async fn run(verb: Verb, screen: &Screen) -> Result<Exit, Failure> {
     let here = Here::open(Missing::Refuse).await?;
     let done = match verb {
         Verb::Info => info(&here, screen).await,
-        Verb::Migrate => Ok(migrate(&here, screen)),
+        Verb::Migrate => migrate(&here, screen),
         Verb::Check => audit::check(&here, screen).await,
     };
     here.close().await;
@@ -144,7 +144,7 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
             "kind": here.kind(), "store": here.shown, "schema": SCHEMA_VERSION, "partitions": partitions,
             "workflows": by_status, "queues": queues.len(), "ready_jobs": ready,
         });
-        screen.line(&info.to_string());
+        screen.line(&info.to_string())?;
         return Ok(Exit::Done);
     }
     let lines = [
@@ -155,24 +155,24 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
         ("queues", queues.len().to_string()),
         ("ready jobs", ready.to_string()),
     ];
-    screen.print(&lines.map(|(name, text)| format!("{name:<11} {text}\n")).concat());
+    print(&lines.map(|(name, text)| format!("{name:<11} {text}\n")).concat())?;
     let mut table = Table::new(&["STATUS", "WORKFLOWS"]);
     for (status, number) in counts {
         table.row(vec![Cell::of_state(status.word(), status.word()), number.to_string().into()]);
     }
-    screen.print(&format!("\n{}", table.text(screen)));
+    print(&format!("\n{}", table.text(screen)))?;
     Ok(Exit::Done)
 }
 
 /// A store of another version would not have been opened.
-fn migrate(here: &Here, screen: &Screen) -> Exit {
+fn migrate(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
     if screen.is_json() {
-        screen.line(&json!({ "store": here.shown, "schema": SCHEMA_VERSION, "migrated": false }).to_string());
+        screen.line(&json!({ "store": here.shown, "schema": SCHEMA_VERSION, "migrated": false }).to_string())?;
     } else {
         screen.line(&format!(
             "nothing to do: {} has schema version {SCHEMA_VERSION}, the one of this program",
             here.shown
-        ));
+        ))?;
     }
-    Exit::Done
+    Ok(Exit::Done)
 }

@@ -158,6 +158,12 @@ impl Counts {
         ];
         each.into_iter().filter(|&(_, number)| number > 0)
     }
+
+    /// Such as `1 failed, 2 running`, of the states that `wanted` names.
+    pub(super) fn listed(&self, wanted: impl Fn(&str) -> bool) -> String {
+        let wanted = self.present().filter(|(word, _)| wanted(word));
+        wanted.map(|(word, number)| format!("{number} {word}")).collect::<Vec<_>>().join(", ")
+    }
 }
 
 impl Job {

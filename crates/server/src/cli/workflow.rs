@@ -1,18 +1,19 @@
 //! `tidegate workflow`: everything that is done to workflows from a terminal.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::address::escaped;
 use super::definition::{Begin, Source};
 use super::exit::{Exit, Failure};
 use super::follow::{self, Wait, Watch};
 use super::list::{self, Count, List};
-use super::remote::{Ask, Options, Remote, escaped};
-use super::screen::Screen;
-use super::show::{self, Show};
+use super::options::Options;
+use super::remote::{Ask, Remote};
+use super::screen::{Screen, printable};
+use super::show::{self, Graph, Show};
 use super::wire::Acted;
 use crate::span;
 
@@ -91,13 +92,13 @@ pub(super) struct Run {
 #[derive(Debug, Args)]
 pub(super) struct Restart {
     /// Id of the workflow
-    id: String,
+    pub(super) id: String,
     /// Names of its jobs
     #[arg(required = true, value_name = "JOB")]
-    jobs: Vec<String>,
+    pub(super) jobs: Vec<String>,
     /// Also all jobs after them
     #[arg(long)]
-    cascade: bool,
+    pub(super) cascade: bool,
 }
 
 #[derive(Debug, Args)]
@@ -113,33 +114,6 @@ pub(super) struct Expire {
     never: bool,
 }
 
-#[derive(Debug, Args)]
-pub(super) struct Graph {
-    /// Id of the workflow
-    pub(super) id: String,
-    /// What to draw
-    #[arg(long, short, value_name = "FORM", default_value = "text")]
-    pub(super) form: Form,
-    /// Write it to a file
-    #[arg(long)]
-    pub(super) file: Option<PathBuf>,
-}
-
-/// How a graph is drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Form {
-    /// For a terminal.
-    Text,
-    /// For a page or a viewer of pictures.
-    Svg,
-    /// For Graphviz.
-    Dot,
-    /// For Mermaid.
-    Mermaid,
-    /// Places and states, for programs.
-    Json,
-}
-
 /// Reads a span, for clap.
 pub(super) fn span_of(text: &str) -> Result<Duration, String> {
     span::read(text).ok_or_else(|| "expected a time span such as 500ms, 30s, 1h30m or 7d".to_owned())
@@ -147,7 +121,7 @@ pub(super) fn span_of(text: &str) -> Result<Duration, String> {
 
 /// Something done to a workflow that needs no more words: what the API calls it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Deed {
+enum Deed {
     Start,
     Cancel,
     Pause,
@@ -202,12 +176,14 @@ impl Workflow {
 
 /// Asks for something to be done, and shows what the workflow is doing then.
 pub(super) async fn act(ask: &Ask, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let text = remote.text(ask).await?;
+    say(&remote.text(ask).await?, remote, screen)
+}
+
+fn say(text: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     if screen.is_json() {
-        screen.line(&text);
+        screen.line(text)?;
     } else {
-        let acted: Acted = remote.parse(&text)?;
-        screen.line(&said(&acted, screen));
+        screen.line(&said(&remote.parse(text)?, screen))?;
     }
     Ok(Exit::Done)
 }
@@ -247,31 +223,31 @@ impl Create {
         Self { source, start: true, manual: false }
     }
 
-    pub(super) async fn run(&self, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
+    async fn run(&self, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
         let begin = match self {
             Self { manual: true, .. } => Begin::Manual,
             Self { start: true, .. } => Begin::Now,
             _ => Begin::Unsaid,
         };
-        act(&Ask::post("/v1/workflows", self.source.body(begin)?), remote, screen).await
+        say(&self.source.create(begin, remote).await?, remote, screen)
     }
 }
 
 impl Ids {
-    pub(super) async fn each(&self, deed: Deed, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
+    async fn each(&self, deed: Deed, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
         for_each(&self.ids, async |id| {
             act(&Ask::post(format!("{}:{}", path(id), deed.word()), ""), remote, screen).await
         })
         .await
     }
 
-    pub(super) async fn remove(&self, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
+    async fn remove(&self, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
         for_each(&self.ids, async |id| {
             remote.text(&Ask::delete(path(id))).await?;
             if screen.is_json() {
-                screen.line(&json!({ "id": id, "removed": true }).to_string());
+                screen.line(&json!({ "id": id, "removed": true }).to_string())?;
             } else {
-                screen.line(&format!("{}  removed", super::screen::printable(id)));
+                screen.line(&format!("{}  removed", printable(id)))?;
             }
             Ok(Exit::Done)
         })
@@ -295,16 +271,16 @@ impl Expire {
 
 impl Run {
     async fn run(&self, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
-        let body = self.source.body(Begin::Now)?;
-        let created: Acted = remote.read(&Ask::post("/v1/workflows", body)).await?;
+        let text = self.source.create(Begin::Now, remote).await?;
+        let created: Acted = remote.parse(&text)?;
         if !screen.is_json() {
             let name = created.name.as_deref().unwrap_or_default();
-            screen.line(&format!("{}  {}", said(&created, screen), super::screen::printable(name)));
+            screen.line(&format!("{}  {}", said(&created, screen), printable(name)))?;
         }
         // A key that was used before may belong to one that was never started.
         if created.status == "pending" {
             remote.text(&Ask::post(format!("{}:start", path(&created.id)), "")).await?;
         }
-        follow::end(&created.id, &self.until, remote, screen).await
+        follow::run(&created.id, &self.until, remote, screen).await
     }
 }

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod check;
+mod cli;
 mod documents;
 mod envoy;
 mod grpc;

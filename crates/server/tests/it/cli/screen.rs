@@ -1,0 +1,117 @@
+//! What people see on a terminal, and programs on a pipe.
+
+use super::*;
+
+/// The lines of a command on a terminal, without colours.
+fn seen(flows: &Flows, columns: u16, arguments: &[&str]) -> Vec<String> {
+    let (code, text) = on_terminal(&mut ask(flows, arguments), columns);
+    assert_eq!(code, Some(DONE), "{text}");
+    plain(&text).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_terminal_gets_tables_and_a_pipe_gets_json() {
+    let flows = Flows::start(&[]);
+    let id = failing(&flows);
+    work(&flows);
+    let lines = seen(&flows, 100, &["workflow", "list"]);
+    assert!(lines[0].starts_with("ID ") && lines[0].contains("STATUS"), "{lines:?}");
+    assert!(lines[1].starts_with(&id) && lines[1].contains("broken  failed  1/2, 1 failed"), "{lines:?}");
+    let (_, coloured) = on_terminal(&mut ask(&flows, &["workflow", "list"]), 100);
+    assert!(coloured.contains("\u{1b}[31mfailed\u{1b}[0m"), "{coloured:?}");
+    let (_, plain) = on_terminal(ask(&flows, &["workflow", "list"]).env("NO_COLOR", "1"), 100);
+    assert!(!plain.contains('\u{1b}'), "{plain:?}");
+    let listed = tidegate(&flows, &["workflow", "list"]).expect(DONE);
+    assert_eq!(listed.json()[0]["id"], *id);
+    assert_eq!(listed, tidegate(&flows, &["workflow", "list", "-o", "json"]));
+    let table = tidegate(&flows, &["workflow", "list", "-o", "table"]);
+    assert!(table.out.starts_with("ID ") && !table.out.contains('\u{1b}'), "{table:?}");
+}
+
+#[test]
+fn show_draws_the_graph_with_its_states_and_says_why() {
+    let flows = Flows::start(&[]);
+    let id = failing(&flows);
+    work(&flows);
+    let lines = seen(&flows, 100, &["workflow", "show", &id]);
+    let text = lines.join("\n");
+    assert!(lines.iter().any(|line| line.contains("fetch") && line.contains("→") && line.contains("send")), "{text}");
+    assert!(text.contains("ValueError: no such thing"), "{text}");
+    let ascii = on_terminal(ask(&flows, &["workflow", "graph", &id]).env("LANG", "C"), 100).1;
+    assert!(ascii.is_ascii() && ascii.contains("fetch"), "{ascii}");
+    let only = seen(&flows, 100, &["workflow", "show", &id, "--no-graph", "--jobs", "failed"]).join("\n");
+    assert!(!only.contains('→') && only.contains("fetch") && !only.contains("send "), "{only}");
+    tidegate(&flows, &["workflow", "show", &id, "-o", "table", "--jobs", "odd"])
+        .expect(USAGE)
+        .says("expected all, none");
+}
+
+#[test]
+fn a_narrow_terminal_cuts_and_wide_does_not() {
+    let flows = Flows::start(&[]);
+    let id = flows.create(workflow("a-name-that-takes-its-place", "a"));
+    let lines = seen(&flows, 80, &["workflow", "list"]);
+    assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:?}");
+    assert!(lines[1].starts_with(&id) && lines[1].contains('…'), "{lines:?}");
+    let wide = seen(&flows, 80, &["workflow", "list", "-o", "wide"]);
+    assert!(wide[1].contains("a-name-that-takes-its-place") && !wide[1].contains('…'), "{wide:?}");
+}
+
+#[test]
+fn progress_is_one_line_that_fits_and_goes_away() {
+    let flows = Flows::start(&[]);
+    let id = flows.create(workflow("w", "a b<a"));
+    let (code, text) = on_terminal(&mut ask(&flows, &["workflow", "watch", &id, "--timeout", "50ms"]), 30);
+    assert_eq!(code, Some(TIMED_OUT));
+    let (bar, rest) = text.split_once('\n').map_or((text.as_str(), ""), |(bar, rest)| (bar, rest));
+    let drawn: Vec<&str> = bar.split("\r\u{1b}[2K").collect();
+    assert_eq!(drawn.len(), 3, "drawn once and cleared: {text:?}");
+    assert!(plain(drawn[1]).chars().count() < 30 && drawn[1].contains('░'), "{text:?}");
+    assert!(plain(drawn[2]).starts_with(&format!("{id}  w  running: ")), "{text:?}");
+    assert_eq!(rest, "");
+}
+
+#[test]
+fn names_cannot_steer_the_terminal() {
+    let flows = Flows::start(&[]);
+    let mut body = workflow("w\u{202e}x", "a\u{2066}b");
+    body["jobs"][0]["params"] = serde_json::json!({"p\u{202e}": 1});
+    body["jobs"][0]["handler"] = "bad".into();
+    let id = flows.create(body);
+    for job in flows.claim(1) {
+        let error = serde_json::json!({"kind": "E\u{1b}[2J", "message": "m\u{7}\n", "trace": "t\u{9b}"});
+        let report = serde_json::json!({"lease": job["lease"], "outcome": "failed", "error": error, "retry": "never"});
+        flows.post("/v1/jobs/report", serde_json::json!({"reports": [report]}));
+    }
+    for arguments in [
+        &["workflow", "show", &id][..],
+        &["workflow", "list"],
+        &["job", "show", &id, "a\u{2066}b"],
+        &["job", "list", &id],
+    ] {
+        let text = seen(&flows, 200, arguments).join("\n");
+        assert!(text.contains('\u{fffd}'), "{arguments:?}: {text:?}");
+        let steers =
+            |c: char| (c.is_control() && c != '\n') || ('\u{202a}'..='\u{202e}').contains(&c) || c == '\u{2066}';
+        assert!(!text.contains(steers), "{arguments:?}: {text:?}");
+    }
+}
+
+#[test]
+fn nobody_panics_when_the_output_goes_nowhere() {
+    let flows = Flows::start(&[]);
+    let jobs: Vec<String> = (0..2_000).map(|number| format!("job-{number}")).collect();
+    let id = flows.create(workflow("big", &jobs.join(" ")));
+    for arguments in [&["workflow", "show", &id][..], &["workflow", "show", &id, "-o", "table", "--jobs", "all"]] {
+        let mut child = ask(&flows, arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut first = [0; 1];
+        child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), output.stderr), (Some(UNREAD), Vec::new()), "{arguments:?}");
+    }
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = ask(&flows, &["workflow", "list"]).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    let output = output.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(74));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("cannot be written"));
+}

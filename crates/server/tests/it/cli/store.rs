@@ -1,0 +1,173 @@
+//! `store` and `import`, which open the store themselves: a file, or Redis.
+
+use serde_json::json;
+use tidegate_pipeline::test_util::RedisServer;
+
+use super::*;
+use crate::support::repository;
+use crate::workflows::redis;
+
+/// A store without a server, and what tells the program where it is.
+struct Store {
+    folder: TempDir,
+    redis: Option<RedisServer>,
+}
+
+impl Store {
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = binary(arguments);
+        command.env("TIDEGATE_DATA_DIR", self.folder.path());
+        if let Some(redis) = &self.redis {
+            command.env("REDIS_URL", redis.address().to_string()).env("REDIS_SOCKET_TYPE", "tcp");
+        }
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ended {
+        run(&mut self.command(arguments))
+    }
+
+    /// Does something to the file behind the back of all.
+    fn sql(&self, statement: &str) {
+        let file = rusqlite::Connection::open(self.folder.path().join("workflows.db")).unwrap();
+        file.execute_batch(statement).unwrap();
+    }
+
+    /// Runs a script in its Redis, behind the back of all.
+    fn lua(&self, script: &str) -> String {
+        self.redis.as_ref().unwrap().raw(&format!("EVAL \"{script}\" 0"))
+    }
+}
+
+/// A store with a finished, a failed and a running workflow.
+fn with_workflows(redis: Option<RedisServer>) -> Store {
+    let store = Store { folder: tempfile::tempdir().unwrap(), redis };
+    let folder = store.folder.path().to_str().unwrap();
+    let url = store.redis.as_ref().map(|redis| redis.address().to_string());
+    let mut settings = vec![("TIDEGATE_DATA_DIR", folder)];
+    settings.extend(url.iter().flat_map(|url| [("REDIS_URL", url.as_str()), ("REDIS_SOCKET_TYPE", "tcp")]));
+    let flows = Flows::start(&settings);
+    flows.create(workflow("done", "a b<a"));
+    failing(&flows);
+    work(&flows);
+    let mut body = workflow("waits", "a b<a");
+    (body["tags"], body["idempotency_key"]) = (json!(["t"]), json!("k"));
+    flows.create(body);
+    flows.server.stop();
+    store
+}
+
+/// A store of each kind.
+fn filled() -> [Store; 2] {
+    [None, Some(redis())].map(with_workflows)
+}
+
+#[test]
+fn a_good_store_is_clean_and_up_to_date() {
+    for store in filled() {
+        let checked = store.run(&["store", "check"]).expect(DONE).json();
+        assert_eq!((&checked["workflows"], &checked["findings"]), (&3.into(), &json!([])));
+        assert!(checked["rows"].as_u64().unwrap() > 3);
+        store.run(&["store", "check", "-o", "table"]).expect(DONE).says("ok: 3 workflows and ");
+        let info = store.run(&["store", "info"]).expect(DONE).json();
+        assert_eq!(
+            (&info["workflows"]["failed"], &info["ready_jobs"], &info["schema"]),
+            (&1.into(), &1.into(), &1.into())
+        );
+        store.run(&["store", "info", "-o", "table"]).expect(DONE).says("partitions  16");
+        for migrate in [&["store", "migrate"][..], &["migrate"]] {
+            assert_eq!(store.run(migrate).expect(DONE).json()["migrated"], false);
+        }
+    }
+}
+
+#[test]
+fn damage_is_found_and_named() {
+    let [file, redis] = filled();
+    file.sql("DELETE FROM ready_row; DELETE FROM idempotency");
+    // A row for all workflows becomes one for nothing that there is.
+    file.sql("UPDATE index_row SET entry = CAST(x'7a' || substr(entry, 2) AS BLOB) WHERE hex(entry) LIKE '63%'");
+    let found = file.run(&["store", "check"]).expect(FAILED).json();
+    let all = found["findings"].to_string();
+    assert!(all.contains("index row of nothing that there is"), "{all}");
+    file.run(&["store", "check", "-o", "table"]).expect(FAILED).says("WHAT IS WRONG").says(" findings, ");
+    // The first row of each sorted set.
+    let script = "for _, k in ipairs(redis.call('KEYS', '*')) do \
+        if redis.call('TYPE', k).ok == 'zset' then redis.call('ZPOPMIN', k) end end";
+    let answer = redis.lua(script);
+    assert!(!answer.starts_with('-'), "{answer}");
+    redis.run(&["store", "check"]).expect(FAILED).says("missing: ");
+}
+
+#[test]
+fn what_is_missing_is_found_one_by_one() {
+    for (statement, finding) in [
+        ("DELETE FROM ready_row", "missing: ready row of job 0 in queue 'default'"),
+        ("DELETE FROM idempotency", "its idempotency key does not lead to it"),
+        ("DELETE FROM index_row WHERE hex(entry) LIKE '73%'", "missing: index row of a status"),
+        ("DELETE FROM expiry", "missing: expiry"),
+        ("INSERT INTO timer SELECT 0, 1, id FROM workflow", "left over: timer"),
+    ] {
+        let file = with_workflows(None);
+        file.sql(statement);
+        file.run(&["store", "check"]).expect(FAILED).says(finding);
+    }
+}
+
+#[test]
+fn a_newer_store_is_refused() {
+    let [file, redis] = filled();
+    file.sql("PRAGMA user_version = 99");
+    let script = "for _, k in ipairs(redis.call('KEYS', '*')) do \
+        if redis.call('TYPE', k).ok == 'hash' and redis.call('HEXISTS', k, 'schema') == 1 then \
+        redis.call('HSET', k, 'schema', 99) return k end end";
+    let key = redis.lua(script);
+    assert!(key.contains("tg:"), "{key}");
+    for store in [file, redis] {
+        for verb in ["migrate", "check", "info"] {
+            store.run(&["store", verb]).expect(REFUSED).says("schema version 99, this program knows 1");
+        }
+    }
+}
+
+#[test]
+fn a_store_that_is_elsewhere_or_in_use_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store { folder, redis: None };
+    store.run(&["store", "check"]).expect(NOT_FOUND).says("TIDEGATE_DATA_DIR says where to look");
+    assert_eq!(store.folder.path().read_dir().unwrap().count(), 0, "looking makes nothing");
+    let flows = Flows::start(&[("TIDEGATE_DATA_DIR", store.folder.path().to_str().unwrap())]);
+    store.run(&["store", "check"]).expect(UNAVAILABLE).says("one server at a time may");
+    drop(flows);
+    run(binary(&["store", "info"]).env("TIDEGATE_PARTITIONS", "x")).expect(USAGE).says("TIDEGATE_PARTITIONS");
+    store.run(&["store", "info", "--server", "x"]).expect(USAGE).says("unexpected argument '--server'");
+}
+
+#[test]
+fn gushs_workflows_are_taken_over_once() {
+    let folder = repository().join("golden/gush").canonicalize().unwrap();
+    let told: Value = serde_json::from_str(&std::fs::read_to_string(folder.join("gush-5.0.json")).unwrap()).unwrap();
+    let number = told["workflows"].as_array().unwrap().len();
+    let folder = folder.to_str().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let gush = runtime.block_on(RedisServer::start_with(&["--dir", folder, "--dbfilename", "gush-5.0.rdb"]));
+    let url = format!("redis://{}", gush.address());
+    for redis in [None, Some(redis())] {
+        let store = Store { folder: tempfile::tempdir().unwrap(), redis };
+        let import = |more: &[&str]| store.run(&[&["import", "gush", "--redis", &url], more].concat()).expect(DONE);
+        let dry = import(&["--dry-run"]).json();
+        assert_eq!((&dry["created"], &dry["dry_run"], &dry["left"]), (&number.into(), &true.into(), &json!([])));
+        let first = import(&[]).json();
+        assert_eq!((&first["created"], &first["existing"]), (&number.into(), &0.into()), "the dry run took nothing");
+        let before = store.run(&["store", "info"]).expect(DONE);
+        let again = import(&[]).json();
+        assert_eq!((&again["created"], &again["existing"]), (&0.into(), &number.into()));
+        assert_eq!(store.run(&["store", "info"]), before);
+        store.run(&["store", "check"]).expect(DONE);
+        import(&["-o", "table"]).says(&format!("{number} were there from an earlier import"));
+    }
+    run(&mut binary(&["import", "gush", "--redis", "redis://127.0.0.1:1", "--dry-run"]))
+        .expect(UNAVAILABLE)
+        .says("127.0.0.1:1");
+    run(&mut binary(&["import", "gush"])).expect(USAGE).says("--redis <URL>");
+}

@@ -1,0 +1,180 @@
+//! Each verb, done to a real server.
+
+use super::*;
+
+const REPORT: &str = "\
+name: report
+tags: [daily]
+jobs:
+  - {name: fetch, handler: http, params: {day: monday}}
+  - {name: send, handler: mail, after: [fetch]}
+";
+
+/// The one field of the answer of a command that must do as asked.
+#[track_caller]
+fn field(flows: &Flows, arguments: &[&str], name: &str) -> String {
+    let json = tidegate(flows, arguments).expect(DONE).json();
+    json[name].as_str().unwrap_or_else(|| panic!("no {name} in {json}")).to_owned()
+}
+
+#[test]
+fn a_workflow_is_created_and_steered() {
+    let flows = Flows::start(&[]);
+    let files = Files::new(&[("r.yaml", REPORT)]);
+    let file = files.text("r.yaml");
+    let create = ["workflow", "create", &file, "--manual", "--tag", "t", "--key", "k"];
+    let id = field(&flows, &create, "id");
+    let again = tidegate(&flows, &create).expect(DONE).json();
+    assert_eq!((&again["id"], &again["existing"], &again["status"]), (&(*id).into(), &true.into(), &"pending".into()));
+    let full = tidegate(&flows, &["workflow", "show", &id]).expect(DONE).json();
+    assert_eq!((&full["tags"][1], &full["jobs_list"][0]["params"]["day"]), (&"t".into(), &"monday".into()));
+    for (verb, status) in [
+        ("start", "running"),
+        ("pause", "paused"),
+        ("pause", "paused"),
+        ("resume", "running"),
+        ("cancel", "cancelled"),
+        ("cancel", "cancelled"),
+        ("retry", "running"),
+    ] {
+        assert_eq!(field(&flows, &["workflow", verb, &id], "status"), status, "{verb}");
+    }
+    work(&flows);
+    tidegate(&flows, &["workflow", "restart", &id, "fetch", "--cascade"]).expect(DONE);
+    assert_eq!(field(&flows, &["job", "show", &id, "fetch"], "state"), "ready");
+    tidegate(&flows, &["workflow", "expire", &id, "--never"]).expect(DONE);
+    tidegate(&flows, &["workflow", "expire", &id]).expect(USAGE);
+    tidegate(&flows, &["workflow", "cancel", &id]).expect(DONE);
+    assert_eq!(tidegate(&flows, &["workflow", "rm", &id]).expect(DONE).json()["removed"], true);
+    tidegate(&flows, &["workflow", "show", &id]).expect(NOT_FOUND);
+}
+
+#[test]
+fn jobs_and_queues_are_steered() {
+    let flows = Flows::start(&[]);
+    let id = failing(&flows);
+    work(&flows);
+    let state = |job: &str| field(&flows, &["job", "show", &id, job], "state");
+    assert_eq!((state("fetch"), state("send")), ("failed".to_owned(), "waiting".to_owned()));
+    let listed = tidegate(&flows, &["job", "list", &id, "--state", "failed"]).expect(DONE).json();
+    assert_eq!((listed.as_array().unwrap().len(), &listed[0]["name"]), (1, &"fetch".into()));
+    tidegate(&flows, &["job", "retry", &id, "fetch"]).expect(DONE);
+    assert_eq!(state("fetch"), "ready");
+    tidegate(&flows, &["job", "cancel", &id, "fetch"]).expect(DONE);
+    assert_eq!(state("fetch"), "cancelled");
+    tidegate(&flows, &["job", "mark-succeeded", &id, "fetch", "--result", "{"])
+        .expect(USAGE)
+        .says("--result is not JSON");
+    tidegate(&flows, &["job", "retry", &id, "fetch"]).expect(DONE);
+    tidegate(&flows, &["job", "mark-succeeded", &id, "fetch", "--result", "{\"n\": 1}"]).expect(DONE);
+    assert_eq!(tidegate(&flows, &["job", "show", &id, "fetch"]).json()["output"]["n"], 1);
+    tidegate(&flows, &["queue", "pause", "default"]).expect(DONE);
+    assert_eq!(tidegate(&flows, &["queue", "list"]).expect(DONE).json()[0]["paused"], true);
+    assert_eq!(flows.claim(1), [] as [Value; 0]);
+    tidegate(&flows, &["queue", "resume", "default"]).expect(DONE);
+    tidegate(&flows, &["job", "skip", &id, "send"]).expect(DONE);
+    assert_eq!(state("send"), "skipped");
+    tidegate(&flows, &["workflow", "wait", &id, "--timeout", "10s"]).expect(DONE);
+}
+
+#[test]
+fn lists_are_filtered_cut_and_counted() {
+    let flows = Flows::start(&[]);
+    assert_eq!(tidegate(&flows, &["workflow", "list"]).out, "[]\n");
+    tidegate(&flows, &["workflow", "list", "-o", "table"]).expect(DONE).says("no workflows");
+    let ids: Vec<String> = (0..5).map(|_| flows.create(workflow("w", "a"))).collect();
+    failing(&flows);
+    work(&flows);
+    let count = |arguments: &[&str]| {
+        let listed = tidegate(&flows, &[&["workflow", "list"], arguments].concat()).expect(DONE).json();
+        listed.as_array().unwrap().len()
+    };
+    assert_eq!((count(&[]), count(&["--newest", "2"]), count(&["--status", "failed"])), (6, 2, 1));
+    assert_eq!((count(&["--name", "w"]), count(&["--since", "1h"]), count(&["--until", "1h"])), (5, 6, 0));
+    let oldest = tidegate(&flows, &["workflow", "list", "--oldest", "1"]).json();
+    assert_eq!(oldest[0]["id"], *ids[0]);
+    tidegate(&flows, &["workflow", "list", "--newest", "2", "-o", "table"]).says("there are more: --newest 20");
+    tidegate(&flows, &["workflow", "list", "--since", "yesterday"]).expect(USAGE).says("--since 'yesterday'");
+    assert_eq!(tidegate(&flows, &["workflow", "count"]).json()["by_status"]["succeeded"], 5);
+    assert_eq!(tidegate(&flows, &["workflow", "count", "--by-name"]).json()["by_name"]["w"]["succeeded"], 5);
+}
+
+#[test]
+fn graphs_come_in_every_form() {
+    let flows = Flows::start(&[]);
+    let id = flows.create(workflow("w", "a b<a"));
+    for (form, begin) in
+        [("text", "• a"), ("svg", "<svg "), ("dot", "digraph {"), ("mermaid", "flowchart LR"), ("json", "{")]
+    {
+        let ended = tidegate(&flows, &["workflow", "graph", &id, "--form", form]).expect(DONE);
+        assert!(ended.out.starts_with(begin), "{form}: {ended:?}");
+    }
+    let files = Files::new(&[]);
+    tidegate(&flows, &["workflow", "graph", &id, "-f", "svg", "--file", &files.text("g.svg")]).expect(DONE);
+    assert!(std::fs::read_to_string(files.path("g.svg")).unwrap().starts_with("<svg "));
+    tidegate(&flows, &["workflow", "graph", &id, "--file", "/nowhere/g"])
+        .expect(74)
+        .says("/nowhere/g cannot be written");
+}
+
+#[test]
+fn a_bad_definition_is_refused_with_file_line_and_path() {
+    let flows = Flows::start(&[]);
+    let check = |name: &str, text: &str, code: i32, parts: &[&str]| {
+        let files = Files::new(&[(name, text)]);
+        let ended = tidegate(&flows, &["workflow", "create", &files.text(name)]).expect(code);
+        assert!(ended.error.contains(&format!("error: {}", files.text(name))), "{ended:?}");
+        parts.iter().for_each(|part| assert!(ended.error.contains(part), "{part} in {}", ended.error));
+    };
+    check("a.json", "{\n\"name\": \"x\" \"jobs\"}", USAGE, &["a.json:2:13: expected `,` or `}`"]);
+    check("a.yaml", "name: x\njobs:\n  - name: a\n   handler: h\n", USAGE, &["a.yaml:4:4: "]);
+    check("a.yaml", "- name: x\n", USAGE, &["a map with `name` and `jobs`"]);
+    check("a.json", "{\"name\":\"x\",\"name\":\"y\"}", USAGE, &["'name' is there twice"]);
+    let unknown = "{\"name\": \"x\", \"jobs\": [\n{\"name\": \"a\", \"handlr\": \"h\"}]}";
+    check(
+        "a.json",
+        unknown,
+        REFUSED,
+        &["a.json:2:15: unknown field `handlr`, expected one of", "path: jobs[0].handlr"],
+    );
+    let parent = "name: x\njobs:\n  - name: a\n    handler: h\n    after: [b]\n";
+    check("a.yaml", parent, REFUSED, &["a.yaml:5:13: ", "there is no job 'b'", "code: unknown_dependency"]);
+    let circle = "name: x\njobs:\n  - {name: a, handler: h, after: b}\n  - {name: b, handler: h, after: a}\n";
+    check("a.yaml", circle, REFUSED, &["a.yaml:2:1: ", "a -> b -> a", "graph_cycle"]);
+    tidegate(&flows, &["workflow", "create", "/nowhere.yaml"]).expect(USAGE).says("/nowhere.yaml cannot be read");
+    assert_eq!(flows.get("/v1/workflows:count")["total"], 0);
+}
+
+#[test]
+fn a_definition_is_read_from_standard_input() {
+    let flows = Flows::start(&[]);
+    let files = Files::new(&[("r", REPORT), ("bad", "name: x\njobs: 7\n")]);
+    let create =
+        |name: &str| run(ask(&flows, &["workflow", "create", "-"]).stdin(File::open(files.path(name)).unwrap()));
+    assert_eq!(create("r").expect(DONE).json()["name"], "report");
+    create("bad").expect(REFUSED).says("error: standard input:2:1: ");
+}
+
+#[test]
+fn the_verbs_of_gush_are_understood() {
+    let flows = Flows::start(&[]);
+    let files = Files::new(&[("r.yaml", REPORT)]);
+    let id = field(&flows, &["create", &files.text("r.yaml")], "id");
+    assert_eq!(field(&flows, &["show", &id], "status"), "pending");
+    assert_eq!(field(&flows, &["start", &id], "status"), "running");
+    assert_eq!(field(&flows, &["stop", &id], "status"), "paused");
+    assert_eq!(field(&flows, &["workflow", "resume", &id], "status"), "running");
+    work(&flows);
+    tidegate(&flows, &["start", &id, "fetch"]).expect(DONE);
+    assert_eq!(field(&flows, &["job", "show", &id, "fetch"], "state"), "ready");
+    let other = field(&flows, &["create_and_start", &files.text("r.yaml")], "id");
+    assert_eq!(tidegate(&flows, &["list"]).expect(DONE).json().as_array().unwrap().len(), 2);
+    let jobs = tidegate(&flows, &["show", &other, "--skip_overview", "--jobs", "ready", "-o", "table"]).expect(DONE);
+    assert!(jobs.out.starts_with("JOB ") && jobs.out.contains("fetch") && !jobs.out.contains("send "), "{jobs:?}");
+    let none = tidegate(&flows, &["show", &other, "--skip_jobs", "-o", "table"]).expect(DONE);
+    assert!(none.out.starts_with("workflow ") && !none.out.contains("JOB "), "{none:?}");
+    tidegate(&flows, &["viz", &other, "--filename", &files.text("g.svg")]).expect(DONE);
+    assert!(files.path("g.svg").exists());
+    tidegate(&flows, &["workflow", "cancel", &other]).expect(DONE);
+    assert_eq!(tidegate(&flows, &["rm", &other]).expect(DONE).json()["removed"], true);
+}
