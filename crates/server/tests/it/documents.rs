@@ -50,3 +50,24 @@ fn settings_named_in_documents_exist() {
 
 /// Words in capitals that documents use for something else.
 const NOT_SETTINGS: [&str; 2] = ["OVER_LIMIT", "NOT_SERVING"];
+
+/// The crash points are worth what their tests are: each that is named must be there. `…` stands for the rest of a name.
+#[test]
+fn tests_named_for_crash_points_exist() {
+    let text = read("docs/crash-points.md");
+    let named: Vec<&str> = text.split('`').skip(1).step_by(2).filter(|word| word.contains("::")).collect();
+    assert!(named.len() > 20, "{named:?}");
+    for name in named {
+        let (folder, path) = match name.strip_prefix("server/") {
+            Some(path) => ("crates/server", path),
+            None => ("crates/workflow", name),
+        };
+        let (module, function) = path.rsplit_once("::").unwrap();
+        let source = read(&format!("{folder}/tests/it/{}.rs", module.replace("::", "/")));
+        let wanted = match function.strip_suffix('…') {
+            Some(beginning) => format!("fn {beginning}"),
+            None => format!("fn {function}("),
+        };
+        assert!(source.contains(&wanted), "docs/crash-points.md names {name}, which is not there");
+    }
+}

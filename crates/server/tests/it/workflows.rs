@@ -2,6 +2,7 @@
 
 mod answers;
 mod documents;
+mod kill;
 mod life;
 mod list;
 mod operate;

@@ -8,6 +8,7 @@ mod defects;
 mod gush;
 mod model;
 mod operations;
+mod races;
 mod redis_store;
 mod regression;
 mod sqlite_store;
