@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -128,6 +129,36 @@ fn graphs_are_drawn_in_five_forms() {
     assert!(!layout["edges"].as_array().unwrap().is_empty(), "{layout}");
     let ascii = flows.ask("GET", &format!("/v1/workflows/{id}/graph.txt?ascii=true"), &[], "").body;
     assert!(ascii.is_ascii(), "{ascii}");
+}
+
+#[test]
+fn claims_do_not_wait_for_pictures() {
+    const JOBS: usize = 3_000;
+    const PICTURES: usize = 24;
+    let flows = Flows::start(&[]);
+    let job = |at: usize| {
+        let after: Vec<String> = [at / 2, at / 3].iter().filter(|&&to| to < at).map(|to| format!("j{to}")).collect();
+        json!({"name": format!("j{at}"), "handler": "Handler", "queue": "far", "after": after})
+    };
+    let large = flows.create(json!({"name": "large", "jobs": (0..JOBS).map(job).collect::<Vec<_>>()}));
+    let all: Vec<String> = (0..40).map(|at| format!("k{at}")).collect();
+    flows.create(workflow("small", &all.join(" ")));
+    let begin = Instant::now();
+    let (pictures, slowest) = std::thread::scope(|scope| {
+        let ask = || flows.ask("GET", &format!("/v1/workflows/{large}/graph.svg"), &[], "");
+        let pictures: Vec<_> = (0..PICTURES).map(|_| scope.spawn(ask)).collect();
+        let claim = || {
+            let begin = Instant::now();
+            assert_eq!(flows.claim(1).len(), 1);
+            begin.elapsed()
+        };
+        let slowest = (0..20).map(|_| claim()).max().unwrap();
+        let drawn = pictures.into_iter().map(|picture| picture.join().unwrap());
+        assert!(drawn.map(|answer| answer.status).all(|status| status == 200));
+        (begin.elapsed(), slowest)
+    });
+    // Drawn where claims are served, the first claim would wait for about all of them.
+    assert!(slowest < pictures / 3, "a claim took {slowest:?} of {pictures:?}");
 }
 
 #[test]
