@@ -7,6 +7,7 @@ mod bench;
 mod creation;
 mod execution;
 mod listing;
+mod recovery;
 mod shapes;
 
 use std::path::PathBuf;
@@ -53,8 +54,12 @@ pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<()> {
     println!("{execution}");
     let listing = listing::measure(&arguments).await?;
     println!("{listing}");
-    let json =
-        json!({ "creation": creation.to_json(), "execution": execution.to_json(), "listing": listing.to_json() });
+    let recovery = recovery::measure(&arguments).await?;
+    println!("{recovery}");
+    let json = json!({
+        "creation": creation.to_json(), "execution": execution.to_json(), "listing": listing.to_json(),
+        "recovery": recovery.to_json(),
+    });
     write_json(&arguments.json, &json)
 }
 
