@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate_workflow::{Action, Begin, EngineError, MemoryStore, Retention, Store};
+use tidegate_workflow::{Action, Begin, EngineError, MemoryStore, Paused, Report, Retention, Store};
 
-use crate::support::{at, create, server, succeed, take};
+use crate::support::{at, claim, create, server, succeed, success, take};
 
 /// A sweep reads what is to be removed, and somebody extends it before the sweep gets to it.
 #[tokio::test]
@@ -24,4 +24,18 @@ async fn a_purge_does_not_take_what_was_extended_meanwhile() {
     check(Retention::Forever, true).await;
     check(Retention::For(Duration::from_secs(1)), true).await;
     check(Retention::For(Duration::ZERO), false).await;
+}
+
+/// A queue is paused while a worker has a job of it; what its report makes ready stays in the queue.
+#[tokio::test]
+async fn a_report_hands_nothing_over_from_a_queue_that_was_paused_meanwhile() {
+    let engine = server(&Store::Memory(MemoryStore::new(1))).await;
+    create(&engine, "a b<a", Begin::Now).await;
+    let lease = take(&engine, 1).await.remove(0).lease;
+    engine.set_queue_paused("default", Paused::Yes).await.unwrap();
+    let report = Report { lease, outcome: success("1") };
+    let (reported, handed_over) = engine.report(vec![report], Some(&claim(9)), at(2)).await;
+    assert!(reported[0].is_ok() && handed_over.as_ref().is_ok_and(Vec::is_empty), "{reported:?} {handed_over:?}");
+    engine.set_queue_paused("default", Paused::No).await.unwrap();
+    assert_eq!(take(&engine, 3).await.len(), 1);
 }
