@@ -71,6 +71,24 @@ fn a_watch_ends_when_nobody_reads_it() {
 }
 
 #[test]
+fn a_server_that_restarts_is_waited_for() {
+    let data = tempfile::tempdir().unwrap();
+    let folder = ("TIDEGATE_DATA_DIR", data.path().to_str().unwrap());
+    // An address of its own: meanwhile nobody else takes its port.
+    let flows = Flows::start(&[folder, ("TIDEGATE_HTTP_ADDR", "127.0.0.77:0")]);
+    let id = flows.create(workflow("w", "a b<a"));
+    let address = flows.api().to_string();
+    let mut child = ask(&flows, &["workflow", "watch", &id]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    lines.next().unwrap().unwrap();
+    flows.server.stop();
+    let flows = Flows::start(&[folder, ("TIDEGATE_HTTP_ADDR", &address)]);
+    work(&flows);
+    let last: Value = serde_json::from_str(&lines.last().unwrap().unwrap()).unwrap();
+    assert_eq!((child.wait().unwrap().code(), &last["status"]), (Some(DONE), &"succeeded".into()));
+}
+
+#[test]
 fn an_interrupted_watch_says_that_the_workflow_goes_on() {
     let flows = Flows::start(&[]);
     let id = flows.create(workflow("w", "a"));

@@ -1,6 +1,7 @@
 //! What people see on a terminal, and programs on a pipe.
 
 use super::*;
+use crate::support::await_that;
 
 /// The lines of a command on a terminal, without colours.
 fn seen(flows: &Flows, columns: u16, arguments: &[&str]) -> Vec<String> {
@@ -69,6 +70,29 @@ fn progress_is_one_line_that_fits_and_goes_away() {
     assert!(plain(drawn[1]).chars().count() < 30 && drawn[1].contains('░'), "{text:?}");
     assert!(plain(drawn[2]).starts_with(&format!("{id}  w  running: ")), "{text:?}");
     assert_eq!(rest, "");
+}
+
+#[test]
+fn run_shows_progress_and_how_it_ended() {
+    let flows = Flows::start(&[]);
+    let files =
+        Files::new(&[("a.yaml", "name: n\njobs:\n- {name: a, handler: bad}\n- {name: b, handler: h, after: a}\n")]);
+    let command = &mut ask(&flows, &["workflow", "run", &files.text("a.yaml")]);
+    let (code, text) = std::thread::scope(|scope| {
+        let ended = scope.spawn(|| on_terminal(command, 100));
+        await_that("it has failed", || {
+            work(&flows);
+            flows.get("/v1/workflows:count")["by_status"]["failed"] == 1
+        });
+        ended.join().unwrap()
+    });
+    assert_eq!(code, Some(FAILED), "{text}");
+    let (first, rest) = text.split_once('\n').unwrap();
+    assert!(plain(first).ends_with("  running  n"), "{text:?}");
+    let end = plain(rest.rsplit("\r\u{1b}[2K").next().unwrap());
+    let (line, hint) = end.split_once('\n').unwrap();
+    assert!(line.contains("  n  failed in ") && line.ends_with(": 1 failed, 1 waiting"), "{text:?}");
+    assert!(hint.contains("--jobs failed` says why"), "{text:?}");
 }
 
 #[test]
