@@ -72,7 +72,7 @@ impl Traffic {
         traffic.spawn(|client, shared| create(client, shared, "one"));
         traffic.spawn(create_batches);
         for _ in 0..WORKERS {
-            traffic.spawn(|client, shared| work(client, shared));
+            traffic.spawn(work);
         }
         traffic
     }
