@@ -63,6 +63,17 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// The store has another schema than this program's.
+    pub(crate) fn other_schema(found: u32) -> Self {
+        let advice = match found < SCHEMA_VERSION {
+            true => "run `tidegate store migrate`",
+            false => "run the version of tidegate that made it, or a later one",
+        };
+        Self::Schema { found, advice }
+    }
+}
+
 /// In which direction rows are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {

@@ -185,7 +185,7 @@ fn many_jobs_alike_stand_in_a_frame() {
 #[test]
 fn lines_that_are_too_many_come_from_the_nearest_parents() {
     // Everybody comes after a random half of those before it. The first jobs have few parents and keep all of them.
-    let random = |one: usize, other: usize| (one * 7_919 + other * 104_729) % 1_009 % 2 == 0;
+    let random = |one: usize, other: usize| ((one * 7_919 + other * 104_729) % 1_009).is_multiple_of(2);
     let arrows =
         (1..500_usize).flat_map(|to| (0..to).filter(move |&from| random(from, to)).map(move |from| (from, to)));
     let graph = graph(500, arrows);

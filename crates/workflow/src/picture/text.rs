@@ -104,7 +104,7 @@ impl Canvas {
             let labels: Vec<Label> = labels.collect();
             let right = left + labels.iter().map(|label| label.width).max().unwrap_or(0);
             // A label ends with a space.
-            if right > terminal.width + 1 {
+            if right > terminal.width.saturating_add(1) {
                 return None;
             }
             for (label, &vertex) in labels.iter().zip(layer) {

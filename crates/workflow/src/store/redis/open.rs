@@ -124,8 +124,7 @@ impl Facts {
         let corrupt = |reason: String| StoreError::Corrupt { what: key.to_owned(), reason };
         let schema = self.schema.ok_or_else(|| corrupt("it has no schema version".to_owned()))?;
         if schema != SCHEMA_VERSION {
-            let advice = "use the version of this program that made the store, or another prefix";
-            return Err(StoreError::Schema { found: schema, advice });
+            return Err(StoreError::other_schema(schema));
         }
         let partitions = self.partitions.and_then(|found| u16::try_from(found).ok());
         let valid = |found: &u16| found.is_power_of_two() && *found <= keys::MAX_PARTITIONS;

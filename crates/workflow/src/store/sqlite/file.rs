@@ -139,13 +139,7 @@ fn is_fresh(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
         return Err(foreign("it is a database of another program; choose another directory"));
     }
     let found = u32::try_from(version).unwrap_or(u32::MAX);
-    match found.cmp(&SCHEMA_VERSION) {
-        std::cmp::Ordering::Equal => Ok(false),
-        std::cmp::Ordering::Less => Err(StoreError::Schema { found, advice: "run `tidegate store migrate`" }),
-        std::cmp::Ordering::Greater => {
-            Err(StoreError::Schema { found, advice: "run the version of tidegate that made it, or a later one" })
-        }
-    }
+    if found == SCHEMA_VERSION { Ok(false) } else { Err(StoreError::other_schema(found)) }
 }
 
 /// Makes the tables, all or none.
