@@ -5,6 +5,7 @@ pub(crate) mod v1;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -26,6 +27,10 @@ use crate::health::Health;
 use crate::life::Life;
 use crate::metrics::Metrics;
 pub(crate) use v1::{Api, router as api};
+
+/// How long a connection may take to say what it asks for next. Load balancers keep idle ones for a minute, and one that is
+/// closed under a request fails it.
+const REQUEST_HEAD: Duration = Duration::from_secs(120);
 
 /// What a page of metrics is.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -89,7 +94,9 @@ async fn connection(stream: TcpStream, router: Router, life: Life) {
         asked.store(true, Relaxed);
         router.clone().call(request)
     });
-    let connection = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(REQUEST_HEAD);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

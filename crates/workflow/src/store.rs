@@ -219,14 +219,9 @@ impl Store {
         each_store!(self, store => store.results(wanted).await)
     }
 
-    /// At most `limit` ready rows of each of `partitions` that begin with `prefix`, lowest first.
-    pub async fn ready(
-        &self,
-        partitions: &[Partition],
-        prefix: &[u8],
-        limit: usize,
-    ) -> Result<Vec<Vec<Row>>, StoreError> {
-        each_store!(self, store => store.ready(partitions, prefix, limit).await)
+    /// For each prefix the ready rows that begin with it, by partition: at most `limit` of each, lowest first.
+    pub async fn ready(&self, prefixes: &[Row], limit: usize) -> Result<Vec<Vec<Vec<Row>>>, StoreError> {
+        each_store!(self, store => store.ready(prefixes, limit).await)
     }
 
     /// At most `limit` workflows of each partition whose moment is `until` or earlier; of each partition its earliest, earliest

@@ -16,7 +16,7 @@ use super::play::{Answer, HandOver, Leased, Request, new_token};
 use super::queues::{Known, Taken};
 use crate::change::ResultField;
 use crate::graph::Graph;
-use crate::id::{InvalidId, JobIndex, Partition, WorkflowId};
+use crate::id::{InvalidId, JobIndex, WorkflowId};
 use crate::rows::{Row, queue_rows};
 use crate::state::{JobState, Status};
 use crate::store::StoreError;
@@ -25,6 +25,8 @@ use crate::transition::{Lease, Outcome};
 
 /// Ready rows of each partition that are read at once when memory has none.
 const REFILL: usize = 512;
+/// And of each queue, when many are asked for.
+const REFILL_LEAST: usize = 32;
 
 /// What a worker would like to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -261,12 +263,12 @@ impl Engine {
 
     /// Reads ready rows of queues of which memory may not have all.
     pub(crate) async fn refill(&self, queues: &[String]) -> Result<(), StoreError> {
-        let partitions: Vec<Partition> = (0..self.store().partitions()).map(Partition).collect();
-        for queue in queues {
-            let found = self.store().ready(&partitions, &queue_rows(queue), REFILL).await?;
-            let complete = found.iter().all(|rows| rows.len() < REFILL);
-            let rows: Vec<Row> = found.into_iter().flatten().collect();
-            self.queues().refill(queue, &rows, complete);
+        // Few of many or many of few: what is read at once stays small.
+        let limit = (REFILL / queues.len().max(1)).max(REFILL_LEAST);
+        let prefixes: Vec<Row> = queues.iter().map(|queue| queue_rows(queue)).collect();
+        for (queue, found) in queues.iter().zip(self.store().ready(&prefixes, limit).await?) {
+            let complete = found.iter().all(|rows| rows.len() < limit);
+            self.queues().refill(queue, &found.concat(), complete);
         }
         Ok(())
     }

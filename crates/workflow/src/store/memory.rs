@@ -121,17 +121,13 @@ impl MemoryStore {
         Ok(wanted.iter().map(of).collect())
     }
 
-    pub(crate) async fn ready(
-        &self,
-        partitions: &[Partition],
-        prefix: &[u8],
-        limit: usize,
-    ) -> Result<Vec<Vec<Row>>, StoreError> {
+    pub(crate) async fn ready(&self, prefixes: &[Row], limit: usize) -> Result<Vec<Vec<Vec<Row>>>, StoreError> {
         let tables = self.tables();
-        Ok(partitions
-            .iter()
-            .map(|&partition| tables.ready_with(partition, prefix).take(limit).cloned().collect())
-            .collect())
+        let each = |prefix: &Row| {
+            let partitions = (0..self.partitions).map(Partition);
+            partitions.map(|partition| tables.ready_with(partition, prefix).take(limit).cloned().collect()).collect()
+        };
+        Ok(prefixes.iter().map(each).collect())
     }
 
     pub(crate) async fn due(

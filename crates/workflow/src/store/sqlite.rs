@@ -220,15 +220,14 @@ impl SqliteStore {
         .await
     }
 
-    pub(crate) async fn ready(
-        &self,
-        partitions: &[Partition],
-        prefix: &[u8],
-        limit: usize,
-    ) -> Result<Vec<Vec<Row>>, StoreError> {
-        let (partitions, prefix) = (partitions.to_vec(), prefix.to_vec());
+    pub(crate) async fn ready(&self, prefixes: &[Row], limit: usize) -> Result<Vec<Vec<Vec<Row>>>, StoreError> {
+        let (prefixes, partitions) = (prefixes.to_vec(), self.partitions);
         self.lookup(move |connection| {
-            partitions.iter().map(|&partition| read::ready(connection, partition, &prefix, limit)).collect()
+            let each = |prefix: &Row| {
+                let partitions = (0..partitions).map(Partition);
+                partitions.map(|partition| read::ready(connection, partition, prefix, limit)).collect()
+            };
+            prefixes.iter().map(each).collect()
         })
         .await
     }

@@ -120,18 +120,17 @@ impl RedisStore {
         wanted.iter().map(values).collect()
     }
 
-    pub(crate) async fn ready(
-        &self,
-        partitions: &[Partition],
-        prefix: &[u8],
-        limit: usize,
-    ) -> Result<Vec<Vec<Row>>, StoreError> {
-        let rows = Between::with(prefix);
+    pub(crate) async fn ready(&self, prefixes: &[Row], limit: usize) -> Result<Vec<Vec<Vec<Row>>>, StoreError> {
         let mut batch = Batch::new();
-        for &partition in partitions {
-            rows.rows(&mut batch, &self.keys.set(partition, Set::Ready), Order::OldestFirst, limit);
+        for prefix in prefixes {
+            let rows = Between::with(prefix);
+            for partition in self.keys.all() {
+                rows.rows(&mut batch, &self.keys.set(partition, Set::Ready), Order::OldestFirst, limit);
+            }
         }
-        self.send(batch).await.iter().map(|outcome| reply::strings(answer(outcome)?)).collect()
+        let outcomes = self.send(batch).await;
+        let strings = |outcome: &Outcome| reply::strings(answer(outcome)?);
+        outcomes.chunks(self.keys.all().count()).map(|each| each.iter().map(strings).collect()).collect()
     }
 
     pub(crate) async fn due(

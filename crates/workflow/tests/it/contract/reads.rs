@@ -8,10 +8,6 @@ use tidegate_workflow::{
 
 use super::{PARTITIONS, create, done, id, index_row, meta, micros, ready_row, update};
 
-fn partitions() -> Vec<Partition> {
-    (0..PARTITIONS).map(Partition).collect()
-}
-
 /// A workflow with rows in two sections.
 async fn listed(store: &Store, id: WorkflowId, name: &str, status: Status) {
     let add = vec![index_row(Section::All, id), index_row(Section::Name(name, status), id)];
@@ -47,8 +43,8 @@ pub(crate) async fn an_empty_store_answers_everything(store: Store) {
     assert_eq!(store.load(&[]).await, Ok(Vec::new()));
     assert_eq!(store.heads(&[]).await, Ok(Vec::new()));
     assert_eq!(store.results(&[]).await, Ok(Vec::new()));
-    assert_eq!(store.ready(&[], b"", 10).await, Ok(Vec::new()));
-    assert_eq!(store.ready(&partitions(), &queue_rows("default"), 10).await, Ok(vec![Vec::new(); 4]));
+    assert_eq!(store.ready(&[], 10).await, Ok(Vec::new()));
+    assert_eq!(store.ready(&[queue_rows("default")], 10).await, Ok(vec![vec![Vec::new(); 4]]));
     assert_eq!(store.due(Clockwork::Timers, micros(1 << 53), 10).await, Ok(Vec::new()));
     assert_eq!(store.page(&[], Order::NewestFirst, 10).await, Ok(Vec::new()));
     assert_eq!(page(&store, 0, &span, Order::NewestFirst, 10).await, []);
@@ -77,21 +73,18 @@ pub(crate) async fn ready_rows_come_lowest_first_by_prefix_and_partition(store: 
     let mixed = waiting(&store, id(1, 0), &[("a", 9), ("a", 3), ("ab", 1), ("b", 2), ("a", 500)]).await;
     let other = waiting(&store, id(2, 2), &[("a", 4)]).await;
     let rows = |at: &[usize]| at.iter().map(|&at| mixed[at].clone()).collect::<Vec<_>>();
-    // Partitions, prefix, limit; the rows of each partition.
+    let by_partition = |first: &[usize], third: &[Vec<u8>]| vec![rows(first), vec![], third.to_vec(), vec![]];
+    // Prefixes, limit; the rows of each prefix by partition.
     let table = [
-        (vec![0, 2], queue_rows("a"), 10, vec![rows(&[1, 0, 4]), other.clone()]),
-        (vec![2, 1, 0], queue_rows("a"), 2, vec![other.clone(), vec![], rows(&[1, 0])]),
-        (vec![0], queue_rows("ab"), 10, vec![rows(&[2])]),
-        (vec![0], queue_rows("b"), 1, vec![rows(&[3])]),
-        (vec![0], queue_rows("c"), 10, vec![vec![]]),
-        (vec![0], Vec::new(), 10, vec![rows(&[1, 0, 4, 2, 3])]),
-        (vec![0], mixed[0].clone(), 10, vec![rows(&[0])]),
-        (vec![0, 2], queue_rows("a"), 0, vec![vec![], vec![]]),
+        (vec![queue_rows("a")], 10, vec![by_partition(&[1, 0, 4], &other)]),
+        (vec![queue_rows("a"), queue_rows("ab")], 2, vec![by_partition(&[1, 0], &other), by_partition(&[2], &[])]),
+        (vec![queue_rows("b"), queue_rows("c")], 1, vec![by_partition(&[3], &[]), by_partition(&[], &[])]),
+        (vec![Vec::new()], 10, vec![by_partition(&[1, 0, 4, 2, 3], &other)]),
+        (vec![mixed[0].clone()], 10, vec![by_partition(&[0], &[])]),
+        (vec![queue_rows("a")], 0, vec![by_partition(&[], &[])]),
     ];
-    for (partitions, prefix, limit, expected) in table {
-        let asked: Vec<_> = partitions.iter().copied().map(Partition).collect();
-        let found = store.ready(&asked, &prefix, limit).await.unwrap();
-        assert_eq!(found, expected, "{partitions:?} {prefix:?} {limit}");
+    for (prefixes, limit, expected) in table {
+        assert_eq!(store.ready(&prefixes, limit).await, Ok(expected), "{prefixes:?} {limit}");
     }
 }
 
