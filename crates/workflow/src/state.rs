@@ -171,8 +171,8 @@ pub struct Job {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
-    /// Whether it returned something other than null.
-    pub has_output: bool,
+    /// Bytes of what it returned; 0 is nothing, or null.
+    pub output_bytes: u32,
 }
 
 /// The state of a workflow as a whole. Each write of the workflow changes it, so its bytes guard all others.

@@ -67,7 +67,7 @@ fn every_comparison_measures_all_of_its_variants() {
     let figures = measure("connections", &spike, &["random", "linear"]);
     assert_eq!(figures["rows"].as_array().unwrap().len(), 12);
 
-    let figures = measure("layout", &["--jobs", "40,100", "--most", "2000"], &["crossings", "fan out and in"]);
+    let figures = measure("layout", &["--jobs", "110,120", "--most", "1000"], &["crossings", "fan out and in"]);
     let rows = figures["rows"].as_array().unwrap();
     assert_eq!((rows.len(), positive(&json!(rows), "dependencies")), (12, 12));
     for row in rows {

@@ -1,6 +1,5 @@
 //! What workers do: claim, report, extend.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -8,13 +7,11 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use super::Engine;
 use super::error::EngineError;
+use super::inputs::Input;
 use super::play::{Answer, HandOver, Leased, Request, new_token};
 use super::queues::{Known, Taken};
-use crate::change::ResultField;
 use crate::graph::Graph;
 use crate::id::{InvalidId, JobIndex, WorkflowId};
 use crate::rows::{Row, queue_rows};
@@ -63,16 +60,9 @@ pub struct Claimed {
     pub attempt: u16,
     /// What the parents returned, without those that returned nothing.
     pub inputs: Vec<Input>,
-    graph: Arc<Graph>,
-}
-
-/// What a parent returned.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Input {
-    /// The parent.
-    pub job: JobIndex,
-    /// JSON text.
-    pub output: Bytes,
+    /// Parents that returned more than fits; what they returned must be read by itself.
+    pub omitted: Vec<JobIndex>,
+    pub(super) graph: Arc<Graph>,
 }
 
 /// How an attempt ended.
@@ -271,37 +261,6 @@ impl Engine {
             self.queues().refill(queue, &found.concat(), complete);
         }
         Ok(())
-    }
-
-    /// Adds what parents returned, with one read of the store for all that memory does not have.
-    async fn with_inputs(&self, leased: Vec<(WorkflowId, Leased)>) -> Result<Vec<Claimed>, EngineError> {
-        let mut wanted: BTreeMap<WorkflowId, Vec<JobIndex>> = BTreeMap::new();
-        for (id, leased) in &leased {
-            let missing = leased.inputs.iter().filter(|(_, output)| output.is_none()).map(|(job, _)| *job);
-            for job in missing {
-                wanted.entry(*id).or_default().push(job);
-            }
-        }
-        let mut found: BTreeMap<(WorkflowId, JobIndex), Bytes> = BTreeMap::new();
-        if !wanted.is_empty() {
-            let fields = |jobs: &Vec<JobIndex>| jobs.iter().map(|job| ResultField::Output(*job)).collect();
-            let query: Vec<(WorkflowId, Vec<ResultField>)> =
-                wanted.iter().map(|(id, jobs)| (*id, fields(jobs))).collect();
-            for ((id, jobs), outputs) in wanted.iter().zip(self.store().results(&query).await?) {
-                found.extend(jobs.iter().zip(outputs).filter_map(|(job, output)| Some(((*id, *job), output?))));
-            }
-        }
-        let claimed = leased.into_iter().map(|(workflow, leased)| {
-            let Leased { job, token, expires, attempt, graph, inputs, mut undelivered } = leased;
-            undelivered.settle();
-            let input = |(job, output): (JobIndex, Option<Bytes>)| {
-                let output = output.or_else(|| found.get(&(workflow, job)).cloned())?;
-                Some(Input { job, output })
-            };
-            let inputs = inputs.into_iter().filter_map(input).collect();
-            Claimed { lease: LeaseRef { workflow, job, token }, expires, attempt, inputs, graph }
-        });
-        Ok(claimed.collect())
     }
 }
 

@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 
 use super::Engine;
 use super::claim::LeaseRef;
-use super::desk::Entry;
+use super::entry::Entry;
 use super::error::EngineError;
 use super::undelivered::Undelivered;
 use crate::definition::Retention;
@@ -106,6 +106,15 @@ pub(crate) struct Answer {
     pub(crate) existing: Option<WorkflowId>,
 }
 
+/// What a parent returned.
+#[derive(Debug)]
+pub(crate) struct Returned {
+    pub(crate) job: JobIndex,
+    pub(crate) bytes: u32,
+    /// None where it must be read.
+    pub(crate) output: Option<Bytes>,
+}
+
 /// A job on lease, with what of its inputs is in memory.
 #[derive(Debug)]
 pub(crate) struct Leased {
@@ -114,8 +123,8 @@ pub(crate) struct Leased {
     pub(crate) expires: Timestamp,
     pub(crate) attempt: u16,
     pub(crate) graph: Arc<Graph>,
-    /// Parents that returned something; None where it must be read.
-    pub(crate) inputs: Vec<(JobIndex, Option<Bytes>)>,
+    /// What parents returned.
+    pub(crate) inputs: Vec<Returned>,
     /// Gives it back if nobody gets it.
     pub(crate) undelivered: Undelivered,
 }
@@ -261,8 +270,8 @@ fn lease_of(engine: &Engine, entry: &Entry, (job, lease): (JobIndex, &Lease), no
     let workflow = &entry.workflow;
     let parents = workflow.graph.jobs[job.index()].parents.iter();
     let inputs = parents
-        .filter(|&&parent| workflow.job(parent).has_output)
-        .map(|&parent| (parent, entry.outputs.get(&parent).cloned()))
+        .map(|&job| Returned { job, bytes: workflow.job(job).output_bytes, output: entry.outputs.get(&job).cloned() })
+        .filter(|returned| returned.bytes > 0)
         .collect();
     let attempt = workflow.job(job).attempt;
     let graph = Arc::clone(&workflow.graph);

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::Engine;
 use super::claim::LeaseRef;
-use super::desk::Posted;
+use super::group::Posted;
 use super::play::Request;
 use crate::time::Timestamp;
 use crate::transition::Outcome;

@@ -109,7 +109,7 @@ pub(super) fn restart(
 /// Puts jobs back to the beginning, and lets run what may.
 fn run_again(workflow: &mut Workflow, jobs: &[JobIndex], now: Timestamp) {
     for &index in jobs {
-        if workflow.job(index).has_output {
+        if workflow.job(index).output_bytes > 0 {
             workflow.drop_output(index);
         }
         let job = workflow.job_mut(index);

@@ -33,14 +33,14 @@ impl Workflow {
 
     /// Keeps what a job returned.
     pub(crate) fn put_output(&mut self, job: JobIndex, output: &[u8]) {
-        self.job_mut(job).has_output = true;
+        self.job_mut(job).output_bytes = u32::try_from(output.len()).unwrap_or(u32::MAX);
         self.unwritten.dropped_results.retain(|field| *field != ResultField::Output(job));
         self.unwritten.results.push((ResultField::Output(job), output.to_vec()));
     }
 
     /// Forgets what a job returned.
     pub(crate) fn drop_output(&mut self, job: JobIndex) {
-        self.job_mut(job).has_output = false;
+        self.job_mut(job).output_bytes = 0;
         self.unwritten.results.retain(|(field, _)| *field != ResultField::Output(job));
         self.unwritten.dropped_results.push(ResultField::Output(job));
     }

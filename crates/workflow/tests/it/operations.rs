@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Action, Begin, Claim, Definition, Filter, JobDefinition, Paused, Reason, RestartScope, Retry, Status,
+    Action, Begin, Claim, Definition, Filter, JobDefinition, Json, Paused, Reason, RestartScope, Retry, Status,
 };
 
 use super::support::*;
@@ -186,4 +186,57 @@ async fn many_queues_are_entered_together_and_listed() {
     let names: Vec<String> = (0..3_000).map(|at| format!("q{at}")).collect();
     let all = Claim { queues: names[..100].to_vec(), ..claim(1_000) };
     assert_eq!(engine.claim(&all, at(1)).await.unwrap().len(), 100);
+}
+
+/// JSON text of this many bytes.
+fn text(bytes: usize) -> String {
+    format!("\"{}\"", "x".repeat(bytes - 2))
+}
+
+#[tokio::test]
+async fn a_claim_carries_no_more_than_fits_and_the_rest_is_claimed_next() {
+    const JOBS: usize = 200;
+    let (store, _redis) = redis().await;
+    let engine = server(&store).await;
+    let params = Json::parse(format!("{{\"a\":{}}}", text((256 << 10) - 6))).unwrap();
+    let job =
+        |at: usize| JobDefinition { params: Some(params.clone()), ..JobDefinition::new(at.to_string(), "handler") };
+    let jobs = (0..JOBS).map(job).collect();
+    create_of(&engine, Definition { name: "large".to_owned(), jobs, ..Definition::default() }, Begin::Now).await;
+    let first = engine.claim(&claim(JOBS), at(1)).await.unwrap();
+    assert_eq!(first.len(), (32 << 20) / (256 << 10));
+    let wanted = claim(JOBS);
+    let all_others = async {
+        let mut others = Vec::new();
+        while first.len() + others.len() < JOBS {
+            // What did not fit goes back to the queue, and wakes who waits there.
+            let arrival = engine.arrival(&wanted.queues);
+            let claimed = engine.claim(&wanted, at(1)).await.unwrap();
+            if claimed.is_empty() {
+                arrival.await;
+            }
+            others.extend(claimed);
+        }
+        others
+    };
+    let others = tokio::time::timeout(Duration::from_secs(20), all_others).await.unwrap();
+    assert!(others.iter().all(|claimed| claimed.attempt == 1 && claimed.omitted.is_empty()));
+}
+
+#[tokio::test]
+async fn a_join_of_more_than_fits_is_handed_out_and_says_what_is_missing() {
+    const PARENTS: usize = 40;
+    let (store, _redis) = redis().await;
+    let engine = server(&store).await;
+    let parents: Vec<String> = (0..PARENTS).map(|parent| parent.to_string()).collect();
+    create(&engine, &format!("{} join<{}", parents.join(" "), parents.join(",")), Begin::Now).await;
+    let output = text(1 << 20);
+    for claimed in take(&engine, 1).await {
+        report(&engine, claimed.lease, success(&output), 2).await.unwrap();
+    }
+    let join = take(&engine, 3).await.remove(0);
+    assert_eq!((join.inputs.len(), join.omitted.len()), (32, PARENTS - 32));
+    assert!(join.inputs.iter().all(|input| input.output.len() == 1 << 20));
+    let outputs = engine.results(join.lease.workflow, &join.omitted).await.unwrap();
+    assert!(outputs.iter().all(|result| result.output.as_ref().is_some_and(|output| output.len() == 1 << 20)));
 }

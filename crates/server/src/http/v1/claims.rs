@@ -135,6 +135,9 @@ pub(super) fn write(json: &mut Json, claimed: &Claimed) {
                 json.key("output").raw(&input.output);
             });
         });
+        json.key("omitted_inputs").array(&claimed.omitted, |json, parent| {
+            json.string(&graph.jobs[parent.index()].name);
+        });
         json.key("timeout_ms").maybe(job.timeout, |json, timeout| json.number(timeout.as_millis() as u64));
     });
 }

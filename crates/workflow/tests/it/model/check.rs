@@ -102,7 +102,7 @@ fn check_workflow(snapshot: &Snapshot) {
         assert!(!is_running || (job.token != 0 && job.worker.is_some() && job.attempt > 0), "{job:?}");
         assert!(job.state != JobState::Ready || job.ready_at.is_some(), "{job:?}");
         assert_eq!(job.finished_at.is_some(), job.state.is_over(), "{job:?}");
-        assert!(!job.has_output || job.state == JobState::Succeeded, "{job:?}");
+        assert!(job.output_bytes == 0 || job.state == JobState::Succeeded, "{job:?}");
         let retry = snapshot.graph().jobs[at].retry;
         assert!(job.attempt <= retry.limit + 1, "{job:?} and {retry:?}");
         if meta.status != Status::Pending && job.state == JobState::Waiting {
@@ -132,6 +132,6 @@ async fn check_outputs(store: &Store, snapshot: &Snapshot) {
     let fields = (0..jobs.len()).map(|at| ResultField::Output(JobIndex(at as u16))).collect();
     let stored = store.results(&[(snapshot.id(), fields)]).await.unwrap().remove(0);
     for (job, output) in jobs.iter().zip(stored) {
-        assert_eq!(job.has_output, output.is_some(), "{job:?}");
+        assert_eq!(job.output_bytes as usize, output.map_or(0, |output| output.len()), "{job:?}");
     }
 }

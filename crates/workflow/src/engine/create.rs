@@ -1,0 +1,155 @@
+//! How workflows come to be.
+
+use std::sync::{Arc, PoisonError};
+
+use hashbrown::HashSet;
+use tokio::task::JoinSet;
+
+use super::play::{Answer, Begin, Request};
+use super::{Engine, EngineError};
+use crate::codec::{decode, encode};
+use crate::graph::Graph;
+use crate::id::{Partition, WorkflowId};
+use crate::state::{Meta, Status};
+use crate::store::{Register, StoreError};
+use crate::time::Timestamp;
+
+/// Names that are entered at a time, so that they share writes.
+const ENTERED: usize = 256;
+
+/// A graph to create a workflow of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewWorkflow {
+    /// What to run.
+    pub graph: Graph,
+    /// What becomes of it then.
+    pub begin: Begin,
+    /// When it was created elsewhere; None is now.
+    pub created_at: Option<Timestamp>,
+}
+
+/// A workflow that was created, or that was there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Created {
+    /// Its id.
+    pub workflow: WorkflowId,
+    /// What it is doing.
+    pub status: Status,
+    /// It was created earlier, with the same idempotency key.
+    pub existing: bool,
+}
+
+impl Engine {
+    /// Creates workflows, each for itself; answers in their order.
+    ///
+    /// # Cancellation
+    /// When the future is dropped, any of them may have been created.
+    pub async fn create(&self, new: Vec<NewWorkflow>, now: Timestamp) -> Vec<Result<Created, EngineError>> {
+        if let Err(error) = self.register(&new).await {
+            return new.iter().map(|_| Err(error.clone().into())).collect();
+        }
+        let mut keyed = Vec::new();
+        let mut posts = Vec::with_capacity(new.len());
+        for NewWorkflow { graph, begin, created_at } in new {
+            let partition = self.partition_for(graph.idempotency_key.as_deref());
+            let created_at = created_at.unwrap_or(now);
+            let id = WorkflowId::new(created_at, partition, fastrand::u128(..));
+            let graph = Arc::new(graph);
+            keyed.push(graph.idempotency_key.is_some().then(|| Arc::clone(&graph)));
+            posts.push((id, Request::Create { graph, begin, created_at }));
+        }
+        let ids: Vec<WorkflowId> = posts.iter().map(|(id, _)| *id).collect();
+        let answers = self.ask_all(posts, now).await;
+        let mut created = Vec::with_capacity(answers.len());
+        for ((id, graph), answer) in ids.into_iter().zip(keyed).zip(answers) {
+            created.push(match (answer, graph) {
+                (Ok(Answer { existing: Some(existing), .. }), Some(graph)) => self.same(existing, &graph).await,
+                (Ok(answer), _) => {
+                    let status = answer.status.expect("a creation answers with the status");
+                    Ok(Created { workflow: id, status, existing: false })
+                }
+                (Err(error), _) => Err(error),
+            });
+        }
+        created
+    }
+
+    /// Whether the workflow that has an idempotency key is of the same graph.
+    async fn same(&self, existing: WorkflowId, graph: &Graph) -> Result<Created, EngineError> {
+        let stored = self.store().load(&[existing]).await?.pop().flatten();
+        // It was removed just now, and the key is free.
+        let Some(stored) = stored else { return Err(EngineError::Contended { workflow: existing }) };
+        if stored.graph == encode(graph) {
+            let meta: Meta = decode(&stored.state.meta, || format!("the state of workflow {existing}"))?;
+            return Ok(Created { workflow: existing, status: meta.status, existing: true });
+        }
+        let key = graph.idempotency_key.clone().unwrap_or_default();
+        Err(EngineError::KeyMismatch { key, workflow: existing })
+    }
+
+    /// The workflow that was created with an idempotency key.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn find_by_key(&self, key: &str) -> Result<Option<WorkflowId>, StoreError> {
+        self.store().keyed(self.partition_for(Some(key)), key).await
+    }
+
+    /// Any partition, or the one that a key decides, so that all who use it meet there.
+    fn partition_for(&self, key: Option<&str>) -> Partition {
+        let partitions = self.store().partitions();
+        Partition(match key {
+            Some(key) => (fnv(key.as_bytes()) % u64::from(partitions)) as u16,
+            None => fastrand::u16(..partitions),
+        })
+    }
+
+    /// Enters names of queues and workflows that are new, so that they can be listed.
+    async fn register(&self, new: &[NewWorkflow]) -> Result<(), StoreError> {
+        let mut unknown: HashSet<(bool, String)> = HashSet::new();
+        {
+            let registered = self.core.registered.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut note = |is_queue: bool, name: &String| {
+                let entry = (is_queue, name.clone());
+                if !registered.contains(&entry) {
+                    unknown.insert(entry);
+                }
+            };
+            for NewWorkflow { graph, .. } in new {
+                note(false, &graph.label.name);
+                graph.jobs.iter().for_each(|job| note(true, &job.queue));
+            }
+        }
+        for (is_queue, register) in [(true, Register::Queues), (false, Register::Names)] {
+            let names: Vec<&String> =
+                unknown.iter().filter(|(kind, _)| *kind == is_queue).map(|(_, name)| name).collect();
+            if !names.is_empty() {
+                self.enter_missing(register, &names).await?;
+            }
+        }
+        self.core.registered.lock().unwrap_or_else(PoisonError::into_inner).extend(unknown);
+        Ok(())
+    }
+
+    /// Enters names that a register does not have. Another server may have entered and paused one of them: its entry must stay.
+    async fn enter_missing(&self, register: Register, names: &[&String]) -> Result<(), StoreError> {
+        let known: HashSet<String> = self.store().register(register).await?.into_iter().map(|(name, _)| name).collect();
+        let missing: Vec<&&String> = names.iter().filter(|name| !known.contains(name.as_str())).collect();
+        for some in missing.chunks(ENTERED) {
+            let mut entering = JoinSet::new();
+            for name in some {
+                let (store, name) = (self.store().clone(), name.to_string());
+                entering.spawn(async move { store.enter(register, &name, Some("")).await });
+            }
+            while let Some(entered) = entering.join_next().await {
+                entered.unwrap_or_else(|error| Err(StoreError::Unavailable { reason: error.to_string() }))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// FNV-1a: the same in every version of every program, as a place in the store must be.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}

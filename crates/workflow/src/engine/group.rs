@@ -1,0 +1,154 @@
+//! The requests of a round that concern one workflow, and what becomes of them.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::Engine;
+use super::entry::Entry;
+use super::error::EngineError;
+use super::play::{Answer, Begin, Request, play};
+use crate::change::{Change, StoredState, Write};
+use crate::id::WorkflowId;
+use crate::store::StoreError;
+use crate::time::Timestamp;
+use crate::workflow::Workflow;
+
+/// A request and who wants to know.
+#[derive(Debug)]
+pub(crate) struct Posted {
+    pub(crate) workflow: WorkflowId,
+    pub(crate) request: Request,
+    pub(crate) now: Timestamp,
+    pub(crate) answer: oneshot::Sender<Result<Answer, EngineError>>,
+}
+
+impl Posted {
+    pub(super) fn answer(self, outcome: Result<Answer, EngineError>) {
+        // A caller that left took nothing with it: a job it would have got gives itself back.
+        let _left = self.answer.send(outcome);
+    }
+}
+
+/// The requests of a round that concern one workflow.
+pub(super) struct Group {
+    pub(super) id: WorkflowId,
+    pub(super) posted: Vec<Posted>,
+    pub(super) entry: Option<Box<Entry>>,
+    /// Why its state cannot be read.
+    broken: Option<StoreError>,
+    pub(super) basis: Basis,
+    pub(super) answers: Vec<Result<Answer, EngineError>>,
+}
+
+/// Where the state of a round comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Basis {
+    /// An earlier round: another server may have changed it since. Only a write proves that nobody did.
+    Memory,
+    /// The store, just now.
+    Store,
+}
+
+/// Reads the states that are not in memory; a request that creates its workflow brings it.
+pub(super) async fn load_missing(engine: &Engine, groups: &mut [Group]) -> Result<(), StoreError> {
+    let missing: Vec<usize> = (0..groups.len()).filter(|&at| groups[at].needs_state()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<WorkflowId> = missing.iter().map(|&at| groups[at].id).collect();
+    let loaded = engine.store().load(&ids).await?;
+    for (at, stored) in missing.into_iter().zip(loaded) {
+        let group = &mut groups[at];
+        group.basis = Basis::Store;
+        let Some(stored) = stored else { continue };
+        match Workflow::read(group.id, &stored) {
+            Ok(workflow) => group.entry = Some(Entry::new(workflow, stored.graph.len())),
+            Err(error) => group.broken = Some(error),
+        }
+    }
+    Ok(())
+}
+
+impl Group {
+    pub(super) fn new(id: WorkflowId, entry: Option<Box<Entry>>) -> Self {
+        Self { id, posted: Vec::new(), entry, broken: None, basis: Basis::Memory, answers: Vec::new() }
+    }
+
+    fn needs_state(&self) -> bool {
+        self.entry.is_none() && !matches!(self.posted[0].request, Request::Create { .. })
+    }
+
+    /// Plays the requests, and returns what to write.
+    pub(super) fn play(&mut self, engine: &Engine) -> Option<Change> {
+        self.answers.clear();
+        for posted in &self.posted {
+            if let (Request::Create { graph, begin, created_at }, None) = (&posted.request, &self.entry) {
+                let mut workflow = Workflow::new(self.id, Arc::clone(graph), *created_at);
+                if let Begin::As(imported) = begin {
+                    workflow.take_over(imported, engine.retention(), posted.now);
+                }
+                self.entry = Some(Entry::new(workflow, 0));
+                self.basis = Basis::Store;
+            }
+            let outcome = match &mut self.entry {
+                Some(entry) => play(engine, entry, &posted.request, posted.now),
+                None => Err(self.broken.clone().map_or(EngineError::NoWorkflow { workflow: self.id }, Into::into)),
+            };
+            self.answers.push(outcome);
+        }
+        let entry = self.entry.as_mut()?;
+        let change = entry.workflow.change(fastrand::u32(..))?;
+        if let Write::Put(put) = &change.write
+            && let Some(birth) = &put.birth
+        {
+            entry.weigh(birth.graph.len());
+        }
+        Some(change)
+    }
+
+    /// Goes back to what the store has.
+    pub(super) fn rebuild(&mut self, state: Option<StoredState>) -> Result<(), StoreError> {
+        let entry = self.entry.take();
+        self.basis = Basis::Store;
+        self.take_back();
+        if let (Some(state), Some(entry)) = (state, entry) {
+            let graph = Arc::clone(&entry.workflow.graph);
+            let workflow = Workflow::read_state(self.id, graph, &state)?;
+            // Outputs are not kept: whoever wrote may have run their jobs again.
+            self.entry = Some(entry.rebuilt(workflow));
+        }
+        Ok(())
+    }
+
+    /// Goes back to before the round, knowing nothing.
+    pub(super) fn forget(&mut self) {
+        self.entry = None;
+        self.take_back();
+    }
+
+    /// Gives back what the answers promised.
+    fn take_back(&mut self) {
+        for (posted, answer) in self.posted.iter().zip(self.answers.drain(..)) {
+            let Ok(mut answer) = answer else { continue };
+            answer.leased.iter_mut().for_each(|leased| leased.undelivered.settle());
+            if let Request::Report { hand_over: Some(hand_over), .. } = &posted.request {
+                hand_over.give_back(answer.leased.len());
+            }
+        }
+    }
+
+    pub(super) fn fail(mut self, error: &StoreError) {
+        self.take_back();
+        for posted in self.posted {
+            posted.answer(Err(error.clone().into()));
+        }
+    }
+
+    pub(super) fn key_taken(mut self, taken: WorkflowId) {
+        self.take_back();
+        for posted in self.posted {
+            posted.answer(Ok(Answer { existing: Some(taken), ..Answer::default() }));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What time does to workflows, and what other servers do.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::play::Request;
+use super::{Engine, EngineError, PAUSED, Paused};
+use crate::store::{Clockwork, Register, StoreError};
+use crate::time::Timestamp;
+
+/// How far ahead a sweep looks. Sweeps that follow each other this closely are never late.
+pub const HORIZON: Duration = Duration::from_secs(1);
+/// Due workflows of each partition that one sweep looks at.
+const SWEEP: usize = 256;
+impl Engine {
+    pub(crate) fn expect_by(&self, moment: Timestamp) {
+        if moment.micros() < self.core.expected.fetch_min(moment.micros(), Relaxed) {
+            self.core.sooner.notify_one();
+        }
+    }
+
+    /// Returns when [`Engine::next_due`] has become earlier than it was. For one task at a time.
+    ///
+    /// # Cancellation
+    /// Nothing is lost when the future is dropped.
+    pub async fn sooner(&self) {
+        self.core.sooner.notified().await;
+    }
+
+    /// The earliest moment at which a workflow wants a sweep, of those changed here and those that the last sweep saw within
+    /// [`HORIZON`].
+    #[must_use]
+    pub fn next_due(&self) -> Option<Timestamp> {
+        let micros = self.core.expected.load(Relaxed);
+        (micros != u64::MAX).then_some(Timestamp::from_micros(micros))
+    }
+
+    /// Does what time has come for: retries, ends of leases, timeouts, removals. Returns whether more may be due already.
+    ///
+    /// # Errors
+    /// The store cannot be read. What cannot be written stays due.
+    pub async fn sweep(&self, now: Timestamp) -> Result<bool, StoreError> {
+        self.core.expected.store(u64::MAX, Relaxed);
+        self.queues().pass(now);
+        let until = now + HORIZON;
+        let (mut timers, mut expiries) = tokio::try_join!(
+            self.store().due(Clockwork::Timers, until, SWEEP),
+            self.store().due(Clockwork::Expiries, until, SWEEP),
+        )?;
+        let mut more = false;
+        for found in [&mut timers, &mut expiries] {
+            let upcoming = found.iter().map(|&(_, at)| at).filter(|&at| at > now).min();
+            upcoming.into_iter().for_each(|at| self.expect_by(at));
+            found.retain(|&(_, at)| at <= now);
+            more |= found.len() >= SWEEP;
+        }
+        let ticks = timers.into_iter().map(|(id, _)| (id, Request::Tick));
+        let purges = expiries.into_iter().map(|(id, _)| (id, Request::Purge));
+        for answer in self.ask_all(ticks.chain(purges).collect(), now).await {
+            match answer {
+                // Another server did it, or somebody extended it.
+                Ok(_) | Err(EngineError::NoWorkflow { .. } | EngineError::Refused(_)) => {}
+                Err(error) => tracing::warn!(%error, "a workflow that is due was not served"),
+            }
+        }
+        Ok(more)
+    }
+
+    /// Looks for what other servers have done: which queues they paused, and what they put into those that somebody waits for here.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn look_around(&self) -> Result<(), StoreError> {
+        for (name, value) in self.store().register(Register::Queues).await? {
+            self.queues().set_paused(&name, if value == PAUSED { Paused::Yes } else { Paused::No });
+        }
+        let wanted = self.queues().doubt();
+        if wanted.is_empty() { Ok(()) } else { self.refill(&wanted).await }
+    }
+}
