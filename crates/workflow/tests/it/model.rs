@@ -1,40 +1,55 @@
-//! Random graphs, random events, faults, and servers that die: after every step the store must agree with plain rules.
+//! Random graphs, random events, faults, and servers and stores that die: after every step the store must agree with plain rules.
 
 pub(crate) mod check;
+mod ground;
 mod oracle;
 mod step;
 mod told;
 mod world;
 
-use fastrand::Rng;
-
+use ground::Ground;
 use world::World;
 
 /// Steps of one world: enough for workflows to be born, go wrong, be repaired and removed.
 const STEPS: usize = 250;
+/// Worlds in memory: ten thousand steps.
 const WORLDS: u64 = 40;
-/// A run by hand sets this to thousands.
+/// Worlds on a store outside, where a step takes a hundred times as long.
+const WORLDS_OUTSIDE: u64 = 6;
+/// A run by hand sets this to thousands: so many worlds on each store.
 const MORE: &str = "TIDEGATE_MODEL_WORLDS";
 
 #[expect(clippy::disallowed_methods, reason = "how long to run is up to whoever starts the tests")]
-fn worlds() -> u64 {
-    std::env::var(MORE).map_or(WORLDS, |worlds| worlds.parse().expect("TIDEGATE_MODEL_WORLDS is a number"))
+fn worlds(usually: u64) -> u64 {
+    std::env::var(MORE).map_or(usually, |worlds| worlds.parse().expect("TIDEGATE_MODEL_WORLDS is a number"))
+}
+
+fn live<F: Future<Output = Ground>>(worlds: u64, ground: impl Fn() -> F) {
+    for seed in 0..worlds {
+        // The engine draws ids and tokens from this generator.
+        fastrand::seed(seed);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut world = World::new(ground().await, seed).await;
+            for _ in 0..STEPS {
+                world.step().await;
+            }
+            world.comes_to_rest().await;
+        });
+    }
 }
 
 #[test]
 fn whatever_happens_the_store_agrees_with_the_rules() {
-    for seed in 0..worlds() {
-        // The engine draws ids and tokens from this generator.
-        fastrand::seed(seed);
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(live(seed));
-    }
+    live(worlds(WORLDS), async || Ground::memory());
 }
 
-async fn live(seed: u64) {
-    let mut world = World::new(Rng::with_seed(seed), seed).await;
-    for _ in 0..STEPS {
-        world.step().await;
-    }
-    world.comes_to_rest().await;
+#[test]
+fn a_file_that_is_closed_at_any_moment_agrees_with_the_rules() {
+    live(worlds(WORLDS_OUTSIDE), async || Ground::sqlite());
+}
+
+#[test]
+fn a_redis_that_is_killed_at_any_moment_agrees_with_the_rules() {
+    live(worlds(WORLDS_OUTSIDE), Ground::redis);
 }

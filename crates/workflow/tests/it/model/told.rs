@@ -19,6 +19,8 @@ pub(crate) enum Told {
     Reported(Result<Reported, EngineError>, Result<Vec<Claimed>, EngineError>),
     Extended(Result<(), EngineError>),
     Status(Result<Status, EngineError>),
+    Swept(Result<bool, EngineError>),
+    Paused(Result<(), EngineError>),
     Nothing,
 }
 
@@ -38,10 +40,10 @@ pub(crate) async fn run(engine: Engine, step: Step, now: Timestamp) -> Told {
             }
             Told::Nothing
         }
-        Step::ClaimAll => {
-            engine.look_around().await.unwrap();
-            Told::Claimed(engine.claim(&claim(1_000), now).await)
-        }
+        Step::ClaimAll => match engine.look_around().await {
+            Ok(()) => Told::Claimed(engine.claim(&claim(1_000), now).await),
+            Err(error) => Told::Claimed(Err(error.into())),
+        },
         Step::Report(lease, outcome, then) => {
             let then = then.map(claim);
             let (mut reported, claimed) = engine.report(vec![Report { lease, outcome }], then.as_ref(), now).await;
@@ -51,15 +53,9 @@ pub(crate) async fn run(engine: Engine, step: Step, now: Timestamp) -> Told {
             let expires = now + Duration::from_secs(30);
             Told::Extended(engine.extend(vec![(lease, expires)], now).await.remove(0))
         }
-        Step::Sweep => {
-            engine.sweep(now).await.unwrap();
-            Told::Nothing
-        }
+        Step::Sweep => Told::Swept(engine.sweep(now).await.map_err(EngineError::from)),
         Step::Act(id, action) => Told::Status(engine.act(id, action, now).await),
-        Step::PauseQueue(queue, paused) => {
-            engine.set_queue_paused(queue, paused).await.unwrap();
-            Told::Nothing
-        }
+        Step::PauseQueue(queue, paused) => Told::Paused(engine.set_queue_paused(queue, paused).await),
     }
 }
 
@@ -68,16 +64,21 @@ impl World {
     pub(crate) fn check_told(&self, before: &Snapshots, step: &Step, told: &Told) {
         let error = match told {
             Told::Created(Err(error)) | Told::Reported(Err(error), _) | Told::Extended(Err(error)) => Some(error),
-            Told::Status(Err(error)) => Some(error),
+            Told::Status(Err(error))
+            | Told::Swept(Err(error))
+            | Told::Claimed(Err(error))
+            | Told::Paused(Err(error)) => Some(error),
             _ => None,
         };
         if let Some(EngineError::Store(error)) = error {
-            assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
+            assert!(matches!(error, StoreError::Unavailable { .. } | StoreError::Unknown { .. }), "{error:?}");
             assert!(self.faulty);
         }
-        let claims = matches!(step, Step::Report(_, _, Some(_)));
+        let unknown = matches!(error, Some(EngineError::Store(StoreError::Unknown { .. })));
+        // Jobs may be leased to a worker that did not hear of it: their leases end.
+        let claims = matches!(step, Step::Report(_, _, Some(_)) | Step::Claim(_) | Step::ClaimAll);
         assert!(
-            error.is_none() || claims || versions(before) == versions(&self.snapshots),
+            error.is_none() || unknown || claims || versions(before) == versions(&self.snapshots),
             "written: {step:?} {told:?}"
         );
         match (step, told) {

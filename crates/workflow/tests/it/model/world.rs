@@ -4,24 +4,24 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tidegate_workflow::{
-    Action, Begin, Claimed, Engine, EngineOptions, Fault, Graph, JobState, LeaseRef, MemoryStore, OnFailure, Outcome,
-    Paused, RowSet, Snapshot, Status, Store, Timestamp, WorkflowId,
+    Action, Begin, Claimed, Engine, Graph, JobState, LeaseRef, OnFailure, Outcome, Partition, Paused, RowSet, Snapshot,
+    Status, Timestamp, WorkflowId,
 };
 use tokio::task::JoinSet;
 
 use super::check::{Snapshots, due, rows, whole_store};
+use super::ground::Ground;
 use super::oracle::{Fate, fate};
 use super::step::{QUEUES, Step, action, graph, outcome};
 use super::told::{Told, run};
 
 /// Workflows at one time: few, so that events meet.
 const WORKFLOWS: usize = 5;
-const PARTITIONS: u16 = 2;
 
 pub(crate) struct World {
     rng: Rng,
     seed: u64,
-    memory: MemoryStore,
+    ground: Ground,
     engines: [Engine; 2],
     pub(crate) now: Timestamp,
     pub(crate) snapshots: Snapshots,
@@ -33,17 +33,13 @@ pub(crate) struct World {
     steps: usize,
 }
 
-async fn engine(memory: &MemoryStore) -> Engine {
-    Engine::start(Store::Memory(memory.clone()), EngineOptions::default()).await.unwrap()
-}
-
 impl World {
-    pub(crate) async fn new(rng: Rng, seed: u64) -> Self {
-        let memory = MemoryStore::new(PARTITIONS);
-        let engines = [engine(&memory).await, engine(&memory).await];
+    pub(crate) async fn new(ground: Ground, seed: u64) -> Self {
+        let engines = [ground.engine().await, ground.engine().await];
+        let rng = Rng::with_seed(seed);
         let now = Timestamp::from_micros(1_795_000_000_000_000);
         let (snapshots, leases, keyed, paused) = (Snapshots::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { rng, seed, memory, engines, now, snapshots, leases, keyed, paused, faulty: false, steps: 0 }
+        Self { rng, seed, ground, engines, now, snapshots, leases, keyed, paused, faulty: false, steps: 0 }
     }
 
     fn some_step(&mut self) -> Step {
@@ -93,17 +89,11 @@ impl World {
         if self.rng.u8(..25) == 0 {
             // The server dies, and with it all that it had in memory.
             let which = self.rng.usize(..2);
-            self.engines[which] = engine(&self.memory).await;
+            self.engines[which] = self.ground.engine().await;
         }
-        if self.rng.u8(..20) == 0 {
+        if self.ground.loses() && self.rng.u8(..20) == 0 {
             self.faulty = !self.faulty;
-            let (mut rng, faulty) = (self.rng.fork(), self.faulty);
-            self.memory.inject(move || match rng.u8(..9) {
-                0 if faulty => Fault::Refused,
-                1 if faulty => Fault::AnswerLost,
-                2 if faulty => Fault::RequestLost,
-                _ => Fault::None,
-            });
+            self.ground.lose(self.faulty, self.rng.fork());
         }
     }
 
@@ -112,10 +102,17 @@ impl World {
         let together = if self.rng.u8(..5) == 0 { self.rng.usize(2..5) } else { 1 };
         let steps: Vec<Step> = (0..together).map(|_| self.some_step()).collect();
         let engine = self.engines[self.rng.usize(..2)].clone();
-        self.take(engine, steps).await;
+        if !self.ground.loses() && self.rng.u8(..25) == 0 {
+            let death = Death { after: self.rng.usize(..30) };
+            self.faulty = true;
+            self.take(engine, steps, Some(death)).await;
+            self.faulty = false;
+        } else {
+            self.take(engine, steps, None).await;
+        }
     }
 
-    async fn take(&mut self, engine: Engine, steps: Vec<Step>) {
+    async fn take(&mut self, mut engine: Engine, steps: Vec<Step>, death: Option<Death>) {
         self.steps += 1;
         let mut context = Context { seed: self.seed, step: self.steps, steps: steps.clone(), told: Vec::new() };
         let mut running = JoinSet::new();
@@ -123,14 +120,20 @@ impl World {
             let (engine, now) = (engine.clone(), self.now);
             running.spawn(async move { (at, run(engine, step, now).await) });
         }
+        if let Some(Death { after }) = death {
+            self.ground.die(after).await;
+        }
         let mut told = Vec::new();
         while let Some(done) = running.join_next().await {
             told.push(done.unwrap());
         }
+        await_abandoned(&engine, self.now).await;
+        if death.is_some() {
+            self.engines = self.ground.servers_after(self.engines.clone()).await;
+            engine = self.engines[0].clone();
+        }
         told.sort_by_key(|(at, _)| *at);
         context.told = told.iter().map(|(_, told)| format!("{told:?}").chars().take(2_000).collect()).collect();
-        // What was abandoned goes on.
-        tokio::task::yield_now().await;
         let after = whole_store(&engine).await;
         let before = std::mem::replace(&mut self.snapshots, after);
         self.check_jobs(&before, &steps);
@@ -176,6 +179,10 @@ impl World {
 
     async fn remember(&mut self, before: &Snapshots, step: &Step, told: Told, together: usize) {
         if let Step::PauseQueue(queue, paused) = step {
+            if let Told::Paused(Err(_)) = told {
+                // Whoever is not answered does it again.
+                self.engines[0].set_queue_paused(queue, *paused).await.unwrap();
+            }
             self.paused.retain(|known| known != queue);
             self.paused.extend((*paused == Paused::Yes).then_some(*queue));
         }
@@ -209,32 +216,47 @@ impl World {
 
     /// Faults stop, workers go on: all that was started comes to its end.
     pub(crate) async fn comes_to_rest(&mut self) {
-        self.memory.inject(|| Fault::None);
         self.faulty = false;
+        self.ground.lose(false, self.rng.fork());
         for queue in QUEUES {
-            self.take(self.engines[0].clone(), vec![Step::PauseQueue(queue, Paused::No)]).await;
+            self.take(self.engines[0].clone(), vec![Step::PauseQueue(queue, Paused::No)], None).await;
         }
         let paused: Vec<_> = self.snapshots.iter().map(|(id, is)| (*id, is.meta().status)).collect();
         for (id, _) in paused.into_iter().filter(|(_, status)| *status == Status::Paused) {
-            self.take(self.engines[1].clone(), vec![Step::Act(id, Action::Resume)]).await;
+            self.take(self.engines[1].clone(), vec![Step::Act(id, Action::Resume)], None).await;
         }
         for round in 0..60 {
             self.now = self.now + Duration::from_secs(11);
             let engine = self.engines[round % 2].clone();
-            self.take(engine.clone(), vec![Step::Sweep]).await;
+            self.take(engine.clone(), vec![Step::Sweep], None).await;
             self.leases.clear();
-            self.take(engine.clone(), vec![Step::ClaimAll]).await;
+            self.take(engine.clone(), vec![Step::ClaimAll], None).await;
             for lease in std::mem::take(&mut self.leases) {
                 let outcome = Outcome::Succeeded { output: None };
-                self.take(engine.clone(), vec![Step::Report(lease, outcome, None)]).await;
+                self.take(engine.clone(), vec![Step::Report(lease, outcome, None)], None).await;
             }
         }
         let open = |is: &&Snapshot| !is.meta().status.is_over() && is.meta().status != Status::Pending;
         let open: Vec<_> = self.snapshots.values().filter(open).map(Snapshot::states).collect();
         assert!(open.is_empty(), "seed {}: {open:?}", self.seed);
-        let store = Store::Memory(self.memory.clone());
-        assert_eq!(rows(&store, RowSet::Ready).await, Vec::<Vec<u8>>::new());
+        assert_eq!(rows(self.engines[0].store(), RowSet::Ready).await, Vec::<Vec<u8>>::new());
     }
+}
+
+/// What nobody waits for any more goes on: a claim, and then the return of its jobs. Requests to one partition are served in order.
+async fn await_abandoned(engine: &Engine, now: Timestamp) {
+    for partition in [0, 1, 0, 1].map(Partition) {
+        let nobody = WorkflowId::new(now, partition, 0);
+        // Whether there is an answer does not matter.
+        let _none = engine.act(nobody, Action::Pause, now).await;
+    }
+}
+
+/// The store dies in the middle of a step.
+#[derive(Clone, Copy)]
+struct Death {
+    /// So many turns of the runtime after the step began.
+    after: usize,
 }
 
 /// Says what was done when a check fails.
