@@ -46,16 +46,23 @@ impl RedisStore {
     /// Teaches the script to every node that has a partition, and asks each what it does when its memory is full. Returns the
     /// script's digest.
     async fn introduce(&self) -> Result<Arc<[u8]>, StoreError> {
+        /// Of each partition.
+        const COMMANDS: usize = 4;
+        let [least, most, by_name] = [b"-".as_slice(), b"+", b"BYLEX"].map(Arg::Bytes);
         let mut batch = Batch::new();
         for partition in self.keys.all() {
             let key = self.keys.set(partition, Set::Ready);
             // The key alone leads the commands to the node.
             let unit = batch.unit().repeatable("EXISTS", &[Arg::Key(key.as_bytes())]);
             unit.repeatable("SCRIPT", &[Arg::Bytes(b"LOAD"), Arg::Bytes(call::SCRIPT.as_bytes())])
-                .repeatable("CONFIG", &[Arg::Bytes(b"GET"), Arg::Bytes(b"maxmemory-policy")]);
+                .repeatable("CONFIG", &[Arg::Bytes(b"GET"), Arg::Bytes(b"maxmemory-policy")])
+                .repeatable("ZRANGE", &[Arg::Key(key.as_bytes()), least, most, by_name]);
         }
         let outcomes = self.send(batch).await;
-        let policies = outcomes.iter().skip(2).step_by(3).map(policy);
+        for outcome in outcomes.iter().skip(3).step_by(COMMANDS) {
+            knows_ranges(outcome)?;
+        }
+        let policies = outcomes.iter().skip(2).step_by(COMMANDS).map(policy);
         if let Some(policy) = policies.flatten().find(|policy| policy != KEEPS_ALL) {
             error!(
                 policy,
@@ -64,6 +71,17 @@ impl RedisStore {
         }
         let loaded = answer(&outcomes[1])?;
         Ok(reply::bytes(loaded)?.ok_or_else(|| unexpected("the digest of the script", loaded))?.as_ref().into())
+    }
+}
+
+/// Whether a node can read what lists and queues need.
+fn knows_ranges(outcome: &Outcome) -> Result<(), StoreError> {
+    match outcome {
+        Outcome::ServerError(error) => {
+            let reason = format!("workflows need Redis 6.2 or later, and this one answers ZRANGE BYLEX with: {error}");
+            Err(StoreError::Unavailable { reason })
+        }
+        other => answer(other).map(drop),
     }
 }
 

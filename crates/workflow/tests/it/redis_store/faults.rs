@@ -91,6 +91,14 @@ async fn a_store_that_is_not_known_is_left_alone() {
 }
 
 #[tokio::test]
+async fn a_redis_that_cannot_read_ranges_is_refused() {
+    let server = RedisServer::start_with(&["--rename-command", "ZRANGE", ""]).await;
+    let opened = RedisStore::open(Client::new(server.config()).unwrap(), options("tg:")).await;
+    let error = opened.expect_err("it does not know ZRANGE").to_string();
+    assert!(error.contains("6.2 or later") && error.contains("unknown command"), "{error}");
+}
+
+#[tokio::test]
 async fn a_state_without_meta_is_corrupt() {
     let (store, server) = open().await;
     done(&store, create(id(1, 0), Put::default())).await;
