@@ -14,6 +14,10 @@ use crate::life::Life;
 
 /// How often to look for what other servers did: the longest that a job they made ready waits for a worker that waits here.
 const LOOK: Duration = Duration::from_millis(250);
+/// How often while they give work to workers here: their jobs come in chains. A turn is three commands for each partition.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// How long after the last such job.
+const SHARING: Duration = Duration::from_secs(5);
 /// The least wait between two sweeps: many timers close together share one.
 const BREATH: Duration = Duration::from_millis(5);
 /// How often queues are sampled while somebody reads the metrics.
@@ -22,18 +26,28 @@ const SAMPLE: Duration = Duration::from_secs(5);
 /// Drives the engine until the server stops. `answers` hears whether the store does.
 pub(super) async fn run(engine: Engine, counts: Arc<Counts>, answers: watch::Sender<bool>, life: Life) {
     let shared = matches!(engine.store(), Store::Redis(_));
-    let longest = if shared { LOOK } else { HORIZON };
     let mut sampled = Instant::now();
+    let mut sharing_until = Instant::now();
     loop {
-        let more = turn(&engine, shared).await;
-        note(&answers, &more);
+        let turned = turn(&engine, shared).await;
+        note(&answers, &turned);
+        if matches!(turned, Ok(Turned { others: true, .. })) {
+            sharing_until = Instant::now() + SHARING;
+        }
+        let longest = match shared {
+            true if Instant::now() < sharing_until => LOOK_AGAIN,
+            true => LOOK,
+            false => HORIZON,
+        };
         if sampled.elapsed() >= SAMPLE && counts.is_wanted() {
             sampled = Instant::now();
             sample(&engine, &counts).await;
         }
-        let pause = match more {
-            Ok(true) => BREATH,
-            Ok(false) => engine.next_due().map_or(longest, |due| due.since(clock::moment()).clamp(BREATH, longest)),
+        let pause = match turned {
+            Ok(Turned { more: true, .. }) => BREATH,
+            Ok(Turned { more: false, .. }) => {
+                engine.next_due().map_or(longest, |due| due.since(clock::moment()).clamp(BREATH, longest))
+            }
             Err(_) => longest,
         };
         let wake = sleep(pause);
@@ -54,16 +68,22 @@ pub(super) async fn run(engine: Engine, counts: Arc<Counts>, answers: watch::Sen
     }
 }
 
-async fn turn(engine: &Engine, shared: bool) -> Result<bool, StoreError> {
+/// What a turn found.
+struct Turned {
+    /// More may be due already.
+    more: bool,
+    /// Other servers had work for workers that wait here.
+    others: bool,
+}
+
+async fn turn(engine: &Engine, shared: bool) -> Result<Turned, StoreError> {
     let more = engine.sweep(clock::moment()).await?;
-    if shared {
-        engine.look_around().await?;
-    }
-    Ok(more)
+    let others = shared && engine.look_around().await?;
+    Ok(Turned { more, others })
 }
 
 /// Logs when the store goes away and when it comes back, once each.
-fn note(answers: &watch::Sender<bool>, turn: &Result<bool, StoreError>) {
+fn note(answers: &watch::Sender<bool>, turn: &Result<Turned, StoreError>) {
     let changed = answers.send_if_modified(|answers| std::mem::replace(answers, turn.is_ok()) != turn.is_ok());
     match turn {
         Err(error) if changed => warn!(%error, "the store of the workflows cannot be swept; trying on"),

@@ -252,15 +252,16 @@ impl Engine {
     }
 
     /// Reads ready rows of queues of which memory may not have all.
-    pub(crate) async fn refill(&self, queues: &[String]) -> Result<(), StoreError> {
+    pub(crate) async fn refill(&self, queues: &[String]) -> Result<usize, StoreError> {
         // Few of many or many of few: what is read at once stays small.
         let limit = (REFILL / queues.len().max(1)).max(REFILL_LEAST);
         let prefixes: Vec<Row> = queues.iter().map(|queue| queue_rows(queue)).collect();
+        let mut unknown = 0;
         for (queue, found) in queues.iter().zip(self.store().ready(&prefixes, limit).await?) {
             let complete = found.iter().all(|rows| rows.len() < limit);
-            self.queues().refill(queue, &found.concat(), complete);
+            unknown += self.queues().refill(queue, &found.concat(), complete);
         }
-        Ok(())
+        Ok(unknown)
     }
 }
 

@@ -119,20 +119,23 @@ impl Queues {
         }
     }
 
-    /// Adds what the store has. `complete` says that it has no more.
-    pub(crate) fn refill(&self, name: &str, rows: &[Row], complete: bool) {
+    /// Adds what the store has. `complete` says that it has no more. Returns how many of these were not known.
+    pub(crate) fn refill(&self, name: &str, rows: &[Row], complete: bool) -> usize {
         let mut each = self.each();
         let queue = entry(&mut each, name);
         queue.complete = complete;
         queue.asked = Some(self.now());
+        let mut unknown = 0;
         for (_, head) in rows.iter().filter_map(|row| split(row)) {
             if !queue.claimed.contains(&head) {
+                unknown += usize::from(!queue.heads.contains(&head));
                 queue.insert(head);
             }
         }
         if !queue.paused {
             (0..queue.heads.len().min(queue.waiting.len())).for_each(|_| queue.wake());
         }
+        unknown
     }
 
     /// Takes out at most `limit` jobs of these queues, the most urgent first.
@@ -343,7 +346,7 @@ mod tests {
         for from in (0..100_000).step_by(100) {
             let names = names(from);
             drop(queues.wait(&names));
-            names.iter().for_each(|name| queues.refill(name, &[], true));
+            names.iter().for_each(|name| _ = queues.refill(name, &[], true));
         }
         assert!(queues.each().len() < 4 * NAMES, "{} are known", queues.each().len());
         assert_eq!(queues.among(&["paused".to_owned()]).0, ["paused"]);

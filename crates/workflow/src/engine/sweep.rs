@@ -67,14 +67,15 @@ impl Engine {
     }
 
     /// Looks for what other servers have done: which queues they paused, and what they put into those that somebody waits for here.
+    /// Returns whether there was anything in these that was not known.
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn look_around(&self) -> Result<(), StoreError> {
+    pub async fn look_around(&self) -> Result<bool, StoreError> {
         for (name, value) in self.store().register(Register::Queues).await? {
             self.queues().set_paused(&name, if value == PAUSED { Paused::Yes } else { Paused::No });
         }
         let wanted = self.queues().doubt();
-        if wanted.is_empty() { Ok(()) } else { self.refill(&wanted).await }
+        Ok(!wanted.is_empty() && self.refill(&wanted).await? > 0)
     }
 }

@@ -109,10 +109,12 @@ async fn work_of_other_servers_wakes_all_who_can_do_it() {
     let queues = vec!["default".to_owned()];
     let waiting = [second.arrival(&queues), second.arrival(&queues)];
     create(&first, "a b", Begin::Now).await;
-    second.look_around().await.unwrap();
+    assert_eq!(second.look_around().await, Ok(true), "there is something new");
     for arrival in waiting {
         tokio::time::timeout(Duration::from_secs(5), arrival).await.expect("it is woken");
     }
+    let _another = second.arrival(&queues);
+    assert_eq!(second.look_around().await, Ok(false), "it is known by now");
 }
 
 /// A caller that left while its claim was written had the jobs until their leases ended, and a loss was counted.

@@ -41,7 +41,7 @@ pub(crate) async fn run(engine: Engine, step: Step, now: Timestamp) -> Told {
             Told::Nothing
         }
         Step::ClaimAll => match engine.look_around().await {
-            Ok(()) => Told::Claimed(engine.claim(&claim(1_000), now).await),
+            Ok(_) => Told::Claimed(engine.claim(&claim(1_000), now).await),
             Err(error) => Told::Claimed(Err(error.into())),
         },
         Step::Report(lease, outcome, then) => {
