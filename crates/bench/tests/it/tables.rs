@@ -5,11 +5,17 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-/// Builds the server that is to be measured, as the tests were built, and returns its program.
+/// Builds the server that is to be measured, and returns its program. It is built with all tests: alone it would have other features, and
+/// so would most of what it depends on.
 fn server() -> PathBuf {
     let bench = Path::new(env!("CARGO_BIN_EXE_tidegate-bench"));
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "tidegate"]);
+    build.args(["test", "--quiet", "--workspace", "--no-run"]);
+    // What cargo tells a running test of its package would look like a change to some build scripts, and be built for.
+    for about in ["NAME", "VERSION", "VERSION_MAJOR", "VERSION_MINOR", "VERSION_PATCH", "VERSION_PRE"] {
+        build.env_remove(format!("CARGO_PKG_{about}"));
+    }
+    build.env_remove("CARGO_MANIFEST_DIR");
     if bench.parent().unwrap().ends_with("release") {
         build.arg("--release");
     }
