@@ -17,6 +17,7 @@ use serde_json::json;
 
 use crate::report::write_json;
 use crate::server;
+use crate::spread::Spread;
 
 /// Arguments of the subcommand.
 #[derive(Args)]
@@ -61,6 +62,11 @@ pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<()> {
         "recovery": recovery.to_json(),
     });
     write_json(&arguments.json, &json)
+}
+
+/// The median of several turns with the least and the most; a dash where nothing was measured.
+fn spread(values: &[f64], digits: usize) -> String {
+    Spread::new(values.to_vec()).map_or_else(|| "-".to_owned(), |spread| format!("{spread:.digits$}"))
 }
 
 /// Percentiles of times, in milliseconds.

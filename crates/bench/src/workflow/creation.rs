@@ -6,9 +6,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::bench::{Backing, Bench};
-use super::{Arguments, shapes};
+use super::{Arguments, shapes, spread};
 use crate::sheet::Sheet;
-use crate::spread::Spread;
 use crate::tally::micros;
 
 /// Workflows of a bulk request.
@@ -99,10 +98,6 @@ async fn large(bench: &Bench, row: &mut Row) -> anyhow::Result<()> {
         row.large_reads.push((bench.redis_counts().reads - before.reads).saturating_sub(1) as f64);
     }
     Ok(())
-}
-
-fn spread(values: &[f64], digits: usize) -> String {
-    Spread::new(values.to_vec()).map_or_else(|| "-".to_owned(), |spread| format!("{spread:.digits$}"))
 }
 
 impl Creation {

@@ -8,9 +8,8 @@ use serde_json::{Value, json};
 
 use super::api::{Work, report};
 use super::bench::{Backing, Bench};
-use super::{Arguments, Times, shapes};
+use super::{Arguments, Times, shapes, spread};
 use crate::sheet::Sheet;
-use crate::spread::Spread;
 use crate::tally::micros;
 
 /// Connections of workers, and jobs that each takes at a time.
@@ -102,10 +101,6 @@ async fn join(bench: &Bench, row: &mut Row, parents: usize) -> anyhow::Result<()
     let counts = api.json("/v1/workflows:count?name=join").await?;
     ensure!(counts["by_status"]["succeeded"] == 1, "the join did not end: {counts}");
     Ok(())
-}
-
-fn spread(values: &[f64], digits: usize) -> String {
-    Spread::new(values.to_vec()).map_or_else(|| "-".to_owned(), |spread| format!("{spread:.digits$}"))
 }
 
 impl Execution {

@@ -9,10 +9,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::api::{Api, Work, report};
-use super::{Arguments, shapes};
+use super::{Arguments, shapes, spread};
 use crate::server::Server;
 use crate::sheet::Sheet;
-use crate::spread::Spread;
 
 /// Workflows that are not over when the server is killed.
 const UNFINISHED: usize = 10_000;
@@ -125,9 +124,6 @@ impl Recovery {
 
 impl fmt::Display for Recovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let spread = |values: &[f64], digits: usize| {
-            Spread::new(values.to_vec()).map_or_else(|| "-".to_owned(), |spread| format!("{spread:.digits$}"))
-        };
         let heads = [
             "killed under load",
             "workflows",
