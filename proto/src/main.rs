@@ -1,4 +1,4 @@
-//! Writes crates/server/src/gen/ from the Envoy API that the package envoy-types carries.
+//! Writes crates/server/src/rls/gen/ from the Envoy API that the package envoy-types carries.
 //!
 //! The complete descriptor set goes to a file, for reflection. A set pruned to what the rate limit service needs goes to
 //! another, for JSON, and the Rust code is generated from it. No .proto file and no comment of one is copied.
@@ -19,7 +19,7 @@ const INCLUDES: [&str; 4] = ["data-plane-api", "protoc-gen-validate", "xds", "go
 
 fn main() -> Result<()> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let out = here.join("../crates/server/src/gen");
+    let out = here.join("../crates/server/src/rls/gen");
     std::fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
     let sources = package_directory(&here.join("Cargo.toml"))?.join("proto");
 

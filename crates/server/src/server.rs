@@ -1,30 +1,30 @@
 //! From settings to a server that answers, and to its end.
 
 use std::future::Future;
-use std::io;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use thiserror::Error;
 use tidegate_ratelimit::{Limiter, MemoryStore, RedisStore, Store};
 use tokio::sync::oneshot;
 use tokio::time::{interval, sleep, timeout};
 use tracing::{info, warn};
 
-use crate::call::Calls;
-use crate::cores::{self, Work};
-use crate::grpc::Services;
-use crate::health::{Health, HealthService, Part};
-use crate::life::Life;
-use crate::listen::{Addresses, Listeners, Sockets};
-use crate::metrics::Metrics;
-use crate::redis::Clients;
-use crate::reload::{Origin, Reloader, Target};
+use crate::configure::{Origin, Reloader, Target};
+use crate::edge::cores::{self, Work};
+use crate::edge::http;
+use crate::edge::listen::{Addresses, Listeners, Sockets};
+use crate::error::ServeError;
+use crate::operate::debug;
+use crate::operate::health::{Health, HealthService, Part};
+use crate::operate::metrics::Metrics;
+use crate::rls::call::Calls;
+use crate::rls::grpc::Services;
+use crate::rls::redis::Clients;
+use crate::rls::{json, redis};
 use crate::settings::{Files, FirstLoad, HealthCheck, Scope, Settings};
+use crate::supervise::Life;
 use crate::workflows::Workflows;
-use crate::{http, redis};
 
 /// Wait between two looks for counters whose window has passed.
 const PURGE_INTERVAL: Duration = Duration::from_secs(1);
@@ -32,49 +32,6 @@ const PURGE_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the allocator is asked for something after counters were dropped, and for how much: more than it keeps at hand.
 const NUDGES: u32 = 4;
 const NUDGE: usize = 4 << 20;
-
-/// Why the server did not start.
-#[derive(Debug, Error)]
-pub enum ServeError {
-    /// A port or socket cannot be had.
-    #[error("the {what} listener cannot have {address}: {source}")]
-    Bind {
-        /// Whose.
-        what: &'static str,
-        /// The address.
-        address: String,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Redis cannot be used.
-    #[error("timed out waiting for Redis connection to {address}: {reason}")]
-    Redis {
-        /// Its address, without credentials.
-        address: String,
-        /// The last failure.
-        reason: String,
-    },
-    /// The configuration's folder does not exist.
-    #[error("RUNTIME_ROOT {} does not exist; create it, or set FORCE_START_WITHOUT_INITIAL_CONFIG=true", path.display())]
-    NoRoot {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// The store of the workflows cannot be used.
-    #[error(
-        "the workflows cannot use {store}: {source}; name a folder of this server with TIDEGATE_DATA_DIR, or set TIDEGATE_HTTP_ADDR \
-         to nothing for rate limits alone"
-    )]
-    Workflows {
-        /// Where it is, without credentials.
-        store: String,
-        /// What it said.
-        source: tidegate_workflow::StoreError,
-    },
-    /// The system refused a thread, a runtime or a socket.
-    #[error("the system refused what a server needs: {0}")]
-    System(#[from] io::Error),
-}
 
 /// What a server that has started tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -173,7 +130,7 @@ impl Server {
         if let Some(settings) = &self.settings.workflows {
             let redis = self.settings.redis.as_ref();
             let workflows = Workflows::start(settings, redis, &self.health, &self.life).await?;
-            self.metrics.watch_workflows(workflows.counts.clone());
+            self.metrics.watch_workflows(workflows.activity.clone());
             self.workflows = Some(workflows);
         }
         let memory = self.clients.is_none().then(|| self.memory.clone());
@@ -211,12 +168,12 @@ impl Server {
         let spawn_http = |listener, router| self.life.tasks.spawn(http::serve(listener, router, self.life.clone()));
         let (doors, running) = cores::start(self.settings.cores, self.work())?;
         self.life.tasks.spawn(doors.accept(grpc, self.life.clone()));
-        spawn_http(http, http::public(self.calls(0, self.limiter.clone()), self.health.clone()));
+        spawn_http(http, json::router(self.calls(0, self.limiter.clone()), self.health.clone()));
         if let Some(listener) = debug {
-            spawn_http(listener, http::debug(self.limiter.clone(), self.metrics.clone()));
+            spawn_http(listener, debug::router(self.limiter.clone(), self.metrics.clone()));
         }
         if let (Some(listener), Some((_, path))) = (prometheus, &self.settings.metrics.prometheus) {
-            spawn_http(listener, http::prometheus(self.metrics.clone(), path));
+            spawn_http(listener, debug::prometheus(self.metrics.clone(), path));
         }
         match (&self.clients, &self.settings.redis) {
             (Some(clients), Some(settings)) if settings.health == HealthCheck::Always => {

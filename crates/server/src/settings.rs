@@ -3,7 +3,6 @@
 //! One table (settings/table.rs) holds a row per variable; every mistake is reported at once; nothing secret is printed.
 
 mod build;
-mod client;
 mod read;
 mod redis;
 mod show;
@@ -17,12 +16,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) use client::{Client, Locale};
 use read::Values;
 pub use redis::{HealthCheck, Redis, RedisServer};
 pub use show::{effective, markdown};
 use table::variables;
-pub use workflows::{Role, Tokens, Workflows};
+pub use workflows::Workflows;
 
 /// Everything the server is told at start.
 #[derive(Debug, Clone)]

@@ -1,11 +1,11 @@
 //! The workflow engine and its API, on a thread of their own: neither gateway nor workflows wait for the other.
 
-mod counts;
 mod driver;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tidegate_api::{Access, Activity, Api, Host};
 use tidegate_pipeline::Client;
 use tidegate_workflow::{
     Engine, EngineOptions, RedisOptions, RedisStore, SqliteOptions, SqliteStore, Store, StoreError,
@@ -14,11 +14,12 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use crate::health::Health;
-use crate::life::Life;
+use crate::clock;
+use crate::edge::{cores, http};
+use crate::error::ServeError;
+use crate::operate::health::Health;
 use crate::settings::{Redis, RedisServer, Workflows as Settings};
-use crate::{ServeError, cores, http};
-pub(crate) use counts::{Counts, Event, QueueSample};
+use crate::supervise::Life;
 
 /// The name of the file in the data folder.
 const FILE: &str = "workflows.db";
@@ -29,7 +30,7 @@ pub(crate) struct Workflows {
     /// Takes the socket when the ports are to open.
     open: Option<oneshot::Sender<std::net::TcpListener>>,
     thread: std::thread::JoinHandle<()>,
-    pub(crate) counts: Arc<Counts>,
+    pub(crate) activity: Arc<Activity>,
     /// Where workflows are, without credentials.
     pub(crate) store: String,
 }
@@ -38,7 +39,7 @@ pub(crate) struct Workflows {
 struct Start {
     settings: Settings,
     redis: Option<RedisServer>,
-    counts: Arc<Counts>,
+    activity: Arc<Activity>,
     health: Health,
     life: Life,
 }
@@ -56,16 +57,16 @@ impl Workflows {
     ) -> Result<Self, ServeError> {
         let redis = redis.map(|redis| redis.main.clone());
         let store = shown(settings, redis.as_ref());
-        let counts = Arc::new(Counts::default());
+        let activity = Arc::new(Activity::default());
         let (health, life) = (health.clone(), life.clone());
-        let start = Start { settings: settings.clone(), redis, counts: counts.clone(), health, life };
+        let start = Start { settings: settings.clone(), redis, activity: activity.clone(), health, life };
         let runtime = cores::runtime()?;
         let (open, opened) = oneshot::channel();
         let (tell, told) = oneshot::channel();
         let main = move || runtime.block_on(start.run(tell, opened));
         let thread = std::thread::Builder::new().name("workflows".to_owned()).spawn(main)?;
         match told.await {
-            Ok(Ok(())) => Ok(Self { open: Some(open), thread, counts, store }),
+            Ok(Ok(())) => Ok(Self { open: Some(open), thread, activity, store }),
             Ok(Err(source)) => Err(ServeError::Workflows { store, source }),
             Err(_) => Err(std::io::Error::other("the thread of the workflows ended").into()),
         }
@@ -101,13 +102,12 @@ impl Start {
             Err(error) => return drop(tell.send(Err(error))),
         };
         let _ = tell.send(Ok(()));
-        let guards = (self.health.clone(), self.life.clone());
-        let api = http::Api::new(engine.clone(), &self.settings, self.counts.clone(), guards);
-        let drive = driver::run(engine.clone(), self.counts.clone(), api.store_answers(), self.life.clone());
+        let api = Api::new(engine.clone(), self.access(), self.activity.clone(), self.host());
+        let drive = driver::run(engine.clone(), self.activity.clone(), api.store_answers(), self.life.clone());
         let driver = tokio::spawn(drive);
         if let Ok(listener) = opened.await {
             match TcpListener::from_std(listener) {
-                Ok(listener) => http::serve(listener, http::api(api), self.life.clone()).await,
+                Ok(listener) => http::serve(listener, api.router(), self.life.clone()).await,
                 Err(error) => warn!(%error, "the API cannot listen"),
             }
             self.life.stop.cancelled().await;
@@ -120,6 +120,17 @@ impl Start {
             store.close().await;
         }
         info!("workflows have stopped");
+    }
+
+    fn access(&self) -> Access {
+        let Settings { tokens, anonymous, max_body, .. } = &self.settings;
+        Access { tokens: tokens.clone(), anonymous: *anonymous, max_body: *max_body }
+    }
+
+    fn host(&self) -> Host {
+        let health = self.health.clone();
+        let (drain, tasks) = (self.life.drain.clone(), self.life.tasks.clone());
+        Host { clock: clock::moment, serving: Arc::new(move || health.serving()), drain, tasks }
     }
 
     async fn engine(&self) -> Result<Engine, StoreError> {

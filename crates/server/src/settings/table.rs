@@ -106,7 +106,7 @@ const WORKFLOWS: &[Variable] = &[
 
 #[rustfmt::skip] // as above
 const COMMAND_LINE: &[Variable] = &[
-    row("TIDEGATE_SERVER", Text, "http://127.0.0.1:7070", "Server that commands such as `tidegate workflow list` ask. `--server` goes before."),
+    row("TIDEGATE_SERVER", Text, tidegate_cli::DEFAULT_SERVER, "Server that commands such as `tidegate workflow list` ask. `--server` goes before."),
     row("TIDEGATE_TOKEN", Secret, "", "Token that these commands show to the server. `--token-file` goes before."),
     row("NO_COLOR", Text, "", "Set to anything: no colours in a terminal."),
 ];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_workflow::{Retention, RetentionDefaults};
 
-use crate::span;
+use tidegate_api::span;
 
 /// The type of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

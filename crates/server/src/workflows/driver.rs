@@ -8,9 +8,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::counts::{Counts, QueueSample};
 use crate::clock;
-use crate::life::Life;
+use crate::supervise::Life;
+use tidegate_api::{Activity, QueueSample};
 
 /// How often to look for what other servers did: the longest that a job they made ready waits for a worker that waits here.
 const LOOK: Duration = Duration::from_millis(250);
@@ -24,7 +24,7 @@ const BREATH: Duration = Duration::from_millis(5);
 const SAMPLE: Duration = Duration::from_secs(5);
 
 /// Drives the engine until the server stops. `answers` hears whether the store does.
-pub(super) async fn run(engine: Engine, counts: Arc<Counts>, answers: watch::Sender<bool>, life: Life) {
+pub(super) async fn run(engine: Engine, activity: Arc<Activity>, answers: watch::Sender<bool>, life: Life) {
     let shared = matches!(engine.store(), Store::Redis(_));
     let mut sampled = Instant::now();
     let mut sharing_until = Instant::now();
@@ -39,9 +39,9 @@ pub(super) async fn run(engine: Engine, counts: Arc<Counts>, answers: watch::Sen
             true => LOOK,
             false => HORIZON,
         };
-        if sampled.elapsed() >= SAMPLE && counts.is_wanted() {
+        if sampled.elapsed() >= SAMPLE && activity.is_wanted() {
             sampled = Instant::now();
-            sample(&engine, &counts).await;
+            sample(&engine, &activity).await;
         }
         let pause = match turned {
             Ok(Turned { more: true, .. }) => BREATH,
@@ -92,7 +92,7 @@ fn note(answers: &watch::Sender<bool>, turn: &Result<Turned, StoreError>) {
     }
 }
 
-async fn sample(engine: &Engine, counts: &Counts) {
+async fn sample(engine: &Engine, activity: &Activity) {
     let Ok(queues) = engine.queue_states().await else { return };
     let now = clock::moment();
     let samples = queues.into_iter().map(|queue| QueueSample {
@@ -101,5 +101,5 @@ async fn sample(engine: &Engine, counts: &Counts) {
         age: queue.oldest.map_or(0, |oldest| now.since(oldest).as_secs()),
         waiting_workers: queue.waiting_workers as u64,
     });
-    counts.put_queues(samples.collect());
+    activity.put_queues(samples.collect());
 }

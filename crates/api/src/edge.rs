@@ -1,0 +1,11 @@
+//! The HTTP edge: what a request is, who may ask, and the texts that go in and out. It knows no noun of the API.
+
+pub(crate) mod ask;
+pub(crate) mod auth;
+pub(crate) mod body;
+pub(crate) mod json;
+pub(crate) mod problem;
+pub(crate) mod query;
+pub(crate) mod route;
+pub(crate) mod time;
+pub(crate) mod tokens;

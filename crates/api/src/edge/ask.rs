@@ -1,0 +1,93 @@
+//! One request on its way to an answer, and what all requests share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use axum::response::Response;
+use tidegate_workflow::{Engine, Store, Timestamp, WorkflowId};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::problem::{Code, Problem};
+use super::route::Matched;
+use super::tokens::Tokens;
+use crate::activity::Activity;
+use crate::events::Views;
+
+/// How often a workflow that somebody watches is looked at when other servers may change it.
+pub(crate) const LOOK: Duration = Duration::from_millis(250);
+
+/// Who may use the API, and how much one request may bring.
+#[derive(Debug, Clone)]
+pub struct Access {
+    /// Who may use it; none: everybody who reaches it.
+    pub tokens: Option<Tokens>,
+    /// Whether to serve without tokens whoever asks from wherever.
+    pub anonymous: bool,
+    /// Largest body, in bytes.
+    pub max_body: usize,
+}
+
+/// What the process that serves the API lends it.
+#[derive(Clone)]
+pub struct Host {
+    /// The wall clock.
+    pub clock: fn() -> Timestamp,
+    /// Whether the server as a whole is healthy.
+    pub serving: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// Cancelled when the server drains: streams and waits end.
+    pub drain: CancellationToken,
+    /// Where tasks are spawned that outlive their request.
+    pub tasks: TaskTracker,
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Host").finish_non_exhaustive()
+    }
+}
+
+/// What all requests share.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) engine: Engine,
+    pub(crate) access: Access,
+    pub(crate) activity: Arc<Activity>,
+    pub(crate) views: Views,
+    pub(crate) store_answers: watch::Sender<bool>,
+    pub(crate) host: Host,
+}
+
+/// One request.
+pub(crate) struct Ask<'a> {
+    pub(crate) api: &'a Context,
+    pub(crate) matched: Matched<'a>,
+    pub(crate) query: Option<&'a str>,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: &'a [u8],
+}
+
+pub(crate) type Answer = Result<Response, Problem>;
+
+impl Ask<'_> {
+    /// The workflow that the path names.
+    pub(crate) fn workflow(&self) -> Result<WorkflowId, Problem> {
+        let text = self.matched.name(0)?;
+        // Something that cannot be an id is not one of any workflow.
+        text.parse().map_err(|error| Problem::new(Code::WorkflowNotFound, format!("{error}")))
+    }
+}
+
+impl Context {
+    /// Whether others may change what is in the store.
+    pub(crate) fn has_company(&self) -> bool {
+        matches!(self.engine.store(), Store::Redis(_))
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.host.clock)()
+    }
+}

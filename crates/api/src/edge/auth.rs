@@ -1,0 +1,73 @@
+//! Who may ask.
+
+use axum::http::{HeaderMap, header};
+
+use super::ask::Access;
+use super::problem::{Code, Problem};
+use super::route::Route;
+
+/// Lets a request pass, or says why not.
+pub(crate) fn check(access: &Access, headers: &HeaderMap, route: &Route) -> Result<(), Problem> {
+    let Some(needed) = route.role else { return Ok(()) };
+    check_browser(access, headers)?;
+    let Some(tokens) = &access.tokens else { return Ok(()) };
+    let Some(secret) = bearer(headers) else {
+        return Err(Problem::new(Code::Unauthorized, "this needs a header `Authorization: Bearer <token>`"));
+    };
+    match tokens.find(secret) {
+        None => Err(Problem::new(Code::Unauthorized, "the token is not one of TIDEGATE_TOKENS_FILE")),
+        Some((role, name)) if role < needed => {
+            let detail = format!("{name} has the role {role:?}, and this needs {needed:?}").to_lowercase();
+            Err(Problem::new(Code::Forbidden, detail))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let text = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = text.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Without tokens, being on this machine is all that it takes, and pages of strangers are on it too, in the browser. They come
+/// with the name of their own site: as the origin, or as the host when their site's name was made to lead here.
+fn check_browser(access: &Access, headers: &HeaderMap) -> Result<(), Problem> {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
+    let origin = origin.map(|origin| origin.split_once("://").map_or(origin, |(_, authority)| authority));
+    if access.tokens.is_none() && origin.is_some_and(|origin| !origin.eq_ignore_ascii_case(host)) {
+        return Err(Problem::new(Code::Forbidden, "pages of other sites may not use this API without tokens"));
+    }
+    if access.tokens.is_none() && !access.anonymous && !is_local(host) {
+        let detail =
+            "without tokens, ask for localhost or an address; TIDEGATE_ALLOW_ANONYMOUS=true allows other names";
+        return Err(Problem::new(Code::Forbidden, detail));
+    }
+    Ok(())
+}
+
+/// Whether a host is a number, or this machine's own name for itself; none at all is no browser's.
+fn is_local(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    name.is_empty() || name.eq_ignore_ascii_case("localhost") || bare.parse::<std::net::IpAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_numbers_and_localhost_are_local() {
+        for host in ["", "localhost", "LOCALHOST:7070", "127.0.0.1:80", "[::1]:7070", "[::1]", "10.0.0.7"] {
+            assert!(is_local(host), "{host}");
+        }
+        for host in ["evil.example", "evil.example:7070", "localhost.evil.example", "127.0.0.1.evil.example:1"] {
+            assert!(!is_local(host), "{host}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Bodies of requests: JSON that must be exactly what is expected, or the answer says where it is not.
+
+use std::fmt;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, header};
+use http_body_util::BodyExt as _;
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+
+use serde_json::value::RawValue;
+use tokio::time::timeout;
+
+use super::problem::{Code, Problem};
+use crate::span;
+
+/// How long a body may take to arrive: a slow line brings the largest in it, and nobody keeps memory busy for longer.
+const ARRIVAL: Duration = Duration::from_secs(60);
+/// How many times the largest body is read on and dropped, so that who sends too much can read the answer.
+const DROPPED: usize = 8;
+/// Deepest nesting of JSON that others are to read: parsers with a stack stop at 128 and more.
+const DEEPEST: usize = 100;
+
+/// Receives a body of at most `most` bytes.
+///
+/// # Errors
+/// It is larger, broken off, or takes too long.
+pub(crate) async fn receive(most: usize, headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    // Who asks first has sent nothing yet.
+    if headers.contains_key(header::EXPECT) && announced.is_some_and(|length| length > most) {
+        return Err(too_large(most));
+    }
+    let late = || Problem::new(Code::RequestTimeout, format!("the body did not arrive within {} s", ARRIVAL.as_secs()));
+    timeout(ARRIVAL, collected(most, body)).await.unwrap_or_else(|_| Err(late()))
+}
+
+async fn collected(most: usize, mut body: Body) -> Result<Bytes, Problem> {
+    let mut kept = Vec::new();
+    let mut length = 0_usize;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Problem::new(Code::InvalidJson, error.to_string()))?;
+        let Ok(bytes) = frame.into_data() else { continue };
+        length = length.saturating_add(bytes.len());
+        if length <= most {
+            kept.extend_from_slice(&bytes);
+        } else if length > most.saturating_mul(DROPPED) {
+            break;
+        } else {
+            kept = Vec::new();
+        }
+    }
+    if length > most { Err(too_large(most)) } else { Ok(kept.into()) }
+}
+
+fn too_large(most: usize) -> Problem {
+    Problem::new(Code::PayloadTooLarge, format!("the body has more than {most} bytes"))
+}
+
+/// Checks that others can read JSON that is passed on as it is.
+///
+/// # Errors
+/// It is nested too deeply.
+pub(crate) fn check_depth(json: Option<&RawValue>, path: impl fmt::Display) -> Result<(), Problem> {
+    let too_deep = json.is_some_and(|json| depth(json.get()) > DEEPEST);
+    let detail = || format!("its arrays and objects are nested more than {DEEPEST} deep, and not every reader goes on");
+    if too_deep { Err(Problem::field(path.to_string(), detail())) } else { Ok(()) }
+}
+
+/// How deep arrays and objects are nested in a text that is JSON.
+fn depth(json: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let mut bytes = json.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'[' | b'{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            b'"' => {
+                while let Some(byte) = bytes.next().filter(|byte| *byte != b'"') {
+                    if byte == b'\\' {
+                        bytes.next();
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    deepest
+}
+
+/// Reads a body.
+///
+/// # Errors
+/// It is not JSON, or not of this shape.
+pub(crate) fn read<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Problem> {
+    serde_json::from_slice(body).map_err(|error| mistake::<T>(body, &error))
+}
+
+/// Reads a body of which every field may be left out, and so may the body.
+pub(crate) fn read_optional<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Problem> {
+    read(if body.trim_ascii().is_empty() { b"{}" } else { body })
+}
+
+/// Reads once more to find out where the mistake is; only those who make one pay for it.
+fn mistake<'de, T: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error) -> Problem {
+    if !error.is_data() {
+        return Problem::new(Code::InvalidJson, error.to_string());
+    }
+    let mut json = serde_json::Deserializer::from_slice(body);
+    match serde_path_to_error::deserialize::<_, T>(&mut json) {
+        Err(error) => {
+            let path = error.path().to_string();
+            let detail = error.into_inner().to_string();
+            Problem::field(with_field(if path == "." { "" } else { &path }, &detail), detail)
+        }
+        Ok(_) => Problem::field("", error.to_string()),
+    }
+}
+
+/// A field that is missing or there twice has no place of its own: the path ends at the object around it.
+fn with_field(path: &str, detail: &str) -> String {
+    let rest = detail.strip_prefix("missing field `").or_else(|| detail.strip_prefix("duplicate field `"));
+    match rest.and_then(|rest| rest.split_once('`')) {
+        Some((field, _)) if path.is_empty() => field.to_owned(),
+        Some((field, _)) if !path.ends_with(field) => format!("{path}.{field}"),
+        _ => path.to_owned(),
+    }
+}
+
+/// A time span: a text such as `30s`, or a number of milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span(pub(crate) Duration);
+
+const SPAN: &str = "a time span such as \"30s\" or a number of milliseconds, at most a hundred years";
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = Span;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str(SPAN)
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Span, E> {
+                let invalid = || E::invalid_value(serde::de::Unexpected::Str(text), &self);
+                span::read(text).map(Span).ok_or_else(invalid)
+            }
+            fn visit_u64<E: Error>(self, millis: u64) -> Result<Span, E> {
+                self.visit_f64(millis as f64)
+            }
+            fn visit_i64<E: Error>(self, millis: i64) -> Result<Span, E> {
+                self.visit_f64(millis as f64)
+            }
+            fn visit_f64<E: Error>(self, millis: f64) -> Result<Span, E> {
+                let invalid = || E::invalid_value(serde::de::Unexpected::Float(millis), &self);
+                span::of_seconds(millis / 1e3).map(Span).ok_or_else(invalid)
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+/// One name, or a list of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Names(pub(crate) Vec<String>);
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Names;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a name or a list of names")
+            }
+            fn visit_str<E: Error>(self, name: &str) -> Result<Names, E> {
+                Ok(Names(vec![name.to_owned()]))
+            }
+            fn visit_unit<E: Error>(self) -> Result<Names, E> {
+                Ok(Names::default())
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Names, A::Error> {
+                let mut names = Vec::new();
+                while let Some(name) = items.next_element()? {
+                    names.push(name);
+                }
+                Ok(Names(names))
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_counts_brackets_outside_of_strings() {
+        for (json, expected) in
+            [("1", 0), ("\"[[\"", 0), ("[]", 1), ("[[],{\"a\":[1]}]", 3), (r#"{"\"[[[":"\\","b":[1]}"#, 2)]
+        {
+            assert_eq!(depth(json), expected, "{json}");
+        }
+    }
+}

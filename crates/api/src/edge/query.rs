@@ -1,0 +1,154 @@
+//! The part of an address after the question mark, and the escapes of an address.
+
+use std::time::Duration;
+
+use tidegate_workflow::{Status, Timestamp};
+
+use super::problem::Problem;
+use super::time;
+use crate::span;
+
+/// Most pairs: several times what any path has.
+const MOST_PAIRS: usize = 32;
+
+/// The pairs of a query, each to be taken once. What is left over is a mistake.
+#[derive(Debug)]
+pub(crate) struct Query {
+    pairs: Vec<(String, String)>,
+}
+
+impl Query {
+    pub(crate) fn new(text: Option<&str>) -> Result<Self, Problem> {
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        for pair in text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let read = |text: &str| {
+                let wrong = || Problem::field(name, "its escapes are not those of UTF-8 text");
+                unescaped(&text.replace('+', " ")).ok_or_else(wrong)
+            };
+            let (name, value) = (read(name)?, read(value)?);
+            if pairs.len() == MOST_PAIRS {
+                return Err(Problem::field(name, format!("there are more than {MOST_PAIRS} parameters")));
+            }
+            if pairs.iter().any(|(known, _)| *known == name) {
+                return Err(Problem::field(name, "it is there twice"));
+            }
+            pairs.push((name, value));
+        }
+        Ok(Self { pairs })
+    }
+
+    /// Takes a value; an empty one counts as not given.
+    pub(crate) fn take(&mut self, name: &str) -> Option<String> {
+        let at = self.pairs.iter().position(|(known, _)| known == name)?;
+        Some(self.pairs.swap_remove(at).1).filter(|value| !value.is_empty())
+    }
+
+    pub(crate) fn moment(&mut self, name: &str) -> Result<Option<Timestamp>, Problem> {
+        let wrong = || Problem::field(name, "expected a time such as 2026-11-21T12:00:00Z");
+        // The plus of a time zone that nobody has escaped arrives as a space.
+        let zoned = |text: String| match text.rsplit_once(' ') {
+            Some((moment, zone)) if moment.contains('T') => format!("{moment}+{zone}"),
+            _ => text,
+        };
+        self.take(name).map(|text| time::read(&zoned(text)).ok_or_else(wrong)).transpose()
+    }
+
+    /// A time span, or a number of milliseconds.
+    pub(crate) fn span(&mut self, name: &str, most: Duration) -> Result<Option<Duration>, Problem> {
+        let Some(text) = self.take(name) else { return Ok(None) };
+        let millis = || text.parse::<f64>().ok().and_then(|millis| span::of_seconds(millis / 1e3));
+        let read = span::read(&text).or_else(millis).filter(|span| *span <= most);
+        let wrong =
+            || Problem::field(name, format!("expected a time span of at most {} s, such as 30s", most.as_secs()));
+        read.map(Some).ok_or_else(wrong)
+    }
+
+    /// A number of at most `most` things.
+    pub(crate) fn limit(&mut self, default: usize, most: usize) -> Result<usize, Problem> {
+        let Some(text) = self.take("limit") else { return Ok(default) };
+        let read = text.parse().ok().filter(|number| (1..=most).contains(number));
+        read.ok_or_else(|| Problem::field("limit", format!("expected a number from 1 to {most}")))
+    }
+
+    pub(crate) fn statuses(&mut self) -> Result<Vec<Status>, Problem> {
+        let text = self.take("status").unwrap_or_default();
+        text.split(',').filter(|word| !word.is_empty()).map(|word| status(word, "status")).collect()
+    }
+
+    pub(crate) fn end(self) -> Result<(), Problem> {
+        match self.pairs.into_iter().next() {
+            Some((name, _)) => Err(Problem::field(name, "there is no such parameter here")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The status that a word stands for.
+pub(crate) fn status(word: &str, path: &str) -> Result<Status, Problem> {
+    let known = Status::ALL.into_iter().find(|status| status.word() == word);
+    known.ok_or_else(|| {
+        let words = Status::ALL.map(Status::word).join(", ");
+        Problem::field(path, format!("'{word}' is not a status; there are {words}"))
+    })
+}
+
+/// Undoes %-escapes; none when what comes out is not text.
+pub(crate) fn unescaped(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        if byte == b'%' {
+            let digits = std::str::from_utf8(after.get(..2)?).ok()?;
+            let valid = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+            bytes.push(u8::from_str_radix(digits, 16).ok().filter(|_| valid)?);
+            rest = &after[2..];
+        } else {
+            bytes.push(byte);
+            rest = after;
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_are_undone() {
+        for (text, expected) in [
+            ("a", Some("a")),
+            ("%C3%a9%20%25", Some("é %")),
+            ("a+b", Some("a+b")),
+            ("%", None),
+            ("%4", None),
+            ("%+1", None),
+            ("%ff", None),
+        ] {
+            assert_eq!(unescaped(text).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_plus_in_a_time_may_be_escaped_or_not() {
+        for text in ["1970-01-02T01:00:00%2B01:00", "1970-01-02T01:00:00+01:00", "1970-01-02 00:00:00Z"] {
+            let moment = Query::new(Some(&format!("at={text}"))).unwrap().moment("at").unwrap();
+            assert_eq!(moment, Some(Timestamp::from_micros(86_400_000_000)), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_pair_must_be_wanted_and_alone() {
+        let mut query = Query::new(Some("limit=7&tag=a+b%26c&status=&x=1")).unwrap();
+        assert_eq!(query.limit(100, 1_000).unwrap(), 7);
+        assert_eq!(query.take("tag").as_deref(), Some("a b&c"));
+        assert_eq!(query.statuses().unwrap(), []);
+        assert!(query.end().is_err());
+        assert!(Query::new(Some("a=1&a=2")).is_err());
+        let pairs = |count: usize| (0..count).map(|at| format!("p{at}=&")).collect::<String>();
+        assert!(Query::new(Some(&pairs(MOST_PAIRS))).is_ok());
+        assert!(Query::new(Some(&pairs(MOST_PAIRS + 1))).is_err());
+        assert!(Query::new(None).unwrap().end().is_ok());
+    }
+}

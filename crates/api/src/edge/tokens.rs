@@ -1,0 +1,120 @@
+//! Tokens: who may do what.
+
+use std::fmt;
+use std::hint::black_box;
+use std::sync::Arc;
+
+/// What somebody may do; each may do what those before it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Look.
+    Read,
+    /// Create workflows and run jobs.
+    Work,
+    /// Everything.
+    Admin,
+}
+
+/// Who may use the API. Never shown: neither the tokens nor their number of characters.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Tokens(Arc<[Token]>);
+
+#[derive(PartialEq, Eq)]
+struct Token {
+    role: Role,
+    name: String,
+    secret: String,
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_list().entries(self.0.iter().map(|token| (&token.name, token.role))).finish()
+    }
+}
+
+impl Tokens {
+    /// Tokens that let nobody in.
+    #[must_use]
+    pub fn none() -> Self {
+        Self(Arc::from([]))
+    }
+
+    /// Reads lines of `role name token`; empty ones and those that begin with `#` are passed over.
+    ///
+    /// # Errors
+    /// The first line that is something else, without its token.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut tokens: Vec<Token> = Vec::new();
+        for (at, line) in text.lines().enumerate() {
+            if line.trim().is_empty() || line.trim_start().starts_with('#') {
+                continue;
+            }
+            let number = at + 1;
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [role, name, secret] = words[..] else {
+                return Err(format!("line {number}: expected `role name token`"));
+            };
+            let role = match role {
+                "read" => Role::Read,
+                "work" => Role::Work,
+                "admin" => Role::Admin,
+                _ => return Err(format!("line {number}: the role must be read, work or admin")),
+            };
+            if tokens.iter().any(|token| token.secret == secret) {
+                return Err(format!("line {number}: the token of {name} is somebody else's too"));
+            }
+            tokens.push(Token { role, name: name.to_owned(), secret: secret.to_owned() });
+        }
+        if tokens.is_empty() { Err("there is no token in it".to_owned()) } else { Ok(Self(tokens.into())) }
+    }
+
+    /// The role and name of who has a token. It takes as long for a token that is nearly right as for one that is not.
+    #[must_use]
+    pub fn find(&self, secret: &str) -> Option<(Role, &str)> {
+        let mut found = None;
+        for token in self.0.iter() {
+            if black_box(is_same(token.secret.as_bytes(), secret.as_bytes())) {
+                found = Some((token.role, token.name.as_str()));
+            }
+        }
+        found
+    }
+}
+
+/// Compares without stopping at the first difference.
+fn is_same(known: &[u8], given: &[u8]) -> bool {
+    let differences = known.iter().zip(given.iter().chain(std::iter::repeat(&0)));
+    let folded = differences.fold(0, |folded, (known, given)| black_box(folded | (known ^ given)));
+    folded == 0 && known.len() == given.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_found_by_all_of_its_characters() {
+        let tokens = Tokens::parse("# who\nread ui abc\n\n  work  sdk abcd \nadmin ada \u{e9}x\n").unwrap();
+        let check = |secret: &str, expected| assert_eq!(tokens.find(secret), expected, "{secret}");
+        check("abc", Some((Role::Read, "ui")));
+        check("abcd", Some((Role::Work, "sdk")));
+        check("\u{e9}x", Some((Role::Admin, "ada")));
+        for secret in ["", "ab", "abce", "abcde", "abc\0", "ABC"] {
+            check(secret, None);
+        }
+        assert!(!format!("{tokens:?}").contains("abc"), "{tokens:?}");
+    }
+
+    #[test]
+    fn mistakes_are_told_by_line_and_without_the_token() {
+        for (text, reason) in [
+            ("read ui s3cret\nwork s3cret", "line 2: expected `role name token`"),
+            ("root ada s3cret", "line 1: the role must be"),
+            ("read a s3cret\nread b s3cret", "line 2: the token of b"),
+            ("# nobody\n", "no token"),
+        ] {
+            let error = Tokens::parse(text).unwrap_err();
+            assert!(error.contains(reason) && !error.contains("s3cret"), "{error}");
+        }
+    }
+}

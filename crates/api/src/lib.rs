@@ -1,0 +1,134 @@
+//! The HTTP API under `/v1`: workflows, jobs and queues as JSON.
+//!
+//! A request goes `edge` (route, who may, body) -> one file for each noun -> the engine, and comes back as JSON.
+//!
+//! **Invariant:** no rule lives here: outside words become inside words, and back. No environment, and no socket to Redis.
+
+mod activity;
+mod edge;
+mod events;
+mod jobs;
+mod openapi;
+mod queues;
+pub mod span;
+mod workflows;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{Method, Request, StatusCode};
+use axum::response::{IntoResponse, Response};
+use tidegate_workflow::Engine;
+use tokio::sync::watch;
+
+pub use activity::{Activity, Event, QueueSample};
+pub use edge::ask::{Access, Host};
+use edge::ask::{Answer, Ask, Context};
+use edge::json::Json;
+use edge::problem::Code;
+use edge::route::{self, Call};
+pub use edge::tokens::{Role, Tokens};
+use edge::{auth, body};
+use jobs::{claims, reports};
+use workflows::{bulk, graph};
+
+/// The API of one engine. A clone is the same.
+#[derive(Debug, Clone)]
+pub struct Api {
+    context: Arc<Context>,
+}
+
+impl Api {
+    /// An API to `engine` for those whom `access` lets in.
+    #[must_use]
+    pub fn new(engine: Engine, access: Access, activity: Arc<Activity>, host: Host) -> Self {
+        let (views, store_answers) = (events::Views::default(), watch::Sender::new(true));
+        Self { context: Arc::new(Context { engine, access, activity, views, store_answers, host }) }
+    }
+
+    /// Takes word of whether the store answers, for `/readyz`.
+    #[must_use]
+    pub fn store_answers(&self) -> watch::Sender<bool> {
+        self.context.store_answers.clone()
+    }
+
+    /// All of the API, to be served.
+    pub fn router(self) -> Router {
+        Router::new().fallback(serve).with_state(self)
+    }
+}
+
+async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
+    let api = &*api.context;
+    api.activity.add(Event::Request, 1);
+    match answer(api, request).await {
+        Ok(response) => response,
+        Err(problem) => {
+            if matches!(problem.code, Code::StoreUnavailable | Code::Internal) {
+                api.activity.add(Event::StoreError, 1);
+            }
+            problem.into_response()
+        }
+    }
+}
+
+async fn answer(api: &Context, request: Request<Body>) -> Answer {
+    let (head, body) = request.into_parts();
+    let matched = route::find(&head.method, head.uri.path())?;
+    auth::check(&api.access, &head.headers, matched.route)?;
+    let body = match head.method {
+        Method::GET | Method::HEAD => Bytes::new(),
+        _ => body::receive(api.access.max_body, &head.headers, body).await?,
+    };
+    let ask = Ask { api, matched, query: head.uri.query(), headers: &head.headers, body: &body };
+    dispatch(&ask).await
+}
+
+async fn dispatch(ask: &Ask<'_>) -> Answer {
+    match ask.matched.route.call {
+        Call::Claim => claims::claim(ask).await,
+        Call::Report => reports::report(ask).await,
+        Call::Extend => reports::extend(ask).await,
+        Call::Create => workflows::create(ask).await,
+        Call::CreateBatch => workflows::create_batch(ask).await,
+        Call::List => workflows::list(ask).await,
+        Call::Count => workflows::count(ask).await,
+        Call::Bulk => bulk::bulk(ask).await,
+        Call::ByKey => workflows::by_key(ask).await,
+        Call::Show => workflows::show(ask).await,
+        Call::Delete => workflows::delete(ask).await,
+        Call::Act(action) => workflows::act(ask, action).await,
+        Call::Restart => workflows::restart(ask).await,
+        Call::Expire => workflows::expire(ask).await,
+        Call::Graph(form) => graph::graph(ask, form).await,
+        Call::Events => events::events(ask).await,
+        Call::Jobs => jobs::list(ask).await,
+        Call::Job => jobs::show(ask).await,
+        Call::JobAct(action) => jobs::act(ask, action).await,
+        Call::Queues => queues::list(ask).await,
+        Call::SetQueue(paused) => queues::set(ask, paused).await,
+        Call::Version => Ok(version()),
+        Call::OpenApi => Ok(openapi::page()),
+        Call::Healthz => Ok((StatusCode::OK, "ok\n").into_response()),
+        Call::Readyz => Ok(readiness(ask.api)),
+    }
+}
+
+fn readiness(api: &Context) -> Response {
+    let (status, text) = match ((api.host.serving)(), *api.store_answers.borrow()) {
+        (false, _) => (StatusCode::SERVICE_UNAVAILABLE, "not serving\n"),
+        (_, false) => (StatusCode::SERVICE_UNAVAILABLE, "the store does not answer\n"),
+        _ => (StatusCode::OK, "ready\n"),
+    };
+    (status, text).into_response()
+}
+
+fn version() -> Response {
+    let fill = |json: &mut Json| {
+        json.key("version").plain(env!("CARGO_PKG_VERSION"));
+        json.key("api").plain("v1");
+    };
+    Json::of(fill).ok()
+}

@@ -1,0 +1,201 @@
+//! Definitions as they come: what a caller writes, with all that it may leave out.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tidegate_workflow::{
+    Begin, DEFAULT_QUEUE, Definition, Graph, JobDefinition, Json, NewWorkflow, OnFailure, Retention, Retry, TriggerRule,
+};
+
+use crate::edge::body::{self, Names, Span};
+use crate::edge::problem::{Code, Problem};
+use crate::span;
+
+/// Most bytes of the params of a job and the globals of its workflow together: each claim carries both.
+const MOST_PARAMS: usize = 256 * 1024;
+
+/// A workflow to create.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DefinitionBody<'a> {
+    name: String,
+    #[serde(borrow)]
+    pub(crate) jobs: Vec<JobBody<'a>>,
+    #[serde(borrow)]
+    globals: Option<&'a RawValue>,
+    tags: Option<Vec<String>>,
+    on_failure: Option<OnFailureWord>,
+    retention: Option<RetentionBody>,
+    idempotency_key: Option<String>,
+    start: Option<Start>,
+}
+
+/// A job of it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JobBody<'a> {
+    name: Option<String>,
+    handler: String,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+    queue: Option<String>,
+    wait: Option<Span>,
+    priority: Option<u8>,
+    retries: Option<u16>,
+    backoff: Option<Span>,
+    backoff_max: Option<Span>,
+    timeout: Option<Span>,
+    rule: Option<Rule>,
+    after: Option<Names>,
+    before: Option<Names>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum OnFailureWord {
+    Continue,
+    FailFast,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Start {
+    Now,
+    Manual,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Rule {
+    AllSuccess,
+    AllDone,
+    AnySuccess,
+    AnyFailed,
+    NoneFailed,
+}
+
+/// A time span, or `forever`; `never` is the same of an end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RetentionBody(pub(crate) Retention);
+
+impl<'de> Deserialize<'de> for RetentionBody {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Either {
+            Text(String),
+            Millis(f64),
+        }
+        let read = match Either::deserialize(deserializer) {
+            Ok(Either::Text(text)) if text == "never" => Some(Retention::Forever),
+            Ok(Either::Text(text)) => span::retention(&text),
+            Ok(Either::Millis(millis)) => span::of_seconds(millis / 1e3).map(Retention::For),
+            Err(_) => None,
+        };
+        let wrong = || {
+            serde::de::Error::custom("expected a time span such as \"7d\", a number of milliseconds, or \"forever\"")
+        };
+        read.map(Self).ok_or_else(wrong)
+    }
+}
+
+/// The word for a rule.
+pub(crate) const fn rule_word(rule: TriggerRule) -> &'static str {
+    match rule {
+        TriggerRule::AllSuccess => "all_success",
+        TriggerRule::AllDone => "all_done",
+        TriggerRule::AnySuccess => "any_success",
+        TriggerRule::AnyFailed => "any_failed",
+        TriggerRule::NoneFailed => "none_failed",
+    }
+}
+
+/// The word for what a failure means.
+pub(crate) const fn on_failure_word(on_failure: OnFailure) -> &'static str {
+    match on_failure {
+        OnFailure::Continue => "continue",
+        OnFailure::FailFast => "fail_fast",
+    }
+}
+
+impl DefinitionBody<'_> {
+    /// The workflow to create. `key` is the idempotency key of the request's header.
+    ///
+    /// # Errors
+    /// Something in it is wrong; the path begins at the definition.
+    pub(crate) fn resolve(self, key: Option<String>) -> Result<NewWorkflow, Problem> {
+        body::check_depth(self.globals, "globals")?;
+        for (at, job) in self.jobs.iter().enumerate() {
+            body::check_depth(job.params, format_args!("jobs[{at}].params"))?;
+        }
+        let globals = self.globals.map_or(0, |globals| globals.get().len());
+        let too_large = |job: &JobBody<'_>| job.params.map_or(0, |params| params.get().len()) + globals > MOST_PARAMS;
+        if let Some(at) = self.jobs.iter().position(too_large) {
+            let detail =
+                format!("params and globals together have more than {MOST_PARAMS} bytes; pass a reference instead");
+            return Err(Problem::new(Code::PayloadTooLarge, detail).at(format!("jobs[{at}].params")));
+        }
+        let idempotency_key = match (self.idempotency_key, key) {
+            (Some(field), Some(header)) if field != header => {
+                return Err(Problem::field("idempotency_key", "it differs from the header Idempotency-Key"));
+            }
+            (field, header) => field.or(header),
+        };
+        let definition = Definition {
+            name: self.name,
+            jobs: self.jobs.into_iter().map(JobBody::resolve).collect(),
+            globals: self.globals.map(json),
+            tags: self.tags.unwrap_or_default(),
+            on_failure: match self.on_failure {
+                Some(OnFailureWord::FailFast) => OnFailure::FailFast,
+                Some(OnFailureWord::Continue) | None => OnFailure::Continue,
+            },
+            retention: self.retention.map(|retention| retention.0),
+            idempotency_key,
+        };
+        let begin = if self.start == Some(Start::Manual) { Begin::Later } else { Begin::Now };
+        Ok(NewWorkflow { graph: Graph::build(definition)?, begin, created_at: None })
+    }
+}
+
+impl JobBody<'_> {
+    fn resolve(self) -> JobDefinition {
+        let policy = Retry::default();
+        let span = |span: Option<Span>| span.map(|span| span.0);
+        JobDefinition {
+            name: self.name.unwrap_or_else(|| self.handler.clone()),
+            handler: self.handler,
+            params: self.params.map(json),
+            queue: self.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned()),
+            wait: span(self.wait).unwrap_or(Duration::ZERO),
+            priority: self.priority.unwrap_or_default(),
+            retry: Retry {
+                limit: self.retries.unwrap_or(policy.limit),
+                backoff: span(self.backoff).unwrap_or(policy.backoff),
+                backoff_max: span(self.backoff_max).unwrap_or(policy.backoff_max),
+            },
+            timeout: span(self.timeout),
+            rule: self.rule.map_or(TriggerRule::default(), Rule::resolve),
+            after: self.after.unwrap_or_default().0,
+            before: self.before.unwrap_or_default().0,
+        }
+    }
+}
+
+impl Rule {
+    const fn resolve(self) -> TriggerRule {
+        match self {
+            Self::AllSuccess => TriggerRule::AllSuccess,
+            Self::AllDone => TriggerRule::AllDone,
+            Self::AnySuccess => TriggerRule::AnySuccess,
+            Self::AnyFailed => TriggerRule::AnyFailed,
+            Self::NoneFailed => TriggerRule::NoneFailed,
+        }
+    }
+}
+
+/// Text that the parser has cut out.
+pub(crate) fn json(raw: &RawValue) -> Json {
+    Json::from_checked(raw.get())
+}

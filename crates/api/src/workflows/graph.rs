@@ -1,0 +1,167 @@
+//! Pictures of a workflow. Drawing takes a thread of its own, so that claims and reports do not wait for it.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::header;
+use axum::response::IntoResponse;
+use tidegate_workflow::layout::{End, Layout, Node, Point};
+use tidegate_workflow::picture::{Colour, Glyphs, MAX_PICTURE, Picture, Terminal, TooLarge};
+use tidegate_workflow::{JobIndex, Snapshot};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use crate::edge::ask::{Answer, Ask};
+use crate::edge::json::Json;
+use crate::edge::problem::{Code, Problem};
+use crate::edge::query::Query;
+use crate::edge::route::Form;
+
+/// Columns of a text that says nothing of its reader.
+const WIDTH: usize = 120;
+/// One picture is drawn at a time, so that drawing takes no more than one core of the machine.
+static TURN: Semaphore = Semaphore::const_new(1);
+/// Pictures that are in memory, with their workflows while they are drawn: 8 of at most 32 MiB each. Slow readers hold up others
+/// who want a picture, and nobody else.
+const MOST_KEPT: usize = 8;
+static KEPT: Semaphore = Semaphore::const_new(MOST_KEPT);
+/// A picture of ten thousand jobs takes less than a tenth of a second, so this is for a hundred of them, and for slow readers.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A picture on its way to its reader.
+struct Kept {
+    picture: Vec<u8>,
+    _place: SemaphorePermit<'static>,
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.picture
+    }
+}
+
+pub(crate) async fn graph(ask: &Ask<'_>, form: Form) -> Answer {
+    let id = ask.workflow()?;
+    let mut query = Query::new(ask.query)?;
+    let terminal = if form == Form::Text { Some(terminal(&mut query)?) } else { None };
+    query.end()?;
+    let place = timeout(PATIENCE, KEPT.acquire()).await.map_err(|_| busy())?.expect("nobody closes it");
+    // Only now: those who wait hold nothing but their connection.
+    let snapshot = ask.api.engine.show(id).await?;
+    let turn = TURN.acquire().await.expect("nobody closes it");
+    // If the reader goes away, the picture is finished and dropped.
+    let drawing = spawn_blocking(move || {
+        let _turn = turn;
+        let picture = drawn(&snapshot, form, terminal.as_ref())?;
+        Ok(Bytes::from_owner(Kept { picture, _place: place }))
+    });
+    let drawn = drawing.await.map_err(|error| Problem::new(Code::Internal, format!("drawing the graph: {error}")))?;
+    let picture = drawn.map_err(|error: TooLarge| {
+        let help = "graph.txt is short for any graph, and /jobs has all jobs in pages";
+        Problem::new(Code::PayloadTooLarge, format!("{error}: {help}"))
+    })?;
+    let kind = match form {
+        Form::Json => "application/json",
+        Form::Svg => "image/svg+xml",
+        Form::Dot => "text/vnd.graphviz; charset=utf-8",
+        Form::Mermaid => "text/vnd.mermaid; charset=utf-8",
+        Form::Text => "text/plain; charset=utf-8",
+    };
+    Ok(([(header::CONTENT_TYPE, kind)], picture).into_response())
+}
+
+fn busy() -> Problem {
+    let text = format!("{MOST_KEPT} pictures are being drawn or read, and none was done for {} s", PATIENCE.as_secs());
+    Problem::new(Code::Overloaded, text)
+}
+
+fn drawn(snapshot: &Snapshot, form: Form, terminal: Option<&Terminal>) -> Result<Vec<u8>, TooLarge> {
+    let states = snapshot.states();
+    let picture = Picture::new(snapshot.graph(), Some(&states));
+    let text = match form {
+        Form::Json => return Some(layout(snapshot).text()).filter(|text| text.len() <= MAX_PICTURE).ok_or(TooLarge),
+        Form::Svg => picture.svg()?,
+        Form::Dot => picture.dot()?,
+        Form::Mermaid => picture.mermaid()?,
+        Form::Text => picture.text(terminal.expect("it was read for this form")),
+    };
+    Ok(text.into_bytes())
+}
+
+fn terminal(query: &mut Query) -> Result<Terminal, Problem> {
+    let width = match query.take("width") {
+        Some(text) => text
+            .parse()
+            .ok()
+            .filter(|width| (20..=10_000).contains(width))
+            .ok_or_else(|| Problem::field("width", "expected a number from 20 to 10000"))?,
+        None => WIDTH,
+    };
+    let mut flag = |name: &str| match query.take(name).as_deref() {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(Problem::field(name, "expected true or false")),
+    };
+    let glyphs = if flag("ascii")? { Glyphs::Ascii } else { Glyphs::Unicode };
+    let colour = if flag("colour")? { Colour::Ansi } else { Colour::None };
+    Ok(Terminal { width, glyphs, colour })
+}
+
+/// Where everything is drawn, for a page that draws it itself.
+fn layout(snapshot: &Snapshot) -> Json {
+    let graph = snapshot.graph();
+    let layout = Layout::of(graph);
+    Json::of(|json| {
+        json.key("id").plain(snapshot.id());
+        json.key("status").plain(snapshot.meta().status.word());
+        pixels(json, [("width", layout.width), ("height", layout.height)]);
+        json.key("nodes").array(layout.nodes.iter().enumerate(), |json, (at, node)| {
+            let (about, job) = (&graph.jobs[at], &snapshot.jobs()[at]);
+            json.object(|json| {
+                json.key("index").number(at as u64);
+                json.key("name").string(&about.name);
+                json.key("handler").string(&about.handler);
+                json.key("state").plain(job.state.word());
+                json.key("blocked").boolean(snapshot.is_blocked(JobIndex(at as u16)));
+                place(json, node);
+            });
+        });
+        json.key("blocks").array(&layout.blocks, |json, block| {
+            json.object(|json| {
+                place(json, &block.frame);
+                json.key("jobs").array(&block.jobs, |json, job| json.number(job.0));
+            });
+        });
+        json.key("junctions").array(&layout.junctions, point);
+        json.key("edges").array(&layout.edges, |json, edge| {
+            json.object(|json| {
+                end(json.key("from"), edge.from);
+                end(json.key("to"), edge.to);
+                json.key("points").array(&edge.points, point);
+            });
+        });
+        json.key("undrawn").number(layout.undrawn as u64);
+    })
+}
+
+fn place(json: &mut Json, node: &Node) {
+    pixels(json, [("x", node.x), ("y", node.y), ("width", node.width), ("height", node.height)]);
+    json.key("layer").number(node.layer);
+}
+
+fn pixels<const N: usize>(json: &mut Json, numbers: [(&str, i32); N]) {
+    numbers.into_iter().for_each(|(name, number)| json.key(name).number(number.max(0) as u64));
+}
+
+fn point(json: &mut Json, point: &Point) {
+    json.array([point.x, point.y], |json, number| json.number(number.max(0) as u64));
+}
+
+fn end(json: &mut Json, end: End) {
+    json.object(|json| match end {
+        End::Job(job) => json.key("job").number(job.0),
+        End::Block(place) => json.key("block").number(place as u64),
+        End::Junction(place) => json.key("junction").number(place as u64),
+    });
+}

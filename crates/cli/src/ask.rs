@@ -1,0 +1,9 @@
+//! Asking a server: which one, as whom, and what it answers.
+
+pub(crate) mod address;
+pub(crate) mod environment;
+pub(crate) mod events;
+pub(crate) mod exit;
+pub(crate) mod options;
+pub(crate) mod remote;
+pub(crate) mod wire;

@@ -1,0 +1,98 @@
+//! What the environment says to the command line: the server, the token, and what the terminal can show.
+
+use std::env;
+
+/// The server that is asked when nobody names one.
+pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7070";
+
+/// Where the server is, and what the terminal can show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Environment {
+    /// The address of the server.
+    pub(crate) server: String,
+    /// The token to show to it.
+    pub(crate) token: Option<String>,
+    pub(crate) locale: Locale,
+}
+
+/// What a terminal, if there is one, can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Locale {
+    pub(crate) colour: Colour,
+    pub(crate) glyphs: Glyphs,
+}
+
+/// Whether a terminal shows colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Colour {
+    None,
+    Ansi,
+}
+
+/// The characters that a terminal can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Glyphs {
+    Ascii,
+    Unicode,
+}
+
+impl Environment {
+    /// Reads the variables of this process that are meant for the command line.
+    #[must_use]
+    pub fn read() -> Self {
+        #[expect(clippy::disallowed_methods, reason = "the one reader of the environment in this crate")]
+        Self::parse(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+    }
+
+    fn parse(get: impl Fn(&str) -> Option<String>) -> Self {
+        let of = |name: &str| get(name).filter(|value| !value.is_empty());
+        Self {
+            server: of("TIDEGATE_SERVER").unwrap_or_else(|| DEFAULT_SERVER.to_owned()),
+            token: of("TIDEGATE_TOKEN"),
+            locale: Locale::parse(of),
+        }
+    }
+}
+
+impl Locale {
+    fn parse(of: impl Fn(&str) -> Option<String>) -> Self {
+        let plain = of("NO_COLOR").is_some() || of("TERM").is_some_and(|terminal| terminal == "dumb");
+        // The first of these that is set decides. In a container none is set, and most terminals around one are modern.
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(of).map(|locale| locale.to_lowercase());
+        let unicode = locale.is_none_or(|locale| locale.contains("utf-8") || locale.contains("utf8"));
+        Self {
+            colour: if plain { Colour::None } else { Colour::Ansi },
+            glyphs: if unicode { Glyphs::Unicode } else { Glyphs::Ascii },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(given: &[(&str, &str)]) -> Environment {
+        let of = |name: &str| given.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        Environment::parse(of)
+    }
+
+    #[test]
+    fn an_empty_environment_asks_this_machine_in_colour() {
+        let locale = Locale { colour: Colour::Ansi, glyphs: Glyphs::Unicode };
+        let environment = Environment { server: DEFAULT_SERVER.to_owned(), token: None, locale };
+        assert_eq!(parse(&[]), environment);
+        assert_eq!(parse(&[("TIDEGATE_SERVER", ""), ("TIDEGATE_TOKEN", ""), ("NO_COLOR", "")]), environment);
+    }
+
+    #[test]
+    fn the_terminal_says_what_it_can_show() {
+        let check = |given: &[(&str, &str)], colour, glyphs| {
+            assert_eq!(parse(given).locale, Locale { colour, glyphs }, "{given:?}");
+        };
+        check(&[("NO_COLOR", "1")], Colour::None, Glyphs::Unicode);
+        check(&[("TERM", "dumb")], Colour::None, Glyphs::Unicode);
+        check(&[("LANG", "C")], Colour::Ansi, Glyphs::Ascii);
+        check(&[("LANG", "C"), ("LC_ALL", "de_DE.UTF-8")], Colour::Ansi, Glyphs::Unicode);
+        check(&[("LANG", "en_US.utf8"), ("LC_CTYPE", "POSIX")], Colour::Ansi, Glyphs::Ascii);
+    }
+}

@@ -1,0 +1,136 @@
+//! How the program ends, and what it says when it was not able to do as asked.
+
+use std::fmt;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use crate::screen::printable;
+
+/// The codes with which the program ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Done as asked.
+    Done = 0,
+    /// The workflow failed, or a check found something.
+    Failed = 1,
+    /// The workflow was cancelled.
+    Cancelled = 2,
+    /// The time to wait is over.
+    TimedOut = 3,
+    /// There is no such thing.
+    NotFound = 4,
+    /// The server refused.
+    Refused = 5,
+    // From here on as in sysexits.h,
+    /// Arguments, settings or files are wrong.
+    Usage = 64,
+    /// A server or a store does not answer.
+    Unavailable = 69,
+    /// The output cannot be written.
+    Output = 74,
+    // and from here on as shells say that a signal (SIGINT, SIGPIPE) ended a program.
+    /// Interrupted while waiting.
+    Interrupted = 130,
+    /// Nobody reads the output any more.
+    Unread = 141,
+}
+
+impl Exit {
+    const ALL: [Self; 11] = [
+        Self::Done,
+        Self::Failed,
+        Self::Cancelled,
+        Self::TimedOut,
+        Self::NotFound,
+        Self::Refused,
+        Self::Usage,
+        Self::Unavailable,
+        Self::Output,
+        Self::Interrupted,
+        Self::Unread,
+    ];
+
+    const fn meaning(self) -> &'static str {
+        match self {
+            Self::Done => "done as asked; where a workflow was waited for, it succeeded",
+            Self::Failed => "the workflow failed, or the check found something",
+            Self::Cancelled => "the workflow was cancelled",
+            Self::TimedOut => "the time to wait is over, and the workflow is not",
+            Self::NotFound => "there is no such workflow, job, queue or store",
+            Self::Refused => "the server understood and refused",
+            Self::Usage => "arguments, settings or files are wrong",
+            Self::Unavailable => "the server or the store is out of reach, or is no tidegate",
+            Self::Output => "the output cannot be written",
+            Self::Interrupted => "interrupted while waiting; the workflow goes on",
+            Self::Unread => "whoever read the output went away",
+        }
+    }
+
+    /// A line for each code.
+    #[must_use]
+    pub fn listed() -> String {
+        Self::ALL.map(|exit| format!("  {:>3}  {}\n", exit as u8, exit.meaning())).concat()
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why something was not done.
+#[derive(Debug)]
+pub struct Failure {
+    /// The code to end with.
+    pub exit: Exit,
+    /// What went wrong, and what to do.
+    pub text: String,
+    /// What the server calls it.
+    pub(crate) code: Option<String>,
+    /// Where in what was sent.
+    pub(crate) path: Option<String>,
+}
+
+impl Failure {
+    /// A failure that ends the program with `exit`.
+    pub fn new(exit: Exit, text: impl Into<String>) -> Self {
+        Self { exit, text: text.into(), code: None, path: None }
+    }
+
+    /// Arguments, settings or files are wrong.
+    pub fn usage(text: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, text)
+    }
+
+    /// A server or a store does not answer.
+    pub fn unavailable(text: impl Into<String>) -> Self {
+        Self::new(Exit::Unavailable, text)
+    }
+
+    /// What the server called it, and where it found it.
+    pub(crate) fn by_server(self, code: Option<String>, path: Option<String>) -> Self {
+        Self { code, path, ..self }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Texts of several lines are our own; names in them come from anywhere.
+        let lines: Vec<String> = self.text.lines().map(printable).collect();
+        write!(f, "error: {}", lines.join("\n"))?;
+        let details = [("code", &self.code), ("path", &self.path)];
+        for (name, value) in details.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
+            write!(f, "\n  {name}: {}", printable(value))?;
+        }
+        Ok(())
+    }
+}
+
+/// Tells a person why something was not done.
+pub fn complain(failure: &Failure) {
+    if failure.exit != Exit::Unread {
+        // Nobody is left to tell when this fails.
+        let _ = writeln!(io::stderr(), "{failure}");
+    }
+}

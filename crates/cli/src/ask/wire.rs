@@ -1,0 +1,182 @@
+//! What the server answers, as far as people are shown it.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::screen::moment::Moment;
+
+/// What a workflow can be.
+pub(crate) const STATUSES: [&str; 6] = ["pending", "running", "paused", "succeeded", "failed", "cancelled"];
+/// What a job can be.
+pub(crate) const STATES: [&str; 8] =
+    ["waiting", "scheduled", "ready", "running", "succeeded", "failed", "cancelled", "skipped"];
+
+/// A workflow in a list, or as it is shown.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Summary {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) tags: Vec<String>,
+    pub(crate) status: String,
+    pub(crate) created_at: Moment,
+    pub(crate) started_at: Option<Moment>,
+    pub(crate) finished_at: Option<Moment>,
+    pub(crate) expires_at: Option<Moment>,
+    pub(crate) jobs: Counts,
+    /// Only when it was asked for.
+    #[serde(default)]
+    pub(crate) jobs_list: Vec<Job>,
+}
+
+/// Jobs by state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Counts {
+    pub(crate) total: u64,
+    pub(crate) waiting: u64,
+    pub(crate) scheduled: u64,
+    pub(crate) ready: u64,
+    pub(crate) running: u64,
+    pub(crate) succeeded: u64,
+    pub(crate) failed: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) skipped: u64,
+}
+
+/// One job.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Job {
+    pub(crate) name: String,
+    pub(crate) handler: String,
+    pub(crate) queue: String,
+    pub(crate) state: String,
+    pub(crate) attempt: u64,
+    #[serde(default)]
+    pub(crate) lost: u64,
+    #[serde(default)]
+    pub(crate) retries: u64,
+    #[serde(default)]
+    pub(crate) after: Vec<String>,
+    pub(crate) ready_at: Option<Moment>,
+    pub(crate) started_at: Option<Moment>,
+    pub(crate) finished_at: Option<Moment>,
+    pub(crate) worker: Option<String>,
+    pub(crate) why_not_running: Option<Why>,
+    // Only in full.
+    pub(crate) params: Option<Box<RawValue>>,
+    pub(crate) output: Option<Box<RawValue>>,
+    #[serde(default)]
+    pub(crate) errors: Vec<AttemptError>,
+}
+
+/// Why a job is not running.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Why {
+    pub(crate) text: String,
+}
+
+/// What went wrong in an attempt.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct AttemptError {
+    pub(crate) attempt: u64,
+    pub(crate) at: Moment,
+    pub(crate) worker: Option<String>,
+    pub(crate) kind: String,
+    pub(crate) message: String,
+    pub(crate) trace: Option<String>,
+}
+
+/// One page of a list; what is in it stays text.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Page {
+    pub(crate) items: Vec<Box<RawValue>>,
+    pub(crate) next_cursor: Option<String>,
+}
+
+/// What is said of a workflow after something was done to it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Acted {
+    pub(crate) id: String,
+    #[serde(default)]
+    pub(crate) name: Option<String>,
+    pub(crate) status: String,
+    #[serde(default)]
+    pub(crate) existing: bool,
+}
+
+/// A queue.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Queue {
+    pub(crate) name: String,
+    pub(crate) paused: bool,
+    pub(crate) ready: u64,
+    pub(crate) oldest_ready_at: Option<Moment>,
+    pub(crate) waiting_workers: u64,
+}
+
+/// Why the server did not do as asked.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Problem {
+    #[serde(default)]
+    pub(crate) title: String,
+    #[serde(default)]
+    pub(crate) detail: String,
+    pub(crate) code: Option<String>,
+    pub(crate) path: Option<String>,
+}
+
+impl Summary {
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.status.as_str(), "succeeded" | "failed" | "cancelled")
+    }
+
+    /// How long it ran, or runs by `now`.
+    pub(crate) fn duration(&self, now: Moment) -> Option<std::time::Duration> {
+        Some(self.finished_at.unwrap_or(now).since(self.started_at?))
+    }
+}
+
+impl Counts {
+    /// Jobs that ended, whichever way.
+    pub(crate) fn over(&self) -> u64 {
+        self.succeeded + self.failed + self.cancelled + self.skipped
+    }
+
+    /// How much of the work is over, in percent; less than 100 until all is.
+    pub(crate) fn percent(&self) -> u64 {
+        (100 * self.over()).checked_div(self.total).unwrap_or(100)
+    }
+
+    /// Words and numbers of the states that there are, what matters most first.
+    pub(crate) fn present(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let each = [
+            ("failed", self.failed),
+            ("running", self.running),
+            ("ready", self.ready),
+            ("scheduled", self.scheduled),
+            ("waiting", self.waiting),
+            ("cancelled", self.cancelled),
+            ("skipped", self.skipped),
+            ("succeeded", self.succeeded),
+        ];
+        each.into_iter().filter(|&(_, number)| number > 0)
+    }
+
+    /// Such as `1 failed, 2 running`, of the states that `wanted` names.
+    pub(crate) fn listed(&self, wanted: impl Fn(&str) -> bool) -> String {
+        let wanted = self.present().filter(|(word, _)| wanted(word));
+        wanted.map(|(word, number)| format!("{number} {word}")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Job {
+    /// How long its latest attempt took, or takes by `now`.
+    pub(crate) fn duration(&self, now: Moment) -> Option<std::time::Duration> {
+        let end = match self.state.as_str() {
+            "running" => now,
+            _ => self.finished_at?,
+        };
+        Some(end.since(self.started_at?))
+    }
+}

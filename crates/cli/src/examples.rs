@@ -1,0 +1,57 @@
+//! One example for each command, in its help.
+
+use clap::Command;
+
+/// Commands, and how each is used.
+const EXAMPLES: [(&str, &str); 33] = [
+    ("check", "tidegate check config/shop.yaml"),
+    ("settings", "tidegate settings"),
+    ("completion", "tidegate completion bash > /etc/bash_completion.d/tidegate"),
+    ("workflow create", "tidegate workflow create report.yaml --tag nightly --key report-2026-11-21"),
+    ("workflow start", "tidegate workflow start 01M7Z85C8H08RJZ5Q5JGPKMY04"),
+    ("workflow run", "tidegate workflow run report.yaml --timeout 1h"),
+    ("workflow list", "tidegate workflow list --status failed,running --since 24h"),
+    ("workflow show", "tidegate workflow show 01M7Z85C8H08RJZ5Q5JGPKMY04 --jobs failed"),
+    ("workflow wait", "tidegate workflow wait 01M7Z85C8H08RJZ5Q5JGPKMY04 --timeout 10m"),
+    ("workflow watch", "tidegate workflow watch 01M7Z85C8H08RJZ5Q5JGPKMY04"),
+    ("workflow cancel", "tidegate workflow cancel 01M7Z85C8H08RJZ5Q5JGPKMY04"),
+    ("workflow pause", "tidegate workflow pause 01M7Z85C8H08RJZ5Q5JGPKMY04"),
+    ("workflow resume", "tidegate workflow resume 01M7Z85C8H08RJZ5Q5JGPKMY04"),
+    ("workflow retry", "tidegate workflow retry 01M7Z85C8H08RJZ5Q5JGPKMY04"),
+    ("workflow restart", "tidegate workflow restart 01M7Z85C8H08RJZ5Q5JGPKMY04 fetch --cascade"),
+    ("workflow rm", "tidegate workflow rm 01M7Z85C8H08RJZ5Q5JGPKMY04"),
+    ("workflow expire", "tidegate workflow expire 01M7Z85C8H08RJZ5Q5JGPKMY04 --after 30d"),
+    ("workflow graph", "tidegate workflow graph 01M7Z85C8H08RJZ5Q5JGPKMY04 --form svg --file report.svg"),
+    ("workflow count", "tidegate workflow count --by-name --since 7d"),
+    ("job list", "tidegate job list 01M7Z85C8H08RJZ5Q5JGPKMY04 --state failed"),
+    ("job show", "tidegate job show 01M7Z85C8H08RJZ5Q5JGPKMY04 fetch"),
+    ("job retry", "tidegate job retry 01M7Z85C8H08RJZ5Q5JGPKMY04 fetch"),
+    ("job skip", "tidegate job skip 01M7Z85C8H08RJZ5Q5JGPKMY04 fetch"),
+    ("job mark-succeeded", "tidegate job mark-succeeded 01M7Z85C8H08RJZ5Q5JGPKMY04 fetch --result '{\"rows\": 3}'"),
+    ("job cancel", "tidegate job cancel 01M7Z85C8H08RJZ5Q5JGPKMY04 fetch"),
+    ("queue list", "tidegate queue list"),
+    ("queue pause", "tidegate queue pause mail"),
+    ("queue resume", "tidegate queue resume mail"),
+    ("store info", "TIDEGATE_DATA_DIR=/var/lib/tidegate tidegate store info"),
+    ("store migrate", "TIDEGATE_DATA_DIR=/var/lib/tidegate tidegate store migrate"),
+    ("store check", "REDIS_SOCKET_TYPE=tcp REDIS_URL=localhost:6379 tidegate store check"),
+    ("import gush", "tidegate import gush --redis redis://localhost:6379/0 --dry-run"),
+    ("migrate", "tidegate migrate"),
+];
+
+/// The command, with an example in the help of each command below it.
+#[must_use]
+pub fn with_examples(command: Command) -> Command {
+    below(command, "")
+}
+
+fn below(mut command: Command, path: &str) -> Command {
+    if let Some((_, example)) = EXAMPLES.iter().find(|(of, _)| *of == path) {
+        command = command.after_help(format!("Example:\n  {example}"));
+    }
+    let names: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    names.into_iter().fold(command, |command, name| {
+        let path = if path.is_empty() { name.clone() } else { format!("{path} {name}") };
+        command.mut_subcommand(name, |command| below(command, &path))
+    })
+}

@@ -1,0 +1,218 @@
+//! `tidegate workflow list` and `count`.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::ask::address::Query;
+use crate::ask::exit::{Exit, Failure};
+use crate::ask::remote::{Ask, Remote};
+use crate::ask::wire::{Page, STATUSES, Summary};
+use crate::screen::moment::{Moment, short};
+use crate::screen::table::{Cell, Table};
+use crate::screen::{Screen, print};
+
+/// The largest page that the server gives.
+pub(crate) const PAGE: usize = 1_000;
+
+/// Which workflows.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Chosen {
+    /// Only those of this name
+    #[arg(long)]
+    name: Option<String>,
+    /// Only those with this tag
+    #[arg(long)]
+    tag: Option<String>,
+    /// Only those created then or later: 2026-11-21T12:00:00Z, 2026-11-21, or a span back from now such as 1h
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Only those created before then
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct List {
+    /// Only those of these statuses: pending, running, paused, succeeded, failed, cancelled
+    #[arg(long, value_delimiter = ',')]
+    status: Vec<String>,
+    #[command(flatten)]
+    chosen: Chosen,
+    /// So many of the newest at most
+    #[arg(long, visible_alias = "limit", value_name = "NUMBER", default_value_t = 100)]
+    newest: usize,
+    /// So many of the oldest at most, the oldest first
+    #[arg(long, value_name = "NUMBER", conflicts_with = "newest")]
+    oldest: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Count {
+    #[command(flatten)]
+    chosen: Chosen,
+    /// A row for each name
+    #[arg(long)]
+    by_name: bool,
+}
+
+impl Chosen {
+    fn query(&self) -> Result<Query, Failure> {
+        let now = Moment::now();
+        let moment = |option: &str, text: &Option<String>| {
+            let Some(text) = text else { return Ok(None) };
+            let read = Moment::parse(text, now).map(|moment| Some(moment.to_string()));
+            read.ok_or_else(|| {
+                Failure::usage(format!(
+                    "--{option} '{text}': expected a time such as 2026-11-21T12:00:00Z, a date, or a span back from now such as 1h"
+                ))
+            })
+        };
+        Ok(Query::default()
+            .with("name", self.name.as_ref())
+            .with("tag", self.tag.as_ref())
+            .with("created_after", moment("since", &self.since)?)
+            .with("created_before", moment("until", &self.until)?))
+    }
+}
+
+/// Reads pages until there are `limit` items, or no more. Items that come meanwhile shift nothing.
+pub(crate) async fn pages(
+    path: &str,
+    query: &Query,
+    limit: usize,
+    remote: &mut Remote,
+) -> Result<(Vec<Box<RawValue>>, Option<String>), Failure> {
+    let mut items = Vec::new();
+    let mut cursor: Option<String> = None;
+    while items.len() < limit {
+        let size = (limit - items.len()).min(PAGE).to_string();
+        let page = query.clone().with("limit", Some(size)).with("cursor", cursor.as_ref());
+        let page: Page = remote.read(&Ask::get(page.of(path))).await?;
+        items.extend(page.items);
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    Ok((items, cursor))
+}
+
+/// An array with an item on each line, so that it can be read and be cut by lines.
+pub(crate) fn array(items: &[Box<RawValue>]) -> String {
+    let items: Vec<&str> = items.iter().map(|item| item.get()).collect();
+    if items.is_empty() { "[]".to_owned() } else { format!("[\n{}\n]", items.join(",\n")) }
+}
+
+pub(crate) async fn list(list: &List, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
+    let (order, limit) = match list.oldest {
+        Some(limit) => ("oldest", limit),
+        None => ("newest", list.newest),
+    };
+    let statuses = Some(list.status.join(",")).filter(|statuses| !statuses.is_empty());
+    let query = list.chosen.query()?.with("status", statuses).with("order", Some(order));
+    let (items, more) = pages("/v1/workflows", &query, limit, remote).await?;
+    if screen.is_json() {
+        screen.line(&array(&items))?;
+        return Ok(Exit::Done);
+    }
+    let items: Vec<Summary> = items.iter().map(|item| remote.parse(item.get())).collect::<Result<_, _>>()?;
+    if items.is_empty() {
+        screen.line("no workflows")?;
+        return Ok(Exit::Done);
+    }
+    print(&table(&items, screen).text(screen))?;
+    if more.is_some() {
+        screen.line(&format!("{} there are more: --{order} {}", screen.dots(), limit.saturating_mul(10)))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn table(items: &[Summary], screen: &Screen) -> Table {
+    let now = Moment::now();
+    let mut table = Table::new(if screen.is_wide() {
+        &["ID", "NAME", "STATUS", "JOBS", "CREATED", "STARTED", "FINISHED", "DURATION", "EXPIRES", "TAGS"]
+    } else {
+        &["ID", "NAME", "STATUS", "JOBS", "CREATED", "DURATION"]
+    });
+    for item in items {
+        let duration = item.duration(now).map(short).unwrap_or_default();
+        let mut row = vec![
+            Cell::from(&item.id),
+            Cell::from(&item.name),
+            Cell::of_state(&status(item), &item.status),
+            jobs(item).into(),
+        ];
+        if screen.is_wide() {
+            let exact = |moment: Option<Moment>| Cell::from(moment.map(Moment::to_the_second).unwrap_or_default());
+            row.extend([exact(Some(item.created_at)), exact(item.started_at), exact(item.finished_at)]);
+            row.extend([duration.into(), exact(item.expires_at), item.tags.join(",").into()]);
+        } else {
+            row.extend([item.created_at.relative(now).into(), duration.into()]);
+        }
+        table.row(row);
+    }
+    table
+}
+
+/// The status, and how far it is.
+pub(crate) fn status(item: &Summary) -> String {
+    match item.status.as_str() {
+        "running" | "paused" => format!("{} {}%", item.status, item.jobs.percent()),
+        status => status.to_owned(),
+    }
+}
+
+/// Such as `3/7, 1 failed`.
+fn jobs(item: &Summary) -> String {
+    let jobs = &item.jobs;
+    let failed = if jobs.failed > 0 { format!(", {} failed", jobs.failed) } else { String::new() };
+    format!("{}/{}{failed}", jobs.over(), jobs.total)
+}
+
+#[derive(Debug, Deserialize)]
+struct Counted {
+    total: u64,
+    by_status: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Named {
+    by_name: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+pub(crate) async fn count(count: &Count, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
+    let query = count.chosen.query()?.with("by", count.by_name.then_some("name"));
+    let text = remote.text(&Ask::get(query.of("/v1/workflows:count"))).await?;
+    if screen.is_json() {
+        screen.line(&text)?;
+        return Ok(Exit::Done);
+    }
+    let table = if count.by_name { by_name(&remote.parse(&text)?) } else { by_status(&remote.parse(&text)?) };
+    print(&table.text(screen))?;
+    Ok(Exit::Done)
+}
+
+fn by_status(Counted { total, by_status }: &Counted) -> Table {
+    let mut table = Table::new(&["STATUS", "WORKFLOWS"]);
+    for status in STATUSES {
+        let number = by_status.get(status).copied().unwrap_or_default();
+        table.row(vec![Cell::of_state(status, status), number.to_string().into()]);
+    }
+    table.row(vec!["total".into(), total.to_string().into()]);
+    table
+}
+
+fn by_name(Named { by_name }: &Named) -> Table {
+    let mut table = Table::new(&["NAME", "PENDING", "RUNNING", "PAUSED", "SUCCEEDED", "FAILED", "CANCELLED", "TOTAL"]);
+    for (name, by_status) in by_name {
+        let of = |status| by_status.get(status).copied().unwrap_or_default().to_string();
+        let mut row = vec![Cell::from(name)];
+        row.extend(STATUSES.map(|status| Cell::from(of(status))));
+        row.push(by_status.values().sum::<u64>().to_string().into());
+        table.row(row);
+    }
+    table
+}

@@ -1,0 +1,111 @@
+//! `tidegate import`: takes over what other programs left.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use tidegate_pipeline::Client;
+use tidegate_workflow::{GushReport, import_gush};
+
+use super::store::{Here, Missing};
+use crate::clock;
+use crate::settings::{RedisServer, Settings};
+use tidegate_cli::Output;
+use tidegate_cli::Table;
+use tidegate_cli::span_of;
+use tidegate_cli::{Exit, Failure};
+use tidegate_cli::{Screen, print, printable};
+
+/// Takes over workflows of other programs.
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    #[command(flatten)]
+    output: Output,
+    #[command(subcommand)]
+    from: From,
+}
+
+#[derive(Debug, Subcommand)]
+enum From {
+    /// Ruby's Gush, from its Redis, which is only read
+    Gush(Gush),
+}
+
+#[derive(Debug, Args)]
+struct Gush {
+    /// Gush's Redis, written as for REDIS_URL
+    #[arg(long, value_name = "URL")]
+    redis: String,
+    /// Longest wait for one answer of it
+    #[arg(long, value_name = "SPAN", value_parser = span_of, default_value = "30s")]
+    timeout: Duration,
+    /// Only say what would be taken
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Import {
+    pub(crate) async fn run(self) -> Result<Exit, Failure> {
+        let From::Gush(gush) = self.from;
+        gush.run(&self.output.screen()).await
+    }
+}
+
+impl Gush {
+    async fn run(&self, screen: &Screen) -> Result<Exit, Failure> {
+        let server = self.server()?;
+        let unavailable = |reason: String| Failure::unavailable(format!("redis at {}: {reason}", server.shown));
+        let source = Client::new(server.config.clone()).map_err(|error| unavailable(error.to_string()))?;
+        let here = if self.dry_run { Here::nowhere().await? } else { Here::open(Missing::Make).await? };
+        let imported = import_gush(&source, &here.engine, self.timeout, clock::moment()).await;
+        here.close().await;
+        let report = imported.map_err(|error| unavailable(error.to_string()))?;
+        print(&if screen.is_json() { self.json(&report) } else { self.table(&report, &here, screen) })?;
+        Ok(Exit::Done)
+    }
+
+    /// Where Gush's Redis is, by the rules of the settings.
+    fn server(&self) -> Result<RedisServer, Failure> {
+        let given = HashMap::from([("REDIS_URL".to_owned(), self.redis.clone())]);
+        let settings = Settings::parse(&given);
+        let reason = match settings {
+            Ok(Settings { redis: Some(redis), .. }) => return Ok(redis.main),
+            Ok(_) => "expected an address".to_owned(),
+            Err(error) => error.problems.into_iter().map(|problem| problem.reason).collect::<Vec<_>>().join("; "),
+        };
+        Err(Failure::usage(format!("--redis: {reason}")))
+    }
+
+    fn json(&self, report: &GushReport) -> String {
+        let GushReport { created, existing, jobs, unfinished, left } = report;
+        let left: Vec<_> = left.iter().map(|(key, reason)| json!({ "key": key, "reason": reason })).collect();
+        let report = json!({
+            "created": created, "existing": existing, "jobs": jobs, "unfinished_jobs": unfinished, "left": left,
+            "dry_run": self.dry_run,
+        });
+        format!("{report}\n")
+    }
+
+    fn table(&self, report: &GushReport, here: &Here, screen: &Screen) -> String {
+        let GushReport { created, existing, jobs, unfinished, left } = report;
+        let mut out = match self.dry_run {
+            true => format!("would create {created} workflows with {jobs} jobs\n"),
+            false => format!("created {created} workflows with {jobs} jobs in {}\n", printable(&here.shown)),
+        };
+        if *existing > 0 {
+            out += &format!("{existing} were there from an earlier import\n");
+        }
+        if *unfinished > 0 {
+            out += &format!(
+                "{unfinished} jobs had been handed to Gush's workers and are ready here: stop those workers, or they run twice\n"
+            );
+        }
+        if !left.is_empty() {
+            let mut table = Table::new(&["NOT TAKEN", "WHY"]);
+            left.iter().for_each(|(key, reason)| table.row(vec![key.into(), reason.into()]));
+            out += &format!("\n{}", table.text(screen));
+        }
+        out
+    }
+}

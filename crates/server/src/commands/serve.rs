@@ -1,0 +1,50 @@
+//! Without a subcommand: the server.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{error, warn};
+
+use crate::operate::logging;
+use crate::settings::Settings;
+use crate::{Started, run};
+use tidegate_cli::Exit;
+use tidegate_cli::print;
+
+pub(crate) fn serve() -> ExitCode {
+    let settings = match Settings::from_environment() {
+        Ok(settings) => settings,
+        Err(problems) => {
+            // Before logging is set up, and for a person.
+            let _ = writeln!(io::stderr(), "error: {problems}\n`tidegate settings` lists all settings");
+            return Exit::Usage.into();
+        }
+    };
+    logging::start(settings.log);
+    for warning in &settings.warnings {
+        warn!("{warning}");
+    }
+    // A server needs no reader.
+    let banner = |started: &Started| drop(print(&started.to_string()));
+    match run(settings, terminated(), banner) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            error!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Completes when the process is asked to end.
+async fn terminated() {
+    let listen = |kind| signal(kind).expect("handlers for these signals can be installed");
+    let mut terminate = listen(SignalKind::terminate());
+    let mut interrupt = listen(SignalKind::interrupt());
+    let mut hangup = listen(SignalKind::hangup());
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        _ = hangup.recv() => {}
+    }
+}

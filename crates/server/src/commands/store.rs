@@ -1,0 +1,179 @@
+//! `tidegate store`: the store of the workflows, opened without a server.
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use tidegate_workflow::{
+    Engine, EngineError, EngineOptions, Filter, RetentionDefaults, SCHEMA_VERSION, Store as Opened, StoreError,
+};
+
+use super::audit;
+use crate::operate::logging;
+use crate::settings::{Settings, Workflows};
+use crate::workflows;
+use tidegate_cli::Output;
+use tidegate_cli::{Cell, Table};
+use tidegate_cli::{Exit, Failure};
+use tidegate_cli::{Screen, print};
+
+/// Looks after the store of the workflows. The settings say where it is, as they do to the server.
+#[derive(Debug, Args)]
+pub(crate) struct Store {
+    #[command(flatten)]
+    output: Output,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub(crate) enum Verb {
+    /// Says what the store is, and what is in it
+    Info,
+    /// Brings the store to the layout of this version
+    Migrate,
+    /// Reads all of the store and reports what does not belong together
+    Check,
+}
+
+/// A store that is open here, and nowhere else if it is a file.
+#[derive(Debug)]
+pub(crate) struct Here {
+    pub(crate) engine: Engine,
+    /// Where it is, without credentials.
+    pub(crate) shown: String,
+}
+
+/// What to do about a store that is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    Refuse,
+    Make,
+}
+
+impl Store {
+    pub(crate) async fn run(self) -> Result<Exit, Failure> {
+        run(self.verb, &self.output.screen()).await
+    }
+}
+
+pub(crate) async fn run(verb: Verb, screen: &Screen) -> Result<Exit, Failure> {
+    let here = Here::open(Missing::Refuse).await?;
+    let done = match verb {
+        Verb::Info => info(&here, screen).await,
+        Verb::Migrate => migrate(&here, screen),
+        Verb::Check => audit::check(&here, screen).await,
+    };
+    here.close().await;
+    done
+}
+
+impl Here {
+    /// Opens the store that the settings name.
+    pub(crate) async fn open(missing: Missing) -> Result<Self, Failure> {
+        let wrong =
+            |error: &dyn std::fmt::Display| Failure::usage(format!("{error}\n`tidegate settings` lists all settings"));
+        let settings = Settings::from_environment().map_err(|error| wrong(&error))?;
+        logging::start(settings.log);
+        let none = || wrong(&"TIDEGATE_HTTP_ADDR is set but empty, which means no workflows");
+        let workflows: &Workflows = settings.workflows.as_ref().ok_or_else(none)?;
+        let redis = settings.redis.as_ref().map(|redis| &redis.main);
+        let shown = workflows::shown(workflows, redis);
+        if redis.is_none() && missing == Missing::Refuse && !workflows::file(workflows).exists() {
+            return Err(Failure::new(
+                Exit::NotFound,
+                format!("there is no store at {shown}; TIDEGATE_DATA_DIR says where to look"),
+            ));
+        }
+        let store = workflows::open(workflows, redis).await.map_err(|error| refused(&shown, &error))?;
+        let options = EngineOptions { retention: workflows.retention, memory: workflows.memory };
+        let engine = Engine::start(store, options).await.map_err(|error| refused(&shown, &error))?;
+        Ok(Self { engine, shown })
+    }
+
+    /// A store in memory, which is forgotten.
+    pub(crate) async fn nowhere() -> Result<Self, Failure> {
+        let store = Opened::Memory(tidegate_workflow::MemoryStore::new(1));
+        let options = EngineOptions { retention: RetentionDefaults::default(), ..EngineOptions::default() };
+        let engine = Engine::start(store, options).await.map_err(|error| refused("memory", &error))?;
+        Ok(Self { engine, shown: "memory".to_owned() })
+    }
+
+    pub(crate) async fn close(&self) {
+        self.engine.close().await;
+        if let Opened::Sqlite(store) = self.engine.store() {
+            store.close().await;
+        }
+    }
+
+    pub(crate) fn refused(&self, error: &StoreError) -> Failure {
+        refused(&self.shown, error)
+    }
+
+    pub(crate) fn failed(&self, error: &EngineError) -> Failure {
+        match error {
+            EngineError::Store(error) => self.refused(error),
+            error => Failure::unavailable(format!("{}: {error}", self.shown)),
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.engine.store() {
+            Opened::Memory(_) => "memory",
+            Opened::Sqlite(_) => "sqlite",
+            Opened::Redis(_) => "redis",
+        }
+    }
+}
+
+fn refused(shown: &str, error: &StoreError) -> Failure {
+    let exit = match error {
+        StoreError::Unavailable { .. } | StoreError::Unknown { .. } => Exit::Unavailable,
+        StoreError::Corrupt { .. } => Exit::Failed,
+        StoreError::Schema { .. } => Exit::Refused,
+    };
+    Failure::new(exit, format!("{shown}: {error}"))
+}
+
+async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
+    let engine = &here.engine;
+    let counts = engine.count(&Filter::default()).await.map_err(|error| here.failed(&error))?;
+    let queues = engine.queue_states().await.map_err(|error| here.failed(&error))?;
+    let (partitions, ready) = (engine.store().partitions(), queues.iter().map(|queue| queue.ready).sum::<u64>());
+    if screen.is_json() {
+        let by_status: serde_json::Map<_, _> =
+            counts.iter().map(|(status, number)| (status.word().to_owned(), (*number).into())).collect();
+        let info = json!({
+            "kind": here.kind(), "store": here.shown, "schema": SCHEMA_VERSION, "partitions": partitions,
+            "workflows": by_status, "queues": queues.len(), "ready_jobs": ready,
+        });
+        screen.line(&info.to_string())?;
+        return Ok(Exit::Done);
+    }
+    let lines = [
+        ("store", here.shown.clone()),
+        ("kind", here.kind().to_owned()),
+        ("schema", SCHEMA_VERSION.to_string()),
+        ("partitions", partitions.to_string()),
+        ("queues", queues.len().to_string()),
+        ("ready jobs", ready.to_string()),
+    ];
+    print(&lines.map(|(name, text)| format!("{name:<11} {text}\n")).concat())?;
+    let mut table = Table::new(&["STATUS", "WORKFLOWS"]);
+    for (status, number) in counts {
+        table.row(vec![Cell::of_state(status.word(), status.word()), number.to_string().into()]);
+    }
+    print(&format!("\n{}", table.text(screen)))?;
+    Ok(Exit::Done)
+}
+
+/// A store of another version would not have been opened.
+fn migrate(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
+    if screen.is_json() {
+        screen.line(&json!({ "store": here.shown, "schema": SCHEMA_VERSION, "migrated": false }).to_string())?;
+    } else {
+        screen.line(&format!(
+            "nothing to do: {} has schema version {SCHEMA_VERSION}, the one of this program",
+            here.shown
+        ))?;
+    }
+    Ok(Exit::Done)
+}

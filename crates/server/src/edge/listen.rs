@@ -1,0 +1,208 @@
+//! Sockets: bound before anything else, so that mistakes show early; opened when the server can answer.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use socket2::{Domain, SockAddr, Socket, Type};
+use tokio::net::{TcpListener, UnixListener};
+use tracing::error;
+
+use crate::edge::cores::Listener;
+use crate::error::ServeError;
+use crate::settings::{Endpoint, GrpcEndpoint, Settings};
+
+/// Connections the kernel holds until they are accepted.
+const BACKLOG: i32 = 1024;
+
+/// Where the server listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Addresses {
+    /// gRPC.
+    pub grpc: GrpcAddress,
+    /// `/json` and `/healthcheck`.
+    pub http: SocketAddr,
+    /// `/rlconfig`, `/stats`, `/metrics`; none when the port could not be had.
+    pub debug: Option<SocketAddr>,
+    /// Metrics for Prometheus, if asked for.
+    pub prometheus: Option<SocketAddr>,
+    /// The HTTP API, if wanted.
+    pub api: Option<SocketAddr>,
+}
+
+/// Where gRPC is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GrpcAddress {
+    /// A port.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+/// Bound sockets that nobody can connect to yet.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    pub(crate) addresses: Addresses,
+    grpc: Socket,
+    http: Socket,
+    debug: Option<Socket>,
+    prometheus: Option<Socket>,
+    api: Option<Socket>,
+}
+
+/// Sockets that can be connected to.
+#[derive(Debug)]
+pub(crate) struct Listeners {
+    pub(crate) grpc: Listener,
+    pub(crate) http: TcpListener,
+    pub(crate) debug: Option<TcpListener>,
+    pub(crate) prometheus: Option<TcpListener>,
+    /// For another runtime.
+    pub(crate) api: Option<std::net::TcpListener>,
+}
+
+impl Sockets {
+    /// Binds every port of `settings`. A debug port that cannot be had is only logged.
+    pub(crate) fn bind(settings: &Settings) -> Result<Self, ServeError> {
+        let (grpc, grpc_address) = match &settings.grpc {
+            GrpcEndpoint::Tcp(endpoint) => {
+                let (socket, address) = bind("gRPC", endpoint)?;
+                (socket, GrpcAddress::Tcp(address))
+            }
+            GrpcEndpoint::Unix(path) => (bind_unix(path)?, GrpcAddress::Unix(path.clone())),
+        };
+        let (http, http_address) = bind("HTTP", &settings.http)?;
+        let debug = bind("debug", &settings.debug).map_err(|failure| error!("{failure}")).ok();
+        let prometheus = match &settings.metrics.prometheus {
+            Some((endpoint, _)) => Some(bind("Prometheus", endpoint)?),
+            None => None,
+        };
+        let api = match &settings.workflows {
+            // Two servers that share a port would each know of half the requests, and without Redis of half the workflows.
+            Some(workflows) => Some(bind_as("API (TIDEGATE_HTTP_ADDR)", &workflows.address, Sharing::Never)?),
+            None => None,
+        };
+        let addresses = Addresses {
+            grpc: grpc_address,
+            http: http_address,
+            debug: debug.as_ref().map(|(_, address)| *address),
+            prometheus: prometheus.as_ref().map(|(_, address)| *address),
+            api: api.as_ref().map(|(_, address)| *address),
+        };
+        let socket = |(socket, _)| socket;
+        Ok(Self {
+            addresses,
+            grpc,
+            http,
+            debug: debug.map(socket),
+            prometheus: prometheus.map(socket),
+            api: api.map(socket),
+        })
+    }
+
+    /// Lets peers connect. Must be called within the runtime that accepts.
+    pub(crate) fn listen(self) -> io::Result<Listeners> {
+        let tcp = |socket: Socket| {
+            socket.listen(BACKLOG)?;
+            TcpListener::from_std(socket.into())
+        };
+        let grpc = match &self.addresses.grpc {
+            GrpcAddress::Tcp(_) => Listener::Tcp(tcp(self.grpc)?),
+            GrpcAddress::Unix(_) => {
+                self.grpc.listen(BACKLOG)?;
+                Listener::Unix(UnixListener::from_std(self.grpc.into())?)
+            }
+        };
+        Ok(Listeners {
+            grpc,
+            http: tcp(self.http)?,
+            debug: self.debug.map(tcp).transpose()?,
+            prometheus: self.prometheus.map(tcp).transpose()?,
+            api: match self.api {
+                Some(socket) => {
+                    socket.listen(BACKLOG)?;
+                    Some(socket.into())
+                }
+                None => None,
+            },
+        })
+    }
+}
+
+impl Addresses {
+    /// Removes what the sockets left in the file system.
+    pub(crate) fn clean_up(&self) {
+        if let GrpcAddress::Unix(path) = &self.grpc {
+            // Gone already is as good.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Whether another process may listen on the same port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sharing {
+    /// A new process can take over while the old one drains.
+    WhileDraining,
+    Never,
+}
+
+fn bind(what: &'static str, endpoint: &Endpoint) -> Result<(Socket, SocketAddr), ServeError> {
+    bind_as(what, endpoint, Sharing::WhileDraining)
+}
+
+fn bind_as(what: &'static str, endpoint: &Endpoint, sharing: Sharing) -> Result<(Socket, SocketAddr), ServeError> {
+    let wanted = SocketAddr::new(endpoint.host, endpoint.port);
+    let bound = match bind_tcp(wanted, sharing) {
+        // "Every address" on a machine without IPv6.
+        Err(error) if wanted.ip().is_unspecified() && wanted.is_ipv6() && no_ipv6(&error) => {
+            bind_tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), endpoint.port), sharing)
+        }
+        bound => bound,
+    };
+    bound.map_err(|source| ServeError::Bind { what, address: wanted.to_string(), source })
+}
+
+fn bind_tcp(address: SocketAddr, sharing: Sharing) -> io::Result<(Socket, SocketAddr)> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    if address.port() != 0 && sharing == Sharing::WhileDraining {
+        socket.set_reuse_port(true)?;
+    }
+    socket.bind(&address.into())?;
+    let bound = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
+    Ok((socket, bound))
+}
+
+fn no_ipv6(error: &io::Error) -> bool {
+    // EAFNOSUPPORT has no kind of its own.
+    const EAFNOSUPPORT: i32 = 97;
+    error.raw_os_error() == Some(EAFNOSUPPORT) || error.kind() == io::ErrorKind::AddrNotAvailable
+}
+
+fn bind_unix(path: &Path) -> Result<Socket, ServeError> {
+    let bind = || {
+        let address = SockAddr::unix(path)?;
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        match socket.bind(&address) {
+            // A file whose process has died refuses connections; a living one must not lose its socket to us.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_dead(&address) => {
+                std::fs::remove_file(path)?;
+                socket.bind(&address)?;
+            }
+            bound => bound?,
+        }
+        Ok(socket)
+    };
+    bind().map_err(|source| ServeError::Bind { what: "gRPC", address: path.display().to_string(), source })
+}
+
+fn is_dead(address: &SockAddr) -> bool {
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    Socket::new(Domain::UNIX, Type::STREAM, None).is_ok_and(|socket| socket.connect(address).is_err_and(refused))
+}

@@ -1,0 +1,7 @@
+//! What operators see: metrics, health, logs and the debug pages.
+
+pub(crate) mod banner;
+pub(crate) mod debug;
+pub(crate) mod health;
+pub(crate) mod logging;
+pub(crate) mod metrics;

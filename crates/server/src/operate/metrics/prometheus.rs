@@ -1,0 +1,196 @@
+//! The text format of Prometheus, under the names and labels that the reference's mapping gives.
+//!
+//! What that mapping leaves out keeps its own name with everything unusual replaced, as there. Unlike there, hits refused
+//! by the local cache are not counted twice, extra tags are labels, and values are those of this moment.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::snapshot::Snapshot;
+use super::{BUCKETS, LimitCounts, METHODS, MethodCounts, name};
+use crate::settings::{self, ResponseTime};
+use tidegate_api::QueueSample;
+
+/// Labels that carry a meaning; an extra tag of the same name would make two.
+const OWN_LABELS: [&str; 8] = ["domain", "key1", "key2", "err_type", "grpc_method", "le", "version", "queue"];
+
+pub(super) fn encode(snapshot: &Snapshot, settings: &settings::Metrics) -> String {
+    let mut page = Page { out: String::with_capacity(16 * 1024), extra: extra_labels(&settings.labels) };
+    page.limits(snapshot);
+    page.unmapped(snapshot);
+    page.calls(snapshot, settings.response_time);
+    for (counter, value) in &snapshot.counters {
+        let name = name::escaped(counter);
+        page.family(&name, "counter");
+        page.sample(&name, &[], *value);
+    }
+    for (gauge, value) in &snapshot.gauges {
+        let name = name::escaped(gauge);
+        page.family(&name, "gauge");
+        page.sample(&name, &[], *value);
+    }
+    page.queues(snapshot);
+    page.family("tidegate_build_info", "gauge");
+    page.sample("tidegate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+    page.out
+}
+
+struct Page {
+    out: String,
+    /// Labels of every sample, ready to append.
+    extra: String,
+}
+
+/// A counter of a limit.
+struct Column {
+    suffix: &'static str,
+    value: fn(&LimitCounts) -> u64,
+    zeros: Zeros,
+}
+
+/// Whether a limit that has no such hit yet is listed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Zeros {
+    Shown,
+    Hidden,
+}
+
+const COLUMNS: [Column; 6] = [
+    Column { suffix: "total_hits", value: |limit| limit.total_hits, zeros: Zeros::Shown },
+    Column { suffix: "over_limit", value: |limit| limit.over_limit, zeros: Zeros::Shown },
+    Column { suffix: "near_limit", value: |limit| limit.near_limit, zeros: Zeros::Shown },
+    Column { suffix: "within_limit", value: |limit| limit.within_limit, zeros: Zeros::Shown },
+    Column { suffix: "shadow_mode", value: |limit| limit.shadow_mode, zeros: Zeros::Hidden },
+    Column { suffix: "total_negative_hits", value: |limit| limit.total_negative_hits, zeros: Zeros::Hidden },
+];
+
+impl Page {
+    fn limits(&mut self, snapshot: &Snapshot) {
+        for column in &COLUMNS {
+            let mut series = BTreeMap::<_, u64>::new();
+            for (key, limit) in &snapshot.limits {
+                let value = (column.value)(limit);
+                if value > 0 || column.zeros == Zeros::Shown {
+                    *series.entry(name::labels(key)).or_default() += value;
+                }
+            }
+            let name = format!("ratelimit_service_rate_limit_{}", column.suffix);
+            self.series(&name, &series);
+        }
+    }
+
+    fn unmapped(&mut self, snapshot: &Snapshot) {
+        let mut names = BTreeMap::<_, u64>::new();
+        let mut add = |key: &str, suffix: &str, value| {
+            let name = name::escaped(&format!("ratelimit.service.rate_limit.{key}.{suffix}"));
+            *names.entry(name).or_default() += value;
+        };
+        for (key, limit) in &snapshot.limits {
+            if limit.over_limit_with_local_cache > 0 {
+                add(key, "over_limit_with_local_cache", limit.over_limit_with_local_cache);
+            }
+        }
+        for (domain, count) in &snapshot.unknown_domains {
+            add(domain, "domain_not_found", *count);
+        }
+        for (name, value) in names {
+            self.family(&name, "counter");
+            self.sample(&name, &[], value);
+        }
+    }
+
+    fn calls(&mut self, snapshot: &Snapshot, unit: ResponseTime) {
+        let name = "ratelimit_service_should_rate_limit_error";
+        self.family(name, "counter");
+        self.sample(name, &[("err_type", "redis_error")], snapshot.store_errors);
+        self.sample(name, &[("err_type", "service_error")], snapshot.service_errors);
+
+        let name = "ratelimit_service_total_requests";
+        self.family(name, "counter");
+        for ((_, method), counts) in METHODS.iter().zip(&snapshot.methods) {
+            self.sample(name, &[("grpc_method", method)], counts.calls);
+        }
+        self.family("ratelimit_service_response_time_seconds", "histogram");
+        for ((_, method), counts) in METHODS.iter().zip(&snapshot.methods) {
+            self.histogram(method, counts, unit);
+        }
+    }
+
+    fn queues(&mut self, snapshot: &Snapshot) {
+        let names =
+            ["tidegate_queue_ready_jobs", "tidegate_queue_oldest_ready_seconds", "tidegate_queue_waiting_workers"];
+        for (at, name) in names.into_iter().enumerate().filter(|_| !snapshot.queues.is_empty()) {
+            self.family(name, "gauge");
+            for QueueSample { name: queue, ready, age, waiting_workers } in &snapshot.queues {
+                self.sample(name, &[("queue", queue)], [ready, age, waiting_workers][at]);
+            }
+        }
+    }
+
+    fn histogram(&mut self, method: &str, counts: &MethodCounts, unit: ResponseTime) {
+        let name = "ratelimit_service_response_time_seconds";
+        let mut below = 0;
+        for ((bound, _), bucket) in BUCKETS.iter().zip(counts.buckets) {
+            below += bucket;
+            self.sample(&format!("{name}_bucket"), &[("grpc_method", method), ("le", bound)], below);
+        }
+        self.sample(&format!("{name}_bucket"), &[("grpc_method", method), ("le", "+Inf")], counts.calls);
+        let scale = match unit {
+            ResponseTime::Seconds => 1e6,
+            ResponseTime::Milliseconds => 1e3,
+        };
+        self.sample(&format!("{name}_sum"), &[("grpc_method", method)], counts.microseconds as f64 / scale);
+        self.sample(&format!("{name}_count"), &[("grpc_method", method)], counts.calls);
+    }
+
+    fn series(&mut self, name: &str, series: &BTreeMap<Vec<(&str, &str)>, u64>) {
+        if series.is_empty() {
+            return;
+        }
+        self.family(name, "counter");
+        for (labels, value) in series {
+            self.sample(name, labels, value);
+        }
+    }
+
+    fn family(&mut self, name: &str, kind: &str) {
+        let _ = writeln!(self.out, "# TYPE {name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        self.out.push_str(name);
+        if !(labels.is_empty() && self.extra.is_empty()) {
+            let mut text = String::new();
+            labels.iter().for_each(|(label, value)| push_label(&mut text, label, value));
+            text.push_str(&self.extra);
+            let _ = write!(self.out, "{{{}}}", text.trim_end_matches(','));
+        }
+        let _ = writeln!(self.out, " {value}");
+    }
+}
+
+fn extra_labels(tags: &[(String, String)]) -> String {
+    let mut sorted: BTreeMap<String, &str> = BTreeMap::new();
+    for (label, value) in tags {
+        sorted.insert(name::escaped(label), value);
+    }
+    let mut text = String::new();
+    for (label, value) in sorted.iter().filter(|(label, _)| !OWN_LABELS.contains(&label.as_str())) {
+        push_label(&mut text, label, value);
+    }
+    text
+}
+
+/// Appends `label="value",`.
+fn push_label(out: &mut String, label: &str, value: &str) {
+    let _ = write!(out, "{label}=\"");
+    for c in value.chars() {
+        match c {
+            '\\' => out.push_str("\\\\"),
+            '"' => out.push_str("\\\""),
+            '\n' => out.push_str("\\n"),
+            c => out.push(c),
+        }
+    }
+    out.push_str("\",");
+}

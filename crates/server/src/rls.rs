@@ -1,0 +1,7 @@
+//! Envoy's rate limit service: messages in, messages out. The rules are in the crate `ratelimit`.
+
+pub(crate) mod call;
+pub(crate) mod grpc;
+pub(crate) mod json;
+pub mod proto;
+pub(crate) mod redis;

@@ -1,0 +1,158 @@
+//! One question and its answer, whichever door it came through: message -> Request -> Limiter -> message.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use prost_types::value::Kind;
+use tidegate_ratelimit::{Code, Descriptor, Entry, Error, LimitHeaders, Limiter, Override, Request, Response};
+use tracing::warn;
+
+use crate::clock;
+use crate::operate::metrics::{Failure, Shard};
+use crate::rls::proto::envoy::config::core::v3::HeaderValue;
+use crate::rls::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use crate::rls::proto::envoy::service::ratelimit::v3::rate_limit_response::{self, DescriptorStatus, RateLimit};
+use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+
+/// Answers calls on one core. A clone is the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Calls {
+    inner: Arc<Parts>,
+}
+
+#[derive(Debug)]
+struct Parts {
+    limiter: Limiter,
+    metrics: Arc<Shard>,
+    timeout: Duration,
+    header_names: [String; 3],
+    /// The second in which a failure of the store was last logged.
+    last_logged: AtomicU64,
+}
+
+impl Calls {
+    /// Answers from `limiter`, never waiting longer than `timeout` for its store.
+    pub(crate) fn new(limiter: Limiter, metrics: Arc<Shard>, timeout: Duration, header_names: [String; 3]) -> Self {
+        let last_logged = AtomicU64::new(0);
+        Self { inner: Arc::new(Parts { limiter, metrics, timeout, header_names, last_logged }) }
+    }
+
+    /// Where this core counts.
+    pub(crate) fn metrics(&self) -> &Shard {
+        &self.inner.metrics
+    }
+
+    /// Decides, and counts what happened. `timeout` is the caller's, when it set one.
+    ///
+    /// # Cancellation
+    /// As [`Limiter::check`]; a dropped call is not counted.
+    pub(crate) async fn decide(
+        &self,
+        message: RateLimitRequest,
+        timeout: Option<Duration>,
+    ) -> Result<RateLimitResponse, Error> {
+        let Parts { limiter, metrics, .. } = &*self.inner;
+        let timeout = timeout.map_or(self.inner.timeout, |timeout| timeout.min(self.inner.timeout));
+        let request = request(message);
+        let checked = limiter.check(&request, clock::now(), Instant::now() + timeout).await;
+        metrics.decision(&request.domain, &checked.facts);
+        match checked.response {
+            Ok(response) => Ok(message_of(response, &self.inner.header_names)),
+            Err(error) => {
+                self.failed(&error);
+                Err(error)
+            }
+        }
+    }
+
+    fn failed(&self, error: &Error) {
+        let Error::Store(cause) = error else {
+            self.inner.metrics.failure(Failure::Service);
+            return;
+        };
+        self.inner.metrics.failure(Failure::Store);
+        // Once a second: a broken store fails every call, and a log line for each would break the log as well.
+        let second = clock::now().0 / 1_000_000;
+        if self.inner.last_logged.swap(second, Relaxed) != second {
+            warn!(error = %cause, "the store did not answer; calls fail");
+        }
+    }
+}
+
+fn request(message: RateLimitRequest) -> Request {
+    Request {
+        domain: message.domain,
+        descriptors: message.descriptors.into_iter().map(descriptor).collect(),
+        hits_addend: message.hits_addend,
+    }
+}
+
+fn descriptor(message: RateLimitDescriptor) -> Descriptor {
+    let entries = message.entries.into_iter().map(|entry| Entry { key: entry.key, value: entry.value });
+    Descriptor {
+        entries: entries.collect(),
+        limit: message.limit.map(|limit| Override { requests_per_unit: limit.requests_per_unit, unit: limit.unit }),
+        hits_addend: message.hits_addend,
+        is_negative_hits: message.is_negative_hits,
+    }
+}
+
+fn message_of(response: Response, header_names: &[String; 3]) -> RateLimitResponse {
+    let statuses = response.statuses.into_iter().map(|status| DescriptorStatus {
+        code: code(status.code),
+        current_limit: status.limit.map(|limit| RateLimit {
+            name: String::from(&*limit.name),
+            requests_per_unit: limit.requests_per_unit,
+            unit: limit.unit.number(),
+        }),
+        limit_remaining: status.remaining,
+        duration_until_reset: status
+            .seconds_until_reset
+            .map(|seconds| prost_types::Duration { seconds: i64::from(seconds), nanos: 0 }),
+        quota: None,
+    });
+    RateLimitResponse {
+        overall_code: code(response.code),
+        statuses: statuses.collect(),
+        response_headers_to_add: response.headers.map_or_else(Vec::new, |headers| header_values(headers, header_names)),
+        dynamic_metadata: response.dynamic_metadata.map(structure),
+        ..RateLimitResponse::default()
+    }
+}
+
+fn code(code: Code) -> i32 {
+    match code {
+        Code::Ok => rate_limit_response::Code::Ok as i32,
+        Code::OverLimit => rate_limit_response::Code::OverLimit as i32,
+    }
+}
+
+fn header_values(headers: LimitHeaders, names: &[String; 3]) -> Vec<HeaderValue> {
+    let values = [headers.limit, headers.remaining, headers.reset];
+    let header = |(name, value): (&String, u32)| HeaderValue {
+        key: name.clone(),
+        value: value.to_string(),
+        ..HeaderValue::default()
+    };
+    names.iter().zip(values).map(header).collect()
+}
+
+fn structure(map: serde_json::Map<String, serde_json::Value>) -> prost_types::Struct {
+    prost_types::Struct { fields: map.into_iter().map(|(name, value)| (name, value_of(value))).collect() }
+}
+
+fn value_of(value: serde_json::Value) -> prost_types::Value {
+    use serde_json::Value;
+    let kind = match value {
+        Value::Null => Kind::NullValue(0),
+        Value::Bool(value) => Kind::BoolValue(value),
+        Value::Number(value) => Kind::NumberValue(value.as_f64().unwrap_or(f64::NAN)),
+        Value::String(value) => Kind::StringValue(value),
+        Value::Array(values) => {
+            Kind::ListValue(prost_types::ListValue { values: values.into_iter().map(value_of).collect() })
+        }
+        Value::Object(map) => Kind::StructValue(structure(map)),
+    };
+    prost_types::Value { kind: Some(kind) }
+}

@@ -1,0 +1,134 @@
+//! The gRPC port's services, and the short way to the hot one.
+
+use std::convert::Infallible;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use hyper::body::Incoming;
+use tidegate_ratelimit::Error;
+use tonic::codegen::{BoxFuture, Service as _};
+use tonic::service::Routes;
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_server::HealthServer;
+use tonic_reflection::server::Builder;
+
+use crate::operate::health::HealthService;
+use crate::operate::metrics::Method;
+use crate::rls::call::Calls;
+use crate::rls::proto::COMPLETE_DESCRIPTORS;
+use crate::rls::proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
+    RateLimitService, RateLimitServiceServer,
+};
+use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+
+/// The path of nearly every request.
+const HOT_PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// What reflection's paths start with, whatever its version.
+const REFLECTION_PATH: &str = "/grpc.reflection.";
+
+/// Reflection of both versions, for all cores; decoded when somebody first asks, since few ever do and it takes megabytes.
+static REFLECTION: LazyLock<Routes> = LazyLock::new(|| {
+    let builder = || {
+        Builder::configure()
+            .register_encoded_file_descriptor_set(COMPLETE_DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let valid = "committed descriptors are valid, as a test shows";
+    Routes::new(builder().build_v1().expect(valid)).add_service(builder().build_v1alpha().expect(valid)).prepare()
+});
+
+/// What a gRPC connection of one core is answered by. A clone is the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Services {
+    rate_limit: RateLimitServiceServer<Calls>,
+    rest: Routes,
+}
+
+impl Services {
+    /// Rate limits and health; reflection needs nothing from here.
+    pub(crate) fn new(calls: Calls, health: HealthService) -> Self {
+        let rate_limit = RateLimitServiceServer::new(calls);
+        let rest = Routes::new(rate_limit.clone()).add_service(HealthServer::new(health)).prepare();
+        Self { rate_limit, rest }
+    }
+}
+
+impl hyper::service::Service<http::Request<Incoming>> for Services {
+    type Response = http::Response<tonic::body::Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Infallible>;
+
+    fn call(&self, request: http::Request<Incoming>) -> Self::Future {
+        let path = request.uri().path();
+        if path == HOT_PATH {
+            return self.rate_limit.clone().call(request);
+        }
+        let mut routes = if path.starts_with(REFLECTION_PATH) { REFLECTION.clone() } else { self.rest.clone() };
+        Box::pin(routes.call(request.map(tonic::body::Body::new)))
+    }
+}
+
+#[tonic::async_trait]
+impl RateLimitService for Calls {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let started = Instant::now();
+        let timeout = request.metadata().get("grpc-timeout").and_then(|text| timeout(text.as_encoded_bytes()));
+        let answer = self.decide(request.into_inner(), timeout).await;
+        self.metrics().call(Method::ShouldRateLimit, started.elapsed());
+        answer.map(Response::new).map_err(|error| status(&error))
+    }
+}
+
+/// The reference answers UNKNOWN to everything; requests that it would crash on, or count backwards, are INVALID_ARGUMENT.
+fn status(error: &Error) -> Status {
+    match error {
+        Error::InvalidOverride { .. } | Error::InvalidHits { .. } => Status::invalid_argument(error.to_string()),
+        _ => Status::unknown(error.to_string()),
+    }
+}
+
+/// Reads a grpc-timeout header: up to eight digits and a unit.
+fn timeout(text: &[u8]) -> Option<Duration> {
+    let (unit, digits) = text.split_last()?;
+    if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let number: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    match unit {
+        b'H' => Some(Duration::from_secs(number * 3600)),
+        b'M' => Some(Duration::from_secs(number * 60)),
+        b'S' => Some(Duration::from_secs(number)),
+        b'm' => Some(Duration::from_millis(number)),
+        b'u' => Some(Duration::from_micros(number)),
+        b'n' => Some(Duration::from_nanos(number)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_as_grpc_writes_them() {
+        for (text, expected) in [
+            ("20m", Some(Duration::from_millis(20))),
+            ("1S", Some(Duration::from_secs(1))),
+            ("2M", Some(Duration::from_secs(120))),
+            ("99999999H", Some(Duration::from_secs(99_999_999 * 3600))),
+            ("5u", Some(Duration::from_micros(5))),
+            ("7n", Some(Duration::from_nanos(7))),
+            ("", None),
+            ("m", None),
+            ("123456789m", None),
+            ("-1m", None),
+            ("1s", None),
+        ] {
+            assert_eq!(timeout(text.as_bytes()), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! `/json`: one question as protobuf JSON, answered with a status code that says it all.
+
+use std::sync::LazyLock;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
+
+use super::call::Calls;
+use super::proto::SERVICE_DESCRIPTORS;
+use super::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::operate::health::Health;
+
+/// Largest body, as for gRPC.
+const MAX_BODY: usize = 4 * 1024 * 1024;
+
+/// The messages' shapes, for the mapping from and to JSON; decoded when the first request comes.
+static SHAPES: LazyLock<[MessageDescriptor; 2]> = LazyLock::new(|| {
+    let pool = DescriptorPool::decode(SERVICE_DESCRIPTORS).expect("committed descriptors are valid, as a test shows");
+    ["envoy.service.ratelimit.v3.RateLimitRequest", "envoy.service.ratelimit.v3.RateLimitResponse"]
+        .map(|name| pool.get_message_by_name(name).expect("the descriptors are those of the service"))
+});
+
+/// `/json` and `/healthcheck`.
+pub(crate) fn router(calls: Calls, health: Health) -> Router {
+    let healthcheck =
+        any(
+            async move || {
+                if health.serving() { (StatusCode::OK, "OK") } else { (StatusCode::INTERNAL_SERVER_ERROR, "") }
+            },
+        );
+    let json = Router::new().route("/json", any(answer)).layer(DefaultBodyLimit::max(MAX_BODY)).with_state(calls);
+    json.route("/healthcheck", healthcheck)
+}
+
+async fn answer(State(calls): State<Calls>, body: Result<Bytes, BytesRejection>) -> Response {
+    let Some(request) = body.ok().and_then(|body| parse(&body)) else {
+        return plain(StatusCode::BAD_REQUEST, "Bad Request\n");
+    };
+    // There is no deadline in HTTP: the server's own applies.
+    let Ok(response) = calls.decide(request, None).await else {
+        return plain(StatusCode::BAD_REQUEST, "Bad Request\n");
+    };
+    let status = match response.overall_code() {
+        Code::Ok => StatusCode::OK,
+        Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    match encode(&response) {
+        Some(body) => (status, [(header::CONTENT_TYPE, "application/json")], body).into_response(),
+        None => plain(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error\n"),
+    }
+}
+
+fn parse(body: &[u8]) -> Option<RateLimitRequest> {
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let message = DynamicMessage::deserialize(SHAPES[0].clone(), &mut json).ok()?;
+    json.end().ok()?;
+    message.transcode_to().ok()
+}
+
+fn encode(response: &RateLimitResponse) -> Option<Vec<u8>> {
+    let mut message = DynamicMessage::new(SHAPES[1].clone());
+    message.transcode_from(response).ok()?;
+    serde_json::to_vec(&message).ok()
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response {
+    let headers = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    (status, headers, text).into_response()
+}
