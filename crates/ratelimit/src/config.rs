@@ -12,8 +12,7 @@ use std::fmt::Write as _;
 
 pub use error::ConfigError;
 
-use crate::limit::{Limit, Rate};
-use crate::tree::Level;
+use crate::tree::{Level, Limit, Rate};
 use build::Domains;
 use error::{Path, Report};
 use scalar::Scalar;

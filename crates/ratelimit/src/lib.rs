@@ -42,27 +42,17 @@
 //! **Invariant:** testable without a socket; knows no protobuf, HTTP, environment, clock or metrics library. Time is an
 //! argument; what happened is returned as facts, and the server counts them.
 
-mod answer;
-mod attribution;
 mod config;
-mod counter_key;
-mod decision;
-mod limit;
 mod limiter;
-mod local_cache;
-mod metadata;
-mod options;
-mod plan;
 mod request;
+mod response;
 mod store;
 mod tree;
 mod window;
 
 pub use config::{ConfigError, Configuration, SameDomain, Source};
-pub use decision::{Checked, Code, CurrentLimit, Facts, LimitHeaders, Response, Status, Tally};
-pub use limit::Unit;
-pub use limiter::{Error, Limiter};
-pub use local_cache::LocalCacheStats;
-pub use options::{Options, OverLimitKeys};
+pub use limiter::{Limiter, LocalCacheStats, Options, OverLimitKeys};
 pub use request::{Descriptor, Entry, Override, Request, Timestamp};
+pub use response::{Checked, Code, CurrentLimit, Error, Facts, LimitHeaders, Response, Status, Tally};
 pub use store::{MemoryStore, RedisStore, Store, StoreError};
+pub use tree::Unit;

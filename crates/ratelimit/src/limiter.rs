@@ -1,52 +1,29 @@
 //! The door: one request in, one answer and its facts out.
 
+mod answer;
+mod attribution;
+mod local_cache;
+mod metadata;
+mod options;
+mod plan;
+
 use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwapOption;
 use smallvec::{SmallVec, smallvec};
-use thiserror::Error;
 
-use crate::attribution::{self, Count};
-use crate::local_cache::{LocalCache, LocalCacheStats};
-use crate::options::{Options, OverLimitKeys};
-use crate::plan::{Change, Counted, Plan, Slot};
-use crate::store::{Charge, Store, StoreError};
+pub use local_cache::LocalCacheStats;
+pub use options::{Options, OverLimitKeys};
+
+use crate::config::Configuration;
+use crate::request::{Request, Timestamp};
+use crate::response::{Checked, Code, Error, Facts, Response};
+use crate::store::{Change, Charge, Store, StoreError};
 use crate::window::Seconds;
-use crate::{Checked, Code, Configuration, Facts, Request, Response, Timestamp, answer, metadata};
-
-/// Why a request has no answer.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Error {
-    /// The request names no domain.
-    #[error("rate limit domain must not be empty")]
-    EmptyDomain,
-    /// The request has no descriptor.
-    #[error("rate limit descriptor list must not be empty")]
-    NoDescriptors,
-    /// No configuration was loaded yet.
-    #[error("no rate limit configuration loaded")]
-    NoConfiguration,
-    /// A descriptor brings a limit whose unit is not one of 1 to 7.
-    #[error("descriptor {descriptor}: the limit override has no valid unit: {unit} is not one of 1 to 7")]
-    InvalidOverride {
-        /// The descriptor's index.
-        descriptor: usize,
-        /// The unit's wire number.
-        unit: i32,
-    },
-    /// A descriptor asks for more hits than a counter can hold.
-    #[error("descriptor {descriptor}: hits_addend {hits} is above 9223372036854775807")]
-    InvalidHits {
-        /// The descriptor's index.
-        descriptor: usize,
-        /// The hits asked for.
-        hits: u64,
-    },
-    /// The counters could not be read or charged.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
+use attribution::Count;
+use local_cache::LocalCache;
+use plan::{Counted, Plan, Slot};
 
 /// Decides requests. A clone shares everything.
 #[derive(Debug, Clone)]

@@ -1,5 +1,6 @@
 //! Where counters live.
 
+mod counter_key;
 mod counters;
 mod memory;
 mod redis;
@@ -10,10 +11,10 @@ use smallvec::SmallVec;
 use thiserror::Error;
 use tidegate_pipeline::CommandError;
 
+pub(crate) use counter_key::{Scope, write as write_counter_key};
 pub use memory::MemoryStore;
 pub use redis::RedisStore;
 
-use crate::plan::Change;
 use crate::window::{Seconds, Window};
 
 /// Where counters live.
@@ -51,6 +52,15 @@ pub(crate) struct Charge<'a> {
     pub(crate) window: Window,
     /// Seconds until a store that expires its counters may drop this one.
     pub(crate) time_to_live: u32,
+}
+
+/// What hits do to a counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// They are added.
+    Charge,
+    /// They are given back; the counter stops at zero.
+    Refund,
 }
 
 /// One count per charge, in their order.

@@ -1,12 +1,21 @@
 //! The limits of one domain, and how a descriptor finds its own.
 
+mod limit;
+mod pattern;
+mod stats_key;
+
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use crate::Entry;
-use crate::limit::Limit;
+pub use limit::Unit;
+pub(crate) use limit::{Limit, Rate};
+pub(crate) use stats_key::override_stats_key;
+
+use crate::request::Entry;
+use pattern::Pattern;
+use stats_key::stats_key;
 
 /// The descriptors at one depth, below one parent.
 #[derive(Debug, Default)]
@@ -152,136 +161,5 @@ impl<'t> Step<'t> {
             Found::Pattern(_) => true,
             Found::Key => self.node.value_to_metric,
         }
-    }
-}
-
-/// The name under which hits are counted: the path in the configuration, unless a node on it asks for the request's values.
-fn stats_key(limit: &Limit, domain: &str, entries: &[Entry], steps: &Steps<'_>) -> Arc<str> {
-    let pairs = || entries.iter().zip(steps);
-    if limit.detailed_metric {
-        let any_shared = steps.iter().any(|step| step.shared().is_some());
-        let mut name = Name::new(domain);
-        for (entry, step) in pairs() {
-            match step.shared() {
-                None if !any_shared => name.entry_with_value(&entry.key, &entry.value),
-                shared => name.entry(&entry.key, shared.unwrap_or(&entry.value)),
-            }
-        }
-        return name.0.into();
-    }
-    if pairs().any(|(entry, step)| step.may_rename(entry)) {
-        let mut name = Name::new(domain);
-        for (entry, step) in pairs() {
-            name.entry(&entry.key, step.metric_value(entry));
-        }
-        if *name.0 != *limit.stats_key {
-            return name.0.into();
-        }
-    }
-    Arc::clone(&limit.stats_key)
-}
-
-/// A stats key in the making.
-struct Name(String);
-
-impl Name {
-    fn new(domain: &str) -> Self {
-        Self(domain.to_owned())
-    }
-
-    fn entry(&mut self, key: &str, value: &str) {
-        if value.is_empty() {
-            self.0.push('.');
-            self.0.push_str(key);
-        } else {
-            self.entry_with_value(key, value);
-        }
-    }
-
-    fn entry_with_value(&mut self, key: &str, value: &str) {
-        for part in [".", key, "_", value] {
-            self.0.push_str(part);
-        }
-    }
-}
-
-/// The stats key of a limit that the request brings along.
-pub(crate) fn override_stats_key(domain: &str, entries: &[Entry]) -> Arc<str> {
-    if entries.is_empty() {
-        return format!("{domain}.").into();
-    }
-    let mut name = Name::new(domain);
-    for entry in entries {
-        name.entry(&entry.key, &entry.value);
-    }
-    name.0.into()
-}
-
-/// A composite key in which every `*` stands for any text, also none.
-#[derive(Debug)]
-struct Pattern {
-    text: Box<str>,
-    first: Box<str>,
-    middle: Box<[Box<str>]>,
-    last: Box<str>,
-}
-
-impl Pattern {
-    fn new(text: &str) -> Self {
-        let mut pieces: Vec<Box<str>> = text.split('*').map(Into::into).collect();
-        let last = pieces.pop().unwrap_or_default();
-        let middle = pieces.split_off(1.min(pieces.len())).into();
-        Self { text: text.into(), first: pieces.pop().unwrap_or_default(), middle, last }
-    }
-
-    fn matches(&self, probe: &str) -> bool {
-        let Some(rest) = probe.strip_prefix(&*self.first) else { return false };
-        let Some(mut rest) = rest.strip_suffix(&*self.last) else { return false };
-        for piece in &self.middle {
-            match rest.find(&**piece) {
-                Some(at) => rest = &rest[at + piece.len()..],
-                None => return false,
-            }
-        }
-        true
-    }
-
-    /// The pattern without the key in front; the whole pattern when it does not start with the key.
-    fn value_part(&self, key: &str) -> &str {
-        self.text.strip_prefix(key).and_then(|rest| rest.strip_prefix('_')).unwrap_or(&self.text)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_star_stands_for_any_text() {
-        let table: [(&str, &[&str], &[&str]); 8] = [
-            ("foo*", &["foo1", "foo2", "foo"], &["bar", "fo"]),
-            ("bar*b", &["barab", "bar123b", "barb"], &["bara", "xbarb", "bar"]),
-            ("foo*bar*baz", &["foo123bar456baz", "foobarbaz"], &["foo123baz", "bar456baz", "foobaz"]),
-            ("/api*v1", &["/api/v1", "/api-beta-v1", "/apiXYZv1"], &["/api/v2", "/ap/v1"]),
-            ("svc*ep*rpc", &["svcAepBrpc", "svcXXXepYYYrpc", "svceprpc"], &["svcABCrpc"]),
-            ("*", &["", "anything"], &[]),
-            ("a*a", &["aa", "aba"], &["a"]),
-            ("*é*", &["é", "né"], &["e"]),
-        ];
-        for (pattern, matching, other) in table {
-            let compiled = Pattern::new(pattern);
-            for probe in matching {
-                assert!(compiled.matches(probe), "{pattern} should match {probe}");
-            }
-            for probe in other {
-                assert!(!compiled.matches(probe), "{pattern} should not match {probe}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_pattern_without_a_value_stands_whole() {
-        assert_eq!(Pattern::new("files_files/*").value_part("files"), "files/*");
-        assert_eq!(Pattern::new("foo*").value_part("foo"), "foo*");
     }
 }

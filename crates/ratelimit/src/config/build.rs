@@ -8,8 +8,7 @@ use super::error::{Path, Report};
 use super::problem::Problem;
 use super::scalar::Scalar;
 use super::yaml::{Content, Node as Yaml, Position};
-use crate::limit::{Limit, Rate, Unit};
-use crate::tree::{Level, Node};
+use crate::tree::{Level, Limit, Node, Rate, Unit};
 
 /// The trees of all domains, by name.
 pub(super) type Domains = hashbrown::HashMap<String, Level>;

@@ -7,9 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hashbrown::DefaultHashBuilder;
 
 use super::counters::Counters;
-use super::{Charge, StoreError, Totals};
-use crate::Timestamp;
-use crate::plan::Change;
+use super::{Change, Charge, StoreError, Totals};
+use crate::request::Timestamp;
 use crate::window::Seconds;
 
 /// Enough that two cores rarely meet, and few enough that an idle store costs nothing.

@@ -4,9 +4,8 @@ use std::time::Instant;
 
 use tidegate_pipeline::{Arg, Batch, Client, Outcome};
 
-use super::{Charge, StoreError, Totals};
-use crate::limit::Unit;
-use crate::plan::Change;
+use super::{Change, Charge, StoreError, Totals};
+use crate::tree::Unit;
 
 /// Takes hits off a counter, but not below zero; returns the count after it.
 ///

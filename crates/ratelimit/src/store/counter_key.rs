@@ -1,6 +1,6 @@
 //! The name of a counter: the same bytes as the reference's, so that both services can count together.
 
-use crate::Entry;
+use crate::request::Entry;
 use crate::tree::Shared;
 use crate::window::Seconds;
 
@@ -33,7 +33,7 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
-    use crate::limit::Unit;
+    use crate::tree::Unit;
     use crate::window::Window;
 
     fn check(prefix: &str, pairs: &[(&str, &str)], shared: Shared<'_>, (unit, now): (Unit, u64), expected: &str) {

@@ -2,9 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use crate::limit::{Limit, Unit};
-use crate::plan::Slot;
-use crate::{Code, Descriptor, Override, Request, Status};
+use super::plan::Slot;
+use crate::request::{Descriptor, Override, Request};
+use crate::response::{Code, Status};
+use crate::tree::{Limit, Unit};
 
 /// The content of the response's Struct.
 pub(crate) fn dynamic_metadata(request: &Request, slots: &[Slot<'_>], statuses: &[Status]) -> Map<String, Value> {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::plan::{Change, Counted};
+use super::plan::Counted;
+use crate::response::{Code, CurrentLimit, Status, Tally};
+use crate::store::Change;
 use crate::window::Seconds;
-use crate::{Code, CurrentLimit, Status, Tally};
 
 /// What is known about a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +108,7 @@ fn spread(tally: &mut Tally, counts: Counts, near_limit_ratio: f32) -> Option<u6
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::Unit;
+    use crate::tree::Unit;
     use crate::window::Window;
 
     fn tally(limit: u32, hits: u64, after: u64, ratio: f32) -> (Option<u64>, u64, u64) {

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::limit::Unit;
+use thiserror::Error;
+
+use crate::store::StoreError;
+use crate::tree::Unit;
 
 /// Whether a descriptor, or the whole request, may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +22,40 @@ pub struct Checked {
     /// What to count.
     pub facts: Facts,
     /// What to answer.
-    pub response: Result<Response, crate::Error>,
+    pub response: Result<Response, Error>,
+}
+
+/// Why a request has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Error {
+    /// The request names no domain.
+    #[error("rate limit domain must not be empty")]
+    EmptyDomain,
+    /// The request has no descriptor.
+    #[error("rate limit descriptor list must not be empty")]
+    NoDescriptors,
+    /// No configuration was loaded yet.
+    #[error("no rate limit configuration loaded")]
+    NoConfiguration,
+    /// A descriptor brings a limit whose unit is not one of 1 to 7.
+    #[error("descriptor {descriptor}: the limit override has no valid unit: {unit} is not one of 1 to 7")]
+    InvalidOverride {
+        /// The descriptor's index.
+        descriptor: usize,
+        /// The unit's wire number.
+        unit: i32,
+    },
+    /// A descriptor asks for more hits than a counter can hold.
+    #[error("descriptor {descriptor}: hits_addend {hits} is above 9223372036854775807")]
+    InvalidHits {
+        /// The descriptor's index.
+        descriptor: usize,
+        /// The hits asked for.
+        hits: u64,
+    },
+    /// The counters could not be read or charged.
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// What happened, for the server's counters.

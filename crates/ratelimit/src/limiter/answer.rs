@@ -1,8 +1,8 @@
 //! From the statuses of all descriptors to the answer.
 
-use crate::options::Options;
-use crate::plan::Slot;
-use crate::{Code, LimitHeaders, Status};
+use super::options::Options;
+use super::plan::Slot;
+use crate::response::{Code, LimitHeaders, Status};
 
 /// A descriptor without limit.
 pub(crate) const NO_LIMIT: Status = Status { code: Code::Ok, limit: None, remaining: 0, seconds_until_reset: None };

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::counter_key::{self, Scope};
-use crate::limit::{Limit, Rate, Unit};
-use crate::tree::{self, Level, Shared};
+use crate::config::Configuration;
+use crate::request::{Descriptor, Request};
+use crate::response::Error;
+use crate::store::{Change, Scope, write_counter_key};
+use crate::tree::{Level, Limit, Rate, Shared, Unit, override_stats_key};
 use crate::window::{Seconds, Window};
-use crate::{Configuration, Descriptor, Error, Request};
 
 /// What a request will charge.
 #[derive(Debug)]
@@ -45,15 +46,6 @@ pub(crate) struct Counted<'a> {
     pub(crate) hits: u64,
     pub(crate) change: Change,
     key: Range<usize>,
-}
-
-/// What hits do to a counter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// They are added.
-    Charge,
-    /// They are given back; the counter stops at zero.
-    Refund,
 }
 
 impl<'a> Plan<'a> {
@@ -154,13 +146,13 @@ impl<'a> Lookup<'a, '_> {
         let mut counted = |requests_per_unit, unit: Unit, shared: &Shared<'_>, limit, stats_key| {
             let window = Window::at(unit, self.now);
             let start = plan.keys.len();
-            counter_key::write(&mut plan.keys, &self.scope, &descriptor.entries, shared, window.start);
+            write_counter_key(&mut plan.keys, &self.scope, &descriptor.entries, shared, window.start);
             let key = start..plan.keys.len();
             Slot::Counted(Counted { requests_per_unit, window, limit, stats_key, hits, change, key })
         };
         if let Some(limit) = descriptor.limit {
             let unit = Unit::from_number(limit.unit).ok_or(limit.unit)?;
-            let stats_key = tree::override_stats_key(self.scope.domain, &descriptor.entries);
+            let stats_key = override_stats_key(self.scope.domain, &descriptor.entries);
             return Ok(counted(limit.requests_per_unit, unit, &Shared::new(), None, stats_key));
         }
         let Some(found) = root.find(self.scope.domain, &descriptor.entries, probe) else {
