@@ -1,7 +1,7 @@
 //! Envoy's rate limit semantics: configuration, lookup, counting and decisions.
 //!
-//! A [`Request`] names a domain and descriptors. A [`Limiter`] looks each descriptor up in the [`Configuration`], charges
-//! its counter in a [`Store`], and answers with a [`Response`], and with [`Facts`] for whoever keeps statistics.
+//! A [`Request`] has a domain and descriptors. A [`Limiter`] finds the limit of each descriptor in the [`Configuration`],
+//! charges its counter in a [`Store`], and returns a [`Response`] and the [`Facts`] for statistics.
 //!
 //! ```
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -32,15 +32,15 @@
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
 //! ```
 //!
-//! Words: a *descriptor* is a list of *entries*, each a key and a value; a *limit* allows so many *hits* per *unit*; a
-//! *window* is one unit of time, aligned to the Unix epoch; a *counter* holds the hits of one descriptor in one window,
-//! under its *counter key*; a *stats key* names a limit in statistics and nowhere else.
+//! Words: a *descriptor* is a list of *entries*, each with a key and a value. A *limit* allows a number of *hits* per *unit*.
+//! A *window* is one unit of time, aligned to the Unix epoch. A *counter* holds the hits of one descriptor in one window; its
+//! name is the *counter key*. A *stats key* is the name of a limit in statistics.
 //!
-//! A request goes one way: [`Limiter::check`] makes a plan (lookup, windows, counter keys), the store charges it in one
-//! step, and what the counters then hold is attributed and answered. Only the step in the middle waits for anything.
+//! [`Limiter::check`] finds the limit of each descriptor, charges the counters in the store with one call, and decides each
+//! descriptor from the count of its counter. Only the call to the store waits for anything.
 //!
-//! **Invariant:** testable without a socket; knows no protobuf, HTTP, environment, clock or metrics library. Time is an
-//! argument; what happened is returned as facts, and the server counts them.
+//! **Invariant:** testable without a socket. No protobuf, HTTP, environment, clock or metrics library: time is an argument,
+//! and facts are returned for the server to count.
 
 mod config;
 mod limiter;

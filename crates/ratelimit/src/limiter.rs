@@ -1,103 +1,98 @@
-//! The door: one request in, one answer and its facts out.
+//! The limiter: takes one request, returns one answer and the facts to count.
 
 mod answer;
-mod attribution;
+mod applied_limits;
+mod counting;
+mod decision;
 mod local_cache;
 mod metadata;
 mod options;
-mod plan;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwapOption;
-use smallvec::{SmallVec, smallvec};
 
 pub use local_cache::LocalCacheStats;
 pub use options::{Options, OverLimitKeys};
 
 use crate::config::Configuration;
 use crate::request::{Request, Timestamp};
-use crate::response::{Checked, Code, Error, Facts, Response};
-use crate::store::{Change, Charge, Store, StoreError};
+use crate::response::{Checked, Code, Error, Facts, Response, Status, Tally};
+use crate::store::Store;
 use crate::window::Seconds;
-use attribution::Count;
+use applied_limits::{AppliedLimit, AppliedLimits};
+use counting::Counts;
 use local_cache::LocalCache;
-use plan::{Counted, Plan, Slot};
 
-/// Decides requests. A clone shares everything.
+/// Decides requests. Clones share configuration, options and local cache.
 #[derive(Debug, Clone)]
 pub struct Limiter {
-    shared: Arc<Shared>,
+    state: Arc<State>,
     store: Store,
 }
 
+/// What all clones of a limiter share, whatever their stores.
 #[derive(Debug)]
-struct Shared {
+struct State {
     configuration: ArcSwapOption<Configuration>,
     options: Options,
     local_cache: Option<LocalCache>,
 }
 
-/// One per counter of a plan, in their order.
-type Counts = SmallVec<[Count; 4]>;
-type Charges<'p> = SmallVec<[Charge<'p>; 4]>;
-
 impl Limiter {
-    /// A limiter without configuration.
+    /// Makes a limiter that has no configuration yet.
     #[must_use]
     pub fn new(store: Store, options: Options) -> Self {
         let local_cache = LocalCache::new(options.local_cache_bytes);
         let configuration = ArcSwapOption::empty();
-        Self { shared: Arc::new(Shared { configuration, options, local_cache }), store }
+        Self { state: Arc::new(State { configuration, options, local_cache }), store }
     }
 
-    /// Same configuration, local cache and options, another store: one limiter per core, each with its own connections.
+    /// Makes a limiter with the same configuration, local cache and options that counts in another store.
+    ///
+    /// Each core has such a limiter, because each core has its own connections to the store.
     #[must_use]
     pub fn with_store(&self, store: Store) -> Self {
-        Self { shared: Arc::clone(&self.shared), store }
+        Self { state: Arc::clone(&self.state), store }
     }
 
-    /// Replaces the configuration, at once and for all clones. Requests under way end with the one they began with.
+    /// Replaces the configuration of this limiter and of all its clones at once.
+    ///
+    /// A request that is being decided keeps the configuration that it began with.
     pub fn configure(&self, configuration: Configuration) {
-        self.shared.configuration.store(Some(Arc::new(configuration)));
+        self.state.configuration.store(Some(Arc::new(configuration)));
     }
 
-    /// The configuration in force.
+    /// Returns the current configuration.
     #[must_use]
     pub fn configuration(&self) -> Option<Arc<Configuration>> {
-        self.shared.configuration.load_full()
+        self.state.configuration.load_full()
     }
 
-    /// Decides one request at `now`; store commands are given up at `deadline`.
+    /// Decides one request at the time `now`. Waits for the store until `deadline` at most.
     ///
-    /// The facts are complete also when there is no answer: hits count as asked for before the store is.
+    /// The facts are complete even when the response is an error of the store: the hits that were asked for are counted.
     ///
     /// # Cancellation
-    /// When the future is dropped before the store answered, counters may or may not have been charged, and the facts
-    /// are lost.
+    /// When the future is dropped before the store has answered, the counters may or may not have been changed, and the
+    /// facts are lost.
     pub async fn check(&self, request: &Request, now: Timestamp, deadline: Instant) -> Checked {
-        let refuse = |error| Checked { facts: Facts::default(), response: Err(error) };
-        if request.domain.is_empty() {
-            return refuse(Error::EmptyDomain);
-        }
-        if request.descriptors.is_empty() {
-            return refuse(Error::NoDescriptors);
-        }
-        let Some(configuration) = self.configuration() else {
-            return refuse(Error::NoConfiguration);
+        let configuration = match self.accept(request) {
+            Ok(configuration) => configuration,
+            Err(error) => return refused(error),
         };
         let now = Seconds::from(now);
-        let plan = match Plan::new(&configuration, &self.shared.options.key_prefix, request, now) {
-            Ok(plan) => plan,
-            Err(error) => return refuse(error),
+        let applied = match AppliedLimits::find(&configuration, &self.state.options.key_prefix, request, now) {
+            Ok(applied) => applied,
+            Err(error) => return refused(error),
         };
-        match self.count(&plan, now, deadline).await {
-            Ok(counts) => self.answer(request, &plan, &counts, now),
+        match self.count(&applied, now, deadline).await {
+            Ok(counts) => self.answer(request, &applied, &counts, now),
             Err(error) => Checked {
                 facts: Facts {
-                    tallies: plan.counted().map(attribution::asked).collect(),
-                    domain_not_found: plan.domain_not_found,
+                    tallies: applied.counted().map(decision::undecided).collect(),
+                    domain_not_found: applied.domain_not_found,
                     global_shadow_mode: false,
                 },
                 response: Err(error.into()),
@@ -105,123 +100,34 @@ impl Limiter {
         }
     }
 
-    /// Gauges of the over-limit cache; none when it is off.
+    /// Returns the figures of the cache of exceeded limits, or `None` when the cache is off.
     #[must_use]
     pub fn local_cache_stats(&self) -> Option<LocalCacheStats> {
-        self.shared.local_cache.as_ref().map(LocalCache::stats)
+        self.state.local_cache.as_ref().map(LocalCache::stats)
     }
 
-    /// Charges the counters of a plan, and keeps the local cache up to date.
-    async fn count(&self, plan: &Plan<'_>, now: Seconds, deadline: Instant) -> Result<Counts, StoreError> {
-        let mut counts = Counts::new();
-        let mut charges = Charges::new();
-        for counted in plan.counted() {
-            let key = plan.key(counted);
-            let known_over = counted.change == Change::Charge
-                && self.shared.local_cache.as_ref().is_some_and(|cache| cache.contains(key, now));
-            if known_over {
-                counts.push(Count::KnownOver);
-            } else {
-                counts.push(Count::After(0));
-                charges.push(self.charge(counted, key));
-            }
+    /// Checks what can be checked without a look at the limits, and returns the configuration to use.
+    fn accept(&self, request: &Request) -> Result<Arc<Configuration>, Error> {
+        if request.domain.is_empty() {
+            return Err(Error::EmptyDomain);
         }
-        if self.shared.options.over_limit_keys == OverLimitKeys::StopIncrement {
-            self.stop_increment(plan, &counts, &mut charges, deadline).await?;
+        if request.descriptors.is_empty() {
+            return Err(Error::NoDescriptors);
         }
-        let totals = self.store.add(&charges, now, deadline).await?;
-        let asked = plan.counted().zip(&mut counts).filter(|(_, count)| **count != Count::KnownOver);
-        for ((counted, count), total) in asked.zip(totals) {
-            *count = Count::After(total);
-            self.remember(plan.key(counted), counted, total, now);
-        }
-        Ok(counts)
+        self.configuration().ok_or(Error::NoConfiguration)
     }
 
-    fn charge<'p>(&self, counted: &Counted<'_>, key: &'p [u8]) -> Charge<'p> {
-        let jitter = match self.shared.options.expiration_jitter {
-            0 => 0,
-            bound => fastrand::u32(..bound),
-        };
-        Charge {
-            key,
-            hits: i64::try_from(counted.hits).expect("the plan refuses more hits"),
-            change: counted.change,
-            window: counted.window,
-            time_to_live: counted.window.unit.seconds().saturating_add(jitter),
-        }
-    }
-
-    /// Leaves out the hits of counters that stay within their limit while another one of the request does not. Refunds
-    /// are done in any case.
-    async fn stop_increment(
-        &self,
-        plan: &Plan<'_>,
-        counts: &Counts,
-        charges: &mut Charges<'_>,
-        deadline: Instant,
-    ) -> Result<(), StoreError> {
-        let mut goes_over: SmallVec<[bool; 4]> = smallvec![false; charges.len()];
-        let mut any = counts.contains(&Count::KnownOver);
-        if !any {
-            let reads: Charges<'_> = charges.iter().filter(|charge| charge.change == Change::Charge).copied().collect();
-            let mut stored = self.store.read(&reads, deadline).await?.into_iter();
-            for (counted, goes_over) in plan.counted().zip(&mut goes_over) {
-                if counted.change == Change::Charge {
-                    let total = stored.next().unwrap_or(0).saturating_add(counted.hits);
-                    *goes_over = total > u64::from(counted.requests_per_unit);
-                    any |= *goes_over;
-                }
-            }
-        }
-        if any {
-            for (charge, goes_over) in charges.iter_mut().zip(goes_over) {
-                if charge.change == Change::Charge && !goes_over {
-                    charge.hits = 0;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn remember(&self, key: &[u8], counted: &Counted<'_>, total: u64, now: Seconds) {
-        let Some(cache) = &self.shared.local_cache else { return };
-        match counted.change {
-            Change::Refund => cache.remove(key),
-            Change::Charge if total > u64::from(counted.requests_per_unit) => {
-                cache.insert(key, Seconds(now.0 + u64::from(counted.window.unit.seconds())));
-            }
-            Change::Charge => {}
-        }
-    }
-
-    fn answer(&self, request: &Request, plan: &Plan<'_>, counts: &Counts, now: Seconds) -> Checked {
-        let options = &self.shared.options;
-        let mut counts = counts.iter();
-        let mut tallies = Vec::with_capacity(counts.len());
-        let mut statuses = Vec::with_capacity(plan.slots.len());
-        for slot in &plan.slots {
-            statuses.push(match slot {
-                Slot::NoLimit => answer::NO_LIMIT,
-                Slot::Unlimited(_) => answer::UNLIMITED,
-                Slot::Counted(counted) => {
-                    let count = *counts.next().expect("one count per counter of the plan");
-                    let (status, tally) = attribution::attribute(counted, count, options.near_limit_ratio, now);
-                    tallies.push(tally);
-                    status
-                }
-            });
-        }
-        let overall = answer::overall(&plan.slots, &statuses, options);
+    fn answer(&self, request: &Request, applied: &AppliedLimits<'_>, counts: &Counts, now: Seconds) -> Checked {
+        let options = &self.state.options;
+        let (statuses, tallies) = self.decide(applied, counts, now);
+        let overall = answer::overall(&applied.limits, &statuses, options);
         let global_shadow_mode = options.global_shadow_mode && overall == Code::OverLimit;
-        let headers = match options.response_headers {
-            true => answer::headers(&plan.slots, &statuses, options),
-            false => None,
-        };
-        let metadata = || metadata::dynamic_metadata(request, &plan.slots, &statuses);
+        let headers =
+            if options.response_headers { answer::headers(&applied.limits, &statuses, options) } else { None };
+        let metadata = || metadata::dynamic_metadata(request, &applied.limits, &statuses);
         let dynamic_metadata = options.dynamic_metadata.then(metadata);
         Checked {
-            facts: Facts { tallies, domain_not_found: plan.domain_not_found, global_shadow_mode },
+            facts: Facts { tallies, domain_not_found: applied.domain_not_found, global_shadow_mode },
             response: Ok(Response {
                 code: if global_shadow_mode { Code::Ok } else { overall },
                 statuses,
@@ -230,6 +136,32 @@ impl Limiter {
             }),
         }
     }
+
+    /// Decides each descriptor: one status per descriptor, one tally per counter.
+    fn decide(&self, applied: &AppliedLimits<'_>, counts: &Counts, now: Seconds) -> (Vec<Status>, Vec<Tally>) {
+        let near_limit_ratio = self.state.options.near_limit_ratio;
+        let mut tallies = Vec::with_capacity(counts.len());
+        let mut statuses = Vec::with_capacity(applied.limits.len());
+        let mut counts = counts.iter();
+        for limit in &applied.limits {
+            statuses.push(match limit {
+                AppliedLimit::None => answer::NO_LIMIT,
+                AppliedLimit::Unlimited(_) => answer::UNLIMITED,
+                AppliedLimit::Counted(counted) => {
+                    let count = *counts.next().expect("there is one count for each counted limit");
+                    let (status, tally) = decision::decide(counted, count, near_limit_ratio, now);
+                    tallies.push(tally);
+                    status
+                }
+            });
+        }
+        (statuses, tallies)
+    }
+}
+
+/// The outcome of a request that was refused before any counter was touched.
+fn refused(error: Error) -> Checked {
+    Checked { facts: Facts::default(), response: Err(error) }
 }
 
 #[cfg(test)]

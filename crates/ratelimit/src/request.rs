@@ -1,4 +1,4 @@
-//! What a caller asks.
+//! Requests: what a caller asks.
 
 /// Time since the Unix epoch, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -9,9 +9,9 @@ pub struct Timestamp(pub u64);
 pub struct Request {
     /// The domain of the configuration to look in.
     pub domain: String,
-    /// What to charge; each descriptor is looked up and charged by itself.
+    /// The descriptors. Each one finds its own limit and is charged separately.
     pub descriptors: Vec<Descriptor>,
-    /// Hits for each descriptor that names none of its own; 0 means 1.
+    /// Hits for each descriptor that has no hits of its own; 0 means 1.
     pub hits_addend: u32,
 }
 
@@ -22,9 +22,9 @@ pub struct Descriptor {
     pub entries: Vec<Entry>,
     /// A limit that replaces the configured one.
     pub limit: Option<Override>,
-    /// Hits of this descriptor; 0 looks without charging.
+    /// Hits of this descriptor; 0 reads the counter without charging it.
     pub hits_addend: Option<u64>,
-    /// The hits are given back instead of charged. A counter never falls below zero.
+    /// The hits are subtracted from the counter, which stops at zero.
     pub is_negative_hits: bool,
 }
 
@@ -37,11 +37,11 @@ pub struct Entry {
     pub value: String,
 }
 
-/// A limit that the caller brings along.
+/// A limit that the caller sends with a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Override {
-    /// Hits allowed per unit; 0 blocks everything.
+    /// Hits allowed per unit; 0 refuses everything.
     pub requests_per_unit: u32,
-    /// The wire number of the unit, 1 to 7; checked when the request is.
+    /// The wire number of the unit, 1 to 7. [`crate::Limiter::check`] validates it.
     pub unit: i32,
 }

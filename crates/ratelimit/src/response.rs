@@ -1,4 +1,4 @@
-//! What a caller is told, and what the server counts.
+//! Responses: what a caller is told, and the facts that the server counts.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ pub enum Code {
     OverLimit,
 }
 
-/// The outcome of one check: facts to count, whether or not there is an answer.
+/// The outcome of one check. There are facts to count even when there is no answer.
 #[derive(Debug)]
 pub struct Checked {
-    /// What to count.
+    /// The facts to count.
     pub facts: Facts,
-    /// What to answer.
+    /// The answer.
     pub response: Result<Response, Error>,
 }
 
@@ -37,7 +37,7 @@ pub enum Error {
     /// No configuration was loaded yet.
     #[error("no rate limit configuration loaded")]
     NoConfiguration,
-    /// A descriptor brings a limit whose unit is not one of 1 to 7.
+    /// The override of a descriptor has a unit that is not one of 1 to 7.
     #[error("descriptor {descriptor}: the limit override has no valid unit: {unit} is not one of 1 to 7")]
     InvalidOverride {
         /// The descriptor's index.
@@ -53,7 +53,7 @@ pub enum Error {
         /// The hits asked for.
         hits: u64,
     },
-    /// The counters could not be read or charged.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -61,7 +61,7 @@ pub enum Error {
 /// What happened, for the server's counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// One per descriptor that matched a counted limit.
+    /// One per descriptor whose hits are counted.
     pub tallies: Vec<Tally>,
     /// Descriptors whose domain is not configured.
     pub domain_not_found: u64,
@@ -84,9 +84,9 @@ pub struct Tally {
     pub within_limit: u64,
     /// Hits refused without asking the store.
     pub over_limit_with_local_cache: u64,
-    /// Hits that only shadow mode let pass.
+    /// Hits over the limit that shadow mode let pass.
     pub shadow_mode: u64,
-    /// Hits given back.
+    /// Hits refunded.
     pub total_negative_hits: u64,
 }
 
@@ -97,9 +97,9 @@ pub struct Response {
     pub code: Code,
     /// One per descriptor, in the request's order.
     pub statuses: Vec<Status>,
-    /// Present when response headers are on and a descriptor has a limit.
+    /// `None` when response headers are off or no descriptor has a limit.
     pub headers: Option<LimitHeaders>,
-    /// Present when dynamic metadata is on: the content of the response's Struct.
+    /// The content of the response's Struct. `None` when dynamic metadata is off.
     pub dynamic_metadata: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
@@ -108,11 +108,11 @@ pub struct Response {
 pub struct Status {
     /// Whether this descriptor may pass.
     pub code: Code,
-    /// The limit in force; absent when there is none, or it is unlimited.
+    /// The limit that applied. `None` when there is no limit, or when it is unlimited.
     pub limit: Option<CurrentLimit>,
     /// Hits left in the window; 4,294,967,295 when unlimited.
     pub remaining: u32,
-    /// Whole seconds to the end of the window, at least 1; absent without a limit.
+    /// Whole seconds to the end of the window, at least 1. `None` when there is no limit.
     pub seconds_until_reset: Option<u32>,
 }
 

@@ -1,9 +1,9 @@
-//! Where counters live.
+//! Stores of counters: in memory, or in Redis.
 
 mod counter_key;
-mod counters;
 mod memory;
 mod redis;
+mod window_counters;
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ pub use redis::RedisStore;
 
 use crate::window::{Seconds, Window};
 
-/// Where counters live.
+/// A store of counters.
 #[derive(Debug, Clone)]
 pub enum Store {
     /// In this process.
@@ -29,7 +29,7 @@ pub enum Store {
 /// Why counters could not be read or charged.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum StoreError {
-    /// Redis did not answer as it should have. The text is the engine's, or that of Redis.
+    /// A command failed. The text is that of Redis or of the engine.
     #[error(transparent)]
     Redis(#[from] CommandError),
     /// A counter would exceed 2^63 - 1. The text is that of Redis.
@@ -43,23 +43,23 @@ pub enum StoreError {
     },
 }
 
-/// One counter, and what to do to it.
+/// A counter, and how to change it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Charge<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) hits: i64,
     pub(crate) change: Change,
     pub(crate) window: Window,
-    /// Seconds until a store that expires its counters may drop this one.
+    /// Seconds until a store may expire the counter.
     pub(crate) time_to_live: u32,
 }
 
-/// What hits do to a counter.
+/// How hits change a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     /// They are added.
-    Charge,
-    /// They are given back; the counter stops at zero.
+    Add,
+    /// They are subtracted. The counter stops at zero.
     Refund,
 }
 
@@ -75,8 +75,10 @@ impl Store {
         }
     }
 
-    /// Does all charges, in their order, and returns what each counter holds after its own. With an error, charges may or
-    /// may not have been done.
+    /// Makes all charges in their order, and returns for each the value of its counter after it.
+    ///
+    /// # Errors
+    /// Some of the charges may have been made.
     pub(crate) async fn add(
         &self,
         charges: &[Charge<'_>],

@@ -1,4 +1,4 @@
-//! The limits of one domain, and how a descriptor finds its own.
+//! The tree of a domain's limits, and how a descriptor finds its limit in it.
 
 mod limit;
 mod pattern;
@@ -17,13 +17,13 @@ use crate::request::Entry;
 use pattern::Pattern;
 use stats_key::stats_key;
 
-/// The descriptors at one depth, below one parent.
+/// The configured descriptors below one parent.
 #[derive(Debug, Default)]
 pub(crate) struct Level {
     nodes: Vec<Node>,
     /// By composite key: `key`, or `key_value`.
     by_key: HashMap<Box<str>, u32>,
-    /// Composite keys with a `*`, in the order of the file.
+    /// Composite keys that contain a `*`, in the order of the file.
     patterns: Vec<(Pattern, u32)>,
 }
 
@@ -32,49 +32,51 @@ pub(crate) struct Level {
 pub(crate) struct Node {
     pub(crate) limit: Option<Limit>,
     pub(crate) below: Level,
-    /// The request's value appears in the stats key.
+    /// Put the request's value into the stats key.
     pub(crate) value_to_metric: bool,
-    /// All values that match the pattern count together.
+    /// All values that match the pattern share one counter.
     pub(crate) share_threshold: bool,
 }
 
-/// The limit of a descriptor.
+/// The limit that a descriptor matches.
 #[derive(Debug)]
-pub(crate) struct Match<'t> {
+pub(crate) struct LimitMatch<'t> {
     pub(crate) limit: &'t Limit,
     pub(crate) stats_key: Arc<str>,
-    pub(crate) shared: Shared<'t>,
+    pub(crate) shared: SharedValues<'t>,
 }
 
-/// Per entry, the text that stands for its value in the counter key, where values share a counter. Empty when none does.
-pub(crate) type Shared<'t> = SmallVec<[Option<&'t str>; 4]>;
+/// For each entry whose values share a counter: the text that replaces the value in the counter key. Empty when no entry
+/// shares its counter.
+pub(crate) type SharedValues<'t> = SmallVec<[Option<&'t str>; 4]>;
 
-/// How one entry of a request found its node.
+/// The node that one entry of a request matches, and how.
 #[derive(Debug, Clone, Copy)]
-struct Step<'t> {
+struct NodeMatch<'t> {
     node: &'t Node,
-    found: Found<'t>,
+    kind: MatchKind<'t>,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Found<'t> {
-    /// Key and value are in the configuration.
+enum MatchKind<'t> {
+    /// The node has the entry's key and value.
     Exact,
-    /// A pattern matches; the text is the pattern's part for the value.
+    /// The node is a pattern. The text is the pattern without its key.
     Pattern(&'t str),
-    /// The key is in the configuration, without value.
+    /// The node has the entry's key and no value.
     Key,
 }
 
-type Steps<'t> = SmallVec<[Step<'t>; 4]>;
+/// One per entry.
+type NodeMatches<'t> = SmallVec<[NodeMatch<'t>; 4]>;
 
 impl Level {
-    /// Whether there is a node with this composite key.
+    /// Whether a node has this composite key.
     pub(crate) fn contains(&self, composite: &str) -> bool {
         self.by_key.contains_key(composite)
     }
 
-    /// Adds a node under a composite key that is not there yet.
+    /// Adds a node. No other node may have its composite key.
     pub(crate) fn insert(&mut self, composite: &str, node: Node) {
         let index = u32::try_from(self.nodes.len()).expect("a file is bounded to far fewer nodes");
         self.nodes.push(node);
@@ -84,7 +86,7 @@ impl Level {
         }
     }
 
-    /// Every limit from here down.
+    /// Adds every limit of this level and below it to `into`.
     pub(crate) fn limits<'t>(&'t self, into: &mut Vec<&'t Limit>) {
         for node in &self.nodes {
             into.extend(&node.limit);
@@ -92,39 +94,40 @@ impl Level {
         }
     }
 
-    /// The limit of a descriptor of `domain`. `probe` is scratch space.
+    /// Finds the limit of a descriptor of `domain`. `probe` is a buffer to reuse.
     ///
-    /// At every level an exact match wins over a pattern, and a pattern over a key without value; there is no way back up.
-    /// Only a limit at the depth of the last entry counts.
-    pub(crate) fn find<'t>(&'t self, domain: &str, entries: &[Entry], probe: &mut String) -> Option<Match<'t>> {
-        let mut steps = Steps::new();
+    /// At every level an exact match wins over a pattern, and a pattern over a key without value. The search never goes back
+    /// to a higher level. Only a limit at the depth of the last entry applies.
+    pub(crate) fn find<'t>(&'t self, domain: &str, entries: &[Entry], probe: &mut String) -> Option<LimitMatch<'t>> {
+        let mut nodes = NodeMatches::new();
         let mut level = self;
         for entry in entries {
-            steps.push(level.step(entry, probe)?);
-            level = &steps.last()?.node.below;
+            nodes.push(level.matching(entry, probe)?);
+            level = &nodes.last()?.node.below;
         }
-        let limit = steps.last()?.node.limit.as_ref()?;
-        let mut shared = Shared::new();
-        if steps.iter().any(|step| step.shared().is_some()) {
-            shared.extend(steps.iter().map(Step::shared));
+        let limit = nodes.last()?.node.limit.as_ref()?;
+        let mut shared = SharedValues::new();
+        if nodes.iter().any(|node| node.shared_value().is_some()) {
+            shared.extend(nodes.iter().map(NodeMatch::shared_value));
         }
-        Some(Match { limit, stats_key: stats_key(limit, domain, entries, &steps), shared })
+        Some(LimitMatch { limit, stats_key: stats_key(limit, domain, entries, &nodes), shared })
     }
 
-    fn step<'t>(&'t self, entry: &Entry, probe: &mut String) -> Option<Step<'t>> {
+    /// The node that an entry matches.
+    fn matching<'t>(&'t self, entry: &Entry, probe: &mut String) -> Option<NodeMatch<'t>> {
         probe.clear();
         probe.push_str(&entry.key);
         probe.push('_');
         probe.push_str(&entry.value);
         if let Some(node) = self.get(probe) {
-            return Some(Step { node, found: Found::Exact });
+            return Some(NodeMatch { node, kind: MatchKind::Exact });
         }
         let pattern = self.patterns.iter().find(|(pattern, _)| pattern.matches(probe));
         if let Some((pattern, index)) = pattern {
-            let found = Found::Pattern(pattern.value_part(&entry.key));
-            return Some(Step { node: &self.nodes[*index as usize], found });
+            let kind = MatchKind::Pattern(pattern.value_part(&entry.key));
+            return Some(NodeMatch { node: &self.nodes[*index as usize], kind });
         }
-        self.get(&entry.key).map(|node| Step { node, found: Found::Key })
+        self.get(&entry.key).map(|node| NodeMatch { node, kind: MatchKind::Key })
     }
 
     fn get(&self, composite: &str) -> Option<&Node> {
@@ -132,34 +135,34 @@ impl Level {
     }
 }
 
-impl<'t> Step<'t> {
-    /// The text that stands for the value in the counter key, if the values share a counter.
-    fn shared(&self) -> Option<&'t str> {
-        match self.found {
-            Found::Pattern(text) if self.node.share_threshold => Some(text),
+impl<'t> NodeMatch<'t> {
+    /// The text that replaces the value in the counter key, if the values share a counter.
+    fn shared_value(&self) -> Option<&'t str> {
+        match self.kind {
+            MatchKind::Pattern(text) if self.node.share_threshold => Some(text),
             _ => None,
         }
     }
 
-    /// What stands for the value in the stats key; empty for nothing.
+    /// The text for the value in the stats key; may be empty.
     fn metric_value<'a>(&self, entry: &'a Entry) -> &'a str
     where
         't: 'a,
     {
-        match self.found {
-            Found::Pattern(text) if self.node.share_threshold || !self.node.value_to_metric => text,
-            Found::Pattern(_) | Found::Exact => &entry.value,
-            Found::Key if self.node.value_to_metric => &entry.value,
-            Found::Key => "",
+        match self.kind {
+            MatchKind::Pattern(text) if self.node.share_threshold || !self.node.value_to_metric => text,
+            MatchKind::Pattern(_) | MatchKind::Exact => &entry.value,
+            MatchKind::Key if self.node.value_to_metric => &entry.value,
+            MatchKind::Key => "",
         }
     }
 
-    /// Whether the stats key may differ from the path in the configuration because of this entry.
-    fn may_rename(&self, entry: &Entry) -> bool {
-        match self.found {
-            Found::Exact => entry.value.is_empty(),
-            Found::Pattern(_) => true,
-            Found::Key => self.node.value_to_metric,
+    /// Whether this entry can make the stats key differ from the path in the configuration.
+    fn may_change_stats_key(&self, entry: &Entry) -> bool {
+        match self.kind {
+            MatchKind::Exact => entry.value.is_empty(),
+            MatchKind::Pattern(_) => true,
+            MatchKind::Key => self.node.value_to_metric,
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// The window of `unit` that `now` is in.
+    /// The window of `unit` that contains `now`.
     pub(crate) fn at(unit: Unit, now: Seconds) -> Self {
         Self { unit, start: Seconds(now.0 - now.0 % u64::from(unit.seconds())) }
     }
@@ -30,7 +30,7 @@ impl Window {
         Seconds(self.start.0 + u64::from(self.unit.seconds()))
     }
 
-    /// Whole seconds from `now`, which is in the window, to its end: 1 to its length.
+    /// Whole seconds from `now` to the end of the window, from 1 to its length. `now` is in the window.
     pub(crate) fn seconds_left(self, now: Seconds) -> u32 {
         let passed = now.0.saturating_sub(self.start.0);
         self.unit.seconds() - u32::try_from(passed).unwrap_or(0).min(self.unit.seconds() - 1)

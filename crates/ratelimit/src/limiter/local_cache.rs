@@ -1,4 +1,4 @@
-//! Counters known to be over their limit, so that the store need not be asked again before the window ends.
+//! The cache of exceeded limits: the store need not be asked about a counter that is over its limit until its window ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,16 +14,16 @@ const MIN_BYTES: usize = 512 << 10;
 /// What an entry costs beside its key: expiry, key pointer, hash table and queue slots of the cache.
 const ENTRY_BYTES: u64 = 64;
 
-/// Gauges of the over-limit cache.
+/// Figures of the cache of exceeded limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LocalCacheStats {
-    /// Entries dropped to make room.
+    /// Entries that were dropped to make room.
     pub evacuate_count: u64,
-    /// Entries found after their time was up.
+    /// Entries that had expired when they were looked up.
     pub expired_count: u64,
-    /// Entries now.
+    /// Current entries.
     pub entry_count: u64,
-    /// Always 0: it means something only inside the reference's cache, and is kept for dashboards that name it.
+    /// Always 0. Kept for dashboards of the reference, whose cache has this figure.
     pub average_access_time: u64,
     /// Lookups that found an entry.
     pub hit_count: u64,
@@ -31,14 +31,14 @@ pub struct LocalCacheStats {
     pub miss_count: u64,
     /// All lookups.
     pub lookup_count: u64,
-    /// Insertions of a key that was there already.
+    /// Insertions of a key that the cache had already.
     pub overwrite_count: u64,
 }
 
-/// A bounded set of counter keys, each with the time at which it is forgotten.
+/// A bounded set of counter keys, each with the time at which it expires.
 #[derive(Debug)]
-pub(crate) struct LocalCache {
-    entries: Cache<Box<[u8]>, Seconds, Bytes, DefaultHashBuilder, Evictions>,
+pub(super) struct LocalCache {
+    entries: Cache<Box<[u8]>, Seconds, EntryBytes, DefaultHashBuilder, Evictions>,
     evictions: Evictions,
     expired: AtomicU64,
     hits: AtomicU64,
@@ -47,8 +47,8 @@ pub(crate) struct LocalCache {
 }
 
 impl LocalCache {
-    /// A cache of about `bytes` bytes; none for 0.
-    pub(crate) fn new(bytes: usize) -> Option<Self> {
+    /// Makes a cache of about `bytes` bytes; `None` when `bytes` is 0.
+    pub(super) fn new(bytes: usize) -> Option<Self> {
         if bytes == 0 {
             return None;
         }
@@ -61,7 +61,7 @@ impl LocalCache {
             .build()
             .expect("both required options are set");
         Some(Self {
-            entries: Cache::with_options(options, Bytes, DefaultHashBuilder::default(), evictions.clone()),
+            entries: Cache::with_options(options, EntryBytes, DefaultHashBuilder::default(), evictions.clone()),
             evictions,
             expired: AtomicU64::new(0),
             hits: AtomicU64::new(0),
@@ -71,7 +71,7 @@ impl LocalCache {
     }
 
     /// Whether the counter is known to be over its limit.
-    pub(crate) fn contains(&self, key: &[u8], now: Seconds) -> bool {
+    pub(super) fn contains(&self, key: &[u8], now: Seconds) -> bool {
         let found = match self.entries.get(key) {
             Some(expires) if expires > now => true,
             Some(_) => {
@@ -85,22 +85,22 @@ impl LocalCache {
         found
     }
 
-    /// Remembers a counter until `expires`, which is not before the end of its window.
-    pub(crate) fn insert(&self, key: &[u8], expires: Seconds) {
+    /// Adds a counter until `expires`, which is at or after the end of its window.
+    pub(super) fn insert(&self, key: &[u8], expires: Seconds) {
         if self.entries.peek(key).is_some() {
-            // The key names the window, so the entry that is there lasts as long as it is of use.
+            // The key contains the start of the window, so that the existing entry lasts long enough.
             self.overwrites.fetch_add(1, Relaxed);
             return;
         }
         self.entries.insert(key.into(), expires);
     }
 
-    /// Forgets a counter.
-    pub(crate) fn remove(&self, key: &[u8]) {
+    /// Removes a counter.
+    pub(super) fn remove(&self, key: &[u8]) {
         self.entries.remove(key);
     }
 
-    pub(crate) fn stats(&self) -> LocalCacheStats {
+    pub(super) fn stats(&self) -> LocalCacheStats {
         let (hit_count, miss_count) = (self.hits.load(Relaxed), self.misses.load(Relaxed));
         LocalCacheStats {
             evacuate_count: self.evictions.0.load(Relaxed),
@@ -115,10 +115,11 @@ impl LocalCache {
     }
 }
 
+/// Weighs entries in bytes.
 #[derive(Debug, Clone)]
-struct Bytes;
+struct EntryBytes;
 
-impl Weighter<Box<[u8]>, Seconds> for Bytes {
+impl Weighter<Box<[u8]>, Seconds> for EntryBytes {
     fn weight(&self, key: &Box<[u8]>, _: &Seconds) -> u64 {
         key.len() as u64 + ENTRY_BYTES
     }

@@ -1,23 +1,27 @@
-//! Dynamic metadata: what was asked, and the metadata of the limits that let it pass.
+//! Dynamic metadata: the request, and the metadata of the limits that let it pass.
 
 use serde_json::{Map, Value};
 
-use super::plan::Slot;
+use super::applied_limits::AppliedLimit;
 use crate::request::{Descriptor, Override, Request};
 use crate::response::{Code, Status};
 use crate::tree::{Limit, Unit};
 
 /// The content of the response's Struct.
-pub(crate) fn dynamic_metadata(request: &Request, slots: &[Slot<'_>], statuses: &[Status]) -> Map<String, Value> {
+pub(super) fn dynamic_metadata(
+    request: &Request,
+    limits: &[AppliedLimit<'_>],
+    statuses: &[Status],
+) -> Map<String, Value> {
     let mut result = Map::new();
     result.insert("domain".to_owned(), request.domain.as_str().into());
     result.insert("descriptors".to_owned(), request.descriptors.iter().map(describe).collect());
     if request.hits_addend != 0 {
         result.insert("hitsAddend".to_owned(), f64::from(request.hits_addend).into());
     }
-    let passed = slots.iter().zip(statuses).filter(|(_, status)| status.code == Code::Ok);
+    let passed = limits.iter().zip(statuses).filter(|(_, status)| status.code == Code::Ok);
     let mut metadata = Map::new();
-    for limit in passed.filter_map(|(slot, _)| counted_limit(slot)) {
+    for limit in passed.filter_map(|(limit, _)| counted_limit(limit)) {
         merge(&mut metadata, &limit.metadata);
     }
     if !metadata.is_empty() {
@@ -26,9 +30,9 @@ pub(crate) fn dynamic_metadata(request: &Request, slots: &[Slot<'_>], statuses: 
     result
 }
 
-fn counted_limit<'a>(slot: &Slot<'a>) -> Option<&'a Limit> {
-    match slot {
-        Slot::Counted(counted) => counted.limit,
+fn counted_limit<'a>(limit: &AppliedLimit<'a>) -> Option<&'a Limit> {
+    match limit {
+        AppliedLimit::Counted(counted) => counted.limit,
         _ => None,
     }
 }
@@ -46,7 +50,7 @@ fn describe(descriptor: &Descriptor) -> Value {
     result.into()
 }
 
-/// The protobuf text of an override: defaults are left out, and a number stands for a unit without name.
+/// The protobuf text of an override. Fields with their default are left out; a unit without name is a number.
 fn override_text(limit: Override) -> String {
     let mut fields = Vec::new();
     if limit.requests_per_unit != 0 {
@@ -61,7 +65,7 @@ fn override_text(limit: Override) -> String {
     fields.join(" ")
 }
 
-/// Adds what is missing; the first value of a key stays, and only maps are merged with each other.
+/// Adds the keys that are missing. A key that exists keeps its value; two maps are merged.
 fn merge(into: &mut Map<String, Value>, from: &Map<String, Value>) {
     for (key, value) in from {
         match (into.get_mut(key), value) {

@@ -1,21 +1,21 @@
-//! How to count and answer, whatever the limits are.
+//! Options that apply to all limits.
 
-/// How to count and answer, whatever the limits are.
+/// Options that apply to all limits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Put before every counter key, as it is.
+    /// The start of every counter key.
     pub key_prefix: String,
-    /// From which share of a limit on hits count as near it.
+    /// Hits above this share of a limit count as near the limit.
     pub near_limit_ratio: f32,
-    /// A counter outlives its window by a random time below this, in seconds; 0 is none.
+    /// A counter in Redis lives longer than one window by a random number of seconds below this one; 0 adds none.
     pub expiration_jitter: u32,
     /// What a refused request charges.
     pub over_limit_keys: OverLimitKeys,
-    /// Size of the cache of counters known to be over their limit; 0 is none, less than 512 KiB is 512 KiB.
+    /// Size of the cache of exceeded limits; 0 is no cache, any other size below 512 KiB is 512 KiB.
     pub local_cache_bytes: usize,
-    /// Every request passes; what would have been refused is counted.
+    /// Every request passes. Those that would have been refused are counted.
     pub global_shadow_mode: bool,
-    /// Every limit is a quota: a request is refused only when all of its descriptors are.
+    /// Every limit is a quota: a request is refused only when all of its descriptors are over their limit.
     pub global_quota_mode: bool,
     /// Answer with [`crate::LimitHeaders`].
     pub response_headers: bool,
@@ -29,7 +29,7 @@ pub enum OverLimitKeys {
     /// Every counter of the request.
     #[default]
     Increment,
-    /// Only the counters that are over their limit. Costs a read before every charge.
+    /// Only the counters that go over their limit. This needs a read before every charge.
     StopIncrement,
 }
 

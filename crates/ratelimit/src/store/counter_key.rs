@@ -1,14 +1,20 @@
-//! The name of a counter: the same bytes as the reference's, so that both services can count together.
+//! Counter keys: the same bytes as the reference's, so that both services can share one Redis.
 
 use crate::request::Entry;
-use crate::tree::Shared;
+use crate::tree::SharedValues;
 use crate::window::Seconds;
 
 /// Appends `prefix domain "_" ( key "_" value "_" )* start` to `out`.
 ///
-/// An entry whose values share a counter is written with the shared text instead of its value. Nothing is escaped: two
-/// descriptors whose texts join to the same bytes share a counter, as they do in the reference.
-pub(crate) fn write(out: &mut Vec<u8>, scope: &Scope<'_>, entries: &[Entry], shared: &Shared<'_>, start: Seconds) {
+/// An entry whose values share a counter is written with the shared text instead of its value. Nothing is escaped. Two
+/// descriptors that give the same bytes share a counter, as in the reference.
+pub(crate) fn write(
+    out: &mut Vec<u8>,
+    scope: &Scope<'_>,
+    entries: &[Entry],
+    shared: &SharedValues<'_>,
+    start: Seconds,
+) {
     for part in [scope.prefix, scope.domain, "_"] {
         out.extend_from_slice(part.as_bytes());
     }
@@ -21,7 +27,7 @@ pub(crate) fn write(out: &mut Vec<u8>, scope: &Scope<'_>, entries: &[Entry], sha
     out.extend_from_slice(itoa::Buffer::new().format(start.0).as_bytes());
 }
 
-/// What all counter keys of a request start with.
+/// The start of all counter keys of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scope<'a> {
     pub(crate) prefix: &'a str,
@@ -36,7 +42,7 @@ mod tests {
     use crate::tree::Unit;
     use crate::window::Window;
 
-    fn check(prefix: &str, pairs: &[(&str, &str)], shared: Shared<'_>, (unit, now): (Unit, u64), expected: &str) {
+    fn check(prefix: &str, pairs: &[(&str, &str)], shared: SharedValues<'_>, (unit, now): (Unit, u64), expected: &str) {
         let entries: Vec<Entry> =
             pairs.iter().map(|(key, value)| Entry { key: (*key).into(), value: (*value).into() }).collect();
         let mut key = Vec::new();
@@ -48,7 +54,7 @@ mod tests {
     #[test]
     fn keys_are_those_of_the_reference() {
         use Unit::{Day, Hour, Minute, Second};
-        let none = Shared::new;
+        let none = SharedValues::new;
         check("", &[("key", "value")], none(), (Second, 1234), "domain_key_value_1234");
         check(
             "",

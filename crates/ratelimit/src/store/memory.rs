@@ -6,52 +6,52 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::DefaultHashBuilder;
 
-use super::counters::Counters;
+use super::window_counters::WindowCounters;
 use super::{Change, Charge, StoreError, Totals};
 use crate::request::Timestamp;
 use crate::window::Seconds;
 
-/// Enough that two cores rarely meet, and few enough that an idle store costs nothing.
+/// With 64 shards two cores rarely want the same lock, and an empty store stays small.
 const MAX_SHARDS: usize = 64;
 /// Smaller stores have fewer shards, because each shard has its own share of the bound.
 const MIN_KEYS_PER_SHARD: usize = 1024;
-/// Keys count towards the bound by this many bytes each: a typical one has 40, so only unusual keys meet this bound first.
+/// The bound on the bytes of all keys allows this mean length. A typical key has 40 bytes, so that the bound on the number
+/// of keys comes first.
 const MEAN_KEY_BYTES: usize = 256;
-/// Offsets of keys are 32 bits wide; twice this, with the keys of evicted counters, must fit.
+/// Offsets of keys have 32 bits. Twice this number must fit, because keys of evicted counters take room too.
 const MAX_SHARD_BYTES: usize = 1 << 30;
 
-/// Counters in this process. A clone is another handle on the same counters.
+/// Counters in this process. Clones share the counters.
 ///
-/// The store is bounded. When it is full, counters of windows that are over go first, then counters of the window that
-/// ends soonest: their counts are forgotten, so those limits start again from zero and let more pass than they should.
-/// [`MemoryStore::evictions`] tells how often that happened.
+/// The store is bounded. When it is full, it drops counters of windows that have ended, then counters of the window that
+/// ends soonest. A dropped counter starts again from zero, so that more hits pass than its limit allows;
+/// [`MemoryStore::evictions`] counts these.
 ///
 /// Unlike in Redis, a limit per minute and a limit per hour for the same entries never share a counter.
 #[derive(Debug, Clone)]
 pub struct MemoryStore {
-    shared: Arc<Shared>,
+    shards: Arc<Shards>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct Shards {
     hasher: DefaultHashBuilder,
     shards: Box<[Mutex<Shard>]>,
     bound: Bound,
     evictions: AtomicU64,
 }
 
-/// The most that one shard holds.
+/// The most that one shard may hold.
 #[derive(Debug, Clone, Copy)]
 struct Bound {
     keys: usize,
     key_bytes: usize,
 }
 
-/// Counters whose keys hash alike, grouped by the end of their window. There are as many groups as units in use, and for a
-/// moment the window before.
+/// The counters of one part of the hash space, grouped by the end of their window.
 #[derive(Debug, Default)]
 struct Shard {
-    windows: Vec<Counters>,
+    windows: Vec<WindowCounters>,
 }
 
 impl MemoryStore {
@@ -64,7 +64,7 @@ impl MemoryStore {
         let keys = (max_keys / shards).max(1);
         let key_bytes = keys.saturating_mul(MEAN_KEY_BYTES).min(MAX_SHARD_BYTES);
         Self {
-            shared: Arc::new(Shared {
+            shards: Arc::new(Shards {
                 hasher: DefaultHashBuilder::default(),
                 shards: (0..shards).map(|_| Mutex::default()).collect(),
                 bound: Bound { keys, key_bytes },
@@ -73,24 +73,24 @@ impl MemoryStore {
         }
     }
 
-    /// Drops the counters of windows that ended at `now` or before, and returns how many they were.
+    /// Drops the counters of windows that ended at `now` or before, and returns their number.
     ///
-    /// A window is dropped as a whole: the cost does not depend on the number of its counters.
+    /// The cost depends on the number of windows, not on the number of counters.
     pub fn purge(&self, now: Timestamp) -> usize {
         let now = Seconds::from(now);
         let mut dropped = 0;
-        for shard in &self.shared.shards {
-            // The lock is only held to take the windows out; freeing their memory can wait for nobody.
-            let passed: Vec<Counters> = lock(shard).windows.extract_if(.., |window| window.end <= now).collect();
-            dropped += passed.iter().map(Counters::len).sum::<usize>();
+        for shard in &self.shards.shards {
+            // The memory is freed after the lock was released.
+            let passed: Vec<WindowCounters> = lock(shard).windows.extract_if(.., |window| window.end <= now).collect();
+            dropped += passed.iter().map(WindowCounters::len).sum::<usize>();
         }
         dropped
     }
 
-    /// The number of counters, with those of passed windows that were not purged yet.
+    /// The number of counters, including those of ended windows that were not purged yet.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shared.shards.iter().map(|shard| lock(shard).len()).sum()
+        self.shards.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
     /// Whether there is no counter.
@@ -99,15 +99,15 @@ impl MemoryStore {
         self.len() == 0
     }
 
-    /// How many counters of running windows were forgotten because the store was full, since it was made.
+    /// The number of counters of current windows that were dropped because the store was full.
     #[must_use]
     pub fn evictions(&self) -> u64 {
-        self.shared.evictions.load(Relaxed)
+        self.shards.evictions.load(Relaxed)
     }
 
     pub(crate) fn read(&self, charges: &[Charge<'_>]) -> Totals {
         let read = |charge: &Charge<'_>| {
-            let (shard, hash) = self.shared.shard(charge.key);
+            let (shard, hash) = self.shards.shard(charge.key);
             let shard = lock(shard);
             let window = shard.windows.iter().find(|window| window.end == charge.window.end());
             window.and_then(|window| window.get(hash, charge.key)).unwrap_or(0).unsigned_abs()
@@ -115,14 +115,14 @@ impl MemoryStore {
         charges.iter().map(read).collect()
     }
 
-    /// As [`super::Store::add`]. Like Redis, does the other charges when one fails.
+    /// As [`super::Store::add`]. When one charge fails, the others are made nevertheless, as in Redis.
     pub(crate) fn add(&self, charges: &[Charge<'_>], now: Seconds) -> Result<Totals, StoreError> {
         let mut failed = None;
         let mut add = |charge: &Charge<'_>| {
-            let (shard, hash) = self.shared.shard(charge.key);
-            let (total, evicted) = lock(shard).add(hash, charge, now, &self.shared);
+            let (shard, hash) = self.shards.shard(charge.key);
+            let (total, evicted) = lock(shard).add(hash, charge, now, &self.shards);
             if evicted > 0 {
-                self.shared.evictions.fetch_add(evicted, Relaxed);
+                self.shards.evictions.fetch_add(evicted, Relaxed);
             }
             total.unwrap_or_else(|error| {
                 failed.get_or_insert(error);
@@ -134,7 +134,7 @@ impl MemoryStore {
     }
 }
 
-impl Shared {
+impl Shards {
     fn shard(&self, key: &[u8]) -> (&Mutex<Shard>, u64) {
         let hash = self.hasher.hash_one(key);
         // The table uses the lowest bits for the place and the highest seven as a tag.
@@ -143,45 +143,41 @@ impl Shared {
     }
 }
 
-/// A panic leaves counts as they were, so a poisoned lock is as good as any.
+/// A panic cannot leave a count half changed, so that a poisoned lock can be used.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shard {
     fn len(&self) -> usize {
-        self.windows.iter().map(Counters::len).sum()
+        self.windows.iter().map(WindowCounters::len).sum()
     }
 
     fn key_bytes(&self) -> usize {
-        self.windows.iter().map(Counters::key_bytes).sum()
+        self.windows.iter().map(WindowCounters::key_bytes).sum()
     }
 
-    /// Does one charge; returns the count after it, and how many counters were forgotten to make room.
-    fn add(&mut self, hash: u64, charge: &Charge<'_>, now: Seconds, shared: &Shared) -> (Result<u64, StoreError>, u64) {
+    /// Makes one charge. Returns the new count, and how many counters were dropped to make room.
+    fn add(&mut self, hash: u64, charge: &Charge<'_>, now: Seconds, shards: &Shards) -> (Result<u64, StoreError>, u64) {
         let end = charge.window.end();
         let window = self.windows.iter_mut().find(|window| window.end == end);
         if let Some(count) = window.and_then(|window| window.get_mut(hash, charge.key)) {
-            let after = match charge.change {
-                Change::Charge => count.checked_add(charge.hits),
-                Change::Refund => Some((*count - charge.hits).max(0)),
-            };
-            return (after.ok_or(StoreError::Overflow).map(|after| store(count, after)), 0);
+            return (change(count, charge), 0);
         }
-        // A counter at zero is one that does not exist: a look or a refund does not create it.
+        // A counter that does not exist counts as zero: zero hits or a refund need not create it.
         if charge.hits == 0 || charge.change == Change::Refund {
             return (Ok(0), 0);
         }
-        let evicted = self.make_room(charge.key.len(), now, shared.bound);
+        let evicted = self.make_room(charge.key.len(), now, shards.bound);
         let index = self.windows.iter().position(|window| window.end == end).unwrap_or_else(|| {
-            self.windows.push(Counters::new(end));
+            self.windows.push(WindowCounters::new(end));
             self.windows.len() - 1
         });
-        self.windows[index].insert(hash, charge.key, charge.hits, &shared.hasher);
+        self.windows[index].insert(hash, charge.key, charge.hits, &shards.hasher);
         (Ok(charge.hits.unsigned_abs()), evicted)
     }
 
-    /// Makes room for one more key; returns how many counters of running windows were forgotten for it.
+    /// Makes room for one more key. Returns how many counters of current windows were dropped.
     fn make_room(&mut self, key_bytes: usize, now: Seconds, bound: Bound) -> u64 {
         let is_full =
             |shard: &Self| shard.len() >= bound.keys || shard.key_bytes().saturating_add(key_bytes) > bound.key_bytes;
@@ -203,7 +199,12 @@ impl Shard {
     }
 }
 
-fn store(count: &mut i64, after: i64) -> u64 {
-    *count = after;
-    after.unsigned_abs()
+/// Makes a charge on an existing counter and returns the new count.
+#[inline]
+fn change(count: &mut i64, charge: &Charge<'_>) -> Result<u64, StoreError> {
+    *count = match charge.change {
+        Change::Add => count.checked_add(charge.hits).ok_or(StoreError::Overflow)?,
+        Change::Refund => (*count - charge.hits).max(0),
+    };
+    Ok(count.unsigned_abs())
 }

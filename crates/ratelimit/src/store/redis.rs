@@ -7,10 +7,10 @@ use tidegate_pipeline::{Arg, Batch, Client, Outcome};
 use super::{Change, Charge, StoreError, Totals};
 use crate::tree::Unit;
 
-/// Takes hits off a counter, but not below zero; returns the count after it.
+/// Subtracts hits from a counter, but not below zero, and returns the new count.
 ///
-/// KEYS: the counter. ARGV: hits, seconds to live. Redis has no command that subtracts and stops at zero, and two commands
-/// would let another charge in between; charging itself needs no script.
+/// KEYS: the counter. ARGV: hits, seconds to live. Redis has no command that subtracts and stops at zero. With two commands,
+/// another charge could come between them.
 const REFUND: &str = "\
 local after = redis.call('DECRBY', KEYS[1], ARGV[1])
 if after < 0 then
@@ -25,16 +25,16 @@ const CHARGE_BYTES: usize = 192;
 
 /// Counters in Redis, under the reference's key names.
 ///
-/// A charge is `INCRBY` and `EXPIRE`, a refund is one script. All commands of a request go out together.
+/// Hits are added with `INCRBY` and `EXPIRE`; a refund is one script. All commands of a request go out together.
 #[derive(Debug, Clone)]
 pub struct RedisStore {
     main: Client,
     per_second: Option<Client>,
 }
 
-/// One thing for each of the two clients.
+/// One value for each of the two clients.
 #[derive(Debug, Default)]
-struct Pair<T> {
+struct PerClient<T> {
     main: T,
     per_second: T,
 }
@@ -60,7 +60,7 @@ impl RedisStore {
             let hits = Arg::Integer(charge.hits);
             let time_to_live = Arg::Integer(charge.time_to_live.into());
             match charge.change {
-                Change::Charge => {
+                Change::Add => {
                     batch.unit().command("INCRBY", &[key, hits]).repeatable("EXPIRE", &[key, time_to_live]);
                 }
                 Change::Refund => {
@@ -74,7 +74,7 @@ impl RedisStore {
         for charge in charges {
             let outcomes = self.of(charge, &mut outcomes);
             totals.push(count(take(outcomes).integer()?)?);
-            if charge.change == Change::Charge {
+            if charge.change == Change::Add {
                 take(outcomes).reply()?;
             }
         }
@@ -86,8 +86,8 @@ impl RedisStore {
         charges: &[Charge<'c>],
         commands_each: usize,
         mut add: impl FnMut(&mut Batch, &Charge<'c>),
-    ) -> Pair<Batch> {
-        let mut batches = Pair {
+    ) -> PerClient<Batch> {
+        let mut batches = PerClient {
             main: Batch::with_capacity(charges.len() * commands_each, charges.len() * CHARGE_BYTES),
             per_second: Batch::new(),
         };
@@ -97,31 +97,31 @@ impl RedisStore {
         batches
     }
 
-    /// The half of a pair that a charge belongs to.
-    fn of<'p, T>(&self, charge: &Charge<'_>, pair: &'p mut Pair<T>) -> &'p mut T {
+    /// The value for the client that a charge belongs to.
+    fn of<'p, T>(&self, charge: &Charge<'_>, both: &'p mut PerClient<T>) -> &'p mut T {
         match (&self.per_second, charge.window.unit) {
-            (Some(_), Unit::Second) => &mut pair.per_second,
-            _ => &mut pair.main,
+            (Some(_), Unit::Second) => &mut both.per_second,
+            _ => &mut both.main,
         }
     }
 
     /// Sends both batches at the same time; an empty one is not sent.
-    async fn send(&self, batches: Pair<Batch>, deadline: Instant) -> Pair<Vec<Outcome>> {
-        let Pair { main, per_second } = batches;
+    async fn send(&self, batches: PerClient<Batch>, deadline: Instant) -> PerClient<Vec<Outcome>> {
+        let PerClient { main, per_second } = batches;
         match &self.per_second {
             Some(client) if !per_second.is_empty() => {
                 let (main, per_second) =
                     tokio::join!(send(&self.main, main, deadline), send(client, per_second, deadline));
-                Pair { main, per_second }
+                PerClient { main, per_second }
             }
-            _ => Pair { main: send(&self.main, main, deadline).await, per_second: Vec::new() },
+            _ => PerClient { main: send(&self.main, main, deadline).await, per_second: Vec::new() },
         }
     }
 }
 
-impl<T> Pair<T> {
-    fn map<U>(self, f: impl Fn(T) -> U) -> Pair<U> {
-        Pair { main: f(self.main), per_second: f(self.per_second) }
+impl<T> PerClient<T> {
+    fn map<U>(self, f: impl Fn(T) -> U) -> PerClient<U> {
+        PerClient { main: f(self.main), per_second: f(self.per_second) }
     }
 }
 

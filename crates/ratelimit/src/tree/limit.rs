@@ -19,7 +19,7 @@ pub enum Unit {
     Month = 5,
     /// 365 days.
     Year = 6,
-    /// 7 days; weeks start on Thursdays, as the epoch did.
+    /// 7 days. Weeks start on Thursday, because the epoch did.
     Week = 7,
 }
 
@@ -88,15 +88,15 @@ pub(crate) struct Limit {
     pub(crate) quota_mode: bool,
     /// Count under the request's own keys and values instead of the path in the configuration.
     pub(crate) detailed_metric: bool,
-    /// Told to the caller when the descriptor passes.
+    /// Returned to the caller when the descriptor passes.
     pub(crate) metadata: Map<String, Value>,
 }
 
 /// What a limit allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rate {
-    /// Everything. The number is what the file says, for the dump only.
+    /// Any number of hits. `requests_per_unit` is what the file says; only the dump shows it.
     Unlimited { requests_per_unit: u32 },
-    /// So many hits in every window.
+    /// `requests_per_unit` hits in every window.
     PerUnit { requests_per_unit: u32, unit: Unit },
 }

@@ -1,6 +1,6 @@
 //! Composite keys with wildcards.
 
-/// A composite key in which every `*` stands for any text, also none.
+/// A composite key in which every `*` stands for any text, which may be empty.
 #[derive(Debug)]
 pub(super) struct Pattern {
     text: Box<str>,
@@ -29,7 +29,7 @@ impl Pattern {
         true
     }
 
-    /// The pattern without the key in front; the whole pattern when it does not start with the key.
+    /// The pattern without `key` and `_` at its start; the whole pattern when it does not start with them.
     pub(super) fn value_part(&self, key: &str) -> &str {
         self.text.strip_prefix(key).and_then(|rest| rest.strip_prefix('_')).unwrap_or(&self.text)
     }

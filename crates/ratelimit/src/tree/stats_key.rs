@@ -1,40 +1,41 @@
-//! The names of limits in statistics.
+//! Stats keys: the names of limits in statistics.
 
 use std::sync::Arc;
 
-use super::{Limit, Steps};
+use super::{Limit, NodeMatches};
 use crate::request::Entry;
 
-/// The name under which hits are counted: the path in the configuration, unless a node on it asks for the request's values.
-pub(super) fn stats_key(limit: &Limit, domain: &str, entries: &[Entry], steps: &Steps<'_>) -> Arc<str> {
-    let pairs = || entries.iter().zip(steps);
+/// The stats key of a limit: the path in the configuration, unless a node on the path asks for the request's values.
+#[inline]
+pub(super) fn stats_key(limit: &Limit, domain: &str, entries: &[Entry], nodes: &NodeMatches<'_>) -> Arc<str> {
+    let pairs = || entries.iter().zip(nodes);
     if limit.detailed_metric {
-        let any_shared = steps.iter().any(|step| step.shared().is_some());
-        let mut name = Name::new(domain);
-        for (entry, step) in pairs() {
-            match step.shared() {
-                None if !any_shared => name.entry_with_value(&entry.key, &entry.value),
-                shared => name.entry(&entry.key, shared.unwrap_or(&entry.value)),
+        let any_shared = nodes.iter().any(|node| node.shared_value().is_some());
+        let mut key = Builder::new(domain);
+        for (entry, node) in pairs() {
+            match node.shared_value() {
+                None if !any_shared => key.entry_with_value(&entry.key, &entry.value),
+                shared => key.entry(&entry.key, shared.unwrap_or(&entry.value)),
             }
         }
-        return name.0.into();
+        return key.0.into();
     }
-    if pairs().any(|(entry, step)| step.may_rename(entry)) {
-        let mut name = Name::new(domain);
-        for (entry, step) in pairs() {
-            name.entry(&entry.key, step.metric_value(entry));
+    if pairs().any(|(entry, node)| node.may_change_stats_key(entry)) {
+        let mut key = Builder::new(domain);
+        for (entry, node) in pairs() {
+            key.entry(&entry.key, node.metric_value(entry));
         }
-        if *name.0 != *limit.stats_key {
-            return name.0.into();
+        if *key.0 != *limit.stats_key {
+            return key.0.into();
         }
     }
     Arc::clone(&limit.stats_key)
 }
 
-/// A stats key in the making.
-struct Name(String);
+/// Puts a stats key together.
+struct Builder(String);
 
-impl Name {
+impl Builder {
     fn new(domain: &str) -> Self {
         Self(domain.to_owned())
     }
@@ -55,14 +56,14 @@ impl Name {
     }
 }
 
-/// The stats key of a limit that the request brings along.
+/// The stats key of a limit that the request brings.
 pub(crate) fn override_stats_key(domain: &str, entries: &[Entry]) -> Arc<str> {
     if entries.is_empty() {
         return format!("{domain}.").into();
     }
-    let mut name = Name::new(domain);
+    let mut key = Builder::new(domain);
     for entry in entries {
-        name.entry(&entry.key, &entry.value);
+        key.entry(&entry.key, &entry.value);
     }
-    name.0.into()
+    key.0.into()
 }

@@ -1,4 +1,4 @@
-//! The counters of one window, in two allocations: dropping them costs the same however many they are.
+//! The counters of one window. They are in two allocations, so that dropping them costs the same whatever their number.
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
@@ -6,15 +6,15 @@ use crate::window::Seconds;
 
 /// The counters of all windows that end at the same second.
 #[derive(Debug)]
-pub(super) struct Counters {
+pub(super) struct WindowCounters {
     pub(super) end: Seconds,
     table: HashTable<Counter>,
-    /// All keys, one after the other, with those of evicted counters between them.
+    /// All keys, one after the other, also those of evicted counters.
     keys: Vec<u8>,
-    /// Bytes of `keys` that no counter refers to.
+    /// Bytes of `keys` that belong to evicted counters.
     dead_bytes: usize,
-    /// Where the search for the next counter to evict goes on.
-    hand: usize,
+    /// The bucket of the table that was evicted last.
+    last_evicted: usize,
 }
 
 #[derive(Debug)]
@@ -30,9 +30,9 @@ impl Counter {
     }
 }
 
-impl Counters {
+impl WindowCounters {
     pub(super) fn new(end: Seconds) -> Self {
-        Self { end, table: HashTable::new(), keys: Vec::new(), dead_bytes: 0, hand: 0 }
+        Self { end, table: HashTable::new(), keys: Vec::new(), dead_bytes: 0, last_evicted: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -48,11 +48,12 @@ impl Counters {
         self.table.find(hash, |counter| counter.key(&self.keys) == key).map(|counter| counter.count)
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, hash: u64, key: &[u8]) -> Option<&mut i64> {
         self.table.find_mut(hash, |counter| counter.key(&self.keys) == key).map(|counter| &mut counter.count)
     }
 
-    /// Adds a counter that is not there yet.
+    /// Adds a counter. There must be none with this key.
     pub(super) fn insert(&mut self, hash: u64, key: &[u8], count: i64, hasher: &DefaultHashBuilder) {
         use std::hash::BuildHasher;
 
@@ -63,15 +64,15 @@ impl Counters {
         self.table.insert_unique(hash, counter, |counter| hasher.hash_one(counter.key(keys)));
     }
 
-    /// Forgets one counter, any one; false when there is none.
+    /// Drops any one counter. Returns false when there is none.
     pub(super) fn evict(&mut self) -> bool {
         if self.table.is_empty() {
             return false;
         }
-        // Going round spreads the evictions evenly: a counter that was just added is not the next to go.
+        // Going around the table spreads the evictions: a counter that was just added is not evicted next.
         let evicted = loop {
-            self.hand = (self.hand + 1) % self.table.num_buckets();
-            if let Ok(entry) = self.table.get_bucket_entry(self.hand) {
+            self.last_evicted = (self.last_evicted + 1) % self.table.num_buckets();
+            if let Ok(entry) = self.table.get_bucket_entry(self.last_evicted) {
                 break entry.remove().0;
             }
         };
@@ -82,7 +83,7 @@ impl Counters {
         true
     }
 
-    /// Writes the keys anew, without those of evicted counters.
+    /// Removes the keys of evicted counters from `keys`.
     fn compact(&mut self) {
         let mut keys = Vec::with_capacity(self.key_bytes());
         for counter in self.table.iter_mut() {

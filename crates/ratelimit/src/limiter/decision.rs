@@ -1,25 +1,25 @@
-//! From a count to a status and to the statistics of a limit.
+//! The decision about one descriptor: its status, and what its hits add to the statistics of the limit.
 
 use std::sync::Arc;
 
-use super::plan::Counted;
+use super::applied_limits::CountedLimit;
 use crate::response::{Code, CurrentLimit, Status, Tally};
 use crate::store::Change;
 use crate::window::Seconds;
 
 /// What is known about a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Count {
+pub(super) enum Count {
     /// It is over its limit; the store was not asked.
     KnownOver,
     /// Its value after the hits.
     After(u64),
 }
 
-/// The tally of hits whose fate is not known yet.
-pub(crate) fn asked(counted: &Counted<'_>) -> Tally {
+/// The tally of hits about which nothing was decided.
+pub(super) fn undecided(counted: &CountedLimit<'_>) -> Tally {
     let (total_hits, total_negative_hits) = match counted.change {
-        Change::Charge => (counted.hits, 0),
+        Change::Add => (counted.hits, 0),
         Change::Refund => (0, counted.hits),
     };
     Tally {
@@ -34,62 +34,69 @@ pub(crate) fn asked(counted: &Counted<'_>) -> Tally {
     }
 }
 
-/// The status of a descriptor, and what its hits add to the statistics.
-pub(crate) fn attribute(counted: &Counted<'_>, count: Count, near_limit_ratio: f32, now: Seconds) -> (Status, Tally) {
-    let mut tally = asked(counted);
-    let limit = u64::from(counted.requests_per_unit);
-    let hits = counted.hits;
-    let refund = counted.change == Change::Refund;
-    let over = match count {
-        Count::KnownOver => {
-            tally.over_limit_with_local_cache = hits;
-            Some(hits)
-        }
-        Count::After(_) if refund => None,
-        // A counter that was looked at instead of charged can be below the hits. The reference lets the difference wrap,
-        // which makes "before" count as above every limit; its statistics follow from that, and so do ours.
-        Count::After(after) => {
-            spread(&mut tally, Counts { limit, hits, before: after.wrapping_sub(hits), after }, near_limit_ratio)
-        }
-    };
+/// Decides one descriptor: returns its status, and what its hits add to the statistics.
+pub(super) fn decide(counted: &CountedLimit<'_>, count: Count, near_limit_ratio: f32, now: Seconds) -> (Status, Tally) {
+    let mut tally = undecided(counted);
+    let over = hits_over(&mut tally, counted, count, near_limit_ratio);
+    let shadow_mode = counted.limit.is_some_and(|limit| limit.shadow_mode);
     if let Some(over) = over {
         tally.over_limit = over;
+        if shadow_mode {
+            tally.shadow_mode = over;
+        }
     }
-    let shadow_mode = counted.limit.is_some_and(|limit| limit.shadow_mode);
-    if let Some(over) = over
-        && shadow_mode
-    {
-        tally.shadow_mode = over;
-    }
+    let code = if over.is_some() && !shadow_mode { Code::OverLimit } else { Code::Ok };
+    (status(counted, code, count, now), tally)
+}
+
+fn status(counted: &CountedLimit<'_>, code: Code, count: Count, now: Seconds) -> Status {
     let remaining = match count {
         Count::KnownOver => 0,
-        Count::After(after) => limit.saturating_sub(after),
+        Count::After(after) => u64::from(counted.requests_per_unit).saturating_sub(after),
     };
-    let status = Status {
-        code: if over.is_some() && !shadow_mode { Code::OverLimit } else { Code::Ok },
+    Status {
+        code,
         limit: Some(CurrentLimit {
             requests_per_unit: counted.requests_per_unit,
             unit: counted.window.unit,
             name: counted.limit.map_or_else(Arc::default, |limit| Arc::clone(&limit.name)),
         }),
-        remaining: u32::try_from(remaining).expect("at most the limit, which is 32 bits wide"),
+        remaining: u32::try_from(remaining).expect("at most the limit, which has 32 bits"),
         seconds_until_reset: Some(counted.window.seconds_left(now)),
-    };
-    (status, tally)
+    }
 }
 
+/// How many hits are over the limit, or `None` when the descriptor is within it. Counts the others in the tally.
+fn hits_over(tally: &mut Tally, counted: &CountedLimit<'_>, count: Count, near_limit_ratio: f32) -> Option<u64> {
+    let hits = counted.hits;
+    match count {
+        Count::KnownOver => {
+            tally.over_limit_with_local_cache = hits;
+            Some(hits)
+        }
+        Count::After(_) if counted.change == Change::Refund => None,
+        Count::After(after) => {
+            // In stop-increment mode a counter can be read without adding the hits, so that it is below them. The
+            // reference's subtraction wraps around then, which puts "before" above every limit. Statistics must be equal
+            // to the reference's.
+            let reading = Reading { before: after.wrapping_sub(hits), after };
+            split_hits(tally, u64::from(counted.requests_per_unit), hits, reading, near_limit_ratio)
+        }
+    }
+}
+
+/// The value of a counter before and after the hits.
 #[derive(Debug, Clone, Copy)]
-struct Counts {
-    limit: u64,
-    hits: u64,
+struct Reading {
     before: u64,
     after: u64,
 }
 
-/// Spreads hits over near and within limit, and returns how many are over it; none when the call is within the limit.
-fn spread(tally: &mut Tally, counts: Counts, near_limit_ratio: f32) -> Option<u64> {
-    let Counts { limit, hits, before, after } = counts;
-    // In 32 bits like the reference: a wider product would round to another number for some limits.
+/// Counts hits as near the limit and within it, and returns how many are over it; `None` when the counter is within the
+/// limit.
+fn split_hits(tally: &mut Tally, limit: u64, hits: u64, reading: Reading, near_limit_ratio: f32) -> Option<u64> {
+    let Reading { before, after } = reading;
+    // In 32 bits as in the reference: a product of 64 bits would round to another number for some limits.
     let near = (limit as f32 * near_limit_ratio).floor() as u64;
     if after > limit {
         if before >= limit {
@@ -122,13 +129,13 @@ mod tests {
             shadow_mode: 0,
             total_negative_hits: 0,
         };
-        let counts = Counts { limit: u64::from(limit), hits, before: after.wrapping_sub(hits), after };
-        let over = spread(&mut tally, counts, ratio);
+        let reading = Reading { before: after.wrapping_sub(hits), after };
+        let over = split_hits(&mut tally, u64::from(limit), hits, reading, ratio);
         (over, tally.near_limit, tally.within_limit)
     }
 
     #[test]
-    fn hits_are_spread_as_the_reference_does() {
+    fn hits_are_split_as_in_the_reference() {
         // Limit, hits, count after; over, near, within.
         let table = [
             (15, 1, 11, None, 0, 1),
@@ -166,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_counter_that_was_not_charged_counts_as_near() {
-        // The reference's stop-increment mode: looked at with 2 on it, 3 hits asked for.
+        // The reference's stop-increment mode: the counter is read as 2, and 3 hits are asked for.
         assert_eq!(tally(10, 3, 2, 0.8), (None, 0, 3));
         assert_eq!(tally(10, 9, 9, 0.8), (None, 1, 9));
         assert_eq!(tally(10, 10, 9, 0.8), (None, 10, 10));
@@ -175,11 +182,11 @@ mod tests {
     #[test]
     fn a_refund_is_always_ok() {
         let now = Seconds(30);
-        let counted = Counted::for_test(Window::at(Unit::Minute, now), 10, 4, Change::Refund);
-        let (status, tally) = attribute(&counted, Count::After(12), 0.8, now);
+        let counted = CountedLimit::for_test(Window::at(Unit::Minute, now), 10, 4, Change::Refund);
+        let (status, tally) = decide(&counted, Count::After(12), 0.8, now);
         assert_eq!((status.code, status.remaining, status.seconds_until_reset), (Code::Ok, 0, Some(30)));
         assert_eq!((tally.total_hits, tally.total_negative_hits, tally.over_limit), (0, 4, 0));
-        let (status, _) = attribute(&counted, Count::After(7), 0.8, now);
+        let (status, _) = decide(&counted, Count::After(7), 0.8, now);
         assert_eq!(status.remaining, 3);
     }
 }
