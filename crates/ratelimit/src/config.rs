@@ -1,9 +1,13 @@
-//! Configuration files: what the limits are.
+//! Configuration: reads files of limits, and holds the limits of all domains.
+//!
+//! A file is read into nodes (`yaml`), then passed over three times: for unknown keys (`keys`), for values of the wrong type
+//! (`decode`), and for limits that make no sense (`build`).
 
 mod build;
 mod decode;
 mod error;
 mod keys;
+mod node;
 mod problem;
 mod scalar;
 mod yaml;
@@ -15,13 +19,13 @@ pub use error::ConfigError;
 use crate::tree::{Level, Limit, Rate};
 use build::Domains;
 use error::{Path, Report};
-use scalar::Scalar;
-use yaml::Content;
+use node::{Content, Pair};
+use scalar::Value;
 
 /// One configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// The name used in messages, and the order of files: `config.basic.yaml`.
+    /// The name, such as `config.basic.yaml`. Messages show it, and files are read in the order of their names.
     pub name: String,
     /// The file's bytes.
     pub text: Vec<u8>,
@@ -47,8 +51,8 @@ impl Configuration {
     /// Reads all files, in the order of their names.
     ///
     /// # Errors
-    /// Every mistake of every file, sorted by file, then line. A file that is not YAML has one; keys that nobody knows
-    /// are reported, but not what only follows from them.
+    /// Every mistake of every file, sorted by file and line. A file that is not YAML has one mistake. A mistake that is only
+    /// the consequence of another one, such as of a misspelled key, is not reported.
     pub fn load(sources: &[Source], same_domain: SameDomain) -> Result<Self, Vec<ConfigError>> {
         let mut sources: Vec<&Source> = sources.iter().collect();
         sources.sort_by_key(|source| &source.name);
@@ -66,7 +70,7 @@ impl Configuration {
         self.domains.len()
     }
 
-    /// One line per configured limit, sorted: the text of `/rlconfig`.
+    /// The text of `/rlconfig`: one line per configured limit, sorted.
     #[must_use]
     pub fn dump(&self) -> String {
         let mut text = String::new();
@@ -108,28 +112,25 @@ impl Configuration {
 /// Adds one file to the domains and returns its mistakes.
 fn load_file(source: &Source, same_domain: SameDomain, domains: &mut Domains) -> Vec<ConfigError> {
     let mut report = Report::new(&source.name);
-    let root = match yaml::parse(&source.text) {
-        Ok(root) => root,
-        Err((at, problem)) => {
-            report.add(at, &Path::Top, problem);
-            return report.into_errors();
-        }
-    };
-    let pairs = match root.as_deref() {
-        None => &[],
-        Some(root) => match &root.content {
-            Content::Map(pairs) => pairs.as_slice(),
-            Content::Scalar(text) if text.meaning == Scalar::Null => &[],
-            _ => {
-                decode::refuse_top(root, &mut report);
-                return report.into_errors();
+    match yaml::parse(&source.text) {
+        Err((at, problem)) => report.add(at, &Path::Top, problem),
+        Ok(None) => load_pairs(&[], same_domain, domains, &mut report),
+        Ok(Some(root)) => match &root.content {
+            Content::Map(pairs) => load_pairs(pairs, same_domain, domains, &mut report),
+            Content::Scalar(scalar) if scalar.value == Value::Null => {
+                load_pairs(&[], same_domain, domains, &mut report);
             }
+            _ => decode::refuse_top(&root, &mut report),
         },
-    };
-    keys::check(pairs, &Path::Top, &mut report);
-    report.next_pass();
-    let file = decode::file(pairs, &mut report);
-    report.next_pass();
-    build::file(file, same_domain, domains, &mut report);
+    }
     report.into_errors()
+}
+
+/// Passes over the map at the top of a file: checks it, and adds its limits to the domains.
+fn load_pairs(pairs: &[Pair], same_domain: SameDomain, domains: &mut Domains, report: &mut Report<'_>) {
+    keys::check(pairs, &Path::Top, report);
+    report.next_pass();
+    let file = decode::file(pairs, report);
+    report.next_pass();
+    build::file(file, same_domain, domains, report);
 }

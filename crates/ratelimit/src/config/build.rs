@@ -1,13 +1,13 @@
-//! From the fields of a file to the tree of its domain, and the checks on the way.
+//! The third pass over a file: checks its fields and adds them to the tree of its domain.
 
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Number, Value as Json};
 
 use super::SameDomain;
 use super::decode::{Descriptor, Field, File, RateLimit};
 use super::error::{Path, Report};
+use super::node::{Content, Node as Yaml, Position};
 use super::problem::Problem;
-use super::scalar::Scalar;
-use super::yaml::{Content, Node as Yaml, Position};
+use super::scalar::Value;
 use crate::tree::{Level, Limit, Node, Rate, Unit};
 
 /// The trees of all domains, by name.
@@ -18,12 +18,10 @@ pub(super) fn file(file: File, same_domain: SameDomain, domains: &mut Domains, r
     let domain = file.domain;
     let path = Path::Top.key("domain");
     if domain.text.is_empty() {
-        // A missing domain has no place; the start of the file is where it belongs.
-        let at = if domain.at == Position::default() { Position { line: 1, column: 1 } } else { domain.at };
-        report.add(at, &path, Problem::EmptyDomain);
+        report.add(position_or(&domain, Position { line: 1, column: 1 }), &path, Problem::EmptyDomain);
     } else if same_domain == SameDomain::Refuse && domains.contains_key(domain.text.as_str()) {
         report.add(domain.at, &path, Problem::DuplicateDomain(domain.text.clone()));
-        // The descriptors are still checked, for themselves.
+        // The descriptors are checked nevertheless.
         level(&mut Level::default(), &domain.text, file.descriptors, &Path::Top.key("descriptors"), report);
         return;
     }
@@ -35,7 +33,7 @@ fn level(level: &mut Level, parent: &str, descriptors: Vec<Descriptor>, path: &P
     for (index, descriptor) in descriptors.into_iter().enumerate() {
         let path = path.index(index);
         if descriptor.key.text.is_empty() {
-            report.add(place(&descriptor.key, descriptor.at), &path.key("key"), Problem::EmptyKey);
+            report.add(position_or(&descriptor.key, descriptor.at), &path.key("key"), Problem::EmptyKey);
         }
         let composite = composite_key(&descriptor);
         let stats_key = format!("{parent}.{composite}");
@@ -57,17 +55,9 @@ fn composite_key(descriptor: &Descriptor) -> String {
 }
 
 fn node(descriptor: Descriptor, composite: &str, stats_key: &str, path: &Path<'_>, report: &mut Report<'_>) -> Node {
-    let mut metadata = Map::new();
-    if let Some(yaml) = &descriptor.metadata {
-        let path = path.key("metadata");
-        match struct_value(yaml) {
-            Ok(Value::Object(map)) => metadata = map,
-            Ok(_) => {}
-            Err(problem) => report.add(yaml.at, &path, problem),
-        }
-    }
+    let metadata = metadata(&descriptor, path, report);
     if descriptor.share_threshold && !composite.contains('*') {
-        let at = place(&descriptor.value, place(&descriptor.key, descriptor.at));
+        let at = position_or(&descriptor.value, position_or(&descriptor.key, descriptor.at));
         report.add(at, &path.key("share_threshold"), Problem::ShareThreshold(composite.to_owned()));
     }
     let limit = descriptor.rate_limit.map(|rate_limit| Limit {
@@ -85,9 +75,19 @@ fn node(descriptor: Descriptor, composite: &str, stats_key: &str, path: &Path<'_
     Node { limit, below, value_to_metric: descriptor.value_to_metric, share_threshold: descriptor.share_threshold }
 }
 
+fn metadata(descriptor: &Descriptor, path: &Path<'_>, report: &mut Report<'_>) -> Map<String, Json> {
+    let Some(yaml) = &descriptor.metadata else { return Map::new() };
+    match struct_value(yaml) {
+        Ok(Json::Object(map)) => return map,
+        Ok(_) => {}
+        Err(problem) => report.add(yaml.at, &path.key("metadata"), problem),
+    }
+    Map::new()
+}
+
 fn rate(rate_limit: &RateLimit, path: &Path<'_>, report: &mut Report<'_>) -> Rate {
     let requests_per_unit = rate_limit.requests_per_unit;
-    let at = place(&rate_limit.unit, rate_limit.at);
+    let at = position_or(&rate_limit.unit, rate_limit.at);
     match (unit(&rate_limit.unit.text), rate_limit.unlimited) {
         (Some(unit), false) => return Rate::PerUnit { requests_per_unit, unit },
         (None, true) => {}
@@ -113,26 +113,26 @@ fn replaces(rate_limit: &RateLimit, path: &Path<'_>, report: &mut Report<'_>) ->
     rate_limit.replaces.iter().map(|name| name.text.as_str().into()).collect()
 }
 
-/// Where a field stands, or `otherwise` when it is missing.
-fn place(field: &Field, otherwise: Position) -> Position {
+/// The position of a field, or `otherwise` when the file does not have the field.
+fn position_or(field: &Field, otherwise: Position) -> Position {
     if field.at == Position::default() { otherwise } else { field.at }
 }
 
-/// A value as the response's Struct can carry it: numbers are doubles, keys are text.
-fn struct_value(yaml: &Yaml) -> Result<Value, Problem> {
+/// The value as a protobuf Struct has it: numbers are doubles, keys are texts.
+fn struct_value(yaml: &Yaml) -> Result<Json, Problem> {
     let number = |value: f64| {
         Number::from_f64(value)
-            .map(Value::Number)
+            .map(Json::Number)
             .ok_or_else(|| Problem::Metadata(format!("{yaml} is not a finite number")))
     };
     match &yaml.content {
-        Content::Scalar(text) => match text.meaning {
-            Scalar::Null => Ok(Value::Null),
-            Scalar::Bool(value) => Ok(Value::Bool(value)),
-            Scalar::Integer(value) => number(value as f64),
-            Scalar::Unsigned(value) => number(value as f64),
-            Scalar::Float(value) => number(value),
-            Scalar::Text => Ok(Value::String(text.text.clone())),
+        Content::Scalar(scalar) => match scalar.value {
+            Value::Null => Ok(Json::Null),
+            Value::Bool(value) => Ok(Json::Bool(value)),
+            Value::Integer(value) => number(value as f64),
+            Value::Unsigned(value) => number(value as f64),
+            Value::Float(value) => number(value),
+            Value::Text => Ok(Json::String(scalar.text.clone())),
         },
         Content::List(items) => items.iter().map(|item| struct_value(item)).collect(),
         Content::Map(pairs) => {

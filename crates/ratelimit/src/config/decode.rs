@@ -1,16 +1,16 @@
-//! From a YAML tree to the fields of a configuration file.
+//! The second pass over a file: decodes its nodes into fields.
 //!
-//! The reference decodes into structs, field by field in the order of the file: a later value replaces an earlier one,
-//! but a second `rate_limit` only replaces the fields it names. That order is followed here.
+//! Fields are decoded in the order of the file, as in the reference: a later value replaces an earlier one, but a second
+//! `rate_limit` replaces only the fields that it has.
 
 use std::rc::Rc;
 
 use super::error::{Path, Report};
+use super::node::{Content, Node, Pair, Position};
 use super::problem::Problem;
-use super::scalar::Scalar;
-use super::yaml::{Content, Node, Pair, Position};
+use super::scalar::Value;
 
-/// A text field and where it stands.
+/// A text field and its position. The position is the default when the file does not have the field.
 #[derive(Debug, Default)]
 pub(super) struct Field {
     pub(super) at: Position,
@@ -52,7 +52,7 @@ pub(super) struct RateLimit {
 pub(super) fn file(pairs: &[Pair], report: &mut Report<'_>) -> File {
     let mut file = File::default();
     for pair in pairs {
-        let at = Place { node: &pair.value, path: &Path::Top.key(&pair.key.text) };
+        let at = Located { node: &pair.value, path: &Path::Top.key(&pair.key.text) };
         match pair.key.text.as_str() {
             "domain" => at.text(&mut file.domain, report),
             "descriptors" => at.list("[]config.YamlDescriptor", &mut file.descriptors, report, descriptor),
@@ -64,13 +64,13 @@ pub(super) fn file(pairs: &[Pair], report: &mut Report<'_>) -> File {
 
 /// Reports a file that is not a map at the top.
 pub(super) fn refuse_top(root: &Node, report: &mut Report<'_>) {
-    Place { node: root, path: &Path::Top }.refuse("map[interface {}]interface {}", report);
+    Located { node: root, path: &Path::Top }.refuse("map[interface {}]interface {}", report);
 }
 
-fn descriptor(place: Place<'_>, report: &mut Report<'_>) -> Descriptor {
-    let mut result = Descriptor { at: place.node.at, ..Descriptor::default() };
-    for pair in place.pairs("config.YamlDescriptor", report) {
-        let at = Place { node: &pair.value, path: &place.path.key(&pair.key.text) };
+fn descriptor(here: Located<'_>, report: &mut Report<'_>) -> Descriptor {
+    let mut result = Descriptor { at: here.node.at, ..Descriptor::default() };
+    for pair in here.pairs("config.YamlDescriptor", report) {
+        let at = Located { node: &pair.value, path: &here.path.key(&pair.key.text) };
         match pair.key.text.as_str() {
             "key" => at.text(&mut result.key, report),
             "value" => at.text(&mut result.value, report),
@@ -91,16 +91,16 @@ fn descriptor(place: Place<'_>, report: &mut Report<'_>) -> Descriptor {
     result
 }
 
-fn rate_limit(place: Place<'_>, result: &mut Option<RateLimit>, report: &mut Report<'_>) {
-    if place.is_null() {
+fn rate_limit(here: Located<'_>, result: &mut Option<RateLimit>, report: &mut Report<'_>) {
+    if here.is_null() {
         *result = None;
         return;
     }
-    let pairs = place.pairs("config.YamlRateLimit", report);
+    let pairs = here.pairs("config.YamlRateLimit", report);
     let result = result.get_or_insert_default();
-    result.at = place.node.at;
+    result.at = here.node.at;
     for pair in pairs {
-        let at = Place { node: &pair.value, path: &place.path.key(&pair.key.text) };
+        let at = Located { node: &pair.value, path: &here.path.key(&pair.key.text) };
         match pair.key.text.as_str() {
             "requests_per_unit" => at.number(&mut result.requests_per_unit, report),
             "unit" => at.text(&mut result.unit, report),
@@ -112,74 +112,66 @@ fn rate_limit(place: Place<'_>, result: &mut Option<RateLimit>, report: &mut Rep
     }
 }
 
-fn replaces(place: Place<'_>, report: &mut Report<'_>) -> Field {
-    let mut name = Field { at: place.node.at, text: String::new() };
-    for pair in place.pairs("config.yamlReplaces", report) {
+fn replaces(here: Located<'_>, report: &mut Report<'_>) -> Field {
+    let mut name = Field { at: here.node.at, text: String::new() };
+    for pair in here.pairs("config.yamlReplaces", report) {
         if pair.key.text == "name" {
-            Place { node: &pair.value, path: &place.path.key("name") }.text(&mut name, report);
+            Located { node: &pair.value, path: &here.path.key("name") }.text(&mut name, report);
         }
     }
     name
 }
 
-/// A value and where it stands. Null leaves a field empty, whatever its type.
+/// A node and its path. A null node makes a field of any type empty.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct Located<'a> {
     node: &'a Node,
     path: &'a Path<'a>,
 }
 
-impl<'a> Place<'a> {
-    fn meaning(self) -> Option<Scalar> {
+impl<'a> Located<'a> {
+    fn value(self) -> Option<Value> {
         match &self.node.content {
-            Content::Scalar(text) => Some(text.meaning),
+            Content::Scalar(scalar) => Some(scalar.value),
             _ => None,
         }
     }
 
     fn is_null(self) -> bool {
-        self.meaning() == Some(Scalar::Null)
+        self.value() == Some(Value::Null)
     }
 
     fn refuse(self, expected: &'static str, report: &mut Report<'_>) {
         let found = match &self.node.content {
             Content::List(_) => "!!seq".to_owned(),
             Content::Map(_) => "!!map".to_owned(),
-            Content::Scalar(text) => {
-                let short: String = text.text.chars().take(11).collect();
-                let shown = if short.chars().count() > 10 {
-                    format!("{}...", short.chars().take(7).collect::<String>())
-                } else {
-                    short
-                };
-                format!("{} `{shown}`", text.meaning.tag())
-            }
+            Content::Scalar(scalar) => format!("{} `{}`", scalar.value.tag(), shortened(&scalar.text)),
         };
         report.add(self.node.at, self.path, Problem::WrongType { found, expected });
     }
 
-    /// Any scalar is a text: it gives what was written.
+    /// Any scalar can be a text, which is then as written in the file.
     fn text(self, field: &mut Field, report: &mut Report<'_>) {
         field.at = self.node.at;
         match &self.node.content {
-            Content::Scalar(text) if text.meaning == Scalar::Null => field.text.clear(),
-            Content::Scalar(text) => field.text.clone_from(&text.text),
+            Content::Scalar(scalar) if scalar.value == Value::Null => field.text.clear(),
+            Content::Scalar(scalar) => field.text.clone_from(&scalar.text),
             _ => self.refuse("string", report),
         }
     }
 
     fn flag(self, field: &mut bool, report: &mut Report<'_>) {
-        match self.meaning() {
-            Some(Scalar::Bool(value)) => *field = value,
-            Some(Scalar::Null) => *field = false,
+        match self.value() {
+            Some(Value::Bool(value)) => *field = value,
+            Some(Value::Null) => *field = false,
             _ => self.refuse("bool", report),
         }
     }
 
     fn number(self, field: &mut u32, report: &mut Report<'_>) {
-        match self.meaning() {
-            Some(Scalar::Null) => *field = 0,
-            Some(Scalar::Integer(value)) => match u32::try_from(value) {
+        match self.value() {
+            Some(Value::Null) => *field = 0,
+            Some(Value::Integer(value)) => match u32::try_from(value) {
                 Ok(value) => *field = value,
                 Err(_) => self.refuse("uint32", report),
             },
@@ -192,13 +184,13 @@ impl<'a> Place<'a> {
         expected: &'static str,
         field: &mut Vec<T>,
         report: &mut Report<'_>,
-        element: fn(Place<'_>, &mut Report<'_>) -> T,
+        element: fn(Located<'_>, &mut Report<'_>) -> T,
     ) {
         field.clear();
         match &self.node.content {
             Content::List(items) => {
                 for (index, item) in items.iter().enumerate() {
-                    field.push(element(Place { node: item, path: &self.path.index(index) }, report));
+                    field.push(element(Located { node: item, path: &self.path.index(index) }, report));
                 }
             }
             _ if self.is_null() => {}
@@ -215,5 +207,14 @@ impl<'a> Place<'a> {
                 &[]
             }
         }
+    }
+}
+
+/// A text of more than 10 characters is cut after 7, as in the messages of the reference's library.
+fn shortened(text: &str) -> String {
+    if text.chars().nth(10).is_some() {
+        format!("{}...", text.chars().take(7).collect::<String>())
+    } else {
+        text.to_owned()
     }
 }

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use super::node::Position;
 use super::problem::Problem;
-use super::yaml::Position;
 
-/// Mistakes reported per file; a file that has more is not one that somebody reads to the end.
+/// The most mistakes reported for one file: nobody reads more.
 const MAX_PER_FILE: usize = 1_000;
 
 /// One mistake in a configuration file.
@@ -18,7 +18,7 @@ pub struct ConfigError {
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
-    /// Where in the tree: `descriptors[0].rate_limit.unit`. Empty at the top.
+    /// The path to the value, such as `descriptors[0].rate_limit.unit`. Empty at the top of the file.
     pub path: String,
     /// What is wrong, in the reference's words.
     pub message: String,
@@ -27,15 +27,15 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// The text with which the reference refuses a file that has only this mistake.
+    /// The message with which the reference refuses a file that has only this mistake.
     ///
-    /// Where that text comes from a YAML library, the words are those of ours.
+    /// A message of a YAML library has the words of the library used here.
     #[must_use]
     pub fn reference_text(&self) -> String {
         format!("{}: {}{}", self.file, self.prefix, self.message)
     }
 
-    /// What to do about it.
+    /// How to correct it.
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
@@ -51,7 +51,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Where in the tree of a file, outermost last.
+/// The path to a value in a file.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Path<'a> {
     Top,
@@ -94,12 +94,16 @@ impl<'f> Report<'f> {
         Self { file, errors: Vec::new(), earlier: 0 }
     }
 
-    /// Starts another pass over the file: it does not repeat what earlier ones found at the same place or below it.
+    /// Starts another pass over the file. It does not report again what an earlier pass reported at the same position or
+    /// below it.
     pub(super) fn next_pass(&mut self) {
         self.earlier = self.errors.len();
     }
 
     pub(super) fn add(&mut self, at: Position, path: &Path<'_>, problem: Problem) {
+        if self.errors.len() >= MAX_PER_FILE {
+            return;
+        }
         let path = path.to_string();
         let earlier = &self.errors[..self.earlier];
         let repeated = earlier.iter().any(|error| {
@@ -108,7 +112,7 @@ impl<'f> Report<'f> {
             (error.line, error.column) == (at.line, at.column) || (below && !path.is_empty())
         });
         let follows = !earlier.is_empty() && problem.may_follow();
-        if repeated || follows || self.errors.len() >= MAX_PER_FILE {
+        if repeated || follows {
             return;
         }
         self.errors.push(ConfigError {

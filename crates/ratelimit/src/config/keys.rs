@@ -1,18 +1,18 @@
-//! The first look at a file: are its keys known, and its values of a kind that can occur at all?
+//! The first pass over a file: checks that its keys are known and that lists and numbers are of a kind that occurs.
 
 use super::error::{Path, Report};
+use super::node::{Content, Node, Pair};
 use super::problem::{KEYS, Problem};
-use super::scalar::Scalar;
-use super::yaml::{Content, Node, Pair};
+use super::scalar::Value;
 
-/// Longest value repeated in a message, in characters.
-const SHOWN: usize = 100;
+/// The most characters of a value that a message shows.
+const MAX_SHOWN: usize = 100;
 
-/// Checks the keys of a map and of everything below it, whatever their place.
+/// Checks a map and everything below it. Every known key is allowed at every depth.
 pub(super) fn check(pairs: &[Pair], path: &Path<'_>, report: &mut Report<'_>) {
     for pair in pairs {
         let key = pair.key.text.as_str();
-        if pair.key.meaning != Scalar::Text {
+        if pair.key.value != Value::Text {
             report.add(pair.at, path, Problem::KeyNotString(pair.key.to_string()));
             continue;
         }
@@ -20,7 +20,7 @@ pub(super) fn check(pairs: &[Pair], path: &Path<'_>, report: &mut Report<'_>) {
             report.add(pair.at, path, Problem::UnknownKey(shown(key)));
             continue;
         }
-        // Metadata is free form.
+        // Metadata may have any keys.
         if key == "metadata" {
             continue;
         }
@@ -40,8 +40,8 @@ fn check_value(value: &Node, path: &Path<'_>, report: &mut Report<'_>) {
                 }
             }
         }
-        Content::Scalar(text) => {
-            if matches!(text.meaning, Scalar::Float(_) | Scalar::Unsigned(_)) {
+        Content::Scalar(scalar) => {
+            if matches!(scalar.value, Value::Float(_) | Value::Unsigned(_)) {
                 report.add(value.at, path, Problem::Scalar);
             }
         }
@@ -49,7 +49,7 @@ fn check_value(value: &Node, path: &Path<'_>, report: &mut Report<'_>) {
 }
 
 fn shown(text: &str) -> String {
-    match text.char_indices().nth(SHOWN) {
+    match text.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.to_owned(),
     }

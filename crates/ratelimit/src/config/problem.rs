@@ -1,8 +1,8 @@
-//! Every way in which a file can be wrong: the reference's words for it, and what to do about it.
+//! Every mistake that a file can have: the reference's message for it, and a hint how to correct it.
 
 use thiserror::Error;
 
-/// The keys that a file may use. The reference accepts every one of them at every depth, and so do we.
+/// The keys that a file may use. The reference allows each of them at every depth.
 pub(super) const KEYS: [&str; 16] = [
     "descriptors",
     "detailed_metric",
@@ -24,7 +24,7 @@ pub(super) const KEYS: [&str; 16] = [
 
 const UNITS: [&str; 7] = ["second", "minute", "hour", "day", "week", "month", "year"];
 
-/// What is wrong. The text is the reference's, without its prefixes.
+/// A mistake. Its text is the reference's message without prefixes.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(super) enum Problem {
     #[error("{0}")]
@@ -73,10 +73,10 @@ pub(super) enum Problem {
 }
 
 impl Problem {
-    /// What the reference puts between the file's name and the text.
+    /// The prefix of the reference's message, which comes after the file's name.
     pub(super) fn prefix(&self, line: u32) -> String {
         match self {
-            // The reference names the end of the file; the place of the quote is more useful to people.
+            // The reference gives the line of the end of the file, not that of the quote.
             Self::OpenQuote { last_line } => format!("error loading config file: yaml: line {last_line}: "),
             Self::Syntax(_) | Self::NotUtf8 | Self::TooDeep { .. } | Self::TooLarge { .. } => {
                 format!("error loading config file: yaml: line {line}: ")
@@ -88,7 +88,7 @@ impl Problem {
         }
     }
 
-    /// Whether this may only be the consequence of another mistake in the file, such as a misspelled key.
+    /// Whether another mistake in the file, such as a misspelled key, can be the cause of this one.
     pub(super) fn may_follow(&self) -> bool {
         match self {
             Self::EmptyDomain | Self::EmptyKey | Self::DuplicateKey(_) | Self::ShareThreshold(_) => true,
@@ -97,7 +97,7 @@ impl Problem {
         }
     }
 
-    /// What to do about it.
+    /// How to correct it.
     pub(super) fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Syntax(_) => return None,
@@ -143,9 +143,9 @@ fn wrong_type_hint(expected: &str) -> &'static str {
     }
 }
 
-/// The candidate that differs from `word` by the fewest letters, when these are few.
+/// The candidate that differs least from `word`, if it differs by few letters.
 fn nearest(word: &str, candidates: &[&'static str]) -> Option<&'static str> {
-    // A key can be as long as the file; no candidate is near a long one.
+    // A key can be as long as the file. No candidate is similar to a long one.
     if word.is_empty() || word.len() > 32 {
         return None;
     }
@@ -154,7 +154,7 @@ fn nearest(word: &str, candidates: &[&'static str]) -> Option<&'static str> {
     (by_distance.0 <= (word.len() / 3).max(1)).then_some(by_distance.1)
 }
 
-/// Letters to insert, remove or replace to get from `a` to `b`.
+/// The number of letters to insert, remove or replace to get from `a` to `b`.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {

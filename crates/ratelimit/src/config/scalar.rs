@@ -1,20 +1,71 @@
-//! What a YAML scalar means, by the rules of YAML 1.1 as the reference's library applies them.
+//! YAML scalars: their text, and the value of the text by the rules of YAML 1.1 that the reference's library uses.
+
+use std::fmt;
+
+use saphyr_parser::{ScalarStyle, Tag};
+
+use super::problem::Problem;
+
+/// A scalar: the text in the file, and its value.
+#[derive(Debug, Clone)]
+pub(super) struct Scalar {
+    pub(super) text: String,
+    pub(super) value: Value,
+}
 
 /// The type and value of a scalar.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Scalar {
+pub(super) enum Value {
     Null,
     Bool(bool),
     Integer(i64),
     /// A whole number above `i64::MAX`.
     Unsigned(u64),
     Float(f64),
-    /// Text; it means what it says.
+    /// A text, which is the text of the scalar.
     Text,
 }
 
 impl Scalar {
-    /// What a plain scalar means.
+    /// Reads a scalar with its style and tag.
+    ///
+    /// # Errors
+    /// The text is not of the type that the tag names.
+    pub(super) fn read(text: String, style: ScalarStyle, tag: Option<&Tag>) -> Result<Self, Problem> {
+        let value = match (tag, style) {
+            (Some(tag), _) if tag.is_yaml_core_schema() => match Value::of_tagged(&tag.suffix, &text) {
+                Some(value) => value,
+                None => {
+                    let found = Value::of_plain(&text).tag();
+                    return Err(Problem::Syntax(format!("cannot decode {found} `{text}` as a !!{}", tag.suffix)));
+                }
+            },
+            (None, ScalarStyle::Plain) => Value::of_plain(&text),
+            _ => Value::Text,
+        };
+        Ok(Self { text, value })
+    }
+}
+
+impl fmt::Display for Scalar {
+    /// Writes the value as Go prints it, because the reference's messages contain it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.value {
+            Value::Null => f.write_str("<nil>"),
+            Value::Bool(value) => write!(f, "{value}"),
+            Value::Integer(value) => write!(f, "{value}"),
+            Value::Unsigned(value) => write!(f, "{value}"),
+            Value::Float(value) if value.is_nan() => f.write_str("NaN"),
+            Value::Float(value) if value.is_infinite() => f.write_str(if value > 0.0 { "+Inf" } else { "-Inf" }),
+            Value::Float(value) if value != 0.0 && !(1e-4..1e21).contains(&value.abs()) => write!(f, "{value:e}"),
+            Value::Float(value) => write!(f, "{value}"),
+            Value::Text => f.write_str(&self.text),
+        }
+    }
+}
+
+impl Value {
+    /// The value of a scalar without quotes.
     pub(super) fn of_plain(text: &str) -> Self {
         match text {
             "" | "~" | "null" | "Null" | "NULL" => return Self::Null,
@@ -36,7 +87,7 @@ impl Scalar {
         }
     }
 
-    /// What a scalar under one of YAML's own tags means; none when the text is not of that type.
+    /// The value of a scalar that has one of YAML's own tags. `None` when the text is not of that type.
     pub(super) fn of_tagged(tag: &str, text: &str) -> Option<Self> {
         let plain = Self::of_plain(text);
         match (tag, plain) {
@@ -62,13 +113,27 @@ impl Scalar {
     }
 }
 
-/// A number without underscores: decimal, `0x`, `0o`, `0b`, a leading zero for octal, or a decimal float.
-fn number(text: &str) -> Scalar {
+/// The value of a number without underscores: decimal, `0x`, `0o`, `0b`, a leading zero for octal, or a decimal float.
+fn number(text: &str) -> Value {
     let (negative, digits) = match text.as_bytes()[0] {
         b'-' => (true, &text[1..]),
         b'+' => (false, &text[1..]),
         _ => (false, text),
     };
+    match magnitude(digits) {
+        Some(value) if negative => {
+            if let Some(value) = 0_i64.checked_sub_unsigned(value) {
+                return Value::Integer(value);
+            }
+        }
+        Some(value) => return i64::try_from(value).map_or(Value::Unsigned(value), Value::Integer),
+        None => {}
+    }
+    if is_decimal_float(digits) { finite(text).map_or(Value::Text, Value::Float) } else { Value::Text }
+}
+
+/// The value of a whole number without sign; `None` when the text is not one or has more than 64 bits.
+fn magnitude(digits: &str) -> Option<u64> {
     let (radix, body) = match digits.as_bytes() {
         [b'0', b'x' | b'X', ..] => (16, &digits[2..]),
         [b'0', b'o' | b'O', ..] => (8, &digits[2..]),
@@ -76,23 +141,11 @@ fn number(text: &str) -> Scalar {
         [b'0', _, ..] => (8, &digits[1..]),
         _ => (10, digits),
     };
-    // The standard parser would accept a second sign here.
-    let magnitude = match body.as_bytes().first() {
+    match body.as_bytes().first() {
+        // The standard library would accept a second sign here.
         Some(b'+' | b'-') | None => None,
         Some(_) => u64::from_str_radix(body, radix).ok(),
-    };
-    match magnitude {
-        Some(value) if negative => {
-            if let Some(value) = 0_i64.checked_sub_unsigned(value) {
-                return Scalar::Integer(value);
-            }
-        }
-        Some(value) => {
-            return i64::try_from(value).map_or(Scalar::Unsigned(value), Scalar::Integer);
-        }
-        None => {}
     }
-    if is_decimal_float(digits) { finite(text).map_or(Scalar::Text, Scalar::Float) } else { Scalar::Text }
 }
 
 /// `.5`, `5`, `5.`, `5.5`, each with an optional exponent.
@@ -119,11 +172,11 @@ fn finite(text: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::Scalar::{self, Bool, Float, Integer, Null, Text, Unsigned};
+    use super::Value::{self, Bool, Float, Integer, Null, Text, Unsigned};
 
     #[test]
     fn plain_scalars_have_the_types_of_yaml_1_1() {
-        let table: [(&str, Scalar); 46] = [
+        let table: [(&str, Value); 46] = [
             ("", Null),
             ("~", Null),
             ("null", Null),
@@ -172,9 +225,9 @@ mod tests {
             ("second", Text),
         ];
         for (text, expected) in table {
-            assert_eq!(Scalar::of_plain(text), expected, "{text:?}");
+            assert_eq!(Value::of_plain(text), expected, "{text:?}");
         }
-        assert!(matches!(Scalar::of_plain(".nan"), Float(value) if value.is_nan()));
+        assert!(matches!(Value::of_plain(".nan"), Float(value) if value.is_nan()));
     }
 
     #[test]
@@ -190,7 +243,7 @@ mod tests {
             ("timestamp", "2001-01-01", Some(Text)),
         ];
         for (tag, text, expected) in table {
-            assert_eq!(Scalar::of_tagged(tag, text), expected, "!!{tag} {text}");
+            assert_eq!(Value::of_tagged(tag, text), expected, "!!{tag} {text}");
         }
     }
 }
