@@ -14,6 +14,9 @@ const MAX_DEPTH: usize = 200;
 /// The most nodes of one file, where every alias counts as all nodes that it stands for. A file may have about 100,000
 /// descriptors, and a short file cannot use aliases to take all memory.
 const MAX_NODES: usize = 1_000_000;
+/// An alias to a long text counts as one more node for each of these bytes, because every use of it is a copy. With
+/// [`MAX_NODES`], the copies of one file have at most 64 MB.
+const ALIAS_BYTES: usize = 64;
 
 /// Why a document cannot be read, and the position.
 pub(super) type DocumentError = (Position, Problem);
@@ -69,7 +72,7 @@ fn not_utf8(text: &[u8], valid_up_to: usize) -> DocumentError {
 #[derive(Debug, Clone)]
 struct Built {
     node: Rc<Node>,
-    /// The node and all nodes below it, with aliases followed.
+    /// The number of nodes that an alias counts as: this one and all below it, with aliases followed.
     nodes: usize,
     /// The number of levels of the node; 1 for a scalar.
     height: usize,
@@ -106,9 +109,11 @@ impl Builder {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let scalar = Scalar::read(text.into_owned(), style, tag.as_deref());
-                let content = Content::Scalar(scalar.map_err(|problem| (at, problem))?);
+                let scalar = scalar.map_err(|problem| (at, problem))?;
+                let nodes = 1 + scalar.text.len() / ALIAS_BYTES;
                 self.spend(at, 1)?;
-                self.finish(anchor, Built { node: Rc::new(Node { at, content }), nodes: 1, height: 1 })
+                let node = Rc::new(Node { at, content: Content::Scalar(scalar) });
+                self.finish(anchor, Built { node, nodes, height: 1 })
             }
             Event::SequenceStart(anchor, _) => self.start(at, anchor, Collection::List(Vec::new())),
             Event::MappingStart(anchor, _) => self.start(at, anchor, Collection::Map(Vec::new(), None)),

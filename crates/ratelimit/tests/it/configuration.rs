@@ -280,6 +280,21 @@ fn a_small_file_cannot_ask_for_much() {
 }
 
 #[test]
+fn a_long_text_cannot_be_copied_without_bound() {
+    // A text of 100 kB that a thousand descriptors use, by itself and as a key of a map that they merge.
+    let long = "x".repeat(100_000);
+    let value = "- {key: a, value: *a}\n".repeat(1_000);
+    let merged = "- {<<: *a, key: a}\n".repeat(1_000);
+    for text in [
+        format!("domain: &a {long}\ndescriptors:\n{value}"),
+        format!("domain: d\nmetadata: &a {{{long}: 1}}\ndescriptors:\n{merged}"),
+    ] {
+        let found = errors(&[source("copies.yaml", &text)], SameDomain::Refuse);
+        assert!(found[0].message.contains("more than 1000000 values"), "{:.200}", found[0].to_string());
+    }
+}
+
+#[test]
 fn eighty_levels_of_descriptors_are_fine() {
     let levels = 80;
     let text = format!("domain: d\ndescriptors: {}[]{}", "[{key: a, descriptors: ".repeat(levels), "}]".repeat(levels));

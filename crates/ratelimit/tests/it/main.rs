@@ -8,5 +8,6 @@ mod local_cache;
 mod lookup;
 mod malformed;
 mod memory;
+mod mutations;
 mod properties;
 mod redis;
