@@ -78,10 +78,13 @@ impl Limiter {
     /// When the future is dropped before the store has answered, the counters may or may not have been changed, and the
     /// facts are lost.
     pub async fn check(&self, request: &Request, now: Timestamp, deadline: Instant) -> Checked {
-        let configuration = match self.accept(request) {
-            Ok(configuration) => configuration,
-            Err(error) => return refused(error),
-        };
+        if request.domain.is_empty() {
+            return refused(Error::EmptyDomain);
+        }
+        if request.descriptors.is_empty() {
+            return refused(Error::NoDescriptors);
+        }
+        let Some(configuration) = self.configuration() else { return refused(Error::NoConfiguration) };
         let now = Seconds::from(now);
         let applied = match AppliedLimits::find(&configuration, &self.state.options.key_prefix, request, now) {
             Ok(applied) => applied,
@@ -104,17 +107,6 @@ impl Limiter {
     #[must_use]
     pub fn local_cache_stats(&self) -> Option<LocalCacheStats> {
         self.state.local_cache.as_ref().map(LocalCache::stats)
-    }
-
-    /// Checks what can be checked without a look at the limits, and returns the configuration to use.
-    fn accept(&self, request: &Request) -> Result<Arc<Configuration>, Error> {
-        if request.domain.is_empty() {
-            return Err(Error::EmptyDomain);
-        }
-        if request.descriptors.is_empty() {
-            return Err(Error::NoDescriptors);
-        }
-        self.configuration().ok_or(Error::NoConfiguration)
     }
 
     fn answer(&self, request: &Request, applied: &AppliedLimits<'_>, counts: &Counts, now: Seconds) -> Checked {
