@@ -1,5 +1,8 @@
 //! What is accepted, and what is told about the rest.
 
+mod malformed;
+mod mutations;
+
 use proptest::prelude::*;
 use tidegate_ratelimit::{ConfigError, Configuration, SameDomain, Source};
 

@@ -6,8 +6,6 @@ mod contract;
 mod fixture;
 mod local_cache;
 mod lookup;
-mod malformed;
 mod memory;
-mod mutations;
 mod properties;
 mod redis;
