@@ -6,6 +6,7 @@ pub(crate) mod body;
 pub(crate) mod json;
 pub(crate) mod problem;
 pub(crate) mod query;
+pub(crate) mod request_id;
 pub(crate) mod route;
 pub(crate) mod time;
 pub(crate) mod tokens;

@@ -18,20 +18,24 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
+use axum::http::request::Parts;
 use axum::http::{Method, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use tidegate_workflow::Engine;
 use tokio::sync::watch;
+use tracing::{error, warn};
 
 pub use activity::{Activity, Event, QueueSample};
 pub use edge::ask::{Access, Host};
 use edge::ask::{Answer, Ask, Context};
 use edge::json::Json;
-use edge::problem::Code;
+use edge::problem::{Code, Problem};
+use edge::request_id::{self, RequestId};
 use edge::route::{self, Call};
 pub use edge::tokens::{Role, Tokens};
 use edge::{auth, body};
 use jobs::{claims, reports};
+pub use workflows::definition::{DefinitionMistake, check_definition};
 use workflows::{bulk, graph};
 
 /// The API of one engine. A clone is the same.
@@ -63,19 +67,31 @@ impl Api {
 async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
     let api = &*api.context;
     api.activity.add(Event::Request, 1);
-    match answer(api, request).await {
-        Ok(response) => response,
-        Err(problem) => {
-            if matches!(problem.code, Code::StoreUnavailable | Code::Internal) {
-                api.activity.add(Event::StoreError, 1);
-            }
-            problem.into_response()
+    let (head, body) = request.into_parts();
+    let id = RequestId::of(&head.headers);
+    let mut response = answer(api, &head, body).await.unwrap_or_else(|problem| {
+        if matches!(problem.code, Code::StoreUnavailable | Code::Internal) {
+            api.activity.add(Event::StoreError, 1);
         }
+        log(&id, &head, &problem);
+        problem.response(&id)
+    });
+    response.headers_mut().insert(request_id::HEADER, id.header());
+    response
+}
+
+/// Logs what is not the client's fault.
+fn log(id: &RequestId, head: &Parts, problem: &Problem) {
+    let (id, method, path) = (id.text(), &head.method, head.uri.path());
+    let (status, code, detail) = (problem.status(), problem.word(), problem.detail());
+    if status == StatusCode::INTERNAL_SERVER_ERROR {
+        error!(request_id = id, %method, path, code, detail, "a request failed");
+    } else if status.is_server_error() {
+        warn!(request_id = id, %method, path, code, detail, "a request was not served");
     }
 }
 
-async fn answer(api: &Context, request: Request<Body>) -> Answer {
-    let (head, body) = request.into_parts();
+async fn answer(api: &Context, head: &Parts, body: Body) -> Answer {
     let matched = route::find(&head.method, head.uri.path())?;
     auth::check(&api.access, &head.headers, matched.route)?;
     let body = match head.method {

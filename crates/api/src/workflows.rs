@@ -25,7 +25,6 @@ use crate::edge::problem::{Code, Problem};
 use crate::edge::query::Query;
 use crate::edge::route::WorkflowAction;
 use crate::jobs;
-use crate::jobs::reports::write_error;
 use definition::{DefinitionBody, RetentionBody, on_failure_word};
 
 /// Most items of a page.
@@ -106,12 +105,14 @@ pub(crate) async fn create_batch(ask: &Ask<'_>) -> Answer {
             match created {
                 Ok(Created { workflow, existing, .. }) => {
                     ask.api.activity.add(Event::Created, u64::from(!existing));
+                    let status = if existing { StatusCode::OK } else { StatusCode::CREATED };
                     json.object(|json| {
+                        json.key("status").number(status.as_u16());
                         json.key("id").plain(workflow);
                         json.key("existing").boolean(existing);
                     });
                 }
-                Err(problem) => write_error(json, &problem),
+                Err(problem) => problem.write_item(json),
             }
         });
     });
@@ -156,6 +157,7 @@ fn filter(query: &mut Query) -> Result<Filter, Problem> {
         tag: query.take("tag"),
         created_from: query.moment("created_after")?,
         created_to: query.moment("created_before")?,
+        id_prefix: query.id_prefix()?,
     })
 }
 
@@ -227,7 +229,7 @@ pub(crate) fn write_summary(json: &mut Json, id: WorkflowId, label: &Label, meta
     maybe("started_at", meta.started_at);
     maybe("finished_at", meta.finished_at);
     maybe("expires_at", meta.expires_at);
-    json.key("jobs").object(|json| {
+    json.key("job_counts").object(|json| {
         json.key("total").number(meta.counts.total() as u64);
         meta.counts.each().for_each(|(word, number)| json.key(word).number(number));
     });
@@ -238,8 +240,9 @@ pub(crate) fn summary(snapshot: &Snapshot) -> Json {
 }
 
 pub(crate) async fn by_key(ask: &Ask<'_>) -> Answer {
-    Query::new(ask.query)?.end()?;
-    let key = ask.matched.name(0)?;
+    let mut query = Query::new(ask.query)?;
+    let key = query.take("key").ok_or_else(|| Problem::field("key", "expected the idempotency key of a workflow"))?;
+    query.end()?;
     let none = || Problem::new(Code::WorkflowNotFound, format!("no workflow has the idempotency key '{key}'"));
     let id = ask.api.engine.find_by_key(&key).await?.ok_or_else(none)?;
     Ok(summary(&ask.api.engine.show(id).await?).ok())
@@ -270,11 +273,14 @@ pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
         write_summary(json, id, &graph.label, snapshot.meta());
         json.key("on_failure").plain(on_failure_word(graph.on_failure));
         json.key("globals").maybe(graph.globals.as_ref(), |json, globals| json.raw(globals.text().as_bytes()));
-        json.key("retention").maybe(snapshot.meta().retention, |json, retention| match retention {
-            Retention::For(span) => json.number(span.as_millis() as u64),
-            Retention::Forever => json.plain("forever"),
-        });
-        json.key("jobs_list").array(indices, |json, index| {
+        let (kept, forever) = match snapshot.meta().retention {
+            Some(Retention::For(span)) => (Some(span), false),
+            Some(Retention::Forever) => (None, true),
+            None => (None, false),
+        };
+        json.key("retention_ms").maybe(kept, |json, span| json.number(span.as_millis() as u64));
+        json.key("keep_forever").boolean(forever);
+        json.key("jobs").array(indices, |json, index| {
             let result = results.as_ref().map(|results| &results[index.index()]);
             jobs::write(json, &snapshot, index, result);
         });

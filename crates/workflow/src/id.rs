@@ -12,6 +12,8 @@ use crate::time::Timestamp;
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
 const TEXT_LENGTH: usize = 26;
+/// Fewer characters would stand for all ids of months.
+const SHORTEST_PREFIX: usize = 4;
 const PARTITION_BITS: u32 = 10;
 const RANDOM_BITS: u32 = 60;
 /// Microseconds within a millisecond.
@@ -40,6 +42,43 @@ pub struct JobIndex(pub u16);
 pub struct InvalidId {
     /// What was given, cut to 40 characters.
     pub text: String,
+}
+
+/// The first characters of ids. Ids sort by time, so those that begin alike lie side by side in every index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IdPrefix {
+    first: WorkflowId,
+    end: WorkflowId,
+}
+
+/// A text is not the beginning of an id.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("expected {SHORTEST_PREFIX} to {TEXT_LENGTH} characters of an id: 0-9 and A-Z without I, L, O and U")]
+pub struct InvalidPrefix;
+
+impl IdPrefix {
+    /// The least id that begins so.
+    pub(crate) fn first(self) -> WorkflowId {
+        self.first
+    }
+
+    /// An id after all that begin so.
+    pub(crate) fn end(self) -> WorkflowId {
+        self.end
+    }
+}
+
+impl FromStr for IdPrefix {
+    type Err = InvalidPrefix;
+
+    fn from_str(text: &str) -> Result<Self, InvalidPrefix> {
+        let id = |filler: &str| format!("{text}{}", filler.repeat(TEXT_LENGTH.saturating_sub(text.len()))).parse();
+        let (first, last): (Result<WorkflowId, _>, Result<WorkflowId, _>) = (id("0"), id("Z"));
+        match (first, last) {
+            (Ok(first), Ok(last)) if text.len() >= SHORTEST_PREFIX => Ok(Self { first, end: last.next() }),
+            _ => Err(InvalidPrefix),
+        }
+    }
 }
 
 impl WorkflowId {
@@ -163,6 +202,22 @@ mod tests {
         let later = WorkflowId::new(Timestamp::from_micros(1_795_000_000_123_008), Partition(0), 0);
         assert!(id < later && id.to_string() < later.to_string() && id.bytes() < later.bytes());
         assert_eq!(WorkflowId::first_at(later.created_at()), later);
+    }
+
+    #[test]
+    fn a_prefix_is_the_range_of_the_ids_that_begin_so() {
+        let check = |text: &str, first: &str, last: &str| {
+            let prefix: IdPrefix = text.parse().unwrap();
+            let id = |text: &str| text.parse::<WorkflowId>().unwrap();
+            assert_eq!((prefix.first(), prefix.end()), (id(first), id(last).next()), "{text}");
+        };
+        check("01M7", "01M70000000000000000000000", "01M7ZZZZZZZZZZZZZZZZZZZZZZ");
+        check("01m7z85", "01M7Z850000000000000000000", "01M7Z85ZZZZZZZZZZZZZZZZZZZ");
+        let whole = "01M7Z85C8H08RJZ5Q5JGPKMY04";
+        check(whole, whole, whole);
+        for text in ["", "01M", "01U7", "8000", "01M7Z85C8H08RJZ5Q5JGPKMY040", "01M\u{e9}"] {
+            assert_eq!(text.parse::<IdPrefix>(), Err(InvalidPrefix), "{text}");
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub use engine::{
 };
 pub use graph::{Graph, GraphError, GraphJob, MAX_JOBS, MAX_NAME, MAX_TAGS};
 pub use gush::{GushError, GushReport, import_gush};
-pub use id::{InvalidId, JobIndex, MAX_PARTITIONS, Partition, WorkflowId};
+pub use id::{IdPrefix, InvalidId, InvalidPrefix, JobIndex, MAX_PARTITIONS, Partition, WorkflowId};
 pub use json::Json;
 pub use state::{Counts, Job, JobState, Label, Meta, RetentionDefaults, Status};
 pub use store::{

@@ -130,37 +130,46 @@ fn with_field(path: &str, detail: &str) -> String {
     }
 }
 
-/// A time span: a text such as `30s`, or a number of milliseconds.
+/// A time span: a text such as `30s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span(pub(crate) Duration);
 
-const SPAN: &str = "a time span such as \"30s\" or a number of milliseconds, at most a hundred years";
-
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl Visitor<'_> for Reader {
-            type Value = Span;
+        let expected = "a time span such as \"30s\", \"1h30m\" or \"500ms\", of at most 36500 days";
+        deserializer.deserialize_any(SpanText { read: span::read, expected }).map(Self)
+    }
+}
 
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str(SPAN)
-            }
-            fn visit_str<E: Error>(self, text: &str) -> Result<Span, E> {
-                let invalid = || E::invalid_value(serde::de::Unexpected::Str(text), &self);
-                span::read(text).map(Span).ok_or_else(invalid)
-            }
-            fn visit_u64<E: Error>(self, millis: u64) -> Result<Span, E> {
-                self.visit_f64(millis as f64)
-            }
-            fn visit_i64<E: Error>(self, millis: i64) -> Result<Span, E> {
-                self.visit_f64(millis as f64)
-            }
-            fn visit_f64<E: Error>(self, millis: f64) -> Result<Span, E> {
-                let invalid = || E::invalid_value(serde::de::Unexpected::Float(millis), &self);
-                span::of_seconds(millis / 1e3).map(Span).ok_or_else(invalid)
-            }
-        }
-        deserializer.deserialize_any(Reader)
+/// Reads a text about a time span. A number is refused: nobody can tell whether it means seconds or milliseconds.
+pub(crate) struct SpanText<T> {
+    pub(crate) read: fn(&str) -> Option<T>,
+    pub(crate) expected: &'static str,
+}
+
+impl<T> SpanText<T> {
+    fn refused<E: Error>(&self, number: impl fmt::Display) -> E {
+        E::custom(format_args!("the number {number} has no unit: expected {}", self.expected))
+    }
+}
+
+impl<T> Visitor<'_> for SpanText<T> {
+    type Value = T;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.expected)
+    }
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        (self.read)(text).ok_or_else(|| E::invalid_value(serde::de::Unexpected::Str(text), &self))
+    }
+    fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
+        Err(self.refused(number))
+    }
+    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
+        Err(self.refused(number))
+    }
+    fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
+        Err(self.refused(number))
     }
 }
 

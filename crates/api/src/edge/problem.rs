@@ -5,6 +5,7 @@ use axum::response::{IntoResponse, Response};
 use tidegate_workflow::{EngineError, GraphError, Refusal, StoreError, WorkflowId};
 
 use super::json::Json;
+use super::request_id::RequestId;
 
 /// What kind of problem it is: the part of it that programs may rely on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +48,7 @@ impl Code {
             Self::StateConflict => ("state_conflict", S::CONFLICT, "The state does not allow it"),
             Self::LeaseLost => ("lease_lost", S::CONFLICT, "The lease was lost"),
             Self::IdempotencyMismatch => ("idempotency_mismatch", S::CONFLICT, "The key belongs to another definition"),
-            Self::InvalidJson => ("invalid_json", S::UNPROCESSABLE_ENTITY, "The body is not JSON"),
+            Self::InvalidJson => ("invalid_json", S::BAD_REQUEST, "The body is not JSON"),
             Self::InvalidField => ("invalid_field", S::UNPROCESSABLE_ENTITY, "A field is wrong"),
             Self::GraphCycle => ("graph_cycle", S::UNPROCESSABLE_ENTITY, "Jobs wait for each other"),
             Self::UnknownDependency => {
@@ -123,7 +124,26 @@ impl Problem {
         matches!(self.code, Code::Overloaded | Code::StoreUnavailable | Code::ShuttingDown).then_some(1)
     }
 
-    pub(crate) fn write(&self, json: &mut Json) {
+    /// The status of an answer, or of an item, that is this problem.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.code.about().1
+    }
+
+    /// The stable word for it.
+    pub(crate) fn word(&self) -> &'static str {
+        self.code.about().0
+    }
+
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    pub(crate) fn path(&self) -> Option<&str> {
+        self.path.as_deref()
+    }
+
+    /// Writes it; as the answer itself with the id of the request, as an item of an answer without.
+    pub(crate) fn write(&self, json: &mut Json, request: Option<&RequestId>) {
         let (word, status, title) = self.code.about();
         json.object(|json| {
             json.key("type").plain(format_args!("urn:tidegate:problem:{word}"));
@@ -142,16 +162,26 @@ impl Problem {
             if let Some(seconds) = self.retry_after() {
                 json.key("retry_after").number(seconds);
             }
+            if let Some(request) = request {
+                json.key("request_id").string(request.text());
+            }
         });
     }
-}
 
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
+    /// Writes it as an item of an answer: the status, and the problem itself.
+    pub(crate) fn write_item(&self, json: &mut Json) {
+        json.object(|json| {
+            json.key("status").number(self.status().as_u16());
+            self.write(json.key("error"), None);
+        });
+    }
+
+    /// The answer to the request that has this problem.
+    pub(crate) fn response(&self, request: &RequestId) -> Response {
         let mut json = Json::default();
-        self.write(&mut json);
-        let status = self.code.about().1;
-        let mut response = (status, [(header::CONTENT_TYPE, "application/problem+json")], json.text()).into_response();
+        self.write(&mut json, Some(request));
+        let kind = [(header::CONTENT_TYPE, "application/problem+json")];
+        let mut response = (self.status(), kind, json.text()).into_response();
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after() {
             headers.insert(header::RETRY_AFTER, seconds.into());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_workflow::{Status, Timestamp};
+use tidegate_workflow::{IdPrefix, InvalidPrefix, Status, Timestamp};
 
 use super::problem::Problem;
 use super::time;
@@ -54,14 +54,21 @@ impl Query {
         self.take(name).map(|text| time::read(&zoned(text)).ok_or_else(wrong)).transpose()
     }
 
-    /// A time span, or a number of milliseconds.
+    /// A time span.
     pub(crate) fn span(&mut self, name: &str, most: Duration) -> Result<Option<Duration>, Problem> {
         let Some(text) = self.take(name) else { return Ok(None) };
-        let millis = || text.parse::<f64>().ok().and_then(|millis| span::of_seconds(millis / 1e3));
-        let read = span::read(&text).or_else(millis).filter(|span| *span <= most);
+        let read = span::read(&text).filter(|span| *span <= most);
+        let most = most.as_secs();
         let wrong =
-            || Problem::field(name, format!("expected a time span of at most {} s, such as 30s", most.as_secs()));
+            || Problem::field(name, format!("expected a time span with a unit, such as 30s, of at most {most}s"));
         read.map(Some).ok_or_else(wrong)
+    }
+
+    /// The beginning of ids.
+    pub(crate) fn id_prefix(&mut self) -> Result<Option<IdPrefix>, Problem> {
+        let read =
+            |text: String| text.parse().map_err(|error: InvalidPrefix| Problem::field("id_prefix", error.to_string()));
+        self.take("id_prefix").map(read).transpose()
     }
 
     /// A number of at most `most` things.

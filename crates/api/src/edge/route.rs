@@ -98,7 +98,7 @@ pub(crate) static ROUTES: &[Route] = &[
     route(Method::POST, "/v1/workflows:batch", Work, Call::CreateBatch),
     route(Method::GET, "/v1/workflows:count", Read, Call::Count),
     route(Method::POST, "/v1/workflows:bulk", Admin, Call::Bulk),
-    route(Method::GET, "/v1/workflows:byKey/{key}", Read, Call::ByKey),
+    route(Method::GET, "/v1/workflows:byKey", Read, Call::ByKey),
     route(Method::GET, "/v1/workflows/{id}", Read, Call::Show),
     route(Method::DELETE, "/v1/workflows/{id}", Admin, Call::Delete),
     route(Method::POST, "/v1/workflows/{id}:start", Work, Call::Act(WorkflowAction::Start)),
@@ -214,7 +214,7 @@ mod tests {
         check(Method::POST, "/v1/workflows/a:start", Call::Act(WorkflowAction::Start), ["a", ""]);
         check(Method::GET, "/v1/workflows/a/jobs/x:skip", Call::Job, ["a", "x:skip"]);
         check(Method::POST, "/v1/workflows/a/jobs/x:skip:retry", Call::JobAct(JobAction::Retry), ["a", "x:skip"]);
-        check(Method::GET, "/v1/workflows:byKey/k", Call::ByKey, ["k", ""]);
+        check(Method::GET, "/v1/workflows:byKey", Call::ByKey, ["", ""]);
         check(Method::POST, "/v1/queues/q:pause", Call::SetQueue(Paused::Yes), ["q", ""]);
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_workflow::{EngineError, Failure, JobState, LeaseRef, Outcome, Refusal, Report, Reported, RetryWish};
@@ -160,7 +161,7 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
     let mut reported = reported.into_iter();
     let json = Json::of(|json| {
         json.key("reports").array(order, |json, refused| match refused {
-            Some(problem) => write_error(json, &problem),
+            Some(problem) => problem.write_item(json),
             None => write(json, api, reported.next().expect("one answer for each report")),
         });
         match claimed {
@@ -168,7 +169,7 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
             // The reports are told all the same.
             Err(error) => {
                 json.key("jobs").array([(); 0], |_, ()| {});
-                Problem::from(error).write(json.key("claim_error"));
+                Problem::from(error).write(json.key("claim_error"), None);
             }
         }
     });
@@ -182,6 +183,7 @@ fn write(json: &mut Json, api: &Context, reported: Result<Reported, EngineError>
                 api.activity.add(counted(job), 1);
             }
             json.object(|json| {
+                json.key("status").number(StatusCode::OK.as_u16());
                 json.key("job_state").plain(job.word());
                 json.key("workflow_status").plain(workflow.word());
                 json.key("already").boolean(already);
@@ -191,7 +193,7 @@ fn write(json: &mut Json, api: &Context, reported: Result<Reported, EngineError>
             if matches!(error, EngineError::Refused(Refusal::LeaseLost { .. })) {
                 api.activity.add(Event::LeaseLost, 1);
             }
-            write_error(json, &Problem::from(error));
+            Problem::from(error).write_item(json);
         }
     }
 }
@@ -204,10 +206,6 @@ const fn counted(state: JobState) -> Event {
         // Another attempt will follow.
         _ => Event::TriedAgain,
     }
-}
-
-pub(crate) fn write_error(json: &mut Json, problem: &Problem) {
-    json.object(|json| problem.write(json.key("error")));
 }
 
 pub(crate) async fn extend(ask: &Ask<'_>) -> Answer {
@@ -227,13 +225,16 @@ pub(crate) async fn extend(ask: &Ask<'_>) -> Answer {
             match outcome {
                 Ok(()) => {
                     ask.api.activity.add(Event::Extended, 1);
-                    json.object(|json| json.key("lease_expires_at").time(expires));
+                    json.object(|json| {
+                        json.key("status").number(StatusCode::OK.as_u16());
+                        json.key("lease_expires_at").time(expires);
+                    });
                 }
                 Err(problem) => {
                     if problem.code == Code::LeaseLost {
                         ask.api.activity.add(Event::LeaseLost, 1);
                     }
-                    write_error(json, &problem);
+                    problem.write_item(json);
                 }
             }
         });

@@ -59,6 +59,7 @@ impl FilterBody {
             tag: self.tag,
             created_from: moment(self.created_after, "filter.created_after")?,
             created_to: moment(self.created_before, "filter.created_before")?,
+            id_prefix: None,
         })
     }
 }
@@ -108,9 +109,11 @@ pub(crate) async fn bulk(ask: &Ask<'_>) -> Answer {
         json.key("matched").number(matched as u64);
         json.key("done").number((matched - failed.len()) as u64);
         json.key("failed").array(failed, |json, (id, error)| {
+            let problem = Problem::from(error);
             json.object(|json| {
                 json.key("id").plain(id);
-                Problem::from(error).write(json.key("error"));
+                json.key("status").number(problem.status().as_u16());
+                problem.write(json.key("error"), None);
             });
         });
         json.key("more").boolean(page.next.is_some());

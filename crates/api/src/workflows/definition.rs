@@ -8,12 +8,37 @@ use tidegate_workflow::{
     Begin, DEFAULT_QUEUE, Definition, Graph, JobDefinition, Json, NewWorkflow, OnFailure, Retention, Retry, TriggerRule,
 };
 
-use crate::edge::body::{self, Names, Span};
+use crate::edge::body::{self, Names, Span, SpanText};
 use crate::edge::problem::{Code, Problem};
 use crate::span;
 
 /// Most bytes of the params of a job and the globals of its workflow together: each claim carries both.
 const MOST_PARAMS: usize = 256 * 1024;
+
+/// What is wrong with a definition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DefinitionMistake {
+    /// The stable code that the server would answer with, such as `unknown_dependency`.
+    pub code: &'static str,
+    /// Where, such as `jobs[3].after[0]`; None when the text is not JSON.
+    pub path: Option<String>,
+    /// What, as a sentence.
+    pub detail: String,
+}
+
+/// Checks the JSON of a definition as `POST /v1/workflows` does.
+///
+/// # Errors
+/// The first mistake in it.
+pub fn check_definition(json: &str) -> Result<(), DefinitionMistake> {
+    let definition: Result<DefinitionBody<'_>, Problem> = body::read(json.as_bytes());
+    let checked = definition.and_then(|definition| definition.resolve(None));
+    checked.map(drop).map_err(|problem| DefinitionMistake {
+        code: problem.word(),
+        path: problem.path().map(str::to_owned),
+        detail: problem.detail().to_owned(),
+    })
+}
 
 /// A workflow to create.
 #[derive(Debug, Deserialize)]
@@ -81,22 +106,9 @@ pub(crate) struct RetentionBody(pub(crate) Retention);
 
 impl<'de> Deserialize<'de> for RetentionBody {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Either {
-            Text(String),
-            Millis(f64),
-        }
-        let read = match Either::deserialize(deserializer) {
-            Ok(Either::Text(text)) if text == "never" => Some(Retention::Forever),
-            Ok(Either::Text(text)) => span::retention(&text),
-            Ok(Either::Millis(millis)) => span::of_seconds(millis / 1e3).map(Retention::For),
-            Err(_) => None,
-        };
-        let wrong = || {
-            serde::de::Error::custom("expected a time span such as \"7d\", a number of milliseconds, or \"forever\"")
-        };
-        read.map(Self).ok_or_else(wrong)
+        let read = |text: &str| if text == "never" { Some(Retention::Forever) } else { span::retention(text) };
+        let expected = "a time span such as \"7d\" or \"12h\", of at most 36500 days, or \"forever\"";
+        deserializer.deserialize_any(SpanText { read, expected }).map(Self)
     }
 }
 
@@ -198,4 +210,23 @@ impl Rule {
 /// Text that the parser has cut out.
 pub(crate) fn json(raw: &RawValue) -> Json {
     Json::from_checked(raw.get())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_is_checked_without_a_server() {
+        let check = |json: &str, expected: Option<(&str, Option<&str>)>| {
+            let found = check_definition(json).err();
+            let found = found.as_ref().map(|mistake| (mistake.code, mistake.path.as_deref()));
+            assert_eq!(found, expected, "{json}");
+        };
+        check(r#"{"name":"w","jobs":[{"handler":"a"},{"handler":"b","after":"a","timeout":"5s"}]}"#, None);
+        check("{", Some(("invalid_json", None)));
+        check(r#"{"name":"w","jobs":[{"handler":"a","timeout":5}]}"#, Some(("invalid_field", Some("jobs[0].timeout"))));
+        let unknown = r#"{"name":"w","jobs":[{"handler":"a","after":["b"]}]}"#;
+        check(unknown, Some(("unknown_dependency", Some("jobs[0].after[0]"))));
+    }
 }

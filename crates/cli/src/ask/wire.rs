@@ -23,9 +23,10 @@ pub(crate) struct Summary {
     pub(crate) started_at: Option<Moment>,
     pub(crate) finished_at: Option<Moment>,
     pub(crate) expires_at: Option<Moment>,
+    #[serde(rename = "job_counts")]
     pub(crate) jobs: Counts,
     /// Only when it was asked for.
-    #[serde(default)]
+    #[serde(default, rename = "jobs")]
     pub(crate) jobs_list: Vec<Job>,
 }
 

@@ -8,7 +8,7 @@ use super::error::EngineError;
 use super::queues::Paused;
 use super::{Engine, PAUSED};
 use crate::codec::decode;
-use crate::id::{Partition, WorkflowId};
+use crate::id::{IdPrefix, Partition, WorkflowId};
 use crate::rows::{ReadyEntry, Section, queue_rows};
 use crate::state::{Label, Meta, Status};
 use crate::store::{Head, Order, Register, Span, StoreError};
@@ -35,6 +35,8 @@ pub struct Filter {
     pub created_from: Option<Timestamp>,
     /// Created before then.
     pub created_to: Option<Timestamp>,
+    /// With an id that begins so.
+    pub id_prefix: Option<IdPrefix>,
 }
 
 /// A question for a page.
@@ -109,6 +111,10 @@ impl Filter {
     fn spans(&self, order: Order, after: Option<Cursor>) -> Vec<Span> {
         let mut from = self.created_from.map(WorkflowId::first_at);
         let mut to = self.created_to.map(WorkflowId::first_at);
+        if let Some(prefix) = self.id_prefix {
+            from = Some(from.map_or(prefix.first(), |from| from.max(prefix.first())));
+            to = Some(to.map_or(prefix.end(), |to| to.min(prefix.end())));
+        }
         match (order, after) {
             (Order::NewestFirst, Some(after)) => to = Some(to.map_or(after, |to| to.min(after))),
             (Order::OldestFirst, Some(after)) => {

@@ -41,7 +41,7 @@ fn run_starts_a_workflow_and_ends_with_it() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(DONE));
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&said["status"], &said["jobs"]["succeeded"]), (&"succeeded".into(), &2.into()));
+    assert_eq!((&said["status"], &said["job_counts"]["succeeded"]), (&"succeeded".into(), &2.into()));
 }
 
 #[test]

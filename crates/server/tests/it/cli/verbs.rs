@@ -27,7 +27,7 @@ fn a_workflow_is_created_and_steered() {
     let again = tidegate(&flows, &create).expect(DONE).json();
     assert_eq!((&again["id"], &again["existing"], &again["status"]), (&(*id).into(), &true.into(), &"pending".into()));
     let full = tidegate(&flows, &["workflow", "show", &id]).expect(DONE).json();
-    assert_eq!((&full["tags"][1], &full["jobs_list"][0]["params"]["day"]), (&"t".into(), &"monday".into()));
+    assert_eq!((&full["tags"][1], &full["jobs"][0]["params"]["day"]), (&"t".into(), &"monday".into()));
     for (verb, status) in [
         ("start", "running"),
         ("pause", "paused"),

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Flows, problem, workflow};
+use super::{Flows, ask, problem, redis, workflow};
+use crate::process::Process;
 
 #[track_caller]
 fn check(flows: &Flows, (method, path, body): (&str, &str, &str), status: u16, code: &str, place: Option<&str>) {
@@ -26,7 +27,7 @@ fn what_is_not_there_is_named() {
         ("GET", format!("{none}/graph.svg")),
         ("GET", format!("{none}/events")),
         ("GET", "/v1/workflows/short".to_owned()),
-        ("GET", "/v1/workflows:byKey/never".to_owned()),
+        ("GET", "/v1/workflows:byKey?key=never".to_owned()),
     ] {
         check(&flows, (method, &path, ""), 404, "workflow_not_found", None);
     }
@@ -51,9 +52,6 @@ fn definitions_are_refused_with_the_place() {
         body.to_string()
     };
     for (body, code, place) in [
-        ("{", "invalid_json", None),
-        ("", "invalid_json", None),
-        (r#"{"name":"w","jobs":[{"handler":"a"}]} 1"#, "invalid_json", None),
         ("[]", "invalid_field", Some("")),
         ("{}", "invalid_field", Some("name")),
         (r#"{"name":"w","name":"w","jobs":[]}"#, "invalid_field", Some("name")),
@@ -74,6 +72,11 @@ fn definitions_are_refused_with_the_place() {
         (&job(json!({"name": "a"})), "duplicate_job_name", Some("jobs[1].name")),
         (&job(json!({"wait": "soon"})), "invalid_field", Some("jobs[1].wait")),
         (&job(json!({"wait": -1})), "invalid_field", Some("jobs[1].wait")),
+        (&job(json!({"timeout": 5})), "invalid_field", Some("jobs[1].timeout")),
+        (&job(json!({"timeout": "5"})), "invalid_field", Some("jobs[1].timeout")),
+        (&job(json!({"backoff": 1.5})), "invalid_field", Some("jobs[1].backoff")),
+        (&job(json!({"params": [1]})), "invalid_field", Some("jobs[1].params")),
+        (r#"{"name":"w","jobs":[{"handler":"a"}],"retention":86400000}"#, "invalid_field", Some("retention")),
         (&job(json!({"priority": 256})), "invalid_field", Some("jobs[1].priority")),
         (&job(json!({"rule": "some"})), "invalid_field", Some("jobs[1].rule")),
         (&job(json!({"after": [1]})), "invalid_field", Some("jobs[1].after[0]")),
@@ -81,7 +84,25 @@ fn definitions_are_refused_with_the_place() {
     ] {
         check(&flows, ("POST", "/v1/workflows", body), 422, code, place);
     }
+    for body in ["{", "", r#"{"name":"w","jobs":[{"handler":"a"}]} 1"#] {
+        check(&flows, ("POST", "/v1/workflows", body), 400, "invalid_json", None);
+    }
     assert_eq!(flows.get("/v1/workflows:count")["total"], 0);
+}
+
+#[test]
+fn a_number_without_a_unit_is_told_what_to_write() {
+    let flows = Flows::start(&[]);
+    for value in [json!(5), json!(-5), json!(0.5)] {
+        let answer = flows.ask(
+            "POST",
+            "/v1/jobs/claim",
+            &[],
+            &json!({"queues": ["q"], "worker": "w", "wait": value}).to_string(),
+        );
+        let detail = serde_json::from_str::<Value>(&answer.body).unwrap()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains(&format!("the number {value} has no unit")) && detail.contains("\"30s\""), "{detail}");
+    }
 }
 
 #[test]
@@ -114,12 +135,15 @@ fn workers_are_told_what_is_wrong_with_their_calls() {
         (json!({"outcome": "failed"}), "reports[0].error"),
         (json!({"outcome": "failed", "error": {"kind": "k", "message": "m"}, "output": 1}), "reports[0].output"),
         (json!({"outcome": "succeeded", "retry": "never"}), "reports[0].retry"),
-        (json!({"outcome": "succeeded", "pause": 1}), "reports[0].pause"),
+        (json!({"outcome": "succeeded", "pause": "1s"}), "reports[0].pause"),
     ] {
         let mut report = json!({"lease": job["lease"]});
         more.as_object().unwrap().iter().for_each(|(name, value)| report[name] = value.clone());
         let answer = flows.post("/v1/jobs/report", json!({"reports": [report]}));
-        assert_eq!(answer["reports"][0]["error"]["path"], place, "{answer}");
+        assert_eq!(
+            (&answer["reports"][0]["status"], &answer["reports"][0]["error"]["path"]),
+            (&json!(422), &json!(place))
+        );
     }
     let unknown = json!({"reports": [{"lease": job["lease"], "outcome": "won"}]}).to_string();
     check(&flows, ("POST", "/v1/jobs/report", &unknown), 422, "invalid_field", Some("reports[0].outcome"));
@@ -141,7 +165,11 @@ fn parameters_are_refused_by_name() {
         ("/v1/workflows?name=a&name=b", "name"),
         ("/v1/workflows:count?by=tag", "by"),
         (&format!("/v1/workflows/{id}?view=all"), "view"),
+        ("/v1/workflows?id_prefix=01M", "id_prefix"),
+        ("/v1/workflows?id_prefix=order", "id_prefix"),
+        ("/v1/workflows:byKey", "key"),
         (&format!("/v1/workflows/{id}?wait=2h"), "wait"),
+        (&format!("/v1/workflows/{id}?wait=5"), "wait"),
         (&format!("/v1/workflows/{id}/jobs?state=lost"), "state"),
         (&format!("/v1/workflows/{id}/graph.txt?width=3"), "width"),
     ] {
@@ -254,4 +282,49 @@ fn a_head_is_answered_as_a_get_without_the_body() {
         assert_eq!((answer.status, answer.body.as_str()), (status, ""), "{path}");
         assert_ne!(answer.header("content-length"), Some("0"), "{path}");
     }
+}
+
+#[test]
+fn every_answer_has_the_id_of_its_request() {
+    let flows = Flows::start(&[]);
+    let id = flows.create(workflow("w", "a"));
+    let taken = [("x-request-id", "order/17;try=2")];
+    for (method, path, status) in [
+        ("GET", "/v1/workflows".to_owned(), 200),
+        ("GET", format!("/v1/workflows/{NOBODY}"), 404),
+        ("GET", format!("/v1/workflows/{id}/graph.svg"), 200),
+        ("GET", "/healthz".to_owned(), 200),
+        ("GET", "/nothing".to_owned(), 404),
+    ] {
+        for (headers, wanted) in [(&taken[..], Some("order/17;try=2")), (&[("x-request-id", "a b")], None), (&[], None)]
+        {
+            let answer = flows.ask(method, &path, headers, "");
+            let found = answer.header("x-request-id").unwrap();
+            assert_eq!(answer.status, status);
+            assert!(wanted.map_or(found.len() == 16, |wanted| found == wanted), "{path}: {found}");
+            let problem: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+            assert_eq!(problem["request_id"].as_str(), (status == 404).then_some(found), "{path}");
+        }
+    }
+}
+
+#[test]
+fn the_log_names_the_request_that_was_not_served() {
+    let redis = redis();
+    let url = redis.address().to_string();
+    let settings = [("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("REDIS_URL", &url), ("REDIS_SOCKET_TYPE", "tcp")];
+    let process = Process::start(&[&settings[..], &[("LOG_FORMAT", "json")]].concat());
+    let api = process.address("API");
+    assert_eq!(ask(api, "GET", "/v1/workflows", &[], "").status, 200);
+    drop(redis);
+    let answer = ask(api, "GET", "/v1/workflows?name=secret", &[("x-request-id", "who-asks")], "");
+    assert_eq!(problem(&answer).1, "store_unavailable");
+    process.signal("TERM");
+    let log = process.end().1;
+    let line = log.lines().find(|line| line.contains("who-asks")).unwrap_or_else(|| panic!("{log}"));
+    let line: Value = serde_json::from_str(line).unwrap();
+    assert_eq!(
+        (&line["level"], &line["method"], &line["path"], &line["code"]),
+        (&json!("warning"), &json!("GET"), &json!("/v1/workflows"), &json!("store_unavailable"))
+    );
 }

@@ -115,7 +115,7 @@ fn show(client: &mut Client, id: &str) -> Option<Value> {
 /// The jobs of a workflow that is over: all of them, and they succeeded.
 #[track_caller]
 fn check_whole(shown: &Value) -> &[Value] {
-    let jobs = shown["jobs_list"].as_array().unwrap();
+    let jobs = shown["jobs"].as_array().unwrap();
     assert_eq!((&shown["status"], jobs.len()), (&json!("succeeded"), traffic::JOBS.split(' ').count()), "{shown}");
     assert!(jobs.iter().all(|job| job["state"] == "succeeded" && job["output"].is_object()), "{shown}");
     jobs

@@ -19,6 +19,9 @@ fn a_batch_creates_what_is_right() {
             (&json!("unknown_dependency"), &json!("workflows[1].jobs[0].after[0]"))
         );
         assert_eq!(items[2]["error"]["path"], "workflows[2].jobs[0].handler");
+        let statuses =
+            |items: &Value| items.as_array().unwrap().iter().map(|item| item["status"].clone()).collect::<Vec<_>>();
+        assert_eq!(statuses(&items), [201, 422, 422, 201].map(|status| json!(status)));
         assert!(items[0]["id"].is_string() && items[3]["id"].is_string(), "{items}");
         assert_eq!(flows.get("/v1/workflows:count")["total"], 4);
         let by_name = flows.get("/v1/workflows:count?by=name");
@@ -41,7 +44,11 @@ fn a_key_creates_one_workflow() {
         assert_eq!(second.status, 200);
         let second: Value = serde_json::from_str(&second.body).unwrap();
         assert_eq!((&second["id"], &second["existing"], &second["status"]), (&id, &json!(true), &json!("running")));
-        assert_eq!(flows.get("/v1/workflows:byKey/order%2F17")["id"], id);
+        for key in ["order/17", "order%2F17"] {
+            assert_eq!(flows.get(&format!("/v1/workflows:byKey?key={key}"))["id"], id);
+        }
+        let again = flows.post("/v1/workflows:batch", json!({"workflows": [with_field]}));
+        assert_eq!(again["items"], json!([{"status": 200, "id": id, "existing": true}]));
         let other = create("order/17", &workflow("w", "b").to_string());
         assert_eq!(problem(&other).1, "idempotency_mismatch");
         assert!(other.body.contains(id.as_str().unwrap()), "{}", other.body);
@@ -104,6 +111,12 @@ fn lists_are_filtered_by_status_name_tag_and_time() {
         check("tag=green", &[]);
         check(&format!("created_after={}", created.replace(":", "%3A")), &[&new]);
         check("created_before=2001-01-01T00:00:00Z", &[]);
+        check(&format!("id_prefix={new}"), &[&new]);
+        check(&format!("id_prefix={}&order=oldest", old[..4].to_lowercase()), &[&old, &new]);
+        check(&format!("id_prefix={}&name=tagged&tag=red", &old[..4]), &[&old]);
+        check(&format!("id_prefix={old}&status=pending"), &[]);
+        check("id_prefix=0000", &[]);
+        assert_eq!(flows.get(&format!("/v1/workflows:count?id_prefix={new}"))["total"], 1);
         check("status=running&tag=blue&name=tagged", &[&old]);
         assert_eq!(flows.get("/v1/workflows:count?name=manual")["by_status"]["pending"], 1);
         assert_eq!(

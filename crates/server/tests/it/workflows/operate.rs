@@ -98,6 +98,7 @@ fn one_call_does_the_same_to_many() {
         let refused = bulk("delete", json!({}), 1_000);
         assert_eq!((&refused["done"], refused["failed"].as_array().unwrap().len()), (&json!(75), 75), "{refused}");
         assert_eq!(refused["failed"][0]["error"]["code"], "state_conflict");
+        assert_eq!(refused["failed"][0]["status"], 409);
         // Those that are paused match again: the cursor passes over them.
         let pause = json!({"action": "pause", "filter": {"name": "odd"}, "limit": 50});
         let first = flows.post("/v1/workflows:bulk", pause.clone());

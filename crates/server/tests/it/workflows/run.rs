@@ -31,7 +31,7 @@ fn a_diamond_runs_to_its_end_and_is_handed_over() {
         let answer = flows.post("/v1/jobs/report", both);
         assert_eq!(
             answer["reports"],
-            json!([{"job_state": "succeeded", "workflow_status": "running", "already": false}])
+            json!([{"status": 200, "job_state": "succeeded", "workflow_status": "running", "already": false}])
         );
         assert_eq!(names(&answer["jobs"]), ["b", "c"]);
         let second = answer["jobs"].as_array().unwrap();
@@ -43,8 +43,8 @@ fn a_diamond_runs_to_its_end_and_is_handed_over() {
         assert_eq!(flows.succeed(last, json!("end"))["workflow_status"], "succeeded");
         assert_eq!(flows.succeed(last, json!("end"))["already"], true);
         let shown = flows.get(&format!("/v1/workflows/{id}?view=full"));
-        assert_eq!((&shown["status"], &shown["jobs"]["succeeded"]), (&json!("succeeded"), &json!(4)));
-        assert_eq!(shown["jobs_list"][0]["output"], "end");
+        assert_eq!((&shown["status"], &shown["job_counts"]["succeeded"]), (&json!("succeeded"), &json!(4)));
+        assert_eq!(shown["jobs"][0]["output"], "end");
         assert!(shown["finished_at"].is_string() && shown["expires_at"].is_string(), "{shown}");
     });
 }
@@ -119,7 +119,7 @@ fn failures_are_kept_and_tried_again() {
         let id = flows.create(body);
         let job = flows.claim(1).pop().unwrap();
         let error = json!({"kind": "IOError", "message": "gone", "trace": "x".repeat(20_000)});
-        let report = json!({"lease": job["lease"], "outcome": "failed", "error": error, "retry_after": 1});
+        let report = json!({"lease": job["lease"], "outcome": "failed", "error": error, "retry_after": "1ms"});
         let answer = flows.post("/v1/jobs/report", json!({"reports": [report]}));
         assert_eq!(answer["reports"][0]["job_state"], "scheduled", "{answer}");
         let claim = json!({"queues": ["default"], "worker": "v", "wait": "10s"});
@@ -144,6 +144,7 @@ fn a_job_given_back_is_ready_again_and_a_lease_can_be_extended() {
     let until = extended["leases"][0]["lease_expires_at"].as_str().unwrap();
     assert!(until > job["lease_expires_at"].as_str().unwrap(), "{extended}");
     assert_eq!(extended["leases"][1]["error"]["path"], "leases[1]");
+    assert_eq!((&extended["leases"][0]["status"], &extended["leases"][1]["status"]), (&json!(200), &json!(422)));
     let report = json!({"lease": job["lease"], "outcome": "given_back"});
     let answer = flows.post("/v1/jobs/report", json!({"reports": [report]}));
     assert_eq!(answer["reports"][0]["job_state"], "ready", "{answer}");

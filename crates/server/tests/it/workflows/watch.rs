@@ -59,7 +59,7 @@ fn a_stream_tells_what_happens_until_the_end() {
         let id = flows.create(workflow("w", "a b<a"));
         let mut events = Events::of(flows.api(), &id);
         let (name, first) = events.next().unwrap();
-        assert_eq!((name.as_str(), &first["id"], &first["jobs"]["ready"]), ("workflow", &json!(id), &json!(1)));
+        assert_eq!((name.as_str(), &first["id"], &first["job_counts"]["ready"]), ("workflow", &json!(id), &json!(1)));
         let job = flows.claim(1).pop().unwrap();
         assert_eq!(
             events.until("job", |job| job["state"] == "running"),
@@ -67,7 +67,10 @@ fn a_stream_tells_what_happens_until_the_end() {
         );
         flows.succeed(&job, Value::Null);
         flows.post(&format!("/v1/workflows/{id}:cancel"), json!({}));
-        assert_eq!(events.until("workflow", |workflow| workflow["status"] == "cancelled")["jobs"]["cancelled"], 1);
+        assert_eq!(
+            events.until("workflow", |workflow| workflow["status"] == "cancelled")["job_counts"]["cancelled"],
+            1
+        );
         flows.ask("DELETE", &format!("/v1/workflows/{id}"), &[], "");
         assert_eq!(events.until("removed", |_| true)["id"], json!(id));
     });
@@ -99,12 +102,12 @@ fn whoever_waits_for_the_end_is_told_at_once() {
     let flows = Flows::start(&[]);
     let id = flows.create(workflow("w", "a"));
     let path = format!("/v1/workflows/{id}");
-    assert_eq!(flows.get(&format!("{path}?wait=10"))["status"], "running", "ten milliseconds pass");
+    assert_eq!(flows.get(&format!("{path}?wait=10ms"))["status"], "running", "ten milliseconds pass");
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| flows.get(&format!("{path}?wait=15s&view=jobs")));
         flows.succeed(&flows.claim(1)[0], Value::Null);
         let shown = waiting.join().unwrap();
-        assert_eq!((&shown["status"], &shown["jobs_list"][0]["state"]), (&json!("succeeded"), &json!("succeeded")));
+        assert_eq!((&shown["status"], &shown["jobs"][0]["state"]), (&json!("succeeded"), &json!("succeeded")));
     });
 }
 

@@ -28,9 +28,9 @@ fn roles_allow_what_they_say() {
         ("GET", "/v1/version", [401, 401, 200, 200, 200]),
         ("GET", "/v1/workflows", [401, 401, 200, 200, 200]),
         ("POST", "/v1/workflows", [401, 401, 403, 201, 201]),
-        ("POST", "/v1/jobs/claim", [401, 401, 403, 422, 422]),
+        ("POST", "/v1/jobs/claim", [401, 401, 403, 400, 400]),
         ("POST", "/v1/queues/default:pause", [401, 401, 403, 403, 200]),
-        ("POST", "/v1/workflows:bulk", [401, 401, 403, 403, 422]),
+        ("POST", "/v1/workflows:bulk", [401, 401, 403, 403, 400]),
     ] {
         let tokens = [None, Some("r-secre"), Some("r-secret"), Some("w-secret"), Some("a-secret")];
         assert_eq!(tokens.map(|token| status(method, path, token)), expected, "{method} {path}");
