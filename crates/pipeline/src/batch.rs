@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::call::Load;
 use crate::outcome::{NotSent, Outcome, Unknown};
-use crate::slot::Slot;
+use crate::wire::slot::Slot;
 
 /// One argument of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -323,7 +323,7 @@ fn push_bulk(out: &mut Vec<u8>, bytes: &[u8]) -> usize {
 mod tests {
     use super::*;
     use crate::outcome::{Rejected, Rejection, ServerError};
-    use crate::resp::Reply;
+    use crate::wire::resp::Reply;
 
     #[test]
     fn commands_are_encoded_as_redis_expects() {

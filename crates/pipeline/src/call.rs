@@ -1,5 +1,7 @@
 //! One call in progress, shared by the caller and the connections that carry its groups.
 
+pub(crate) mod lock;
+
 use std::future::poll_fn;
 use std::ops::Range;
 use std::pin::Pin;
@@ -10,10 +12,10 @@ use smallvec::SmallVec;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::batch::Batch;
-use crate::lock::{Mutex, MutexGuard};
+use crate::call::lock::{Mutex, MutexGuard};
 use crate::node::Node;
 use crate::outcome::{NotSent, Outcome, Unknown};
-use crate::slot::Slot;
+use crate::wire::slot::Slot;
 
 /// Commands and their encoded bytes: what a queue and a connection are bounded in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,19 +1,22 @@
 //! The caller's door: plans a batch, sends it, and sends again what did not run.
 
+mod resend;
+pub(crate) mod route;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::batch::Batch;
 use crate::call::{Call, Group, Load, Overdue};
+use crate::client::resend::resend;
+use crate::client::route::split;
 use crate::cluster::Cluster;
+use crate::cluster::discovery::{Discovery, Sentinels};
 use crate::config::{Config, ConfigError, Parallelism, Servers};
-use crate::discovery::{Discovery, Sentinels};
+use crate::link::shared::Shared;
 use crate::node::Node;
 use crate::outcome::{NotSent, Outcome};
-use crate::resend::resend;
-use crate::route::split;
-use crate::shared::Shared;
 use crate::stats::Stats;
 
 /// A handle on one Redis, or one Redis Cluster. Clones share its connections; the last one dropped closes them.

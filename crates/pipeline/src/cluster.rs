@@ -1,5 +1,8 @@
 //! Several servers that may change: the snapshot of who owns what, and the task that keeps it fresh.
 
+pub(crate) mod discovery;
+pub(crate) mod topology;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,13 +13,13 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::info;
 
+use crate::cluster::discovery::Discovery;
+use crate::cluster::topology::{Topology, View};
 use crate::config::Address;
-use crate::discovery::Discovery;
+use crate::link::shared::Shared;
 use crate::node::Node;
-use crate::shared::Shared;
-use crate::slot::Slot;
 use crate::stats::{Stats, count};
-use crate::topology::{Topology, View};
+use crate::wire::slot::Slot;
 
 /// Least time between two refreshes: redirects correct the snapshot meanwhile, slot by slot.
 const REFRESH_AT_MOST_EVERY: Duration = Duration::from_secs(1);

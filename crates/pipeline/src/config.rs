@@ -1,5 +1,7 @@
 //! How to reach Redis, and the bounds of doing so.
 
+pub(crate) mod pace;
+
 use std::fmt;
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -9,11 +11,11 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::pace::ConnectPace;
-use crate::resp::Protocol;
-use crate::route::Grouping;
-use crate::selection::Selection;
-use crate::tls::{Tls, TlsError};
+use crate::client::route::Grouping;
+use crate::config::pace::ConnectPace;
+use crate::link::tls::{Tls, TlsError};
+use crate::node::selection::Selection;
+use crate::wire::resp::Protocol;
 
 /// Where a Redis server listens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -35,39 +35,21 @@ mod call;
 mod client;
 mod cluster;
 mod config;
-mod connection;
-mod discovery;
-#[cfg(feature = "test-util")]
-#[doc(hidden)]
-pub mod fuzzing;
-mod handshake;
 mod link;
-mod lock;
 mod node;
 mod outcome;
-mod pace;
-mod pool;
-mod queue;
-mod resend;
-mod resp;
-mod route;
-mod selection;
-mod shared;
-mod slot;
-mod socket;
 mod stats;
 #[cfg(feature = "test-util")]
 pub mod test_util;
-mod tls;
-mod topology;
+mod wire;
 
 pub use batch::{Arg, Batch, UnitBuilder};
 pub use client::Client;
+pub use client::route::Grouping;
+pub use config::pace::ConnectPace;
 pub use config::{Address, AddressMap, Config, ConfigError, Credentials, CredentialsProvider, Parallelism, Servers};
+pub use link::tls::{ClientCertificate, Tls, TlsError, Verification};
+pub use node::selection::{Fill, Selection};
 pub use outcome::{CommandError, NotSent, Outcome, Rejected, Rejection, ServerError, Unknown};
-pub use pace::ConnectPace;
-pub use resp::{Protocol, Reply};
-pub use route::Grouping;
-pub use selection::{Fill, Selection};
 pub use stats::Stats;
-pub use tls::{ClientCertificate, Tls, TlsError, Verification};
+pub use wire::resp::{Protocol, Reply};

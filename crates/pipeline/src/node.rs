@@ -1,7 +1,11 @@
 //! One Redis server: its connections, and the groups that wait for one.
 
+pub(crate) mod link;
 #[cfg(test)]
 mod model;
+mod pool;
+mod queue;
+pub(crate) mod selection;
 
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,15 +13,15 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::call::lock::{Mutex, MutexGuard};
 use crate::call::{Group, Load};
 use crate::config::{Address, Config};
-use crate::connection::Connection;
-use crate::handshake::{self, Greeted, Proof};
-use crate::link::{Gone, LinkId, Standing, Turn};
-use crate::lock::{Mutex, MutexGuard};
+use crate::link::connection::Connection;
+use crate::link::handshake::{self, Greeted, Proof};
+use crate::link::shared::Shared;
+use crate::node::link::{Gone, LinkId, Standing, Turn};
+use crate::node::pool::{Demand, Pool};
 use crate::outcome::NotSent;
-use crate::pool::{Demand, Pool};
-use crate::shared::Shared;
 use crate::stats::{Counters, Stats, count};
 
 /// A connection that breaks sooner than this counts as a failed attempt, so that a server which accepts and then closes

@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+#[doc(hidden)]
+pub mod fuzzing;
 mod sentinel;
 
 pub use sentinel::{MASTER, RedisSentinels};
 
-use crate::slot::Slot;
+use crate::wire::slot::Slot;
 use crate::{Address, Config};
 
 /// Longest wait for a server to answer.

@@ -11,9 +11,9 @@ use loom::thread;
 use super::*;
 use crate::batch::Batch;
 use crate::call::{Call, Overdue};
+use crate::client::route::{Grouping, split};
 use crate::outcome::{Outcome, Unknown};
-use crate::resp::Reply;
-use crate::route::{Grouping, split};
+use crate::wire::resp::Reply;
 
 /// Switches of thread that are not forced, in one run. Three show every bug planted so far, within seconds.
 const SWITCHES: usize = 3;

@@ -4,7 +4,7 @@
 
 use redis_protocol::resp2::decode::decode as their_decode;
 use redis_protocol::resp2::types::OwnedFrame;
-use tidegate_pipeline::fuzzing::{covered_slots, decode, endpoint};
+use tidegate_pipeline::test_util::fuzzing::{covered_slots, decode, endpoint};
 use tidegate_pipeline::{Address, Outcome, Protocol, Rejected, Reply, ServerError};
 
 /// The other decoder calls itself for each level of nesting and has no limit.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use crate::config::Address;
 use crate::node::Node;
-use crate::resp::Reply;
-use crate::slot::{SLOTS, Slot};
+use crate::wire::resp::Reply;
+use crate::wire::slot::{SLOTS, Slot};
 
 /// No node owns the slot.
 const NOBODY: u16 = u16::MAX;

@@ -9,13 +9,13 @@ use tokio::time::sleep;
 use tracing::warn;
 
 use crate::batch::{Arg, Batch};
+use crate::cluster::topology::View;
 use crate::config::{Address, Credentials};
-use crate::handshake::{self, Login};
+use crate::link::handshake::{self, Login};
+use crate::link::shared::Shared;
 use crate::outcome::Outcome;
-use crate::resp::{Protocol, Reply};
-use crate::shared::Shared;
-use crate::slot::SLOTS;
-use crate::topology::View;
+use crate::wire::resp::{Protocol, Reply};
+use crate::wire::slot::SLOTS;
 
 /// How many nodes are asked before a view that no second one confirms is believed.
 const OPINIONS: usize = 3;

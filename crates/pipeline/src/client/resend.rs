@@ -10,10 +10,10 @@ use crate::batch::{Asking, Batch};
 use crate::call::Call;
 use crate::client::{Backend, Client};
 use crate::cluster::Cluster;
+use crate::cluster::topology::endpoint;
 use crate::node::Node;
 use crate::outcome::{NotSent, Outcome, Rejection};
-use crate::slot::Slot;
-use crate::topology::endpoint;
+use crate::wire::slot::Slot;
 
 /// Redirects that one unit follows without a wait. Two nodes may name each other while the news of a move spreads.
 const MAX_REDIRECTS: u32 = 5;

@@ -7,9 +7,9 @@ use fastrand::Rng;
 
 use crate::call::{Group, Load};
 use crate::config::Config;
-use crate::link::{Gone, Link, LinkId, Turn};
-use crate::queue::Queue;
-use crate::selection::{self, Offer, Selection};
+use crate::node::link::{Gone, Link, LinkId, Turn};
+use crate::node::queue::Queue;
+use crate::node::selection::{self, Offer, Selection};
 
 /// A call with more bytes than this for one node is large. Redis reads 16 KiB of a client before it looks at the next one,
 /// so what shares a connection with more waits for several turns, and what has its own for none.

@@ -6,10 +6,10 @@ use tokio::time::timeout;
 
 use crate::batch::{Arg, Batch};
 use crate::config::{Address, Config, Credentials};
+use crate::link::shared::Shared;
+use crate::link::socket::Socket;
 use crate::outcome::{Outcome, Rejection};
-use crate::resp::{self, Protocol};
-use crate::shared::Shared;
-use crate::socket::Socket;
+use crate::wire::resp::{self, Protocol};
 
 /// Who a connection is for the server.
 #[derive(Debug, Clone)]

@@ -2,10 +2,10 @@
 
 use bytes::BytesMut;
 
+use crate::cluster::topology::{self, View};
 use crate::config::Address;
 use crate::outcome::Outcome;
-use crate::resp::{self, Protocol, Reply};
-use crate::topology::{self, View};
+use crate::wire::resp::{self, Protocol, Reply};
 
 /// Decodes `pieces`, which arrive one after the other, and returns what they say and how many bytes are left over.
 ///

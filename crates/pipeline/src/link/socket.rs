@@ -12,7 +12,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::config::Address;
-use crate::tls::Connector;
+use crate::link::tls::Connector;
 
 /// An open stream.
 #[derive(Debug)]

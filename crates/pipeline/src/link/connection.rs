@@ -15,13 +15,13 @@ use tokio_util::io::poll_read_buf;
 
 use crate::call::{Group, Load};
 use crate::config::Config;
-use crate::handshake::Greeted;
-use crate::link::{Gone, LinkId, Turn};
+use crate::link::handshake::Greeted;
+use crate::link::socket::Socket;
 use crate::node::Node;
+use crate::node::link::{Gone, LinkId, Turn};
 use crate::outcome::{NotSent, Outcome, Unknown};
-use crate::resp::{self, Protocol};
-use crate::socket::Socket;
 use crate::stats::count;
+use crate::wire::resp::{self, Protocol};
 
 /// With this many commands in flight a turn lets other ready tasks add theirs before it writes; with fewer, waiting
 /// would only delay a caller.

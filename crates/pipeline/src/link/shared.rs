@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{Config, ConfigError};
-use crate::tls::Connector;
+use crate::link::tls::Connector;
 
 /// What all parts of one client share.
 #[derive(Debug)]

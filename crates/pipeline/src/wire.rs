@@ -1,0 +1,4 @@
+//! What Redis fixes: the RESP protocol and the hash slots of keys.
+
+pub(crate) mod resp;
+pub(crate) mod slot;
