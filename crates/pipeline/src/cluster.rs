@@ -1,7 +1,10 @@
 //! Several servers that may change: the snapshot of who owns what, and the task that keeps it fresh.
 
+mod ask;
 pub(crate) mod discovery;
-pub(crate) mod topology;
+pub(crate) mod sentinels;
+mod topology;
+pub(crate) mod view;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,9 +17,10 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::info;
 
 use crate::cluster::discovery::Discovery;
-use crate::cluster::topology::{Topology, View};
-use crate::config::Address;
-use crate::link::shared::Shared;
+use crate::cluster::topology::Topology;
+use crate::cluster::view::View;
+use crate::config::address::Address;
+use crate::link::context::ClientContext;
 use crate::node::Node;
 use crate::stats::{Stats, count};
 use crate::wire::slot::Slot;
@@ -41,7 +45,7 @@ const LINGER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Cluster {
     discovery: Discovery,
-    shared: Arc<Shared>,
+    context: Arc<ClientContext>,
     topology: ArcSwap<Topology>,
     nodes: Mutex<Nodes>,
     /// Told at every new snapshot.
@@ -59,20 +63,20 @@ struct Nodes {
 }
 
 impl Cluster {
-    pub(crate) fn start(discovery: Discovery, shared: &Arc<Shared>) -> Arc<Self> {
+    pub(crate) fn start(discovery: Discovery, context: &Arc<ClientContext>) -> Arc<Self> {
         let cluster = Arc::new(Self {
             discovery,
-            shared: Arc::clone(shared),
+            context: Arc::clone(context),
             topology: ArcSwap::from_pointee(Topology::empty()),
             nodes: Mutex::new(Nodes::default()),
             renewed: Notify::new(),
             refreshes: AtomicU64::new(0),
         });
         let refresher = Arc::clone(&cluster);
-        shared.spawn(shared.stop.clone(), async move { refresher.keep_fresh().await });
+        context.spawn(context.stop.clone(), async move { refresher.keep_fresh().await });
         if let Discovery::Sentinel(sentinels) = &cluster.discovery {
-            let (sentinels, shared_too) = (Arc::clone(sentinels), Arc::clone(shared));
-            shared.spawn(shared.stop.clone(), async move { sentinels.listen(&shared_too).await });
+            let (sentinels, context_too) = (Arc::clone(sentinels), Arc::clone(context));
+            context.spawn(context.stop.clone(), async move { sentinels.listen(&context_too).await });
         }
         cluster
     }
@@ -83,7 +87,7 @@ impl Cluster {
 
     /// Asks for a new snapshot soon. Any number of calls cost one refresh, and nobody waits for it.
     pub(crate) fn want_refresh(&self) {
-        self.shared.trouble.notify_one();
+        self.context.trouble.notify_one();
     }
 
     /// Waits for a snapshot that is newer than the one of `epoch`.
@@ -97,7 +101,7 @@ impl Cluster {
 
     /// The node that a server names by an address of its own.
     pub(crate) fn node_named(&self, address: Address) -> Arc<Node> {
-        self.node_at(&self.shared.config.reachable(address))
+        self.node_at(&self.context.config.reachable(address))
     }
 
     /// The node at an address; made when it is new.
@@ -106,7 +110,7 @@ impl Cluster {
         if let Some(node) = nodes.serving.get(address) {
             return Arc::clone(node);
         }
-        let node = Node::new(address.clone(), &self.shared);
+        let node = Node::new(address.clone(), &self.context);
         nodes.serving.insert(address.clone(), Arc::clone(&node));
         node
     }
@@ -148,7 +152,7 @@ impl Cluster {
             };
             let spread = spread(self.topology.load().nodes.len());
             sleep_until(started + at_least + spread.mul_f64(fastrand::f64())).await;
-            let _ = timeout(at_most, self.shared.trouble.notified()).await;
+            let _ = timeout(at_most, self.context.trouble.notified()).await;
         }
     }
 
@@ -156,7 +160,7 @@ impl Cluster {
     async fn refresh(self: &Arc<Self>) -> bool {
         count(&self.refreshes, 1);
         let in_use = self.topology.load().nodes.iter().map(|node| node.address.clone()).collect();
-        if let Some(view) = self.discovery.view(in_use, &self.shared).await {
+        if let Some(view) = self.discovery.view(in_use, &self.context).await {
             self.install(&view);
         }
         self.topology.load().epoch > 0
@@ -177,7 +181,7 @@ impl Cluster {
         for node in gone {
             nodes.leaving.push(Arc::clone(&node));
             let cluster = Arc::clone(self);
-            self.shared.spawn(self.shared.stop.clone(), async move { cluster.retire(node).await });
+            self.context.spawn(self.context.stop.clone(), async move { cluster.retire(node).await });
         }
     }
 

@@ -1,35 +1,25 @@
 //! How to reach Redis, and the bounds of doing so.
 
+pub(crate) mod address;
+pub(crate) mod credentials;
+pub(crate) mod error;
+pub(crate) mod grouping;
 pub(crate) mod pace;
+pub(crate) mod parallelism;
+pub(crate) mod selection;
+pub(crate) mod tls;
 
-use std::fmt;
-use std::num::NonZero;
-use std::path::PathBuf;
-use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use thiserror::Error;
-
-use crate::client::route::Grouping;
+use crate::config::address::{Address, AddressMap};
+use crate::config::credentials::{Credentials, CredentialsProvider};
+use crate::config::error::ConfigError;
+use crate::config::grouping::Grouping;
 use crate::config::pace::ConnectPace;
-use crate::link::tls::{Tls, TlsError};
-use crate::node::selection::Selection;
-use crate::wire::resp::Protocol;
-
-/// Where a Redis server listens.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Address {
-    /// A host name or IP address, and a port. The name is resolved at every connect.
-    Tcp {
-        /// Name or address, without brackets.
-        host: String,
-        /// The port.
-        port: u16,
-    },
-    /// A Unix socket.
-    Unix(PathBuf),
-}
+use crate::config::parallelism::Parallelism;
+use crate::config::selection::Selection;
+use crate::config::tls::Tls;
+use crate::wire::reply::Protocol;
 
 /// Which servers a client talks to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,74 +38,6 @@ pub enum Servers {
         /// Sent as AUTH to the sentinels; [`Config::credentials`] is for the primary.
         credentials: Option<Credentials>,
     },
-}
-
-/// How many node groups of one batch may be under way at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Parallelism(NonZero<usize>);
-
-impl Parallelism {
-    /// One after the other: after a group with a failed command the rest is not sent.
-    pub const SERIAL: Self = Self(NonZero::<usize>::MIN);
-    /// All at once.
-    pub const UNBOUNDED: Self = Self(NonZero::<usize>::MAX);
-
-    /// At most `setting` groups and at most `pool_size`; 0 means `pool_size`. A pool size below 1 counts as 1.
-    ///
-    /// # Errors
-    /// A negative setting.
-    pub fn new(setting: i64, pool_size: usize) -> Result<Self, ConfigError> {
-        let pool_size = NonZero::new(pool_size).unwrap_or(NonZero::<usize>::MIN);
-        let setting = usize::try_from(setting).map_err(|_| ConfigError::NegativeParallelism { setting })?;
-        Ok(Self(NonZero::new(setting).map_or(pool_size, |setting| setting.min(pool_size))))
-    }
-
-    pub(crate) fn groups(self) -> usize {
-        self.0.get()
-    }
-}
-
-/// What a connection authenticates with.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
-    /// The ACL user; none for the default user.
-    pub username: Option<String>,
-    /// The password.
-    pub password: String,
-}
-
-/// Tells what to authenticate with, each time a connection opens: for passwords and tokens that change.
-#[derive(Clone)]
-pub struct CredentialsProvider(Arc<Provide>);
-
-type Provide = dyn Fn() -> Result<Credentials, String> + Send + Sync;
-
-impl CredentialsProvider {
-    /// Asks `provide`. It runs on the thread of the connection and must not take long; its error, in words without secrets,
-    /// becomes the reason why the server is unavailable.
-    pub fn new(provide: impl Fn() -> Result<Credentials, String> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(provide))
-    }
-
-    pub(crate) fn ask(&self) -> Result<Credentials, String> {
-        (self.0)()
-    }
-}
-
-/// Tells where to reach a server that names an address of its own which means nothing here, as behind address translation
-/// or in containers.
-#[derive(Clone)]
-pub struct AddressMap(Arc<Translate>);
-
-type Translate = dyn Fn(Address) -> Address + Send + Sync;
-
-impl AddressMap {
-    /// Asks `translate` about every address that a server names: an owner of slots, the target of a redirect, the primary
-    /// that a sentinel knows. Where a server leaves its host out, it is the one that was asked, beside the port it named. What
-    /// needs no translation is returned as it came. Addresses in the configuration are not translated.
-    pub fn new(translate: impl Fn(Address) -> Address + Send + Sync + 'static) -> Self {
-        Self(Arc::new(translate))
-    }
 }
 
 /// How to reach Redis, and the bounds of doing so.
@@ -169,35 +91,6 @@ pub struct Config {
     pub backoff_max: Duration,
 }
 
-/// What is wrong with a configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ConfigError {
-    /// Not an address.
-    #[error("'{text}' is not an address: expected host:port, [ipv6]:port or a path of a unix socket")]
-    Address {
-        /// What was given.
-        text: String,
-    },
-    /// A parallelism below zero.
-    #[error("redis cluster pipeline parallelism must be >= 0, and is {setting}")]
-    NegativeParallelism {
-        /// What was given.
-        setting: i64,
-    },
-    /// No server to begin with.
-    #[error("at least one server address is needed")]
-    NoServers,
-    /// Certificates or keys that cannot be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// A bound that must be at least one is zero.
-    #[error("{name} must be at least 1")]
-    Zero {
-        /// The field.
-        name: &'static str,
-    },
-}
-
 impl Config {
     /// One server, with default bounds.
     #[must_use]
@@ -247,7 +140,7 @@ impl Config {
     /// Where the server is that others, or itself, name by `address`.
     pub(crate) fn reachable(&self, address: Address) -> Address {
         match &self.address_map {
-            Some(AddressMap(translate)) => translate(address),
+            Some(map) => map.translate(address),
             None => address,
         }
     }
@@ -271,93 +164,5 @@ impl Config {
             }
         }
         Ok(())
-    }
-}
-
-impl FromStr for Address {
-    type Err = ConfigError;
-
-    /// Reads `host:port`, `[ipv6]:port`, or a path that starts with `/` or `.`.
-    fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let invalid = || ConfigError::Address { text: text.to_owned() };
-        if text.starts_with(['/', '.']) {
-            return Ok(Self::Unix(PathBuf::from(text)));
-        }
-        let (host, port) = text.rsplit_once(':').ok_or_else(invalid)?;
-        let bracketed = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']'));
-        let host = match bracketed {
-            Some(inner) => inner,
-            None if host.contains(':') => return Err(invalid()),
-            None => host,
-        };
-        let port = port.parse().map_err(|_| invalid())?;
-        if host.is_empty() {
-            return Err(invalid());
-        }
-        Ok(Self::Tcp { host: host.to_owned(), port })
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Self::Unix(path) => write!(f, "{}", path.display()),
-        }
-    }
-}
-
-impl fmt::Debug for Credentials {
-    // A password must not reach a log through a debug print of the configuration around it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for AddressMap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AddressMap").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for CredentialsProvider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CredentialsProvider").finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_read_back_as_written() {
-        for text in ["localhost:6379", "[::1]:1", "/run/redis.sock", "10.0.0.1:65535"] {
-            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
-        }
-        for text in ["", "localhost", ":6379", "::1:6379", "host:port", "host:65536", "host:-1"] {
-            assert!(text.parse::<Address>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn parallelism_follows_the_pool_size() {
-        let check = |setting, pool_size, expected| {
-            assert_eq!(Parallelism::new(setting, pool_size).unwrap().groups(), expected, "({setting}, {pool_size})");
-        };
-        check(1, 10, 1);
-        check(0, 10, 10);
-        check(8, 10, 8);
-        check(20, 10, 10);
-        check(0, 0, 1);
-        let refused = Parallelism::new(-1, 10).unwrap_err().to_string();
-        assert!(refused.starts_with("redis cluster pipeline parallelism must be >= 0"), "{refused}");
-    }
-
-    #[test]
-    fn a_password_is_not_printed() {
-        let credentials = Credentials { username: Some("ada".into()), password: "secret".into() };
-        assert!(!format!("{credentials:?}").contains("secret"));
     }
 }

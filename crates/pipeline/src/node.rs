@@ -13,12 +13,14 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::batch::load::Load;
+use crate::call::group::Group;
 use crate::call::lock::{Mutex, MutexGuard};
-use crate::call::{Group, Load};
-use crate::config::{Address, Config};
+use crate::config::Config;
+use crate::config::address::Address;
 use crate::link::connection::Connection;
+use crate::link::context::ClientContext;
 use crate::link::handshake::{self, Greeted, Proof};
-use crate::link::shared::Shared;
 use crate::node::link::{Gone, LinkId, Standing, Turn};
 use crate::node::pool::{Demand, Pool};
 use crate::outcome::NotSent;
@@ -33,7 +35,7 @@ const SHORT_LIFE: Duration = Duration::from_secs(1);
 pub(crate) struct Node {
     pub(crate) name: Arc<str>,
     pub(crate) address: Address,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) context: Arc<ClientContext>,
     pub(crate) counters: Counters,
     /// A child of the client's: a node can be closed while the client goes on.
     stop: CancellationToken,
@@ -62,14 +64,14 @@ enum Reach {
 }
 
 impl Node {
-    pub(crate) fn new(address: Address, shared: &Arc<Shared>) -> Arc<Self> {
+    pub(crate) fn new(address: Address, context: &Arc<ClientContext>) -> Arc<Self> {
         Arc::new(Self {
             name: address.to_string().into(),
             address,
-            shared: Arc::clone(shared),
+            context: Arc::clone(context),
             counters: Counters::default(),
-            stop: shared.stop.child_token(),
-            state: Mutex::new(State { pool: Pool::new(&shared.config), reach: Reach::Settled, failures: 0 }),
+            stop: context.stop.child_token(),
+            state: Mutex::new(State { pool: Pool::new(&context.config), reach: Reach::Settled, failures: 0 }),
         })
     }
 
@@ -78,7 +80,7 @@ impl Node {
     }
 
     fn config(&self) -> &Config {
-        &self.shared.config
+        &self.context.config
     }
 
     fn queue_bound(&self) -> Load {
@@ -210,7 +212,7 @@ impl Node {
         if matches!(state.reach, Reach::Settled) {
             state.reach = Reach::Connecting;
             let node = Arc::clone(self);
-            self.shared.spawn(self.stop.clone(), node.connect());
+            self.context.spawn(self.stop.clone(), node.connect());
         }
     }
 
@@ -223,7 +225,7 @@ impl Node {
             }
             let proof = self.state().proof_needed();
             self.config().connect_pace.turn().await;
-            match handshake::open(&self.address, &self.shared, proof).await {
+            match handshake::open(&self.address, &self.context, proof).await {
                 Ok(greeted) => return self.attach(greeted, proof),
                 Err(reason) => {
                     count(&self.counters.connect_failures, 1);
@@ -246,7 +248,7 @@ impl Node {
             state.reach = Reach::Settled;
             return false;
         }
-        self.shared.trouble.notify_one();
+        self.context.trouble.notify_one();
         let since = match state.reach {
             Reach::Down { since, .. } => since,
             _ => {
@@ -290,7 +292,7 @@ impl Node {
             connection.fail(&reason);
             node.detach(id, &reason);
         };
-        self.shared.spawn_unbounded(serve);
+        self.context.spawn_unbounded(serve);
     }
 
     /// Forgets a broken connection; the groups it had not taken wait for the next one.
@@ -308,7 +310,7 @@ impl Node {
         let wanted = link.standing != Standing::Retiring;
         if wanted {
             warn!(node = %self.name, error = %reason, "connection to redis lost");
-            self.shared.trouble.notify_one();
+            self.context.trouble.notify_one();
         }
         state.failures = match wanted && link.opened.elapsed() < SHORT_LIFE {
             true => state.failures.saturating_add(1),

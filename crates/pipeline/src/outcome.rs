@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::Reply;
+use crate::wire::reply::{Reply, ServerError};
 
 /// What became of one command.
 ///
@@ -22,14 +22,6 @@ pub enum Outcome {
     Rejected(Rejected),
     /// The command was written, and no reply will come.
     Unknown(Unknown),
-}
-
-/// An error reply.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{message}")]
-pub struct ServerError {
-    /// The text as Redis sent it, code first: `WRONGTYPE Operation against a key ..`.
-    pub message: Arc<str>,
 }
 
 /// Why a command was never sent.
@@ -175,6 +167,25 @@ pub enum CommandError {
 }
 
 impl Outcome {
+    /// What an answer says about its command.
+    #[inline]
+    pub(crate) fn of(answer: Result<Reply, ServerError>) -> Self {
+        match answer {
+            Ok(reply) => Self::Reply(reply),
+            Err(error) => Self::of_error(error),
+        }
+    }
+
+    /// Tells errors that say "not run, try again" from those that sending again will not change.
+    ///
+    /// Only the code, the first word, counts: what follows may quote a user's data.
+    fn of_error(error: ServerError) -> Self {
+        match rejection(&error.message) {
+            Some(kind) => Self::Rejected(Rejected { kind, message: error.message }),
+            None => Self::ServerError(error),
+        }
+    }
+
     /// The reply, or the error that says why there is none.
     ///
     /// # Errors
@@ -225,6 +236,75 @@ impl Outcome {
             Reply::Bulk(bytes) | Reply::Simple(bytes) => Ok(Some(bytes)),
             Reply::Null => Ok(None),
             other => Err(CommandError::UnexpectedReply { expected: "a string", reply: other.clone() }),
+        }
+    }
+}
+
+/// How an error reply says that the command did not run; none when it does not say so.
+fn rejection(message: &str) -> Option<Rejection> {
+    let mut words = message.split(' ');
+    Some(match words.next()? {
+        "LOADING" => Rejection::Loading,
+        "BUSY" => Rejection::Busy,
+        "MASTERDOWN" => Rejection::MasterDown,
+        "READONLY" => Rejection::ReadOnly,
+        "TRYAGAIN" => Rejection::TryAgain,
+        "CLUSTERDOWN" => Rejection::ClusterDown,
+        "NOAUTH" => Rejection::Unauthenticated,
+        code @ ("MOVED" | "ASK") => {
+            let slot = words.next()?.parse().ok()?;
+            let endpoint = words.next()?.into();
+            match code {
+                "MOVED" => Rejection::Moved { slot, endpoint },
+                _ => Rejection::Ask { slot, endpoint },
+            }
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(message: &str, expected: Outcome) {
+        assert_eq!(Outcome::of(Err(ServerError { message: message.into() })), expected, "{message}");
+    }
+
+    #[test]
+    fn an_error_is_rejected_only_by_its_code() {
+        let moved = |endpoint: &str| Rejection::Moved { slot: 3999, endpoint: endpoint.into() };
+        for (message, kind) in [
+            ("LOADING Redis is loading the dataset in memory", Rejection::Loading),
+            ("READONLY You can't write against a read only replica.", Rejection::ReadOnly),
+            ("MASTERDOWN Link with MASTER is down", Rejection::MasterDown),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", Rejection::TryAgain),
+            ("TRYAGAIN", Rejection::TryAgain),
+            ("CLUSTERDOWN Hash slot not served", Rejection::ClusterDown),
+            ("BUSY Redis is busy running a script.", Rejection::Busy),
+            ("NOAUTH Authentication required.", Rejection::Unauthenticated),
+            ("MOVED 3999 127.0.0.1:6381", moved("127.0.0.1:6381")),
+            ("MOVED 3999 :6381", moved(":6381")),
+            ("MOVED 3999 2001:db8::1:6381 and more", moved("2001:db8::1:6381")),
+            ("ASK 1 host:1", Rejection::Ask { slot: 1, endpoint: "host:1".into() }),
+        ] {
+            check(message, Outcome::Rejected(Rejected { kind, message: message.into() }));
+        }
+        for message in [
+            "ERR LOADING",
+            "ERR MOVED 1 a:1",
+            "MOVED",
+            "MOVED x a:1",
+            "MOVED 70000 a:1",
+            "ASK 1",
+            "MOVEDX 1 a:1",
+            "WRONGTYPE Operation",
+            "",
+            "OOM command not allowed",
+            "loading",
+            "CROSSSLOT",
+        ] {
+            check(message, Outcome::ServerError(ServerError { message: message.into() }));
         }
     }
 }

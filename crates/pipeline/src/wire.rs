@@ -1,4 +1,6 @@
 //! What Redis fixes: the RESP protocol and the hash slots of keys.
 
+pub(crate) mod command;
+pub(crate) mod reply;
 pub(crate) mod resp;
 pub(crate) mod slot;

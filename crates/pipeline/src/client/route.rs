@@ -5,56 +5,60 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::batch::Batch;
-use crate::call::{Load, Plan};
+use crate::batch::load::Load;
+use crate::call::units::UnitSet;
+use crate::config::grouping::Grouping;
 use crate::node::Node;
 
-/// A larger group is cut here, at unit boundaries, so that other callers get between and the server's replies stay small.
-const CHUNK: Load = Load { commands: 512, bytes: 256 * 1024 };
+/// A larger group is cut here, between units, so that other callers' commands get between its parts and the server's
+/// replies stay small.
+const LARGEST_GROUP: Load = Load { commands: 512, bytes: 256 * 1024 };
 
-/// Which units of a batch travel together.
-///
-/// Older clients group by slot or by key, and then pay a round trip for each group where they send one after the other.
-/// Those two are here to be measured against.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Grouping {
-    /// All that one node owns.
-    #[default]
-    Node,
-    /// All of one hash slot.
-    Slot,
-    /// All of one key.
-    Key,
+/// The groups of a batch, and the node of each, in two lists of the same order.
+#[derive(Debug, Default)]
+pub(crate) struct Route {
+    pub(crate) groups: SmallVec<[UnitSet; 1]>,
+    pub(crate) nodes: SmallVec<[Arc<Node>; 1]>,
 }
 
-/// Groups the units of a batch, in the order in which groups first appear. Units without an owner are left out.
-///
-/// The nodes of a batch are few, so a search through the groups beats a map.
-pub(crate) fn split<'a>(
-    batch: &Batch,
-    grouping: Grouping,
-    mut owner: impl FnMut(u32) -> Option<&'a Arc<Node>>,
-) -> SmallVec<[Plan; 1]> {
-    let mut plans: SmallVec<[Plan; 1]> = SmallVec::new();
-    for unit in 0..batch.units.len() as u32 {
-        let load = batch.load_of(unit);
-        let Some(node) = owner(unit) else { continue };
-        let together = |plan: &&mut Plan| {
-            let other = plan.units[0].start;
-            Arc::ptr_eq(&plan.node, node)
-                && match grouping {
-                    Grouping::Node => true,
-                    Grouping::Slot => batch.slot_of(other) == batch.slot_of(unit),
-                    Grouping::Key => batch.key_of(other) == batch.key_of(unit),
+impl Route {
+    /// Groups the units of a batch, in the order in which groups first appear. Units without an owner are left out.
+    ///
+    /// The nodes of a batch are few, so a search through the groups is faster than a map.
+    pub(crate) fn split<'a>(
+        batch: &Batch,
+        grouping: Grouping,
+        mut owner: impl FnMut(u32) -> Option<&'a Arc<Node>>,
+    ) -> Self {
+        let mut route = Self::default();
+        for unit in 0..batch.units.len() as u32 {
+            let load = batch.load_of(unit);
+            let Some(node) = owner(unit) else { continue };
+            match route.last_group(node, |first| travel_together(batch, grouping, first, unit)) {
+                Some(group) if group.load.fits(load, LARGEST_GROUP) => group.push(unit, load),
+                _ => {
+                    let mut group = UnitSet::default();
+                    group.push(unit, load);
+                    route.groups.push(group);
+                    route.nodes.push(Arc::clone(node));
                 }
-        };
-        match plans.iter_mut().rfind(together) {
-            Some(plan) if plan.load.fits(load, CHUNK) => plan.push(unit, load),
-            _ => {
-                let mut plan = Plan::new(Arc::clone(node));
-                plan.push(unit, load);
-                plans.push(plan);
             }
         }
+        route
     }
-    plans
+
+    /// The last group of a node whose first unit satisfies `joins`.
+    fn last_group(&mut self, node: &Arc<Node>, joins: impl Fn(u32) -> bool) -> Option<&mut UnitSet> {
+        let same_node = self.groups.iter_mut().zip(&self.nodes).filter(|(_, other)| Arc::ptr_eq(other, node));
+        same_node.map(|(group, _)| group).rfind(|group| group.first().is_some_and(&joins))
+    }
+}
+
+/// Whether two units of one node belong to one group.
+fn travel_together(batch: &Batch, grouping: Grouping, one: u32, other: u32) -> bool {
+    match grouping {
+        Grouping::Node => true,
+        Grouping::Slot => batch.slot_of(one) == batch.slot_of(other),
+        Grouping::Key => batch.key_of(one) == batch.key_of(other),
+    }
 }

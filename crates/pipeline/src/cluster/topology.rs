@@ -1,16 +1,15 @@
-//! Which node owns which slot: a snapshot, and how to read one from a reply.
+//! Which node owns which slot: a snapshot.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
-use crate::config::Address;
+use crate::cluster::view::View;
+use crate::config::address::Address;
 use crate::node::Node;
-use crate::wire::resp::Reply;
 use crate::wire::slot::{SLOTS, Slot};
 
 /// No node owns the slot.
-const NOBODY: u16 = u16::MAX;
+const NO_OWNER: u16 = u16::MAX;
 
 /// One view of the cluster. Replaced as a whole, but for single slots that a redirect corrects.
 #[derive(Debug)]
@@ -18,19 +17,13 @@ pub(crate) struct Topology {
     /// Counts the snapshots of one client.
     pub(crate) epoch: u64,
     pub(crate) nodes: Vec<Arc<Node>>,
-    /// For each slot an index into `nodes`, or [`NOBODY`].
+    /// For each slot an index into `nodes`, or [`NO_OWNER`].
     owners: Box<[AtomicU16]>,
-}
-
-/// Slots and the address of their primary, as a server tells them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct View {
-    pub(crate) ranges: Vec<(RangeInclusive<u16>, Address)>,
 }
 
 impl Topology {
     pub(crate) fn empty() -> Self {
-        Self { epoch: 0, nodes: Vec::new(), owners: (0..SLOTS).map(|_| AtomicU16::new(NOBODY)).collect() }
+        Self { epoch: 0, nodes: Vec::new(), owners: (0..SLOTS).map(|_| AtomicU16::new(NO_OWNER)).collect() }
     }
 
     pub(crate) fn new(epoch: u64, view: &View, mut node_at: impl FnMut(&Address) -> Arc<Node>) -> Self {
@@ -74,124 +67,5 @@ impl Topology {
             self.nodes.len() - 1
         });
         u16::try_from(index).expect("a cluster has fewer primaries than slots")
-    }
-}
-
-impl View {
-    /// Reads the reply to CLUSTER SLOTS. Primaries whose address is unknown are left out.
-    ///
-    /// `asked` is the server that answered: it stands where the reply leaves the host open.
-    pub(crate) fn read(reply: &Reply, asked: &Address) -> Option<Self> {
-        let Reply::Array(rows) = reply else { return None };
-        let mut ranges = Vec::with_capacity(rows.len());
-        for row in rows {
-            let Ok(Reply::Array(fields)) = row else { return None };
-            let [Ok(Reply::Integer(first)), Ok(Reply::Integer(last)), Ok(Reply::Array(primary)), ..] = &fields[..]
-            else {
-                return None;
-            };
-            let first = Slot::new(u16::try_from(*first).ok()?)?;
-            let last = Slot::new(u16::try_from(*last).ok()?)?;
-            let [Ok(host), Ok(Reply::Integer(port)), ..] = &primary[..] else { return None };
-            let host = match host {
-                Reply::Bulk(host) | Reply::Simple(host) => std::str::from_utf8(host).ok()?,
-                Reply::Null => "",
-                _ => return None,
-            };
-            if let Some(address) = address(host, u16::try_from(*port).ok()?, asked) {
-                ranges.push((first.number()..=last.number(), address));
-            }
-        }
-        ranges.sort_by_key(|(slots, _)| *slots.start());
-        Some(Self { ranges })
-    }
-
-    /// How many slots have an owner.
-    pub(crate) fn covered(&self) -> usize {
-        self.ranges.iter().map(|(slots, _)| slots.len()).sum()
-    }
-}
-
-/// Reads the `host:port` of a redirect. An IPv6 address stands there without brackets.
-pub(crate) fn endpoint(text: &str, asked: &Address) -> Option<Address> {
-    let (host, port) = text.rsplit_once(':')?;
-    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    address(host, port.parse().ok()?, asked)
-}
-
-fn address(host: &str, port: u16, asked: &Address) -> Option<Address> {
-    let host = match (host, asked) {
-        ("?", _) => return None,
-        ("", Address::Tcp { host, .. }) => host,
-        ("", Address::Unix(_)) => return None,
-        (host, _) => host,
-    };
-    (port != 0).then(|| Address::Tcp { host: host.to_owned(), port })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn bulk(text: &str) -> Result<Reply, crate::ServerError> {
-        Ok(Reply::Bulk(text.to_owned().into()))
-    }
-
-    fn row(first: i64, last: i64, host: Reply, port: i64) -> Result<Reply, crate::ServerError> {
-        let primary = Ok(Reply::Array(vec![Ok(host), Ok(Reply::Integer(port)), bulk("id"), Ok(Reply::Array(vec![]))]));
-        let replica = Ok(Reply::Array(vec![bulk("10.0.0.9"), Ok(Reply::Integer(9)), bulk("id")]));
-        Ok(Reply::Array(vec![Ok(Reply::Integer(first)), Ok(Reply::Integer(last)), primary, replica]))
-    }
-
-    fn asked() -> Address {
-        "10.0.0.1:7000".parse().unwrap()
-    }
-
-    #[test]
-    fn a_view_is_read_from_cluster_slots() {
-        let host = |text: &str| Reply::Bulk(text.to_owned().into());
-        let reply = Reply::Array(vec![
-            row(5461, 10922, host("10.0.0.2"), 7001),
-            row(0, 5460, host(""), 7000),
-            row(10923, 16382, Reply::Null, 7002),
-            row(16383, 16383, host("?"), 7003),
-        ]);
-        let view = View::read(&reply, &asked()).unwrap();
-        let expected = [(0..=5460, "10.0.0.1:7000"), (5461..=10922, "10.0.0.2:7001"), (10923..=16382, "10.0.0.1:7002")];
-        let expected: Vec<_> = expected.into_iter().map(|(slots, text)| (slots, text.parse().unwrap())).collect();
-        assert_eq!(view.ranges, expected);
-        assert_eq!(view.covered(), 16383);
-    }
-
-    #[test]
-    fn a_malformed_view_is_refused() {
-        let host = Reply::Bulk("h".into());
-        for reply in [
-            Reply::Null,
-            Reply::Array(vec![Ok(Reply::Integer(1))]),
-            Reply::Array(vec![Ok(Reply::Array(vec![Ok(Reply::Integer(0)), Ok(Reply::Integer(1))]))]),
-            Reply::Array(vec![row(0, 16384, host.clone(), 1)]),
-            Reply::Array(vec![row(-1, 5, host.clone(), 1)]),
-            Reply::Array(vec![row(0, 5, host, 70_000)]),
-        ] {
-            assert_eq!(View::read(&reply, &asked()), None, "{reply:?}");
-        }
-    }
-
-    #[test]
-    fn redirects_name_an_endpoint() {
-        let check = |text: &str, expected: Option<&str>| {
-            let expected = expected.map(|text| text.parse::<Address>().unwrap());
-            assert_eq!(endpoint(text, &asked()), expected, "{text}");
-        };
-        check("10.0.0.7:6379", Some("10.0.0.7:6379"));
-        check("redis-0.local:6379", Some("redis-0.local:6379"));
-        check("2001:db8::1:6379", Some("[2001:db8::1]:6379"));
-        check("[::1]:6379", Some("[::1]:6379"));
-        check(":6379", Some("10.0.0.1:6379"));
-        check("?:6379", None);
-        check("10.0.0.7", None);
-        check("10.0.0.7:0", None);
-        check("10.0.0.7:x", None);
     }
 }

@@ -13,7 +13,8 @@ use tokio::io::AsyncWrite;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::io::poll_read_buf;
 
-use crate::call::{Group, Load};
+use crate::batch::load::Load;
+use crate::call::group::Group;
 use crate::config::Config;
 use crate::link::handshake::Greeted;
 use crate::link::socket::Socket;
@@ -21,7 +22,8 @@ use crate::node::Node;
 use crate::node::link::{Gone, LinkId, Turn};
 use crate::outcome::{NotSent, Outcome, Unknown};
 use crate::stats::count;
-use crate::wire::resp::{self, Protocol};
+use crate::wire::reply::Protocol;
+use crate::wire::resp;
 
 /// With this many commands in flight a turn lets other ready tasks add theirs before it writes; with fewer, waiting
 /// would only delay a caller.
@@ -129,7 +131,7 @@ struct Owed {
 impl Connection {
     pub(crate) fn new(node: Arc<Node>, link: LinkId, greeted: Greeted) -> Self {
         let Greeted { socket, protocol } = greeted;
-        let stall_timeout = node.shared.config.stall_timeout;
+        let stall_timeout = node.context.config.stall_timeout;
         Self {
             node,
             link,
@@ -239,7 +241,8 @@ impl Connection {
         };
         let mut since = None;
         let Self { read: buffer, owed, owed_commands, released, .. } = self;
-        let decoded = resp::decode(self.protocol, buffer, |outcome| {
+        let decoded = resp::decode(self.protocol, buffer, |answer| {
+            let outcome = Outcome::of(answer);
             replies += 1;
             let Some(head) = owed.front_mut() else {
                 return Err(format!("a reply that no command asked for: {outcome:?}").into());
@@ -316,7 +319,7 @@ impl Connection {
         self.earliest = Some(self.earliest.map_or(deadline, |earliest| earliest.min(deadline)));
         let start = self.written + self.write.len() as u64;
         let batch = &group.call.batch;
-        for units in &group.plan().units {
+        for units in &group.units().ranges {
             self.write.extend_from_slice(&batch.encoded[batch.bytes_of(batch.commands_of(units.clone()))]);
         }
         let outcomes = Vec::with_capacity(load.commands);
@@ -369,7 +372,7 @@ impl Connection {
 
     /// Looks at the clock: silence makes the connection suspect, then ends it; idleness ends it when it is not needed.
     fn poll_watchdog(&mut self, cx: &mut Context<'_>) -> Poll<String> {
-        let Config { stall_timeout, idle_timeout, .. } = self.node.shared.config;
+        let Config { stall_timeout, idle_timeout, .. } = self.node.context.config;
         loop {
             let silent = match self.owed.front() {
                 Some(head) => head.since.max(self.last_read) + self.patience(),
@@ -408,7 +411,7 @@ impl Connection {
 
     /// How long the connection may be silent now, with a reply due.
     fn patience(&self) -> Duration {
-        let stall_timeout = self.node.shared.config.stall_timeout;
+        let stall_timeout = self.node.context.config.stall_timeout;
         match self.suspected {
             true => stall_timeout,
             false => SUSPECT_AFTER.max(self.reply_time * 10).min(stall_timeout),
@@ -465,7 +468,7 @@ impl Drop for Connection {
 /// Where each command of a group ends in the stream of written bytes.
 fn command_ends(group: &Group, start: u64) -> impl Iterator<Item = u64> {
     let batch = &group.call.batch;
-    let commands = group.plan().units.iter().flat_map(|units| batch.commands_of(units.clone()));
+    let commands = group.units().ranges.iter().flat_map(|units| batch.commands_of(units.clone()));
     commands.scan(start, |end, command| {
         *end += batch.bytes_of(command..command + 1).len() as u64;
         Some(*end)

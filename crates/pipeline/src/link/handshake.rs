@@ -4,12 +4,16 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::batch::{Arg, Batch};
-use crate::config::{Address, Config, Credentials};
-use crate::link::shared::Shared;
+use crate::batch::Batch;
+use crate::batch::builder::Arg;
+use crate::config::Config;
+use crate::config::address::Address;
+use crate::config::credentials::Credentials;
+use crate::link::context::ClientContext;
 use crate::link::socket::Socket;
 use crate::outcome::{Outcome, Rejection};
-use crate::wire::resp::{self, Protocol};
+use crate::wire::reply::Protocol;
+use crate::wire::resp;
 
 /// Who a connection is for the server.
 #[derive(Debug, Clone)]
@@ -51,10 +55,10 @@ impl Login {
 ///
 /// # Errors
 /// What went wrong, in words without secrets.
-pub(crate) async fn open(address: &Address, shared: &Shared, proof: Proof) -> Result<Greeted, String> {
-    let login = Login::of(&shared.config)?;
+pub(crate) async fn open(address: &Address, context: &ClientContext, proof: Proof) -> Result<Greeted, String> {
+    let login = Login::of(&context.config)?;
     let attempt = async {
-        let mut greeted = greeted(address, shared, &login).await?;
+        let mut greeted = greeted(address, context, &login).await?;
         if proof == Proof::Writes {
             // Any answer will do: most servers do not know the script, and some users may not run any.
             greeted.converse(&write_probe(), |_| Ok(())).await?;
@@ -63,7 +67,7 @@ pub(crate) async fn open(address: &Address, shared: &Shared, proof: Proof) -> Re
         }
         Ok(greeted)
     };
-    within(shared, attempt).await
+    within(context, attempt).await
 }
 
 /// Asks one question on a connection made for it.
@@ -72,15 +76,15 @@ pub(crate) async fn open(address: &Address, shared: &Shared, proof: Proof) -> Re
 /// As [`open`].
 pub(crate) async fn ask(
     address: &Address,
-    shared: &Shared,
+    context: &ClientContext,
     login: &Login,
     question: &Batch,
 ) -> Result<Outcome, String> {
     let answer = async {
-        let mut greeted = greeted(address, shared, login).await?;
+        let mut greeted = greeted(address, context, login).await?;
         greeted.exchange(question).await?.pop().ok_or_else(|| "no question".to_owned())
     };
-    within(shared, answer).await
+    within(context, answer).await
 }
 
 /// Opens a connection on which the messages of a channel arrive.
@@ -89,27 +93,27 @@ pub(crate) async fn ask(
 /// As [`open`].
 pub(crate) async fn subscribe(
     address: &Address,
-    shared: &Shared,
+    context: &ClientContext,
     login: &Login,
     channel: &[u8],
 ) -> Result<Socket, String> {
     let attempt = async {
-        let mut greeted = greeted(address, shared, login).await?;
+        let mut greeted = greeted(address, context, login).await?;
         let mut batch = Batch::new();
         batch.unit().command("SUBSCRIBE", &[Arg::Bytes(channel)]);
         greeted.exchange(&batch).await?;
         Ok(greeted.socket)
     };
-    within(shared, attempt).await
+    within(context, attempt).await
 }
 
-async fn within<T>(shared: &Shared, attempt: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-    let limit = shared.config.connect_timeout;
+async fn within<T>(context: &ClientContext, attempt: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let limit = context.config.connect_timeout;
     timeout(limit, attempt).await.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")))
 }
 
-async fn greeted(address: &Address, shared: &Shared, login: &Login) -> Result<Greeted, String> {
-    let socket = Socket::connect(address, shared.connector.as_ref()).await.map_err(|error| error.to_string())?;
+async fn greeted(address: &Address, context: &ClientContext, login: &Login) -> Result<Greeted, String> {
+    let socket = Socket::connect(address, context.connector.as_ref()).await.map_err(|error| error.to_string())?;
     let mut greeted = Greeted { socket, protocol: login.protocol };
     if login.protocol == Protocol::Resp3 {
         let answer = greeted.exchange(&hello(login)).await;
@@ -158,9 +162,9 @@ impl Greeted {
             if read == 0 {
                 return Err("closed by the server during the handshake".to_owned());
             }
-            resp::decode(self.protocol, &mut buffer, |outcome| {
+            resp::decode(self.protocol, &mut buffer, |answer| {
                 replies += 1;
-                each(outcome)
+                each(Outcome::of(answer))
             })?;
         }
         Ok(())

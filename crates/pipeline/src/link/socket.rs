@@ -11,7 +11,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use crate::config::Address;
+use crate::config::address::Address;
 use crate::link::tls::Connector;
 
 /// An open stream.

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::call::{Group, Load};
+use crate::batch::load::Load;
+use crate::call::group::Group;
 use crate::node::queue::Queue;
 use crate::node::selection::{self, Offer};
 

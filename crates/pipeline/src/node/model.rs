@@ -10,10 +10,12 @@ use loom::thread;
 
 use super::*;
 use crate::batch::Batch;
-use crate::call::{Call, Overdue};
-use crate::client::route::{Grouping, split};
+use crate::call::group::Group;
+use crate::call::{Call, DeadlinePassed, Written};
+use crate::client::route::Route;
+use crate::config::grouping::Grouping;
 use crate::outcome::{Outcome, Unknown};
-use crate::wire::resp::Reply;
+use crate::wire::reply::Reply;
 
 /// Switches of thread that are not forced, in one run. Three show every bug planted so far, within seconds.
 const SWITCHES: usize = 3;
@@ -29,16 +31,16 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 
 fn node() -> Arc<Node> {
     let address: Address = "127.0.0.1:1".parse().unwrap();
-    let shared = Shared::new(Config::single(address.clone())).unwrap();
-    Node::new(address, &shared)
+    let context = ClientContext::new(Config::single(address.clone())).unwrap();
+    Node::new(address, &context)
 }
 
 fn call(node: &Arc<Node>) -> Arc<Call> {
     let mut batch = Batch::new();
     batch.unit().command("PING", &[]);
-    let plans = split(&batch, Grouping::Node, |_| Some(node));
+    let Route { groups, .. } = Route::split(&batch, Grouping::Node, |_| Some(node));
     let deadline = tokio::time::Instant::now() + Duration::from_secs(3600);
-    Call::new(batch, plans, 0, deadline)
+    Call::new(batch, groups, deadline)
 }
 
 fn group(call: &Arc<Call>) -> Group {
@@ -53,10 +55,17 @@ fn lost() -> Outcome {
     Outcome::Unknown(Unknown::ConnectionLost { node: "n".into(), reason: "reset".into() })
 }
 
+fn unanswered(_group: usize, written: Written) -> Outcome {
+    match written {
+        Written::Never => Outcome::NotSent(NotSent::Skipped),
+        Written::Perhaps => Outcome::Unknown(Unknown::DeadlineExceeded { node: "n".into() }),
+    }
+}
+
 /// Waits for the call and returns what became of its command.
 fn wait(call: &Call) -> Outcome {
     let _ = block_on(call.until(1));
-    call.leave(|_| NotSent::Skipped).remove(0)
+    call.leave(unanswered).remove(0)
 }
 
 /// The connection's turns, until it has a group.
@@ -100,7 +109,7 @@ fn a_caller_that_leaves_knows_whether_its_command_is_written() {
             }
             started
         });
-        let outcome = call.leave(|_| NotSent::Skipped).remove(0);
+        let outcome = call.leave(unanswered).remove(0);
         let started = connection.join().unwrap();
         match outcome {
             Outcome::NotSent(_) => assert!(!started, "not sent, and written all the same"),
@@ -121,10 +130,10 @@ fn a_deadline_ends_the_wait_and_a_reply_before_it_counts() {
             group.finish(vec![pong()]);
         });
         let in_time = block_on(call.until(1));
-        let outcome = call.leave(|_| NotSent::Skipped).remove(0);
+        let outcome = call.leave(unanswered).remove(0);
         match in_time {
             Ok(()) => assert_eq!(outcome, pong()),
-            Err(Overdue) => {
+            Err(DeadlinePassed) => {
                 let late = matches!(outcome, Outcome::Unknown(Unknown::DeadlineExceeded { .. }));
                 assert!(late || outcome == pong(), "{outcome:?}");
             }
@@ -142,7 +151,7 @@ fn a_deadline_ends_the_wait_for_a_reply_that_never_comes() {
             assert!(group.start());
             group.expire();
         });
-        assert_eq!(block_on(call.until(1)), Err(Overdue));
+        assert_eq!(block_on(call.until(1)), Err(DeadlinePassed));
         connection.join().unwrap();
     });
 }
@@ -152,7 +161,7 @@ fn a_caller_without_a_connection_minds_its_own_clock() {
     check(|| {
         let call = call(&node());
         let group = group(&call);
-        let connection = thread::spawn(move || group.wait());
+        let connection = thread::spawn(move || group.leave_timer_to_caller());
         // It is polled again when the group starts to wait, whichever comes first.
         let polls = Arc::new(Polls::default());
         let waker = Waker::from(Arc::clone(&polls));
@@ -160,7 +169,7 @@ fn a_caller_without_a_connection_minds_its_own_clock() {
         assert!(until.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         connection.join().unwrap();
         let woken = polls.0.load(std::sync::atomic::Ordering::SeqCst);
-        assert!(woken > 0 || call.minds_its_clock(), "nobody minds the clock");
+        assert!(woken > 0 || call.needs_own_timer(), "nobody minds the clock");
     });
 }
 
@@ -189,7 +198,7 @@ fn what_is_submitted_reaches_a_connection_that_rests() {
             })
         };
         let call = call(&node);
-        node.submit([group(&call)].into_iter(), call.plans[0].load);
+        node.submit([group(&call)].into_iter(), call.groups[0].load);
         assert_eq!(wait(&call), pong());
         connection.join().unwrap();
     });
@@ -220,7 +229,7 @@ fn a_full_queue_a_broken_connection_and_a_closing_client_leave_nobody_waiting() 
             thread::spawn(move || node.close())
         };
         let call = call(&node);
-        node.submit([group(&call)].into_iter(), call.plans[0].load);
+        node.submit([group(&call)].into_iter(), call.groups[0].load);
         let outcome = wait(&call);
         assert!(outcome == lost() || outcome == Outcome::NotSent(NotSent::Closed), "{outcome:?}");
         connection.join().unwrap();

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::call::{Group, Load};
+use crate::batch::load::Load;
+use crate::call::group::Group;
 use crate::config::Config;
+use crate::config::selection::Selection;
 use crate::node::link::{Gone, Link, LinkId, Turn};
 use crate::node::queue::Queue;
-use crate::node::selection::{self, Offer, Selection};
+use crate::node::selection::{self, Offer};
 
 /// A call with more bytes than this for one node is large. Redis reads 16 KiB of a client before it looks at the next one,
 /// so what shares a connection with more waits for several turns, and what has its own for none.

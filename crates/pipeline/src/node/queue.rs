@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::call::{Group, Load};
+use crate::batch::load::Load;
+use crate::call::group::Group;
 
 /// Groups that wait for a connection, oldest first.
 #[derive(Debug, Default)]
@@ -39,7 +40,7 @@ impl Queue {
     }
 
     pub(crate) fn push(&mut self, group: Group) {
-        group.wait();
+        group.leave_timer_to_caller();
         self.load.add(group.load());
         self.waiting.push_back(Waiting { group, since: Instant::now() });
     }
@@ -54,7 +55,7 @@ impl Queue {
     pub(crate) fn put_back(&mut self, groups: VecDeque<Group>) {
         let since = Instant::now();
         for group in groups.into_iter().rev() {
-            group.wait();
+            group.leave_timer_to_caller();
             self.load.add(group.load());
             self.waiting.push_front(Waiting { group, since });
         }

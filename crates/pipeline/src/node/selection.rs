@@ -8,50 +8,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::call::Load;
-
-/// How a node chooses among its connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Selection {
-    /// The first of the oldest `space` with room, else some random ones among the rest. 0 is random only, and keeps every
-    /// connection in use that a spike has opened.
-    Linear {
-        /// How many connections are searched in order.
-        space: usize,
-    },
-    /// The first `size` in turn from a random one on, else the first of the rest.
-    CorePool {
-        /// How many connections share the load.
-        size: usize,
-        /// Whether to open connections until there are `size`.
-        fill: Fill,
-    },
-    /// The less loaded of two random ones among the first `core`, else the first of the rest.
-    PowerOfTwo {
-        /// How many connections share the load; 0 is all.
-        core: usize,
-        /// How many pairs are tried.
-        effort: usize,
-        /// Whether to open connections until there are `core`.
-        fill: Fill,
-    },
-}
-
-/// Whether connections are opened before the ones there are have no room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fill {
-    /// Up to the size of the core, one after the other; those there are take the load meanwhile.
-    First,
-    /// Only when there is no room.
-    OnDemand,
-}
-
-impl Default for Selection {
-    fn default() -> Self {
-        Self::Linear { space: 16 }
-    }
-}
+use crate::batch::load::Load;
+use crate::config::selection::Selection;
 
 /// What selection sees of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,14 +59,6 @@ pub(crate) fn is_worth_a_connection(queue_delay: Duration) -> bool {
 }
 
 impl Selection {
-    /// How many connections are opened before the ones there are have no room.
-    pub(crate) fn fills_first(self) -> usize {
-        match self {
-            Self::CorePool { size, fill: Fill::First } | Self::PowerOfTwo { core: size, fill: Fill::First, .. } => size,
-            _ => 0,
-        }
-    }
-
     /// The connection that takes the group, by its place among `offers`, oldest connection first. None lets it wait.
     pub(crate) fn select(self, offers: &[Offer], rng: &mut Rng) -> Option<usize> {
         match self {
@@ -162,6 +112,7 @@ fn power_of_two(offers: &[Offer], effort: usize, rng: &mut Rng) -> Option<usize>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::selection::Fill;
 
     /// Connections that accept, by place; all cost the same.
     fn offers(accepting: &[bool]) -> Vec<Offer> {

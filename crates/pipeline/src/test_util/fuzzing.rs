@@ -2,10 +2,11 @@
 
 use bytes::BytesMut;
 
-use crate::cluster::topology::{self, View};
-use crate::config::Address;
+use crate::cluster::view::{self, View};
+use crate::config::address::Address;
 use crate::outcome::Outcome;
-use crate::wire::resp::{self, Protocol, Reply};
+use crate::wire::reply::{Protocol, Reply};
+use crate::wire::resp;
 
 /// Decodes `pieces`, which arrive one after the other, and returns what they say and how many bytes are left over.
 ///
@@ -15,8 +16,8 @@ pub fn decode<'a>(protocol: Protocol, pieces: impl Iterator<Item = &'a [u8]>) ->
     let (mut buffer, mut outcomes) = (BytesMut::new(), Vec::new());
     for piece in pieces {
         buffer.extend_from_slice(piece);
-        let decoded = resp::decode(protocol, &mut buffer, |outcome| {
-            outcomes.push(outcome);
+        let decoded = resp::decode(protocol, &mut buffer, |answer| {
+            outcomes.push(Outcome::of(answer));
             Ok(())
         });
         if let Err(error) = decoded {
@@ -35,5 +36,5 @@ pub fn covered_slots(reply: &Reply, asked: &Address) -> Option<usize> {
 /// The address that a redirect names.
 #[must_use]
 pub fn endpoint(text: &str, asked: &Address) -> Option<Address> {
-    topology::endpoint(text, asked)
+    view::endpoint(text, asked)
 }

@@ -1,4 +1,4 @@
-//! The RESP library behind one door, and what an error reply means.
+//! Reads replies with the RESP library. No other file knows it.
 
 use std::sync::Arc;
 
@@ -7,35 +7,10 @@ use resp_rs::ParseError;
 use resp_rs::resp2::{self, Frame};
 use resp_rs::resp3;
 
-use crate::outcome::{Outcome, Rejected, Rejection, ServerError};
+use crate::wire::reply::{Protocol, Reply, ServerError};
 
-/// The version of the protocol that a connection speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Protocol {
-    /// Understood by every server, and three times as fast to read.
-    #[default]
-    Resp2,
-    /// Asked for with HELLO; a server that refuses is spoken to in RESP2. Messages that a server pushes are passed over.
-    Resp3,
-}
-
-/// A reply that is not an error.
-///
-/// What RESP3 adds is told in the types of RESP2, as a server without RESP3 would: maps and sets as arrays, doubles and big
-/// numbers as strings, booleans as 0 and 1.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reply {
-    /// `:1`
-    Integer(i64),
-    /// `+OK`
-    Simple(Bytes),
-    /// `$3 foo`
-    Bulk(Bytes),
-    /// A null bulk string or array.
-    Null,
-    /// An array. An error inside it belongs to that element alone.
-    Array(Vec<Result<Reply, ServerError>>),
-}
+/// What the server answered to one command.
+pub(crate) type Answer = Result<Reply, ServerError>;
 
 /// Takes the complete frames off the front of `buffer` and gives each to `take`.
 ///
@@ -43,12 +18,12 @@ pub enum Reply {
 /// only for what arrived.
 ///
 /// # Errors
-/// What `take` returned: frames after that one stay in the buffer. Or the first malformed frame, in words; the stream has
-/// lost its place then and must be closed.
+/// What `take` returned: frames after that one stay in the buffer. Or the first malformed frame, in words: the position in
+/// the stream is lost then, and the connection must be closed.
 pub(crate) fn decode<E: From<String>>(
     protocol: Protocol,
     buffer: &mut BytesMut,
-    mut take: impl FnMut(Outcome) -> Result<(), E>,
+    mut take: impl FnMut(Answer) -> Result<(), E>,
 ) -> Result<(), E> {
     let (decoded, plain) = decode_plain(buffer, &mut take);
     if decoded == buffer.len() || plain.is_err() {
@@ -58,29 +33,7 @@ pub(crate) fn decode<E: From<String>>(
     // The library reads from `Bytes`. Turning the buffer into one and back costs no copy while no reply points into it.
     let whole = std::mem::take(buffer).freeze();
     let mut rest = whole.slice(decoded..);
-    let result = loop {
-        let (decoded, plain) = decode_plain(&rest, &mut take);
-        rest.advance(decoded);
-        if plain.is_err() || rest.is_empty() {
-            break plain;
-        }
-        let parsed = match protocol {
-            Protocol::Resp2 => resp2::parse_frame(rest.clone()).map(|(frame, after)| (Some(reply(frame)), after)),
-            Protocol::Resp3 => resp3::parse_frame(rest.clone()).map(|(frame, after)| (reply3(frame), after)),
-        };
-        match parsed {
-            Ok((reply, after)) => {
-                rest = after;
-                if let Some(reply) = reply
-                    && let Err(error) = take(outcome(reply))
-                {
-                    break Err(error);
-                }
-            }
-            Err(ParseError::Incomplete) => break Ok(()),
-            Err(error) => break Err(format!("malformed reply: {error}").into()),
-        }
-    };
+    let result = decode_frames(protocol, &mut rest, &mut take);
     let consumed = whole.len() - rest.len();
     drop(rest);
     *buffer = match whole.try_into_mut() {
@@ -88,19 +41,48 @@ pub(crate) fn decode<E: From<String>>(
             let _ = buffer.split_to(consumed);
             buffer
         }
-        Err(shared) => BytesMut::from(&shared[consumed..]),
+        Err(context) => BytesMut::from(&context[consumed..]),
     };
     result
 }
 
+/// Takes frames of any kind off the front of `rest`, until it is empty or the last frame is incomplete.
+fn decode_frames<E: From<String>>(
+    protocol: Protocol,
+    rest: &mut Bytes,
+    take: &mut impl FnMut(Answer) -> Result<(), E>,
+) -> Result<(), E> {
+    loop {
+        let (decoded, plain) = decode_plain(rest, take);
+        rest.advance(decoded);
+        plain?;
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let parsed = match protocol {
+            Protocol::Resp2 => resp2::parse_frame(rest.clone()).map(|(frame, after)| (Some(reply(frame)), after)),
+            Protocol::Resp3 => resp3::parse_frame(rest.clone()).map(|(frame, after)| (reply3(frame), after)),
+        };
+        let (reply, after) = match parsed {
+            Ok(parsed) => parsed,
+            Err(ParseError::Incomplete) => return Ok(()),
+            Err(error) => return Err(format!("malformed reply: {error}").into()),
+        };
+        *rest = after;
+        if let Some(reply) = reply {
+            take(reply)?;
+        }
+    }
+}
+
 /// Takes the plain replies off the front, and returns how many bytes they are.
 ///
-/// They are all that a counter is answered with, and through the library they cost a tenth of a call.
-fn decode_plain<E>(bytes: &[u8], take: &mut impl FnMut(Outcome) -> Result<(), E>) -> (usize, Result<(), E>) {
+/// Counters are answered with nothing else, and through the library these replies cost a tenth of a call.
+fn decode_plain<E>(bytes: &[u8], take: &mut impl FnMut(Answer) -> Result<(), E>) -> (usize, Result<(), E>) {
     let mut decoded = 0;
     while let Some((reply, length)) = plain(&bytes[decoded..]) {
         decoded += length;
-        if let Err(error) = take(Outcome::Reply(reply)) {
+        if let Err(error) = take(Ok(reply)) {
             return (decoded, Err(error));
         }
     }
@@ -125,14 +107,7 @@ fn plain(bytes: &[u8]) -> Option<(Reply, usize)> {
     None
 }
 
-fn outcome(reply: Result<Reply, ServerError>) -> Outcome {
-    match reply {
-        Ok(reply) => Outcome::Reply(reply),
-        Err(error) => classify(error),
-    }
-}
-
-fn reply(frame: Frame) -> Result<Reply, ServerError> {
+fn reply(frame: Frame) -> Answer {
     Ok(match frame {
         Frame::Integer(value) => Reply::Integer(value),
         Frame::SimpleString(bytes) => Reply::Simple(bytes),
@@ -148,7 +123,7 @@ fn server_error(message: &[u8]) -> ServerError {
 }
 
 /// A reply of RESP3 in the types of RESP2; none for what is not the reply to a command.
-fn reply3(frame: resp3::Frame) -> Option<Result<Reply, ServerError>> {
+fn reply3(frame: resp3::Frame) -> Option<Answer> {
     use resp3::Frame;
     let array = |frames: Vec<Frame>| Reply::Array(frames.into_iter().filter_map(reply3).collect());
     Some(Ok(match frame {
@@ -168,54 +143,22 @@ fn reply3(frame: resp3::Frame) -> Option<Result<Reply, ServerError>> {
     }))
 }
 
-/// Tells errors that say "not run, try again" from those that sending again will not change.
-///
-/// Only the code, the first word, counts: what follows may quote a user's data.
-fn classify(error: ServerError) -> Outcome {
-    match rejection(&error.message) {
-        Some(kind) => Outcome::Rejected(Rejected { kind, message: error.message }),
-        None => Outcome::ServerError(error),
-    }
-}
-
-fn rejection(message: &str) -> Option<Rejection> {
-    let mut words = message.split(' ');
-    Some(match words.next()? {
-        "LOADING" => Rejection::Loading,
-        "BUSY" => Rejection::Busy,
-        "MASTERDOWN" => Rejection::MasterDown,
-        "READONLY" => Rejection::ReadOnly,
-        "TRYAGAIN" => Rejection::TryAgain,
-        "CLUSTERDOWN" => Rejection::ClusterDown,
-        "NOAUTH" => Rejection::Unauthenticated,
-        code @ ("MOVED" | "ASK") => {
-            let slot = words.next()?.parse().ok()?;
-            let endpoint = words.next()?.into();
-            match code {
-                "MOVED" => Rejection::Moved { slot, endpoint },
-                _ => Rejection::Ask { slot, endpoint },
-            }
-        }
-        _ => return None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    fn decode_all(buffer: &mut BytesMut) -> Result<Vec<Outcome>, String> {
-        let mut outcomes = Vec::new();
-        decode(Protocol::Resp2, buffer, |outcome| {
-            outcomes.push(outcome);
+    fn decode_all(buffer: &mut BytesMut) -> Result<Vec<Answer>, String> {
+        let mut answers = Vec::new();
+        decode(Protocol::Resp2, buffer, |answer| {
+            answers.push(answer);
             Ok::<(), String>(())
         })?;
-        Ok(outcomes)
+        Ok(answers)
     }
 
-    fn check(wire: &str, expected: Outcome) {
+    fn check(wire: &str, expected: Answer) {
         let mut buffer = BytesMut::from(wire);
         assert_eq!(decode_all(&mut buffer).unwrap(), [expected], "{wire:?}");
         assert!(buffer.is_empty());
@@ -227,35 +170,35 @@ mod tests {
 
     #[test]
     fn each_type_of_reply_is_read() {
-        check(":42\r\n", Outcome::Reply(Reply::Integer(42)));
-        check(":-9223372036854775808\r\n", Outcome::Reply(Reply::Integer(i64::MIN)));
-        check(":999999999999999999\r\n", Outcome::Reply(Reply::Integer(999_999_999_999_999_999)));
-        check(":9223372036854775807\r\n", Outcome::Reply(Reply::Integer(i64::MAX)));
-        check(":-1\r\n", Outcome::Reply(Reply::Integer(-1)));
-        check("+OK\r\n", Outcome::Reply(Reply::Simple("OK".into())));
-        check("+OKAY\r\n", Outcome::Reply(Reply::Simple("OKAY".into())));
-        check("$3\r\na\r\n\r\n", Outcome::Reply(Reply::Bulk("a\r\n".into())));
-        check("$-1\r\n", Outcome::Reply(Reply::Null));
-        check("*-1\r\n", Outcome::Reply(Reply::Null));
+        check(":42\r\n", Ok(Reply::Integer(42)));
+        check(":-9223372036854775808\r\n", Ok(Reply::Integer(i64::MIN)));
+        check(":999999999999999999\r\n", Ok(Reply::Integer(999_999_999_999_999_999)));
+        check(":9223372036854775807\r\n", Ok(Reply::Integer(i64::MAX)));
+        check(":-1\r\n", Ok(Reply::Integer(-1)));
+        check("+OK\r\n", Ok(Reply::Simple("OK".into())));
+        check("+OKAY\r\n", Ok(Reply::Simple("OKAY".into())));
+        check("$3\r\na\r\n\r\n", Ok(Reply::Bulk("a\r\n".into())));
+        check("$-1\r\n", Ok(Reply::Null));
+        check("*-1\r\n", Ok(Reply::Null));
         check(
             "*2\r\n:1\r\n-MOVED 1 a:1\r\n",
-            Outcome::Reply(Reply::Array(vec![Ok(Reply::Integer(1)), Err(server_error("MOVED 1 a:1"))])),
+            Ok(Reply::Array(vec![Ok(Reply::Integer(1)), Err(server_error("MOVED 1 a:1"))])),
         );
     }
 
     #[test]
     fn resp3_is_told_in_the_types_of_resp2() {
-        let check = |wire: &str, expected: &[Outcome]| {
-            let mut outcomes = Vec::new();
+        let check = |wire: &str, expected: &[Answer]| {
+            let mut answers = Vec::new();
             let mut buffer = BytesMut::from(wire);
-            let take = |outcome| {
-                outcomes.push(outcome);
+            let take = |answer| {
+                answers.push(answer);
                 Ok::<(), String>(())
             };
             decode(Protocol::Resp3, &mut buffer, take).unwrap();
-            assert_eq!(outcomes, expected, "{wire:?}");
+            assert_eq!(answers, expected, "{wire:?}");
         };
-        let one = |reply: Reply| [Outcome::Reply(reply)];
+        let one = |reply: Reply| [Ok(reply)];
         let bulk = |text: &str| Reply::Bulk(text.to_owned().into());
         check(":42\r\n", &one(Reply::Integer(42)));
         check("_\r\n", &one(Reply::Null));
@@ -266,44 +209,7 @@ mod tests {
         check("%1\r\n+a\r\n:1\r\n", &one(Reply::Array(vec![Ok(Reply::Simple("a".into())), Ok(Reply::Integer(1))])));
         check("~1\r\n$1\r\nx\r\n", &one(Reply::Array(vec![Ok(bulk("x"))])));
         check(">2\r\n+invalidate\r\n*1\r\n$1\r\nk\r\n:7\r\n", &one(Reply::Integer(7)));
-        check("-WRONGTYPE no\r\n", &[Outcome::ServerError(server_error("WRONGTYPE no"))]);
-    }
-
-    #[test]
-    fn an_error_is_rejected_only_by_its_code() {
-        let moved = |endpoint: &str| Rejection::Moved { slot: 3999, endpoint: endpoint.into() };
-        for (message, kind) in [
-            ("LOADING Redis is loading the dataset in memory", Rejection::Loading),
-            ("READONLY You can't write against a read only replica.", Rejection::ReadOnly),
-            ("MASTERDOWN Link with MASTER is down", Rejection::MasterDown),
-            ("TRYAGAIN Multiple keys request during rehashing of slot", Rejection::TryAgain),
-            ("TRYAGAIN", Rejection::TryAgain),
-            ("CLUSTERDOWN Hash slot not served", Rejection::ClusterDown),
-            ("BUSY Redis is busy running a script.", Rejection::Busy),
-            ("NOAUTH Authentication required.", Rejection::Unauthenticated),
-            ("MOVED 3999 127.0.0.1:6381", moved("127.0.0.1:6381")),
-            ("MOVED 3999 :6381", moved(":6381")),
-            ("MOVED 3999 2001:db8::1:6381 and more", moved("2001:db8::1:6381")),
-            ("ASK 1 host:1", Rejection::Ask { slot: 1, endpoint: "host:1".into() }),
-        ] {
-            check(&format!("-{message}\r\n"), Outcome::Rejected(Rejected { kind, message: message.into() }));
-        }
-        for message in [
-            "ERR LOADING",
-            "ERR MOVED 1 a:1",
-            "MOVED",
-            "MOVED x a:1",
-            "MOVED 70000 a:1",
-            "ASK 1",
-            "MOVEDX 1 a:1",
-            "WRONGTYPE Operation",
-            "",
-            "OOM command not allowed",
-            "loading",
-            "CROSSSLOT",
-        ] {
-            check(&format!("-{message}\r\n"), Outcome::ServerError(server_error(message)));
-        }
+        check("-WRONGTYPE no\r\n", &[Err(server_error("WRONGTYPE no"))]);
     }
 
     #[test]

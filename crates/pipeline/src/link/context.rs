@@ -7,12 +7,13 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
+use crate::config::error::ConfigError;
 use crate::link::tls::Connector;
 
 /// What all parts of one client share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ClientContext {
     pub(crate) config: Config,
     pub(crate) connector: Option<Connector>,
     /// Told when a node is lost, cannot be reached, or no longer owns what it should: its slots may be elsewhere by now.
@@ -22,7 +23,7 @@ pub(crate) struct Shared {
     tracker: TaskTracker,
 }
 
-impl Shared {
+impl ClientContext {
     pub(crate) fn new(config: Config) -> Result<Arc<Self>, ConfigError> {
         config.validate()?;
         let connector = config.tls.as_ref().map(Connector::new).transpose()?;
@@ -60,7 +61,7 @@ impl Shared {
         self.stop.cancel();
     }
 
-    /// Waits for all tasks, after [`Shared::end`].
+    /// Waits for all tasks, after [`ClientContext::end`].
     pub(crate) async fn ended(&self) {
         self.tracker.wait().await;
     }

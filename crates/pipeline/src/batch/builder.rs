@@ -1,0 +1,176 @@
+//! Adds commands to a unit of a batch.
+
+use super::{Batch, Command, Placement, Unit};
+use crate::outcome::NotSent;
+use crate::wire::command::{push_array, push_bulk};
+use crate::wire::slot::Slot;
+
+/// One argument of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arg<'a> {
+    /// A key. The keys of a unit decide which node runs it; they must all be in one slot.
+    Key(&'a [u8]),
+    /// Any other bytes, sent as they are.
+    Bytes(&'a [u8]),
+    /// An integer, sent in decimal.
+    Integer(i64),
+}
+
+/// Adds commands to one unit of a batch.
+#[derive(Debug)]
+pub struct UnitBuilder<'a> {
+    batch: &'a mut Batch,
+}
+
+/// Whether a command may not run on a connection that callers share.
+fn is_refused(name: &str) -> bool {
+    blocks(name) || changes_connection(name)
+}
+
+/// Whether a command holds up the replies of all callers behind it.
+fn blocks(name: &str) -> bool {
+    matches!(
+        name,
+        "BLMOVE"
+            | "BLMPOP"
+            | "BLPOP"
+            | "BRPOP"
+            | "BRPOPLPUSH"
+            | "BZMPOP"
+            | "BZPOPMAX"
+            | "BZPOPMIN"
+            | "WAIT"
+            | "WAITAOF"
+    )
+}
+
+/// Whether a command changes what the connection means for the commands of other callers.
+fn changes_connection(name: &str) -> bool {
+    matches!(
+        name,
+        "AUTH"
+            | "HELLO"
+            | "MONITOR"
+            | "PSUBSCRIBE"
+            | "QUIT"
+            | "RESET"
+            | "SELECT"
+            | "SSUBSCRIBE"
+            | "SUBSCRIBE"
+            | "UNSUBSCRIBE"
+            | "WATCH"
+    )
+}
+
+impl Batch {
+    /// Starts a unit. A unit without commands is dropped.
+    pub fn unit(&mut self) -> UnitBuilder<'_> {
+        let empty =
+            Unit { commands_end: self.commands.len() as u32, placement: Placement::Anywhere, transaction: false };
+        // A unit left empty is overwritten rather than kept: units and outcomes must stay in step.
+        let previous = self.units.len().checked_sub(2).map_or(0, |at| self.units[at].commands_end);
+        match self.units.last_mut() {
+            Some(last) if last.commands_end == previous => *last = empty,
+            _ => self.units.push(empty),
+        }
+        UnitBuilder { batch: self }
+    }
+
+    /// Encodes a key of `unit`. The first one decides which node runs the unit.
+    fn push_key(&mut self, unit: &mut Unit, key: &[u8]) {
+        let start = push_bulk(&mut self.encoded, key);
+        match unit.placement {
+            Placement::Key(start, end) => {
+                let first = &self.encoded[start as usize..end as usize];
+                if first != key && Slot::of(first) != Slot::of(key) {
+                    self.refused = Some(NotSent::CrossSlot);
+                }
+            }
+            _ => unit.placement = Placement::Key(start as u32, (start + key.len()) as u32),
+        }
+    }
+}
+
+impl UnitBuilder<'_> {
+    /// Appends a command: its name, then its arguments.
+    ///
+    /// Commands that block or change the connection (SUBSCRIBE, BLPOP, SELECT, WATCH, ..), and keys in different slots,
+    /// make the whole batch fail with [`NotSent::Refused`] or [`NotSent::CrossSlot`] when it is sent.
+    pub fn command(self, name: &'static str, args: &[Arg<'_>]) -> Self {
+        self.encode(name, args, false)
+    }
+
+    /// As [`UnitBuilder::command`], for a command that may run twice without harm.
+    ///
+    /// It is then sent again when a command before it in the unit has to be: EXPIRE behind INCRBY, say.
+    pub fn repeatable(self, name: &'static str, args: &[Arg<'_>]) -> Self {
+        self.encode(name, args, true)
+    }
+
+    fn encode(self, name: &'static str, args: &[Arg<'_>], repeatable: bool) -> Self {
+        let batch = &mut *self.batch;
+        if is_refused(name) {
+            batch.refused = Some(NotSent::Refused { command: name });
+        }
+        let mut unit = *batch.units.last().expect("a builder exists only after its unit was pushed");
+        push_array(&mut batch.encoded, args.len() + 1);
+        push_bulk(&mut batch.encoded, name.as_bytes());
+        for arg in args {
+            match *arg {
+                Arg::Key(key) => batch.push_key(&mut unit, key),
+                Arg::Bytes(bytes) => {
+                    push_bulk(&mut batch.encoded, bytes);
+                }
+                Arg::Integer(value) => {
+                    push_bulk(&mut batch.encoded, itoa::Buffer::new().format(value).as_bytes());
+                }
+            }
+        }
+        let end = batch.encoded.len() as u32;
+        let before = batch.units.len().checked_sub(2).map_or(0, |at| batch.units[at].commands_end);
+        unit.transaction |= unit.commands_end == before && name == "MULTI";
+        unit.commands_end += 1;
+        batch.commands.push(Command { end, repeatable });
+        *batch.units.last_mut().expect("it was there above") = unit;
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_encoded_as_redis_expects() {
+        let mut batch = Batch::new();
+        batch.unit().command("INCRBY", &[Arg::Key(b"k"), Arg::Integer(-12)]).command("GET", &[Arg::Key(b"")]);
+        assert_eq!(
+            String::from_utf8(batch.encoded.clone()).unwrap(),
+            "*3\r\n$6\r\nINCRBY\r\n$1\r\nk\r\n$3\r\n-12\r\n*2\r\n$3\r\nGET\r\n$0\r\n\r\n"
+        );
+        assert_eq!(batch.len(), 2);
+        assert_eq!(batch.units.len(), 1);
+    }
+
+    #[test]
+    fn keys_of_a_unit_must_share_a_slot() {
+        let check = |keys: [&str; 2], expected: Option<NotSent>| {
+            let mut batch = Batch::new();
+            batch.unit().command("MGET", &[Arg::Key(keys[0].as_bytes()), Arg::Key(keys[1].as_bytes())]);
+            assert_eq!(batch.refused, expected);
+        };
+        check(["a", "a"], None);
+        check(["{a}1", "{a}2"], None);
+        check(["a", "b"], Some(NotSent::CrossSlot));
+    }
+
+    #[test]
+    fn an_empty_unit_leaves_no_trace() {
+        let mut batch = Batch::new();
+        batch.unit();
+        batch.unit().command("PING", &[]);
+        batch.unit();
+        batch.unit().command("PING", &[]);
+        assert_eq!(batch.units.iter().map(|unit| unit.commands_end).collect::<Vec<_>>(), [1, 2]);
+    }
+}

@@ -1,0 +1,159 @@
+//! What of a batch is sent again.
+
+use smallvec::SmallVec;
+
+use super::{Batch, Command, Placement};
+use crate::outcome::{Outcome, Unknown};
+
+/// Whether commands go to a node that their slot is still moving to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asking {
+    Yes,
+    No,
+}
+
+impl Batch {
+    /// What of a unit must be sent again, given the outcomes of the whole batch: indices of commands, in order.
+    ///
+    /// Commands that did not run, for a reason that may pass, go again. So does a command after one of those that ran
+    /// already, when it may run twice: the expiry of a counter belongs behind its increment. A unit in which every command
+    /// may run twice goes again also when its fate is unknown. Nothing else ever does.
+    pub(crate) fn unfinished(&self, unit: u32, outcomes: &[Outcome]) -> SmallVec<[usize; 2]> {
+        let commands = self.commands_of(unit..unit + 1);
+        let harmless = commands.clone().all(|command| self.commands[command].repeatable);
+        let again = |command: &usize| {
+            let lost = matches!(outcomes[*command], Outcome::Unknown(Unknown::ConnectionLost { .. }));
+            outcomes[*command].may_be_sent_again() || (harmless && lost)
+        };
+        if self.units[unit as usize].transaction {
+            let ran = commands.clone().last().is_some_and(|exec| outcomes[exec].ran());
+            return match !ran && commands.clone().any(|command| again(&command)) {
+                true => commands.collect(),
+                false => SmallVec::new(),
+            };
+        }
+        let Some(first) = commands.clone().find(again) else { return SmallVec::new() };
+        (first..commands.end)
+            .filter(|command| again(command) || (outcomes[*command].ran() && self.commands[*command].repeatable))
+            .collect()
+    }
+
+    /// Appends commands of `from` as one unit. With `asking`, each is told to run at a node its slot is moving to.
+    ///
+    /// Returns where each command of `from` is now.
+    pub(crate) fn append(&mut self, from: &Self, unit: u32, commands: &[usize], asking: Asking) -> Vec<usize> {
+        let transaction = from.units[unit as usize].transaction;
+        let mut places = Vec::with_capacity(commands.len());
+        self.unit();
+        for (position, &command) in commands.iter().enumerate() {
+            // The server forgets ASKING after one command, but remembers it for a whole transaction.
+            if asking == Asking::Yes && (position == 0 || !transaction) {
+                self.push(b"*1\r\n$6\r\nASKING\r\n", true);
+            }
+            places.push(self.commands.len());
+            self.push(&from.encoded[from.bytes_of(command..command + 1)], from.commands[command].repeatable);
+        }
+        let last = self.units.last_mut().expect("the unit was just started");
+        last.transaction = transaction;
+        last.placement = from.slot_of(unit).map_or(Placement::Anywhere, Placement::Slot);
+        places
+    }
+
+    fn push(&mut self, encoded: &[u8], repeatable: bool) {
+        self.encoded.extend_from_slice(encoded);
+        self.commands.push(Command { end: self.encoded.len() as u32, repeatable });
+        let unit = self.units.last_mut().expect("commands are pushed into a unit");
+        unit.commands_end += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Arg;
+    use crate::outcome::{Rejected, Rejection};
+    use crate::wire::reply::{Reply, ServerError};
+    use crate::wire::slot::Slot;
+
+    fn counter() -> Batch {
+        let mut batch = Batch::new();
+        batch.unit().command("PING", &[]);
+        batch
+            .unit()
+            .command("INCRBY", &[Arg::Key(b"k"), Arg::Integer(1)])
+            .repeatable("EXPIRE", &[Arg::Key(b"k"), Arg::Integer(60)]);
+        batch
+    }
+
+    fn ran() -> Outcome {
+        Outcome::Reply(Reply::Integer(1))
+    }
+
+    fn rejected() -> Outcome {
+        Outcome::Rejected(Rejected { kind: Rejection::TryAgain, message: "TRYAGAIN".into() })
+    }
+
+    fn unknown() -> Outcome {
+        Outcome::Unknown(Unknown::DeadlineExceeded { node: "n".into() })
+    }
+
+    fn check(batch: &Batch, unit: &[Outcome], expected: &[usize]) {
+        let outcomes: Vec<Outcome> = [ran()].into_iter().chain(unit.iter().cloned()).collect();
+        assert_eq!(&batch.unfinished(1, &outcomes)[..], expected, "{unit:?}");
+    }
+
+    #[test]
+    fn only_what_did_not_run_goes_again() {
+        let batch = counter();
+        check(&batch, &[ran(), ran()], &[]);
+        check(&batch, &[rejected(), rejected()], &[1, 2]);
+        check(&batch, &[ran(), rejected()], &[2]);
+        check(&batch, &[rejected(), ran()], &[1, 2]);
+        check(&batch, &[unknown(), rejected()], &[2]);
+        check(&batch, &[unknown(), unknown()], &[]);
+        check(&batch, &[rejected(), unknown()], &[1]);
+    }
+
+    #[test]
+    fn a_harmless_unit_goes_again_whatever_became_of_it() {
+        let mut batch = Batch::new();
+        batch.unit().command("PING", &[]);
+        batch.unit().repeatable("GET", &[Arg::Key(b"k")]).repeatable("TTL", &[Arg::Key(b"k")]);
+        let lost = || Outcome::Unknown(Unknown::ConnectionLost { node: "n".into(), reason: "reset".into() });
+        check(&batch, &[lost(), lost()], &[1, 2]);
+        check(&batch, &[ran(), lost()], &[2]);
+        check(&batch, &[unknown(), unknown()], &[]);
+        check(&counter(), &[lost(), lost()], &[]);
+    }
+
+    #[test]
+    fn a_transaction_goes_again_as_a_whole() {
+        let mut batch = Batch::new();
+        batch.unit().command("PING", &[]);
+        batch.unit().command("MULTI", &[]).command("INCRBY", &[Arg::Key(b"k"), Arg::Integer(1)]).command("EXEC", &[]);
+        let aborted = Outcome::ServerError(ServerError { message: "EXECABORT Transaction discarded".into() });
+        check(&batch, &[ran(), rejected(), aborted], &[1, 2, 3]);
+        check(&batch, &[ran(), ran(), rejected()], &[1, 2, 3]);
+        check(&batch, &[ran(), ran(), ran()], &[]);
+        check(&batch, &[ran(), ran(), unknown()], &[]);
+    }
+
+    #[test]
+    fn asking_stands_before_each_command_but_once_before_a_transaction() {
+        let mut batch = counter();
+        batch.unit().command("MULTI", &[]).command("EXEC", &[]);
+        let mut again = Batch::new();
+        assert_eq!(again.append(&batch, 1, &[1, 2], Asking::Yes), [1, 3]);
+        assert_eq!(again.append(&batch, 2, &[3, 4], Asking::Yes), [5, 6]);
+        assert_eq!(again.append(&batch, 1, &[2], Asking::No), [7]);
+        let names = String::from_utf8(again.encoded.clone()).unwrap();
+        let names: Vec<&str> = names.split("\r\n").filter(|part| part.len() > 3 && part.is_ascii()).collect();
+        let names: Vec<&str> = names.into_iter().filter(|name| name.chars().all(|c| c.is_ascii_uppercase())).collect();
+        assert_eq!(names, ["ASKING", "INCRBY", "ASKING", "EXPIRE", "ASKING", "MULTI", "EXEC", "EXPIRE"]);
+        assert_eq!(again.units.iter().map(|unit| unit.commands_end).collect::<Vec<_>>(), [4, 7, 8]);
+        assert_eq!(
+            (0..3).map(|unit| again.slot_of(unit)).collect::<Vec<_>>(),
+            [Some(Slot::of(b"k")), None, Some(Slot::of(b"k"))]
+        );
+    }
+}

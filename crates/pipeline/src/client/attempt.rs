@@ -1,0 +1,163 @@
+//! One attempt to send a batch: its groups go to their nodes, and their outcomes come back in the caller's order.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use smallvec::SmallVec;
+
+use crate::batch::Batch;
+use crate::batch::load::Load;
+use crate::call::group::Group;
+use crate::call::{Call, DeadlinePassed, Written};
+use crate::client::route::Route;
+use crate::cluster::Cluster;
+use crate::config::parallelism::Parallelism;
+use crate::link::context::ClientContext;
+use crate::node::Node;
+use crate::outcome::{NotSent, Outcome, Unknown};
+
+/// The servers of a client.
+#[derive(Debug)]
+pub(crate) enum Backend {
+    Single(Arc<Node>),
+    /// Several, or one that may move.
+    Cluster(Arc<Cluster>),
+}
+
+/// Where attempts go, and how many groups of one are sent at once.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    pub(crate) backend: Backend,
+    pub(crate) context: Arc<ClientContext>,
+}
+
+/// An attempt, and what it knew of the cluster.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    pub(crate) call: Arc<Call>,
+    /// The node of each group.
+    nodes: SmallVec<[Arc<Node>; 1]>,
+    /// The topology snapshot by which the nodes were chosen.
+    pub(crate) epoch: u64,
+}
+
+impl Sender {
+    /// Sends a batch once. `targets` names the node of a unit where its slot does not decide.
+    ///
+    /// # Cancellation
+    /// Dropping the future abandons the call.
+    pub(crate) async fn attempt(
+        &self,
+        batch: Batch,
+        targets: &[Option<Arc<Node>>],
+        deadline: Instant,
+    ) -> (Attempt, Vec<Outcome>) {
+        let attempt = self.route(batch, targets, deadline);
+        let guard = AbandonOnDrop(&attempt.call);
+        let in_time = attempt.run(self.context.config.parallelism).await;
+        std::mem::forget(guard);
+        let outcomes = attempt.call.leave(|group, written| {
+            let node = Arc::clone(&attempt.nodes[group].name);
+            match (written, in_time) {
+                (Written::Perhaps, _) => Outcome::Unknown(Unknown::DeadlineExceeded { node }),
+                (Written::Never, Err(DeadlinePassed)) => Outcome::NotSent(NotSent::DeadlineExceeded { node }),
+                (Written::Never, Ok(())) => Outcome::NotSent(NotSent::Skipped),
+            }
+        });
+        (attempt, outcomes)
+    }
+
+    /// Chooses the node of each unit.
+    fn route(&self, batch: Batch, targets: &[Option<Arc<Node>>], deadline: Instant) -> Attempt {
+        let grouping = self.context.config.grouping;
+        let target = |unit: u32| targets.get(unit as usize).and_then(Option::as_ref);
+        let (Route { groups, nodes }, epoch) = match &self.backend {
+            Backend::Single(node) => (Route::split(&batch, grouping, |_| Some(node)), 0),
+            Backend::Cluster(cluster) => {
+                let topology = cluster.topology();
+                let route = Route::split(&batch, grouping, |unit| {
+                    target(unit).or_else(|| match batch.slot_of(unit) {
+                        Some(slot) => topology.owner(slot),
+                        None => fastrand::choice(&topology.nodes),
+                    })
+                });
+                (route, topology.epoch)
+            }
+        };
+        Attempt { call: Call::new(batch, groups, deadline.into()), nodes, epoch }
+    }
+}
+
+impl Sender {
+    /// Ends the tasks of the client.
+    pub(crate) fn stop(&self) {
+        match &self.backend {
+            Backend::Single(node) => node.close(),
+            Backend::Cluster(cluster) => cluster.close(),
+        }
+        self.context.end();
+    }
+}
+
+impl Drop for Sender {
+    /// The tasks end with the last handle.
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Attempt {
+    /// The node that a unit was sent to; none when none was known.
+    pub(crate) fn node_of(&self, unit: u32) -> Option<&Arc<Node>> {
+        let group = self.call.groups.iter().position(|group| group.contains(unit))?;
+        Some(&self.nodes[group])
+    }
+
+    /// Submits the groups, at most so many at once, and waits until all are done or a serial one failed.
+    async fn run(&self, parallelism: Parallelism) -> Result<(), DeadlinePassed> {
+        let (call, groups, limit) = (&self.call, self.nodes.len(), parallelism.groups());
+        if groups <= limit {
+            self.submit(0..groups);
+            return call.until(groups).await;
+        }
+        let mut submitted = 0;
+        while submitted < groups {
+            let end = groups.min(call.done().saturating_add(limit));
+            self.submit(submitted..end);
+            submitted = end;
+            if submitted < groups {
+                call.until(submitted - limit + 1).await?;
+                if parallelism == Parallelism::SERIAL && call.failed() {
+                    return Ok(());
+                }
+            }
+        }
+        call.until(groups).await
+    }
+
+    /// Hands groups to their nodes. The groups of one node go in together, so that it takes all or none.
+    fn submit(&self, groups: Range<usize>) {
+        let call = &self.call;
+        for first in groups.clone() {
+            let node = &self.nodes[first];
+            let same = |&group: &usize| Arc::ptr_eq(&self.nodes[group], node);
+            if (groups.start..first).any(|earlier| same(&earlier)) {
+                continue;
+            }
+            let together = (first..groups.end).filter(same);
+            let mut total = Load::default();
+            together.clone().for_each(|group| total.add(call.groups[group].load));
+            node.submit(together.map(|index| Group { call: Arc::clone(call), index }), total);
+        }
+    }
+}
+
+/// Abandons the call when the caller goes before it is done.
+struct AbandonOnDrop<'a>(&'a Call);
+
+impl Drop for AbandonOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}

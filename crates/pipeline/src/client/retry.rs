@@ -1,0 +1,148 @@
+//! Whether a unit whose commands did not run is sent again, and to which node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::batch::unfinished::Asking;
+use crate::client::attempt::Backend;
+use crate::cluster::Cluster;
+use crate::cluster::view::endpoint;
+use crate::node::Node;
+use crate::outcome::{NotSent, Outcome, Rejection};
+use crate::wire::slot::Slot;
+
+/// Redirects that one unit follows without a wait. Two nodes may name each other while the news of a move spreads.
+const MAX_REDIRECTS: u32 = 5;
+
+/// A node that was down for longer than a failover takes is not replaced any more: its callers are refused at once again,
+/// and do not accumulate. Redis Cluster waits 15 s by default before it replaces a node, and then needs about two.
+const LONGEST_FAILOVER: Duration = Duration::from_secs(30);
+
+/// A unit with commands that did not run.
+pub(crate) struct UnfinishedUnit {
+    pub(crate) unit: u32,
+    /// Indices of the commands to send again, in order.
+    pub(crate) commands: SmallVec<[usize; 2]>,
+    /// The node that was asked last.
+    pub(crate) asked: Option<Arc<Node>>,
+    pub(crate) redirects: u32,
+}
+
+/// What to do about an unfinished unit.
+pub(crate) enum Retry {
+    /// Send it to this node, now.
+    Redirect(Arc<Node>, Asking),
+    /// Send it to the owner of its slot, after a wait.
+    Wait,
+    /// Leave the outcome as it is.
+    GiveUp,
+}
+
+impl UnfinishedUnit {
+    /// Whether no node is known that can be asked.
+    pub(crate) fn lacks_owner(&self, outcomes: &[Outcome]) -> bool {
+        let reason = &outcomes[self.commands[0]];
+        matches!(reason, Outcome::NotSent(NotSent::NoOwner { .. } | NotSent::Unavailable { .. }))
+    }
+
+    /// Decides by the first command that did not run: the commands of a unit share a key.
+    pub(crate) fn retry(&mut self, backend: &Backend, outcomes: &[Outcome], epoch: u64) -> Retry {
+        let reason = self.commands.iter().map(|&command| &outcomes[command]).find(|outcome| !outcome.ran());
+        match (backend, reason) {
+            (Backend::Single(node), Some(outcome)) => retry_at_single(node, outcome),
+            (Backend::Cluster(cluster), Some(outcome)) => self.retry_in_cluster(cluster, outcome, epoch),
+            (_, None) => Retry::GiveUp,
+        }
+    }
+
+    fn retry_in_cluster(&mut self, cluster: &Arc<Cluster>, outcome: &Outcome, epoch: u64) -> Retry {
+        match outcome {
+            Outcome::NotSent(NotSent::Unavailable { .. })
+                if self.asked.as_ref().is_some_and(|node| node.down_for() > LONGEST_FAILOVER) =>
+            {
+                Retry::GiveUp
+            }
+            Outcome::NotSent(_) | Outcome::Unknown(_) => {
+                cluster.want_refresh();
+                Retry::Wait
+            }
+            Outcome::Rejected(rejected) => match &rejected.kind {
+                Rejection::Moved { slot, endpoint } => self.moved(cluster, *slot, endpoint, epoch),
+                Rejection::Ask { slot, endpoint } => self.ask(cluster, *slot, endpoint),
+                kind => self.wait_in_cluster(cluster, kind),
+            },
+            Outcome::Reply(_) | Outcome::ServerError(_) => Retry::GiveUp,
+        }
+    }
+
+    /// Another node owns the slot: the topology is corrected, and the unit goes to the new owner.
+    fn moved(&mut self, cluster: &Arc<Cluster>, slot: u16, endpoint: &str, epoch: u64) -> Retry {
+        let Some(asked) = self.asked.clone() else { return Retry::GiveUp };
+        let Some((slot, node)) = self.redirect_target(cluster, &asked, slot, endpoint) else { return Retry::Wait };
+        cluster.moved(slot, &node, epoch);
+        // A node that names itself is another server behind the same address: only a new connection finds it.
+        if Arc::ptr_eq(&node, &asked) {
+            node.renew();
+            return Retry::Wait;
+        }
+        Retry::Redirect(node, Asking::No)
+    }
+
+    /// The slot is moving, and the keys are at the other node already. The topology stays as it is.
+    fn ask(&mut self, cluster: &Arc<Cluster>, slot: u16, endpoint: &str) -> Retry {
+        let Some(asked) = self.asked.clone() else { return Retry::GiveUp };
+        match self.redirect_target(cluster, &asked, slot, endpoint) {
+            Some((_, node)) => Retry::Redirect(node, Asking::Yes),
+            None => Retry::Wait,
+        }
+    }
+
+    /// The slot and the node that a redirect names; none when it cannot be followed now.
+    fn redirect_target(
+        &mut self,
+        cluster: &Arc<Cluster>,
+        asked: &Node,
+        slot: u16,
+        text: &str,
+    ) -> Option<(Slot, Arc<Node>)> {
+        self.redirects += 1;
+        let named = match self.redirects <= MAX_REDIRECTS {
+            true => Slot::new(slot).zip(endpoint(text, &asked.address)),
+            false => None,
+        };
+        if named.is_none() {
+            cluster.want_refresh();
+        }
+        named.map(|(slot, address)| (slot, cluster.node_named(address)))
+    }
+
+    fn wait_in_cluster(&self, cluster: &Cluster, kind: &Rejection) -> Retry {
+        if matches!(kind, Rejection::ClusterDown | Rejection::ReadOnly) {
+            cluster.want_refresh();
+        }
+        // An address may follow the primary, so that only a new connection finds the primary; and only a new connection
+        // authenticates.
+        if let (Rejection::ReadOnly | Rejection::Unauthenticated, Some(node)) = (kind, &self.asked) {
+            node.renew();
+        }
+        Retry::Wait
+    }
+}
+
+/// No other server can take over from a single one, and a single one has no other to redirect to.
+fn retry_at_single(node: &Arc<Node>, outcome: &Outcome) -> Retry {
+    match outcome {
+        Outcome::NotSent(NotSent::Unavailable { .. }) | Outcome::Reply(_) | Outcome::ServerError(_) => Retry::GiveUp,
+        Outcome::NotSent(_) | Outcome::Unknown(_) => Retry::Wait,
+        Outcome::Rejected(rejected) => match rejected.kind {
+            Rejection::Moved { .. } | Rejection::Ask { .. } => Retry::GiveUp,
+            Rejection::ReadOnly | Rejection::Unauthenticated => {
+                node.renew();
+                Retry::Wait
+            }
+            _ => Retry::Wait,
+        },
+    }
+}

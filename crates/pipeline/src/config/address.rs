@@ -1,0 +1,99 @@
+//! Where servers listen, and where they are reached.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::config::error::ConfigError;
+
+/// Where a Redis server listens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A host name or IP address, and a port. The name is resolved at every connect.
+    Tcp {
+        /// Name or address, without brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+/// Tells where to reach a server that names an address of its own which means nothing here, as behind address translation
+/// or in containers.
+#[derive(Clone)]
+pub struct AddressMap(Arc<Translate>);
+
+type Translate = dyn Fn(Address) -> Address + Send + Sync;
+
+impl AddressMap {
+    /// Asks `translate` about every address that a server names: an owner of slots, the target of a redirect, the primary
+    /// that a sentinel knows. Where a server leaves its host out, it is the one that was asked, beside the port it named. What
+    /// needs no translation is returned as it came. Addresses in the configuration are not translated.
+    pub fn new(translate: impl Fn(Address) -> Address + Send + Sync + 'static) -> Self {
+        Self(Arc::new(translate))
+    }
+}
+
+impl AddressMap {
+    pub(crate) fn translate(&self, address: Address) -> Address {
+        (self.0)(address)
+    }
+}
+
+impl FromStr for Address {
+    type Err = ConfigError;
+
+    /// Reads `host:port`, `[ipv6]:port`, or a path that starts with `/` or `.`.
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let invalid = || ConfigError::Address { text: text.to_owned() };
+        if text.starts_with(['/', '.']) {
+            return Ok(Self::Unix(PathBuf::from(text)));
+        }
+        let (host, port) = text.rsplit_once(':').ok_or_else(invalid)?;
+        let bracketed = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']'));
+        let host = match bracketed {
+            Some(inner) => inner,
+            None if host.contains(':') => return Err(invalid()),
+            None => host,
+        };
+        let port = port.parse().map_err(|_| invalid())?;
+        if host.is_empty() {
+            return Err(invalid());
+        }
+        Ok(Self::Tcp { host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl fmt::Debug for AddressMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AddressMap").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_read_back_as_written() {
+        for text in ["localhost:6379", "[::1]:1", "/run/redis.sock", "10.0.0.1:65535"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+        for text in ["", "localhost", ":6379", "::1:6379", "host:port", "host:65536", "host:-1"] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What connections authenticate with.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// What a connection authenticates with.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// The ACL user; none for the default user.
+    pub username: Option<String>,
+    /// The password.
+    pub password: String,
+}
+
+/// Tells what to authenticate with, each time a connection opens: for passwords and tokens that change.
+#[derive(Clone)]
+pub struct CredentialsProvider(Arc<Provide>);
+
+type Provide = dyn Fn() -> Result<Credentials, String> + Send + Sync;
+
+impl CredentialsProvider {
+    /// Asks `provide`. It runs on the thread of the connection and must not take long; its error, in words without secrets,
+    /// becomes the reason why the server is unavailable.
+    pub fn new(provide: impl Fn() -> Result<Credentials, String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(provide))
+    }
+
+    pub(crate) fn ask(&self) -> Result<Credentials, String> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Credentials {
+    // A password must not reach a log through a debug print of the configuration around it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for CredentialsProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CredentialsProvider").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_not_printed() {
+        let credentials = Credentials { username: Some("ada".into()), password: "secret".into() };
+        assert!(!format!("{credentials:?}").contains("secret"));
+    }
+}
