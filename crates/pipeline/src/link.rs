@@ -2,6 +2,12 @@
 
 pub(crate) mod connection;
 pub(crate) mod context;
+mod deadlines;
 pub(crate) mod handshake;
-pub(crate) mod socket;
-pub(crate) mod tls;
+pub(crate) mod host;
+pub(crate) mod life;
+mod owed;
+mod socket;
+mod stagger;
+mod tls;
+mod watchdog;

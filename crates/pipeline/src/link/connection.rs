@@ -1,26 +1,30 @@
-//! One connection: the socket, and the replies it owes in order.
+//! One connection: the task that owns a socket, writes commands and reads their replies.
 
-use std::collections::VecDeque;
+#[cfg(test)]
+mod tests;
+
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncWrite;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::Instant;
 use tokio_util::io::poll_read_buf;
 
 use crate::batch::load::Load;
 use crate::call::group::Group;
-use crate::config::Config;
+use crate::link::deadlines::Deadlines;
 use crate::link::handshake::Greeted;
+use crate::link::host::{Host, LinkId, Turn};
+use crate::link::life::{CloseReason, Event};
+use crate::link::owed::Owed;
 use crate::link::socket::Socket;
-use crate::node::Node;
-use crate::node::link::{Gone, LinkId, Turn};
-use crate::outcome::{NotSent, Outcome, Unknown};
+use crate::link::stagger::{ReadStep, Stagger};
+use crate::link::watchdog::{Verdict, Watchdog};
+use crate::outcome::{NotSent, Outcome};
 use crate::stats::count;
 use crate::wire::reply::Protocol;
 use crate::wire::resp;
@@ -29,79 +33,50 @@ use crate::wire::resp;
 /// would only delay a caller.
 const COALESCE_FROM: usize = 32;
 
-/// With this many groups owed, and more than half of them answered at once, the server is about to have nothing to do: what
-/// the callers of the first half ask next is written before the others hear. Client and server work at the same time
-/// then, instead of in turns.
-///
-/// On two cores 64 callers went from 408 to 561 thousand commands a second, 48 from 292 to 480 thousand; with 32 it is
-/// one more write for nothing.
-const HALVE_FROM: usize = 48;
-
 /// Turns before the task lets others run, so that a busy node cannot starve the rest of its core.
 const TURNS_PER_POLL: usize = 16;
 
 /// One read drains a typical burst of replies: 16 KiB are two thousand counters.
 const READ_SIZE: usize = 16 * 1024;
 
-/// Silence of this long, or of ten usual reply times, makes a connection suspect. To end it so soon would turn each pause
-/// of a server into a storm of connects.
-const SUSPECT_AFTER: Duration = Duration::from_millis(500);
-
-/// A look at the clock that comes so much later than it was due says nothing about the server. A timer is late by a few
-/// milliseconds on a busy thread.
-const OVERSLEPT: Duration = Duration::from_millis(20);
-
-/// Least time between two searches for calls that are overdue: how late a call may learn that it is.
-const EXPIRE_AT_MOST_EVERY: Duration = Duration::from_millis(1);
-
-/// How much the latest read counts in the mean of reply times.
-const SHARE_OF_LATEST: f32 = 0.1;
-
-/// A buffer that grew beyond this for one large reply or batch is given back when it is empty.
+/// A buffer that grew beyond this for one large reply or batch is freed when it is empty.
 const KEEP_BUFFER: usize = 1 << 20;
 
-/// The socket of one connection and the groups whose replies it owes.
-///
-/// The order of `owed` is the order of the bytes on the wire. An entry leaves only when all its replies were read or the
-/// connection broke: whether the caller still waits does not matter, so a reply can never reach another caller.
+/// The socket of one connection, and the groups whose replies it is owed.
 #[derive(Debug)]
-pub(crate) struct Connection {
-    node: Arc<Node>,
+pub(crate) struct Connection<H: Host> {
+    host: H,
     link: LinkId,
     socket: Socket,
     protocol: Protocol,
     read: BytesMut,
     write: BytesMut,
-    /// Bytes that the socket took and may hold back still, as TLS does.
+    /// Bytes that the socket took and may hold back, as TLS does.
     unflushed: bool,
     /// Bytes the kernel took since the connection opened.
     written: u64,
-    owed: VecDeque<Owed>,
-    owed_commands: usize,
-    /// The earliest deadline of what is owed, or earlier.
-    earliest: Option<Instant>,
+    owed: Owed,
+    deadlines: Deadlines,
+    stagger: Stagger,
+    watchdog: Watchdog,
+    /// What was answered or dropped since the node was last told.
     released: Load,
     /// Groups taken from the node, not yet in `write`. Kept to reuse its memory.
     taken: Vec<Group>,
+    /// Other tasks had their turn since the last write.
     yielded: bool,
-    held: Held,
-    last_read: Instant,
-    /// The node was told that the connection is silent.
-    suspected: bool,
-    reply_time: Duration,
-    watchdog: Pin<Box<Sleep>>,
     /// Whether everything owed was failed, and nothing more will be taken.
     ended: bool,
 }
 
-/// Replies that were read and not yet given to their callers. See [`HALVE_FROM`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Held {
+/// What came of a turn.
+enum TurnResult {
+    /// Something was read, taken or written.
+    Worked,
+    /// Other tasks should run before the next turn.
+    Yield,
+    /// There was nothing to do.
     Nothing,
-    /// The second half, until the callers of the first have had their turn.
-    Half,
-    /// They had it: after the next write the second half is given out.
-    Due,
 }
 
 /// Why the replies that were read are not all given to their callers.
@@ -116,24 +91,12 @@ impl From<String> for Stop {
     }
 }
 
-/// A group whose replies are due.
-#[derive(Debug)]
-struct Owed {
-    group: Group,
-    /// The replies so far.
-    outcomes: Vec<Outcome>,
-    commands: usize,
-    /// Where its first byte is in the stream of written bytes.
-    start: u64,
-    since: Instant,
-}
-
-impl Connection {
-    pub(crate) fn new(node: Arc<Node>, link: LinkId, greeted: Greeted) -> Self {
+impl<H: Host> Connection<H> {
+    pub(crate) fn new(host: H, link: LinkId, greeted: Greeted) -> Self {
         let Greeted { socket, protocol } = greeted;
-        let stall_timeout = node.context.config.stall_timeout;
+        let watchdog = Watchdog::new(host.config());
         Self {
-            node,
+            host,
             link,
             socket,
             protocol,
@@ -141,17 +104,13 @@ impl Connection {
             write: BytesMut::new(),
             unflushed: false,
             written: 0,
-            owed: VecDeque::new(),
-            owed_commands: 0,
-            earliest: None,
+            owed: Owed::default(),
+            deadlines: Deadlines::default(),
+            stagger: Stagger::default(),
+            watchdog,
             released: Load::default(),
             taken: Vec::new(),
             yielded: false,
-            held: Held::Nothing,
-            last_read: Instant::now(),
-            suspected: false,
-            reply_time: Duration::ZERO,
-            watchdog: Box::pin(sleep(stall_timeout)),
             ended: false,
         }
     }
@@ -166,53 +125,49 @@ impl Connection {
 
     fn poll_turns(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         for turn in 0..TURNS_PER_POLL {
-            // Reading comes first and goes on while a write is stuck: two sides that both only write wait for ever.
-            let read = match self.poll_read(cx) {
-                Ok(read) => read,
-                Err(reason) => return Poll::Ready(reason),
-            };
-            if self.held == Held::Half {
-                // What the callers ask now is waited for here, and need not be waited for again.
-                self.yielded = true;
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            let filled = match self.fill(cx) {
-                Ok(filled) => filled,
-                Err(Gone::Retired) => return Poll::Ready("replaced".to_owned()),
-                Err(Gone::GivenUp) => return Poll::Ready("silent while the server answers others".to_owned()),
-            };
-            if filled && !self.yielded && self.owed_commands > COALESCE_FROM {
-                self.yielded = true;
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            self.yielded = false;
-            let wrote = match self.poll_write(cx) {
-                Poll::Ready(Ok(wrote)) => wrote,
-                Poll::Ready(Err(error)) => return Poll::Ready(error.to_string()),
-                Poll::Pending => false,
-            };
-            if !read && !filled && !wrote {
-                if turn == 0 {
-                    count(&self.node.counters.empty_wakes, 1);
+            match self.turn(cx) {
+                Ok(TurnResult::Worked) => {}
+                Ok(TurnResult::Yield) => break,
+                Ok(TurnResult::Nothing) => {
+                    if turn == 0 {
+                        count(&self.host.counters().empty_wakes, 1);
+                    }
+                    return self.poll_watchdog(cx);
                 }
-                return self.poll_watchdog(cx);
+                Err(reason) => return Poll::Ready(reason),
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
+    fn turn(&mut self, cx: &mut Context<'_>) -> Result<TurnResult, String> {
+        // Reading comes first and goes on while a write is stuck: two sides that both only write wait for ever.
+        let read = self.poll_read(cx)?;
+        if self.stagger.waits() {
+            // What the callers ask now is waited for here, and need not be waited for again.
+            self.yielded = true;
+            return Ok(TurnResult::Yield);
+        }
+        let filled = self.fill(cx).map_err(|reason| reason.to_string())?;
+        if filled && !self.yielded && self.owed.commands() > COALESCE_FROM {
+            self.yielded = true;
+            return Ok(TurnResult::Yield);
+        }
+        self.yielded = false;
+        let wrote = match self.poll_write(cx) {
+            Poll::Ready(wrote) => wrote.map_err(|error| error.to_string())?,
+            Poll::Pending => false,
+        };
+        Ok(if read || filled || wrote { TurnResult::Worked } else { TurnResult::Nothing })
+    }
+
     /// Reads once and completes what the bytes answer. True when there were bytes, or replies held back.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Result<bool, String> {
-        match std::mem::replace(&mut self.held, Held::Nothing) {
-            Held::Nothing => {}
-            Held::Half => {
-                self.held = Held::Due;
-                return Ok(true);
-            }
-            Held::Due => return self.complete().map(|()| true),
+        match self.stagger.begin_turn() {
+            ReadStep::Read => {}
+            ReadStep::WriteFirst => return Ok(true),
+            ReadStep::GiveOut => return self.complete().map(|()| true),
         }
         self.read.reserve(READ_SIZE);
         let read = match poll_read_buf(Pin::new(&mut self.socket), cx, &mut self.read) {
@@ -221,12 +176,12 @@ impl Connection {
             Poll::Ready(Ok(read)) => read,
             Poll::Ready(Err(error)) => return Err(error.to_string()),
         };
-        self.last_read = Instant::now();
-        if std::mem::take(&mut self.suspected) {
-            self.node.trust(self.link);
+        let now = Instant::now();
+        if self.watchdog.bytes_arrived(now) {
+            self.host.report(self.link, Event::BytesArrived);
         }
-        self.expire(self.last_read);
-        let counters = &self.node.counters;
+        self.expire(now);
+        let counters = self.host.counters();
         count(&counters.reads, 1);
         count(&counters.bytes_in, read);
         self.complete().map(|()| true)
@@ -235,111 +190,82 @@ impl Connection {
     /// Gives the replies that were read to their callers.
     fn complete(&mut self) -> Result<(), String> {
         let mut replies = 0;
-        let mut until_half = match self.owed.len() {
-            many if many >= HALVE_FROM => many.div_ceil(2),
-            _ => usize::MAX,
-        };
-        let mut since = None;
-        let Self { read: buffer, owed, owed_commands, released, .. } = self;
+        let mut until_half = Stagger::first_half(self.owed.groups());
+        let mut last_finished = None;
+        let Self { read: buffer, owed, released, .. } = self;
         let decoded = resp::decode(self.protocol, buffer, |answer| {
-            let outcome = Outcome::of(answer);
             replies += 1;
-            let Some(head) = owed.front_mut() else {
-                return Err(format!("a reply that no command asked for: {outcome:?}").into());
-            };
-            head.outcomes.push(outcome);
-            *owed_commands -= 1;
-            if head.outcomes.len() == head.commands {
-                let head = owed.pop_front().expect("the head was just looked at");
-                released.add(head.group.load());
-                since = Some(head.since);
-                head.group.finish(head.outcomes);
-                until_half -= 1;
-                if until_half == 0 {
-                    return Err(Stop::Halfway);
-                }
-            }
-            Ok(())
+            let Some(finished) = owed.answer(Outcome::of(answer))? else { return Ok(()) };
+            released.add(finished.load);
+            last_finished = Some(finished.since);
+            until_half -= 1;
+            if until_half == 0 { Err(Stop::Halfway) } else { Ok(()) }
         });
-        let decoded = match decoded {
-            Ok(()) => Ok(()),
-            Err(Stop::Halfway) => {
-                self.held = if self.read.is_empty() { Held::Nothing } else { Held::Half };
-                Ok(())
-            }
-            Err(Stop::Failed(reason)) => Err(reason),
-        };
-        if let Some(since) = since {
-            let latest = (self.last_read - since).mul_f32(SHARE_OF_LATEST);
-            self.reply_time = self.reply_time.mul_f32(1.0 - SHARE_OF_LATEST) + latest;
+        if let Some(since) = last_finished {
+            self.watchdog.answered(since);
+        }
+        count(&self.host.counters().replies, replies);
+        if matches!(decoded, Err(Stop::Halfway)) {
+            self.stagger.hold(&self.read);
         }
         if self.read.is_empty() && self.read.capacity() > KEEP_BUFFER {
             self.read = BytesMut::new();
         }
-        count(&self.node.counters.replies, replies);
-        decoded
+        match decoded {
+            Ok(()) | Err(Stop::Halfway) => Ok(()),
+            Err(Stop::Failed(reason)) => Err(reason),
+        }
     }
 
     /// Moves groups from the node into the write buffer. True when there were any.
-    fn fill(&mut self, cx: &mut Context<'_>) -> Result<bool, Gone> {
+    fn fill(&mut self, cx: &mut Context<'_>) -> Result<bool, CloseReason> {
         let turn = Turn {
             link: self.link,
             released: std::mem::take(&mut self.released),
-            oldest: self.owed.front().map(|head| head.since.into_std()),
-            reply_time: self.reply_time,
+            oldest: self.owed.oldest().map(Instant::into_std),
+            reply_time: self.watchdog.reply_time(),
             waker: cx.waker(),
         };
         let mut taken = std::mem::take(&mut self.taken);
-        self.node.take(&turn, &mut taken)?;
+        self.host.take(&turn, &mut taken)?;
         let filled = !taken.is_empty();
         if filled {
             let now = Instant::now();
-            let before = self.owed_commands;
+            let before = self.owed.commands();
             for group in taken.drain(..) {
                 self.append(group, now);
             }
-            count(&self.node.counters.commands, self.owed_commands - before);
+            count(&self.host.counters().commands, self.owed.commands() - before);
             self.expire(now);
         }
         self.taken = taken;
         Ok(filled)
     }
 
+    /// Adds the commands of a group to the write buffer, unless its caller has left or its deadline has passed.
     fn append(&mut self, group: Group, now: Instant) {
         let load = group.load();
         let deadline = group.call.deadline;
         if deadline <= now {
             self.released.add(load);
-            return group.refuse(NotSent::DeadlineExceeded { node: Arc::clone(&self.node.name) });
+            return group.refuse(NotSent::DeadlineExceeded { node: Arc::clone(self.host.name()) });
         }
         if !group.start() {
             self.released.add(load);
             return;
         }
-        self.earliest = Some(self.earliest.map_or(deadline, |earliest| earliest.min(deadline)));
+        self.deadlines.add(deadline);
         let start = self.written + self.write.len() as u64;
         let batch = &group.call.batch;
         for units in &group.units().ranges {
             self.write.extend_from_slice(&batch.encoded[batch.bytes_of(batch.commands_of(units.clone()))]);
         }
-        let outcomes = Vec::with_capacity(load.commands);
-        self.owed_commands += load.commands;
-        self.owed.push_back(Owed { group, outcomes, commands: load.commands, start, since: now });
+        self.owed.push(group, start, now);
     }
 
     /// Tells the callers whose deadline has passed. What they are owed is still read, so that the others get theirs.
     fn expire(&mut self, now: Instant) {
-        if self.earliest.is_none_or(|earliest| earliest > now) {
-            return;
-        }
-        let mut earliest: Option<Instant> = None;
-        for Owed { group, .. } in &self.owed {
-            match group.call.deadline {
-                passed if passed <= now => group.expire(),
-                next => earliest = Some(earliest.map_or(next, |earliest| earliest.min(next))),
-            }
-        }
-        self.earliest = earliest.map(|earliest| earliest.max(now + EXPIRE_AT_MOST_EVERY));
+        self.deadlines.expire(now, self.owed.deadlines(), Group::expire);
     }
 
     /// Writes what the kernel takes. True when all of it went.
@@ -356,11 +282,11 @@ impl Connection {
             self.written += wrote as u64;
             self.unflushed = true;
             if !self.write.is_empty() {
-                // A long write that goes on is a sign of life: the server cannot answer before it has all of it.
-                self.last_read = Instant::now();
+                self.watchdog.write_goes_on();
             }
-            count(&self.node.counters.writes, 1);
-            count(&self.node.counters.bytes_out, wrote);
+            let counters = self.host.counters();
+            count(&counters.writes, 1);
+            count(&counters.bytes_out, wrote);
         }
         ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
         self.unflushed = false;
@@ -370,107 +296,52 @@ impl Connection {
         Poll::Ready(Ok(true))
     }
 
-    /// Looks at the clock: silence makes the connection suspect, then ends it; idleness ends it when it is not needed.
+    /// Looks at the clock while there is nothing else to do.
     fn poll_watchdog(&mut self, cx: &mut Context<'_>) -> Poll<String> {
-        let Config { stall_timeout, idle_timeout, .. } = self.node.context.config;
         loop {
-            let silent = match self.owed.front() {
-                Some(head) => head.since.max(self.last_read) + self.patience(),
-                None if idle_timeout.is_zero() => return Poll::Pending,
-                None => self.last_read + idle_timeout,
-            };
-            let limit = self.earliest.map_or(silent, |earliest| earliest.min(silent));
-            // The timer is moved only when it fires, or would fire too late: moving it at every turn would cost more than
-            // one early wake.
-            if self.watchdog.deadline() > limit {
-                self.watchdog.as_mut().reset(limit);
-            }
-            ready!(self.watchdog.as_mut().poll(cx));
+            let oldest = self.owed.oldest();
+            let Some(limit) = self.watchdog.limit(oldest) else { return Poll::Pending };
+            ready!(self.watchdog.poll_timer(self.deadlines.before(limit), cx));
             let now = Instant::now();
             self.expire(now);
-            if now < silent {
-                self.watchdog.as_mut().reset(self.earliest.map_or(silent, |earliest| earliest.min(silent)));
-            } else if self.owed.is_empty() {
-                if self.node.may_close(self.link) {
-                    return Poll::Ready(format!("idle for {idle_timeout:?}"));
+            match self.watchdog.verdict(now, limit, oldest) {
+                Verdict::Wait => {}
+                Verdict::Idle if self.host.may_close(self.link) => {
+                    return Poll::Ready(format!("idle for {:?}", self.host.config().idle_timeout));
                 }
-                self.watchdog.as_mut().reset(now + idle_timeout);
-                // Not before the timer fires again, or there is something to wait for.
-                self.last_read = now;
-            } else if now - silent > OVERSLEPT {
-                // It was this process that did nothing: what is owed may have been written a moment ago.
-                self.last_read = now;
-            } else if !self.suspected && self.patience() < stall_timeout {
-                self.suspected = true;
-                self.node.suspect(self.link);
-            } else {
-                return Poll::Ready(format!("no reply for {stall_timeout:?}"));
+                Verdict::Idle => {}
+                Verdict::Overdue => self.host.report(self.link, Event::ReplyOverdue),
+                Verdict::Stalled => {
+                    return Poll::Ready(format!("no reply for {:?}", self.host.config().stall_timeout));
+                }
             }
-        }
-    }
-
-    /// How long the connection may be silent now, with a reply due.
-    fn patience(&self) -> Duration {
-        let stall_timeout = self.node.context.config.stall_timeout;
-        match self.suspected {
-            true => stall_timeout,
-            false => SUSPECT_AFTER.max(self.reply_time * 10).min(stall_timeout),
+            if let Some(limit) = self.watchdog.limit(oldest) {
+                self.watchdog.reset_timer(self.deadlines.before(limit));
+            }
         }
     }
 
     /// Tells the callers of everything owed what is known of their commands.
     pub(crate) fn fail(&mut self, reason: &Arc<str>) {
         self.ended = true;
-        // What was read is known, also when nothing more will be. Each time at least half of it is given out.
-        while self.held != Held::Nothing {
-            self.held = Held::Nothing;
+        // What was read is known, even though nothing more will be read. Each time at least half of it is given out.
+        while self.stagger.release() {
             if self.complete().is_err() {
                 break;
             }
         }
-        let node = &self.node.name;
-        count(&self.node.counters.lost, self.owed_commands);
-        for owed in self.owed.drain(..) {
-            let Owed { group, mut outcomes, start, .. } = owed;
-            let ends = command_ends(&group, start);
-            // Redis runs a command only after its last byte, and none of these bytes can reach it any more.
-            let written = self.written;
-            outcomes.extend(
-                ends.skip(outcomes.len())
-                    .map(|end| match end <= written {
-                        true => Outcome::Unknown(Unknown::ConnectionLost {
-                            node: Arc::clone(node),
-                            reason: Arc::clone(reason),
-                        }),
-                        false => Outcome::NotSent(NotSent::ConnectionLost {
-                            node: Arc::clone(node),
-                            reason: Arc::clone(reason),
-                        }),
-                    })
-                    .collect::<Vec<_>>(),
-            );
-            group.finish(outcomes);
-        }
+        count(&self.host.counters().lost, self.owed.commands());
+        self.owed.fail(self.host.name(), self.written, reason);
     }
 }
 
-impl Drop for Connection {
-    /// When the runtime stops, or the task panics, callers on other runtimes must not wait for a clock that stands still.
+impl<H: Host> Drop for Connection<H> {
+    /// When the runtime stops, or the task panics, callers on other runtimes must not wait for a reply that nobody reads.
     fn drop(&mut self) {
         if !self.ended {
             let reason = "its task was stopped".into();
             self.fail(&reason);
-            self.node.clone().detach(self.link, &reason);
+            self.host.detach(self.link, &reason);
         }
     }
-}
-
-/// Where each command of a group ends in the stream of written bytes.
-fn command_ends(group: &Group, start: u64) -> impl Iterator<Item = u64> {
-    let batch = &group.call.batch;
-    let commands = group.units().ranges.iter().flat_map(|units| batch.commands_of(units.clone()));
-    commands.scan(start, |end, command| {
-        *end += batch.bytes_of(command..command + 1).len() as u64;
-        Some(*end)
-    })
 }

@@ -6,18 +6,16 @@ use std::time::{Duration, Instant};
 
 use crate::batch::load::Load;
 use crate::call::group::Group;
+use crate::link::host::{LinkId, Turn};
+use crate::link::life::{self, CloseReason, Effect, Event, Standing};
 use crate::node::queue::Queue;
 use crate::node::selection::{self, Offer};
-
-/// Names one connection of a node, for as long as the node lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LinkId(pub(crate) u64);
 
 /// The node's side of one connection.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) id: LinkId,
-    pub(crate) standing: Standing,
+    standing: Standing,
     /// Groups the connection has not taken yet; they count in `load`.
     pub(crate) queue: VecDeque<Group>,
     /// Queued and in flight.
@@ -28,38 +26,6 @@ pub(crate) struct Link {
     /// Recent mean time between a write and its last reply.
     pub(crate) reply_time: Duration,
     pub(crate) opened: Instant,
-}
-
-/// Whether a connection gets new work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// It does.
-    Serving,
-    /// It has been silent for a while, and gets none until it speaks again; another connection is tried meanwhile.
-    Suspect,
-    /// It gets no more, and closes when it owes nothing.
-    Retiring,
-    /// It is silent while another one works: what it owes will not come.
-    GivenUp,
-}
-
-/// Why a connection should close.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Gone {
-    /// It owes nothing and gets nothing more.
-    Retired,
-    /// See [`Standing::GivenUp`].
-    GivenUp,
-}
-
-/// What a connection tells its node at each turn.
-pub(crate) struct Turn<'a> {
-    pub(crate) link: LinkId,
-    /// What was answered or dropped since the last turn.
-    pub(crate) released: Load,
-    pub(crate) oldest: Option<Instant>,
-    pub(crate) reply_time: Duration,
-    pub(crate) waker: &'a Waker,
 }
 
 impl Link {
@@ -76,8 +42,27 @@ impl Link {
         }
     }
 
+    /// Plays an event on the link's standing, and returns what is to be done.
+    #[inline]
+    pub(crate) fn apply(&mut self, event: Event) -> Effect {
+        let (standing, effect) = life::next(self.standing, event);
+        self.standing = standing;
+        effect
+    }
+
     pub(crate) fn is_serving(&self) -> bool {
         self.standing == Standing::Serving
+    }
+
+    pub(crate) fn is_silent(&self) -> bool {
+        self.standing == Standing::Silent
+    }
+
+    /// Takes back the groups that the connection has not taken.
+    pub(crate) fn empty_queue(&mut self) -> VecDeque<Group> {
+        let queue = std::mem::take(&mut self.queue);
+        queue.iter().for_each(|group| self.load.remove(group.load()));
+        queue
     }
 
     /// How long a reply takes now: as long as others did, or as the oldest one has taken already.
@@ -102,7 +87,8 @@ impl Link {
     }
 
     /// Takes note of a turn, and moves the queue into `groups`.
-    pub(crate) fn turn(&mut self, turn: &Turn<'_>, groups: &mut Vec<Group>) -> Result<(), Gone> {
+    #[inline]
+    pub(crate) fn turn(&mut self, turn: &Turn<'_>, groups: &mut Vec<Group>) -> Result<(), CloseReason> {
         self.load.remove(turn.released);
         self.oldest = turn.oldest;
         self.reply_time = turn.reply_time;
@@ -110,16 +96,19 @@ impl Link {
             Some(waker) => waker.clone_from(turn.waker),
             none => *none = Some(turn.waker.clone()),
         }
-        match self.standing {
-            Standing::GivenUp => return Err(Gone::GivenUp),
-            Standing::Retiring if self.load == Load::default() => return Err(Gone::Retired),
-            _ => {}
+        let event = match self.load == Load::default() {
+            true => Event::TurnWithoutLoad,
+            false => Event::TurnWithLoad,
+        };
+        if let Effect::Close(reason) = self.apply(event) {
+            return Err(reason);
         }
         groups.extend(self.queue.drain(..));
         Ok(())
     }
 
     /// Takes as many of the groups that wait as fit.
+    #[inline]
     pub(crate) fn take_waiting(&mut self, waiting: &mut Queue, cap: Load, groups: &mut Vec<Group>) {
         while let Some(load) = waiting.head() {
             if !self.offer(load, cap).accepts {

@@ -69,7 +69,7 @@ fn wait(call: &Call) -> Outcome {
 }
 
 /// The connection's turns, until it has a group.
-async fn take(node: &Arc<Node>, link: LinkId) -> Result<Vec<Group>, Gone> {
+async fn take(node: &Arc<Node>, link: LinkId) -> Result<Vec<Group>, CloseReason> {
     poll_fn(|cx| {
         let mut groups = Vec::new();
         turn(node, link, cx.waker(), &mut groups)?;
@@ -78,7 +78,7 @@ async fn take(node: &Arc<Node>, link: LinkId) -> Result<Vec<Group>, Gone> {
     .await
 }
 
-fn turn(node: &Arc<Node>, link: LinkId, waker: &Waker, groups: &mut Vec<Group>) -> Result<(), Gone> {
+fn turn(node: &Arc<Node>, link: LinkId, waker: &Waker, groups: &mut Vec<Group>) -> Result<(), CloseReason> {
     let turn = Turn { link, released: Load::default(), oldest: None, reply_time: Duration::ZERO, waker };
     node.take(&turn, groups)
 }
@@ -210,7 +210,7 @@ fn a_full_queue_a_broken_connection_and_a_closing_client_leave_nobody_waiting() 
         let node = node();
         let link = node.state().pool.open();
         // So that the model need not spawn one: its threads have small stacks.
-        node.state().reach = Reach::Connecting;
+        node.state().connect = ConnectState::Connecting;
         let connection = {
             let node = Arc::clone(&node);
             thread::spawn(move || {

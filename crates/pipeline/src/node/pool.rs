@@ -9,7 +9,9 @@ use crate::batch::load::Load;
 use crate::call::group::Group;
 use crate::config::Config;
 use crate::config::selection::Selection;
-use crate::node::link::{Gone, Link, LinkId, Turn};
+use crate::link::host::{LinkId, Turn};
+use crate::link::life::{CloseReason, Effect, Event};
+use crate::node::link::Link;
 use crate::node::queue::Queue;
 use crate::node::selection::{self, Offer};
 
@@ -21,7 +23,7 @@ const LARGE: usize = 64 * 1024;
 #[derive(Debug)]
 pub(crate) struct Pool {
     /// Oldest first.
-    pub(crate) links: Vec<Link>,
+    links: Vec<Link>,
     next_link: u64,
     queue: Queue,
     /// Large groups, which wait for the connection that is kept for them.
@@ -76,13 +78,61 @@ impl Pool {
         id
     }
 
-    pub(crate) fn link(&mut self, id: LinkId) -> &mut Link {
+    fn link(&mut self, id: LinkId) -> &mut Link {
         self.links.iter_mut().find(|link| link.id == id).expect("a link lives as long as its connection")
     }
 
-    pub(crate) fn remove(&mut self, id: LinkId) -> Link {
+    /// Plays an event on a link, and does to the queues what follows.
+    pub(crate) fn apply(&mut self, id: LinkId, event: Event) -> Effect {
+        let link = self.link(id);
+        let effect = link.apply(event);
+        match effect {
+            Effect::Wake => link.wake(),
+            Effect::ReturnQueue => {
+                let queue = link.empty_queue();
+                self.put_back(queue);
+            }
+            Effect::Nothing | Effect::Close(_) | Effect::ReportLoss => {}
+        }
+        effect
+    }
+
+    /// Plays an event on all links.
+    pub(crate) fn apply_to_all(&mut self, event: Event) {
+        self.apply_where(|_| true, event);
+    }
+
+    /// Replaces the links that were opened longer than `age` ago.
+    pub(crate) fn replace_older_than(&mut self, age: Duration) {
+        self.apply_where(|link| link.opened.elapsed() >= age, Event::Replaced);
+    }
+
+    fn apply_where(&mut self, concerns: impl Fn(&Link) -> bool, event: Event) {
+        let concerned: Vec<LinkId> = self.links.iter().filter(|link| concerns(link)).map(|link| link.id).collect();
+        for id in concerned {
+            self.apply(id, event);
+        }
+    }
+
+    /// Whether a link owes nothing and more than `min` links serve. It retires then, and gets no more groups.
+    pub(crate) fn retire_idle(&mut self, id: LinkId, min: usize) -> bool {
+        let serving = self.serving().count();
+        if self.link(id).load != Load::default() || serving <= min {
+            return false;
+        }
+        matches!(self.apply(id, Event::NotNeeded), Effect::Close(_))
+    }
+
+    /// Removes a link whose connection has ended; says also what the node is to do about it.
+    pub(crate) fn remove(&mut self, id: LinkId) -> (Link, Effect) {
+        let effect = self.apply(id, Event::Ended);
         let at = self.links.iter().position(|link| link.id == id).expect("a link is removed once");
-        self.links.remove(at)
+        (self.links.remove(at), effect)
+    }
+
+    /// Whether a reply is overdue at any link.
+    pub(crate) fn has_silent(&self) -> bool {
+        self.links.iter().any(Link::is_silent)
     }
 
     pub(crate) fn serving(&self) -> impl Iterator<Item = &Link> {
@@ -168,7 +218,7 @@ impl Pool {
     ///
     /// # Errors
     /// The connection should close.
-    pub(crate) fn take(&mut self, turn: &Turn<'_>, groups: &mut Vec<Group>) -> Result<Demand, Gone> {
+    pub(crate) fn take(&mut self, turn: &Turn<'_>, groups: &mut Vec<Group>) -> Result<Demand, CloseReason> {
         let waited = self.head_waited();
         let kept = self.kept();
         let cap = self.cap;

@@ -1,0 +1,160 @@
+//! How a node gets its connections: one attempt at a time, with longer waits after failures.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tracing::{info, warn};
+
+use super::{ConnectState, Node, State};
+use crate::call::group::Group;
+use crate::config::Config;
+use crate::link::connection::Connection;
+use crate::link::handshake::{self, Greeted, Proof};
+use crate::link::host::LinkId;
+use crate::link::life::{Effect, Event};
+use crate::outcome::NotSent;
+use crate::stats::count;
+
+/// A connection that breaks sooner than this counts as a failed attempt, so that a server which accepts and then closes
+/// is not hammered.
+const SHORT_LIFE: Duration = Duration::from_secs(1);
+
+impl Node {
+    pub(super) fn start_connecting(self: &Arc<Self>, state: &mut State) {
+        if matches!(state.connect, ConnectState::Idle) {
+            state.connect = ConnectState::Connecting;
+            let node = Arc::clone(self);
+            self.context.spawn(self.stop.clone(), node.connect());
+        }
+    }
+
+    /// Connects, again and again until it works. One at a time per node, so that a thousand callers cost one attempt.
+    async fn connect(self: Arc<Self>) {
+        loop {
+            let failures = self.state().failures;
+            if failures > 0 {
+                tokio::time::sleep(backoff(self.config(), failures)).await;
+            }
+            let proof = self.proof_needed();
+            self.config().connect_pace.turn().await;
+            match handshake::open(&self.address, &self.context, proof).await {
+                Ok(greeted) => return self.attach(greeted, proof),
+                Err(reason) => {
+                    count(&self.counters.connect_failures, 1);
+                    if !self.keep_trying(&reason.into()) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// What the next connection has to show. While a reply is overdue, it decides whether the server or a connection is
+    /// silent.
+    fn proof_needed(&self) -> Proof {
+        match self.state().pool.has_silent() {
+            true => Proof::Writes,
+            false => Proof::Answers,
+        }
+    }
+
+    /// Records a failed attempt. False when the other connections of the node make another attempt needless.
+    fn keep_trying(&self, reason: &Arc<str>) -> bool {
+        let mut state = self.state();
+        if matches!(state.connect, ConnectState::Closed) {
+            return false;
+        }
+        state.failures = state.failures.saturating_add(1);
+        if state.pool.is_serving() {
+            state.connect = ConnectState::Idle;
+            return false;
+        }
+        self.context.trouble.notify_one();
+        let waiting = self.mark_down(&mut state, reason);
+        drop(state);
+        for group in waiting {
+            group.refuse(self.unavailable(reason));
+        }
+        true
+    }
+
+    /// From now on callers are refused with the reason. Returns the groups that wait.
+    fn mark_down(&self, state: &mut State, reason: &Arc<str>) -> impl Iterator<Item = Group> + use<> {
+        let since = match state.connect {
+            ConnectState::Down { since, .. } => since,
+            _ => {
+                warn!(node = %self.name, error = %reason, "redis is unavailable");
+                Instant::now()
+            }
+        };
+        state.connect = ConnectState::Down { reason: Arc::clone(reason), since };
+        state.pool.drain()
+    }
+
+    /// Takes a new connection into the pool, and starts its task.
+    fn attach(self: &Arc<Self>, greeted: Greeted, proof: Proof) {
+        let mut state = self.state();
+        match state.connect {
+            ConnectState::Closed => return,
+            ConnectState::Down { .. } => info!(node = %self.name, "redis is available again"),
+            ConnectState::Idle | ConnectState::Connecting => {}
+        }
+        state.connect = ConnectState::Idle;
+        if proof == Proof::Writes {
+            state.pool.apply_to_all(Event::OtherLinkAnswered);
+        }
+        let id = state.pool.open();
+        count(&self.counters.opened, 1);
+        self.context.spawn_unbounded(Arc::clone(self).serve(id, greeted));
+    }
+
+    /// Runs a connection until it ends.
+    async fn serve(self: Arc<Self>, id: LinkId, greeted: Greeted) {
+        let mut connection = Connection::new(Arc::clone(&self), id, greeted);
+        let reason = self.stop.run_until_cancelled(connection.serve()).await;
+        let reason: Arc<str> = reason.map_or_else(|| "the client was closed".into(), Into::into);
+        connection.fail(&reason);
+        self.detach(id, &reason);
+    }
+
+    /// Removes a connection that has ended; the groups it had not taken wait for the next one.
+    pub(super) fn detach(self: &Arc<Self>, id: LinkId, reason: &Arc<str>) {
+        count(&self.counters.closed, 1);
+        let mut state = self.state();
+        let (link, effect) = state.pool.remove(id);
+        if matches!(state.connect, ConnectState::Closed) {
+            drop(state);
+            for group in link.queue {
+                group.refuse(NotSent::Closed);
+            }
+            return;
+        }
+        let lost = effect == Effect::ReportLoss;
+        if lost {
+            warn!(node = %self.name, error = %reason, "connection to redis lost");
+            self.context.trouble.notify_one();
+        }
+        state.failures = match lost && link.opened.elapsed() < SHORT_LIFE {
+            true => state.failures.saturating_add(1),
+            false => 0,
+        };
+        state.pool.put_back(link.queue);
+        // It reconnects even when nobody waits, so that the next caller need not wait for it.
+        if !state.pool.is_serving() {
+            self.start_connecting(&mut state);
+        }
+    }
+
+    /// Replaces the connections: what they owe is still answered, what comes next goes over new ones.
+    ///
+    /// Young ones stay: many callers ask for this at the same time, and one round is enough.
+    pub(crate) fn renew(&self) {
+        self.state().pool.replace_older_than(SHORT_LIFE);
+    }
+}
+
+/// Full jitter: anything up to a bound that doubles with each failure, so that clients spread out after an outage.
+fn backoff(config: &Config, failures: u32) -> Duration {
+    let bound = config.backoff_min.saturating_mul(1 << (failures - 1).min(16)).min(config.backoff_max);
+    bound.mul_f64(fastrand::f64())
+}
