@@ -22,16 +22,12 @@ pub struct UnitBuilder<'a> {
     batch: &'a mut Batch,
 }
 
-/// Whether a command may not run on a connection that callers share.
+/// Whether a command would change what a connection means for other callers, or hold up their replies.
 fn is_refused(name: &str) -> bool {
-    blocks(name) || changes_connection(name)
-}
-
-/// Whether a command holds up the replies of all callers behind it.
-fn blocks(name: &str) -> bool {
     matches!(
         name,
-        "BLMOVE"
+        "AUTH"
+            | "BLMOVE"
             | "BLMPOP"
             | "BLPOP"
             | "BRPOP"
@@ -39,16 +35,6 @@ fn blocks(name: &str) -> bool {
             | "BZMPOP"
             | "BZPOPMAX"
             | "BZPOPMIN"
-            | "WAIT"
-            | "WAITAOF"
-    )
-}
-
-/// Whether a command changes what the connection means for the commands of other callers.
-fn changes_connection(name: &str) -> bool {
-    matches!(
-        name,
-        "AUTH"
             | "HELLO"
             | "MONITOR"
             | "PSUBSCRIBE"
@@ -58,6 +44,8 @@ fn changes_connection(name: &str) -> bool {
             | "SSUBSCRIBE"
             | "SUBSCRIBE"
             | "UNSUBSCRIBE"
+            | "WAIT"
+            | "WAITAOF"
             | "WATCH"
     )
 }

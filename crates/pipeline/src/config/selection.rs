@@ -45,6 +45,7 @@ impl Default for Selection {
 
 impl Selection {
     /// How many connections are opened before the ones there are have no room.
+    #[inline]
     pub(crate) fn fills_first(self) -> usize {
         match self {
             Self::CorePool { size, fill: Fill::First } | Self::PowerOfTwo { core: size, fill: Fill::First, .. } => size,

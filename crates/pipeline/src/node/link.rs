@@ -103,12 +103,14 @@ impl Link {
         if let Effect::Close(reason) = self.apply(event) {
             return Err(reason);
         }
-        groups.extend(self.queue.drain(..));
+        // Most turns find nothing new, and to drain an empty queue is not free.
+        if !self.queue.is_empty() {
+            groups.extend(self.queue.drain(..));
+        }
         Ok(())
     }
 
     /// Takes as many of the groups that wait as fit.
-    #[inline]
     pub(crate) fn take_waiting(&mut self, waiting: &mut Queue, cap: Load, groups: &mut Vec<Group>) {
         while let Some(load) = waiting.head() {
             if !self.offer(load, cap).accepts {

@@ -225,10 +225,10 @@ impl Pool {
         let Self { links, queue, large, .. } = self;
         let link = links.iter_mut().find(|link| link.id == turn.link).expect("a link lives as long as its connection");
         link.turn(turn, groups)?;
-        if kept.is_none_or(|id| id == link.id) {
+        if !large.is_empty() && kept.is_none_or(|id| id == link.id) {
             link.take_waiting(large, cap, groups);
         }
-        if kept.is_none_or(|id| id != link.id) {
+        if !queue.is_empty() && kept.is_none_or(|id| id != link.id) {
             link.take_waiting(queue, cap, groups);
         }
         Ok(self.demand(waited))

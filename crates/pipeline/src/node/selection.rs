@@ -60,6 +60,7 @@ pub(crate) fn is_worth_a_connection(queue_delay: Duration) -> bool {
 
 impl Selection {
     /// The connection that takes the group, by its place among `offers`, oldest connection first. None lets it wait.
+    #[inline]
     pub(crate) fn select(self, offers: &[Offer], rng: &mut Rng) -> Option<usize> {
         match self {
             Self::Linear { space } => {
