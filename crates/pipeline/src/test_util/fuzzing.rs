@@ -1,10 +1,22 @@
-//! The readers of foreign bytes, for fuzzers. No part of the crate's interface.
+//! The readers of foreign bytes and the splitter of batches, for fuzzers. Not part of the crate's interface.
+
+use std::sync::Arc;
 
 use bytes::BytesMut;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::Instant;
 
+use crate::batch::Batch;
+use crate::call::group::Group;
+use crate::call::{Call, Written};
+use crate::client::route::Route;
 use crate::cluster::view::{self, View};
+use crate::config::Config;
 use crate::config::address::Address;
-use crate::outcome::Outcome;
+use crate::config::grouping::Grouping;
+use crate::link::context::ClientContext;
+use crate::node::Node;
+use crate::outcome::{NotSent, Outcome};
 use crate::wire::reply::{Protocol, Reply};
 use crate::wire::resp;
 
@@ -37,4 +49,70 @@ pub fn covered_slots(reply: &Reply, asked: &Address) -> Option<usize> {
 #[must_use]
 pub fn endpoint(text: &str, asked: &Address) -> Option<Address> {
     view::endpoint(text, asked)
+}
+
+/// Nodes between which batches are split. Nothing is sent to them.
+#[derive(Debug)]
+pub struct Splitter {
+    nodes: Vec<Arc<Node>>,
+    /// Nodes belong to a runtime, though they run nothing here.
+    _runtime: Runtime,
+}
+
+/// A group of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SplitGroup {
+    /// The index of its node.
+    pub node: usize,
+    /// Its units, in order.
+    pub units: Vec<u32>,
+    /// How many commands it has.
+    pub commands: usize,
+    /// How many bytes they are.
+    pub bytes: usize,
+}
+
+impl Splitter {
+    /// So many nodes.
+    ///
+    /// # Panics
+    /// When no runtime can be made.
+    #[must_use]
+    pub fn new(nodes: u16) -> Self {
+        let runtime = Builder::new_current_thread().build().expect("a runtime without drivers needs no resources");
+        let inside = runtime.enter();
+        let address = |port| Address::Tcp { host: "127.0.0.1".to_owned(), port };
+        let context = ClientContext::new(Config::single(address(1))).expect("the default configuration is valid");
+        let nodes = (1..=nodes).map(|port| Node::new(address(port), &context)).collect();
+        drop(inside);
+        Self { nodes, _runtime: runtime }
+    }
+
+    /// Splits a batch whose unit `unit` belongs to node `owner(unit)`. Then each group is answered with the indices of its
+    /// commands in the batch. Returns the groups, and the outcomes as the caller gets them.
+    pub fn split(
+        &self,
+        batch: Batch,
+        grouping: Grouping,
+        owner: impl Fn(u32) -> Option<usize>,
+    ) -> (Vec<SplitGroup>, Vec<Outcome>) {
+        let route = Route::split(&batch, grouping, |unit| owner(unit).map(|node| &self.nodes[node]));
+        let groups = route.groups.iter().zip(&route.nodes).map(|(units, node)| SplitGroup {
+            node: self.nodes.iter().position(|other| Arc::ptr_eq(other, node)).unwrap_or(usize::MAX),
+            units: units.ranges.iter().cloned().flatten().collect(),
+            commands: units.load.commands,
+            bytes: units.load.bytes,
+        });
+        let groups = groups.collect();
+        let call = Call::new(batch, route.groups, Instant::now());
+        // Backwards, because groups may be answered in any order.
+        for index in (0..call.groups.len()).rev() {
+            let ranges = call.groups[index].ranges.iter();
+            let commands = ranges.flat_map(|units| call.batch.commands_of(units.clone()));
+            let outcomes = commands.map(|command| Outcome::Reply(Reply::Integer(command as i64))).collect();
+            Group { call: Arc::clone(&call), index }.finish(outcomes);
+        }
+        let outcomes = call.leave(|_, _: Written| Outcome::NotSent(NotSent::Skipped));
+        (groups, outcomes)
+    }
 }

@@ -91,6 +91,37 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::mutation::fuzz;
+
+    /// What servers send: every type of both protocols, errors that say "not run", and lists of slots. The first four bytes
+    /// say where the rest is cut.
+    const CORPUS: &[&[u8]] = &[
+        b"\x00\x03\x00\x00:42\r\n:-9223372036854775808\r\n:999999999999999999\r\n+OK\r\n",
+        b"\x02\x01\x00\x00+OK\r\n+QUEUED\r\n$5\r\nhe\r\no\r\n$0\r\n\r\n$-1\r\n*-1\r\n*0\r\n",
+        b"\x04\x07\x00\x00-ERR no\r\n-LOADING Redis is loading\r\n-MOVED 3999 127.0.0.1:6381\r\n-ASK 1 :1\r\n",
+        b"\x06\x09\x00\x00*2\r\n$-1\r\n*3\r\n:7\r\n+a\r\n-TRYAGAIN\r\n$2\r\nab\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n",
+        b"\x01\x0b\x00\x00_\r\n#t\r\n,1.5\r\n(123456789012345678901234567890\r\n=8\r\ntxt:some\r\n!5\r\nERR x\r\n",
+        b"\x08\x0d\x00\x00%1\r\n+a\r\n:1\r\n~2\r\n:1\r\n$1\r\nx\r\n>2\r\n+invalidate\r\n*1\r\n$1\r\nk\r\n:7\r\n",
+        b"\x0f\x20\x00\x00*2\r\n*3\r\n:0\r\n:8191\r\n*2\r\n$1\r\nh\r\n:1\r\n*3\r\n:8192\r\n:16383\r\n*2\r\n$1\r\ni\r\n:2\r\n",
+        b"\x10\x10\x00\x00*1000000\r\n:1\r\n$1000000\r\nab",
+    ];
+
+    #[test]
+    fn mutated_replies_are_read_alike_in_any_pieces_and_by_another_decoder() {
+        fuzz(CORPUS, 20_000, check_decoder);
+    }
+
+    #[test]
+    fn mutated_lists_of_slots_are_read_or_refused() {
+        fuzz(CORPUS, 20_000, |data| check_slots(data.get(4..).unwrap_or_default()));
+    }
+
+    #[test]
+    fn mutated_endpoints_read_back_as_printed() {
+        let corpus: [&[u8]; 6] =
+            [b"10.0.0.7:6379", b"redis-0.local:6379", b"2001:db8::1:6379", b"[::1]:6379", b":6379", b"?:6379"];
+        fuzz(&corpus, 20_000, check_endpoint);
+    }
 
     /// A frame as servers send it, to a depth of four.
     fn frame() -> impl Strategy<Value = Vec<u8>> {
