@@ -20,7 +20,7 @@ use crate::wire::slot::Slot;
 #[derive(Debug, Default, Clone)]
 pub struct Batch {
     pub(crate) encoded: Vec<u8>,
-    /// Most batches are a counter or two, and each allocation shows in what a call costs.
+    /// Most batches have one or two counters, and an allocation is a visible part of the cost of a call.
     commands: SmallVec<[Command; 4]>,
     pub(crate) units: SmallVec<[Unit; 2]>,
     /// Why the batch cannot be sent, if it cannot.

@@ -28,8 +28,8 @@ use crate::wire::slot::Slot;
 /// Least time between two refreshes: redirects correct the snapshot meanwhile, slot by slot.
 const REFRESH_AT_MOST_EVERY: Duration = Duration::from_secs(1);
 
-/// Many clients see the same move at the same time: their refreshes spread over this much more, and over as much again for
-/// every ten nodes, as the list they ask for grows with the cluster. At most [`SPREAD_AT_MOST`].
+/// Many clients see the same move at the same time. Their refreshes are spread over this time, and over as much again for
+/// every ten nodes, because the list of slots grows with the cluster. At most [`SPREAD_AT_MOST`].
 const SPREAD: Duration = Duration::from_millis(100);
 
 /// Redirects correct the snapshot meanwhile, so that a large cluster can wait; a lost node should still be noticed.
@@ -38,8 +38,8 @@ const SPREAD_AT_MOST: Duration = Duration::from_secs(5);
 /// Before the first snapshot there is nothing to fall back on, so the wait is short.
 const FIRST_REFRESH_AGAIN: Duration = Duration::from_millis(100);
 
-/// A node that left the cluster finishes what it owes within this time.
-const LINGER: Duration = Duration::from_secs(5);
+/// A node that left the cluster has this long to answer what it owes.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A cluster, or the primary that sentinels name: a cluster of one that may move.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub(crate) struct Cluster {
     context: Arc<ClientContext>,
     topology: ArcSwap<Topology>,
     nodes: Mutex<Nodes>,
-    /// Told at every new snapshot.
+    /// Notified at every new snapshot.
     renewed: Notify,
     refreshes: AtomicU64,
 }
@@ -56,9 +56,9 @@ pub(crate) struct Cluster {
 #[derive(Debug, Default)]
 struct Nodes {
     serving: HashMap<Address, Arc<Node>>,
-    /// No longer in the snapshot, finishing what they owe.
+    /// No longer in the snapshot; they still answer what they owe.
     leaving: Vec<Arc<Node>>,
-    /// Of nodes that have left.
+    /// The sum over nodes that have left.
     past: Stats,
 }
 
@@ -87,13 +87,13 @@ impl Cluster {
 
     /// Asks for a new snapshot soon. Any number of calls cost one refresh, and nobody waits for it.
     pub(crate) fn want_refresh(&self) {
-        self.context.trouble.notify_one();
+        self.context.refresh_wanted.notify_one();
     }
 
     /// Waits for a snapshot that is newer than the one of `epoch`.
     pub(crate) async fn renewed(&self, epoch: u64) {
         let renewed = self.renewed.notified();
-        // The order matters: who looks first and listens then can miss the news in between.
+        // Listening begins before the look at the epoch: else a snapshot installed in between would be missed.
         if self.topology.load().epoch == epoch {
             renewed.await;
         }
@@ -119,7 +119,7 @@ impl Cluster {
     pub(crate) fn moved(&self, slot: Slot, owner: &Arc<Node>, epoch: u64) {
         self.want_refresh();
         let topology = self.topology.load();
-        // News about an older snapshot may be older than what the current one knows.
+        // A redirect seen with an older snapshot may be older than the current snapshot.
         if topology.epoch == epoch && !topology.patch(slot, owner) {
             // A snapshot that was taken meanwhile stays: it is newer than this correction.
             let corrected = Arc::new(topology.with_owner(slot, owner));
@@ -152,7 +152,7 @@ impl Cluster {
             };
             let spread = spread(self.topology.load().nodes.len());
             sleep_until(started + at_least + spread.mul_f64(fastrand::f64())).await;
-            let _ = timeout(at_most, self.context.trouble.notified()).await;
+            let _ = timeout(at_most, self.context.refresh_wanted.notified()).await;
         }
     }
 
@@ -185,9 +185,9 @@ impl Cluster {
         }
     }
 
-    /// Lets a node that left finish what it owes, then closes it.
+    /// Gives a node that left time to answer what it owes, then closes it.
     async fn retire(&self, node: Arc<Node>) {
-        sleep(LINGER).await;
+        sleep(DRAIN_TIMEOUT).await;
         node.close();
         // Its connections end in their own tasks, and until then they are open.
         while node.stats().connections > 0 {

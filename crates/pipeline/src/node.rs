@@ -52,7 +52,7 @@ enum ConnectState {
     Idle,
     /// The first connect since the node last worked is under way: callers wait for it.
     Connecting,
-    /// Connects fail, the next one is scheduled: callers are refused with the reason.
+    /// Connects fail, and the next one is scheduled: callers are refused with the reason.
     Down { reason: Arc<str>, since: Instant },
     /// The client was closed.
     Closed,

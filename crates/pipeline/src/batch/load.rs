@@ -1,4 +1,4 @@
-//! What commands weigh.
+//! The size of commands, in number and bytes.
 
 /// Commands and their encoded bytes: what a queue and a connection are bounded in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -15,9 +15,9 @@ pub(crate) enum Asking {
 impl Batch {
     /// What of a unit must be sent again, given the outcomes of the whole batch: indices of commands, in order.
     ///
-    /// Commands that did not run, for a reason that may pass, go again. So does a command after one of those that ran
-    /// already, when it may run twice: the expiry of a counter belongs behind its increment. A unit in which every command
-    /// may run twice goes again also when its fate is unknown. Nothing else ever does.
+    /// Commands that did not run, for a reason that may pass, are sent again. A command behind one of those that ran already
+    /// is sent again when it may run twice: the expiry of a counter must follow its increment. A unit in which every
+    /// command may run twice is also sent again when it is unknown whether it ran. Nothing else is sent again.
     pub(crate) fn unfinished(&self, unit: u32, outcomes: &[Outcome]) -> SmallVec<[usize; 2]> {
         let commands = self.commands_of(unit..unit + 1);
         let harmless = commands.clone().all(|command| self.commands[command].repeatable);

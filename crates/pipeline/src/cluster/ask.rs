@@ -20,8 +20,8 @@ pub(crate) async fn ask_server(address: &Address, context: &ClientContext, quest
     }
 }
 
-/// Asks one server on a connection of its own: no caller's reply waits behind a long list, and no busy or stuck connection
-/// delays the news.
+/// Asks one server on a new connection, so that no caller's reply waits behind a long list, and no busy or stuck connection
+/// delays the answer.
 pub(crate) async fn ask(address: &Address, context: &ClientContext, login: &Login, question: &Batch) -> Option<Reply> {
     match handshake::ask(address, context, login, question).await {
         Ok(Outcome::Reply(reply)) => Some(reply),

@@ -11,10 +11,10 @@ use crate::cluster::view::View;
 use crate::config::address::Address;
 use crate::link::context::ClientContext;
 
-/// How many nodes are asked before a view that no second one confirms is believed.
+/// After so many answers, a view is used even when no second node confirms it.
 const OPINIONS: usize = 3;
 
-/// Who tells which node owns what.
+/// The source of the topology.
 #[derive(Debug)]
 pub(crate) enum Discovery {
     /// The nodes themselves, with CLUSTER SLOTS. The seeds are remembered for ever, as a last resort.
@@ -28,12 +28,12 @@ impl Discovery {
     pub(crate) fn interval(&self) -> Duration {
         match self {
             Self::Cluster(_) => Duration::from_secs(30),
-            // A primary that is cut off gives no error to notice.
+            // A primary that is cut off causes no error that could be noticed.
             Self::Sentinel(_) => Duration::from_secs(5),
         }
     }
 
-    /// Finds out who owns what. None when nobody can tell.
+    /// Finds out which node owns which slot. None when no server can tell.
     pub(crate) async fn view(&self, in_use: Vec<Address>, context: &ClientContext) -> Option<View> {
         match self {
             Self::Cluster(seeds) => cluster_view(sources(in_use, seeds), context).await,
@@ -42,7 +42,7 @@ impl Discovery {
     }
 }
 
-/// Whom to ask: the nodes in use in random order, then the seeds.
+/// The servers to ask: the nodes in use in random order, then the seeds.
 fn sources(in_use: Vec<Address>, seeds: &[Address]) -> Vec<Address> {
     let mut sources = in_use;
     fastrand::shuffle(&mut sources);
@@ -67,6 +67,6 @@ async fn cluster_view(sources: Vec<Address>, context: &ClientContext) -> Option<
             break;
         }
     }
-    // Without two that agree, the one that knows owners for most slots has most likely seen the latest change.
+    // When no two agree, the view with owners for most slots is most likely the latest.
     views.into_iter().max_by_key(View::covered).filter(|view| view.covered() > 0)
 }

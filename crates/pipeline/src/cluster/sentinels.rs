@@ -44,7 +44,7 @@ impl Sentinels {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the sentinels in turn; the first that names a server which says that it is a primary is believed.
+    /// Asks the sentinels in turn; the first answer counts that names a server which says that it is a primary.
     pub(crate) async fn view(&self, context: &ClientContext) -> Option<View> {
         let mut question = Batch::new();
         let arguments = [Arg::Bytes(b"GET-MASTER-ADDR-BY-NAME"), Arg::Bytes(self.master.as_bytes())];
@@ -72,7 +72,7 @@ impl Sentinels {
         }
     }
 
-    /// Listens for the news that another server became primary, as a hint to look at once.
+    /// Listens for messages that another server became primary, and asks for a refresh at each.
     pub(crate) async fn listen(&self, context: &ClientContext) {
         loop {
             let sentinels = self.addresses().clone();
@@ -90,9 +90,9 @@ impl Sentinels {
         };
         let mut buffer = BytesMut::with_capacity(512);
         while socket.read_buf(&mut buffer).await.is_ok_and(|read| read > 0) {
-            // Whatever it says: the answer is to ask.
+            // The message only says that something changed. The sentinels are asked for the rest.
             buffer.clear();
-            context.trouble.notify_one();
+            context.refresh_wanted.notify_one();
         }
     }
 }
@@ -106,7 +106,7 @@ fn master_address(reply: &Reply) -> Option<Address> {
     Some(Address::Tcp { host, port })
 }
 
-/// A sentinel may not have noticed yet that its master is one no more.
+/// A sentinel may not have noticed yet that its master is no longer a primary.
 async fn is_primary(address: &Address, context: &ClientContext) -> bool {
     let mut question = Batch::new();
     question.unit().command("ROLE", &[]);

@@ -42,8 +42,8 @@ impl ConnectPace {
     /// Takes the next turn, and says when it is.
     fn book(&self, now: Instant) -> Instant {
         let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
-        // A bucket kept as one moment: that at which it will be full again. Each turn puts it off by one interval, and a turn
-        // has come when no more than a whole bucket is missing.
+        // A token bucket, stored as the moment at which it will be full again. Each turn moves that moment by one interval. A
+        // turn may begin when at most one whole bucket is missing.
         let next = full_at.map_or(now, |at| at.max(now)) + self.interval;
         *full_at = Some(next);
         now.max(next.checked_sub(self.interval * self.burst).unwrap_or(now))

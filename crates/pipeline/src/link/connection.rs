@@ -17,7 +17,7 @@ use tokio_util::io::poll_read_buf;
 use crate::batch::load::Load;
 use crate::call::group::Group;
 use crate::link::deadlines::Deadlines;
-use crate::link::handshake::Greeted;
+use crate::link::handshake::ReadySocket;
 use crate::link::host::{Host, LinkId, Turn};
 use crate::link::life::{CloseReason, Event};
 use crate::link::owed::Owed;
@@ -92,8 +92,8 @@ impl From<String> for Stop {
 }
 
 impl<H: Host> Connection<H> {
-    pub(crate) fn new(host: H, link: LinkId, greeted: Greeted) -> Self {
-        let Greeted { socket, protocol } = greeted;
+    pub(crate) fn new(host: H, link: LinkId, greeted: ReadySocket) -> Self {
+        let ReadySocket { socket, protocol } = greeted;
         let watchdog = Watchdog::new(host.config());
         Self {
             host,

@@ -1,4 +1,4 @@
-//! What all parts of one client share: its configuration, and where and how long its tasks run.
+//! What all parts of one client share: its configuration, and the runtime and lifetime of its tasks.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::link::tls::Connector;
 pub(crate) struct ClientContext {
     pub(crate) config: Config,
     pub(crate) connector: Option<Connector>,
-    /// Told when a node is lost, cannot be reached, or no longer owns what it should: its slots may be elsewhere by now.
-    pub(crate) trouble: Notify,
+    /// Notified when a node is lost, cannot be reached, or does not own a slot that it should: the topology may have changed.
+    pub(crate) refresh_wanted: Notify,
     pub(crate) stop: CancellationToken,
     runtime: Handle,
     tracker: TaskTracker,
@@ -30,7 +30,7 @@ impl ClientContext {
         Ok(Arc::new(Self {
             config,
             connector,
-            trouble: Notify::new(),
+            refresh_wanted: Notify::new(),
             stop: CancellationToken::new(),
             runtime: Handle::current(),
             tracker: TaskTracker::new(),
@@ -48,7 +48,7 @@ impl ClientContext {
         self.tracker.spawn_on(task, &self.runtime);
     }
 
-    /// Runs a task that looks at `stop` itself.
+    /// Runs a task that ends by itself after `stop` is cancelled.
     pub(crate) fn spawn_unbounded<F>(&self, task: F)
     where
         F: Future<Output = ()> + Send + 'static,

@@ -1,4 +1,4 @@
-//! From an address to a connection that answers.
+//! Opens connections: connects, authenticates, selects the database, and checks that the server answers.
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,7 +15,7 @@ use crate::outcome::{Outcome, Rejection};
 use crate::wire::reply::Protocol;
 use crate::wire::resp;
 
-/// Who a connection is for the server.
+/// What a connection tells the server before it is used.
 #[derive(Debug, Clone)]
 pub(crate) struct Login {
     pub(crate) credentials: Option<Credentials>,
@@ -23,25 +23,25 @@ pub(crate) struct Login {
     pub(crate) protocol: Protocol,
 }
 
-/// What a new connection shows before it is used.
+/// What a server must answer before a new connection is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Proof {
-    /// That the server answers.
-    Answers,
-    /// That the server also runs what may write. One that hands over to its replica answers a PING, and holds writes back
-    /// for a while: a connection that is silent because of that is not broken.
-    Writes,
+pub(crate) enum Probe {
+    /// A PING.
+    Ping,
+    /// Also a command that may write. A server that hands over to its replica answers PING, but delays writes for a while:
+    /// a connection that is silent because of that is not broken.
+    Write,
 }
 
-/// A connection that answers, and what it speaks.
+/// A socket on which the server answers, and its protocol.
 #[derive(Debug)]
-pub(crate) struct Greeted {
+pub(crate) struct ReadySocket {
     pub(crate) socket: Socket,
     pub(crate) protocol: Protocol,
 }
 
 impl Login {
-    /// What a server of the client is told now.
+    /// The login for a server of the client, with credentials as they are now.
     pub(crate) fn of(config: &Config) -> Result<Self, String> {
         let credentials = match &config.credentials_provider {
             Some(provider) => Some(provider.ask()?),
@@ -51,21 +51,21 @@ impl Login {
     }
 }
 
-/// Connects, authenticates, selects the database and waits for a PING to come back, and for more when `proof` asks for it.
+/// Connects, authenticates, selects the database and waits for the answer to `probe`.
 ///
 /// # Errors
 /// What went wrong, in words without secrets.
-pub(crate) async fn open(address: &Address, context: &ClientContext, proof: Proof) -> Result<Greeted, String> {
+pub(crate) async fn open(address: &Address, context: &ClientContext, probe: Probe) -> Result<ReadySocket, String> {
     let login = Login::of(&context.config)?;
     let attempt = async {
-        let mut greeted = greeted(address, context, &login).await?;
-        if proof == Proof::Writes {
-            // Any answer will do: most servers do not know the script, and some users may not run any.
-            greeted.converse(&write_probe(), |_| Ok(())).await?;
-            // What was held back together is let go together, in any order. Behind one more turn all of it has been sent.
-            greeted.exchange(&ping()).await?;
+        let mut ready = log_in(address, context, &login).await?;
+        if probe == Probe::Write {
+            // Any answer is enough: most servers do not know the script, and some users may not run scripts.
+            ready.exchange_each(&write_probe(), |_| Ok(())).await?;
+            // Delayed commands are released together, in any order. After one more round trip all of them were answered.
+            ready.exchange(&ping()).await?;
         }
-        Ok(greeted)
+        Ok(ready)
     };
     within(context, attempt).await
 }
@@ -81,8 +81,8 @@ pub(crate) async fn ask(
     question: &Batch,
 ) -> Result<Outcome, String> {
     let answer = async {
-        let mut greeted = greeted(address, context, login).await?;
-        greeted.exchange(question).await?.pop().ok_or_else(|| "no question".to_owned())
+        let mut ready = log_in(address, context, login).await?;
+        ready.exchange(question).await?.pop().ok_or_else(|| "no question".to_owned())
     };
     within(context, answer).await
 }
@@ -98,11 +98,11 @@ pub(crate) async fn subscribe(
     channel: &[u8],
 ) -> Result<Socket, String> {
     let attempt = async {
-        let mut greeted = greeted(address, context, login).await?;
+        let mut ready = log_in(address, context, login).await?;
         let mut batch = Batch::new();
         batch.unit().command("SUBSCRIBE", &[Arg::Bytes(channel)]);
-        greeted.exchange(&batch).await?;
-        Ok(greeted.socket)
+        ready.exchange(&batch).await?;
+        Ok(ready.socket)
     };
     within(context, attempt).await
 }
@@ -112,27 +112,27 @@ async fn within<T>(context: &ClientContext, attempt: impl Future<Output = Result
     timeout(limit, attempt).await.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")))
 }
 
-async fn greeted(address: &Address, context: &ClientContext, login: &Login) -> Result<Greeted, String> {
+async fn log_in(address: &Address, context: &ClientContext, login: &Login) -> Result<ReadySocket, String> {
     let socket = Socket::connect(address, context.connector.as_ref()).await.map_err(|error| error.to_string())?;
-    let mut greeted = Greeted { socket, protocol: login.protocol };
+    let mut ready = ReadySocket { socket, protocol: login.protocol };
     if login.protocol == Protocol::Resp3 {
-        let answer = greeted.exchange(&hello(login)).await;
+        let answer = ready.exchange(&hello(login)).await;
         match answer {
             Ok(_) => {}
-            // A server that does not know or allow it stays with RESP2, on the same connection.
+            // With a server that does not know or allow HELLO, the same connection uses RESP2.
             Err(error) if ["NOPROTO", "ERR unknown command", "NOPERM"].iter().any(|code| error.starts_with(code)) => {
-                greeted.protocol = Protocol::Resp2;
+                ready.protocol = Protocol::Resp2;
             }
             Err(error) => return Err(error),
         }
     }
-    // A server that loads its data is reachable: the commands themselves will be told to wait.
-    greeted.exchange(&greeting(login, greeted.protocol)).await?;
-    Ok(greeted)
+    // A server that loads its data counts as reachable: it rejects the commands themselves, and they are sent again.
+    ready.exchange(&login_commands(login, ready.protocol)).await?;
+    Ok(ready)
 }
 
-impl Greeted {
-    /// Writes commands and reads their replies, while nobody else uses the socket. An error reply ends it.
+impl ReadySocket {
+    /// Writes commands and reads their replies, while nobody else uses the socket. An error reply ends the exchange.
     async fn exchange(&mut self, batch: &Batch) -> Result<Vec<Outcome>, String> {
         let mut outcomes = Vec::with_capacity(batch.len());
         let collect = |outcome| match outcome {
@@ -143,12 +143,12 @@ impl Greeted {
                 Ok(())
             }
         };
-        self.converse(batch, collect).await?;
+        self.exchange_each(batch, collect).await?;
         Ok(outcomes)
     }
 
-    /// As [`Greeted::exchange`], but `each` says which replies end it.
-    async fn converse(
+    /// As [`ReadySocket::exchange`], but `each` decides which replies end the exchange.
+    async fn exchange_each(
         &mut self,
         batch: &Batch,
         mut each: impl FnMut(Outcome) -> Result<(), String>,
@@ -182,7 +182,7 @@ fn hello(login: &Login) -> Batch {
     batch
 }
 
-fn greeting(login: &Login, protocol: Protocol) -> Batch {
+fn login_commands(login: &Login, protocol: Protocol) -> Batch {
     let mut batch = Batch::new();
     if let (Some(credentials), Protocol::Resp2) = (&login.credentials, protocol) {
         let password = Arg::Bytes(credentials.password.as_bytes());
@@ -198,7 +198,7 @@ fn greeting(login: &Login, protocol: Protocol) -> Batch {
     batch
 }
 
-/// A script that no server has: nothing runs and nothing is kept, but a server that holds writes back holds this back too.
+/// Calls a script that no server has. Nothing runs and nothing is stored, but a server that delays writes delays this too.
 fn write_probe() -> Batch {
     let mut batch = Batch::new();
     batch.unit().command("EVALSHA", &[Arg::Bytes(&[b'0'; 40]), Arg::Integer(0)]);

@@ -22,7 +22,7 @@ pub(crate) enum Socket {
     Unix(UnixStream),
 }
 
-/// What TLS may hold of plain bytes it took: they count as sent, so that zone is kept small.
+/// Most plain bytes that TLS may hold back. They count as sent, so the bound is small.
 const TLS_BUFFER: usize = 64 * 1024;
 
 impl Socket {
@@ -32,7 +32,7 @@ impl Socket {
             Address::Tcp { host, port } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 stream.set_nodelay(true)?;
-                set_liveness(&stream)?;
+                set_keepalive(&stream)?;
                 let Some(Connector(connector)) = connector else { return Ok(Self::Tcp(stream)) };
                 let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
                 let mut stream = connector.connect(name, stream).await?;
@@ -44,8 +44,8 @@ impl Socket {
     }
 }
 
-/// Lets the kernel notice a peer that vanished without a word, within about five seconds.
-fn set_liveness(stream: &TcpStream) -> io::Result<()> {
+/// Lets the kernel detect within about five seconds that a peer is gone, even when the peer sent nothing.
+fn set_keepalive(stream: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     let second = Duration::from_secs(1);
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(second).with_interval(second).with_retries(3))?;

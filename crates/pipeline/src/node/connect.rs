@@ -9,7 +9,7 @@ use super::{ConnectState, Node, State};
 use crate::call::group::Group;
 use crate::config::Config;
 use crate::link::connection::Connection;
-use crate::link::handshake::{self, Greeted, Proof};
+use crate::link::handshake::{self, Probe, ReadySocket};
 use crate::link::host::LinkId;
 use crate::link::life::{Effect, Event};
 use crate::outcome::NotSent;
@@ -35,10 +35,10 @@ impl Node {
             if failures > 0 {
                 tokio::time::sleep(backoff(self.config(), failures)).await;
             }
-            let proof = self.proof_needed();
+            let probe = self.probe_needed();
             self.config().connect_pace.turn().await;
-            match handshake::open(&self.address, &self.context, proof).await {
-                Ok(greeted) => return self.attach(greeted, proof),
+            match handshake::open(&self.address, &self.context, probe).await {
+                Ok(greeted) => return self.attach(greeted, probe),
                 Err(reason) => {
                     count(&self.counters.connect_failures, 1);
                     if !self.keep_trying(&reason.into()) {
@@ -51,10 +51,10 @@ impl Node {
 
     /// What the next connection has to show. While a reply is overdue, it decides whether the server or a connection is
     /// silent.
-    fn proof_needed(&self) -> Proof {
+    fn probe_needed(&self) -> Probe {
         match self.state().pool.has_silent() {
-            true => Proof::Writes,
-            false => Proof::Answers,
+            true => Probe::Write,
+            false => Probe::Ping,
         }
     }
 
@@ -69,7 +69,7 @@ impl Node {
             state.connect = ConnectState::Idle;
             return false;
         }
-        self.context.trouble.notify_one();
+        self.context.refresh_wanted.notify_one();
         let waiting = self.mark_down(&mut state, reason);
         drop(state);
         for group in waiting {
@@ -92,7 +92,7 @@ impl Node {
     }
 
     /// Takes a new connection into the pool, and starts its task.
-    fn attach(self: &Arc<Self>, greeted: Greeted, proof: Proof) {
+    fn attach(self: &Arc<Self>, greeted: ReadySocket, probe: Probe) {
         let mut state = self.state();
         match state.connect {
             ConnectState::Closed => return,
@@ -100,7 +100,7 @@ impl Node {
             ConnectState::Idle | ConnectState::Connecting => {}
         }
         state.connect = ConnectState::Idle;
-        if proof == Proof::Writes {
+        if probe == Probe::Write {
             state.pool.apply_to_all(Event::OtherLinkAnswered);
         }
         let id = state.pool.open();
@@ -109,7 +109,7 @@ impl Node {
     }
 
     /// Runs a connection until it ends.
-    async fn serve(self: Arc<Self>, id: LinkId, greeted: Greeted) {
+    async fn serve(self: Arc<Self>, id: LinkId, greeted: ReadySocket) {
         let mut connection = Connection::new(Arc::clone(&self), id, greeted);
         let reason = self.stop.run_until_cancelled(connection.serve()).await;
         let reason: Arc<str> = reason.map_or_else(|| "the client was closed".into(), Into::into);
@@ -132,7 +132,7 @@ impl Node {
         let lost = effect == Effect::ReportLoss;
         if lost {
             warn!(node = %self.name, error = %reason, "connection to redis lost");
-            self.context.trouble.notify_one();
+            self.context.refresh_wanted.notify_one();
         }
         state.failures = match lost && link.opened.elapsed() < SHORT_LIFE {
             true => state.failures.saturating_add(1),

@@ -9,7 +9,7 @@ use crate::call::group::Group;
 use crate::link::host::{LinkId, Turn};
 use crate::link::life::{self, CloseReason, Effect, Event, Standing};
 use crate::node::queue::Queue;
-use crate::node::selection::{self, Offer};
+use crate::node::selection::{self, Candidate};
 
 /// The node's side of one connection.
 #[derive(Debug)]
@@ -71,10 +71,10 @@ impl Link {
     }
 
     /// What selection sees of it.
-    pub(crate) fn offer(&self, more: Load, cap: Load) -> Offer {
+    pub(crate) fn candidate(&self, more: Load, cap: Load) -> Candidate {
         let accepts = self.is_serving() && selection::accepts(self.load, more, cap);
         let reply_time = u64::try_from(self.reply_time.as_nanos()).unwrap_or(u64::MAX);
-        Offer { accepts, cost: (self.load.commands as u64).saturating_mul(reply_time.saturating_add(1)) }
+        Candidate { accepts, cost: (self.load.commands as u64).saturating_mul(reply_time.saturating_add(1)) }
     }
 
     pub(crate) fn push(&mut self, group: Group, load: Load) {
@@ -113,7 +113,7 @@ impl Link {
     /// Takes as many of the groups that wait as fit.
     pub(crate) fn take_waiting(&mut self, waiting: &mut Queue, cap: Load, groups: &mut Vec<Group>) {
         while let Some(load) = waiting.head() {
-            if !self.offer(load, cap).accepts {
+            if !self.candidate(load, cap).accepts {
                 return;
             }
             self.load.add(load);

@@ -157,7 +157,7 @@ fn a_deadline_ends_the_wait_for_a_reply_that_never_comes() {
 }
 
 #[test]
-fn a_caller_without_a_connection_minds_its_own_clock() {
+fn a_caller_without_a_connection_sets_its_own_timer() {
     check(|| {
         let call = call(&node());
         let group = group(&call);
@@ -169,7 +169,7 @@ fn a_caller_without_a_connection_minds_its_own_clock() {
         assert!(until.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         connection.join().unwrap();
         let woken = polls.0.load(std::sync::atomic::Ordering::SeqCst);
-        assert!(woken > 0 || call.needs_own_timer(), "nobody minds the clock");
+        assert!(woken > 0 || call.needs_own_timer(), "nobody watches the deadline");
     });
 }
 
@@ -184,7 +184,7 @@ impl Wake for Polls {
 }
 
 #[test]
-fn what_is_submitted_reaches_a_connection_that_rests() {
+fn what_is_submitted_reaches_an_idle_connection() {
     check(|| {
         let node = node();
         let link = node.state().pool.open();

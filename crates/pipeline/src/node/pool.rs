@@ -13,10 +13,11 @@ use crate::link::host::{LinkId, Turn};
 use crate::link::life::{CloseReason, Effect, Event};
 use crate::node::link::Link;
 use crate::node::queue::Queue;
-use crate::node::selection::{self, Offer};
+use crate::node::selection::{self, Candidate};
 
-/// A call with more bytes than this for one node is large. Redis reads 16 KiB of a client before it looks at the next one,
-/// so what shares a connection with more waits for several turns, and what has its own for none.
+/// A call with more bytes than this for one node is large. Redis reads 16 KiB of a client before it serves the next client.
+/// A small call that shares a connection with a large one therefore waits for several rounds; on a connection of its own
+/// it does not.
 const LARGE: usize = 64 * 1024;
 
 /// The connections of one node, and the groups that wait for them.
@@ -26,15 +27,15 @@ pub(crate) struct Pool {
     links: Vec<Link>,
     next_link: u64,
     queue: Queue,
-    /// Large groups, which wait for the connection that is kept for them.
+    /// Large groups, which wait for the connection that is reserved for them.
     large: Queue,
     /// The connection that large groups go to, and nothing else while it is not the only one.
-    kept: Option<LinkId>,
+    reserved: Option<LinkId>,
     selection: Selection,
     cap: Load,
     max: usize,
     /// Kept to reuse its memory.
-    offers: Vec<Offer>,
+    candidates: Vec<Candidate>,
     rng: Rng,
 }
 
@@ -50,7 +51,7 @@ pub(crate) enum Demand {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lane {
     Any,
-    Kept(LinkId),
+    Reserved(LinkId),
     AllBut(LinkId),
 }
 
@@ -61,11 +62,11 @@ impl Pool {
             next_link: 0,
             queue: Queue::default(),
             large: Queue::default(),
-            kept: None,
+            reserved: None,
             selection: config.selection,
             cap: Load { commands: config.in_flight_commands, bytes: config.in_flight_bytes },
             max: config.max_connections,
-            offers: Vec::new(),
+            candidates: Vec::new(),
             rng: Rng::new(),
         }
     }
@@ -150,7 +151,7 @@ impl Pool {
         waiting
     }
 
-    /// Makes room for `more` within `bound`, as far as those at the head whose callers have left take it up.
+    /// Makes room for `more` within `bound`: drops groups at the head of the queue whose callers have left.
     pub(crate) fn drop_abandoned(&mut self, more: Load, bound: Load) {
         while !self.waiting().fits(more, bound) {
             if !self.queue.drop_abandoned() && !self.large.drop_abandoned() {
@@ -167,7 +168,7 @@ impl Pool {
         for group in groups {
             self.place_one(group, lane);
         }
-        // The next one gets a connection of its own; this one would wait for it longer than it takes.
+        // The next large call gets the new connection. This one would wait longer for it than it takes here.
         if is_shared && self.max > 1 {
             return Demand::Another;
         }
@@ -177,41 +178,41 @@ impl Pool {
     fn place_one(&mut self, group: Group, lane: Lane) {
         let load = group.load();
         let queue = match lane {
-            Lane::Kept(_) => &mut self.large,
+            Lane::Reserved(_) => &mut self.large,
             Lane::Any | Lane::AllBut(_) => &mut self.queue,
         };
-        // Groups already waiting go first: a newcomer that overtook them could starve a large one.
+        // Groups already waiting go first: else a large one that fits nowhere could wait for ever.
         if queue.is_empty() {
-            self.offers.clear();
-            self.offers.extend(self.links.iter().map(|link| match lane.has(link.id) {
-                true => link.offer(load, self.cap),
-                false => Offer::REFUSAL,
+            self.candidates.clear();
+            self.candidates.extend(self.links.iter().map(|link| match lane.has(link.id) {
+                true => link.candidate(load, self.cap),
+                false => Candidate::EXCLUDED,
             }));
-            if let Some(at) = self.selection.select(&self.offers, &mut self.rng) {
+            if let Some(at) = self.selection.select(&self.candidates, &mut self.rng) {
                 return self.links[at].push(group, load);
             }
         }
         queue.push(group);
     }
 
-    /// Where a call goes. The first large one that finds several connections has one of them kept for its kind.
+    /// Where a call goes. The first large call that finds several connections reserves one of them for large calls.
     fn lane(&mut self, is_large: bool) -> Lane {
-        if is_large && self.kept().is_none() && self.serving().nth(1).is_some() {
-            // The youngest has the least to do, where the oldest come first.
-            self.kept = self.serving().last().map(|link| link.id);
+        if is_large && self.reserved().is_none() && self.serving().nth(1).is_some() {
+            // The youngest has the least to do, because groups go to the oldest first.
+            self.reserved = self.serving().last().map(|link| link.id);
         }
-        match self.kept() {
-            Some(id) if is_large => Lane::Kept(id),
+        match self.reserved() {
+            Some(id) if is_large => Lane::Reserved(id),
             Some(id) => Lane::AllBut(id),
             None => Lane::Any,
         }
     }
 
-    /// The connection kept for large groups, if there is another one for the rest.
-    fn kept(&self) -> Option<LinkId> {
-        let kept = self.kept?;
-        let serves = self.serving().any(|link| link.id == kept) && self.serving().any(|link| link.id != kept);
-        serves.then_some(kept)
+    /// The connection reserved for large groups, if there is another one for the rest.
+    fn reserved(&self) -> Option<LinkId> {
+        let reserved = self.reserved?;
+        let serves = self.serving().any(|link| link.id == reserved) && self.serving().any(|link| link.id != reserved);
+        serves.then_some(reserved)
     }
 
     /// Gives a connection its queued groups and as many waiting ones as fit, after it gave back what is released.
@@ -220,15 +221,15 @@ impl Pool {
     /// The connection should close.
     pub(crate) fn take(&mut self, turn: &Turn<'_>, groups: &mut Vec<Group>) -> Result<Demand, CloseReason> {
         let waited = self.head_waited();
-        let kept = self.kept();
+        let reserved = self.reserved();
         let cap = self.cap;
         let Self { links, queue, large, .. } = self;
         let link = links.iter_mut().find(|link| link.id == turn.link).expect("a link lives as long as its connection");
         link.turn(turn, groups)?;
-        if !large.is_empty() && kept.is_none_or(|id| id == link.id) {
+        if !large.is_empty() && reserved.is_none_or(|id| id == link.id) {
             link.take_waiting(large, cap, groups);
         }
-        if !queue.is_empty() && kept.is_none_or(|id| id != link.id) {
+        if !queue.is_empty() && reserved.is_none_or(|id| id != link.id) {
             link.take_waiting(queue, cap, groups);
         }
         Ok(self.demand(waited))
@@ -236,8 +237,8 @@ impl Pool {
 
     /// Whether another connection is wanted, when the head of the queue has `waited`.
     ///
-    /// What has waited tells of bursts, which a mean does not; what will wait tells of a queue that has just grown, and that
-    /// nobody may look at again before the next reply.
+    /// The time that the head has waited shows bursts, which a mean hides. The expected delay shows a queue that has just
+    /// grown, and that may not be looked at again before the next reply.
     fn demand(&self, waited: Duration) -> Demand {
         let core = self.selection.fills_first();
         if core == 0 && waited.is_zero() && self.queue.is_empty() {
@@ -254,7 +255,7 @@ impl Pool {
 
     /// How long the next group has waited for the connections there are now.
     ///
-    /// The time before the last one opened says nothing: that one may be all that was missing.
+    /// The time before the last connection opened does not count: that connection may be enough.
     fn head_waited(&self) -> Duration {
         if self.queue.is_empty() {
             return Duration::ZERO;
@@ -280,7 +281,7 @@ impl Lane {
     fn has(self, link: LinkId) -> bool {
         match self {
             Self::Any => true,
-            Self::Kept(id) => id == link,
+            Self::Reserved(id) => id == link,
             Self::AllBut(id) => id != link,
         }
     }

@@ -29,7 +29,7 @@ impl Queue {
         self.load
     }
 
-    /// What the next group is.
+    /// The load of the next group.
     pub(crate) fn head(&self) -> Option<Load> {
         self.waiting.front().map(|head| head.group.load())
     }
@@ -61,7 +61,7 @@ impl Queue {
         }
     }
 
-    /// Drops the next group when its caller has left, for then it waits for nothing. True when it did.
+    /// Drops the next group when its caller has left. True when it did.
     pub(crate) fn drop_abandoned(&mut self) -> bool {
         let is_abandoned = self.waiting.front().is_some_and(|head| head.group.is_abandoned());
         is_abandoned && self.pop().is_some()

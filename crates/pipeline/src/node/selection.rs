@@ -1,8 +1,8 @@
-//! Which of a node's connections takes a group: plain functions over what the connections offer.
+//! Which of a node's connections takes a group: plain functions over the state of the connections.
 //!
-//! Every policy here but a search without an order lets load gather on few connections: batches grow there, and the rest
-//! fall idle and are closed. None of them ever opens a connection: whether there should be another one is decided by how long
-//! groups wait, and by a core that is to be filled first.
+//! Every policy except random search puts the load on few connections: batches grow there, and the other connections become
+//! idle and are closed. No policy opens a connection. Whether another one is opened depends on how long groups wait, and on a
+//! core that is to be filled first.
 
 use std::time::Duration;
 
@@ -11,22 +11,22 @@ use fastrand::Rng;
 use crate::batch::load::Load;
 use crate::config::selection::Selection;
 
-/// What selection sees of a connection.
+/// A connection, as selection sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Offer {
+pub(crate) struct Candidate {
     /// Whether it has room for the group.
     pub(crate) accepts: bool,
-    /// How long the group would wait, in no unit; the lower the better.
+    /// How long the group would wait, for comparison only; lower is better.
     pub(crate) cost: u64,
 }
 
-impl Offer {
-    /// What a connection offers that is not asked.
-    pub(crate) const REFUSAL: Self = Self { accepts: false, cost: u64::MAX };
+impl Candidate {
+    /// A connection that must not take the group.
+    pub(crate) const EXCLUDED: Self = Self { accepts: false, cost: u64::MAX };
 }
 
-/// A shorter wait for a connection is cheaper than another connection, whose opening costs Redis as much as some hundred
-/// commands and its caller two round trips at least.
+/// A shorter wait for a connection costs less than another connection. To open one costs Redis as much as some hundred
+/// commands, and its caller at least two round trips.
 const SOFT_QUEUE_DELAY: Duration = Duration::from_millis(2);
 
 /// From this many connections on, only a share of them is tried at random: each try costs, and a new connection serves too.
@@ -39,10 +39,10 @@ pub(crate) fn accepts(load: Load, more: Load, cap: Load) -> bool {
     load.commands == 0 || load.fits(more, cap)
 }
 
-/// How long what waits will wait for its turn: each connection answers as much as its cap once in its reply time.
+/// How long a queue will take: each connection answers as much as its cap once per reply time.
 ///
-/// A mean over the connections, which is right while they answer at different moments and too low while all answer at once.
-/// One that has answered nothing yet counts as fast: it deserves to be tried before another one is opened.
+/// The mean over the connections is right while they answer at different moments, and too low while all answer at once.
+/// A connection that has answered nothing yet counts as fast, so that it is used before another one is opened.
 pub(crate) fn queue_delay(waiting: Load, cap: Load, reply_times: impl Iterator<Item = Duration>) -> Duration {
     let share = |waiting: usize, cap: usize| waiting as f64 / cap as f64;
     let caps = share(waiting.commands, cap.commands).max(share(waiting.bytes, cap.bytes));
@@ -59,54 +59,58 @@ pub(crate) fn is_worth_a_connection(queue_delay: Duration) -> bool {
 }
 
 impl Selection {
-    /// The connection that takes the group, by its place among `offers`, oldest connection first. None lets it wait.
+    /// The connection that takes the group, by its place among `candidates`, oldest connection first. None lets it wait.
     #[inline]
-    pub(crate) fn select(self, offers: &[Offer], rng: &mut Rng) -> Option<usize> {
+    pub(crate) fn select(self, candidates: &[Candidate], rng: &mut Rng) -> Option<usize> {
         match self {
             Self::Linear { space } => {
-                let (ordered, rest) = offers.split_at(space.min(offers.len()));
+                let (ordered, rest) = candidates.split_at(space.min(candidates.len()));
                 first(ordered).or_else(|| random(rest, rng).map(|at| ordered.len() + at))
             }
-            Self::CorePool { size, .. } => within_core(offers, size, |core| {
+            Self::CorePool { size, .. } => within_core(candidates, size, |core| {
                 let start = if core.is_empty() { 0 } else { rng.usize(..core.len()) };
                 let turns = (start..core.len()).chain(0..start);
                 turns.into_iter().find(|&at| core[at].accepts)
             }),
             Self::PowerOfTwo { core, effort, .. } => {
-                let size = if core == 0 { offers.len() } else { core };
-                within_core(offers, size, |core| power_of_two(core, effort, rng))
+                let size = if core == 0 { candidates.len() } else { core };
+                within_core(candidates, size, |core| power_of_two(core, effort, rng))
             }
         }
     }
 }
 
-fn first(offers: &[Offer]) -> Option<usize> {
-    offers.iter().position(|offer| offer.accepts)
+fn first(candidates: &[Candidate]) -> Option<usize> {
+    candidates.iter().position(|candidate| candidate.accepts)
 }
 
 /// Draws with replacement, so that the work is bounded whatever the connections' state; it may miss one that is free.
-fn random(offers: &[Offer], rng: &mut Rng) -> Option<usize> {
-    let tries = if offers.len() < RANDOM_SEARCH_FROM { offers.len() } else { offers.len() * 3 / 4 };
-    (0..tries).map(|_| rng.usize(..offers.len())).find(|&at| offers[at].accepts)
+fn random(candidates: &[Candidate], rng: &mut Rng) -> Option<usize> {
+    let tries = if candidates.len() < RANDOM_SEARCH_FROM { candidates.len() } else { candidates.len() * 3 / 4 };
+    (0..tries).map(|_| rng.usize(..candidates.len())).find(|&at| candidates[at].accepts)
 }
 
-fn within_core(offers: &[Offer], size: usize, search: impl FnOnce(&[Offer]) -> Option<usize>) -> Option<usize> {
-    let (core, overflow) = offers.split_at(size.min(offers.len()));
+fn within_core(
+    candidates: &[Candidate],
+    size: usize,
+    search: impl FnOnce(&[Candidate]) -> Option<usize>,
+) -> Option<usize> {
+    let (core, overflow) = candidates.split_at(size.min(candidates.len()));
     search(core).or_else(|| first(overflow).map(|at| core.len() + at))
 }
 
-fn power_of_two(offers: &[Offer], effort: usize, rng: &mut Rng) -> Option<usize> {
-    let pairs = match offers.len() {
+fn power_of_two(candidates: &[Candidate], effort: usize, rng: &mut Rng) -> Option<usize> {
+    let pairs = match candidates.len() {
         0 => return None,
-        1 => return first(offers),
+        1 => return first(candidates),
         2 => 1,
         _ => effort,
     };
     (0..pairs).find_map(|_| {
-        let one = rng.usize(..offers.len());
-        let other = (one + rng.usize(1..offers.len())) % offers.len();
-        let (better, worse) = if offers[one].cost <= offers[other].cost { (one, other) } else { (other, one) };
-        [better, worse].into_iter().find(|&at| offers[at].accepts)
+        let one = rng.usize(..candidates.len());
+        let other = (one + rng.usize(1..candidates.len())) % candidates.len();
+        let (better, worse) = if candidates[one].cost <= candidates[other].cost { (one, other) } else { (other, one) };
+        [better, worse].into_iter().find(|&at| candidates[at].accepts)
     })
 }
 
@@ -116,13 +120,13 @@ mod tests {
     use crate::config::selection::Fill;
 
     /// Connections that accept, by place; all cost the same.
-    fn offers(accepting: &[bool]) -> Vec<Offer> {
-        accepting.iter().map(|&accepts| Offer { accepts, cost: 1 }).collect()
+    fn candidates(accepting: &[bool]) -> Vec<Candidate> {
+        accepting.iter().map(|&accepts| Candidate { accepts, cost: 1 }).collect()
     }
 
-    fn draws(policy: Selection, offers: &[Offer]) -> Vec<Option<usize>> {
+    fn draws(policy: Selection, candidates: &[Candidate]) -> Vec<Option<usize>> {
         let mut rng = Rng::with_seed(7);
-        let mut draws: Vec<_> = (0..200).map(|_| policy.select(offers, &mut rng)).collect();
+        let mut draws: Vec<_> = (0..200).map(|_| policy.select(candidates, &mut rng)).collect();
         draws.sort_unstable();
         draws.dedup();
         draws
@@ -151,35 +155,35 @@ mod tests {
     #[test]
     fn linear_takes_the_first_with_room() {
         for count in 1..10 {
-            assert_eq!(draws(LINEAR, &offers(&vec![true; count])), [Some(0)]);
+            assert_eq!(draws(LINEAR, &candidates(&vec![true; count])), [Some(0)]);
         }
         for full in 0..10 {
             let accepting: Vec<bool> = (0..12).map(|at| at >= full).collect();
-            assert_eq!(draws(LINEAR, &offers(&accepting)), [Some(full)]);
+            assert_eq!(draws(LINEAR, &candidates(&accepting)), [Some(full)]);
         }
-        assert_eq!(draws(LINEAR, &offers(&[false; 9])), [None]);
+        assert_eq!(draws(LINEAR, &candidates(&[false; 9])), [None]);
         assert_eq!(draws(LINEAR, &[]), [None]);
     }
 
     #[test]
     fn beyond_its_space_linear_draws_at_random() {
         let policy = Selection::Linear { space: 1 };
-        let found = draws(policy, &offers(&[false, true, true, true, true]));
+        let found = draws(policy, &candidates(&[false, true, true, true, true]));
         assert_eq!(found, [Some(1), Some(2), Some(3), Some(4)]);
         // With replacement a free one may be missed: a connection is opened then, although one is free.
-        let found = draws(policy, &offers(&[false, false, false, false, true]));
+        let found = draws(policy, &candidates(&[false, false, false, false, true]));
         assert_eq!(found, [None, Some(4)]);
-        assert_eq!(draws(Selection::Linear { space: 0 }, &offers(&[true, true])), [Some(0), Some(1)]);
-        let mut many = offers(&[false; 200]);
+        assert_eq!(draws(Selection::Linear { space: 0 }, &candidates(&[true, true])), [Some(0), Some(1)]);
+        let mut many = candidates(&[false; 200]);
         many[199].accepts = true;
         assert_eq!(draws(Selection::Linear { space: 0 }, &many), [None, Some(199)]);
     }
 
     #[test]
     fn core_pool_shares_among_the_core_then_spills() {
-        let found = draws(core(5, Fill::OnDemand), &offers(&[true; 10]));
+        let found = draws(core(5, Fill::OnDemand), &candidates(&[true; 10]));
         assert_eq!(found, (0..5).map(Some).collect::<Vec<_>>());
-        assert_eq!(draws(core(5, Fill::OnDemand), &offers(&[false, false, false, false, false, true])), [Some(5)]);
+        assert_eq!(draws(core(5, Fill::OnDemand), &candidates(&[false, false, false, false, false, true])), [Some(5)]);
         assert_eq!(draws(core(5, Fill::OnDemand), &[]), [None]);
     }
 
@@ -188,7 +192,7 @@ mod tests {
         for size in 1..10 {
             for policy in [core(size, Fill::First), pairs(size, Fill::First)] {
                 assert_eq!(policy.fills_first(), size);
-                let found = draws(policy, &offers(&[true; 5]));
+                let found = draws(policy, &candidates(&[true; 5]));
                 assert_eq!(found, (0..size.min(5)).map(Some).collect::<Vec<_>>(), "{policy:?}");
             }
             for policy in [core(size, Fill::OnDemand), pairs(size, Fill::OnDemand), LINEAR] {
@@ -235,13 +239,13 @@ mod tests {
 
     #[test]
     fn the_cheaper_of_two_is_preferred_and_the_other_is_the_fallback() {
-        let mut two = vec![Offer { accepts: true, cost: 9 }, Offer { accepts: true, cost: 3 }];
+        let mut two = vec![Candidate { accepts: true, cost: 9 }, Candidate { accepts: true, cost: 3 }];
         assert_eq!(draws(pairs(0, Fill::OnDemand), &two), [Some(1)]);
         two[1].accepts = false;
         assert_eq!(draws(pairs(0, Fill::OnDemand), &two), [Some(0)]);
         assert_eq!(draws(pairs(0, Fill::OnDemand), &two[..1]), [Some(0)]);
-        let found = draws(pairs(5, Fill::OnDemand), &offers(&[true; 10]));
+        let found = draws(pairs(5, Fill::OnDemand), &candidates(&[true; 10]));
         assert_eq!(found, (0..5).map(Some).collect::<Vec<_>>());
-        assert_eq!(draws(pairs(1, Fill::OnDemand), &offers(&[false, true])), [Some(1)]);
+        assert_eq!(draws(pairs(1, Fill::OnDemand), &candidates(&[false, true])), [Some(1)]);
     }
 }

@@ -60,7 +60,7 @@ fn host(may_close: &[bool], close: Option<CloseReason>) -> Arc<FakeHost> {
 
 fn connect(host: Arc<FakeHost>) -> (Connection<Arc<FakeHost>>, UnixStream) {
     let (ours, servers) = UnixStream::pair().unwrap();
-    let greeted = Greeted { socket: Socket::Unix(ours), protocol: Protocol::Resp2 };
+    let greeted = ReadySocket { socket: Socket::Unix(ours), protocol: Protocol::Resp2 };
     (Connection::new(host, LinkId(0), greeted), servers)
 }
 
