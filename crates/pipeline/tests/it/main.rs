@@ -19,6 +19,7 @@ mod properties;
 mod proxy;
 mod regression;
 mod rejected;
+mod rooms;
 mod scripted;
 mod sentinel;
 mod splitter;
