@@ -56,7 +56,7 @@ impl Client {
     /// # Order
     /// Commands of one key run in the order of the batch, unless one has to be sent again: then commands of later units may
     /// run before it. In a unit, commands that may run twice ([`UnitBuilder::repeatable`](crate::UnitBuilder)) are sent
-    /// again behind it in their order. So writes whose order matters belong into one unit and are repeatable, or into a
+    /// again behind it in their order. So put writes whose order matters into one unit and mark them repeatable, or into a
     /// transaction. Increments give the same sum in any order and need nothing.
     ///
     /// # Cancellation

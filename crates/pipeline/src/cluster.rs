@@ -38,7 +38,7 @@ const SPREAD_AT_MOST: Duration = Duration::from_secs(5);
 /// Before the first snapshot there is nothing to fall back on, so the wait is short.
 const FIRST_REFRESH_AGAIN: Duration = Duration::from_millis(100);
 
-/// A node that left the cluster has this long to answer what it owes.
+/// A node that left the cluster has this long to answer what is in flight.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A cluster, or the primary that sentinels name: a cluster of one that may move.
@@ -56,7 +56,7 @@ pub(crate) struct Cluster {
 #[derive(Debug, Default)]
 struct Nodes {
     serving: HashMap<Address, Arc<Node>>,
-    /// No longer in the snapshot; they still answer what they owe.
+    /// No longer in the snapshot; commands may be in flight.
     leaving: Vec<Arc<Node>>,
     /// The sum over nodes that have left.
     past: Stats,
@@ -85,7 +85,7 @@ impl Cluster {
         self.topology.load()
     }
 
-    /// Asks for a new snapshot soon. Any number of calls cost one refresh, and nobody waits for it.
+    /// Asks for a new snapshot soon. Any number of calls cost one refresh, and no caller waits for it.
     pub(crate) fn want_refresh(&self) {
         self.context.refresh_wanted.notify_one();
     }
@@ -115,7 +115,7 @@ impl Cluster {
         node
     }
 
-    /// Corrects the owner of one slot, as a redirect told it to a caller that used the snapshot of `epoch`.
+    /// Corrects the owner of one slot, as a redirect said to a caller that used the snapshot of `epoch`.
     pub(crate) fn moved(&self, slot: Slot, owner: &Arc<Node>, epoch: u64) {
         self.want_refresh();
         let topology = self.topology.load();
@@ -185,7 +185,7 @@ impl Cluster {
         }
     }
 
-    /// Gives a node that left time to answer what it owes, then closes it.
+    /// Gives a node that left time to answer what is in flight, then closes it.
     async fn retire(&self, node: Arc<Node>) {
         sleep(DRAIN_TIMEOUT).await;
         node.close();

@@ -64,7 +64,7 @@ pub struct Config {
     pub database: u32,
     /// Longest wait for a socket, TLS and authentication together. Default 1 s.
     pub connect_timeout: Duration,
-    /// A connection that owes a reply and received nothing for this long is given up. Default 5 s.
+    /// A connection with a reply due that received nothing for this long is closed. Default 5 s.
     pub stall_timeout: Duration,
     /// How a node chooses among its connections. Default the first of the oldest 16 with room.
     pub selection: Selection,

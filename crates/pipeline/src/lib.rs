@@ -1,4 +1,4 @@
-//! A pipelining engine for Redis, Redis Cluster, Sentinel and Valkey: one round trip per node, whatever a call touches.
+//! A pipelining engine for Redis, Redis Cluster, Sentinel and Valkey: one round trip per node, however many keys a call has.
 //!
 //! A [`Batch`] is the ordered commands of one caller. [`Client::send`] writes them together with whatever other callers
 //! send at that moment, on few connections, and answers with one [`Outcome`] per command, in the caller's order. An

@@ -1,4 +1,4 @@
-//! Counters of one client, for whoever watches it.
+//! Counters of one client.
 
 use std::iter::Sum;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,4 +1,4 @@
-//! The sentinels of one primary: where the primary is, and the news that another server became primary.
+//! The sentinels of one primary: where the primary is, and messages that another server became primary.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Who owns which slots, as a server tells it: the replies to CLUSTER SLOTS, and redirects.
+//! Which node owns which slots, as servers say it in replies to CLUSTER SLOTS and in redirects.
 
 use std::ops::RangeInclusive;
 
@@ -6,7 +6,7 @@ use crate::config::address::Address;
 use crate::wire::reply::Reply;
 use crate::wire::slot::Slot;
 
-/// Slots and the address of their primary, as a server tells them.
+/// Slots and the address of their primary, as a server names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct View {
     pub(crate) ranges: Vec<(RangeInclusive<u16>, Address)>,

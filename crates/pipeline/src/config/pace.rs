@@ -30,20 +30,20 @@ impl ConnectPace {
     /// Waits until the next connect may begin.
     ///
     /// # Cancellation
-    /// The turn is lost: those who come after wait as if it had been used.
-    pub(crate) async fn turn(&self) {
+    /// The permit is lost: later callers wait as if it had been used.
+    pub(crate) async fn permit(&self) {
         let now = Instant::now();
-        let begin = self.book(now);
+        let begin = self.reserve(now);
         if begin > now {
             sleep_until(begin).await;
         }
     }
 
-    /// Takes the next turn, and says when it is.
-    fn book(&self, now: Instant) -> Instant {
+    /// Takes the next permit, and returns the moment from which it may be used.
+    fn reserve(&self, now: Instant) -> Instant {
         let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
-        // A token bucket, stored as the moment at which it will be full again. Each turn moves that moment by one interval. A
-        // turn may begin when at most one whole bucket is missing.
+        // A token bucket, stored as the moment at which it will be full again. Each permit moves that moment by one interval. A
+        // permit may be used when at most one whole bucket is missing.
         let next = full_at.map_or(now, |at| at.max(now)) + self.interval;
         *full_at = Some(next);
         now.max(next.checked_sub(self.interval * self.burst).unwrap_or(now))
@@ -69,14 +69,14 @@ impl fmt::Debug for ConnectPace {
 mod tests {
     use super::*;
 
-    /// Asks for turns at the given milliseconds, and compares how long each waits, in milliseconds.
+    /// Asks for permits at the given milliseconds, and compares how long each waits, in milliseconds.
     fn check(per_second: u32, burst: u32, asked: &[u64], waits: &[u64]) {
         let pace = ConnectPace::new(NonZero::new(per_second).unwrap(), NonZero::new(burst).unwrap());
         let start = Instant::now() + Duration::from_secs(60);
         let found: Vec<u64> = asked
             .iter()
             .map(|&at| start + Duration::from_millis(at))
-            .map(|now| (pace.clone().book(now) - now).as_millis() as u64)
+            .map(|now| (pace.clone().reserve(now) - now).as_millis() as u64)
             .collect();
         assert_eq!(found, waits, "{per_second} a second, {burst} at once, asked at {asked:?}");
     }

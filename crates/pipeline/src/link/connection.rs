@@ -42,7 +42,7 @@ const READ_SIZE: usize = 16 * 1024;
 /// A buffer that grew beyond this for one large reply or batch is freed when it is empty.
 const KEEP_BUFFER: usize = 1 << 20;
 
-/// The socket of one connection, and the groups whose replies it is owed.
+/// The socket of one connection, and the groups whose replies are due.
 #[derive(Debug)]
 pub(crate) struct Connection<H: Host> {
     host: H,
@@ -65,7 +65,7 @@ pub(crate) struct Connection<H: Host> {
     taken: Vec<Group>,
     /// Other tasks had their turn since the last write.
     yielded: bool,
-    /// Whether everything owed was failed, and nothing more will be taken.
+    /// Whether [`Connection::fail`] has run: nothing more will be taken.
     ended: bool,
 }
 
@@ -263,7 +263,7 @@ impl<H: Host> Connection<H> {
         self.owed.push(group, start, now);
     }
 
-    /// Tells the callers whose deadline has passed. What they are owed is still read, so that the others get theirs.
+    /// Tells the callers whose deadline has passed. Their replies are still read, so that other callers get theirs.
     fn expire(&mut self, now: Instant) {
         self.deadlines.expire(now, self.owed.deadlines(), Group::expire);
     }
@@ -321,7 +321,7 @@ impl<H: Host> Connection<H> {
         }
     }
 
-    /// Tells the callers of everything owed what is known of their commands.
+    /// Tells callers what is known of their commands whose replies are due.
     pub(crate) fn fail(&mut self, reason: &Arc<str>) {
         self.ended = true;
         // What was read is known, even though nothing more will be read. Each time at least half of it is given out.

@@ -46,8 +46,8 @@ pub(crate) trait Host: Debug + Send {
     /// Tells the node what happened to the link.
     fn report(&self, link: LinkId, event: Event);
 
-    /// Whether a connection that was idle for long should close: it owes nothing, and the others are enough. After true it
-    /// gets no more groups.
+    /// Whether a connection that was idle for long should close: nothing is queued or in flight on it, and the others are
+    /// enough. After true it gets no more groups.
     fn may_close(&self, link: LinkId) -> bool;
 
     /// Tells the node that the connection has ended.

@@ -9,7 +9,7 @@ pub(crate) enum Standing {
     Serving,
     /// A reply is overdue. It gets no new work until bytes arrive; another connection is tried meanwhile.
     Silent,
-    /// It gets no new work, and closes when it owes nothing.
+    /// It gets no new work, and closes when nothing is queued or in flight.
     Retiring,
     /// A reply is overdue, and the server answers on another connection: the reply will not come, and the link closes.
     Abandoned,
@@ -30,9 +30,9 @@ pub(crate) enum Event {
     Replaced,
     /// It was idle for long, and the other links are enough.
     NotNeeded,
-    /// Its connection asks for work, and has or owes some.
+    /// Its connection asks for work while commands are queued or in flight.
     TurnWithLoad,
-    /// Its connection asks for work, and neither has nor owes any.
+    /// Its connection asks for work while nothing is queued or in flight.
     TurnWithoutLoad,
     /// Its connection has ended.
     Ended,

@@ -1,4 +1,4 @@
-//! The replies that a connection is owed, in the order in which the server sends them.
+//! The replies that are due, in the order in which the server sends them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

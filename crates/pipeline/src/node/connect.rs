@@ -36,7 +36,7 @@ impl Node {
                 tokio::time::sleep(backoff(self.config(), failures)).await;
             }
             let probe = self.probe_needed();
-            self.config().connect_pace.turn().await;
+            self.config().connect_pace.permit().await;
             match handshake::open(&self.address, &self.context, probe).await {
                 Ok(greeted) => return self.attach(greeted, probe),
                 Err(reason) => {
@@ -139,13 +139,13 @@ impl Node {
             false => 0,
         };
         state.pool.put_back(link.queue);
-        // It reconnects even when nobody waits, so that the next caller need not wait for it.
+        // It reconnects even when no caller waits, so that the next caller need not wait for it.
         if !state.pool.is_serving() {
             self.start_connecting(&mut state);
         }
     }
 
-    /// Replaces the connections: what they owe is still answered, what comes next goes over new ones.
+    /// Replaces the connections: what is in flight is still answered, and later commands go over new connections.
     ///
     /// Young ones stay: many callers ask for this at the same time, and one round is enough.
     pub(crate) fn renew(&self) {

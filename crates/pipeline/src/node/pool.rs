@@ -29,7 +29,7 @@ pub(crate) struct Pool {
     queue: Queue,
     /// Large groups, which wait for the connection that is reserved for them.
     large: Queue,
-    /// The connection that large groups go to, and nothing else while it is not the only one.
+    /// The connection for large groups. While it is not the only one, no other groups go to it.
     reserved: Option<LinkId>,
     selection: Selection,
     cap: Load,
@@ -39,11 +39,11 @@ pub(crate) struct Pool {
     rng: Rng,
 }
 
-/// Whether the connections are enough for what there is to do.
+/// Whether the connections are enough for the load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Demand {
     Met,
-    /// Another one is worth its price.
+    /// Another one is worth its cost.
     Another,
 }
 
@@ -115,7 +115,7 @@ impl Pool {
         }
     }
 
-    /// Whether a link owes nothing and more than `min` links serve. It retires then, and gets no more groups.
+    /// Whether nothing is queued or in flight on a link, and more than `min` links serve. The link retires then, and gets no more groups.
     pub(crate) fn retire_idle(&mut self, id: LinkId, min: usize) -> bool {
         let serving = self.serving().count();
         if self.link(id).load != Load::default() || serving <= min {

@@ -84,7 +84,7 @@ fn first(candidates: &[Candidate]) -> Option<usize> {
     candidates.iter().position(|candidate| candidate.accepts)
 }
 
-/// Draws with replacement, so that the work is bounded whatever the connections' state; it may miss one that is free.
+/// Draws with replacement, so that the work is bounded in any state of the connections. It may miss one that has room.
 fn random(candidates: &[Candidate], rng: &mut Rng) -> Option<usize> {
     let tries = if candidates.len() < RANDOM_SEARCH_FROM { candidates.len() } else { candidates.len() * 3 / 4 };
     (0..tries).map(|_| rng.usize(..candidates.len())).find(|&at| candidates[at].accepts)

@@ -89,7 +89,7 @@ fn decode_plain<E>(bytes: &[u8], take: &mut impl FnMut(Answer) -> Result<(), E>)
     (decoded, Ok(()))
 }
 
-/// A whole integer of up to 18 digits, or OK, at the front, and its length. Whatever else there is belongs to the library.
+/// A whole integer of up to 18 digits, or OK, at the front, and its length. Everything else is left to the library.
 fn plain(bytes: &[u8]) -> Option<(Reply, usize)> {
     const OK: &[u8] = b"+OK\r\n";
     const DIGITS: usize = 18;
@@ -138,7 +138,7 @@ fn reply3(frame: resp3::Frame) -> Option<Answer> {
         Frame::Array(Some(frames)) | Frame::Set(frames) => array(frames),
         Frame::Map(pairs) => array(pairs.into_iter().flat_map(|(key, value)| [key, value]).collect()),
         Frame::Error(bytes) | Frame::BlobError(bytes) => return Some(Err(server_error(&bytes))),
-        // Pushes belong to no command, and attributes only describe what follows. No server streams.
+        // A push is not a reply to a command, an attribute only describes what follows, and no server sends streamed types.
         _ => return None,
     }))
 }
