@@ -3,8 +3,8 @@
 //! The load is h2load with ten connections of twenty streams, as it was for the others. Variants take turns, round after
 //! round, so that whatever else the machine does falls on all of them.
 
-mod extras;
 mod h2load;
+mod memory;
 mod table;
 
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ use clap::Args;
 use serde_json::json;
 use tidegate_pipeline::test_util::RedisServer;
 
-use crate::address::Address;
-use crate::body::{Bodies, Shape};
-use crate::keys::{Distribution, Keys};
+use crate::figures::write_json;
 use crate::load::Load;
-use crate::process::{Cost, Process};
-use crate::report::write_json;
-use crate::server::{self, Server};
+use crate::load::{Bodies, Shape};
+use crate::load::{Distribution, Keys};
+use crate::machine::Address;
+use crate::machine::server::{self, Server};
+use crate::machine::{Cost, Process};
 use h2load::H2load;
 
 /// Arguments of the subcommand.
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 5)]
     rounds: u32,
     /// Length of a turn: 3s, 500ms.
-    #[arg(long, default_value = "3s", value_parser = crate::ratelimit::duration)]
+    #[arg(long, default_value = "3s", value_parser = crate::figures::duration)]
     turn: Duration,
     /// Where the figures go as JSON.
     #[arg(long, default_value = "bench-results/compare.json")]
@@ -80,9 +80,9 @@ pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("could not make a temporary folder")?;
     let rows = decisions(&arguments, &redis, folder.path()).await?;
     print!("{}", table::decisions(&rows));
-    let idle = extras::idle(&arguments.server, folder.path()).await?;
+    let idle = memory::idle(&arguments.server, folder.path()).await?;
     println!("\n{idle}");
-    let keys = extras::million_keys(&arguments.server, folder.path()).await?;
+    let keys = memory::million_keys(&arguments.server, folder.path()).await?;
     println!("{keys}");
 
     let json = json!({ "decisions": table::to_json(&rows), "idle": idle.to_json(), "keys": keys.to_json() });

@@ -4,6 +4,7 @@
 //! costs time and no throughput, as a longer wire would. One thread of its own serves all connections: an asynchronous
 //! runtime's timer is too coarse for a millisecond. Connecting is not delayed.
 
+pub(crate) mod command;
 mod lane;
 mod probe;
 mod relay;

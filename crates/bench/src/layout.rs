@@ -12,10 +12,10 @@ use tidegate_workflow::layout::Layout;
 use tidegate_workflow::picture::{Colour, Glyphs, Picture, Terminal, TooLarge};
 use tidegate_workflow::{Definition, Graph, JobDefinition};
 
-use crate::report::write_json;
-use crate::sheet::Sheet;
-use crate::spread::Spread;
-use crate::turns::Turns;
+use crate::figures::Sheet;
+use crate::figures::Spread;
+use crate::figures::Turns;
+use crate::figures::write_json;
 
 /// Arguments of the subcommand.
 #[derive(Args)]

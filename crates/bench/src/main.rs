@@ -7,34 +7,14 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
-mod address;
-mod body;
-mod callers;
 mod compare;
-mod connection;
-mod connections;
 mod delay;
-mod delay_proxy;
 mod engine;
-mod keys;
-mod lab;
-mod latency;
+mod figures;
 mod layout;
 mod load;
-mod pace;
-mod pin;
-mod pipelines;
-mod pipelining;
-mod process;
-mod ratelimit;
-mod report;
-mod round_trips;
-mod server;
+mod machine;
 mod service;
-mod sheet;
-mod spread;
-mod tally;
-mod turns;
 mod workflow;
 
 /// Load tools for Tidegate and its peers.
@@ -48,27 +28,27 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Puts load on a rate limit server and says what it answered, how fast and at what cost.
-    Ratelimit(Box<ratelimit::Arguments>),
+    Ratelimit(Box<load::command::Arguments>),
     /// Measures this server in memory and on Redis, beside the figures of others.
     Compare(compare::Arguments),
     /// Measures commands on one connection, beside redis-benchmark and a blocking client.
-    Pipelining(pipelining::Arguments),
+    Pipelining(engine::pipelining::Arguments),
     /// Measures calls to several nodes: a round trip for each key against one for all nodes.
-    Pipelines(pipelines::Arguments),
+    Pipelines(engine::pipelines::Arguments),
     /// Measures calls through the whole service, a millisecond from Redis.
-    RoundTrips(round_trips::Arguments),
+    RoundTrips(service::round_trips::Arguments),
     /// Measures how much a fixed number of callers gets done, a millisecond from Redis.
-    Callers(callers::Arguments),
+    Callers(service::callers::Arguments),
     /// Measures how connections grow and shrink with load.
-    Connections(connections::Arguments),
+    Connections(engine::connections::Arguments),
     /// Measures workflows over HTTP: lists, creation, execution, chains and joins.
     Workflow(workflow::Arguments),
     /// Measures how long graphs take to be laid out and drawn, and how many lines cross.
     Layout(layout::Arguments),
     /// Adds a fixed delay to each direction of connections to other servers.
-    DelayProxy(delay_proxy::Arguments),
+    DelayProxy(delay::command::Arguments),
     /// Writes one request body to stdout, framed for gRPC, for tools that post a file.
-    Body(ratelimit::ShapeArguments),
+    Body(load::command::ShapeArguments),
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -84,19 +64,19 @@ async fn main() -> ExitCode {
 
 async fn run(command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Ratelimit(arguments) => ratelimit::run(*arguments).await,
+        Command::Ratelimit(arguments) => load::command::run(*arguments).await,
         Command::Compare(arguments) => compare::run(arguments).await,
-        Command::Pipelining(arguments) => pipelining::run(arguments).await,
-        Command::Pipelines(arguments) => pipelines::run(arguments).await,
-        Command::RoundTrips(arguments) => round_trips::run(arguments).await,
-        Command::Callers(arguments) => callers::run(arguments).await,
-        Command::Connections(arguments) => connections::run(arguments).await,
+        Command::Pipelining(arguments) => engine::pipelining::run(arguments).await,
+        Command::Pipelines(arguments) => engine::pipelines::run(arguments).await,
+        Command::RoundTrips(arguments) => service::round_trips::run(arguments).await,
+        Command::Callers(arguments) => service::callers::run(arguments).await,
+        Command::Connections(arguments) => engine::connections::run(arguments).await,
         Command::Workflow(arguments) => workflow::run(arguments).await,
         Command::Layout(arguments) => layout::run(&arguments),
-        Command::DelayProxy(arguments) => delay_proxy::run(arguments),
+        Command::DelayProxy(arguments) => delay::command::run(arguments),
         Command::Body(shape) => {
-            let mut keys = keys::Keys::new(keys::Distribution::Sequence, 1, 0.0, 0);
-            let body = body::Bodies::new(&shape.shape())?.next(&mut keys);
+            let mut keys = load::Keys::new(load::Distribution::Sequence, 1, 0.0, 0);
+            let body = load::Bodies::new(&shape.shape())?.next(&mut keys);
             std::io::stdout().write_all(&body).context("could not write the body")
         }
     }

@@ -3,21 +3,21 @@
 //! Beside the figures of others, which were measured on the same kind of machine: Gush and BullMQ on Redis.
 
 mod api;
-mod bench;
 mod creation;
 mod execution;
 mod listing;
 mod recovery;
 mod shapes;
+mod testbed;
 
 use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
 
-use crate::report::write_json;
-use crate::server;
-use crate::spread::Spread;
+use crate::figures::Spread;
+use crate::figures::write_json;
+use crate::machine::server;
 
 /// Arguments of the subcommand.
 #[derive(Args)]

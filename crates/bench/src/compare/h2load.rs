@@ -5,8 +5,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::address::Address;
 use crate::load::PATH;
+use crate::machine::Address;
 
 /// A run of h2load with ten connections of twenty streams, which posts the same body again and again.
 pub(super) struct H2load {

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::{Backend, Row, Turn};
-use crate::report::per_call;
-use crate::spread::Spread;
+use crate::figures::Spread;
+use crate::figures::per_call;
 
 /// Another server's figures, taken earlier with the same load on two cores.
 struct Other {

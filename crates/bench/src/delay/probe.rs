@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::DelayProxy;
-use crate::tally::micros;
+use crate::figures::micros;
 
 const TRIPS: usize = 400;
 

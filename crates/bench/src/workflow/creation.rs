@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::bench::{Backing, Bench};
+use super::testbed::{Backing, Bench};
 use super::{Arguments, shapes, spread};
-use crate::sheet::Sheet;
-use crate::tally::micros;
+use crate::figures::Sheet;
+use crate::figures::micros;
 
 /// Workflows of a bulk request.
 const BULK: usize = 1_000;

@@ -7,10 +7,10 @@ use anyhow::ensure;
 use serde_json::{Value, json};
 
 use super::api::{Work, report};
-use super::bench::{Backing, Bench};
+use super::testbed::{Backing, Bench};
 use super::{Arguments, Times, shapes, spread};
-use crate::sheet::Sheet;
-use crate::tally::micros;
+use crate::figures::Sheet;
+use crate::figures::micros;
 
 /// Connections of workers, and jobs that each takes at a time.
 const WORKERS: usize = 8;

@@ -7,9 +7,9 @@ use anyhow::ensure;
 use serde_json::{Value, json};
 
 use super::api::Api;
-use super::bench::{Backing, Bench};
+use super::testbed::{Backing, Bench};
 use super::{Arguments, Times, shapes};
-use crate::sheet::Sheet;
+use crate::figures::Sheet;
 
 /// What was measured, by number of workflows.
 pub(crate) struct Listing(Vec<Row>);

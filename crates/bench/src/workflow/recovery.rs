@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 
 use super::api::{Api, Work, report};
 use super::{Arguments, shapes, spread};
-use crate::server::Server;
-use crate::sheet::Sheet;
+use crate::figures::Sheet;
+use crate::machine::Server;
 
 /// Workflows that are not over when the server is killed.
 const UNFINISHED: usize = 10_000;

@@ -14,11 +14,11 @@ use clap::Args;
 use serde_json::{Value, json};
 use tidegate_pipeline::test_util::RedisServer;
 
-use crate::pin::{self, Core};
-use crate::report::write_json;
-use crate::sheet::Sheet;
-use crate::spread::Spread;
-use crate::turns::Turns;
+use crate::figures::Sheet;
+use crate::figures::Spread;
+use crate::figures::Turns;
+use crate::figures::write_json;
+use crate::machine::pin::{self, Core};
 use curve::Curve;
 use engine::EngineTurn;
 use peers::RedisBenchmark;

@@ -9,9 +9,9 @@ use tidegate_pipeline::{Arg, Batch, Client, Stats};
 use tokio::task::JoinSet;
 
 use super::Kind;
-use crate::process::{Process, thread_time};
-use crate::report::per_call;
-use crate::turns::Turns;
+use crate::figures::Turns;
+use crate::figures::per_call;
+use crate::machine::{Process, thread_time};
 
 /// Longer than any turn: what is measured is the engine and not its deadlines.
 const DEADLINE: Duration = Duration::from_secs(60);

@@ -7,14 +7,14 @@ use anyhow::Context as _;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::load::{self, Callers, Parallelism};
 use crate::delay::Accuracy;
-use crate::lab::{Cores, Lab};
-use crate::latency::Latency;
-use crate::report::write_json;
-use crate::server;
-use crate::service::{self, Callers, Parallelism};
-use crate::sheet::Sheet;
-use crate::turns::Turns;
+use crate::figures::Latency;
+use crate::figures::Sheet;
+use crate::figures::Turns;
+use crate::figures::write_json;
+use crate::machine::server;
+use crate::machine::{Cores, Lab};
 
 /// Arguments of the subcommand.
 #[derive(Args)]
@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 800.0)]
     rate: f64,
     /// The delay of each direction.
-    #[arg(long, default_value = "1ms", value_parser = crate::ratelimit::duration)]
+    #[arg(long, default_value = "1ms", value_parser = crate::figures::duration)]
     one_way: Duration,
 }
 
@@ -45,8 +45,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let accuracy = Accuracy::measure()?;
     let lab = Lab::start(PRIMARIES, Cores::Anywhere).await?;
     lab.proxy().set_delay(arguments.one_way);
-    let serial = service::start(&program, folder.path(), &lab, Parallelism::Serial).await?;
-    let parallel = service::start(&program, folder.path(), &lab, Parallelism::Full).await?;
+    let serial = load::start(&program, folder.path(), &lab, Parallelism::Serial).await?;
+    let parallel = load::start(&program, folder.path(), &lab, Parallelism::Full).await?;
     let mut rows = REFERENCE.map(|(descriptors, _)| (descriptors, [Latency::default(), Latency::default()]));
     for round in 1..=arguments.turns.rounds {
         eprintln!("round {round} of {}", arguments.turns.rounds);
@@ -54,7 +54,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
             let callers =
                 Callers { connections: 10, streams: 20, rate: Some(arguments.rate), descriptors: *descriptors };
             for (server, latency) in [&serial, &parallel].into_iter().zip(latencies) {
-                service::turn(server, callers, &arguments.turns, latency).await?;
+                load::turn(server, callers, &arguments.turns, latency).await?;
             }
         }
     }

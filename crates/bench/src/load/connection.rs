@@ -9,9 +9,9 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::address::Address;
-use crate::load::Run;
-use crate::tally::Answer;
+use crate::figures::Answer;
+use crate::load::run::Run;
+use crate::machine::Address;
 
 /// Long enough not to burn a core against a server that is down, short enough to be back with it.
 const RECONNECT: Duration = Duration::from_millis(20);

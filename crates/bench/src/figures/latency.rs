@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::ensure;
 use serde_json::{Value, json};
 
-use crate::spread::Spread;
-use crate::tally::{Tally, micros};
+use crate::figures::Spread;
+use crate::figures::{Tally, micros};
 
 /// What every turn of a variant showed.
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! redis-benchmark's throughput at depths between those that were measured.
 
 use super::Row;
-use crate::spread::Spread;
+use crate::figures::Spread;
 
 /// Points of depth and commands a second, by depth.
 pub(super) struct Curve(Vec<(f64, f64)>);

@@ -10,7 +10,7 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::sleep;
 
 use crate::engine::call;
-use crate::tally::{Answer, Tally, micros};
+use crate::figures::{Answer, Tally, micros};
 
 /// How often connections are counted; a fraction of any idle timeout.
 const SAMPLE: Duration = Duration::from_millis(50);

@@ -114,6 +114,11 @@ pub(crate) fn micros(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1_000.0
 }
 
+/// Microseconds of processor time for each of `calls`.
+pub(crate) fn per_call(time: Duration, calls: u64) -> f64 {
+    micros(time) / calls.max(1) as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,12 +6,12 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 
-use crate::address::Address;
-use crate::body::Shape;
-use crate::keys::{Distribution, Keys};
+use super::report;
 use crate::load::Load;
-use crate::process::Process;
-use crate::report;
+use crate::load::Shape;
+use crate::load::{Distribution, Keys};
+use crate::machine::Address;
+use crate::machine::Process;
 
 /// Arguments of the subcommand.
 #[derive(Args)]
@@ -45,10 +45,10 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "rate")]
     requests: Option<u64>,
     /// Measured time: 10s, 500ms.
-    #[arg(long, default_value = "10s", value_parser = duration)]
+    #[arg(long, default_value = "10s", value_parser = crate::figures::duration)]
     duration: Duration,
     /// Time before the measurement.
-    #[arg(long, default_value = "1s", value_parser = duration)]
+    #[arg(long, default_value = "1s", value_parser = crate::figures::duration)]
     warmup: Duration,
     /// The server's process; found from the listening port when left out.
     #[arg(long)]
@@ -110,31 +110,4 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         bail!("no request was answered with a decision");
     }
     Ok(())
-}
-
-/// Reads `10s`, `250ms` or a bare number of seconds.
-pub(crate) fn duration(text: &str) -> anyhow::Result<Duration> {
-    let (number, scale) = match text.strip_suffix("ms") {
-        Some(number) => (number, 0.001),
-        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
-    };
-    let number: f64 = number.parse().with_context(|| format!("'{text}' is not a duration such as 10s or 500ms"))?;
-    Duration::try_from_secs_f64(number * scale).with_context(|| format!("'{text}' is not a possible duration"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_read() {
-        let check = |text, millis: Option<u64>| {
-            assert_eq!(duration(text).ok(), millis.map(Duration::from_millis), "{text}");
-        };
-        check("10s", Some(10_000));
-        check("250ms", Some(250));
-        check("1.5", Some(1_500));
-        check("-1s", None);
-        check("ten", None);
-    }
 }

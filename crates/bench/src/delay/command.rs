@@ -16,7 +16,7 @@ pub(crate) struct Arguments {
     #[arg(long = "link", required_unless_present = "accuracy")]
     links: Vec<Link>,
     /// The delay of each direction: 1ms, 0.5ms.
-    #[arg(long, default_value = "1ms", value_parser = crate::ratelimit::duration)]
+    #[arg(long, default_value = "1ms", value_parser = crate::figures::duration)]
     one_way: Duration,
     /// Measure the proxy itself first; without links, only that.
     #[arg(long)]

@@ -15,9 +15,9 @@ use tidegate_pipeline::test_util::RedisServer;
 use tidegate_pipeline::{Address, Config, ConnectPace, Fill, Selection};
 
 use crate::delay::{Accuracy, DelayProxy};
-use crate::pin::{self, Core};
-use crate::report::write_json;
-use crate::sheet::Sheet;
+use crate::figures::Sheet;
+use crate::figures::write_json;
+use crate::machine::pin::{self, Core};
 use spike::{Part, Seen, Spike};
 
 /// Arguments of the subcommand.
@@ -30,13 +30,13 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 16)]
     calm_callers: usize,
     /// Length of the spike. A node opens one connection at a time, about forty a second at ten milliseconds.
-    #[arg(long, default_value = "4s", value_parser = crate::ratelimit::duration)]
+    #[arg(long, default_value = "4s", value_parser = crate::figures::duration)]
     turn: Duration,
     /// A connection closes after this time without a reply; the calm lasts two and a half times as long.
-    #[arg(long, default_value = "2s", value_parser = crate::ratelimit::duration)]
+    #[arg(long, default_value = "2s", value_parser = crate::figures::duration)]
     idle_timeout: Duration,
     /// The delay of each direction. Far enough for a full connection to be worth another one.
-    #[arg(long, default_value = "5ms", value_parser = crate::ratelimit::duration)]
+    #[arg(long, default_value = "5ms", value_parser = crate::figures::duration)]
     one_way: Duration,
     /// The folder that the figures go to as JSON.
     #[arg(long, default_value = "bench-results")]

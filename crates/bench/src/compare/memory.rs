@@ -8,10 +8,10 @@ use anyhow::ensure;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::body::Shape;
-use crate::keys::{Distribution, Keys};
 use crate::load::Load;
-use crate::server::Server;
+use crate::load::Shape;
+use crate::load::{Distribution, Keys};
+use crate::machine::Server;
 
 /// Start-up work is over long before.
 const SETTLE: Duration = Duration::from_secs(3);

@@ -8,8 +8,8 @@ use tempfile::TempDir;
 use tidegate_pipeline::test_util::RedisServer;
 
 use crate::delay::DelayProxy;
-use crate::process::{Cost, Process};
-use crate::server::Server;
+use crate::machine::Server;
+use crate::machine::{Cost, Process};
 use crate::workflow::api::{Api, Work, report};
 
 /// Where workflows live.

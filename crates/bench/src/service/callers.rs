@@ -10,15 +10,15 @@ use clap::Args;
 use serde_json::{Value, json};
 use tidegate_pipeline::{Arg, Batch, Grouping};
 
+use super::load::{self, Callers, Parallelism};
 use crate::delay::Accuracy;
 use crate::engine;
-use crate::lab::{Cores, Lab};
-use crate::latency::Latency;
-use crate::report::write_json;
-use crate::server::{self, Server};
-use crate::service::{self, Callers, Parallelism};
-use crate::sheet::Sheet;
-use crate::turns::Turns;
+use crate::figures::Latency;
+use crate::figures::Sheet;
+use crate::figures::Turns;
+use crate::figures::write_json;
+use crate::machine::server::{self, Server};
+use crate::machine::{Cores, Lab};
 
 /// Arguments of the subcommand.
 #[derive(Args)]
@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "target/release/tidegate")]
     server: PathBuf,
     /// The delay of each direction.
-    #[arg(long, default_value = "1ms", value_parser = crate::ratelimit::duration)]
+    #[arg(long, default_value = "1ms", value_parser = crate::figures::duration)]
     one_way: Duration,
 }
 
@@ -65,7 +65,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     lab.proxy().set_delay(arguments.one_way);
     let mut variants = Vec::new();
     for parallelism in [Parallelism::Serial, Parallelism::Full] {
-        let server = service::start(&program, folder.path(), &lab, parallelism).await?;
+        let server = load::start(&program, folder.path(), &lab, parallelism).await?;
         variants.push(Variant::new(Carrier::Service(server), parallelism));
     }
     for parallelism in [Parallelism::Serial, Parallelism::Full] {
@@ -107,7 +107,7 @@ impl Variant {
         let latency = &mut self.cells[cell];
         if let Carrier::Service(server) = &self.carrier {
             let callers = Callers { connections, streams: connections, rate: None, descriptors: KEYS };
-            return service::turn(server, callers, turns, latency).await;
+            return load::turn(server, callers, turns, latency).await;
         }
         let mut config = lab.config();
         if self.parallelism == Parallelism::Serial {

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use tidegate_pipeline::{Arg, Batch, Config, Grouping, Parallelism};
 
 use crate::delay::Accuracy;
-use crate::engine::{Load, Measured};
-use crate::lab::{Cores, Lab};
-use crate::latency::Latency;
-use crate::report::write_json;
-use crate::sheet::Sheet;
-use crate::turns::Turns;
+use crate::engine::load::{Load, Measured};
+use crate::figures::Latency;
+use crate::figures::Sheet;
+use crate::figures::Turns;
+use crate::figures::write_json;
+use crate::machine::{Cores, Lab};
 
 /// Arguments of the subcommand.
 #[derive(Args)]
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     turns: Turns,
     /// The delay of each direction where the round trip is to dominate.
-    #[arg(long, default_value = "10ms", value_parser = crate::ratelimit::duration)]
+    #[arg(long, default_value = "10ms", value_parser = crate::figures::duration)]
     one_way: Duration,
     /// Calls a second in the cells with a schedule.
     #[arg(long, default_value_t = 200.0)]

@@ -1,31 +1,12 @@
 //! How a run is shown: a table for people, JSON for programs.
 
 use std::fmt::Write as _;
-use std::path::Path;
-use std::time::Duration;
 
-use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use crate::load::Measured;
-use crate::process::Cost;
-use crate::tally::micros;
-
-/// Writes figures to a file, whose folder is made if there is none, and says where they are.
-pub(crate) fn write_json(path: &Path, figures: &Value) -> anyhow::Result<()> {
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).with_context(|| format!("could not make {}", parent.display()))?;
-    }
-    std::fs::write(path, serde_json::to_string_pretty(figures)? + "\n")
-        .with_context(|| format!("could not write {}", path.display()))?;
-    println!("\nThe figures are in {}.", path.display());
-    Ok(())
-}
-
-/// Microseconds of processor time for each of `calls`.
-pub(crate) fn per_call(time: Duration, calls: u64) -> f64 {
-    micros(time) / calls.max(1) as f64
-}
+use super::Measured;
+use crate::figures::{micros, per_call};
+use crate::machine::Cost;
 
 /// A table of what was measured, one figure a line.
 pub(crate) fn table(measured: &Measured) -> String {

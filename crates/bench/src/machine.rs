@@ -1,0 +1,12 @@
+//! What runs on this machine for a measurement: servers and their stores, their processes, and the cores they run on.
+
+mod address;
+mod lab;
+pub(crate) mod pin;
+mod process;
+pub(crate) mod server;
+
+pub(crate) use address::Address;
+pub(crate) use lab::{Cores, Lab};
+pub(crate) use process::{Cost, Process, thread_time};
+pub(crate) use server::Server;
