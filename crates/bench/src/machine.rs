@@ -5,8 +5,10 @@ mod lab;
 pub(crate) mod pin;
 mod process;
 pub(crate) mod server;
+mod testbed;
 
 pub(crate) use address::Address;
 pub(crate) use lab::{Cores, Lab};
 pub(crate) use process::{Cost, Process, thread_time};
 pub(crate) use server::Server;
+pub(crate) use testbed::{Costs, Store, Testbed};

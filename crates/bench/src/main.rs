@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
+mod ab;
 mod compare;
 mod delay;
 mod engine;
@@ -31,6 +32,8 @@ enum Command {
     Ratelimit(Box<load::command::Arguments>),
     /// Measures this server in memory and on Redis, beside the figures of others.
     Compare(compare::Arguments),
+    /// Says whether one build of the server costs more than another.
+    Ab(ab::Arguments),
     /// Measures commands on one connection, beside redis-benchmark and a blocking client.
     Pipelining(engine::pipelining::Arguments),
     /// Measures calls to several nodes: a round trip for each key against one for all nodes.
@@ -66,6 +69,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Ratelimit(arguments) => load::command::run(*arguments).await,
         Command::Compare(arguments) => compare::run(arguments).await,
+        Command::Ab(arguments) => ab::run(arguments).await,
         Command::Pipelining(arguments) => engine::pipelining::run(arguments).await,
         Command::Pipelines(arguments) => engine::pipelines::run(arguments).await,
         Command::RoundTrips(arguments) => service::round_trips::run(arguments).await,

@@ -7,8 +7,8 @@ mod creation;
 mod execution;
 mod listing;
 mod recovery;
-mod shapes;
-mod testbed;
+pub(crate) mod shapes;
+mod work;
 
 use std::path::PathBuf;
 
@@ -18,6 +18,8 @@ use serde_json::json;
 use crate::figures::Spread;
 use crate::figures::write_json;
 use crate::machine::server;
+pub(crate) use api::Api;
+pub(crate) use work::work;
 
 /// Arguments of the subcommand.
 #[derive(Args)]

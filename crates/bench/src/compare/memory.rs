@@ -42,7 +42,7 @@ pub(super) async fn idle(program: &Path, folder: &Path) -> anyhow::Result<Idle> 
     sleep(SETTLE).await;
     let before = server.process().cost()?;
     sleep(IDLE).await;
-    let spent = (server.process().cost()? - before).total();
+    let spent = (server.process().cost()? - before).total;
     Ok(Idle { resident_bytes: server.process().resident_bytes()?, load: spent.as_secs_f64() / IDLE.as_secs_f64() })
 }
 

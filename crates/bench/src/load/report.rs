@@ -43,7 +43,7 @@ pub(crate) fn table(measured: &Measured) -> String {
 }
 
 fn cost_line(cost: &Cost, calls: u64) -> String {
-    let [total, user, system] = [cost.total(), cost.user, cost.system].map(|time| per_call(time, calls));
+    let [total, user, system] = [cost.total, cost.user, cost.system].map(|time| per_call(time, calls));
     format!("{total:.2} us (user {user:.2}, system {system:.2})")
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn to_json(measured: &Measured) -> Value {
 
 fn cost_json(cost: &Cost, calls: u64) -> Value {
     json!({
-        "cpu_us_per_request": per_call(cost.total(), calls),
+        "cpu_us_per_request": per_call(cost.total, calls),
         "user_us_per_request": per_call(cost.user, calls),
         "system_us_per_request": per_call(cost.system, calls),
         "voluntary_switches": cost.voluntary_switches,

@@ -12,7 +12,11 @@ use crate::machine::Address;
 /// Totals since a process began. Subtract two of them for what happened between.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Cost {
+    /// Processor time of the threads that still live, to the nanosecond.
+    pub(crate) total: Duration,
+    /// In user mode, in clock ticks (10 ms on most machines).
     pub(crate) user: Duration,
+    /// In the kernel, in clock ticks.
     pub(crate) system: Duration,
     /// Waited: the process gave the processor up itself.
     pub(crate) voluntary_switches: u64,
@@ -20,17 +24,12 @@ pub(crate) struct Cost {
     pub(crate) involuntary_switches: u64,
 }
 
-impl Cost {
-    pub(crate) fn total(&self) -> Duration {
-        self.user + self.system
-    }
-}
-
 impl Sub for Cost {
     type Output = Self;
 
     fn sub(self, earlier: Self) -> Self {
         Self {
+            total: self.total.saturating_sub(earlier.total),
             user: self.user.saturating_sub(earlier.user),
             system: self.system.saturating_sub(earlier.system),
             voluntary_switches: self.voluntary_switches.saturating_sub(earlier.voluntary_switches),
@@ -67,7 +66,7 @@ impl Process {
         bail!("the process that listens on {address} belongs to another user or namespace; name it with --pid")
     }
 
-    /// Processor time in clock ticks (10 ms on most machines) and context switches of all threads that still live.
+    /// What the process has cost so far.
     pub(crate) fn cost(self) -> anyhow::Result<Cost> {
         let stat = self.read("stat")?;
         // The name in parentheses may hold spaces; field 14 of the line is the 12th behind it.
@@ -78,6 +77,9 @@ impl Process {
         };
         let mut cost = Cost { user: ticks(11)?, system: ticks(12)?, ..Cost::default() };
         for thread in fs::read_dir(format!("/proc/{}/task", self.0))?.flatten() {
+            // A thread may end between the listing and these reads; then it counts as none.
+            let times = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+            cost.total += on_processor(&times).unwrap_or_default();
             let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
             cost.voluntary_switches += status_number(&status, "voluntary_ctxt_switches:").unwrap_or(0);
             cost.involuntary_switches += status_number(&status, "nonvoluntary_ctxt_switches:").unwrap_or(0);
@@ -87,9 +89,7 @@ impl Process {
 
     /// Processor time of the main thread, to the nanosecond.
     pub(crate) fn main_thread_time(self) -> anyhow::Result<Duration> {
-        let text = self.read("schedstat")?;
-        let nanos = text.split_whitespace().next().and_then(|word| word.parse().ok());
-        Ok(Duration::from_nanos(nanos.context("unreadable schedstat")?))
+        on_processor(&self.read("schedstat")?).context("unreadable schedstat")
     }
 
     /// Resident memory in bytes.
@@ -111,6 +111,11 @@ impl Process {
         let path = format!("/proc/{}/{file}", self.0);
         fs::read_to_string(&path).with_context(|| format!("could not read {path}"))
     }
+}
+
+/// The first field of a thread's schedstat.
+fn on_processor(schedstat: &str) -> Option<Duration> {
+    schedstat.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
 
 fn status_number(status: &str, name: &str) -> Option<u64> {
@@ -179,7 +184,7 @@ mod tests {
     #[test]
     fn processor_time_grows_with_work() {
         let before = Process::own().cost().unwrap();
-        let spent = |now: Cost| (now - before).total();
+        let spent = |now: Cost| (now - before).total;
         let mut total = 0_u64;
         while spent(Process::own().cost().unwrap()) < Duration::from_millis(30) {
             total = (0..1_000_000).fold(total, |sum: u64, number| sum.wrapping_mul(31) ^ number);

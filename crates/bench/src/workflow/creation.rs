@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::testbed::{Backing, Bench};
+use super::api::Api;
 use super::{Arguments, shapes, spread};
 use crate::figures::Sheet;
 use crate::figures::micros;
+use crate::machine::{Store, Testbed};
 
 /// Workflows of a bulk request.
 const BULK: usize = 1_000;
@@ -35,18 +36,18 @@ pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Creation> {
     let mut rows: Vec<Row> = ["Redis", "SQLite"].into_iter().map(|store| Row { store, ..Row::default() }).collect();
     for round in 1..=arguments.rounds {
         eprintln!("creation, round {round} of {}", arguments.rounds);
-        for (row, backing) in rows.iter_mut().zip([Backing::Redis, Backing::Sqlite]) {
-            let bench = Bench::start(&arguments.server, backing).await?;
-            serial(&bench, row, arguments.executed / 4).await?;
-            bulk(&bench, row, arguments.executed.max(BULK)).await?;
-            large(&bench, row).await?;
+        for (row, store) in rows.iter_mut().zip([Store::Redis, Store::Embedded]) {
+            let testbed = Testbed::start(&arguments.server, store).await?;
+            serial(&testbed, row, arguments.executed / 4).await?;
+            bulk(&testbed, row, arguments.executed.max(BULK)).await?;
+            large(&testbed, row).await?;
         }
     }
     Ok(Creation(rows))
 }
 
-async fn serial(bench: &Bench, row: &mut Row, count: usize) -> anyhow::Result<()> {
-    let mut api = bench.api().await?;
+async fn serial(testbed: &Testbed, row: &mut Row, count: usize) -> anyhow::Result<()> {
+    let mut api = Api::connect(testbed.server.api()).await?;
     let one = shapes::pair("manual");
     let start = Instant::now();
     for _ in 0..count {
@@ -56,14 +57,14 @@ async fn serial(bench: &Bench, row: &mut Row, count: usize) -> anyhow::Result<()
     Ok(())
 }
 
-async fn bulk(bench: &Bench, row: &mut Row, count: usize) -> anyhow::Result<()> {
+async fn bulk(testbed: &Testbed, row: &mut Row, count: usize) -> anyhow::Result<()> {
     let body = shapes::batch(&shapes::pair("manual"), BULK);
     let each = count / BULK / CONNECTIONS;
-    let (server, redis) = bench.costs()?;
+    let before = testbed.costs()?;
     let start = Instant::now();
     let mut senders = tokio::task::JoinSet::new();
     for _ in 0..CONNECTIONS {
-        let (mut api, body) = (bench.api().await?, body.clone());
+        let (mut api, body) = (Api::connect(testbed.server.api()).await?, body.clone());
         senders.spawn(async move {
             for _ in 0..each {
                 api.post("/v1/workflows:batch", body.clone()).await?;
@@ -76,26 +77,24 @@ async fn bulk(bench: &Bench, row: &mut Row, count: usize) -> anyhow::Result<()> 
     }
     let created = (each * CONNECTIONS * BULK) as f64;
     row.bulk_per_second.push(created / start.elapsed().as_secs_f64());
-    let (server_after, redis_after) = bench.costs()?;
-    row.server_us.push(micros((server_after - server).total()) / created);
-    if let (Some(before), Some(after)) = (redis, redis_after) {
-        row.redis_us.push(micros(after - before) / created);
-    }
+    let spent = testbed.costs()?.since(before);
+    row.server_us.push(micros(spent.server.total) / created);
+    row.redis_us.extend(spent.redis.map(|time| micros(time) / created));
     Ok(())
 }
 
-async fn large(bench: &Bench, row: &mut Row) -> anyhow::Result<()> {
-    let mut api = bench.api().await?;
+async fn large(testbed: &Testbed, row: &mut Row) -> anyhow::Result<()> {
+    let mut api = Api::connect(testbed.server.api()).await?;
     let body = shapes::layers(LARGE);
     // The first registers the workflow's name.
     api.post("/v1/workflows", body.clone()).await?;
     for _ in 0..5 {
-        let before = bench.redis_counts();
+        let before = testbed.redis_counts();
         let start = Instant::now();
         api.post("/v1/workflows", body.clone()).await?;
         row.large_ms.push(start.elapsed().as_secs_f64() * 1_000.0);
         // One of the reads is the question itself.
-        row.large_reads.push((bench.redis_counts().reads - before.reads).saturating_sub(1) as f64);
+        row.large_reads.push((testbed.redis_counts().reads - before.reads).saturating_sub(1) as f64);
     }
     Ok(())
 }

@@ -6,15 +6,13 @@ use std::time::Instant;
 use anyhow::ensure;
 use serde_json::{Value, json};
 
-use super::api::{Work, report};
-use super::testbed::{Backing, Bench};
+use super::api::{Api, Work, report};
+use super::work::work;
 use super::{Arguments, Times, shapes, spread};
 use crate::figures::Sheet;
 use crate::figures::micros;
+use crate::machine::{Store, Testbed};
 
-/// Connections of workers, and jobs that each takes at a time.
-const WORKERS: usize = 8;
-const LIMIT: usize = 100;
 /// Jobs of the chain.
 const CHAIN: usize = 500;
 
@@ -37,33 +35,33 @@ pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Execution> 
     let mut rows: Vec<Row> = ["Redis", "SQLite"].into_iter().map(|store| Row { store, ..Row::default() }).collect();
     for round in 1..=arguments.rounds {
         eprintln!("execution, round {round} of {}", arguments.rounds);
-        for (row, backing) in rows.iter_mut().zip([Backing::Redis, Backing::Sqlite]) {
-            let bench = Bench::start(&arguments.server, backing).await?;
-            pairs(&bench, row, arguments.executed).await?;
-            chain(&bench, row).await?;
-            join(&bench, row, arguments.parents).await?;
+        for (row, store) in rows.iter_mut().zip([Store::Redis, Store::Embedded]) {
+            let testbed = Testbed::start(&arguments.server, store).await?;
+            pairs(&testbed, row, arguments.executed).await?;
+            chain(&testbed, row).await?;
+            join(&testbed, row, arguments.parents).await?;
         }
     }
     Ok(Execution(rows))
 }
 
-async fn pairs(bench: &Bench, row: &mut Row, workflows: usize) -> anyhow::Result<()> {
+async fn pairs(testbed: &Testbed, row: &mut Row, workflows: usize) -> anyhow::Result<()> {
     const BULK: usize = 1_000;
-    let memory = bench.redis_counts().memory;
-    let mut api = bench.api().await?;
+    let memory = testbed.redis_counts().memory;
+    let mut api = Api::connect(testbed.server.api()).await?;
     for _ in 0..workflows.div_ceil(BULK) {
         api.post("/v1/workflows:batch", shapes::batch(&shapes::pair("now"), BULK)).await?;
     }
     let created = workflows.div_ceil(BULK) * BULK;
-    let (server, redis) = bench.costs()?;
-    let took = bench.work(created * 2, WORKERS, LIMIT).await?;
-    let (server_after, redis_after) = bench.costs()?;
+    let before = testbed.costs()?;
+    let took = work(testbed.server.api(), created * 2).await?;
+    let spent = testbed.costs()?.since(before);
     let jobs = (created * 2) as f64;
     row.jobs_per_second.push(jobs / took.as_secs_f64());
-    row.server_us.push(micros((server_after - server).total()) / jobs);
-    if let (Some(before), Some(after)) = (redis, redis_after) {
-        row.redis_us.push(micros(after - before) / jobs);
-        row.memory.push((bench.redis_counts().memory - memory) as f64 / created as f64);
+    row.server_us.push(micros(spent.server.total) / jobs);
+    if let Some(redis) = spent.redis {
+        row.redis_us.push(micros(redis) / jobs);
+        row.memory.push((testbed.redis_counts().memory - memory) as f64 / created as f64);
     }
     let counts = api.json("/v1/workflows:count?name=bench").await?;
     ensure!(counts["by_status"]["succeeded"] == created, "not all workflows succeeded: {counts}");
@@ -71,8 +69,8 @@ async fn pairs(bench: &Bench, row: &mut Row, workflows: usize) -> anyhow::Result
 }
 
 /// The time from a report to the next job of the chain, as the worker sees it.
-async fn chain(bench: &Bench, row: &mut Row) -> anyhow::Result<()> {
-    let mut api = bench.api().await?;
+async fn chain(testbed: &Testbed, row: &mut Row) -> anyhow::Result<()> {
+    let mut api = Api::connect(testbed.server.api()).await?;
     api.post("/v1/workflows", shapes::chain(CHAIN)).await?;
     let wish = r#"{"queues":["default"],"worker":"w","limit":1,"wait":"5s"}"#;
     let mut answer = api.post("/v1/jobs/claim", wish.to_owned()).await?;
@@ -89,14 +87,14 @@ async fn chain(bench: &Bench, row: &mut Row) -> anyhow::Result<()> {
 }
 
 /// All parents of a join and the join itself.
-async fn join(bench: &Bench, row: &mut Row, parents: usize) -> anyhow::Result<()> {
-    let mut api = bench.api().await?;
+async fn join(testbed: &Testbed, row: &mut Row, parents: usize) -> anyhow::Result<()> {
+    let mut api = Api::connect(testbed.server.api()).await?;
     api.post("/v1/workflows", shapes::join(parents)).await?;
-    let before = bench.redis_counts().commands;
-    let took = bench.work(parents + 1, WORKERS, LIMIT).await?;
+    let before = testbed.redis_counts().commands;
+    let took = work(testbed.server.api(), parents + 1).await?;
     row.join_seconds.push(took.as_secs_f64());
-    if bench.redis.is_some() {
-        row.join_commands.push((bench.redis_counts().commands - before) as f64 / (parents + 1) as f64);
+    if testbed.redis.is_some() {
+        row.join_commands.push((testbed.redis_counts().commands - before) as f64 / (parents + 1) as f64);
     }
     let counts = api.json("/v1/workflows:count?name=join").await?;
     ensure!(counts["by_status"]["succeeded"] == 1, "the join did not end: {counts}");

@@ -7,9 +7,9 @@ use anyhow::ensure;
 use serde_json::{Value, json};
 
 use super::api::Api;
-use super::testbed::{Backing, Bench};
 use super::{Arguments, Times, shapes};
 use crate::figures::Sheet;
+use crate::machine::{Store, Testbed};
 
 /// What was measured, by number of workflows.
 pub(crate) struct Listing(Vec<Row>);
@@ -29,21 +29,21 @@ struct Pages {
 
 pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Listing> {
     let mut rows = Vec::new();
-    let backings =
-        [(Backing::Redis, "Redis"), (Backing::FarRedis, "Redis, 1 ms each way"), (Backing::Sqlite, "SQLite")];
-    for (backing, store) in backings {
-        let bench = Bench::start(&arguments.server, backing).await?;
-        let mut api = bench.api().await?;
+    let stores = [(Store::Redis, "Redis"), (Store::FarRedis, "Redis, 1 ms each way"), (Store::Embedded, "SQLite")];
+    for (store, name) in stores {
+        let testbed = Testbed::start(&arguments.server, store).await?;
+        let mut api = Api::connect(testbed.server.api()).await?;
         let mut present = 0;
         // What is far away or in a file is slow to fill, and shows nothing new beyond this.
-        let most = if backing == Backing::Redis { arguments.workflows } else { arguments.workflows.min(10_000) };
+        let most = if store == Store::Redis { arguments.workflows } else { arguments.workflows.min(10_000) };
         for workflows in [1_000, 10_000, 100_000, 1_000_000].into_iter().filter(|&size| size <= most) {
-            eprintln!("listing {workflows} workflows on {store}");
+            eprintln!("listing {workflows} workflows on {name}");
             fill(&mut api, workflows - present).await?;
             present = workflows;
-            let newest = pages(&bench, &mut api, "/v1/workflows?limit=100", arguments.pages).await?;
-            let by_status = pages(&bench, &mut api, "/v1/workflows?limit=100&status=pending", arguments.pages).await?;
-            rows.push(Row { store, workflows, newest, by_status });
+            let newest = pages(&testbed, &mut api, "/v1/workflows?limit=100", arguments.pages).await?;
+            let by_status =
+                pages(&testbed, &mut api, "/v1/workflows?limit=100&status=pending", arguments.pages).await?;
+            rows.push(Row { store: name, workflows, newest, by_status });
         }
     }
     Ok(Listing(rows))
@@ -59,17 +59,17 @@ async fn fill(api: &mut Api, mut missing: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn pages(bench: &Bench, api: &mut Api, path: &str, count: usize) -> anyhow::Result<Pages> {
+async fn pages(testbed: &Testbed, api: &mut Api, path: &str, count: usize) -> anyhow::Result<Pages> {
     let page = api.json(path).await?;
     ensure!(page["items"].as_array().is_some_and(|items| items.len() == 100), "not a page of a hundred: {page}");
-    let before = bench.redis_counts();
+    let before = testbed.redis_counts();
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
         let start = Instant::now();
         api.get(path).await?;
         times.push(start.elapsed().as_secs_f64() * 1_000.0);
     }
-    let reads = (bench.redis_counts().reads - before.reads).saturating_sub(1) as f64 / count as f64;
+    let reads = (testbed.redis_counts().reads - before.reads).saturating_sub(1) as f64 / count as f64;
     Ok(Pages { times: Times::new(times), reads })
 }
 

@@ -94,4 +94,14 @@ fn every_comparison_measures_all_of_its_variants() {
             assert_eq!(positive(&cell["turns"], "per_second"), 1, "{variant}");
         }
     }
+
+    let program = program.to_str().unwrap();
+    let builds = ["--a", program, "--b", program, "--rounds", "2", "--only", "workflows"];
+    let figures = measure("ab", &builds, &["job, Redis", "page of 100, SQLite", "95 % interval"]);
+    // Created, executed and listed: with rate and server's time each, and Redis's where there is one.
+    assert_eq!(figures["rows"].as_array().unwrap().len(), 3 * 3 + 3 * 2);
+    for row in figures["rows"].as_array().unwrap() {
+        assert_eq!(row["pairs"].as_array().unwrap().len(), 2, "{row}");
+        assert!(row["ratio"]["low"].as_f64() <= row["ratio"]["high"].as_f64(), "{row}");
+    }
 }

@@ -1,0 +1,140 @@
+//! One turn of decisions: load on a server, and what each decision cost.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+
+use super::h2load::H2load;
+use crate::figures::per_call;
+use crate::load::{Bodies, Distribution, Keys, Load, Shape};
+use crate::machine::{Address, Cost, Testbed};
+
+/// Counters that a load with many keys touches, whatever the number of descriptors.
+const KEYS: u32 = 100_000;
+/// Between 1.0 and 1.1, as measured for the keys of many caches.
+const ZIPF_EXPONENT: f64 = 1.05;
+/// Requests before a turn with one key: connections open, and the rate becomes known.
+const TRIAL: u64 = 20_000;
+
+/// Who sends requests, and for which keys. Always ten connections of twenty streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Traffic {
+    /// h2load, which sends the same body again and again: each descriptor is one hot key.
+    H2load,
+    /// Our load generator with one key for each descriptor.
+    OneKey,
+    /// Our load generator with 100,000 keys, each as often as the others.
+    Uniform,
+    /// Our load generator with 100,000 keys, a few of them hot.
+    Zipf,
+}
+
+/// What one turn showed.
+pub(crate) struct Turn {
+    pub(crate) per_second: f64,
+    pub(crate) decisions: u64,
+    pub(crate) server: Cost,
+    pub(crate) redis: Option<Duration>,
+}
+
+impl Traffic {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::H2load => "h2load, one key",
+            Self::OneKey => "one key",
+            Self::Uniform => "uniform",
+            Self::Zipf => "Zipf",
+        }
+    }
+
+    /// Loads a fresh server for `time`. Fails when a request is not answered with OK.
+    pub(crate) async fn turn(self, testbed: &Testbed, descriptors: u16, time: Duration) -> anyhow::Result<Turn> {
+        let load = Requests { address: testbed.server.grpc(), descriptors };
+        match self {
+            Self::H2load => load.h2load(testbed, time).await,
+            Self::OneKey => load.own(testbed, (Distribution::Uniform, 1), time).await,
+            Self::Uniform => load.own(testbed, (Distribution::Uniform, KEYS), time).await,
+            Self::Zipf => load.own(testbed, (Distribution::Zipf, KEYS), time).await,
+        }
+    }
+}
+
+/// Where requests go, and how large they are.
+struct Requests {
+    address: Address,
+    descriptors: u16,
+}
+
+impl Requests {
+    async fn h2load(&self, testbed: &Testbed, time: Duration) -> anyhow::Result<Turn> {
+        // h2load counts HTTP statuses only, and gRPC errors have status 200.
+        self.send(Keys::new(Distribution::Uniform, 1, 0.0, 0), Some(100), time).await?;
+        let folder = tempfile::tempdir().context("could not make a temporary folder")?;
+        let body = self.write_body(folder.path())?;
+        let mut h2load = H2load { address: self.address.clone(), body, requests: TRIAL };
+        h2load.requests = (h2load.run()? * time.as_secs_f64()) as u64;
+        let before = testbed.costs()?;
+        let per_second = h2load.run()?;
+        let spent = testbed.costs()?.since(before);
+        Ok(Turn { per_second, decisions: h2load.requests, server: spent.server, redis: spent.redis })
+    }
+
+    fn write_body(&self, folder: &Path) -> anyhow::Result<std::path::PathBuf> {
+        let path = folder.join("body");
+        let mut keys = Keys::new(Distribution::Uniform, 1, 0.0, 0);
+        std::fs::write(&path, Bodies::new(&self.shape())?.next(&mut keys))
+            .context("could not write the request body")?;
+        Ok(path)
+    }
+
+    async fn own(
+        &self,
+        testbed: &Testbed,
+        (distribution, keys): (Distribution, u32),
+        time: Duration,
+    ) -> anyhow::Result<Turn> {
+        let keys = (keys / u32::from(self.descriptors)).max(1);
+        // Every counter exists before the turn: making one costs more than adding to it.
+        let fill = Keys::new(Distribution::Sequence, keys * u32::from(self.descriptors), 0.0, 0);
+        self.send(fill, Some(u64::from(keys).max(TRIAL)), Duration::from_secs(60)).await?;
+        let before = testbed.costs()?;
+        let (per_second, decisions) = self.send(Keys::new(distribution, keys, ZIPF_EXPONENT, 1), None, time).await?;
+        let spent = testbed.costs()?.since(before);
+        Ok(Turn { per_second, decisions, server: spent.server, redis: spent.redis })
+    }
+
+    /// Sends requests, at most for `time`. Returns the decisions of a second, and in all.
+    async fn send(&self, keys: Keys, requests: Option<u64>, time: Duration) -> anyhow::Result<(f64, u64)> {
+        let load = Load {
+            address: self.address.clone(),
+            connections: 10,
+            streams: 20,
+            shape: self.shape(),
+            keys,
+            rate: None,
+            requests,
+            warmup: Duration::ZERO,
+            duration: time,
+        };
+        let measured = load.run(None).await?;
+        let tally = &measured.tally;
+        ensure!(tally.failures() == 0 && tally.over_limit == 0, "not all requests were OK: {}", tally.to_json());
+        ensure!(tally.ok > 0, "no request was answered");
+        Ok((tally.ok as f64 / measured.elapsed.as_secs_f64(), tally.ok))
+    }
+
+    fn shape(&self) -> Shape {
+        Shape { domain: "bench".into(), key: "key".into(), descriptors: self.descriptors, hits: 0 }
+    }
+}
+
+impl Turn {
+    pub(crate) fn server_us(&self) -> f64 {
+        per_call(self.server.total, self.decisions)
+    }
+
+    pub(crate) fn redis_us(&self) -> Option<f64> {
+        self.redis.map(|time| per_call(time, self.decisions))
+    }
+}

@@ -1,0 +1,113 @@
+//! A server with its store, and what can be asked of both.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use tempfile::TempDir;
+use tidegate_pipeline::test_util::RedisServer;
+use tokio::net::TcpStream;
+
+use super::{Cost, Process, Server};
+use crate::delay::DelayProxy;
+
+/// Where the server keeps what it must remember.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Store {
+    /// Counters in the server's memory, workflows in a SQLite file.
+    Embedded,
+    Redis,
+    /// Redis, a millisecond away in each direction.
+    FarRedis,
+}
+
+/// A server with a store of its own. Both end when it is dropped.
+pub(crate) struct Testbed {
+    pub(crate) server: Server,
+    pub(crate) redis: Option<RedisServer>,
+    _proxy: Option<DelayProxy>,
+    _folder: TempDir,
+}
+
+/// Processor time so far.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Costs {
+    pub(crate) server: Cost,
+    /// Of Redis's main thread, which runs all commands.
+    pub(crate) redis: Option<Duration>,
+}
+
+/// What Redis counted so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RedisCounts {
+    /// Times that Redis read from a socket: each is a round trip of somebody.
+    pub(crate) reads: u64,
+    pub(crate) commands: u64,
+    pub(crate) memory: u64,
+}
+
+impl Testbed {
+    /// Starts the store and the server, and waits until the server's ports are open.
+    pub(crate) async fn start(program: &Path, store: Store) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir().context("could not make a temporary folder")?;
+        let redis = match store {
+            Store::Embedded => None,
+            Store::Redis | Store::FarRedis => Some(RedisServer::start().await),
+        };
+        let mut environment = Vec::new();
+        let mut proxy = None;
+        if let Some(redis) = &redis {
+            let mut address = redis.address().to_string();
+            if store == Store::FarRedis {
+                let server = ([127, 0, 0, 1], redis.port()).into();
+                let far = DelayProxy::start(&[server], Duration::from_millis(1))?;
+                address = far.addresses()[0].to_string();
+                proxy = Some(far);
+            }
+            environment.extend([("REDIS_SOCKET_TYPE", "tcp".to_owned()), ("REDIS_URL", address)]);
+        }
+        let server = Server::start(program, folder.path(), &environment).await?;
+        let testbed = Self { server, redis, _proxy: proxy, _folder: folder };
+        testbed.wait_for_api().await?;
+        Ok(testbed)
+    }
+
+    /// The API opens after the gRPC port.
+    async fn wait_for_api(&self) -> anyhow::Result<()> {
+        const LONGEST: Duration = Duration::from_secs(20);
+        let start = Instant::now();
+        while TcpStream::connect(self.server.api()).await.is_err() {
+            ensure!(start.elapsed() < LONGEST, "the API did not open within {LONGEST:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn costs(&self) -> anyhow::Result<Costs> {
+        let redis = self.redis.as_ref().map(|redis| Process(redis.pid()).main_thread_time()).transpose()?;
+        Ok(Costs { server: self.server.process().cost()?, redis })
+    }
+
+    /// Zeros without Redis.
+    pub(crate) fn redis_counts(&self) -> RedisCounts {
+        let Some(redis) = &self.redis else { return RedisCounts::default() };
+        let text = redis.raw("INFO all");
+        let number = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+        };
+        RedisCounts {
+            reads: number("total_reads_processed"),
+            commands: number("total_commands_processed"),
+            memory: number("used_memory"),
+        }
+    }
+}
+
+impl Costs {
+    /// What was spent since an earlier moment.
+    pub(crate) fn since(self, earlier: Self) -> Self {
+        let redis = self.redis.zip(earlier.redis).map(|(now, before)| now.saturating_sub(before));
+        Self { server: self.server - earlier.server, redis }
+    }
+}
