@@ -15,10 +15,12 @@ test: ## Install what the tests need, then run all of them
 	scripts/deps test
 	$(CARGO) test --workspace
 
-lint: ## Check format, lints and documentation
+lint: ## Check format, lints, documentation and dependencies
+	scripts/deps lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
+	scripts/audit
 
 bench: ## Measure the server and the engine, beside the figures of others
 	scripts/deps bench
