@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench gen
+.PHONY: help run test lint bench publish gen
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\): .*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -22,17 +22,14 @@ lint: ## Check format, lints, documentation and dependencies
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
 	scripts/audit
 
-bench: ## Measure the server and the engine, beside the figures of others
+bench: ## Measure the server and the engine, all in one run
 	scripts/deps bench
 	$(CARGO) build --release --package tidegate --package tidegate-bench
-	target/release/tidegate-bench compare
-	target/release/tidegate-bench round-trips
-	target/release/tidegate-bench pipelines
-	target/release/tidegate-bench callers
-	target/release/tidegate-bench connections
-	target/release/tidegate-bench pipelining --turn 1s
-	target/release/tidegate-bench workflow
-	target/release/tidegate-bench layout --turn 500ms
+	target/release/tidegate-bench all
+
+publish: ## Put the figures of the last make bench into docs
+	cp bench-results/run.json docs/benchmarks.json
+	target/release/tidegate-bench tables --run docs/benchmarks.json --document docs/benchmarks.md
 
 gen: ## Make the committed generated files again
 	$(CARGO) run --manifest-path proto/Cargo.toml

@@ -1,21 +1,18 @@
 //! `tidegate-bench layout`: how long graphs take to be laid out and drawn, and how many of their lines cross.
 //!
-//! Ordinary shapes and the worst: lines by the million. What is promised is that ten thousand jobs take less than 200 ms.
+//! Ordinary shapes, and the worst with a million lines. Ten thousand jobs must take less than 200 ms.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use clap::Args;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use tidegate_workflow::layout::Layout;
 use tidegate_workflow::picture::{Colour, Glyphs, Picture, Terminal, TooLarge};
 use tidegate_workflow::{Definition, Graph, JobDefinition};
 
-use crate::figures::Sheet;
-use crate::figures::Spread;
-use crate::figures::Turns;
-use crate::figures::write_json;
+use crate::figures::{self, Sheet, Table, Turns, finish, spread};
 
 /// Arguments of the subcommand.
 #[derive(Args)]
@@ -53,74 +50,78 @@ enum Shape {
 
 const SHAPES: [Shape; 6] = [Shape::Chain, Shape::Fan, Shape::Layers, Shape::Diamonds, Shape::Sparse, Shape::Dense];
 
-/// What was measured of one graph.
-struct Figures {
-    shape: Shape,
-    graph: Graph,
-    /// In milliseconds.
-    layout: Spread,
-    svg: Spread,
-    text: Spread,
+/// What was measured.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Results {
+    rows: Vec<Row>,
+}
+
+/// What was measured of one graph. Times are in milliseconds.
+#[derive(Serialize, Deserialize)]
+struct Row {
+    shape: String,
+    jobs: usize,
+    dependencies: usize,
+    layout_ms: Vec<f64>,
+    svg_ms: Vec<f64>,
+    text_ms: Vec<f64>,
     /// None when it is refused.
     svg_bytes: Option<usize>,
-    undrawn: usize,
-    /// By the order of definition, and as drawn.
-    crossings: (u64, u64),
+    lines_not_drawn: usize,
+    crossings_by_definition: u64,
+    crossings_as_drawn: u64,
 }
 
 /// Measures, prints the table and writes the JSON.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let mut all = Vec::new();
+    let mut rows = Vec::new();
     for &jobs in &arguments.jobs {
         for shape in SHAPES {
-            all.push(Figures::measure(shape, (jobs, arguments.most), &arguments.turns)?);
+            rows.push(Row::measure(shape, (jobs, arguments.most), &arguments.turns)?);
         }
     }
-    println!("{}", sheet(&all));
-    let rows: Vec<Value> = all.iter().map(Figures::to_json).collect();
-    write_json(&arguments.turns.results.join("layout.json"), &json!({ "rows": rows }))
+    finish(&Results { rows }, &arguments.turns.results)
 }
 
-impl Figures {
+impl Row {
     fn measure(shape: Shape, (jobs, most): (usize, usize), turns: &Turns) -> anyhow::Result<Self> {
         eprintln!("{} of {jobs}", shape.name());
         let graph = shape.graph(jobs, most)?;
         let picture = Picture::new(&graph, None);
-        let layout = Layout::of(&graph);
-        let svg_bytes = picture.svg().map(|svg| svg.len()).ok();
+        let (crossings_by_definition, crossings_as_drawn) = Layout::crossings(&graph);
         Ok(Self {
-            layout: times(turns, || drop(black_box(Layout::of(&graph))))?,
-            svg: times(turns, || drop::<Result<String, TooLarge>>(black_box(picture.svg())))?,
-            text: times(turns, || drop(black_box(picture.text(&TERMINAL))))?,
-            svg_bytes,
-            undrawn: layout.undrawn,
-            crossings: Layout::crossings(&graph),
-            shape,
-            graph,
+            shape: shape.name().to_owned(),
+            jobs: graph.jobs.len(),
+            dependencies: graph.jobs.iter().map(|job| job.parents.len()).sum(),
+            layout_ms: times(turns, || drop(black_box(Layout::of(&graph)))),
+            svg_ms: times(turns, || drop::<Result<String, TooLarge>>(black_box(picture.svg()))),
+            text_ms: times(turns, || drop(black_box(picture.text(&TERMINAL)))),
+            svg_bytes: picture.svg().map(|svg| svg.len()).ok(),
+            lines_not_drawn: Layout::of(&graph).undrawn,
+            crossings_by_definition,
+            crossings_as_drawn,
         })
     }
 
-    fn dependencies(&self) -> usize {
-        self.graph.jobs.iter().map(|job| job.parents.len()).sum()
-    }
-
-    fn to_json(&self) -> Value {
-        json!({
-            "shape": self.shape.name(),
-            "jobs": self.graph.jobs.len(),
-            "dependencies": self.dependencies(),
-            "layout_ms": self.layout.to_json(),
-            "svg_ms": self.svg.to_json(),
-            "text_ms": self.text.to_json(),
-            "svg_bytes": self.svg_bytes,
-            "lines_not_drawn": self.undrawn,
-            "crossings": { "before": self.crossings.0, "after": self.crossings.1 },
-        })
+    fn cells(&self) -> Vec<String> {
+        let times = |times: &[f64]| spread(times.iter().copied(), 1);
+        vec![
+            self.shape.clone(),
+            self.jobs.to_string(),
+            self.dependencies.to_string(),
+            times(&self.layout_ms),
+            times(&self.svg_ms),
+            times(&self.text_ms),
+            self.svg_bytes.map_or_else(|| "refused".to_owned(), |bytes| (bytes / 1_000).to_string()),
+            self.lines_not_drawn.to_string(),
+            self.crossings_by_definition.to_string(),
+            self.crossings_as_drawn.to_string(),
+        ]
     }
 }
 
 /// Milliseconds of each turn. There are as many as fit the length of a turn and at least one for each round.
-fn times(turns: &Turns, mut work: impl FnMut()) -> anyhow::Result<Spread> {
+fn times(turns: &Turns, mut work: impl FnMut()) -> Vec<f64> {
     work();
     let begin = Instant::now();
     let mut times = Vec::new();
@@ -129,38 +130,28 @@ fn times(turns: &Turns, mut work: impl FnMut()) -> anyhow::Result<Spread> {
         work();
         times.push(begin.elapsed().div_duration_f64(Duration::from_millis(1)));
     }
-    Spread::new(times).context("there is at least one round")
+    times
 }
 
-fn sheet(all: &[Figures]) -> Sheet {
-    let heads = [
-        "graph",
-        "jobs",
-        "dependencies",
-        "layout ms",
-        "svg ms",
-        "text ms",
-        "svg kB",
-        "lines not drawn",
-        "crossings by definition",
-        "as drawn",
-    ];
-    let mut sheet = Sheet::new(&heads);
-    for figures in all {
-        sheet.row(vec![
-            figures.shape.name().to_owned(),
-            figures.graph.jobs.len().to_string(),
-            figures.dependencies().to_string(),
-            format!("{:.1}", figures.layout),
-            format!("{:.1}", figures.svg),
-            format!("{:.1}", figures.text),
-            figures.svg_bytes.map_or_else(|| "refused".to_owned(), |bytes| (bytes / 1_000).to_string()),
-            figures.undrawn.to_string(),
-            figures.crossings.0.to_string(),
-            figures.crossings.1.to_string(),
+impl figures::Results for Results {
+    const NAME: &str = "layout";
+
+    fn tables(&self) -> Vec<Table> {
+        let mut sheet = Sheet::new(&[
+            "graph",
+            "jobs",
+            "dependencies",
+            "layout ms",
+            "svg ms",
+            "text ms",
+            "svg kB",
+            "lines not drawn",
+            "crossings by definition",
+            "as drawn",
         ]);
+        self.rows.iter().for_each(|row| sheet.row(row.cells()));
+        vec![Table::new("layout", sheet)]
     }
-    sheet
 }
 
 impl Shape {

@@ -1,14 +1,14 @@
 //! What runs on this machine for a measurement: servers and their stores, their processes, and the cores they run on.
 
 mod address;
-mod lab;
+mod cluster;
 pub(crate) mod pin;
 mod process;
 pub(crate) mod server;
 mod testbed;
 
 pub(crate) use address::Address;
-pub(crate) use lab::{Cores, Lab};
+pub(crate) use cluster::{Cores, FarCluster};
 pub(crate) use process::{Cost, Process, thread_time};
 pub(crate) use server::Server;
 pub(crate) use testbed::{Costs, Store, Testbed};

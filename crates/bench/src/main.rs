@@ -1,4 +1,4 @@
-//! The `tidegate-bench` binary: load tools and comparisons, none of which the product needs.
+//! The `tidegate-bench` binary: load generators and comparisons. The product needs none of them.
 #![expect(clippy::print_stdout, reason = "reports go to stdout")]
 
 use std::io::Write as _;
@@ -15,6 +15,7 @@ mod figures;
 mod layout;
 mod load;
 mod machine;
+mod publish;
 mod service;
 mod workflow;
 
@@ -30,10 +31,8 @@ struct Cli {
 enum Command {
     /// Puts load on a rate limit server and says what it answered, how fast and at what cost.
     Ratelimit(Box<load::command::Arguments>),
-    /// Measures this server in memory and on Redis, beside the figures of others.
+    /// Measures what a decision costs, in memory and on Redis, with one key and with many.
     Compare(compare::Arguments),
-    /// Says whether one build of the server costs more than another.
-    Ab(ab::Arguments),
     /// Measures commands on one connection, beside redis-benchmark and a blocking client.
     Pipelining(engine::pipelining::Arguments),
     /// Measures calls to several nodes: a round trip for each key against one for all nodes.
@@ -48,6 +47,12 @@ enum Command {
     Workflow(workflow::Arguments),
     /// Measures how long graphs take to be laid out and drawn, and how many lines cross.
     Layout(layout::Arguments),
+    /// Runs all comparisons above and writes their figures into one file.
+    All(publish::AllArguments),
+    /// Shows the tables of such a run, or puts them into a document.
+    Tables(publish::TablesArguments),
+    /// Says whether one build of the server costs more than another.
+    Ab(ab::Arguments),
     /// Adds a fixed delay to each direction of connections to other servers.
     DelayProxy(delay::command::Arguments),
     /// Writes one request body to stdout, framed for gRPC, for tools that post a file.
@@ -77,6 +82,8 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Connections(arguments) => engine::connections::run(arguments).await,
         Command::Workflow(arguments) => workflow::run(arguments).await,
         Command::Layout(arguments) => layout::run(&arguments),
+        Command::All(arguments) => publish::all(&arguments),
+        Command::Tables(arguments) => publish::tables(&arguments),
         Command::DelayProxy(arguments) => delay::command::run(arguments),
         Command::Body(shape) => {
             let mut keys = load::Keys::new(load::Distribution::Sequence, 1, 0.0, 0);

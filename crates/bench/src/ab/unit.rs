@@ -61,7 +61,7 @@ impl Work {
                 let turn = Traffic::H2load.turn(&testbed, descriptors, time).await?;
                 let unit =
                     format!("decision, {}, {descriptors}", if store == Store::Redis { "Redis" } else { "memory" });
-                let (per_second, server_us, redis_us) = (turn.per_second, turn.server_us(), turn.redis_us());
+                let (per_second, server_us, redis_us) = (turn.per_second, turn.server_us, turn.redis_us);
                 Ok(vec![Sample { unit, per_second, server_us, redis_us }])
             }
             Self::Workflows(store) => workflows(&Testbed::start(program, store).await?, store, time).await,

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use serde::{Deserialize, Serialize};
 
 use super::h2load::H2load;
 use crate::figures::per_call;
 use crate::load::{Bodies, Distribution, Keys, Load, Shape};
-use crate::machine::{Address, Cost, Testbed};
+use crate::machine::{Address, Costs, Testbed};
 
 /// Counters that a load with many keys touches, whatever the number of descriptors.
 const KEYS: u32 = 100_000;
@@ -18,7 +19,8 @@ const ZIPF_EXPONENT: f64 = 1.05;
 const TRIAL: u64 = 20_000;
 
 /// Who sends requests, and for which keys. Always ten connections of twenty streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Traffic {
     /// h2load, which sends the same body again and again: each descriptor is one hot key.
     H2load,
@@ -30,12 +32,15 @@ pub(crate) enum Traffic {
     Zipf,
 }
 
-/// What one turn showed.
+/// What one turn showed: processor time is for each decision.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Turn {
     pub(crate) per_second: f64,
     pub(crate) decisions: u64,
-    pub(crate) server: Cost,
-    pub(crate) redis: Option<Duration>,
+    pub(crate) server_us: f64,
+    pub(crate) server_user_us: f64,
+    pub(crate) server_system_us: f64,
+    pub(crate) redis_us: Option<f64>,
 }
 
 impl Traffic {
@@ -77,7 +82,7 @@ impl Requests {
         let before = testbed.costs()?;
         let per_second = h2load.run()?;
         let spent = testbed.costs()?.since(before);
-        Ok(Turn { per_second, decisions: h2load.requests, server: spent.server, redis: spent.redis })
+        Ok(Turn::new(per_second, h2load.requests, spent))
     }
 
     fn write_body(&self, folder: &Path) -> anyhow::Result<std::path::PathBuf> {
@@ -101,7 +106,7 @@ impl Requests {
         let before = testbed.costs()?;
         let (per_second, decisions) = self.send(Keys::new(distribution, keys, ZIPF_EXPONENT, 1), None, time).await?;
         let spent = testbed.costs()?.since(before);
-        Ok(Turn { per_second, decisions, server: spent.server, redis: spent.redis })
+        Ok(Turn::new(per_second, decisions, spent))
     }
 
     /// Sends requests, at most for `time`. Returns the decisions of a second, and in all.
@@ -130,11 +135,15 @@ impl Requests {
 }
 
 impl Turn {
-    pub(crate) fn server_us(&self) -> f64 {
-        per_call(self.server.total, self.decisions)
-    }
-
-    pub(crate) fn redis_us(&self) -> Option<f64> {
-        self.redis.map(|time| per_call(time, self.decisions))
+    fn new(per_second: f64, decisions: u64, spent: Costs) -> Self {
+        let each = |time: Duration| per_call(time, decisions);
+        Self {
+            per_second,
+            decisions,
+            server_us: each(spent.server.total),
+            server_user_us: each(spent.server.user),
+            server_system_us: each(spent.server.system),
+            redis_us: spent.redis.map(each),
+        }
     }
 }

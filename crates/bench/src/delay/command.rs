@@ -1,4 +1,4 @@
-//! `tidegate-bench delay-proxy`: a longer wire in front of any servers.
+//! `tidegate-bench delay-proxy`: a fixed delay in front of any servers.
 
 use std::net::{SocketAddr, TcpListener};
 use std::str::FromStr;
@@ -42,7 +42,7 @@ impl FromStr for Link {
 /// Serves until the process is ended.
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     if arguments.accuracy {
-        println!("{}", Accuracy::measure()?);
+        println!("{}", Accuracy::measure()?.sheet());
         if arguments.links.is_empty() {
             return Ok(());
         }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::time::Instant;
 
-/// 16 MiB: at 10 ms each way, more than loopback carries meanwhile.
+/// 16 MiB: more than loopback carries in 10 ms.
 const QUEUE: usize = 16 << 20;
 
 /// A queue of bytes with the time of each chunk.
@@ -32,7 +32,7 @@ impl Lane {
         release
     }
 
-    /// The source has ended; so may the other side at `release`, once everything is written.
+    /// Says that the source has ended. The other side may be told at `release`, after everything is written.
     pub(super) fn end(&mut self, release: Instant) {
         self.end.get_or_insert(release);
     }

@@ -1,31 +1,30 @@
 //! What the proxy itself costs: round trips of one byte to an echo, directly and through it.
 
-use std::fmt;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 use super::DelayProxy;
-use crate::figures::micros;
+use crate::figures::{Sheet, micros};
 
 const TRIPS: usize = 400;
 
 /// Round trips over loopback: directly, through the proxy without delay, and with 1 ms each way.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Accuracy {
     direct: Trip,
-    none: Trip,
-    one: Trip,
+    no_delay: Trip,
+    one_ms_each_way: Trip,
 }
 
-/// Median and 99th percentile.
-#[derive(Clone, Copy)]
+/// Median and 99th percentile, in microseconds.
+#[derive(Clone, Copy, Serialize, Deserialize)]
 struct Trip {
-    p50: Duration,
-    p99: Duration,
+    p50_us: f64,
+    p99_us: f64,
 }
 
 impl Accuracy {
@@ -35,22 +34,23 @@ impl Accuracy {
         let server = listener.local_addr()?;
         let proxy = DelayProxy::start(&[server], Duration::ZERO)?;
         let direct = Trip::measure(&listener, server)?;
-        let none = Trip::measure(&listener, proxy.addresses()[0])?;
+        let no_delay = Trip::measure(&listener, proxy.addresses()[0])?;
         proxy.set_delay(Duration::from_millis(1));
-        let one = Trip::measure(&listener, proxy.addresses()[0])?;
-        Ok(Self { direct, none, one })
+        let one_ms_each_way = Trip::measure(&listener, proxy.addresses()[0])?;
+        Ok(Self { direct, no_delay, one_ms_each_way })
     }
 
-    pub(crate) fn to_json(self) -> Value {
-        let trip = |trip: Trip| json!({ "p50_us": micros(trip.p50), "p99_us": micros(trip.p99) });
-        json!({ "direct": trip(self.direct), "no_delay": trip(self.none), "one_ms_each_way": trip(self.one) })
-    }
-}
-
-impl fmt::Display for Accuracy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Round trip of one byte, p50 and p99: {} directly, ", self.direct)?;
-        write!(f, "{} through the proxy at D = 0, {} at D = 1 ms each way.", self.none, self.one)
+    pub(crate) fn sheet(&self) -> Sheet {
+        let mut sheet = Sheet::new(&["round trip of one byte", "p50 us", "p99 us"]);
+        let rows = [
+            ("direct", self.direct),
+            ("through the proxy, no delay", self.no_delay),
+            ("through the proxy, 1 ms each way", self.one_ms_each_way),
+        ];
+        for (name, trip) in rows {
+            sheet.row(vec![name.to_owned(), format!("{:.0}", trip.p50_us), format!("{:.0}", trip.p99_us)]);
+        }
+        sheet
     }
 }
 
@@ -74,12 +74,6 @@ impl Trip {
         drop(client);
         echo.join().expect("the echo does not panic");
         trips.sort_unstable();
-        Ok(Self { p50: trips[TRIPS / 2], p99: trips[TRIPS * 99 / 100] })
-    }
-}
-
-impl fmt::Display for Trip {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.0}/{:.0} us", micros(self.p50), micros(self.p99))
+        Ok(Self { p50_us: micros(trips[TRIPS / 2]), p99_us: micros(trips[TRIPS * 99 / 100]) })
     }
 }

@@ -17,7 +17,7 @@ use rustix::time::Timespec;
 use super::Dial;
 use super::lane::Lane;
 
-/// Longest wait for a server to accept; on loopback it either does at once or is gone.
+/// Longest wait for a server to accept. On loopback it accepts at once or not at all.
 const CONNECT: Duration = Duration::from_secs(1);
 /// 64 KiB: one read drains what a batch of a hundred commands left.
 const CHUNK: usize = 64 * 1024;
@@ -40,10 +40,10 @@ pub(super) struct Relay {
 struct Link {
     sockets: [TcpStream; 2],
     lanes: [Lane; 2],
-    /// Whether the socket may have more to read, and room to write. Events only ever set them.
+    /// Whether the socket may have more to read, and whether it has room to write. Events set these and never clear them.
     readable: [bool; 2],
     writable: [bool; 2],
-    /// Whether the socket's end or an error is behind what there is to read.
+    /// Whether the socket has ended or failed, with perhaps something left to read before that.
     hung_up: [bool; 2],
     /// Whether the other socket knows that this one has ended.
     told: [bool; 2],
@@ -66,7 +66,7 @@ impl Relay {
         Ok(Self { epoll, listeners, links, next, timers, dial, buffer: vec![0; CHUNK], _ended: ended })
     }
 
-    /// Serves until the other end of the pipe is closed.
+    /// Serves until the pipe's writing end is closed.
     pub(super) fn run(&mut self) -> anyhow::Result<()> {
         // By default the kernel may wake a thread 50 us late, to save power.
         rustix::thread::set_current_timer_slack(NonZero::new(1)).context("could not set the timer slack")?;
@@ -79,22 +79,10 @@ impl Relay {
                 Err(error) => return Err(error).context("could not wait for sockets"),
             }
             for event in &events {
-                let (token, flags) = (event.data.u64(), event.flags);
-                if token == STOP {
+                if event.data.u64() == STOP {
                     return Ok(());
                 }
-                let (id, side) = (token / 2, (token % 2) as usize);
-                if let Some((listener, server)) = self.listeners.get(id as usize) {
-                    if let Some(link) = accept(listener, *server) {
-                        self.open(link)?;
-                    }
-                } else if let Some(link) = self.links.get_mut(&id) {
-                    let closing = EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP;
-                    link.readable[side] |= flags.intersects(EventFlags::IN | closing);
-                    link.writable[side] |= flags.intersects(EventFlags::OUT | closing);
-                    link.hung_up[side] |= flags.intersects(closing);
-                    self.pump(id);
-                }
+                self.handle(event.data.u64(), event.flags)?;
             }
             let now = Instant::now();
             while let Some(&Reverse((_, id))) = self.timers.peek().filter(|Reverse((at, _))| *at <= now) {
@@ -102,6 +90,23 @@ impl Relay {
                 self.pump(id);
             }
         }
+    }
+
+    /// Accepts a connection, or moves what an event says can be moved.
+    fn handle(&mut self, token: u64, flags: EventFlags) -> anyhow::Result<()> {
+        let (id, side) = (token / 2, (token % 2) as usize);
+        if let Some((listener, server)) = self.listeners.get(id as usize) {
+            if let Some(link) = accept(listener, *server) {
+                self.open(link)?;
+            }
+        } else if let Some(link) = self.links.get_mut(&id) {
+            let closing = EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP;
+            link.readable[side] |= flags.intersects(EventFlags::IN | closing);
+            link.writable[side] |= flags.intersects(EventFlags::OUT | closing);
+            link.hung_up[side] |= flags.intersects(closing);
+            self.pump(id);
+        }
+        Ok(())
     }
 
     fn open(&mut self, link: Link) -> anyhow::Result<()> {

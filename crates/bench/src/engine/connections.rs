@@ -1,24 +1,24 @@
 //! `tidegate-bench connections`: how many connections a spike opens, and how many are left when it is over.
 //!
-//! A choice that spreads load keeps every connection in use that it ever opened. One that prefers the oldest lets the others
-//! fall idle, and the idle timeout closes them. All choices get the same capacity for each connection.
+//! A policy that spreads load keeps every connection in use that it opened. One that prefers the oldest lets the others
+//! fall idle, and the idle timeout closes them. All policies get the same capacity for each connection.
 
 mod spike;
 
+use std::net::SocketAddr;
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_pipeline::{Address, Config, ConnectPace, Fill, Selection};
 
 use crate::delay::{Accuracy, DelayProxy};
-use crate::figures::Sheet;
-use crate::figures::write_json;
+use crate::figures::{self, Sheet, Table, finish, spread};
 use crate::machine::pin::{self, Core};
-use spike::{Part, Seen, Spike};
+use spike::{Spike, Turn};
 
 /// Arguments of the subcommand.
 #[derive(Args)]
@@ -29,13 +29,16 @@ pub(crate) struct Arguments {
     /// Callers that stay.
     #[arg(long, default_value_t = 16)]
     calm_callers: usize,
+    /// Turns of each policy; the table shows medians with the least and the most.
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
     /// Length of the spike. A node opens one connection at a time, about forty a second at ten milliseconds.
     #[arg(long, default_value = "4s", value_parser = crate::figures::duration)]
     turn: Duration,
     /// A connection closes after this time without a reply; the calm lasts two and a half times as long.
     #[arg(long, default_value = "2s", value_parser = crate::figures::duration)]
     idle_timeout: Duration,
-    /// The delay of each direction. Far enough for a full connection to be worth another one.
+    /// The delay of each direction. It must be long enough for a full connection to open another one.
     #[arg(long, default_value = "5ms", value_parser = crate::figures::duration)]
     one_way: Duration,
     /// The folder that the figures go to as JSON.
@@ -54,33 +57,36 @@ const POLICIES: [(&str, Selection); 4] = [
     ("power of two", Selection::PowerOfTwo { core: 0, effort: 5, fill: Fill::OnDemand }),
 ];
 
-const SERVICETALK: &str = "\
-ServiceTalk on linear search, with HTTP/2 in Java: about 256 connections before and fewer than 10 after, p99 2.5 to 4 times lower.";
+/// What was measured.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Results {
+    proxy: Accuracy,
+    rows: Vec<Row>,
+}
 
 /// A policy within bounds, and what it did.
+#[derive(Serialize, Deserialize)]
 struct Row {
-    policy: &'static str,
-    bounds: (usize, usize),
-    seen: Seen,
+    policy: String,
+    in_flight_commands: usize,
+    max_connections: usize,
+    turns: Vec<Turn>,
 }
 
 /// Measures, prints the table and writes the JSON.
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let accuracy = Accuracy::measure()?;
+    let proxy = Accuracy::measure()?;
     let redis = RedisServer::start().await;
     pin::process(redis.pid(), Core::Servers)?;
     pin::current_thread(Core::Servers)?;
-    let proxy = DelayProxy::start(&[([127, 0, 0, 1], redis.port()).into()], arguments.one_way)?;
+    let far = DelayProxy::start(&[([127, 0, 0, 1], redis.port()).into()], arguments.one_way)?;
     pin::current_thread(Core::Load)?;
-    let address = proxy.addresses()[0];
-    let mut rows = Vec::new();
-    for bounds in BOUNDS {
-        for (policy, selection) in POLICIES {
-            eprintln!("{policy}, at most {} in flight", bounds.0);
-            let mut config = Config::single(Address::Tcp { host: address.ip().to_string(), port: address.port() });
-            (config.in_flight_commands, config.max_connections) = bounds;
-            (config.selection, config.idle_timeout) = (selection, arguments.idle_timeout);
-            config.connect_pace = ConnectPace::new(NonZero::<u32>::MAX, NonZero::<u32>::MAX);
+    let all = || BOUNDS.into_iter().flat_map(|bounds| POLICIES.map(|policy| (bounds, policy)));
+    let mut rows: Vec<Row> = all().map(|(bounds, (policy, _))| Row::new(policy, bounds)).collect();
+    for round in 1..=arguments.rounds {
+        for (row, (_, (policy, selection))) in rows.iter_mut().zip(all()) {
+            eprintln!("round {round} of {}: {policy}, at most {} in flight", arguments.rounds, row.in_flight_commands);
+            let config = row.config(far.addresses()[0], selection, arguments.idle_timeout);
             let spike = Spike {
                 config,
                 callers: arguments.callers,
@@ -88,71 +94,63 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
                 time: arguments.turn,
                 calm: arguments.idle_timeout * 5 / 2,
             };
-            rows.push(Row { policy, bounds, seen: spike.run().await? });
+            row.turns.push(spike.run().await?.turn(arguments.idle_timeout));
         }
     }
-    println!(
-        "{accuracy}\nOne node, {:?} each way; Redis and proxy on one core, the load on the other.",
-        arguments.one_way
-    );
-    println!(
-        "{} callers for {:?} (onset and spike, half each), then {} (calm); connections close after {:?} without a reply.\n",
-        arguments.callers, arguments.turn, arguments.calm_callers, arguments.idle_timeout
-    );
-    println!("{}", sheet(&rows, arguments.idle_timeout));
-    println!("{SERVICETALK}");
-    let json = json!({ "proxy": accuracy.to_json(), "rows": rows.iter().map(Row::to_json).collect::<Vec<_>>() });
-    write_json(&arguments.results.join("connections.json"), &json)
-}
-
-fn sheet(rows: &[Row], idle: Duration) -> Sheet {
-    let mut sheet = Sheet::new(&[
-        "in flight, most",
-        "connections, most",
-        "policy",
-        "connections in the spike",
-        "after 1/2 idle",
-        "1",
-        "1 1/2",
-        "2",
-        "2 1/2",
-        "p99 ms, onset",
-        "p99 ms, spike",
-        "p99 ms, calm",
-        "calls/s, spike",
-        "calls/write, spike",
-        "calls/write, calm",
-    ]);
-    for Row { policy, bounds, seen } in rows {
-        let mut cells =
-            vec![bounds.0.to_string(), bounds.1.to_string(), (*policy).to_owned(), seen.most_in_spike().to_string()];
-        cells.extend((1..=5).map(|half| seen.connections_after(idle * half / 2).to_string()));
-        cells.extend([&seen.onset, &seen.spike, &seen.calm].map(|part| format!("{:.2}", part.p99_ms())));
-        cells.push(format!("{:.0}", seen.spike.calls_per_second()));
-        cells.extend([&seen.spike, &seen.calm].map(|part| format!("{:.1}", part.calls_per_write)));
-        sheet.row(cells);
-    }
-    sheet
+    finish(&Results { proxy, rows }, &arguments.results)
 }
 
 impl Row {
-    fn to_json(&self) -> Value {
-        let sample = |(at, connections): &(Duration, u64)| json!([at.as_secs_f64(), connections]);
-        json!({
-            "policy": self.policy,
-            "in_flight_commands": self.bounds.0,
-            "max_connections": self.bounds.1,
-            "connections_by_second": self.seen.samples.iter().map(sample).collect::<Vec<_>>(),
-            "spike_seconds": self.seen.spike_time.as_secs_f64(),
-            "onset": self.seen.onset.to_json(),
-            "spike": self.seen.spike.to_json(),
-            "calm": self.seen.calm.to_json(),
-        })
+    fn new(policy: &str, (in_flight_commands, max_connections): (usize, usize)) -> Self {
+        Self { policy: policy.to_owned(), in_flight_commands, max_connections, turns: Vec::new() }
+    }
+
+    fn config(&self, address: SocketAddr, selection: Selection, idle_timeout: Duration) -> Config {
+        let mut config = Config::single(Address::Tcp { host: address.ip().to_string(), port: address.port() });
+        (config.in_flight_commands, config.max_connections) = (self.in_flight_commands, self.max_connections);
+        (config.selection, config.idle_timeout) = (selection, idle_timeout);
+        config.connect_pace = ConnectPace::new(NonZero::<u32>::MAX, NonZero::<u32>::MAX);
+        config
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let spread = |figure: &dyn Fn(&Turn) -> f64, digits| spread(self.turns.iter().map(figure), digits);
+        let mut cells =
+            vec![self.in_flight_commands.to_string(), self.max_connections.to_string(), self.policy.clone()];
+        cells.push(spread(&|turn| turn.connections_in_spike as f64, 0));
+        cells.extend((0..5).map(|half| spread(&|turn| turn.connections_after[half] as f64, 0)));
+        cells.push(spread(&|turn| turn.onset.p99_ms, 1));
+        cells.push(spread(&|turn| turn.spike.p99_ms, 1));
+        cells.push(spread(&|turn| turn.calm.p99_ms, 1));
+        cells.push(spread(&|turn| turn.spike.calls_per_second, 0));
+        cells.push(spread(&|turn| turn.spike.calls_per_write, 1));
+        cells.push(spread(&|turn| turn.calm.calls_per_write, 1));
+        cells
     }
 }
 
-impl Part {
-    fn to_json(&self) -> Value {
-        json!({ "seconds": self.time.as_secs_f64(), "calls_per_write": self.calls_per_write, "calls": self.tally.to_json() })
+impl figures::Results for Results {
+    const NAME: &str = "connections";
+
+    fn tables(&self) -> Vec<Table> {
+        let mut sheet = Sheet::new(&[
+            "in flight, most",
+            "connections, most",
+            "policy",
+            "connections in the spike",
+            "after 1/2 idle",
+            "1",
+            "1 1/2",
+            "2",
+            "2 1/2",
+            "p99 ms, onset",
+            "p99 ms, spike",
+            "p99 ms, calm",
+            "calls/s, spike",
+            "calls/write, spike",
+            "calls/write, calm",
+        ]);
+        self.rows.iter().for_each(|row| sheet.row(row.cells()));
+        vec![Table::new("connections", sheet)]
     }
 }

@@ -57,18 +57,7 @@ async fn measure(client: &Client, load: Load, make: impl FnMut() -> Batch + 'sta
     let tally = Rc::new(RefCell::new(Tally::new()));
     let mut tasks = JoinSet::new();
     for _ in 0..load.callers {
-        let (client, pace, make, tally) = (client.clone(), pace.clone(), make.clone(), tally.clone());
-        tasks.spawn_local(async move {
-            while let Some(due) = pace.next().await {
-                let batch = (make.borrow_mut())();
-                let answer = call(&client, batch).await;
-                tally.borrow_mut().add(answer, due.elapsed());
-                // A refusal returns at once: a caller that went on would keep the thread from whatever is to end it.
-                if answer != Answer::Ok {
-                    return;
-                }
-            }
-        });
+        tasks.spawn_local(caller(client.clone(), pace.clone(), make.clone(), tally.clone()));
     }
     let keeper = pace.clone();
     let mut schedule = JoinSet::new();
@@ -87,6 +76,19 @@ async fn measure(client: &Client, load: Load, make: impl FnMut() -> Batch + 'sta
     }
     schedule.shutdown().await;
     Ok(Measured::between(taken, elapsed, before, after, pace.behind()))
+}
+
+/// Sends one batch after the other, each when it is due.
+async fn caller(client: Client, pace: Rc<Pace>, make: Rc<RefCell<impl FnMut() -> Batch>>, tally: Rc<RefCell<Tally>>) {
+    while let Some(due) = pace.next().await {
+        let batch = (make.borrow_mut())();
+        let answer = call(&client, batch).await;
+        tally.borrow_mut().add(answer, due.elapsed());
+        // A refusal returns at once: a caller that went on would keep the thread from whatever is to end it.
+        if answer != Answer::Ok {
+            return;
+        }
+    }
 }
 
 /// Sends a batch and waits for all of its replies.

@@ -2,25 +2,22 @@
 //!
 //! redis-benchmark is told how many commands to send at once. The engine is not: callers that know nothing of each other
 //! share one connection, and commands gather by themselves. So each figure of ours stands beside redis-benchmark's at as many
-//! commands for each write as ours came to.
+//! commands for each write as the engine reached.
 
 mod curve;
 mod engine;
+mod kind;
 mod peers;
 
-use std::fmt;
-
 use clap::Args;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use tidegate_pipeline::test_util::RedisServer;
 
-use crate::figures::Sheet;
-use crate::figures::Spread;
-use crate::figures::Turns;
-use crate::figures::write_json;
+use crate::figures::{self, Sheet, Spread, Table, Turns, finish, spread};
 use crate::machine::pin::{self, Core};
 use curve::Curve;
 use engine::EngineTurn;
+use kind::Kind;
 use peers::RedisBenchmark;
 
 /// Arguments of the subcommand.
@@ -33,21 +30,29 @@ pub(crate) struct Arguments {
     depths: Vec<u32>,
 }
 
-/// The commands that redis-benchmark knows as `set` and `incr`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Set,
-    Incr,
+/// What was measured.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Results {
+    rows: Vec<Row>,
+    single: Single,
 }
 
 /// A command at a depth, and what every turn showed.
+#[derive(Serialize, Deserialize)]
 struct Row {
-    kind: Kind,
+    command: Kind,
     depth: u32,
-    benchmark: RedisBenchmark,
     /// Commands a second.
-    theirs: Vec<f64>,
-    ours: Vec<EngineTurn>,
+    redis_benchmark: Vec<f64>,
+    engine: Vec<EngineTurn>,
+}
+
+/// INCR without pipelining, in commands a second.
+#[derive(Default, Serialize, Deserialize)]
+struct Single {
+    redis_benchmark_50_connections: Vec<f64>,
+    engine_one_caller: Vec<f64>,
+    blocking_client: Vec<f64>,
 }
 
 /// Measures, prints the tables and writes the JSON.
@@ -56,34 +61,58 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     pin::process(redis.pid(), Core::Servers)?;
     pin::current_thread(Core::Load)?;
     let turns = &arguments.turns;
-    let mut rows = Vec::new();
-    for kind in [Kind::Set, Kind::Incr] {
+    let (mut rows, mut benchmarks) = (Vec::new(), Vec::new());
+    for command in [Kind::Set, Kind::Incr] {
         for &depth in &arguments.depths {
-            let benchmark = RedisBenchmark::prepare(redis.port(), kind, 1, depth, turns.turn)?;
-            rows.push(Row { kind, depth, benchmark, theirs: Vec::new(), ours: Vec::new() });
+            benchmarks.push(RedisBenchmark::prepare(redis.port(), command, 1, depth, turns.turn)?);
+            rows.push(Row { command, depth, redis_benchmark: Vec::new(), engine: Vec::new() });
         }
     }
     let many = RedisBenchmark::prepare(redis.port(), Kind::Incr, 50, 1, turns.turn)?;
-    let (mut fifty, mut lone, mut blocking) = (Vec::new(), Vec::new(), Vec::new());
+    let mut single = Single::default();
     for round in 1..=turns.rounds {
         eprintln!("round {round} of {}", turns.rounds);
-        for row in &mut rows {
-            row.theirs.push(row.benchmark.run()?);
-            row.ours.push(engine::turn(&redis, row.kind, row.depth, turns).await?);
+        for (row, benchmark) in rows.iter_mut().zip(&benchmarks) {
+            row.redis_benchmark.push(benchmark.run()?);
+            row.engine.push(engine::turn(&redis, row.command, row.depth, turns).await?);
         }
-        fifty.push(many.run()?);
-        // Short turns in quick succession, because what is compared differs by a few hundredths.
-        for _ in 0..4 {
-            blocking.push(peers::blocking(redis.port(), turns.turn / 4)?);
-            let turn = Turns { rounds: 1, turn: turns.turn / 4, results: turns.results.clone() };
-            lone.push(engine::turn(&redis, Kind::Incr, 1, &turn).await?.per_second());
-        }
+        single.redis_benchmark_50_connections.push(many.run()?);
+        single.turn(&redis, turns).await?;
     }
-    let scale = Scale { fifty: Spread::new(fifty), lone: Spread::new(lone), blocking: Spread::new(blocking) };
-    println!("One connection; Redis on one core, the client on the other. Commands a second are medians.\n");
-    println!("{}\n{scale}", sheet(&rows));
-    let json = json!({ "rows": rows.iter().map(Row::to_json).collect::<Vec<_>>(), "scale": scale.to_json() });
-    write_json(&turns.results.join("pipelining.json"), &json)
+    finish(&Results { rows, single }, &turns.results)
+}
+
+impl figures::Results for Results {
+    const NAME: &str = "pipelining";
+
+    fn tables(&self) -> Vec<Table> {
+        vec![Table::new("pipelining", sheet(&self.rows)), Table::new("single", self.single.sheet())]
+    }
+}
+
+impl Single {
+    /// Short turns in quick succession, because what is compared differs by a few hundredths.
+    async fn turn(&mut self, redis: &RedisServer, turns: &Turns) -> anyhow::Result<()> {
+        let turn = Turns { rounds: 1, turn: turns.turn / 4, results: turns.results.clone() };
+        for _ in 0..4 {
+            self.blocking_client.push(peers::blocking(redis.port(), turn.turn)?);
+            self.engine_one_caller.push(engine::turn(redis, Kind::Incr, 1, &turn).await?.commands_per_second);
+        }
+        Ok(())
+    }
+
+    fn sheet(&self) -> Sheet {
+        let mut sheet = Sheet::new(&["INCR, one command in each write", "commands/s"]);
+        let rows = [
+            ("redis-benchmark, 50 connections", &self.redis_benchmark_50_connections),
+            ("a client that blocks for each reply", &self.blocking_client),
+            ("one caller of the engine", &self.engine_one_caller),
+        ];
+        for (name, rates) in rows {
+            sheet.row(vec![name.to_owned(), spread(rates.iter().copied(), 0)]);
+        }
+        sheet
+    }
 }
 
 fn sheet(rows: &[Row]) -> Sheet {
@@ -100,68 +129,33 @@ fn sheet(rows: &[Row]) -> Sheet {
         "share",
     ]);
     for row in rows {
-        let depth = median(&row.ours, EngineTurn::commands_per_write);
-        let ours = median(&row.ours, EngineTurn::per_second);
-        let theirs = Curve::of(rows.iter().filter(|other| other.kind == row.kind)).at(depth);
+        let depth = row.median(|turn| turn.commands_per_write);
+        let theirs =
+            Curve::new(rows.iter().filter(|other| other.command == row.command).map(Row::point).collect()).at(depth);
         sheet.row(vec![
-            row.kind.name().to_uppercase(),
+            row.command.name().to_uppercase(),
             row.depth.to_string(),
-            format!("{:.0}", Spread::new(row.theirs.clone()).map_or(0.0, |spread| spread.median)),
-            format!("{ours:.0}"),
+            spread(row.redis_benchmark.iter().copied(), 0),
+            spread(row.engine.iter().map(|turn| turn.commands_per_second), 0),
             format!("{depth:.1}"),
-            format!("{:.3}", median(&row.ours, EngineTurn::socket_calls_per_command)),
-            format!("{:.2}", median(&row.ours, EngineTurn::client_us)),
-            format!("{:.2}", median(&row.ours, EngineTurn::redis_us)),
+            format!("{:.3}", row.median(|turn| turn.socket_calls_per_command)),
+            spread(row.engine.iter().map(|turn| turn.client_us_per_command), 2),
+            spread(row.engine.iter().map(|turn| turn.redis_us_per_command), 2),
             format!("{theirs:.0}"),
-            format!("{:.0} %", 100.0 * ours / theirs),
+            format!("{:.0} %", 100.0 * row.median(|turn| turn.commands_per_second) / theirs),
         ]);
     }
     sheet
 }
 
-fn median(turns: &[EngineTurn], figure: impl Fn(&EngineTurn) -> f64) -> f64 {
-    Spread::new(turns.iter().map(figure).collect()).map_or(0.0, |spread| spread.median)
-}
-
-/// What stands beside the table.
-struct Scale {
-    fifty: Option<Spread>,
-    lone: Option<Spread>,
-    blocking: Option<Spread>,
-}
-
-impl Scale {
-    fn to_json(&self) -> Value {
-        let json = |spread: Option<Spread>| spread.map(Spread::to_json);
-        json!({
-            "redis_benchmark_50_clients": json(self.fifty),
-            "lone_caller": json(self.lone),
-            "blocking_client": json(self.blocking),
-        })
-    }
-}
-
-impl fmt::Display for Scale {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [Some(fifty), Some(lone), Some(blocking)] = [self.fifty, self.lone, self.blocking] else { return Ok(()) };
-        writeln!(f, "redis-benchmark INCR with 50 connections at P = 1: {fifty:.0} a second.")?;
-        write!(f, "INCR by a lone caller of the engine: {lone:.0} a second; by a blocking client: {blocking:.0}; ")?;
-        writeln!(f, "share {:.1} %.", 100.0 * lone.median / blocking.median)
-    }
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Set => "set",
-            Self::Incr => "incr",
-        }
-    }
-}
-
 impl Row {
-    fn to_json(&self) -> Value {
-        let ours: Vec<Value> = self.ours.iter().map(EngineTurn::to_json).collect();
-        json!({ "command": self.kind.name(), "depth": self.depth, "redis_benchmark": self.theirs, "engine": ours })
+    /// The depth and redis-benchmark's commands a second there.
+    fn point(&self) -> (f64, f64) {
+        let rates = Spread::new(self.redis_benchmark.clone());
+        (f64::from(self.depth), rates.map_or(f64::NAN, |rates| rates.median))
+    }
+
+    fn median(&self, figure: impl Fn(&EngineTurn) -> f64) -> f64 {
+        Spread::new(self.engine.iter().map(figure).collect()).map_or(f64::NAN, |spread| spread.median)
     }
 }

@@ -3,17 +3,18 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
-use crate::figures::Spread;
-use crate::figures::{Tally, micros};
+use super::{Spread, Tally, micros};
 
 /// What every turn of a variant showed.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
+#[serde(transparent)]
 pub(crate) struct Latency {
     turns: Vec<Turn>,
 }
 
+#[derive(Serialize, Deserialize)]
 struct Turn {
     per_second: f64,
     mean_ms: f64,
@@ -50,11 +51,5 @@ impl Latency {
     fn spread(&self, figure: impl Fn(&Turn) -> f64) -> Spread {
         let none = Spread { least: f64::NAN, median: f64::NAN, most: f64::NAN };
         Spread::new(self.turns.iter().map(figure).collect()).unwrap_or(none)
-    }
-
-    pub(crate) fn to_json(&self) -> Value {
-        let turn =
-            |turn: &Turn| json!({ "per_second": turn.per_second, "mean_ms": turn.mean_ms, "p99_ms": turn.p99_ms });
-        self.turns.iter().map(turn).collect()
     }
 }

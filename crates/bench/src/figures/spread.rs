@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde_json::{Value, json};
-
 /// The middle and the ends of a figure over the turns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
@@ -18,10 +16,6 @@ impl Spread {
         values.sort_by(f64::total_cmp);
         Some(Self { least: *values.first()?, median: values[values.len() / 2], most: *values.last()? })
     }
-
-    pub(crate) fn to_json(self) -> Value {
-        json!({ "least": self.least, "median": self.median, "most": self.most })
-    }
 }
 
 impl fmt::Display for Spread {
@@ -30,6 +24,12 @@ impl fmt::Display for Spread {
         let digits = f.precision().unwrap_or(1);
         write!(f, "{:.digits$} ({:.digits$}-{:.digits$})", self.median, self.least, self.most)
     }
+}
+
+/// The median of figures with the least and the most; a dash without figures.
+pub(crate) fn spread(values: impl IntoIterator<Item = f64>, digits: usize) -> String {
+    let spread = Spread::new(values.into_iter().collect());
+    spread.map_or_else(|| "-".to_owned(), |spread| format!("{spread:.digits$}"))
 }
 
 #[cfg(test)]

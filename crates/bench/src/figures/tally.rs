@@ -1,4 +1,4 @@
-//! What came back: answers by kind, and how long they took.
+//! Answers by kind, and how long they took.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

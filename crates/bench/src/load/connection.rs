@@ -13,7 +13,7 @@ use crate::figures::Answer;
 use crate::load::run::Run;
 use crate::machine::Address;
 
-/// Long enough not to burn a core against a server that is down, short enough to be back with it.
+/// Long enough not to keep a core busy while a server is down, and short enough to notice when it is back.
 const RECONNECT: Duration = Duration::from_millis(20);
 /// Answers are tens of bytes; with windows this large no stream ever waits for one.
 const WINDOW: u32 = 16 << 20;
@@ -127,7 +127,7 @@ async fn call(run: &Run, sender: &mut SendRequest<Bytes>) -> Result<Answer, h2::
     Ok(read(status.map(http::HeaderValue::as_bytes), &start[..filled]))
 }
 
-/// What a status and the start of a body say.
+/// Reads the answer from a status and the start of a body.
 fn read(status: Option<&[u8]>, start: &[u8]) -> Answer {
     const OVERALL_CODE: u8 = 1 << 3;
     match (status, start) {

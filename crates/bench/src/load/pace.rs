@@ -15,8 +15,8 @@ use rustix::time::{
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Semaphore;
 
-/// Above ten thousand requests a second the schedule is one of small groups: a wake for each request alone would cost
-/// the machine more than the request.
+/// Above ten thousand requests a second the schedule is one of small groups: waking up for each single request would cost
+/// more than the request itself.
 const FINEST_STEP: Duration = Duration::from_micros(100);
 
 /// Hands out the moment each request is due.
@@ -48,7 +48,7 @@ impl Pace {
 
     /// Waits for the next request and returns the moment its time counts from; `None` when there are no more.
     ///
-    /// Dropping the future takes nothing.
+    /// If the future is dropped, no request is taken.
     pub(crate) async fn next(&self) -> Option<Instant> {
         match self {
             Self::Closed { left } => {
@@ -94,7 +94,7 @@ impl Pace {
     }
 }
 
-/// When a ticket is due: on its turn, rounded up to the finest step.
+/// When a request is due: at its place in the schedule, rounded up to the finest step.
 fn due_after(ticket: u64, per_second: f64) -> Duration {
     let turn = Duration::from_secs_f64(ticket as f64 / per_second).as_nanos() as u64;
     Duration::from_nanos(turn.div_ceil(FINEST_STEP.as_nanos() as u64) * FINEST_STEP.as_nanos() as u64)

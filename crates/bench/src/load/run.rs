@@ -100,13 +100,8 @@ impl Load {
     }
 }
 
-async fn measure(
-    run: Rc<Run>,
-    connections: u16,
-    warmup: Duration,
-    duration: Duration,
-    server: Option<Process>,
-) -> anyhow::Result<Measured> {
+/// The tasks of the connections, and the one that keeps the schedule.
+fn start(run: &Rc<Run>, connections: u16) -> (JoinSet<()>, JoinSet<anyhow::Result<()>>) {
     let mut tasks = JoinSet::new();
     for _ in 0..connections {
         tasks.spawn_local(connection::drive(run.clone()));
@@ -114,7 +109,23 @@ async fn measure(
     let keeper = run.clone();
     let mut schedule = JoinSet::new();
     schedule.spawn_local(async move { keeper.pace.keep().await });
+    (tasks, schedule)
+}
 
+impl ServerCost {
+    fn since(server: Process, before: Cost) -> anyhow::Result<Self> {
+        Ok(Self { cost: server.cost()? - before, resident_bytes: server.resident_bytes()? })
+    }
+}
+
+async fn measure(
+    run: Rc<Run>,
+    connections: u16,
+    warmup: Duration,
+    duration: Duration,
+    server: Option<Process>,
+) -> anyhow::Result<Measured> {
+    let (mut tasks, mut schedule) = start(&run, connections);
     if !warmup.is_zero() {
         sleep(warmup).await;
     }
@@ -130,12 +141,7 @@ async fn measure(
     }
     let elapsed = start.elapsed();
     let own = Process::own().cost()? - own_before;
-    let server = match (server, server_before) {
-        (Some(server), Some(before)) => {
-            Some(ServerCost { cost: server.cost()? - before, resident_bytes: server.resident_bytes()? })
-        }
-        _ => None,
-    };
+    let server = server.zip(server_before).map(|(server, before)| ServerCost::since(server, before)).transpose()?;
     let behind = run.pace.behind();
     if let Some(Ok(kept)) = schedule.try_join_next() {
         kept?;

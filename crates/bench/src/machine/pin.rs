@@ -36,7 +36,7 @@ fn pin(pid: Option<Pid>, core: Core) -> anyhow::Result<()> {
     sched_setaffinity(pid, &cores).with_context(|| format!("could not stay on core {}", core as usize))
 }
 
-/// Asked of the machine and not of the thread, which may be pinned already.
+/// Looks at the machine and not at the thread, which may be pinned already.
 fn has_second_core() -> bool {
     std::fs::exists("/sys/devices/system/cpu/cpu1").unwrap_or(false)
 }

@@ -18,9 +18,9 @@ pub(crate) struct Cost {
     pub(crate) user: Duration,
     /// In the kernel, in clock ticks.
     pub(crate) system: Duration,
-    /// Waited: the process gave the processor up itself.
+    /// Switches because the process waited for something.
     pub(crate) voluntary_switches: u64,
-    /// Preempted: something else wanted the processor.
+    /// Switches because something else wanted the processor.
     pub(crate) involuntary_switches: u64,
 }
 
@@ -47,7 +47,7 @@ impl Process {
         Self(std::process::id())
     }
 
-    /// Whoever listens on `address` on this machine; an error says why nobody was found.
+    /// The process that listens on `address` on this machine. The error says why none was found.
     pub(crate) fn listening_on(address: &Address) -> anyhow::Result<Self> {
         let inodes = match address {
             Address::Tcp { port, .. } => tcp_listeners(*port),

@@ -1,4 +1,4 @@
-//! A server of ours, started for a measurement.
+//! A rate limit server, started for a measurement.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -47,6 +47,8 @@ impl Server {
             command.env(format!("{name}_HOST"), "127.0.0.1").env(format!("{name}_PORT"), port.to_string());
         }
         command.env("HOST", "127.0.0.1").env("PORT", http.to_string());
+        // The reference sends its statistics to statsd, or logs them, unless told not to.
+        command.env("DISABLE_STATS", "true").env("LOG_LEVEL", "error");
         // Servers that are compared run at the same time, and each has a file of its own.
         command.env("TIDEGATE_HTTP_ADDR", format!("127.0.0.1:{api}"));
         command.env("TIDEGATE_DATA_DIR", folder.join(format!("data-{port}")));
@@ -99,7 +101,7 @@ pub(crate) fn find(program: &Path) -> anyhow::Result<PathBuf> {
     program.canonicalize().with_context(missing)
 }
 
-/// Ports that were free a moment ago; all are held until the last is known, so they differ.
+/// Ports that are free. All are held until the last is known, so that they differ.
 fn free_ports<const COUNT: usize>() -> anyhow::Result<[u16; COUNT]> {
     let mut held = Vec::new();
     let mut ports = [0; COUNT];

@@ -1,18 +1,19 @@
 //! A server with its store, and what can be asked of both.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tidegate_pipeline::test_util::RedisServer;
-use tokio::net::TcpStream;
 
 use super::{Cost, Process, Server};
 use crate::delay::DelayProxy;
 
 /// Where the server keeps what it must remember.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Store {
     /// Counters in the server's memory, workflows in a SQLite file.
     Embedded,
@@ -47,7 +48,7 @@ pub(crate) struct RedisCounts {
 }
 
 impl Testbed {
-    /// Starts the store and the server, and waits until the server's ports are open.
+    /// Starts the store and the server, and waits until the server accepts calls on its gRPC port.
     pub(crate) async fn start(program: &Path, store: Store) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("could not make a temporary folder")?;
         let redis = match store {
@@ -67,20 +68,7 @@ impl Testbed {
             environment.extend([("REDIS_SOCKET_TYPE", "tcp".to_owned()), ("REDIS_URL", address)]);
         }
         let server = Server::start(program, folder.path(), &environment).await?;
-        let testbed = Self { server, redis, _proxy: proxy, _folder: folder };
-        testbed.wait_for_api().await?;
-        Ok(testbed)
-    }
-
-    /// The API opens after the gRPC port.
-    async fn wait_for_api(&self) -> anyhow::Result<()> {
-        const LONGEST: Duration = Duration::from_secs(20);
-        let start = Instant::now();
-        while TcpStream::connect(self.server.api()).await.is_err() {
-            ensure!(start.elapsed() < LONGEST, "the API did not open within {LONGEST:?}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        Ok(())
+        Ok(Self { server, redis, _proxy: proxy, _folder: folder })
     }
 
     pub(crate) fn costs(&self) -> anyhow::Result<Costs> {

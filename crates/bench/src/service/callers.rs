@@ -1,24 +1,21 @@
 //! `tidegate-bench callers`: how many calls of ten keys a fixed number of callers gets through.
 //!
-//! In a closed loop the rate and the mean time are one result, told twice; the 99th percentile is the other.
+//! In a closed loop the mean time follows from the rate; the 99th percentile does not.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use tidegate_pipeline::{Arg, Batch, Grouping};
 
 use super::load::{self, Callers, Parallelism};
 use crate::delay::Accuracy;
 use crate::engine;
-use crate::figures::Latency;
-use crate::figures::Sheet;
-use crate::figures::Turns;
-use crate::figures::write_json;
+use crate::figures::{self, Latency, Sheet, Table, Turns, finish};
 use crate::machine::server::{self, Server};
-use crate::machine::{Cores, Lab};
+use crate::machine::{Cores, FarCluster};
 
 /// Arguments of the subcommand.
 #[derive(Args)]
@@ -38,63 +35,93 @@ const KEYS: u16 = 10;
 /// Connections with as many callers each.
 const CONNECTIONS: [u16; 2] = [8, 10];
 
-/// The reference with 64 callers behind the same proxies: its parallelism, calls a second, and the mean where it was given.
-const REFERENCE: [(&str, f64, Option<f64>); 3] =
-    [("serial", 1_600.0, None), ("parallelism 8", 3_300.0, None), ("parallelism 0", 3_600.0, Some(17.5))];
+/// What was measured.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Results {
+    proxy: Accuracy,
+    cells: Vec<Cell>,
+}
 
-/// What carries a call.
+/// A number of callers on a variant.
+#[derive(Serialize, Deserialize)]
+struct Cell {
+    callers: u16,
+    variant: String,
+    turns: Latency,
+}
+
+/// What sends a call to Redis.
 enum Carrier {
     Service(Server),
     /// The engine alone, in the load's own process.
     Engine,
 }
 
-/// A way to carry calls, and what its turns showed for each number of callers.
+/// A way to send calls to Redis.
 struct Variant {
     carrier: Carrier,
     parallelism: Parallelism,
-    cells: [Latency; 2],
 }
 
-/// Measures, prints the table and writes the JSON.
+/// Measures, prints the tables and writes the JSON.
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let program = server::find(&arguments.server)?;
     let folder = tempfile::tempdir().context("could not make a temporary folder")?;
-    let accuracy = Accuracy::measure()?;
-    let lab = Lab::start(PRIMARIES, Cores::Anywhere).await?;
-    lab.proxy().set_delay(arguments.one_way);
-    let mut variants = Vec::new();
-    for parallelism in [Parallelism::Serial, Parallelism::Full] {
-        let server = load::start(&program, folder.path(), &lab, parallelism).await?;
-        variants.push(Variant::new(Carrier::Service(server), parallelism));
-    }
-    for parallelism in [Parallelism::Serial, Parallelism::Full] {
-        variants.push(Variant::new(Carrier::Engine, parallelism));
+    let proxy = Accuracy::measure()?;
+    let cluster = FarCluster::start(PRIMARIES, Cores::Anywhere).await?;
+    cluster.proxy().set_delay(arguments.one_way);
+    let variants = variants(&program, folder.path(), &cluster).await?;
+    let mut cells = Vec::new();
+    for connections in CONNECTIONS {
+        let callers = connections * connections;
+        cells.extend(variants.iter().map(|variant| Cell {
+            callers,
+            variant: variant.name(),
+            turns: Latency::default(),
+        }));
     }
     for round in 1..=arguments.turns.rounds {
         eprintln!("round {round} of {}", arguments.turns.rounds);
-        for (cell, connections) in CONNECTIONS.into_iter().enumerate() {
-            for variant in &mut variants {
-                variant.turn(cell, connections, &lab, &arguments.turns).await?;
-            }
+        let of_all = CONNECTIONS.into_iter().flat_map(|connections| variants.iter().map(move |one| (connections, one)));
+        for ((connections, variant), cell) in of_all.zip(&mut cells) {
+            variant.turn(connections, &cluster, &arguments.turns, &mut cell.turns).await?;
         }
     }
-    lab.check()?;
-    println!(
-        "{accuracy}\n{PRIMARIES} primaries, {:?} each way, {KEYS} keys a call, callers that never pause.\n",
-        arguments.one_way
-    );
-    println!("{}", sheet(&variants));
-    let json =
-        json!({ "proxy": accuracy.to_json(), "variants": variants.iter().map(Variant::to_json).collect::<Vec<_>>() });
-    write_json(&arguments.turns.results.join("callers.json"), &json)
+    cluster.check()?;
+    finish(&Results { proxy, cells }, &arguments.turns.results)
+}
+
+async fn variants(program: &Path, folder: &Path, cluster: &FarCluster) -> anyhow::Result<Vec<Variant>> {
+    let mut variants = Vec::new();
+    for parallelism in [Parallelism::Serial, Parallelism::Full] {
+        let server = load::start(program, folder, cluster, parallelism).await?;
+        variants.push(Variant { carrier: Carrier::Service(server), parallelism });
+    }
+    for parallelism in [Parallelism::Serial, Parallelism::Full] {
+        variants.push(Variant { carrier: Carrier::Engine, parallelism });
+    }
+    Ok(variants)
+}
+
+impl figures::Results for Results {
+    const NAME: &str = "callers";
+
+    fn tables(&self) -> Vec<Table> {
+        let mut sheet = Sheet::new(&["callers", "variant", "calls/s", "mean ms", "p99 ms"]);
+        for Cell { callers, variant, turns } in &self.cells {
+            sheet.row(vec![
+                callers.to_string(),
+                variant.clone(),
+                format!("{:.0}", turns.per_second()),
+                format!("{:.2}", turns.mean_ms()),
+                format!("{:.2}", turns.p99_ms()),
+            ]);
+        }
+        vec![Table::new("callers", sheet)]
+    }
 }
 
 impl Variant {
-    fn new(carrier: Carrier, parallelism: Parallelism) -> Self {
-        Self { carrier, parallelism, cells: <[Latency; 2]>::default() }
-    }
-
     fn name(&self) -> String {
         match (&self.carrier, self.parallelism) {
             (Carrier::Service(_), parallelism) => format!("service, {}", parallelism.name()),
@@ -103,13 +130,18 @@ impl Variant {
         }
     }
 
-    async fn turn(&mut self, cell: usize, connections: u16, lab: &Lab, turns: &Turns) -> anyhow::Result<()> {
-        let latency = &mut self.cells[cell];
+    async fn turn(
+        &self,
+        connections: u16,
+        cluster: &FarCluster,
+        turns: &Turns,
+        latency: &mut Latency,
+    ) -> anyhow::Result<()> {
         if let Carrier::Service(server) = &self.carrier {
             let callers = Callers { connections, streams: connections, rate: None, descriptors: KEYS };
             return load::turn(server, callers, turns, latency).await;
         }
-        let mut config = lab.config();
+        let mut config = cluster.config();
         if self.parallelism == Parallelism::Serial {
             // The design of the proposal before it sent slots in parallel.
             (config.grouping, config.parallelism) = (Grouping::Slot, tidegate_pipeline::Parallelism::SERIAL);
@@ -118,15 +150,6 @@ impl Variant {
         let load = engine::Load { config, callers, rate: None, warmup: turns.warmup(), duration: turns.turn };
         let measured = load.run(counters).await?;
         latency.add(&measured.tally, measured.elapsed, measured.behind)
-    }
-
-    fn to_json(&self) -> Value {
-        let cells: Vec<Value> = CONNECTIONS
-            .into_iter()
-            .zip(&self.cells)
-            .map(|(connections, latency)| json!({ "callers": connections * connections, "turns": latency.to_json() }))
-            .collect();
-        json!({ "variant": self.name(), "cells": cells })
     }
 }
 
@@ -139,25 +162,4 @@ fn counters() -> Batch {
         batch.unit().command("INCRBY", &[key, Arg::Integer(1)]).repeatable("EXPIRE", &[key, Arg::Integer(3_600)]);
     }
     batch
-}
-
-fn sheet(variants: &[Variant]) -> Sheet {
-    let mut sheet = Sheet::new(&["callers", "variant", "calls/s", "mean ms", "p99 ms"]);
-    for (cell, connections) in CONNECTIONS.into_iter().enumerate() {
-        for variant in variants {
-            let latency = &variant.cells[cell];
-            sheet.row(vec![
-                (connections * connections).to_string(),
-                variant.name(),
-                format!("{:.0}", latency.per_second()),
-                format!("{:.2}", latency.mean_ms()),
-                format!("{:.2}", latency.p99_ms()),
-            ]);
-        }
-    }
-    for (name, rate, mean) in REFERENCE {
-        let mean = mean.map_or("-".to_owned(), |mean| format!("{mean:.1}"));
-        sheet.row(vec!["64".into(), format!("the reference, {name}"), format!("{rate:.0}"), mean, "-".into()]);
-    }
-    sheet
 }

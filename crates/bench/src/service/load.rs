@@ -9,7 +9,7 @@ use crate::figures::Turns;
 use crate::load::Load;
 use crate::load::Shape;
 use crate::load::{Distribution, Keys};
-use crate::machine::Lab;
+use crate::machine::FarCluster;
 use crate::machine::Server;
 
 /// Distinct keys of each descriptor: enough to meet every slot, few enough to stay in Redis's cache.
@@ -44,14 +44,14 @@ impl Parallelism {
     }
 }
 
-/// Starts a server that keeps its counters in the cluster of `lab`.
+/// Starts a server that keeps its counters in `cluster`.
 pub(crate) async fn start(
     program: &Path,
     folder: &Path,
-    lab: &Lab,
+    cluster: &FarCluster,
     parallelism: Parallelism,
 ) -> anyhow::Result<Server> {
-    let addresses: Vec<String> = lab.addresses().iter().map(Address::to_string).collect();
+    let addresses: Vec<String> = cluster.addresses().iter().map(Address::to_string).collect();
     let setting = match parallelism {
         Parallelism::Serial => "1",
         Parallelism::Full => "0",

@@ -1,6 +1,7 @@
 //! The HTTP API as a client sees it: one connection, one request at a time.
 
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
@@ -32,9 +33,17 @@ pub(crate) struct Job<'a> {
 }
 
 impl Api {
-    /// Connects. The task that drives the connection ends with it.
+    /// Connects as soon as the API is open, which it is later than the gRPC port. The task that drives the connection ends with it.
     pub(crate) async fn connect(address: SocketAddr) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect(address).await.context("the API does not accept connections")?;
+        const LONGEST: Duration = Duration::from_secs(20);
+        let start = Instant::now();
+        let stream = loop {
+            match TcpStream::connect(address).await {
+                Ok(stream) => break stream,
+                Err(error) => ensure!(start.elapsed() < LONGEST, "the API did not open within {LONGEST:?}: {error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);

@@ -1,33 +1,35 @@
 //! How long a page of the newest hundred takes among a thousand workflows and among a million.
 
-use std::fmt;
 use std::time::Instant;
 
 use anyhow::ensure;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 use super::api::Api;
-use super::{Arguments, Times, shapes};
+use super::arguments::Arguments;
+use super::shapes;
+use super::times::Times;
 use crate::figures::Sheet;
 use crate::machine::{Store, Testbed};
 
-/// What was measured, by number of workflows.
-pub(crate) struct Listing(Vec<Row>);
-
-struct Row {
-    store: &'static str,
+/// What was measured of a store with so many workflows.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Listing {
+    store: String,
     workflows: usize,
     newest: Pages,
     by_status: Pages,
 }
 
+/// Times of all pages of one kind.
+#[derive(Serialize, Deserialize)]
 struct Pages {
-    times: Times,
-    /// Reads at Redis for a page.
+    p50_ms: f64,
+    p99_ms: f64,
     reads: f64,
 }
 
-pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Listing> {
+pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Vec<Listing>> {
     let mut rows = Vec::new();
     let stores = [(Store::Redis, "Redis"), (Store::FarRedis, "Redis, 1 ms each way"), (Store::Embedded, "SQLite")];
     for (store, name) in stores {
@@ -43,10 +45,10 @@ pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Listing> {
             let newest = pages(&testbed, &mut api, "/v1/workflows?limit=100", arguments.pages).await?;
             let by_status =
                 pages(&testbed, &mut api, "/v1/workflows?limit=100&status=pending", arguments.pages).await?;
-            rows.push(Row { store: name, workflows, newest, by_status });
+            rows.push(Listing { store: name.to_owned(), workflows, newest, by_status });
         }
     }
-    Ok(Listing(rows))
+    Ok(rows)
 }
 
 async fn fill(api: &mut Api, mut missing: usize) -> anyhow::Result<()> {
@@ -70,41 +72,30 @@ async fn pages(testbed: &Testbed, api: &mut Api, path: &str, count: usize) -> an
         times.push(start.elapsed().as_secs_f64() * 1_000.0);
     }
     let reads = (testbed.redis_counts().reads - before.reads).saturating_sub(1) as f64 / count as f64;
-    Ok(Pages { times: Times::new(times), reads })
+    let times = Times::new(times);
+    Ok(Pages { p50_ms: times.at(0.5), p99_ms: times.at(0.99), reads })
 }
 
-impl Listing {
-    pub(crate) fn to_json(&self) -> Value {
-        let pages = |pages: &Pages| json!({ "p50_ms": pages.times.at(0.5), "p99_ms": pages.times.at(0.99), "reads": pages.reads });
-        let row = |row: &Row| json!({ "store": row.store, "workflows": row.workflows, "newest": pages(&row.newest), "by_status": pages(&row.by_status) });
-        self.0.iter().map(row).collect()
+pub(crate) fn sheet(rows: &[Listing]) -> Sheet {
+    let mut sheet = Sheet::new(&[
+        "page of 100",
+        "workflows",
+        "newest p50, p99, ms",
+        "reads at Redis",
+        "of a status p50, p99, ms",
+        "reads at Redis",
+    ]);
+    for row in rows {
+        let times = |pages: &Pages| format!("{:.2}, {:.2}", pages.p50_ms, pages.p99_ms);
+        let reads = |pages: &Pages| format!("{:.2}", pages.reads);
+        sheet.row(vec![
+            row.store.clone(),
+            row.workflows.to_string(),
+            times(&row.newest),
+            reads(&row.newest),
+            times(&row.by_status),
+            reads(&row.by_status),
+        ]);
     }
-}
-
-impl fmt::Display for Listing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let heads = [
-            "page of 100",
-            "workflows",
-            "newest p50, p99, ms",
-            "reads at Redis",
-            "of a status p50, p99, ms",
-            "reads at Redis",
-        ];
-        let mut sheet = Sheet::new(&heads);
-        for row in &self.0 {
-            let times = |pages: &Pages| format!("{:.2}, {:.2}", pages.times.at(0.5), pages.times.at(0.99));
-            let reads = |pages: &Pages| format!("{:.2}", pages.reads);
-            sheet.row(vec![
-                row.store.to_owned(),
-                row.workflows.to_string(),
-                times(&row.newest),
-                reads(&row.newest),
-                times(&row.by_status),
-                reads(&row.by_status),
-            ]);
-        }
-        sheet.row(["Gush 5.0", "10000", "30-80"].map(str::to_owned).to_vec());
-        write!(f, "{sheet}")
-    }
+    sheet
 }

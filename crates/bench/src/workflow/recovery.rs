@@ -1,16 +1,17 @@
 //! How soon a server that was killed under load serves again, from a file.
 
-use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::task::JoinSet;
 
 use super::api::{Api, Work, report};
-use super::{Arguments, shapes, spread};
-use crate::figures::Sheet;
+use super::arguments::Arguments;
+use super::shapes;
+use crate::figures::{Sheet, spread};
 use crate::machine::Server;
 
 /// Workflows that are not over when the server is killed.
@@ -21,12 +22,12 @@ const LOAD: Duration = Duration::from_millis(500);
 const WISH: &str = r#"{"queues":["default"],"worker":"w","limit":10,"wait":"100ms"}"#;
 
 /// What was measured.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Recovery {
     workflows: u64,
-    listing_ms: Vec<f64>,
-    claim_ms: Vec<f64>,
-    check_s: Vec<f64>,
+    until_listing_ms: Vec<f64>,
+    until_claim_ms: Vec<f64>,
+    check_seconds: Vec<f64>,
     findings: usize,
 }
 
@@ -41,11 +42,11 @@ pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Recovery> {
         fill_and_kill(server).await?;
         let start = Instant::now();
         let server = Server::start(&arguments.server, folder.path(), &environment).await?;
-        let mut api = opened(&server).await?;
+        let mut api = Api::connect(server.api()).await?;
         let page = api.json("/v1/workflows?status=running&limit=100").await?;
-        recovery.listing_ms.push(start.elapsed().as_secs_f64() * 1_000.0);
+        recovery.until_listing_ms.push(start.elapsed().as_secs_f64() * 1_000.0);
         let work = api.post("/v1/jobs/claim", WISH.to_owned()).await?;
-        recovery.claim_ms.push(start.elapsed().as_secs_f64() * 1_000.0);
+        recovery.until_claim_ms.push(start.elapsed().as_secs_f64() * 1_000.0);
         ensure!(page["items"].as_array().is_some_and(|items| items.len() == 100), "workflows are gone: {page}");
         ensure!(!serde_json::from_slice::<Work<'_>>(&work)?.jobs.is_empty(), "there is nothing to claim");
         drop(server);
@@ -56,13 +57,13 @@ pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Recovery> {
 
 /// Leaves a store behind as a crash in the middle of creating and working does.
 async fn fill_and_kill(server: Server) -> anyhow::Result<()> {
-    let mut api = opened(&server).await?;
+    let mut api = Api::connect(server.api()).await?;
     let batch = shapes::batch(&shapes::pair("now"), BATCH);
     for _ in 0..UNFINISHED / BATCH {
         api.post("/v1/workflows:batch", batch.clone()).await?;
     }
     let mut load = JoinSet::new();
-    let mut worker = opened(&server).await?;
+    let mut worker = Api::connect(server.api()).await?;
     load.spawn(async move {
         let mut answer = worker.post("/v1/jobs/claim", WISH.to_owned()).await?;
         loop {
@@ -86,18 +87,6 @@ async fn fill_and_kill(server: Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn opened(server: &Server) -> anyhow::Result<Api> {
-    const LONGEST: Duration = Duration::from_secs(20);
-    let start = Instant::now();
-    loop {
-        match Api::connect(server.api()).await {
-            Ok(api) => return Ok(api),
-            Err(error) => ensure!(start.elapsed() < LONGEST, "the API did not open: {error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-}
-
 impl Recovery {
     /// `tidegate store check` over what was left.
     fn check(&mut self, program: &Path, data: &str) -> anyhow::Result<()> {
@@ -105,7 +94,7 @@ impl Recovery {
         let mut command = std::process::Command::new(program);
         command.args(["store", "check", "-o", "json"]).env_clear().env("TIDEGATE_DATA_DIR", data);
         let output = command.output().context("could not check the store")?;
-        self.check_s.push(start.elapsed().as_secs_f64());
+        self.check_seconds.push(start.elapsed().as_secs_f64());
         let said: Value = serde_json::from_slice(&output.stdout)
             .with_context(|| format!("the check failed: {}", String::from_utf8_lossy(&output.stderr)))?;
         self.findings += said["findings"].as_array().context("the check names no findings")?.len();
@@ -113,34 +102,24 @@ impl Recovery {
         Ok(())
     }
 
-    pub(crate) fn to_json(&self) -> Value {
-        let Self { workflows, listing_ms, claim_ms, check_s, findings } = self;
-        json!({
-            "store": "SQLite", "workflows": workflows, "until_listing_ms": listing_ms, "until_claim_ms": claim_ms,
-            "check_seconds": check_s, "findings": findings,
-        })
-    }
-}
-
-impl fmt::Display for Recovery {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let heads = [
+    pub(crate) fn sheet(&self) -> Sheet {
+        let mut sheet = Sheet::new(&[
             "killed under load",
             "workflows",
             "until a listing, ms",
             "until a claim, ms",
             "store check, s",
             "findings",
-        ];
-        let mut sheet = Sheet::new(&heads);
+        ]);
+        let spread = |figures: &[f64], digits| spread(figures.iter().copied(), digits);
         sheet.row(vec![
             "SQLite".to_owned(),
             self.workflows.to_string(),
-            spread(&self.listing_ms, 0),
-            spread(&self.claim_ms, 0),
-            spread(&self.check_s, 2),
+            spread(&self.until_listing_ms, 0),
+            spread(&self.until_claim_ms, 0),
+            spread(&self.check_seconds, 2),
             self.findings.to_string(),
         ]);
-        write!(f, "{sheet}")
+        sheet
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// Builds the server that is to be measured, and returns its program. It is built with all tests: alone it would have other features, and
 /// so would most of what it depends on.
@@ -23,85 +23,133 @@ fn server() -> PathBuf {
     bench.with_file_name("tidegate")
 }
 
-/// Runs a comparison and returns its figures.
-fn measure(name: &str, arguments: &[&str], shown: &[&str]) -> Value {
-    let folder = tempfile::tempdir().unwrap();
-    let results = folder.path().to_str().unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"))
-        .args([&[name, "--results", results, "--turn", "60ms"], arguments].concat())
-        .output()
-        .unwrap();
-    let (table, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{name}: {errors}");
-    for text in shown {
-        assert!(table.contains(text), "{name} does not show '{text}':\n{table}");
-    }
-    let json = std::fs::read(folder.path().join(format!("{name}.json"))).unwrap();
-    serde_json::from_slice(&json).unwrap()
+/// Runs a command of the bench and returns what it printed.
+fn bench(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
 }
 
-/// The number of figures of an array, each of them above zero.
-fn positive(figures: &Value, name: &str) -> usize {
-    let figures = figures.as_array().unwrap();
+fn read(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+fn array(value: &Value) -> &Vec<Value> {
+    value.as_array().unwrap()
+}
+
+/// Each figure of an array is above zero, and there is one for each round.
+fn positive(figures: &Value, name: &str, rounds: usize) {
+    let figures = array(figures);
     assert!(figures.iter().all(|figure| figure[name].as_f64().unwrap() > 0.0), "{name}: {figures:?}");
-    figures.len()
+    assert_eq!(figures.len(), rounds, "{name}");
 }
 
-// One after the other, because each of them would have the machine for itself.
+// One test, because each of the comparisons would have the machine for itself.
 #[test]
 fn every_comparison_measures_all_of_its_variants() {
-    let one = ["--rounds", "1"];
-    let figures = measure("pipelining", &[&one[..], &["--depths", "1,4"]].concat(), &["redis-benchmark", "blocking"]);
-    assert_eq!(figures["rows"].as_array().unwrap().len(), 4);
-    for row in figures["rows"].as_array().unwrap() {
-        assert_eq!(positive(&row["engine"], "commands_per_second"), 1);
-        assert_eq!(positive(&row["engine"], "commands_per_write"), 1);
+    let program = server();
+    let program = program.to_str().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let results = folder.path().to_str().unwrap();
+    bench(&["all", "--quick", "--server", program, "--results", results]);
+    let file = folder.path().join("run.json");
+    let run = read(&file);
+    decisions(&run["compare"]);
+    engine(&run);
+    service(&run);
+    graphs(&run);
+
+    let tables = bench(&["tables", "--run", file.to_str().unwrap()]);
+    for text in ["Tidegate, Redis", "Zipf", "redis-benchmark", "blocks", "power of two", "no-op jobs/s", "crossings"] {
+        assert!(tables.contains(text), "no table has '{text}':\n{tables}");
     }
 
-    let figures = measure("pipelines", &[&one[..], &["--one-way", "2ms"]].concat(), &["serial by key", "Saturated"]);
-    let cells = figures["cells"].as_array().unwrap();
+    let builds = ["--a", program, "--b", program, "--rounds", "2", "--turn", "60ms", "--results", results];
+    let builds = [&builds[..], &["--only", "workflows"]].concat();
+    let shown = bench(&[&["ab"][..], &builds].concat());
+    assert!(shown.contains("job, Redis") && shown.contains("page of 100, SQLite"), "{shown}");
+    two_builds(&read(&folder.path().join("ab.json")));
+}
+
+fn decisions(compare: &Value) {
+    // Memory and Redis, one descriptor and ten, four kinds of load.
+    assert_eq!(array(&compare["decisions"]).len(), 16);
+    for row in array(&compare["decisions"]) {
+        positive(&row["turns"], "per_second", 1);
+        positive(&row["turns"], "server_us", 1);
+        assert_eq!(row["store"] == "redis", row["turns"][0]["redis_us"].is_f64(), "{row}");
+    }
+}
+
+fn engine(run: &Value) {
+    assert_eq!(array(&run["pipelining"]["rows"]).len(), 4);
+    for row in array(&run["pipelining"]["rows"]) {
+        positive(&row["engine"], "commands_per_second", 1);
+        positive(&row["engine"], "commands_per_write", 1);
+    }
+    let cells = array(&run["pipelines"]["cells"]);
     assert_eq!(cells.len(), 7);
     for cell in cells {
-        assert_eq!(positive(&cell["serial_by_key"], "mean_ms"), 1);
-        assert_eq!(positive(&cell["parallel_by_node"], "p99_ms"), 1);
+        positive(&cell["serial_by_key"]["latency"], "mean_ms", 1);
+        positive(&cell["parallel_by_node"]["latency"], "p99_ms", 1);
     }
     // Five round trips against one: whatever else the machine does, the order is plain.
-    let mean = |design: &str| cells[2][design][0]["mean_ms"].as_f64().unwrap();
+    let mean = |design: &str| cells[2][design]["latency"][0]["mean_ms"].as_f64().unwrap();
     assert!(mean("serial_by_key") > 20.0 && mean("serial_by_key") > mean("parallel_by_node"), "{}", cells[2]);
-
-    let spike = ["--callers", "8", "--calm-callers", "2", "--idle-timeout", "100ms"];
-    let figures = measure("connections", &spike, &["random", "linear"]);
-    assert_eq!(figures["rows"].as_array().unwrap().len(), 12);
-
-    let figures = measure("layout", &["--jobs", "110,120", "--most", "1000"], &["crossings", "fan out and in"]);
-    let rows = figures["rows"].as_array().unwrap();
-    assert_eq!((rows.len(), positive(&json!(rows), "dependencies")), (12, 12));
+    let rows = array(&run["connections"]["rows"]);
+    assert_eq!(rows.len(), 12);
     for row in rows {
-        assert!(row["crossings"]["after"].as_u64() <= row["crossings"]["before"].as_u64(), "{row}");
+        positive(&row["turns"], "connections_in_spike", 1);
+    }
+}
+
+fn service(run: &Value) {
+    let rows = array(&run["round_trips"]["rows"]);
+    assert_eq!(rows.len(), 5);
+    for row in rows {
+        positive(&row["serial"], "mean_ms", 1);
+        positive(&row["parallel"], "mean_ms", 1);
+    }
+    let cells = array(&run["callers"]["cells"]);
+    assert_eq!(cells.len(), 8);
+    for cell in cells {
+        positive(&cell["turns"], "per_second", 1);
+    }
+}
+
+fn graphs(run: &Value) {
+    for part in ["creation", "execution"] {
+        assert_eq!(array(&run["workflow"][part]).len(), 2);
+    }
+    let rows = array(&run["layout"]["rows"]);
+    assert_eq!(rows.len(), 12);
+    for row in rows {
+        assert!(row["dependencies"].as_u64() > Some(0), "{row}");
+        assert!(row["crossings_as_drawn"].as_u64() <= row["crossings_by_definition"].as_u64(), "{row}");
         assert!(row["svg_bytes"].as_u64() > Some(1_000), "{row}");
     }
+}
 
-    let program = server();
-    let through = [&one[..], &["--server", program.to_str().unwrap()]].concat();
-    let figures = measure("round-trips", &[&through[..], &["--rate", "200"]].concat(), &["33.9", "parallel"]);
-    assert_eq!(figures["rows"].as_array().unwrap().len(), 5);
-    for row in figures["rows"].as_array().unwrap() {
-        assert_eq!((positive(&row["serial"], "mean_ms"), positive(&row["parallel"], "mean_ms")), (1, 1));
-    }
-    let figures = measure("callers", &through, &["service, parallel", "engine, parallel by node"]);
-    for variant in figures["variants"].as_array().unwrap() {
-        for cell in variant["cells"].as_array().unwrap() {
-            assert_eq!(positive(&cell["turns"], "per_second"), 1, "{variant}");
-        }
-    }
-
-    let program = program.to_str().unwrap();
-    let builds = ["--a", program, "--b", program, "--rounds", "2", "--only", "workflows"];
-    let figures = measure("ab", &builds, &["job, Redis", "page of 100, SQLite", "95 % interval"]);
-    // Created, executed and listed: with rate and server's time each, and Redis's where there is one.
-    assert_eq!(figures["rows"].as_array().unwrap().len(), 3 * 3 + 3 * 2);
-    for row in figures["rows"].as_array().unwrap() {
-        assert_eq!(row["pairs"].as_array().unwrap().len(), 2, "{row}");
+fn two_builds(figures: &Value) {
+    // Workflows created, executed and listed: each with its rate and the server's time, and Redis's where there is one.
+    let rows = array(&figures["rows"]);
+    assert_eq!(rows.len(), 3 * 2 + 3 * 3);
+    for row in rows {
+        assert_eq!(array(&row["pairs"]).len(), 2, "{row}");
         assert!(row["ratio"]["low"].as_f64() <= row["ratio"]["high"].as_f64(), "{row}");
     }
+}
+
+#[test]
+fn the_tables_of_the_document_are_those_of_its_run() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let folder = tempfile::tempdir().unwrap();
+    let document = folder.path().join("benchmarks.md");
+    std::fs::copy(docs.join("benchmarks.md"), &document).unwrap();
+    let run = docs.join("benchmarks.json");
+    bench(&["tables", "--run", run.to_str().unwrap(), "--document", document.to_str().unwrap()]);
+    let filled = std::fs::read_to_string(document).unwrap();
+    let committed = std::fs::read_to_string(docs.join("benchmarks.md")).unwrap();
+    assert!(filled == committed, "docs/benchmarks.md does not have the figures of docs/benchmarks.json: make publish");
 }

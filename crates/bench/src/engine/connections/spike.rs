@@ -5,7 +5,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use tidegate_pipeline::{Arg, Batch, Client, Config};
+use serde::{Deserialize, Serialize};
+use tidegate_pipeline::{Arg, Batch, Client, Config, Stats};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::sleep;
 
@@ -27,20 +28,39 @@ pub(super) struct Spike {
 /// What was seen meanwhile.
 pub(super) struct Seen {
     /// Time since the beginning, and open connections then.
-    pub(super) samples: Vec<(Duration, u64)>,
-    pub(super) spike_time: Duration,
+    samples: Vec<(Duration, u64)>,
+    spike_time: Duration,
     /// The first half of the spike, while connections open.
-    pub(super) onset: Part,
+    onset: Part,
     /// Its second half.
-    pub(super) spike: Part,
-    pub(super) calm: Part,
+    spike: Part,
+    calm: Part,
+}
+
+/// What a turn showed.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Turn {
+    pub(super) connections_in_spike: u64,
+    /// Half an idle timeout after the spike, a whole one, and so on.
+    pub(super) connections_after: [u64; 5],
+    pub(super) onset: Calls,
+    pub(super) spike: Calls,
+    pub(super) calm: Calls,
+}
+
+/// What a part of a turn showed of calls.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Calls {
+    pub(super) p99_ms: f64,
+    pub(super) calls_per_second: f64,
+    pub(super) calls_per_write: f64,
 }
 
 /// What was seen in one part.
-pub(super) struct Part {
-    pub(super) tally: Tally,
-    pub(super) time: Duration,
-    pub(super) calls_per_write: f64,
+struct Part {
+    tally: Tally,
+    time: Duration,
+    calls_per_write: f64,
 }
 
 /// The parts, in order.
@@ -88,14 +108,8 @@ impl Spike {
         }
         tasks.shutdown().await;
         stage.client.close().await;
-        let mut parts = stage.tallies.iter().zip(ends.windows(2)).map(|(tally, ends)| {
-            let [(from, before), (to, after)] = ends else { unreachable!("windows of two") };
-            let writes = (after.writes - before.writes).max(1);
-            let calls_per_write = (after.commands - before.commands) as f64 / writes as f64;
-            Part { tally: tally.borrow().clone(), time: *to - *from, calls_per_write }
-        });
-        let mut part = || parts.next().expect("there are three tallies");
-        let seen = Seen { samples, spike_time: ends[2].0 - start, onset: part(), spike: part(), calm: part() };
+        let [onset, spike, calm] = stage.parts(&ends);
+        let seen = Seen { samples, spike_time: ends[2].0 - start, onset, spike, calm };
         for part in [&seen.onset, &seen.spike, &seen.calm] {
             ensure!(part.tally.failures() == 0, "calls failed: {:?}", part.tally.errors);
         }
@@ -104,6 +118,16 @@ impl Spike {
 }
 
 impl Stage {
+    /// What each phase showed, from the moments and totals at its ends.
+    fn parts(&self, ends: &[(Instant, Stats)]) -> [Part; 3] {
+        std::array::from_fn(|phase| {
+            let ((from, before), (to, after)) = (&ends[phase], &ends[phase + 1]);
+            let writes = (after.writes - before.writes).max(1);
+            let calls_per_write = (after.commands - before.commands) as f64 / writes as f64;
+            Part { tally: self.tallies[phase].borrow().clone(), time: *to - *from, calls_per_write }
+        })
+    }
+
     async fn call_again_and_again(self: Rc<Self>, stays: bool) {
         while stays || self.phase.get() != Phase::Calm {
             let key = format!("spike{}", fastrand::u16(..1_000));
@@ -122,25 +146,35 @@ impl Stage {
 }
 
 impl Seen {
-    pub(super) fn most_in_spike(&self) -> u64 {
+    pub(super) fn turn(&self, idle_timeout: Duration) -> Turn {
+        Turn {
+            connections_in_spike: self.most_in_spike(),
+            connections_after: [1, 2, 3, 4, 5].map(|half| self.connections_after(idle_timeout * half / 2)),
+            onset: self.onset.calls(),
+            spike: self.spike.calls(),
+            calm: self.calm.calls(),
+        }
+    }
+
+    fn most_in_spike(&self) -> u64 {
         let spike = self.samples.iter().filter(|(at, _)| *at <= self.spike_time);
         spike.map(|(_, connections)| *connections).max().unwrap_or(0)
     }
 
     /// Connections at a time after the spike, or at the end if that comes first.
-    pub(super) fn connections_after(&self, time: Duration) -> u64 {
+    fn connections_after(&self, time: Duration) -> u64 {
         let at = self.samples.partition_point(|(at, _)| *at < self.spike_time + time);
         self.samples.get(at).or(self.samples.last()).map_or(0, |(_, connections)| *connections)
     }
 }
 
 impl Part {
-    pub(super) fn calls_per_second(&self) -> f64 {
-        self.tally.decisions() as f64 / self.time.as_secs_f64()
-    }
-
-    pub(super) fn p99_ms(&self) -> f64 {
-        micros(self.tally.percentile(99.0)) / 1_000.0
+    fn calls(&self) -> Calls {
+        Calls {
+            p99_ms: micros(self.tally.percentile(99.0)) / 1_000.0,
+            calls_per_second: self.tally.decisions() as f64 / self.time.as_secs_f64(),
+            calls_per_write: self.calls_per_write,
+        }
     }
 }
 

@@ -1,18 +1,10 @@
 //! redis-benchmark's throughput at depths between those that were measured.
 
-use super::Row;
-use crate::figures::Spread;
-
 /// Points of depth and commands a second, by depth.
 pub(super) struct Curve(Vec<(f64, f64)>);
 
 impl Curve {
-    pub(super) fn of<'a>(rows: impl Iterator<Item = &'a Row>) -> Self {
-        let point = |row: &Row| Some((f64::from(row.depth), Spread::new(row.theirs.clone())?.median));
-        Self::new(rows.filter_map(point).collect())
-    }
-
-    fn new(mut points: Vec<(f64, f64)>) -> Self {
+    pub(super) fn new(mut points: Vec<(f64, f64)>) -> Self {
         points.sort_by(|one, other| one.0.total_cmp(&other.0));
         Self(points)
     }

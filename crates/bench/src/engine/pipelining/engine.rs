@@ -3,27 +3,28 @@
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_pipeline::{Arg, Batch, Client, Stats};
 use tokio::task::JoinSet;
 
-use super::Kind;
-use crate::figures::Turns;
-use crate::figures::per_call;
+use super::kind::Kind;
+use crate::figures::{Turns, per_call};
 use crate::machine::{Process, thread_time};
 
 /// Longer than any turn: what is measured is the engine and not its deadlines.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// What one turn showed.
+#[derive(Serialize, Deserialize)]
 pub(super) struct EngineTurn {
-    elapsed: Duration,
-    commands: u64,
-    writes: u64,
-    reads: u64,
-    client: Duration,
-    redis: Duration,
+    pub(super) commands_per_second: f64,
+    pub(super) commands_per_write: f64,
+    /// Reads and writes; waiting for the socket is not counted.
+    pub(super) socket_calls_per_command: f64,
+    /// Processor time of the client for each command, with the callers' own.
+    pub(super) client_us_per_command: f64,
+    pub(super) redis_us_per_command: f64,
 }
 
 /// Totals at a moment.
@@ -50,14 +51,7 @@ pub(super) async fn turn(redis: &RedisServer, kind: Kind, callers: u32, turns: &
     ensure!(tasks.try_join_next().is_none(), "a command failed");
     tasks.shutdown().await;
     client.close().await;
-    Ok(EngineTurn {
-        elapsed: after.at - before.at,
-        commands: after.stats.replies - before.stats.replies,
-        writes: after.stats.writes - before.stats.writes,
-        reads: after.stats.reads - before.stats.reads,
-        client: after.client - before.client,
-        redis: after.redis - before.redis,
-    })
+    Ok(EngineTurn::between(&before, &after))
 }
 
 /// Sends for as long as commands succeed.
@@ -84,35 +78,15 @@ impl Moment {
 }
 
 impl EngineTurn {
-    pub(super) fn per_second(&self) -> f64 {
-        self.commands as f64 / self.elapsed.as_secs_f64()
-    }
-
-    pub(super) fn commands_per_write(&self) -> f64 {
-        self.commands as f64 / self.writes.max(1) as f64
-    }
-
-    /// Reads and writes; waiting for the socket is not counted.
-    pub(super) fn socket_calls_per_command(&self) -> f64 {
-        (self.writes + self.reads) as f64 / self.commands.max(1) as f64
-    }
-
-    /// Processor time of the client for each command, with the callers' own.
-    pub(super) fn client_us(&self) -> f64 {
-        per_call(self.client, self.commands)
-    }
-
-    pub(super) fn redis_us(&self) -> f64 {
-        per_call(self.redis, self.commands)
-    }
-
-    pub(super) fn to_json(&self) -> Value {
-        json!({
-            "commands_per_second": self.per_second(),
-            "commands_per_write": self.commands_per_write(),
-            "socket_calls_per_command": self.socket_calls_per_command(),
-            "client_us_per_command": self.client_us(),
-            "redis_us_per_command": self.redis_us(),
-        })
+    fn between(before: &Moment, after: &Moment) -> Self {
+        let (from, to) = (&before.stats, &after.stats);
+        let (commands, writes, reads) = (to.replies - from.replies, to.writes - from.writes, to.reads - from.reads);
+        Self {
+            commands_per_second: commands as f64 / (after.at - before.at).as_secs_f64(),
+            commands_per_write: commands as f64 / writes.max(1) as f64,
+            socket_calls_per_command: (writes + reads) as f64 / commands.max(1) as f64,
+            client_us_per_command: per_call(after.client - before.client, commands),
+            redis_us_per_command: per_call(after.redis - before.redis, commands),
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 
-use super::Kind;
+use super::kind::Kind;
 
 /// A run of redis-benchmark that fills a turn.
 pub(super) struct RedisBenchmark {

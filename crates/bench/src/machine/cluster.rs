@@ -15,23 +15,23 @@ use crate::machine::pin::{self, Core};
 /// Longest wait until all nodes know each other's new ports.
 const SETTLE: Duration = Duration::from_secs(20);
 
-/// Primaries, with a proxy in front of each that is what the cluster announces: clients are led to no other address.
-pub(crate) struct Lab {
-    cluster: RedisCluster,
+/// Primaries, with a proxy in front of each. The cluster announces the proxies, so clients connect to nothing else.
+pub(crate) struct FarCluster {
+    redis: RedisCluster,
     proxy: DelayProxy,
     tags: Vec<String>,
 }
 
-/// Where processes run.
+/// On which cores processes run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cores {
     /// Servers and proxies on one core, the load on the other.
     Apart,
-    /// Wherever the kernel puts them, as when a service has a share in the machine.
+    /// Wherever the kernel puts them, as for a service that is part of the measurement.
     Anywhere,
 }
 
-impl Lab {
+impl FarCluster {
     /// Starts a cluster without replicas and its proxies, without delay.
     pub(crate) async fn start(primaries: usize, cores: Cores) -> anyhow::Result<Self> {
         let cluster = RedisCluster::start(primaries, 0).await;
@@ -48,18 +48,18 @@ impl Lab {
         if cores == Cores::Apart {
             pin::current_thread(Core::Load)?;
         }
-        let lab = Self { cluster, proxy, tags };
-        lab.announce(|lab, index| lab.proxy.addresses()[index].port()).await?;
-        Ok(lab)
+        let far = Self { redis: cluster, proxy, tags };
+        far.announce(|far, index| far.proxy.addresses()[index].port()).await?;
+        Ok(far)
     }
 
-    /// Lets the cluster lead new clients to the nodes themselves.
+    /// Announces the nodes themselves to new clients.
     pub(crate) async fn bypass_proxies(&self) -> anyhow::Result<()> {
-        self.announce(|lab, index| lab.cluster.servers()[index].port()).await
+        self.announce(|far, index| far.redis.servers()[index].port()).await
     }
 
     async fn announce(&self, port: impl Fn(&Self, usize) -> u16) -> anyhow::Result<()> {
-        let servers = self.cluster.servers();
+        let servers = self.redis.servers();
         let ports: Vec<u16> = (0..servers.len()).map(|index| port(self, index)).collect();
         for (server, port) in servers.iter().zip(&ports) {
             let answer = server.raw(&format!("CONFIG SET cluster-announce-port {port}"));
@@ -75,7 +75,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Where a client begins: the proxies.
+    /// Where a client connects first: the proxies.
     pub(crate) fn addresses(&self) -> Vec<Address> {
         let address = |address: &SocketAddr| Address::Tcp { host: address.ip().to_string(), port: address.port() };
         self.proxy.addresses().iter().map(address).collect()
@@ -98,18 +98,18 @@ impl Lab {
     /// Processor time of all nodes.
     pub(crate) fn redis_time(&self) -> anyhow::Result<Duration> {
         let times: anyhow::Result<Vec<Duration>> =
-            self.cluster.servers().iter().map(|server| Process(server.pid()).main_thread_time()).collect();
+            self.redis.servers().iter().map(|server| Process(server.pid()).main_thread_time()).collect();
         Ok(times.context("a node is gone")?.iter().sum())
     }
 
-    /// Fails when the proxies could not hold what was in flight: what was measured then is not the delay.
+    /// Fails when a proxy's queue was ever full: then more than the delay was measured.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         ensure!(self.proxy.full() == 0, "a proxy's queue was full");
         Ok(())
     }
 }
 
-/// Must be asked before the cluster announces other ports than its own.
+/// Call it before the cluster announces other ports than its own.
 fn tags(cluster: &RedisCluster) -> Vec<String> {
     let mut tags: Vec<Option<String>> = vec![None; cluster.servers().len()];
     let mut candidates = (0..).map(|number: u32| format!("{{t{number}}}"));
@@ -121,7 +121,7 @@ fn tags(cluster: &RedisCluster) -> Vec<String> {
     tags.into_iter().flatten().collect()
 }
 
-/// Whether a node's view names every port.
+/// Whether a node's view of the cluster has every port.
 fn knows(nodes: &str, ports: &[u16]) -> bool {
     ports.iter().all(|port| nodes.contains(&format!(":{port}@")))
 }

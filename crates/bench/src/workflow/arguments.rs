@@ -1,0 +1,34 @@
+//! What is measured, and how much of it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Arguments of the subcommand.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// The server's program.
+    #[arg(long, default_value = "target/release/tidegate")]
+    pub(super) server: PathBuf,
+    /// Workflows that are listed, at most: 1,000, 10,000 and so on up to here.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub(super) workflows: usize,
+    /// Pages read at each size.
+    #[arg(long, default_value_t = 300)]
+    pub(super) pages: usize,
+    /// Two-job workflows that are created and executed in a turn.
+    #[arg(long, default_value_t = 20_000)]
+    pub(super) executed: usize,
+    /// Parents of the join.
+    #[arg(long, default_value_t = 10_000)]
+    pub(super) parents: usize,
+    /// Turns of each figure; the tables show medians and ends.
+    #[arg(long, default_value_t = 3)]
+    pub(super) rounds: u32,
+    /// The folder that scripts/deps puts peers into. What is not there is left out.
+    #[arg(long, default_value = "crates/bench/peers")]
+    pub(super) peers: PathBuf,
+    /// The folder that the figures go to as JSON.
+    #[arg(long, default_value = "bench-results")]
+    pub(super) results: PathBuf,
+}
