@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::figures::{self, Sheet, Spread, Table, duration, finish, spread};
 use crate::machine::{Store, Testbed, server};
-pub(crate) use decisions::Traffic;
 use decisions::Turn;
+pub(crate) use decisions::{KEYS, Traffic};
 use memory::{Idle, MillionKeys};
 
 /// Arguments of the subcommand.
@@ -35,6 +35,9 @@ pub(crate) struct Arguments {
     /// Length of a turn: 3s, 500ms.
     #[arg(long, default_value = "3s", value_parser = duration)]
     turn: Duration,
+    /// Keys of the loads that have many, over all descriptors of a request.
+    #[arg(long, default_value_t = decisions::KEYS)]
+    keys: u32,
     /// How long an idle server is watched.
     #[arg(long, default_value = "10s", value_parser = duration)]
     idle: Duration,
@@ -97,7 +100,8 @@ async fn decisions(arguments: &Arguments, program: &Path) -> anyhow::Result<Vec<
                 _ => program,
             };
             let testbed = Testbed::start(program, row.store).await?;
-            row.turns.push(row.traffic.turn(&testbed, row.descriptors, arguments.turn).await?);
+            let turn = row.traffic.turn(&testbed, row.descriptors, arguments.keys, arguments.turn);
+            row.turns.push(turn.await?);
         }
     }
     Ok(rows)

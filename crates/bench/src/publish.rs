@@ -56,7 +56,10 @@ struct Step {
 }
 
 const STEPS: [Step; 8] = [
-    Step::server(compare::Results::NAME, &["--rounds", "1", "--turn", "60ms", "--idle", "100ms", "--looks", "0"]),
+    Step::server(
+        compare::Results::NAME,
+        &["--rounds", "1", "--turn", "60ms", "--keys", "1000", "--idle", "100ms", "--looks", "0"],
+    ),
     Step::server(round_trips::Results::NAME, &["--rounds", "1", "--turn", "60ms", "--rate", "200"]),
     Step::engine(pipelines::Results::NAME, &[], &["--rounds", "1", "--turn", "60ms", "--one-way", "2ms"]),
     Step::server(callers::Results::NAME, &["--rounds", "1", "--turn", "60ms"]),

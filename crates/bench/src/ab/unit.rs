@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-use crate::compare::Traffic;
+use crate::compare::{KEYS, Traffic};
 use crate::figures::micros;
 use crate::machine::{Costs, Store, Testbed};
 use crate::workflow::{Api, shapes, work};
@@ -58,7 +58,7 @@ impl Work {
         match self {
             Self::Decisions { store, descriptors } => {
                 let testbed = Testbed::start(program, store).await?;
-                let turn = Traffic::H2load.turn(&testbed, descriptors, time).await?;
+                let turn = Traffic::H2load.turn(&testbed, descriptors, KEYS, time).await?;
                 let unit =
                     format!("decision, {}, {descriptors}", if store == Store::Redis { "Redis" } else { "memory" });
                 let (per_second, server_us, redis_us) = (turn.per_second, turn.server_us, turn.redis_us);

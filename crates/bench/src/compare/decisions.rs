@@ -12,11 +12,12 @@ use crate::load::{Bodies, Distribution, Keys, Load, Shape};
 use crate::machine::{Address, Costs, Testbed};
 
 /// Counters that a load with many keys touches, whatever the number of descriptors.
-const KEYS: u32 = 100_000;
+pub(crate) const KEYS: u32 = 100_000;
 /// Between 1.0 and 1.1, as measured for the keys of many caches.
 const ZIPF_EXPONENT: f64 = 1.05;
-/// Requests before a turn with one key: connections open, and the rate becomes known.
-const TRIAL: u64 = 20_000;
+/// Requests before a turn with one key, for each key that other turns have: 20,000 by default. Connections open, and the rate
+/// becomes known.
+const TRIAL: f64 = 0.2;
 
 /// Who sends requests, and for which keys. Always ten connections of twenty streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,9 +27,9 @@ pub(crate) enum Traffic {
     H2load,
     /// Our load generator with one key for each descriptor.
     OneKey,
-    /// Our load generator with 100,000 keys, each as often as the others.
+    /// Our load generator with many keys, each as often as the others.
     Uniform,
-    /// Our load generator with 100,000 keys, a few of them hot.
+    /// Our load generator with many keys, a few of them hot.
     Zipf,
 }
 
@@ -53,14 +54,21 @@ impl Traffic {
         }
     }
 
-    /// Loads a fresh server for `time`. Fails when a request is not answered with OK.
-    pub(crate) async fn turn(self, testbed: &Testbed, descriptors: u16, time: Duration) -> anyhow::Result<Turn> {
-        let load = Requests { address: testbed.server.grpc(), descriptors };
+    /// Loads a fresh server for `time`; `keys` are those of all descriptors together. Fails when a request is not answered with OK.
+    pub(crate) async fn turn(
+        self,
+        testbed: &Testbed,
+        descriptors: u16,
+        keys: u32,
+        time: Duration,
+    ) -> anyhow::Result<Turn> {
+        let trial = (f64::from(keys) * TRIAL).ceil() as u64;
+        let load = Requests { address: testbed.server.grpc(), descriptors, trial };
         match self {
             Self::H2load => load.h2load(testbed, time).await,
             Self::OneKey => load.own(testbed, (Distribution::Uniform, 1), time).await,
-            Self::Uniform => load.own(testbed, (Distribution::Uniform, KEYS), time).await,
-            Self::Zipf => load.own(testbed, (Distribution::Zipf, KEYS), time).await,
+            Self::Uniform => load.own(testbed, (Distribution::Uniform, keys), time).await,
+            Self::Zipf => load.own(testbed, (Distribution::Zipf, keys), time).await,
         }
     }
 }
@@ -69,6 +77,8 @@ impl Traffic {
 struct Requests {
     address: Address,
     descriptors: u16,
+    /// How many to send before anything is measured.
+    trial: u64,
 }
 
 impl Requests {
@@ -77,7 +87,7 @@ impl Requests {
         self.send(Keys::new(Distribution::Uniform, 1, 0.0, 0), Some(100), time).await?;
         let folder = tempfile::tempdir().context("could not make a temporary folder")?;
         let body = self.write_body(folder.path())?;
-        let mut h2load = H2load { address: self.address.clone(), body, requests: TRIAL };
+        let mut h2load = H2load { address: self.address.clone(), body, requests: self.trial };
         h2load.requests = (h2load.run()? * time.as_secs_f64()) as u64;
         let before = testbed.costs()?;
         let per_second = h2load.run()?;
@@ -102,7 +112,7 @@ impl Requests {
         let keys = (keys / u32::from(self.descriptors)).max(1);
         // Every counter exists before the turn: making one costs more than adding to it.
         let fill = Keys::new(Distribution::Sequence, keys * u32::from(self.descriptors), 0.0, 0);
-        self.send(fill, Some(u64::from(keys).max(TRIAL)), Duration::from_secs(60)).await?;
+        self.send(fill, Some(u64::from(keys).max(self.trial)), Duration::from_secs(60)).await?;
         let before = testbed.costs()?;
         let (per_second, decisions) = self.send(Keys::new(distribution, keys, ZIPF_EXPONENT, 1), None, time).await?;
         let spent = testbed.costs()?.since(before);
