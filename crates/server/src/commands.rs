@@ -7,6 +7,7 @@ mod rows;
 mod serve;
 mod store;
 
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -15,7 +16,7 @@ use clap_complete::Shell;
 use tidegate_cli::{Exit, Failure, Output, complain, print, with_examples};
 
 use crate::edge::cores;
-use crate::settings;
+use crate::settings::{self, Settings};
 
 /// A rate limit service for Envoy, and a workflow server. Without a command it serves.
 #[derive(Debug, Parser)]
@@ -110,6 +111,17 @@ fn ended(command: Command) -> ExitCode {
     }
 }
 
+/// Prints the values in force, and what a server would say about them.
+fn show_settings() -> Result<Exit, Failure> {
+    print(&settings::effective())?;
+    let settings = Settings::from_environment().map_err(|problems| Failure::usage(problems.to_string()))?;
+    for warning in settings.warnings {
+        // A closed standard error must not change how the command ends.
+        let _ = writeln!(io::stderr(), "warning: {warning}");
+    }
+    Ok(Exit::Done)
+}
+
 async fn run(command: Command) -> Result<Exit, Failure> {
     match command {
         Command::Check(arguments) => {
@@ -117,10 +129,8 @@ async fn run(command: Command) -> Result<Exit, Failure> {
             print(&report.text)?;
             Ok(if report.errors == 0 { Exit::Done } else { Exit::Failed })
         }
-        Command::Settings(Show { markdown }) => {
-            print(&if markdown { settings::markdown() } else { settings::effective() })?;
-            Ok(Exit::Done)
-        }
+        Command::Settings(Show { markdown: true }) => print(&settings::markdown()).map(|()| Exit::Done),
+        Command::Settings(Show { markdown: false }) => show_settings(),
         Command::Completion(Completion { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "tidegate", &mut script);

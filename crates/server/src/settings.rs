@@ -1,8 +1,14 @@
 //! Settings: the only reader of the environment.
 //!
-//! One table (settings/table.rs) holds a row per variable; every mistake is reported at once; nothing secret is printed.
+//! One table (settings/table.rs) has a row for each variable. `read` turns texts into values, and a file for each subject turns
+//! values into settings. All mistakes are reported together, and no secret is printed.
 
-mod build;
+mod files;
+mod limiter;
+mod listen;
+mod log;
+mod metrics;
+mod problem;
 mod read;
 mod redis;
 mod show;
@@ -11,18 +17,22 @@ mod value;
 mod workflows;
 
 use std::collections::HashMap;
-use std::fmt;
-use std::net::IpAddr;
-use std::path::PathBuf;
+use std::num::NonZero;
 use std::time::Duration;
 
-use read::Values;
+pub use files::{DotFiles, Files, FirstLoad, Scope};
+pub use listen::{ConnectionAge, Endpoint, GrpcEndpoint};
+pub use log::{Log, LogFormat};
+pub use metrics::{Metrics, ResponseTime};
+pub use problem::{Problem, SettingsError};
 pub use redis::{HealthCheck, Redis, RedisServer};
 pub use show::{effective, markdown};
-use table::variables;
 pub use workflows::Workflows;
 
-/// Everything the server is told at start.
+use read::{Values, environment};
+use table::variables;
+
+/// Everything that the server is told at start.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The HTTP port.
@@ -31,9 +41,9 @@ pub struct Settings {
     pub debug: Endpoint,
     /// The gRPC port or socket.
     pub grpc: GrpcEndpoint,
-    /// Bounds of a gRPC connection's life.
+    /// How long a gRPC connection may live.
     pub connection_age: ConnectionAge,
-    /// What is logged, and how.
+    /// What is logged, and in which form.
     pub log: Log,
     /// Where the configuration comes from.
     pub files: Files,
@@ -41,179 +51,33 @@ pub struct Settings {
     pub metrics: Metrics,
     /// How to count and answer.
     pub limiter: tidegate_ratelimit::Options,
-    /// Names of the three response headers: limit, remaining, reset.
+    /// The names of the three response headers: limit, remaining, reset.
     pub header_names: [String; 3],
-    /// Redis; without it, counters are in memory.
+    /// Redis. None: counters are in memory.
     pub redis: Option<Redis>,
-    /// The API and its workflows; none when they are not wanted.
+    /// The API and its workflows. None: neither is served.
     pub workflows: Option<Workflows>,
-    /// Most counters in memory.
+    /// The highest number of counters in memory.
     pub max_keys: usize,
     /// Threads that serve calls, at least 1.
     pub cores: usize,
-    /// Longest a call waits for the store.
+    /// The longest time that a call waits for the store.
     pub call_timeout: Duration,
     /// How the server stops.
     pub drain: Drain,
-    /// Whether a configuration without domains is unhealthy.
+    /// Whether the server is unhealthy while no domain is configured.
     pub health_needs_domain: bool,
-    /// What was asked for and has no effect, a sentence each.
+    /// What an operator should know, a sentence each: settings without effect, and names that look misspelt.
     pub warnings: Vec<String>,
-}
-
-/// A host and a port to listen on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
-    /// The address.
-    pub host: IpAddr,
-    /// The port; 0 lets the system choose.
-    pub port: u16,
-}
-
-/// Where gRPC listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GrpcEndpoint {
-    /// A port.
-    Tcp(Endpoint),
-    /// A Unix socket.
-    Unix(PathBuf),
-}
-
-/// Bounds of a gRPC connection's life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConnectionAge {
-    /// When it is asked to go away; none is never.
-    pub limit: Option<Duration>,
-    /// How much longer its calls may run; none is for ever.
-    pub grace: Option<Duration>,
-}
-
-/// What is logged, and how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Log {
-    /// The least severe level.
-    pub level: tracing::Level,
-    /// The form of a line.
-    pub format: LogFormat,
-}
-
-/// The form of a log line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// One object a line.
-    Json,
-}
-
-/// Where configuration files are, and how they are read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Files {
-    /// A folder, or a symbolic link to one.
-    pub root: PathBuf,
-    /// Whether the root was asked for, or is the default.
-    pub root_given: bool,
-    /// Under the root.
-    pub subdirectory: PathBuf,
-    /// Under the subdirectory.
-    pub app_directory: PathBuf,
-    /// What is read, and how it is named.
-    pub scope: Scope,
-    /// What to do with names that start with a dot.
-    pub dot_files: DotFiles,
-    /// What to do with a second file of the same domain.
-    pub same_domain: tidegate_ratelimit::SameDomain,
-    /// When the ports open.
-    pub first_load: FirstLoad,
-}
-
-/// What is read, and how it is named.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
-    /// The subdirectory; files are named from there, and used when the name starts with the app directory's.
-    Subdirectory,
-    /// The app directory; files are named from there.
-    AppDirectory,
-}
-
-/// What to do with names that start with a dot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DotFiles {
-    /// Read them.
-    Read,
-    /// Skip them.
-    Skip,
-}
-
-/// When the ports open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FirstLoad {
-    /// After the first load, whatever became of it.
-    BeforePorts,
-    /// At once.
-    AfterPorts,
-}
-
-/// How metrics are exported.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Metrics {
-    /// A port of its own for Prometheus, and the path there.
-    pub prometheus: Option<(Endpoint, String)>,
-    /// Labels on every metric.
-    pub labels: Vec<(String, String)>,
-    /// The unit in which response times are observed.
-    pub response_time: ResponseTime,
-    /// Most names of limits.
-    pub max_names: usize,
-}
-
-/// The unit in which response times are observed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ResponseTime {
-    /// As the metric's name says.
-    Seconds,
-    /// As old dashboards expect.
-    Milliseconds,
 }
 
 /// How the server stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drain {
-    /// How long connections are accepted while health says NOT_SERVING.
+    /// How long connections are still accepted while health says NOT_SERVING.
     pub delay: Duration,
     /// How long calls in flight may take after that.
     pub timeout: Duration,
-}
-
-/// One mistake.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// The variable.
-    pub variable: String,
-    /// Its value, masked when it is secret.
-    pub value: String,
-    /// What is wrong with it, or what is expected.
-    pub reason: String,
-}
-
-/// Every mistake in the settings.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SettingsError {
-    /// At least one, in the order of the table.
-    pub problems: Vec<Problem>,
-}
-
-impl std::error::Error for SettingsError {}
-
-impl fmt::Display for SettingsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = self.problems.len();
-        write!(f, "{count} setting{} wrong", if count == 1 { " is" } else { "s are" })?;
-        for Problem { variable, value, reason } in &self.problems {
-            write!(f, "\n  {variable}='{value}': {reason}")?;
-        }
-        Ok(())
-    }
 }
 
 impl Settings {
@@ -225,25 +89,53 @@ impl Settings {
         Self::parse(&environment())
     }
 
-    /// Reads settings from pairs of name and value. Names that are not ours are ignored.
+    /// Reads settings from pairs of name and value. Other names are ignored, but for a warning when they look misspelt.
     ///
     /// # Errors
     /// Every mistake.
     pub fn parse(given: &HashMap<String, String>) -> Result<Self, SettingsError> {
         let mut values = Values::read(given);
-        let settings = build::build(&mut values);
-        if values.problems.is_empty() {
+        let mut settings = Self::build(&mut values);
+        let Values { mut problems, warnings, .. } = values;
+        if problems.is_empty() {
+            settings.warnings = warnings;
             return Ok(settings);
         }
         let order = |problem: &Problem| variables().position(|variable| variable.name == problem.variable);
-        values.problems.sort_by_key(|problem| order(problem).unwrap_or(usize::MAX));
-        Err(SettingsError { problems: values.problems })
+        problems.sort_by_key(|problem| order(problem).unwrap_or(usize::MAX));
+        Err(SettingsError { problems, warnings })
+    }
+
+    fn build(values: &mut Values) -> Self {
+        let cores = cores(values);
+        Self {
+            http: listen::endpoint(values, "HOST", "PORT"),
+            debug: listen::endpoint(values, "DEBUG_HOST", "DEBUG_PORT"),
+            grpc: listen::grpc(values),
+            connection_age: listen::connection_age(values),
+            log: log::build(values),
+            files: files::build(values),
+            metrics: metrics::build(values),
+            limiter: limiter::options(values),
+            header_names: limiter::header_names(values),
+            redis: redis::build(values, cores),
+            workflows: workflows::build(values),
+            max_keys: values.integer("TIDEGATE_MAX_KEYS", 1..=i64::MAX) as usize,
+            cores,
+            call_timeout: values.positive_duration("TIDEGATE_CALL_TIMEOUT"),
+            drain: Drain {
+                delay: values.duration("TIDEGATE_DRAIN_DELAY"),
+                timeout: values.duration("TIDEGATE_DRAIN_TIMEOUT"),
+            },
+            health_needs_domain: values.boolean("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
+            warnings: Vec::new(),
+        }
     }
 }
 
-/// The process's environment; text that is not Unicode has its bad bytes replaced.
-pub(crate) fn environment() -> HashMap<String, String> {
-    let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
-    #[expect(clippy::disallowed_methods, reason = "the one reader of the environment")]
-    std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()
+fn cores(values: &mut Values) -> usize {
+    match values.integer("TIDEGATE_CORES", 0..=1024) as usize {
+        0 => std::thread::available_parallelism().map_or(1, NonZero::get),
+        cores => cores,
+    }
 }

@@ -1,21 +1,35 @@
-//! From text to values: each variable by itself, and names that are nobody's.
+//! From text to values: each variable by itself, and names that are not settings.
+
+mod near_miss;
 
 use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
-use super::Problem;
+use tidegate_workflow::RetentionDefaults;
+
+use super::problem::Problem;
 use super::table::{Support, Variable, variables};
 use super::value::Value;
+use near_miss::{closest, near_miss};
 
-/// Names of our own; a misspelt one must not be ignored.
+/// Names of our own. An unknown one is a mistake.
 const PREFIX: &str = "TIDEGATE_";
 
 /// Every variable's value, and the mistakes so far. A variable with a mistake has its default.
 #[derive(Debug)]
 pub(super) struct Values {
-    pub(super) values: HashMap<&'static str, Value>,
+    values: HashMap<&'static str, Value>,
     pub(super) given: HashSet<&'static str>,
     pub(super) problems: Vec<Problem>,
     pub(super) warnings: Vec<String>,
+}
+
+/// The process's environment. Bytes that are not Unicode are replaced.
+pub(crate) fn environment() -> HashMap<String, String> {
+    let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
+    #[expect(clippy::disallowed_methods, reason = "the one reader of the environment")]
+    std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()
 }
 
 impl Values {
@@ -27,13 +41,9 @@ impl Values {
             let value = given.get(variable.name).and_then(|text| read.one(variable, text));
             read.values.insert(variable.name, value.unwrap_or(default));
         }
-        let mut unknown: Vec<_> = given.keys().filter(|name| name.starts_with(PREFIX)).collect();
-        unknown.retain(|name| !variables().any(|variable| variable.name == **name));
-        unknown.sort();
-        for name in unknown {
-            let reason = format!("there is no such setting; did you mean {}?", closest(name));
-            read.problems.push(Problem { variable: name.clone(), value: "..".to_owned(), reason });
-        }
+        let mut names: Vec<_> = given.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names.into_iter().for_each(|name| read.unknown(name));
         read
     }
 
@@ -56,28 +66,108 @@ impl Values {
         Some(value)
     }
 
+    /// Reports a name of ours that is not a setting, and warns of another that is probably a misspelt one.
+    fn unknown(&mut self, name: &str) {
+        if name.starts_with(PREFIX) {
+            if !self.values.contains_key(name) {
+                let reason = format!("there is no such setting; did you mean {}?", closest(name, PREFIX));
+                self.problems.push(Problem { variable: name.to_owned(), value: "..".to_owned(), reason });
+            }
+            return;
+        }
+        // Where the right name is set as well, the other one belongs to another program.
+        if let Some(meant) = near_miss(name).filter(|meant| !self.given.contains(meant)) {
+            self.warnings.push(format!("{name} is not a setting and has no effect; did you mean {meant}?"));
+        }
+    }
+
     pub(super) fn problem(&mut self, name: &'static str, text: &str, reason: String) {
         let kind = variables().find(|variable| variable.name == name).expect("only names of the table are read").kind;
         self.problems.push(Problem { variable: name.to_owned(), value: kind.masked(text), reason });
     }
 }
 
-/// The name of ours that differs from `name` in the fewest letters.
-fn closest(name: &str) -> &'static str {
-    let ours = variables().map(|variable| variable.name).filter(|ours| ours.starts_with(PREFIX));
-    ours.min_by_key(|ours| distance(name, ours)).expect("the table has names of ours")
-}
+// The table decides the kind of each name. Asking for another kind is a bug that the first start shows.
+impl Values {
+    fn get(&self, name: &str) -> &Value {
+        self.values.get(name).unwrap_or_else(|| unreachable!("{name} is not in the table"))
+    }
 
-/// The number of letters to insert, delete or replace.
-fn distance(left: &str, right: &str) -> usize {
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, a) in left.bytes().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in right.bytes().enumerate() {
-            let replaced = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+    pub(super) fn text(&self, name: &str) -> String {
+        match self.get(name) {
+            Value::Text(text) => text.clone(),
+            other => unreachable!("{name} is {other:?}"),
         }
     }
-    row[right.len()]
+
+    pub(super) fn boolean(&self, name: &str) -> bool {
+        *self.get(name) == Value::Boolean(true)
+    }
+
+    /// `yes` when the variable is true, else `no`.
+    pub(super) fn either<T>(&self, name: &str, yes: T, no: T) -> T {
+        if self.boolean(name) { yes } else { no }
+    }
+
+    /// A number from 0 to 1.
+    pub(super) fn fraction(&mut self, name: &'static str) -> f64 {
+        match *self.get(name) {
+            Value::Float(number) if (0.0..=1.0).contains(&number) => number,
+            Value::Float(number) => {
+                self.problem(name, &number.to_string(), "expected a number from 0 to 1".to_owned());
+                0.0
+            }
+            ref other => unreachable!("{name} is {other:?}"),
+        }
+    }
+
+    pub(super) fn integer(&mut self, name: &'static str, range: RangeInclusive<i64>) -> i64 {
+        match *self.get(name) {
+            Value::Integer(number) if range.contains(&number) => number,
+            Value::Integer(number) => {
+                let (low, high) = (range.start(), range.end());
+                let reason = if *high == i64::MAX {
+                    format!("expected {low} or more")
+                } else {
+                    format!("expected a number from {low} to {high}")
+                };
+                self.problem(name, &number.to_string(), reason);
+                *low
+            }
+            ref other => unreachable!("{name} is {other:?}"),
+        }
+    }
+
+    pub(super) fn duration(&self, name: &str) -> Duration {
+        match self.get(name) {
+            Value::Duration(duration) => *duration,
+            other => unreachable!("{name} is {other:?}"),
+        }
+    }
+
+    pub(super) fn positive_duration(&mut self, name: &'static str) -> Duration {
+        let duration = self.duration(name);
+        if duration.is_zero() {
+            self.problem(name, "0", "expected more than 0".to_owned());
+        }
+        duration
+    }
+
+    pub(super) fn duration_unless_zero(&self, name: &str) -> Option<Duration> {
+        Some(self.duration(name)).filter(|duration| !duration.is_zero())
+    }
+
+    pub(super) fn retention(&self, name: &str) -> RetentionDefaults {
+        match self.get(name) {
+            Value::Retention(defaults) => *defaults,
+            other => unreachable!("{name} is {other:?}"),
+        }
+    }
+
+    pub(super) fn map(&self, name: &str) -> Vec<(String, String)> {
+        match self.get(name) {
+            Value::Map(pairs) => pairs.clone(),
+            other => unreachable!("{name} is {other:?}"),
+        }
+    }
 }

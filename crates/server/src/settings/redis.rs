@@ -1,5 +1,6 @@
 //! How to reach Redis: the reference's variables as the engine's configuration.
 
+use std::fmt;
 use std::time::Duration;
 
 use tidegate_pipeline::{Address, Config, Credentials, CredentialsProvider, Grouping, Parallelism, Servers};
@@ -12,41 +13,52 @@ mod tls;
 
 use target::{Target, target};
 
-/// The main Redis, and perhaps one more.
+/// The main Redis, and a second one if wanted.
 #[derive(Debug, Clone)]
 pub struct Redis {
-    /// For every limit, or all but those per second.
+    /// Counts all limits, or all but those per second.
     pub main: RedisServer,
-    /// For limits per second.
+    /// Counts limits per second.
     pub per_second: Option<RedisServer>,
-    /// First wait between two tries at start.
+    /// The wait after the first attempt at start.
     pub startup_initial: Duration,
-    /// Longest wait between two tries at start.
+    /// The longest wait between two attempts at start.
     pub startup_max: Duration,
-    /// When the start is given up; none is never.
+    /// How long the start keeps trying. None: without a bound.
     pub startup_give_up: Option<Duration>,
-    /// Whether health follows the connection, or only the start.
+    /// When health depends on Redis.
     pub health: HealthCheck,
 }
 
-/// What health says about Redis.
+/// When health depends on Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HealthCheck {
-    /// Healthy once it answered at start.
+    /// At start only: healthy from the first answer on.
     AtStart,
-    /// Healthy while it answers.
+    /// Always: healthy while Redis answers.
     Always,
 }
 
 /// One Redis server.
 #[derive(Debug, Clone)]
 pub struct RedisServer {
-    /// For the engine; its bounds are per core.
+    /// For the engine. Its bounds are per core.
     pub config: Config,
-    /// The address as it may be shown.
+    /// The address without credentials, for people and logs.
     pub shown: String,
-    /// Longest wait for an answer.
+    /// The longest wait for an answer.
     pub timeout: Duration,
+}
+
+impl fmt::Display for Redis {
+    /// Where counters are, without credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "redis at {}", self.main.shown)?;
+        match &self.per_second {
+            Some(second) => write!(f, ", limits per second at {}", second.shown),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The names of one server's variables.
@@ -89,14 +101,7 @@ const PER_SECOND: Names = Names {
 pub(super) fn build(values: &mut Values, cores: usize) -> Option<Redis> {
     let second = values.boolean("REDIS_PERSECOND");
     if !values.given.contains(MAIN.url) {
-        if second {
-            let reason = "limits per second cannot have a Redis of their own without REDIS_URL".to_owned();
-            values.problem("REDIS_PERSECOND", "true", reason);
-        }
-        let kind = values.text(MAIN.kind);
-        if !kind.eq_ignore_ascii_case("single") {
-            values.problem(MAIN.kind, &kind, format!("it needs the addresses of its servers in {}", MAIN.url));
-        }
+        check_without_url(values, second);
         return None;
     }
     let main = server(values, &MAIN, cores)?;
@@ -112,6 +117,18 @@ pub(super) fn build(values: &mut Values, cores: usize) -> Option<Redis> {
         startup_give_up: Some(give_up).filter(|time| !time.is_zero()),
         health,
     })
+}
+
+/// Refuses what makes no sense without REDIS_URL.
+fn check_without_url(values: &mut Values, second: bool) {
+    if second {
+        let reason = "a Redis for limits per second needs REDIS_URL as well".to_owned();
+        values.problem("REDIS_PERSECOND", "true", reason);
+    }
+    let kind = values.text(MAIN.kind);
+    if !kind.eq_ignore_ascii_case("single") {
+        values.problem(MAIN.kind, &kind, format!("set {} to the addresses of its servers", MAIN.url));
+    }
 }
 
 fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServer> {
@@ -133,6 +150,18 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
     if names.url == MAIN.url {
         config.credentials_provider = provider(values);
     }
+    if values.boolean(names.tls) || found.first.tls {
+        config.tls = Some(tls::build(values));
+    }
+    connections(values, names, cores, &mut config);
+    let timeout = values.positive_duration(names.timeout);
+    config.connect_timeout =
+        if values.given.contains(names.timeout) { timeout } else { timeout.min(config.connect_timeout) };
+    Some(RedisServer { config, shown: found.shown, timeout })
+}
+
+/// How many connections there are, and how many nodes a call talks to at a time.
+fn connections(values: &mut Values, names: &Names, cores: usize, config: &mut Config) {
     // The reference's number is for the whole process; ours is per core.
     let pool = values.integer(names.pool, 1..=65_536) as usize;
     if values.given.contains(names.pool) {
@@ -148,19 +177,12 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
         "key" => Grouping::Key,
         _ => Grouping::Node,
     };
-    if values.boolean(names.tls) || found.first.tls {
-        config.tls = Some(tls::build(values));
-    }
-    let timeout = values.positive_duration(names.timeout);
-    config.connect_timeout =
-        if values.given.contains(names.timeout) { timeout } else { timeout.min(config.connect_timeout) };
-    Some(RedisServer { config, shown: found.shown, timeout })
 }
 
-/// What a URL stands for.
+/// What a URL says.
 struct Deployment {
     servers: Servers,
-    /// The first server; what its URL says beside the address holds for all.
+    /// The first server. Credentials, database and TLS of its URL hold for all servers.
     first: Target,
     shown: String,
 }
@@ -179,7 +201,7 @@ fn deployment(values: &Values, names: &Names, url: &str) -> Result<Deployment, S
     if parts.is_empty() {
         return Err(NO_SENTINELS.to_owned());
     }
-    // A socket of a cluster or of sentinels is never a path.
+    // Nodes of a cluster and sentinels are reached over TCP only.
     let mut targets = parts.into_iter().map(|part| target(part, "tcp")).collect::<Result<Vec<_>, _>>()?;
     let addresses: Vec<Address> = targets.iter().map(|target| target.address.clone()).collect();
     let list = addresses.iter().map(|address| mask_urls(&address.to_string())).collect::<Vec<_>>().join(",");
@@ -198,7 +220,7 @@ fn deployment(values: &Values, names: &Names, url: &str) -> Result<Deployment, S
 
 const NO_SENTINELS: &str = "Expected master name and a list of urls for the sentinels, in the format: <redis master name>,<sentinel1>,...,<sentineln>";
 
-/// Reads the file of credentials now, to find a mistake early, and again whenever it is asked.
+/// Reads the file with credentials: once now, to report a mistake at start, and again at every connect.
 fn provider(values: &mut Values) -> Option<CredentialsProvider> {
     const FILE: &str = "TIDEGATE_REDIS_AUTH_FILE";
     let path = values.text(FILE);
@@ -208,7 +230,7 @@ fn provider(values: &mut Values) -> Option<CredentialsProvider> {
     let file = path.clone();
     let read = move || match std::fs::read_to_string(&file) {
         Ok(text) => credentials(text.trim()).ok_or_else(|| format!("{file} is empty")),
-        Err(error) => Err(format!("{file} cannot be read: {error}")),
+        Err(error) => Err(format!("cannot read {file}: {error}")),
     };
     if let Err(reason) = read() {
         values.problem(FILE, &path, reason);

@@ -3,49 +3,57 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
+use super::read::environment;
 use super::table::{SECTIONS, Support, Variable, variables};
 use super::value::Kind;
+
+/// The page docs/settings.md, above its tables.
+const HEAD: &str = "\
+# Settings
+
+Every setting is an environment variable. The server reads all of them once, at start. Names, defaults and syntax are those of
+envoyproxy/ratelimit, with two exceptions that let a fresh start work: without `REDIS_URL`, counters are kept in memory and
+workflows in a file; and `USE_STATSD` is off unless it is set. Names that begin with `TIDEGATE_` are Tidegate's own.
+
+`tidegate settings` prints the value of every setting. It also lists every mistake, as the server does at start, and then ends with
+code 64. A name that looks like a misspelt setting, such as `REDIS_ULR`, is a warning there and in the server's log.
+An unknown name that begins with `TIDEGATE_` is a mistake.
+
+A time span is written as `150ms`, `10s` or `1h30m`, and a retention also as `7d`. A list is written as `a,b`, and a map as
+`name:value,other:value`. A number, boolean or time span that is set but empty is a mistake.
+
+The column *support* says what this version does with a setting:
+
+| support | meaning |
+|---|---|
+| yes | the setting works |
+| no | the server refuses to start with another value than the default |
+| ignored | another value than the default has no effect, and the server logs a warning |
+| later | the setting belongs to a feature that this version lacks; only its syntax is checked |
+
+This page is generated from the table in the source: `make gen` writes it.
+";
 
 /// The page docs/settings.md.
 #[must_use]
 pub fn markdown() -> String {
-    let mut page = String::from(
-        "# Settings\n\n\
-         Every setting is an environment variable, read once at start. Names, defaults and syntax are those of\n\
-         envoyproxy/ratelimit, but for two defaults that let a fresh start work: without `REDIS_URL` counters are kept in\n\
-         memory and workflows in a file, and `USE_STATSD` is off unless set. Names that start with `TIDEGATE_` are our own.\n\n\
-         All mistakes are reported at once, and the process ends with code 64. `tidegate settings` prints the values in\n\
-         force. This page is written by `make gen` from the table that the server reads.\n\n\
-         A time span is written as `150ms`, `10s` or `1h30m`, and where a retention is asked for also as `7d`; a list as `a,b`; a map as `name:value,other:value`. A number,\n\
-         boolean or time span that is set but empty is a mistake.\n\n\
-         Support: *yes*; *no* means that other values than the default stop the start; *ignored* means that other values\n\
-         are logged and have no effect; *later* belongs to something this version lacks, and is only checked for its syntax.\n",
-    );
+    let mut page = String::from(HEAD);
     for section in SECTIONS {
-        let _ = write!(
-            page,
-            "\n## {}\n\n| variable | type | default | support | |\n|---|---|---|---|---|\n",
-            section.title
-        );
+        let head = "| variable | type | default | support | what it does |\n|---|---|---|---|---|";
+        let _ = writeln!(page, "\n## {}\n\n{head}", section.title);
         for row in section.rows {
             let default = if row.default.is_empty() { String::new() } else { format!("`{}`", row.default) };
-            let _ = writeln!(
-                page,
-                "| `{}` | {} | {default} | {} | {} |",
-                row.name,
-                kind(row.kind),
-                support(row.support),
-                row.doc
-            );
+            let (kind, support) = (kind(row.kind), support(row.support));
+            let _ = writeln!(page, "| `{}` | {kind} | {default} | {support} | {} |", row.name, row.doc);
         }
     }
     page
 }
 
-/// Every variable with its value, one a line; those that are not set are commented out. Secrets are masked.
+/// Every variable with its value, one a line. Those that are not set are commented out. Secrets are masked.
 #[must_use]
 pub fn effective() -> String {
-    lines(&super::environment())
+    lines(&environment())
 }
 
 fn lines(given: &HashMap<String, String>) -> String {

@@ -8,22 +8,22 @@ use super::value::Kind::{Boolean, Choice, Duration, Float, Integer, List, Map, P
 pub(crate) struct Variable {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    /// Read when the variable is not set; empty when there is none.
+    /// The value when the variable is not set. Empty when there is none.
     pub(crate) default: &'static str,
     pub(crate) doc: &'static str,
     pub(crate) support: Support,
 }
 
-/// Whether this version does what a variable asks for.
+/// What this version does with a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Support {
-    /// Yes.
+    /// The variable works.
     Full,
-    /// Any other value than this stops the start, and this is why.
+    /// The server refuses to start with any value but this one, for this reason.
     Refused { but: &'static str, why: &'static str },
-    /// The server starts, and logs that the value has no effect, and this is why.
+    /// The server logs that the value has no effect, for this reason.
     Warned { why: &'static str },
-    /// Belongs to something this version lacks: its syntax is checked, and that is all.
+    /// The variable belongs to a feature that this version lacks. Only its syntax is checked.
     Unused,
 }
 
@@ -55,14 +55,14 @@ impl Variable {
     }
 }
 
-const NO_TLS: &str = "this version does not speak TLS";
+const NO_TLS: &str = "this version has no TLS on the gRPC port";
 const NO_STATSD: &str = "this version exports metrics to Prometheus only";
 const NO_XDS: &str = "this version reads its configuration from files only";
 const NO_MEMCACHE: &str = "this version counts in memory or in Redis";
 const LEVELS: Kind = Choice(&["panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"]);
 const REDIS_TYPES: Kind = Choice(&["single", "cluster", "sentinel"]);
 const SOCKETS: Kind = Choice(&["", "tcp", "unix"]);
-const ON_EMPTY: &str = "connections are shared, so there is nothing to create or refuse; unset it";
+const ON_EMPTY: &str = "calls share connections, so none is created or refused when all are busy";
 
 pub(crate) const SECTIONS: &[Section] = &[
     Section { title: "Tidegate", rows: TIDEGATE },
@@ -82,100 +82,100 @@ pub(crate) const SECTIONS: &[Section] = &[
 
 #[rustfmt::skip] // one row a line, so that the table reads as one
 const TIDEGATE: &[Variable] = &[
-    row("TIDEGATE_CORES", Integer("cores"), "0", "Threads that serve calls, each with its own connections. 0 is one per available core."),
-    row("TIDEGATE_CALL_TIMEOUT", Duration, "1s", "Longest a call waits for the store. A shorter deadline of the client, or REDIS_TIMEOUT, goes first."),
-    row("TIDEGATE_REDIS_AUTH_FILE", Path, "", "File with what REDIS_AUTH would hold, read again at every connect: for passwords and tokens that change. Goes before REDIS_AUTH."),
-    row("TIDEGATE_REDIS_GROUPING", Choice(&["node", "slot", "key"]), "node", "For measurements: which keys of a call travel together. Others than node cost round trips."),
-    row("TIDEGATE_MAX_KEYS", Integer("keys"), "10000000", "Most counters kept in memory when there is no Redis."),
-    row("TIDEGATE_MAX_METRIC_KEYS", Integer("names"), "100000", "Most names of limits in metrics; what comes after is counted under `_overflow`."),
-    row("TIDEGATE_DRAIN_DELAY", Duration, "0s", "After a signal, how long connections are still accepted while health says NOT_SERVING."),
-    row("TIDEGATE_DRAIN_TIMEOUT", Duration, "10s", "After that delay, how long calls in flight may take to finish."),
+    row("TIDEGATE_CORES", Integer("cores"), "0", "Threads that serve calls, each with its own connections to Redis. 0: one per available core. Lower it to leave cores to other programs."),
+    row("TIDEGATE_CALL_TIMEOUT", Duration, "1s", "The longest time that a call waits for the store. A shorter deadline of the client takes precedence, and so does a shorter REDIS_TIMEOUT."),
+    row("TIDEGATE_REDIS_AUTH_FILE", Path, "", "A file with a value for REDIS_AUTH, read again at every connect. Use it for passwords and tokens that change. Takes precedence over REDIS_AUTH."),
+    row("TIDEGATE_REDIS_GROUPING", Choice(&["node", "slot", "key"]), "node", "How the commands of a call are grouped. `slot` and `key` need more round trips than `node`; they exist for measurements only."),
+    row("TIDEGATE_MAX_KEYS", Integer("keys"), "10000000", "The highest number of counters in memory without Redis. Beyond it, the counters that end soonest are dropped. Lower it on small machines."),
+    row("TIDEGATE_MAX_METRIC_KEYS", Integer("names"), "100000", "The highest number of names of limits in metrics. Further names are counted together under `_overflow`."),
+    row("TIDEGATE_DRAIN_DELAY", Duration, "0s", "After a signal to stop: how long new connections are still accepted while health says NOT_SERVING. Set it to the time that your load balancer needs to notice."),
+    row("TIDEGATE_DRAIN_TIMEOUT", Duration, "10s", "After that delay: how long calls in flight may take. Connections that are still open then are closed."),
 ];
 
 #[rustfmt::skip] // as above
 const WORKFLOWS: &[Variable] = &[
-    row("TIDEGATE_HTTP_ADDR", Text, "127.0.0.1:7070", "Address and port of the HTTP API under `/v1`. Port 0 lets the system choose. Set but empty: no API and no workflows."),
-    row("TIDEGATE_DATA_DIR", Path, "./tidegate-data", "Folder of the workflows when there is no Redis; made when it is not there. One server at a time."),
-    row("TIDEGATE_PARTITIONS", Integer("partitions"), "16", "Parts of a new store of workflows, a power of two from 1 to 256: the most nodes of a cluster that share the work. A store keeps what it was made with."),
-    row("TIDEGATE_RETENTION", Retention, "succeeded=7d,failed=30d", "How long workflows are kept after their end unless they say so themselves; cancelled ones as failed ones. One time span holds for all; `forever` keeps them."),
-    row("TIDEGATE_TOKENS_FILE", Path, "", "File with who may use the API, one `role name token` a line; roles are read, work and admin. Read once at start."),
-    row("TIDEGATE_ALLOW_ANONYMOUS", Boolean, "false", "Serve the API without tokens on addresses that other machines reach: everybody there may do everything."),
-    row("TIDEGATE_MAX_BODY", Integer("bytes"), "8388608", "Largest body of a request to the API."),
-    row("TIDEGATE_WORKFLOW_MEMORY", Integer("bytes"), "268435456", "Memory for the states of workflows that were used last."),
+    row("TIDEGATE_HTTP_ADDR", Text, "127.0.0.1:7070", "Address and port of the HTTP API under `/v1`. Port 0 lets the system choose. An empty value turns the API and workflows off."),
+    row("TIDEGATE_DATA_DIR", Path, "./tidegate-data", "Folder for workflows when there is no Redis. It is created when it does not exist. Only one server may use it at a time."),
+    row("TIDEGATE_PARTITIONS", Integer("partitions"), "16", "Number of partitions of a new store of workflows: a power of two from 1 to 256. At most this many nodes of a cluster share the work. An existing store keeps its number."),
+    row("TIDEGATE_RETENTION", Retention, "succeeded=7d,failed=30d", "How long ended workflows are kept, unless they say so themselves. Cancelled workflows count as failed. One time span holds for both; `forever` keeps them."),
+    row("TIDEGATE_TOKENS_FILE", Path, "", "File with the tokens of the API: one `role name token` a line. Roles are `read`, `work` and `admin`. Read once at start. Needed on addresses that other machines can reach."),
+    row("TIDEGATE_ALLOW_ANONYMOUS", Boolean, "false", "Serve the API without tokens on addresses that other machines can reach. Everybody who can reach the port may then do everything."),
+    row("TIDEGATE_MAX_BODY", Integer("bytes"), "8388608", "The largest body of a request to the API."),
+    row("TIDEGATE_WORKFLOW_MEMORY", Integer("bytes"), "268435456", "Memory for the states of recently used workflows. Raise it when many large workflows run at the same time."),
 ];
 
 #[rustfmt::skip] // as above
 const COMMAND_LINE: &[Variable] = &[
-    row("TIDEGATE_SERVER", Text, tidegate_cli::DEFAULT_SERVER, "Server that commands such as `tidegate workflow list` ask. `--server` goes before."),
-    row("TIDEGATE_TOKEN", Secret, "", "Token that these commands show to the server. `--token-file` goes before."),
-    row("NO_COLOR", Text, "", "Set to anything: no colours in a terminal."),
+    row("TIDEGATE_SERVER", Text, tidegate_cli::DEFAULT_SERVER, "Address of the server for commands such as `tidegate workflow list`. The option `--server` takes precedence."),
+    row("TIDEGATE_TOKEN", Secret, "", "Token for these commands. The option `--token-file` takes precedence."),
+    row("NO_COLOR", Text, "", "Any value turns colours in the terminal off."),
 ];
 
 #[rustfmt::skip] // as above
 const LISTENERS: &[Variable] = &[
     row("HOST", Text, "0.0.0.0", "Address of the HTTP port."),
-    row("PORT", Integer("port"), "8080", "HTTP port: `/json` and `/healthcheck`. 0 lets the system choose."),
+    row("PORT", Integer("port"), "8080", "HTTP port, with `/json` and `/healthcheck`. 0 lets the system choose."),
     row("DEBUG_HOST", Text, "0.0.0.0", "Address of the debug port."),
-    row("DEBUG_PORT", Integer("port"), "6070", "Debug port: `/rlconfig`, `/stats`, `/metrics`."),
-    row("GRPC_UDS", Path, "", "Serve gRPC on this Unix socket instead of a port."),
+    row("DEBUG_PORT", Integer("port"), "6070", "Debug port, with `/rlconfig`, `/stats` and `/metrics`. 0 lets the system choose."),
+    row("GRPC_UDS", Path, "", "Path of a Unix socket. When set, gRPC is served there instead of on a port."),
     row("GRPC_HOST", Text, "0.0.0.0", "Address of the gRPC port."),
-    row("GRPC_PORT", Integer("port"), "8081", "gRPC port."),
-    row("GRPC_MAX_CONNECTION_AGE", Duration, "24h", "Age at which a connection is asked to go away, give or take 10 %. 0 is never."),
-    row("GRPC_MAX_CONNECTION_AGE_GRACE", Duration, "1h", "How long after that its calls may still run. 0 is for ever."),
-    row("GRPC_SERVER_USE_TLS", Boolean, "false", "TLS on the gRPC port.").refused("false", NO_TLS),
-    row("GRPC_SERVER_TLS_CERT", Path, "", "Certificate chain of the gRPC port.").unused(),
-    row("GRPC_SERVER_TLS_KEY", Path, "", "Key of the gRPC port.").unused(),
-    row("GRPC_CLIENT_TLS_CACERT", Path, "", "Authority that client certificates must come from.").refused("", NO_TLS),
-    row("GRPC_CLIENT_TLS_SAN", Text, "", "Name that client certificates must carry.").refused("", NO_TLS),
+    row("GRPC_PORT", Integer("port"), "8081", "gRPC port. 0 lets the system choose."),
+    row("GRPC_MAX_CONNECTION_AGE", Duration, "24h", "Age at which a connection gets GOAWAY, varied by 10 %. 0: never. Lower it to spread clients over new servers sooner."),
+    row("GRPC_MAX_CONNECTION_AGE_GRACE", Duration, "1h", "How long calls may still run after GOAWAY. 0: without a bound."),
+    row("GRPC_SERVER_USE_TLS", Boolean, "false", "Use TLS on the gRPC port.").refused("false", NO_TLS),
+    row("GRPC_SERVER_TLS_CERT", Path, "", "File with the certificate chain of the gRPC port.").unused(),
+    row("GRPC_SERVER_TLS_KEY", Path, "", "File with the key of the gRPC port.").unused(),
+    row("GRPC_CLIENT_TLS_CACERT", Path, "", "File with the authority that must have issued client certificates.").refused("", NO_TLS),
+    row("GRPC_CLIENT_TLS_SAN", Text, "", "DNS name that client certificates must contain.").refused("", NO_TLS),
 ];
 
 #[rustfmt::skip] // as above
 const LOGGING: &[Variable] = &[
-    row("LOG_LEVEL", LEVELS, "WARN", "Least severe level that is logged, to standard error."),
-    row("LOG_FORMAT", Text, "text", "`json` writes one object a line with `@timestamp`, `@message` and `level`."),
+    row("LOG_LEVEL", LEVELS, "WARN", "The least severe level that is logged. Logs go to standard error."),
+    row("LOG_FORMAT", Text, "text", "`json` writes one JSON object a line, with `@timestamp`, `@message` and `level`. Every other value writes plain text."),
 ];
 
 #[rustfmt::skip] // as above
 const CONFIGURATION: &[Variable] = &[
     row("CONFIG_TYPE", Choice(&["FILE", "GRPC_XDS_SOTW"]), "FILE", "Where the configuration comes from.").refused("FILE", NO_XDS),
-    row("FORCE_START_WITHOUT_INITIAL_CONFIG", Boolean, "false", "Open the ports before the configuration is loaded."),
-    row("RUNTIME_ROOT", Path, "/srv/runtime_data/current", "Folder, or symbolic link to one, that the next two are in. When it is not set and the default does not exist, a built-in sample is served."),
-    row("RUNTIME_SUBDIRECTORY", Path, "", "Folder under RUNTIME_ROOT. Empty is RUNTIME_ROOT itself."),
-    row("RUNTIME_APPDIRECTORY", Path, "config", "Folder with the configuration files under RUNTIME_SUBDIRECTORY."),
-    row("RUNTIME_IGNOREDOTFILES", Boolean, "false", "Skip files and folders whose name starts with a dot. Those that start with two are always skipped."),
-    row("RUNTIME_WATCH_ROOT", Boolean, "true", "Read all of RUNTIME_SUBDIRECTORY and use files whose path starts with RUNTIME_APPDIRECTORY; otherwise read RUNTIME_APPDIRECTORY alone. It decides how files are named in messages (`config.basic.yaml` or `basic.yaml`); both are watched."),
+    row("FORCE_START_WITHOUT_INITIAL_CONFIG", Boolean, "false", "Open the ports before the configuration is loaded. Until then, calls fail."),
+    row("RUNTIME_ROOT", Path, "/srv/runtime_data/current", "Folder, or symbolic link to a folder, that contains the next two. When it is not set and the default does not exist, a built-in sample is served."),
+    row("RUNTIME_SUBDIRECTORY", Path, "", "Folder under RUNTIME_ROOT. Empty: RUNTIME_ROOT itself."),
+    row("RUNTIME_APPDIRECTORY", Path, "config", "Folder with the configuration files, under RUNTIME_SUBDIRECTORY."),
+    row("RUNTIME_IGNOREDOTFILES", Boolean, "false", "Skip files and folders whose name begins with a dot. Names that begin with two dots are always skipped."),
+    row("RUNTIME_WATCH_ROOT", Boolean, "true", "True: read everything under RUNTIME_SUBDIRECTORY, and use files whose path begins with RUNTIME_APPDIRECTORY. False: read RUNTIME_APPDIRECTORY only. This changes the names of files in messages (`config.basic.yaml` or `basic.yaml`). Both folders are watched in both cases."),
     row("MERGE_DOMAIN_CONFIG", Boolean, "false", "Allow several files for one domain."),
     row("CONFIG_GRPC_XDS_NODE_ID", Text, "default", "Node id for xDS.").unused(),
     row("CONFIG_GRPC_XDS_NODE_METADATA", Text, "", "Node metadata for xDS.").unused(),
-    row("CONFIG_GRPC_XDS_SERVER_URL", Text, "localhost:18000", "Management server.").unused(),
-    row("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", Duration, "3s", "Wait between connects to it.").unused(),
-    row("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", Map, "", "Metadata sent to it.").unused(),
-    row("CONFIG_GRPC_XDS_SERVER_USE_TLS", Boolean, "false", "TLS to it.").unused(),
-    row("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", Path, "", "Client certificate for it.").unused(),
-    row("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", Path, "", "Key of that certificate, PEM."),
-    row("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", Path, "", "Authority of its certificate.").unused(),
-    row("CONFIG_GRPC_XDS_SERVER_TLS_SAN", Text, "", "Name its certificate must carry.").unused(),
+    row("CONFIG_GRPC_XDS_SERVER_URL", Text, "localhost:18000", "Address of the management server.").unused(),
+    row("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", Duration, "3s", "Wait between two attempts to connect to the management server.").unused(),
+    row("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", Map, "", "Metadata sent to the management server.").unused(),
+    row("CONFIG_GRPC_XDS_SERVER_USE_TLS", Boolean, "false", "Use TLS to the management server.").unused(),
+    row("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", Path, "", "File with the client certificate for the management server.").unused(),
+    row("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", Path, "", "File with the key of that certificate.").unused(),
+    row("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", Path, "", "File with the authority of the management server's certificate.").unused(),
+    row("CONFIG_GRPC_XDS_SERVER_TLS_SAN", Text, "", "DNS name that the management server's certificate must contain.").unused(),
     row("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", Duration, "10s", "First wait after a lost stream.").unused(),
-    row("XDS_CLIENT_BACKOFF_MAX_INTERVAL", Duration, "60s", "Longest wait.").unused(),
-    row("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", Float, "0.5", "Factor of the wait.").unused(),
+    row("XDS_CLIENT_BACKOFF_MAX_INTERVAL", Duration, "60s", "Longest wait after a lost stream.").unused(),
+    row("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", Float, "0.5", "Factor by which the wait grows.").unused(),
     row("XDS_CLIENT_BACKOFF_JITTER", Boolean, "true", "Vary the wait.").unused(),
-    row("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", Integer("bytes"), "0", "Largest message taken from it.").unused(),
+    row("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", Integer("bytes"), "0", "The largest message accepted from the management server.").unused(),
 ];
 
 #[rustfmt::skip] // as above
 const METRICS: &[Variable] = &[
-    row("USE_PROMETHEUS", Boolean, "false", "Open a port for Prometheus. The debug port serves the same metrics without it."),
+    row("USE_PROMETHEUS", Boolean, "false", "Open a port for Prometheus. The debug port serves the same metrics in any case."),
     row("PROMETHEUS_ADDR", Text, ":9090", "Address and port for Prometheus."),
     row("PROMETHEUS_PATH", Text, "/metrics", "Path for Prometheus."),
-    row("PROMETHEUS_MAPPER_YAML", Path, "", "Own mapping of names to labels; the built-in mapping is always used.").warned("the built-in mapping is always used"),
-    row("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", Boolean, "false", "Observe response times in milliseconds, under the same name and bounds."),
-    row("EXTRA_TAGS", Map, "", "Labels on every metric."),
+    row("PROMETHEUS_MAPPER_YAML", Path, "", "File with a mapping of names to labels. The built-in mapping is always used.").warned("the built-in mapping is always used"),
+    row("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", Boolean, "false", "Observe response times in milliseconds, under the same name and bounds. For old dashboards."),
+    row("EXTRA_TAGS", Map, "", "Labels that are added to every metric."),
     row("DISABLE_STATS", Boolean, "false", "Do not open the port for Prometheus."),
     row("USE_STATSD", Boolean, "false", "Send metrics to statsd.").warned(NO_STATSD),
     row("STATSD_HOST", Text, "localhost", "Host of statsd.").unused(),
     row("STATSD_PORT", Integer("port"), "8125", "Port of statsd.").unused(),
     row("STATSD_PROTOCOL", Text, "tcp", "Protocol of statsd.").unused(),
-    row("STATS_FLUSH_INTERVAL", Duration, "10s", "Wait between two sends to statsd.").unused(),
+    row("STATS_FLUSH_INTERVAL", Duration, "10s", "Wait between two transmissions to statsd.").unused(),
     row("USE_DOG_STATSD", Boolean, "false", "Send metrics to DogStatsD.").warned(NO_STATSD),
     row("USE_DOG_STATSD_MOGRIFIERS", List, "", "Names of mogrifiers.").unused(),
 ];
@@ -183,47 +183,47 @@ const METRICS: &[Variable] = &[
 #[rustfmt::skip] // as above
 const COUNTING: &[Variable] = &[
     row("BACKEND_TYPE", Choice(&["redis", "", "memcache"]), "redis", "Kind of store. Without REDIS_URL, counters are kept in memory.").refused("redis", NO_MEMCACHE),
-    row("EXPIRATION_JITTER_MAX_SECONDS", Integer("seconds"), "300", "Upper bound, exclusive, of what is added to the expiry of a counter at random. 0 adds nothing."),
-    row("LOCAL_CACHE_SIZE_IN_BYTES", Integer("bytes"), "0", "Size of the cache of exhausted limits, which saves asking Redis. 0 is off."),
-    row("NEAR_LIMIT_RATIO", Float, "0.8", "Share of a limit above which hits count as near it."),
-    row("CACHE_KEY_PREFIX", Text, "", "Put before every counter key."),
-    row("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", Boolean, "false", "When one limit refuses a call, do not charge its others."),
+    row("EXPIRATION_JITTER_MAX_SECONDS", Integer("seconds"), "300", "A random number of seconds below this is added to the expiry of each counter, so that counters do not expire together. 0 adds nothing."),
+    row("LOCAL_CACHE_SIZE_IN_BYTES", Integer("bytes"), "0", "Size of the cache of exhausted limits. Calls for a limit in it are refused without asking Redis. 0: no cache."),
+    row("NEAR_LIMIT_RATIO", Float, "0.8", "Hits above this share of a limit are counted as near the limit."),
+    row("CACHE_KEY_PREFIX", Text, "", "Text in front of every counter key. Set it when several deployments share one Redis."),
+    row("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", Boolean, "false", "When one limit of a call is exceeded, do not charge the other limits."),
 ];
 
 #[rustfmt::skip] // as above
 const ANSWERS: &[Variable] = &[
-    row("LIMIT_RESPONSE_HEADERS_ENABLED", Boolean, "false", "Answer with headers that tell the limit."),
+    row("LIMIT_RESPONSE_HEADERS_ENABLED", Boolean, "false", "Add headers with the limit, the remaining hits and the reset time to answers."),
     row("LIMIT_LIMIT_HEADER", Text, "RateLimit-Limit", "Name of the header with the limit."),
-    row("LIMIT_REMAINING_HEADER", Text, "RateLimit-Remaining", "Name of the header with what is left."),
-    row("LIMIT_RESET_HEADER", Text, "RateLimit-Reset", "Name of the header with the seconds to the end of the window."),
-    row("RESPONSE_DYNAMIC_METADATA", Boolean, "false", "Answer with dynamic metadata."),
-    row("SHADOW_MODE", Boolean, "false", "Count, and let every call pass."),
-    row("QUOTA_MODE", Boolean, "false", "Refuse only calls whose every limit is exceeded."),
-    row("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", Boolean, "false", "Be healthy only with at least one domain."),
+    row("LIMIT_REMAINING_HEADER", Text, "RateLimit-Remaining", "Name of the header with the remaining hits."),
+    row("LIMIT_RESET_HEADER", Text, "RateLimit-Reset", "Name of the header with the seconds until the window ends."),
+    row("RESPONSE_DYNAMIC_METADATA", Boolean, "false", "Add dynamic metadata to answers."),
+    row("SHADOW_MODE", Boolean, "false", "Count as usual, but allow every call. Use it to try limits on real traffic."),
+    row("QUOTA_MODE", Boolean, "false", "Refuse a call only when all of its limits are exceeded."),
+    row("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", Boolean, "false", "Be unhealthy while no domain is configured."),
 ];
 
 #[rustfmt::skip] // as above
 const REDIS: &[Variable] = &[
-    row("REDIS_URL", Url, "", "`host:port`, `redis://[user:password@]host:port[/database]` or the path of a socket. Not set: counters are kept in memory."),
-    row("REDIS_SOCKET_TYPE", SOCKETS, "", "Not set: told from REDIS_URL."),
-    row("REDIS_TYPE", REDIS_TYPES, "single", "Kind of deployment. REDIS_URL of a cluster is `host:port,host:port,..`; with sentinels it is `master name,host:port,..`."),
+    row("REDIS_URL", Url, "", "`host:port`, `redis://[user:password@]host:port[/database]`, or the path of a Unix socket. Not set: counters are kept in memory."),
+    row("REDIS_SOCKET_TYPE", SOCKETS, "", "`tcp` or `unix`. Not set: decided by the form of REDIS_URL."),
+    row("REDIS_TYPE", REDIS_TYPES, "single", "Kind of deployment. For a cluster, REDIS_URL is `host:port,host:port,..`; with sentinels, it is `master name,host:port,..`."),
     row("REDIS_AUTH", Secret, "", "`password` or `user:password`."),
-    row("REDIS_POOL_SIZE", Integer("connections"), "10", "Most connections to Redis, shared out among the cores, at least one each. Not set: at most 4 per core."),
-    row("REDIS_TIMEOUT", Duration, "10s", "Longest wait for a connection, and for an answer. Not set: 1s for a connection."),
+    row("REDIS_POOL_SIZE", Integer("connections"), "10", "The highest number of connections to each Redis server, divided among the cores, at least one for each core. Not set: at most 4 per core."),
+    row("REDIS_TIMEOUT", Duration, "10s", "The longest wait for a connection and for an answer. Not set: 1s for a connection."),
     row("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", Boolean, "false", "Be unhealthy while Redis does not answer."),
-    row("REDIS_STARTUP_INITIAL_INTERVAL", Duration, "1s", "First wait between two tries at start."),
-    row("REDIS_STARTUP_MAX_INTERVAL", Duration, "30s", "Longest wait between two tries at start."),
-    row("REDIS_STARTUP_MAX_ELAPSED_TIME", Duration, "0", "Give up the start after this long. 0 is never."),
+    row("REDIS_STARTUP_INITIAL_INTERVAL", Duration, "1s", "Wait after the first attempt at start. It doubles with each attempt."),
+    row("REDIS_STARTUP_MAX_INTERVAL", Duration, "30s", "Longest wait between two attempts at start."),
+    row("REDIS_STARTUP_MAX_ELAPSED_TIME", Duration, "0", "End the start with an error after this time without an answer. 0: keep trying."),
     row("REDIS_POOL_ON_EMPTY_BEHAVIOR", Choice(&["WAIT", "CREATE", "ERROR"]), "WAIT", "What to do when every connection is busy.").refused("WAIT", ON_EMPTY),
-    row("REDIS_PIPELINE_WINDOW", Duration, "0", "Commands of concurrent calls share writes without waiting.").unused(),
-    row("REDIS_PIPELINE_LIMIT", Integer("commands"), "0", "As above.").unused(),
-    row("REDIS_CLUSTER_PIPELINE_PARALLELISM", Integer("nodes"), "1", "Nodes of a cluster that one call talks to at a time. 1: one after the other, until one fails. 0: REDIS_POOL_SIZE, which is also the most."),
+    row("REDIS_PIPELINE_WINDOW", Duration, "0", "Has no effect: concurrent calls share writes without waiting.").unused(),
+    row("REDIS_PIPELINE_LIMIT", Integer("commands"), "0", "Has no effect, for the same reason.").unused(),
+    row("REDIS_CLUSTER_PIPELINE_PARALLELISM", Integer("nodes"), "1", "How many nodes of a cluster one call talks to at a time. 1: one after the other, until one fails. 0: as many as REDIS_POOL_SIZE, which is also the maximum."),
     row("REDIS_SENTINEL_AUTH", Secret, "", "`password` or `user:password` for the sentinels."),
-    row("REDIS_TLS", Boolean, "false", "TLS to Redis and to sentinels. Also on for rediss:// URLs."),
-    row("REDIS_TLS_CLIENT_CERT", Path, "", "Client certificate, PEM; used with its key only."),
-    row("REDIS_TLS_CLIENT_KEY", Path, "", "Key of that certificate, PEM."),
-    row("REDIS_TLS_CACERT", Path, "", "Authorities trusted besides the system's, PEM."),
-    row("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", Boolean, "false", "Accept a certificate of another name; its chain is checked all the same."),
+    row("REDIS_TLS", Boolean, "false", "Use TLS to Redis and to sentinels. A URL that begins with `rediss://` has the same effect."),
+    row("REDIS_TLS_CLIENT_CERT", Path, "", "File with the client certificate, PEM. Used only together with its key."),
+    row("REDIS_TLS_CLIENT_KEY", Path, "", "File with the key of the client certificate, PEM."),
+    row("REDIS_TLS_CACERT", Path, "", "File with authorities that are trusted in addition to the system's, PEM."),
+    row("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", Boolean, "false", "Accept certificates of another host name. The chain is still verified."),
 ];
 
 #[rustfmt::skip] // as above
@@ -245,15 +245,15 @@ const REDIS_PER_SECOND: &[Variable] = &[
 
 #[rustfmt::skip] // as above
 const MEMCACHE: &[Variable] = &[
-    row("MEMCACHE_HOST_PORT", List, "", "Servers.").unused(),
-    row("MEMCACHE_SRV", Text, "", "Name to find servers by.").unused(),
-    row("MEMCACHE_SRV_REFRESH", Duration, "0", "Wait between two look-ups.").unused(),
+    row("MEMCACHE_HOST_PORT", List, "", "Addresses of the servers.").unused(),
+    row("MEMCACHE_SRV", Text, "", "DNS name of a SRV record that lists the servers.").unused(),
+    row("MEMCACHE_SRV_REFRESH", Duration, "0", "Wait between two look-ups of that name.").unused(),
     row("MEMCACHE_MAX_IDLE_CONNS", Integer("connections"), "2", "Idle connections kept per server.").unused(),
-    row("MEMCACHE_TLS", Boolean, "false", "TLS to the servers.").unused(),
-    row("MEMCACHE_TLS_CLIENT_CERT", Path, "", "Client certificate.").unused(),
-    row("MEMCACHE_TLS_CLIENT_KEY", Path, "", "Key of that certificate, PEM."),
-    row("MEMCACHE_TLS_CACERT", Path, "", "Authority of their certificates.").unused(),
-    row("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", Boolean, "false", "Accept a certificate of another name.").unused(),
+    row("MEMCACHE_TLS", Boolean, "false", "Use TLS to the servers.").unused(),
+    row("MEMCACHE_TLS_CLIENT_CERT", Path, "", "File with the client certificate.").unused(),
+    row("MEMCACHE_TLS_CLIENT_KEY", Path, "", "File with the key of that certificate.").unused(),
+    row("MEMCACHE_TLS_CACERT", Path, "", "File with the authority of the servers' certificates.").unused(),
+    row("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", Boolean, "false", "Accept certificates of another host name.").unused(),
 ];
 
 #[rustfmt::skip] // as above
@@ -263,5 +263,5 @@ const TRACING: &[Variable] = &[
     row("TRACING_SERVICE_NAMESPACE", Text, "", "Namespace of the service in traces.").unused(),
     row("TRACING_SERVICE_INSTANCE_ID", Text, "", "Instance of the service in traces.").unused(),
     row("TRACING_EXPORTER_PROTOCOL", Choice(&["http", "grpc"]), "http", "How traces are exported.").unused(),
-    row("TRACING_SAMPLING_RATE", Float, "1", "Share of calls that is traced.").unused(),
+    row("TRACING_SAMPLING_RATE", Float, "1", "Share of calls that are traced.").unused(),
 ];

@@ -1,4 +1,6 @@
-//! What a variable may hold, and how its text is read: the syntax of the reference's variables.
+//! What a variable may hold, and how its text is read.
+
+mod go;
 
 use std::time::Duration;
 
@@ -67,10 +69,10 @@ impl Kind {
                 let word = words.iter().find(|word| word.eq_ignore_ascii_case(text))?;
                 Some(Value::Text((*word).to_owned()))
             }
-            Self::Boolean => boolean(text).map(Value::Boolean),
-            Self::Integer(_) => integer(text).map(Value::Integer),
+            Self::Boolean => go::boolean(text).map(Value::Boolean),
+            Self::Integer(_) => go::integer(text).map(Value::Integer),
             Self::Float => text.parse().ok().filter(|number: &f64| number.is_finite()).map(Value::Float),
-            Self::Duration => duration(text).map(Value::Duration),
+            Self::Duration => go::duration(text).map(Value::Duration),
             Self::Retention => retention(text).map(Value::Retention),
             Self::List => Some(Value::List(items(text).map(str::to_owned).collect())),
             Self::Map => items(text).map(pair).collect::<Option<Vec<_>>>().map(Value::Map),
@@ -123,66 +125,6 @@ pub(crate) fn mask_urls(text: &str) -> String {
         }
         _ => text.split(',').map(mask).collect::<Vec<_>>().join(","),
     }
-}
-
-fn boolean(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
-        _ => None,
-    }
-}
-
-/// Reads Go's integer syntax: a sign, a base prefix, and underscores between digits.
-fn integer(text: &str) -> Option<i64> {
-    let (sign, digits) = match text.as_bytes().first()? {
-        b'-' => ("-", &text[1..]),
-        b'+' => ("", &text[1..]),
-        _ => ("", text),
-    };
-    let lower = digits.to_ascii_lowercase();
-    let (radix, digits) = match lower.as_bytes() {
-        [b'0', b'x', ..] => (16, &lower[2..]),
-        [b'0', b'b', ..] => (2, &lower[2..]),
-        [b'0', b'o', ..] => (8, &lower[2..]),
-        [b'0', _, ..] => (8, &lower[1..]),
-        _ => (10, lower.as_str()),
-    };
-    if digits.starts_with(['+', '-']) || digits.is_empty() {
-        return None;
-    }
-    i64::from_str_radix(&format!("{sign}{}", digits.replace('_', "")), radix).ok()
-}
-
-/// Reads Go's duration syntax, refusing negative ones: no variable has a use for them.
-fn duration(text: &str) -> Option<Duration> {
-    if text == "0" {
-        return Some(Duration::ZERO);
-    }
-    let mut rest = text.strip_prefix('+').unwrap_or(text);
-    let mut total = 0.0_f64;
-    if rest.is_empty() {
-        return None;
-    }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        let nanoseconds = match &rest[..end] {
-            "ns" => 1.0,
-            "us" | "µs" | "μs" => 1e3,
-            "ms" => 1e6,
-            "s" => 1e9,
-            "m" => 60e9,
-            "h" => 3600e9,
-            _ => return None,
-        };
-        total += number * nanoseconds;
-        rest = &rest[end..];
-    }
-    // i64::MAX nanoseconds, about 292 years, is where Go stops too.
-    (total <= i64::MAX as f64).then(|| Duration::from_nanos(total as u64))
 }
 
 /// One span for all, or one for each of the two ways in which workflows end.
@@ -253,11 +195,14 @@ mod tests {
             ("1h30m", 5_400_000_000_000),
             ("1.5s", 1_500_000_000),
             (".5s", 500_000_000),
+            ("+0", 0),
+            ("1.5h30m", 7_200_000_000_000),
+            ("30m1h", 5_400_000_000_000),
             ("2ms3ns", 2_000_003),
         ] {
             check(Kind::Duration, text, Some(Value::Duration(Duration::from_nanos(nanoseconds))));
         }
-        for text in ["", "5", "-1s", "s", "1 s", "1d", "1s2", "999999999h", "1..5s"] {
+        for text in ["", "5", "-1s", "s", "1 s", "1d", "1s2", "999999999h", "1..5s", "5 seconds", "1s ago"] {
             check(Kind::Duration, text, None);
         }
     }

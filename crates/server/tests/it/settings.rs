@@ -136,8 +136,8 @@ fn clusters_and_sentinels_are_lists() {
     }
     for (name, value, expected) in [
         ("REDIS_CLUSTER_PIPELINE_PARALLELISM", "-1", "redis cluster pipeline parallelism must be >= 0"),
-        ("REDIS_TLS_CACERT", "/nowhere.pem", "the file cannot be read"),
-        ("TIDEGATE_REDIS_AUTH_FILE", "/nowhere", "cannot be read"),
+        ("REDIS_TLS_CACERT", "/nowhere.pem", "cannot read the file"),
+        ("TIDEGATE_REDIS_AUTH_FILE", "/nowhere", "cannot read /nowhere"),
     ] {
         let error = main(&[("REDIS_URL", "a:1"), ("REDIS_TLS", "true"), (name, value)]).unwrap_err();
         assert!(error.contains(name) && error.contains(expected), "{error}");
@@ -164,8 +164,50 @@ fn the_binary_ends_with_64_and_tells_no_secret() {
     assert_eq!(code, Some(64), "{text}");
     assert!(text.contains("REDIS_URL='redis://*****@h:1:2'"), "{text}");
     let (code, text) = tidegate(&["settings"]);
-    assert_eq!(code, Some(0));
+    assert_eq!(code, Some(64), "{text}");
     assert!(text.contains("\nREDIS_AUTH=*****\n"), "{text}");
+    assert!(text.contains("\n  REDIS_URL='redis://*****@h:1:2': expected host:port after the //\n"), "{text}");
     assert_eq!(tidegate(&["settings", "--markdown"]).1, markdown());
     assert_eq!(tidegate(&["--version"]).1, format!("tidegate {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+/// Names that are not ours cannot be refused, so a misspelt one was ignored in silence.
+#[test]
+fn names_that_look_misspelt_are_warned_of() {
+    let warnings = |pairs: &[(&str, &str)]| parse(pairs).unwrap().warnings;
+    assert_eq!(
+        warnings(&[
+            ("REDIS_ULR", "a:1"),
+            ("RUNTIME_SUBDIR", "limits"),
+            ("REDIS_PORT_6379_TCP", "tcp://a:1"),
+            ("HOME", "/")
+        ]),
+        [
+            "REDIS_ULR is not a setting and has no effect; did you mean REDIS_URL?",
+            "RUNTIME_SUBDIR is not a setting and has no effect; did you mean RUNTIME_SUBDIRECTORY?",
+        ]
+    );
+    // The right name is there too: the other one is for another program.
+    assert!(warnings(&[("REDIS_URI", "a:1"), ("REDIS_URL", "a:1")]).is_empty());
+    // What is missing may be what was misspelt.
+    let error = parse(&[("REDIS_TYPE", "cluster"), ("REDIS_ULR", "a:1")]).unwrap_err();
+    assert!(error.contains("\n  REDIS_TYPE='cluster': set REDIS_URL to the addresses of its servers"), "{error}");
+    assert!(
+        error.ends_with("\n  warning: REDIS_ULR is not a setting and has no effect; did you mean REDIS_URL?"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_settings_command_warns_as_the_server_does() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let output = command.env_clear().arg("settings").envs([("REDIS_ULR", "a:1"), ("TRACING_ENABLED", "true")]).output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let log = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        log,
+        "warning: TRACING_ENABLED=true has no effect: this version exports no traces\n\
+         warning: REDIS_ULR is not a setting and has no effect; did you mean REDIS_URL?\n"
+    );
 }

@@ -11,26 +11,35 @@ pub(super) struct Target {
     pub(super) tls: bool,
 }
 
-/// Reads an address in any of its forms; `socket` is `tcp`, `unix` or empty.
+/// Reads an address in any of its forms. `socket` is `tcp`, `unix` or empty.
 pub(super) fn target(url: &str, socket: &str) -> Result<Target, String> {
-    let plain = |address| Target { address, credentials: None, database: 0, tls: false };
     if url.is_empty() {
         return Err("it is set but empty; unset it to count in memory".to_owned());
     }
     let tls = url.starts_with("rediss://");
-    let Some(rest) = url.strip_prefix("redis://").or_else(|| url.strip_prefix("rediss://")) else {
-        if socket == "unix" {
-            return Ok(plain(Address::Unix(url.into())));
-        }
-        let address: Address = url.parse().map_err(|_| {
-            "expected host:port, redis://[user:password@]host:port[/database] or the path of a unix socket".to_owned()
-        })?;
-        if socket == "tcp" && matches!(address, Address::Unix(_)) {
-            return Err("it is a path, and the socket type is tcp; expected host:port".to_owned());
-        }
-        return Ok(plain(address));
+    match url.strip_prefix("redis://").or_else(|| url.strip_prefix("rediss://")) {
+        Some(rest) => uri(rest, tls),
+        None => bare(url, socket),
+    }
+}
+
+/// Reads `host:port` or a path.
+fn bare(text: &str, socket: &str) -> Result<Target, String> {
+    let address = match socket {
+        "unix" => Address::Unix(text.into()),
+        _ => text.parse().map_err(|_| {
+            "expected host:port, redis://[user:password@]host:port[/database] or the path of a Unix socket".to_owned()
+        })?,
     };
-    let (user, rest) = rest.rsplit_once('@').map_or((None, rest), |(user, rest)| (Some(user), rest));
+    if socket == "tcp" && matches!(address, Address::Unix(_)) {
+        return Err("it is a path, but the socket type is tcp; expected host:port".to_owned());
+    }
+    Ok(Target { address, credentials: None, database: 0, tls: false })
+}
+
+/// Reads what follows the `//`: `[user:password@]host[:port][/database]`.
+fn uri(text: &str, tls: bool) -> Result<Target, String> {
+    let (user, rest) = text.rsplit_once('@').map_or((None, text), |(user, rest)| (Some(user), rest));
     let (host, database) = rest.split_once('/').unwrap_or((rest, ""));
     let database = match database.split('?').next() {
         None | Some("") => 0,
@@ -39,33 +48,21 @@ pub(super) fn target(url: &str, socket: &str) -> Result<Target, String> {
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     let host = if has_port { host.to_owned() } else { format!("{host}:6379") };
     let address = host.parse().map_err(|_| "expected host:port after the //".to_owned())?;
-    let credentials = user.map(|user| match user.split_once(':') {
+    Ok(Target { address, credentials: user.map(credentials), database, tls })
+}
+
+fn credentials(user: &str) -> Credentials {
+    match user.split_once(':') {
         Some((name, password)) => {
             Credentials { username: Some(decoded(name)).filter(|name| !name.is_empty()), password: decoded(password) }
         }
         None => Credentials { username: None, password: decoded(user) },
-    });
-    Ok(Target { address, credentials, database, tls })
+    }
 }
 
-/// Replaces `%41` by `A`; what is not such a triple stays.
+/// Undoes percent coding. What is not a triple such as `%41` stays as it is.
 fn decoded(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.as_bytes();
-    while let [first, rest @ ..] = bytes {
-        let hex = rest.get(..2).and_then(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
-        match (first, hex) {
-            (b'%', Some(byte)) => {
-                out.push(byte);
-                bytes = &rest[2..];
-            }
-            _ => {
-                out.push(*first);
-                bytes = rest;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -8,11 +8,11 @@ const AUTHORITY: &str = "REDIS_TLS_CACERT";
 const CERTIFICATE: &str = "REDIS_TLS_CLIENT_CERT";
 const KEY: &str = "REDIS_TLS_CLIENT_KEY";
 
-/// Reads the files; one that cannot be read is a mistake in its variable.
+/// Reads the files. One that cannot be read is a mistake in its variable.
 pub(super) fn build(values: &mut Values) -> Tls {
     let mut tls = Tls::default();
     tls.authorities = file(values, AUTHORITY);
-    // As the reference: the pair counts only when both are given.
+    // As in the reference, the pair is used only when both are given.
     if let (Some(chain), Some(key)) = (file(values, CERTIFICATE), file(values, KEY)) {
         tls.client = Some(ClientCertificate { chain, key });
     }
@@ -27,5 +27,5 @@ fn file(values: &mut Values, name: &'static str) -> Option<Vec<u8>> {
     if path.is_empty() {
         return None;
     }
-    std::fs::read(&path).map_err(|error| values.problem(name, &path, format!("the file cannot be read: {error}"))).ok()
+    std::fs::read(&path).map_err(|error| values.problem(name, &path, format!("cannot read the file: {error}"))).ok()
 }

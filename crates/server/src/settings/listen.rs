@@ -1,0 +1,74 @@
+//! Addresses to listen on, and how long connections may live.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::read::Values;
+
+/// An address and a port to listen on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The address.
+    pub host: IpAddr,
+    /// The port. 0 lets the system choose one.
+    pub port: u16,
+}
+
+/// Where gRPC listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GrpcEndpoint {
+    /// A port.
+    Tcp(Endpoint),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+/// How long a gRPC connection may live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionAge {
+    /// The age at which the server sends GOAWAY. None: never.
+    pub limit: Option<Duration>,
+    /// How long calls may still run after that. None: without a bound.
+    pub grace: Option<Duration>,
+}
+
+pub(super) fn grpc(values: &mut Values) -> GrpcEndpoint {
+    match values.text("GRPC_UDS") {
+        path if path.is_empty() => GrpcEndpoint::Tcp(endpoint(values, "GRPC_HOST", "GRPC_PORT")),
+        path => GrpcEndpoint::Unix(path.into()),
+    }
+}
+
+pub(super) fn connection_age(values: &Values) -> ConnectionAge {
+    ConnectionAge {
+        limit: values.duration_unless_zero("GRPC_MAX_CONNECTION_AGE"),
+        grace: values.duration_unless_zero("GRPC_MAX_CONNECTION_AGE_GRACE"),
+    }
+}
+
+/// The endpoint that two variables name together.
+pub(super) fn endpoint(values: &mut Values, host: &'static str, port: &'static str) -> Endpoint {
+    let text = values.text(host);
+    let address = resolve(&text).unwrap_or_else(|| {
+        values.problem(host, &text, "expected an IP address, or a host name that resolves to one".to_owned());
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+    });
+    Endpoint { host: address, port: values.integer(port, 0..=65_535) as u16 }
+}
+
+/// Reads `host:port`.
+pub(super) fn host_and_port(text: &str) -> Option<Endpoint> {
+    let (host, port) = text.rsplit_once(':')?;
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    Some(Endpoint { host: resolve(host)?, port: port.parse().ok()? })
+}
+
+/// The IP address of `host`. As in Go, an empty host means every address.
+fn resolve(host: &str) -> Option<IpAddr> {
+    match host {
+        "" => Some(IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
+        "localhost" => Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        _ => host.parse().ok().or_else(|| Some((host, 0).to_socket_addrs().ok()?.next()?.ip())),
+    }
+}

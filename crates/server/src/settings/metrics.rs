@@ -1,0 +1,55 @@
+//! How metrics are exported.
+
+use super::listen::{Endpoint, host_and_port};
+use super::read::Values;
+
+/// How metrics are exported.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Metrics {
+    /// A port for Prometheus alone, and the path there.
+    pub prometheus: Option<(Endpoint, String)>,
+    /// Labels on every metric.
+    pub labels: Vec<(String, String)>,
+    /// The unit in which response times are observed.
+    pub response_time: ResponseTime,
+    /// The highest number of names of limits.
+    pub max_names: usize,
+}
+
+/// The unit in which response times are observed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResponseTime {
+    /// As the metric's name says.
+    Seconds,
+    /// As old dashboards expect.
+    Milliseconds,
+}
+
+pub(super) fn build(values: &mut Values) -> Metrics {
+    Metrics {
+        prometheus: prometheus(values),
+        labels: values.map("EXTRA_TAGS"),
+        response_time: values.either(
+            "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS",
+            ResponseTime::Milliseconds,
+            ResponseTime::Seconds,
+        ),
+        max_names: values.integer("TIDEGATE_MAX_METRIC_KEYS", 0..=i64::MAX) as usize,
+    }
+}
+
+fn prometheus(values: &mut Values) -> Option<(Endpoint, String)> {
+    if !values.boolean("USE_PROMETHEUS") || values.boolean("DISABLE_STATS") {
+        return None;
+    }
+    let path = values.text("PROMETHEUS_PATH");
+    if !path.starts_with('/') {
+        values.problem("PROMETHEUS_PATH", &path, "expected a path that starts with /".to_owned());
+    }
+    let address = values.text("PROMETHEUS_ADDR");
+    let endpoint = host_and_port(&address);
+    if endpoint.is_none() {
+        values.problem("PROMETHEUS_ADDR", &address, "expected host:port or :port".to_owned());
+    }
+    Some((endpoint?, path))
+}
