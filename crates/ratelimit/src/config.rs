@@ -16,6 +16,7 @@ use std::fmt::Write as _;
 
 pub use error::ConfigError;
 
+use crate::request::Entry;
 use crate::tree::{Level, Limit, Rate};
 use build::Domains;
 use error::{Path, Report};
@@ -92,6 +93,15 @@ impl Configuration {
     /// The stats key of every configured limit, sorted.
     pub fn stats_keys(&self) -> impl Iterator<Item = &str> {
         self.limits().into_iter().map(|limit| &*limit.stats_key)
+    }
+
+    /// A domain, and the entries of a descriptor that the first limit of that domain applies to; none when there is no limit.
+    /// Domains are tried in the order of their names.
+    #[must_use]
+    pub fn example(&self) -> Option<(String, Vec<Entry>)> {
+        let mut domains: Vec<_> = self.domains.iter().collect();
+        domains.sort_unstable_by_key(|(name, _)| *name);
+        domains.into_iter().find_map(|(name, level)| Some((name.clone(), level.example()?)))
     }
 
     /// The tree of a domain.

@@ -1,5 +1,6 @@
 //! The tree of a domain's limits, and how a descriptor finds its limit in it.
 
+mod example;
 mod limit;
 mod pattern;
 mod stats_key;
@@ -30,6 +31,8 @@ pub(crate) struct Level {
 /// One configured descriptor.
 #[derive(Debug, Default)]
 pub(crate) struct Node {
+    /// Where the key ends in the composite key.
+    pub(crate) key_length: usize,
     pub(crate) limit: Option<Limit>,
     pub(crate) below: Level,
     /// Put the request's value into the stats key.

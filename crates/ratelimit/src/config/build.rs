@@ -72,7 +72,13 @@ fn node(descriptor: Descriptor, composite: &str, stats_key: &str, path: &Path<'_
     });
     let mut below = Level::default();
     level(&mut below, stats_key, descriptor.descriptors, &path.key("descriptors"), report);
-    Node { limit, below, value_to_metric: descriptor.value_to_metric, share_threshold: descriptor.share_threshold }
+    Node {
+        key_length: descriptor.key.text.len(),
+        limit,
+        below,
+        value_to_metric: descriptor.value_to_metric,
+        share_threshold: descriptor.share_threshold,
+    }
 }
 
 fn metadata(descriptor: &Descriptor, path: &Path<'_>, report: &mut Report<'_>) -> Map<String, Json> {

@@ -2,7 +2,7 @@
 
 use tidegate_ratelimit::{Code, Limiter, Override, Unit};
 
-use crate::fixture::{NOW, check_at, descriptor, limiter, options, request};
+use crate::fixture::{NOW, check_at, configuration, descriptor, limiter, options, request};
 
 /// The limit that a descriptor should find: hits, unit, stats key.
 type Expected<'a> = Option<(u32, Unit, &'a str)>;
@@ -340,4 +340,30 @@ async fn values_that_share_a_threshold_share_name_and_counter() {
         let used = status.limit.as_ref().expect(second).requests_per_unit - status.remaining;
         assert_eq!(used, if together { 2 } else { 1 }, "{first} and {second}");
     }
+}
+
+/// What the server prints for people to try must be limited.
+#[tokio::test]
+async fn the_example_of_a_configuration_finds_a_limit() {
+    let example = |text: &str| {
+        let (domain, entries) = configuration(text).example()?;
+        let entries: Vec<_> = entries.into_iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
+        Some(format!("{domain}: {}", entries.join(" ")))
+    };
+    for (text, expected) in [
+        (BASIC, Some("test-domain: key1=value1 subkey1=me")),
+        (SHARED, Some("test-domain: files=files/me")),
+        (
+            "domain: d\ndescriptors: [{key: user_id, rate_limit: {unit: day, requests_per_unit: 1}}]",
+            Some("d: user_id=me"),
+        ),
+        ("domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true}}, {key: b}]", None),
+        ("domain: d", None),
+    ] {
+        assert_eq!(example(text).as_deref(), expected, "{text}");
+    }
+    let (_, entries) = configuration(BASIC).example().unwrap();
+    let entries: Vec<_> = entries.into_iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
+    check(&limiter(BASIC, options()), &entries.join(" "), Some((5, Unit::Second, "test-domain.key1_value1.subkey1")))
+        .await;
 }
