@@ -1,10 +1,11 @@
 //! Configuration: loaded at start, and again whenever its files change.
 //!
-//! One thread reads files, so that no core ever waits for a disk or parses YAML.
+//! A thread of its own reads the files, so that no core waits for a disk or parses YAML.
 
 mod files;
 mod watch;
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -15,24 +16,25 @@ use tidegate_ratelimit::{Configuration, Limiter, SameDomain, Source};
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
+use crate::error::ServeError;
 use crate::operate::health::{Health, Part};
 use crate::operate::metrics::Metrics;
-use crate::settings::Files;
+use crate::settings::{Files, FirstLoad, Scope};
 use files::Reading;
 use watch::Watch;
 
 /// The configuration of a fresh start.
-const SAMPLE: &str = include_str!("sample.yaml");
+const SAMPLE: &str = include_str!("configure/sample.yaml");
 /// The sample's name in messages.
 const SAMPLE_NAME: &str = "sample.yaml";
-/// Some mounts send no events; reading a handful of files this rarely costs nothing.
+/// How often files are read without an event. Some mounts send none.
 const POLL: Duration = Duration::from_secs(10);
-/// A file that is being written is left alone until it was quiet for this long,
+/// After an event, files are read once no other event came for this long, so that a file is not read half written.
 const QUIET: Duration = Duration::from_millis(50);
-/// but at most for this long.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// They are read after this time even when events keep coming.
+const MAX_DELAY: Duration = Duration::from_secs(1);
 
-/// Who is told of a new configuration.
+/// What a new configuration is given to.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) limiter: Limiter,
@@ -45,7 +47,7 @@ pub(crate) struct Target {
 /// Where the configuration comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// Built in: nothing was asked for, and the default folder does not exist.
+    /// The built-in sample: RUNTIME_ROOT is not set, and its default does not exist.
     Sample,
     /// Files under a folder.
     Files(Files),
@@ -58,16 +60,39 @@ enum Wake {
     Stop,
 }
 
-/// The thread that loads configurations; it ends with this.
+/// The thread that loads configurations. Dropping this ends the thread and waits for it.
 #[derive(Debug)]
-pub(crate) struct Reloader {
+pub(crate) struct Loader {
     wake: SyncSender<Wake>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Origin {
-    pub(crate) fn new(files: &Files) -> Self {
-        if !files.root_given && !files.root.exists() { Self::Sample } else { Self::Files(files.clone()) }
+    /// Files, or the sample when nothing was asked for.
+    ///
+    /// # Errors
+    /// The folder that was asked for does not exist, and the server is not to start without it.
+    pub(crate) fn new(files: &Files) -> Result<Self, ServeError> {
+        match (files.root.exists(), files.root_given, files.first_load) {
+            (false, false, _) => Ok(Self::Sample),
+            (false, true, FirstLoad::BeforePorts) => Err(ServeError::NoRoot { path: files.root.clone() }),
+            _ => Ok(Self::Files(files.clone())),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Files(files) = self else {
+            return f.write_str("built-in sample (set RUNTIME_ROOT to use your own files)");
+        };
+        let subdirectory = files.root.join(&files.subdirectory);
+        match files.scope {
+            Scope::AppDirectory => write!(f, "{}", subdirectory.join(&files.app_directory).display()),
+            Scope::Subdirectory => {
+                write!(f, "{} (files under {})", subdirectory.display(), files.app_directory.display())
+            }
+        }
     }
 }
 
@@ -77,7 +102,7 @@ impl Target {
         self.load(&[Source { name: SAMPLE_NAME.to_owned(), text: SAMPLE.as_bytes().to_vec() }]);
     }
 
-    /// Puts `sources` in force, or keeps what is in force when they have mistakes.
+    /// Applies the configuration in `sources`. When it has mistakes, the current configuration stays.
     fn load(&self, sources: &[Source]) {
         match Configuration::load(sources, self.same_domain) {
             Ok(configuration) => {
@@ -104,27 +129,27 @@ impl Target {
         self.metrics.loads.failures.fetch_add(reading.failures.len() as u64, Relaxed);
         self.metrics.loads.files.store(reading.sources.len() as u64, Relaxed);
         for (path, error) in &reading.failures {
-            warn!(path = %path.display(), %error, "a configuration file could not be read");
+            warn!(path = %path.display(), %error, "cannot read a configuration file");
         }
         self.load(&reading.sources);
     }
 }
 
-impl Reloader {
-    /// Starts to load and watch `files`; `loaded` is told after the first load.
+impl Loader {
+    /// Starts to load and watch `files`. `loaded` is told after the first load.
     ///
     /// # Errors
-    /// The thread cannot be made.
+    /// The thread cannot be started.
     pub(crate) fn start(files: Files, target: Target, loaded: oneshot::Sender<()>) -> std::io::Result<Self> {
         let (wake, wakes) = sync_channel(16);
         let watch = Watch::new(&files, wake.clone());
         let main = move || run(&files, &target, watch, &wakes, loaded);
-        let thread = std::thread::Builder::new().name("reload".to_owned()).spawn(main)?;
+        let thread = std::thread::Builder::new().name("configure".to_owned()).spawn(main)?;
         Ok(Self { wake, thread: Some(thread) })
     }
 }
 
-impl Drop for Reloader {
+impl Drop for Loader {
     fn drop(&mut self) {
         // A closed queue means that the thread has ended.
         let _ = self.wake.send(Wake::Stop);
@@ -142,12 +167,12 @@ fn run(files: &Files, target: &Target, mut watch: Watch, wakes: &Receiver<Wake>,
         if last.replace(reading.fingerprint) != Some(reading.fingerprint) {
             target.read(&reading);
         }
-        // What changed before it was watched is seen by reading once more.
+        // A file may have changed before its folder was watched: read once more.
         if watch.follow(reading.folders) == watch::Change::Moved {
             continue;
         }
         if let Some(loaded) = loaded.take() {
-            // The starter may have given up waiting.
+            // The starter may have stopped waiting.
             let _ = loaded.send(());
         }
         if wait(wakes) == Wake::Stop {
@@ -156,15 +181,15 @@ fn run(files: &Files, target: &Target, mut watch: Watch, wakes: &Receiver<Wake>,
     }
 }
 
-/// Waits for a change to end, for the poll, or for the stop.
+/// Waits until files have changed, the poll is due, or the thread must stop.
 fn wait(wakes: &Receiver<Wake>) -> Wake {
     match wakes.recv_timeout(POLL) {
         Ok(Wake::Changed) => {}
         Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return Wake::Stop,
         Err(RecvTimeoutError::Timeout) => return Wake::Changed,
     }
-    let patience = Instant::now() + PATIENCE;
-    while Instant::now() < patience {
+    let latest = Instant::now() + MAX_DELAY;
+    while Instant::now() < latest {
         match wakes.recv_timeout(QUIET) {
             Ok(Wake::Changed) => {}
             Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return Wake::Stop,

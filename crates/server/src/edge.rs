@@ -1,6 +1,7 @@
-//! Sockets and connections: from `bind` to the end of the last connection.
+//! The edge to the operating system: sockets, connections, threads and the clock.
 
 pub(crate) mod accept;
+pub(crate) mod clock;
 pub(crate) mod connection;
 pub(crate) mod cores;
 pub(crate) mod http;

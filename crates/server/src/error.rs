@@ -8,14 +8,14 @@ use thiserror::Error;
 /// Why the server did not start.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    /// A port or socket cannot be had.
-    #[error("the {what} listener cannot have {address}: {source}")]
+    /// A port or socket cannot be bound.
+    #[error("the {what} listener cannot bind {address}: {}", reason(source))]
     Bind {
-        /// Whose.
+        /// Which listener.
         what: &'static str,
         /// The address.
         address: String,
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
     /// Redis cannot be used.
@@ -32,18 +32,26 @@ pub enum ServeError {
         /// The folder.
         path: PathBuf,
     },
-    /// The store of the workflows cannot be used.
+    /// The store of workflows cannot be opened.
     #[error(
-        "the workflows cannot use {store}: {source}; name a folder of this server with TIDEGATE_DATA_DIR, or set TIDEGATE_HTTP_ADDR \
-         to nothing for rate limits alone"
+        "cannot open the store of workflows, {store}: {source}; set TIDEGATE_DATA_DIR to a folder that only this server uses, or set \
+         TIDEGATE_HTTP_ADDR to an empty value to turn workflows off"
     )]
     Workflows {
-        /// Where it is, without credentials.
+        /// Where the store is, without credentials.
         store: String,
-        /// What it said.
+        /// The cause.
         source: tidegate_workflow::StoreError,
     },
     /// The system refused a thread, a runtime or a socket.
-    #[error("the system refused what a server needs: {0}")]
+    #[error("the operating system refused a thread, a runtime or a socket: {0}")]
     System(#[from] io::Error),
+}
+
+/// The system's words for the most common cause, without the number of the error.
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "address already in use".to_owned(),
+        _ => error.to_string(),
+    }
 }

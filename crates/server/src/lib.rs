@@ -1,11 +1,10 @@
-//! The server: the only place where outside words (protobuf, environment, files, signals) become inside words.
+//! The server: the only place that translates between the outside (protobuf, environment, files, signals) and the other crates.
 //!
-//! Start reading at [`run`]. A call goes `edge` (sockets) -> `rls` (messages) -> the limiter, and back; nothing it
-//! needs is shared with another core but the configuration and, without Redis, the counters.
+//! Start reading at [`run`]. A call goes from `edge` (sockets) through `rls` (messages) to the limiter, and back. The only things
+//! that it shares with other cores are the configuration and, without Redis, the counters.
 //!
-//! **Invariant:** no rule lives here: no limit arithmetic, no lookup of limits, no RESP.
+//! **Invariant:** no rules here: no limit arithmetic, no lookup of limits, no RESP.
 
-mod clock;
 pub mod commands;
 mod configure;
 mod edge;
@@ -19,5 +18,6 @@ mod workflows;
 
 pub use edge::listen::{Addresses, GrpcAddress};
 pub use error::ServeError;
+pub use operate::banner::Started;
 pub use rls::proto;
-pub use server::{Started, run};
+pub use server::run;

@@ -1,4 +1,4 @@
-//! What operators see: metrics, health, logs and the debug pages.
+//! What operators see: the banner, health, logs, metrics and the debug pages.
 
 pub(crate) mod banner;
 pub(crate) mod debug;

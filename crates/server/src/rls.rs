@@ -3,5 +3,6 @@
 pub(crate) mod call;
 pub(crate) mod grpc;
 pub(crate) mod json;
+pub(crate) mod memory;
 pub mod proto;
 pub(crate) mod redis;

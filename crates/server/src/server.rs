@@ -1,4 +1,7 @@
 //! From settings to a server that answers, and to its end.
+//!
+//! Read from [`run`] downward, in the order in which a server starts: sockets, store, workflows, configuration, cores; then
+//! [`Server::until`] waits for the end.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,48 +10,29 @@ use std::time::Duration;
 
 use tidegate_ratelimit::{Limiter, MemoryStore, RedisStore, Store};
 use tokio::sync::oneshot;
-use tokio::time::{interval, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use crate::configure::{Origin, Reloader, Target};
+use crate::configure::{Loader, Origin, Target};
 use crate::edge::cores::{self, Work};
 use crate::edge::http;
 use crate::edge::listen::{Addresses, Listeners, Sockets};
 use crate::error::ServeError;
+use crate::operate::banner::{Started, example};
 use crate::operate::debug;
 use crate::operate::health::{Health, HealthService, Part};
 use crate::operate::metrics::Metrics;
 use crate::rls::call::Calls;
 use crate::rls::grpc::Services;
 use crate::rls::redis::Clients;
-use crate::rls::{json, redis};
-use crate::settings::{Files, FirstLoad, HealthCheck, Scope, Settings};
-use crate::supervise::Life;
+use crate::rls::{json, memory, redis};
+use crate::settings::{FirstLoad, HealthCheck, Settings};
+use crate::supervise::Supervisor;
 use crate::workflows::Workflows;
 
-/// Wait between two looks for counters whose window has passed.
-const PURGE_INTERVAL: Duration = Duration::from_secs(1);
-
-/// How often the allocator is asked for something after counters were dropped, and for how much: more than it keeps at hand.
-const NUDGES: u32 = 4;
-const NUDGE: usize = 4 << 20;
-
-/// What a server that has started tells.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Started {
-    /// Where it listens.
-    pub addresses: Addresses,
-    /// Where counters are, without credentials.
-    pub store: String,
-    /// Where workflows are, without credentials; none when they are not wanted.
-    pub workflows: Option<String>,
-    /// Where limits come from.
-    pub configuration: String,
-}
-
-/// Serves until `shutdown` completes and what was begun is finished, or the drain timeout is over.
+/// Serves until `shutdown` completes and the calls in flight have ended, or the drain timeout is over.
 ///
-/// Ports are bound at once and opened when Redis answers and the configuration is loaded; then `started` is called, on the
+/// Ports are bound at once. They are opened when Redis answers and the configuration is loaded. Then `started` is called, on the
 /// caller's thread, which is the first core's. Must be called outside any runtime.
 ///
 /// # Errors
@@ -58,12 +42,7 @@ pub fn run(
     shutdown: impl Future<Output = ()>,
     started: impl FnOnce(&Started),
 ) -> Result<(), ServeError> {
-    let origin = Origin::new(&settings.files);
-    if let Origin::Files(Files { root, first_load: FirstLoad::BeforePorts, .. }) = &origin
-        && !root.exists()
-    {
-        return Err(ServeError::NoRoot { path: root.clone() });
-    }
+    let origin = Origin::new(&settings.files)?;
     let sockets = Sockets::bind(&settings)?;
     let addresses = sockets.addresses.clone();
     let runtime = cores::runtime()?;
@@ -88,57 +67,69 @@ pub fn run(
 /// Everything that lives as long as the server.
 struct Server {
     settings: Settings,
-    life: Life,
+    supervisor: Supervisor,
     health: Health,
     metrics: Arc<Metrics>,
     memory: MemoryStore,
-    /// Of the first core.
+    /// The clients of the first core. None: counters are in memory.
     clients: Option<Clients>,
     limiter: Limiter,
     workflows: Option<Workflows>,
-    reloader: Option<Reloader>,
+    loader: Option<Loader>,
 }
 
 impl Server {
     fn new(settings: Settings) -> Self {
-        let unless = |needed| if needed { Part::Unhealthy } else { Part::Healthy };
-        let health = Health::new(unless(settings.redis.is_some()), unless(settings.health_needs_domain));
+        let healthy_unless = |needed| if needed { Part::Unhealthy } else { Part::Healthy };
         let memory = MemoryStore::new(settings.max_keys);
         Self {
-            life: Life::default(),
-            health,
+            supervisor: Supervisor::default(),
+            health: Health::new(healthy_unless(settings.redis.is_some()), healthy_unless(settings.health_needs_domain)),
             metrics: Arc::new(Metrics::new(settings.metrics.clone(), settings.cores)),
             limiter: Limiter::new(Store::Memory(memory.clone()), settings.limiter.clone()),
             memory,
             clients: None,
             workflows: None,
-            reloader: None,
+            loader: None,
             settings,
         }
     }
 
-    /// Waits for what must be there before a port opens.
+    /// Waits for everything that must be there before the ports open.
     async fn prepare(&mut self, origin: &Origin) -> Result<(), ServeError> {
-        if let Some(settings) = &self.settings.redis {
-            let clients = Clients::new(settings)?;
-            redis::wait(settings, &clients).await?;
-            self.health.set_store(Part::Healthy);
-            self.limiter = self.limiter.with_store(Store::Redis(store(&clients)));
-            self.metrics.watch_redis(clients.main.clone(), clients.per_second.clone());
-            self.clients = Some(clients);
-        }
-        if let Some(settings) = &self.settings.workflows {
-            let redis = self.settings.redis.as_ref();
-            let workflows = Workflows::start(settings, redis, &self.health, &self.life).await?;
-            self.metrics.watch_workflows(workflows.activity.clone());
-            self.workflows = Some(workflows);
-        }
-        let memory = self.clients.is_none().then(|| self.memory.clone());
-        self.metrics.watch(self.limiter.clone(), memory);
-        self.load(origin).await
+        self.connect_store().await?;
+        self.start_workflows().await?;
+        self.load_configuration(origin).await
     }
 
-    async fn load(&mut self, origin: &Origin) -> Result<(), ServeError> {
+    /// Waits for Redis, if counters are there.
+    async fn connect_store(&mut self) -> Result<(), ServeError> {
+        let Some(settings) = &self.settings.redis else {
+            self.metrics.watch(self.limiter.clone(), Some(self.memory.clone()));
+            return Ok(());
+        };
+        let clients = Clients::new(settings)?;
+        redis::wait(settings, &clients).await?;
+        self.health.set_store(Part::Healthy);
+        self.limiter = self.limiter.with_store(store(&clients));
+        self.metrics.watch(self.limiter.clone(), None);
+        self.metrics.watch_redis(clients.main.clone(), clients.per_second.clone());
+        self.clients = Some(clients);
+        Ok(())
+    }
+
+    /// Opens the store of workflows and starts their thread, if workflows are on.
+    async fn start_workflows(&mut self) -> Result<(), ServeError> {
+        let Some(settings) = &self.settings.workflows else { return Ok(()) };
+        let redis = self.settings.redis.as_ref();
+        let workflows = Workflows::start(settings, redis, &self.health, &self.supervisor).await?;
+        self.metrics.watch_workflows(workflows.activity.clone());
+        self.workflows = Some(workflows);
+        Ok(())
+    }
+
+    /// Loads the configuration, and starts to watch its files.
+    async fn load_configuration(&mut self, origin: &Origin) -> Result<(), ServeError> {
         let target = Target {
             limiter: self.limiter.clone(),
             metrics: self.metrics.clone(),
@@ -150,7 +141,7 @@ impl Server {
             Origin::Sample => target.load_sample(),
             Origin::Files(files) => {
                 let (sender, loaded) = oneshot::channel();
-                self.reloader = Some(Reloader::start(files.clone(), target, sender)?);
+                self.loader = Some(Loader::start(files.clone(), target, sender)?);
                 if files.first_load == FirstLoad::BeforePorts && loaded.await.is_err() {
                     warn!("the thread that loads configurations ended");
                 }
@@ -165,73 +156,68 @@ impl Server {
         if let (Some(workflows), Some(listener)) = (&mut self.workflows, api) {
             workflows.open(listener);
         }
-        let spawn_http = |listener, router| self.life.tasks.spawn(http::serve(listener, router, self.life.clone()));
         let (doors, running) = cores::start(self.settings.cores, self.work())?;
-        self.life.tasks.spawn(doors.accept(grpc, self.life.clone()));
-        spawn_http(http, json::router(self.calls(0, self.limiter.clone()), self.health.clone()));
+        let tasks = &self.supervisor.tasks;
+        let spawn_http = |listener, router| tasks.spawn(http::serve(listener, router, self.supervisor.clone()));
+        tasks.spawn(doors.accept(grpc, self.supervisor.clone()));
+        let calls = calls(&self.settings, &self.metrics, 0, self.limiter.clone());
+        spawn_http(http, json::router(calls, self.health.clone()));
         if let Some(listener) = debug {
             spawn_http(listener, debug::router(self.limiter.clone(), self.metrics.clone()));
         }
         if let (Some(listener), Some((_, path))) = (prometheus, &self.settings.metrics.prometheus) {
             spawn_http(listener, debug::prometheus(self.metrics.clone(), path));
         }
-        match (&self.clients, &self.settings.redis) {
-            (Some(clients), Some(settings)) if settings.health == HealthCheck::Always => {
-                self.life.tasks.spawn(redis::follow(clients.clone(), self.health.clone(), self.life.clone()));
-            }
-            (None, _) => {
-                self.life.tasks.spawn(purge(self.memory.clone(), self.life.clone()));
-            }
-            _ => {}
-        }
+        self.look_after_store();
         Ok(running)
     }
 
-    fn calls(&self, core: usize, limiter: Limiter) -> Calls {
-        calls(&self.settings, &self.metrics, core, limiter)
-    }
-
-    /// What each core serves with; the first uses the clients that waited for Redis, the others make their own.
+    /// What each core serves with. The first uses the clients that waited for Redis, the others make their own.
     fn work(&self) -> impl Fn(usize) -> Work + Clone + Send + 'static {
-        let (settings, life, health) = (self.settings.clone(), self.life.clone(), self.health.clone());
+        let (settings, supervisor, health) = (self.settings.clone(), self.supervisor.clone(), self.health.clone());
         let (metrics, limiter) = (self.metrics.clone(), self.limiter.clone());
         move |core| {
             let limiter = match &settings.redis {
                 Some(redis) if core > 0 => {
                     let clients = Clients::new(redis).expect("the first core's client was made of the same settings");
                     metrics.watch_redis(clients.main.clone(), clients.per_second.clone());
-                    limiter.with_store(Store::Redis(store(&clients)))
+                    limiter.with_store(store(&clients))
                 }
                 _ => limiter.clone(),
             };
             let calls = calls(&settings, &metrics, core, limiter);
-            let health = HealthService { health: health.clone(), life: life.clone(), metrics: metrics.shard(core) };
-            Work { services: Services::new(calls, health), age: settings.connection_age, life: life.clone() }
+            let (health, supervisor) = (health.clone(), supervisor.clone());
+            let health = HealthService { health, supervisor: supervisor.clone(), metrics: metrics.shard(core) };
+            Work { services: Services::new(calls, health), age: settings.connection_age, supervisor }
+        }
+    }
+
+    /// Starts what the store of counters needs while the server runs.
+    fn look_after_store(&self) {
+        let (tasks, supervisor) = (&self.supervisor.tasks, self.supervisor.clone());
+        match (&self.clients, &self.settings.redis) {
+            (Some(clients), Some(settings)) if settings.health == HealthCheck::Always => {
+                tasks.spawn(redis::follow(clients.clone(), self.health.clone(), supervisor));
+            }
+            (None, _) => {
+                tasks.spawn(memory::purge(self.memory.clone(), supervisor));
+            }
+            _ => {}
         }
     }
 
     fn started(&self, addresses: Addresses, origin: &Origin) -> Started {
-        let store = match &self.settings.redis {
-            None => "memory of this process".to_owned(),
-            Some(redis) => match &redis.per_second {
-                None => format!("redis at {}", redis.main.shown),
-                Some(second) => format!("redis at {}, per second limits at {}", redis.main.shown, second.shown),
-            },
-        };
-        let configuration = match origin {
-            Origin::Sample => "built-in sample (set RUNTIME_ROOT to a folder of your own)".to_owned(),
-            Origin::Files(files) => {
-                let subdirectory = files.root.join(&files.subdirectory);
-                match files.scope {
-                    Scope::AppDirectory => subdirectory.join(&files.app_directory).display().to_string(),
-                    Scope::Subdirectory => {
-                        format!("{} (files under {})", subdirectory.display(), files.app_directory.display())
-                    }
-                }
-            }
-        };
-        let workflows = self.workflows.as_ref().map(|workflows| workflows.store.clone());
-        Started { addresses, store, workflows, configuration }
+        Started {
+            addresses,
+            store: self
+                .settings
+                .redis
+                .as_ref()
+                .map_or_else(|| "memory of this process".to_owned(), ToString::to_string),
+            workflows: self.workflows.as_ref().map(|workflows| workflows.store.clone()),
+            configuration: origin.to_string(),
+            example: self.limiter.configuration().and_then(|configuration| example(&configuration)),
+        }
     }
 
     /// Serves until `shutdown`, then drains.
@@ -240,47 +226,28 @@ impl Server {
         info!("draining");
         self.health.stopping();
         sleep(self.settings.drain.delay).await;
-        self.life.drain.cancel();
-        self.life.tasks.close();
-        if timeout(self.settings.drain.timeout, self.life.tasks.wait()).await.is_err() {
-            warn!(open = self.life.tasks.len(), "the drain timeout is over; what is still open is cut");
+        self.supervisor.drain.cancel();
+        self.supervisor.tasks.close();
+        if timeout(self.settings.drain.timeout, self.supervisor.tasks.wait()).await.is_err() {
+            warn!(open = self.supervisor.tasks.len(), "the drain timeout is over; open connections are closed");
         }
-        self.life.stop.cancel();
+        self.supervisor.stop.cancel();
         running.join().await;
         if let Some(workflows) = self.workflows {
             workflows.join();
         }
-        drop(self.reloader);
+        drop(self.loader);
         info!("stopped");
     }
 }
 
-fn store(clients: &Clients) -> RedisStore {
-    RedisStore::new(clients.main.clone(), clients.per_second.clone())
+fn store(clients: &Clients) -> Store {
+    Store::Redis(RedisStore::new(clients.main.clone(), clients.per_second.clone()))
 }
 
+/// Answers calls on one core, within the shortest timeout of the settings.
 fn calls(settings: &Settings, metrics: &Metrics, core: usize, limiter: Limiter) -> Calls {
     let servers = settings.redis.iter().flat_map(|redis| std::iter::once(&redis.main).chain(&redis.per_second));
     let timeout = servers.map(|server| server.timeout).fold(settings.call_timeout, Duration::min);
     Calls::new(limiter, metrics.shard(core), timeout, settings.header_names.clone())
-}
-
-/// Gives back the memory of counters whose window has passed.
-async fn purge(memory: MemoryStore, life: Life) {
-    let mut ticks = interval(PURGE_INTERVAL);
-    let mut nudges = 0;
-    loop {
-        tokio::select! {
-            _ = ticks.tick() => {
-                if memory.purge(crate::clock::now()) > 0 {
-                    nudges = NUDGES;
-                } else if nudges > 0 {
-                    nudges -= 1;
-                    // The allocator gives pages back a while after they were freed, and only when it is asked for something.
-                    drop(std::hint::black_box(Vec::<u8>::with_capacity(NUDGE)));
-                }
-            }
-            () = life.drain.cancelled() => return,
-        }
-    }
 }

@@ -1,15 +1,15 @@
-//! Who may still work: what every task listens to, and who waits for them.
+//! Supervision: what every task listens to, and who waits for its end.
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Handed to every task; a clone is the same.
+/// Tells tasks when to end, and waits for them. Every task has a clone, and all clones are one supervisor.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Life {
-    /// Finish what was begun, begin nothing.
+pub(crate) struct Supervisor {
+    /// Cancelled first: finish what was begun, and begin nothing new.
     pub(crate) drain: CancellationToken,
-    /// Stop.
+    /// Cancelled last: stop at once.
     pub(crate) stop: CancellationToken,
-    /// Every task but those of single calls, which their connection waits for.
+    /// Every task of the server, except those of single calls: their connection waits for them.
     pub(crate) tasks: TaskTracker,
 }

@@ -1,4 +1,4 @@
-//! The workflow engine and its API, on a thread of their own: neither gateway nor workflows wait for the other.
+//! The workflow engine and its API. They have a thread of their own, so that rate limits and workflows do not wait for each other.
 
 mod driver;
 
@@ -14,20 +14,20 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use crate::clock;
+use crate::edge::clock;
 use crate::edge::{cores, http};
 use crate::error::ServeError;
 use crate::operate::health::Health;
 use crate::settings::{Redis, RedisServer, Workflows as Settings};
-use crate::supervise::Life;
+use crate::supervise::Supervisor;
 
-/// The name of the file in the data folder.
+/// The name of the database in the data folder.
 const FILE: &str = "workflows.db";
 
-/// The thread, once its engine has started.
+/// The running thread.
 #[derive(Debug)]
 pub(crate) struct Workflows {
-    /// Takes the socket when the ports are to open.
+    /// Takes the socket of the API when the ports open.
     open: Option<oneshot::Sender<std::net::TcpListener>>,
     thread: std::thread::JoinHandle<()>,
     pub(crate) activity: Arc<Activity>,
@@ -35,17 +35,17 @@ pub(crate) struct Workflows {
     pub(crate) store: String,
 }
 
-/// What the thread starts with.
+/// What the thread needs at its start.
 struct Start {
     settings: Settings,
     redis: Option<RedisServer>,
     activity: Arc<Activity>,
     health: Health,
-    life: Life,
+    supervisor: Supervisor,
 }
 
 impl Workflows {
-    /// Opens the store and starts the engine; nobody can ask it yet.
+    /// Opens the store and starts the engine. The API is not served yet.
     ///
     /// # Errors
     /// The store cannot be opened, or the system refuses a thread.
@@ -53,13 +53,13 @@ impl Workflows {
         settings: &Settings,
         redis: Option<&Redis>,
         health: &Health,
-        life: &Life,
+        supervisor: &Supervisor,
     ) -> Result<Self, ServeError> {
         let redis = redis.map(|redis| redis.main.clone());
         let store = shown(settings, redis.as_ref());
         let activity = Arc::new(Activity::default());
-        let (health, life) = (health.clone(), life.clone());
-        let start = Start { settings: settings.clone(), redis, activity: activity.clone(), health, life };
+        let (health, supervisor) = (health.clone(), supervisor.clone());
+        let start = Start { settings: settings.clone(), redis, activity: activity.clone(), health, supervisor };
         let runtime = cores::runtime()?;
         let (open, opened) = oneshot::channel();
         let (tell, told) = oneshot::channel();
@@ -68,19 +68,19 @@ impl Workflows {
         match told.await {
             Ok(Ok(())) => Ok(Self { open: Some(open), thread, activity, store }),
             Ok(Err(source)) => Err(ServeError::Workflows { store, source }),
-            Err(_) => Err(std::io::Error::other("the thread of the workflows ended").into()),
+            Err(_) => Err(std::io::Error::other("the thread of the workflows ended during the start").into()),
         }
     }
 
-    /// Lets clients in.
+    /// Serves the API on `listener`.
     pub(crate) fn open(&mut self, listener: std::net::TcpListener) {
         if let Some(open) = self.open.take() {
-            // A thread that has ended says so when it is joined.
+            // If the thread has ended, `join` reports it.
             let _ = open.send(listener);
         }
     }
 
-    /// Waits for the thread, which ends when told to stop.
+    /// Waits for the end of the thread, which the supervisor has told to stop.
     pub(crate) fn join(self) {
         drop(self.open);
         if self.thread.join().is_err() {
@@ -95,31 +95,35 @@ impl Start {
         tell: oneshot::Sender<Result<(), StoreError>>,
         opened: oneshot::Receiver<std::net::TcpListener>,
     ) {
-        let started = self.engine().await;
-        let engine = match started {
+        let engine = match self.engine().await {
             Ok(engine) => engine,
-            // Whoever asked for the start may have been told to stop.
+            // The caller may have stopped waiting.
             Err(error) => return drop(tell.send(Err(error))),
         };
         let _ = tell.send(Ok(()));
         let api = Api::new(engine.clone(), self.access(), self.activity.clone(), self.host());
-        let drive = driver::run(engine.clone(), self.activity.clone(), api.store_answers(), self.life.clone());
+        let drive = driver::run(engine.clone(), self.activity.clone(), api.store_answers(), self.supervisor.clone());
         let driver = tokio::spawn(drive);
         if let Ok(listener) = opened.await {
-            match TcpListener::from_std(listener) {
-                Ok(listener) => http::serve(listener, api.router(), self.life.clone()).await,
-                Err(error) => warn!(%error, "the API cannot listen"),
-            }
-            self.life.stop.cancelled().await;
+            self.serve(listener, api).await;
         }
         driver.abort();
-        // An aborted task has nothing to say.
+        // An aborted task returns nothing.
         let _ = driver.await;
         engine.close().await;
         if let Store::Sqlite(store) = engine.store() {
             store.close().await;
         }
         info!("workflows have stopped");
+    }
+
+    /// Serves the API until the server stops.
+    async fn serve(&self, listener: std::net::TcpListener, api: Api) {
+        match TcpListener::from_std(listener) {
+            Ok(listener) => http::serve(listener, api.router(), self.supervisor.clone()).await,
+            Err(error) => warn!(%error, "cannot register the listener of the API"),
+        }
+        self.supervisor.stop.cancelled().await;
     }
 
     fn access(&self) -> Access {
@@ -129,7 +133,7 @@ impl Start {
 
     fn host(&self) -> Host {
         let health = self.health.clone();
-        let (drain, tasks) = (self.life.drain.clone(), self.life.tasks.clone());
+        let (drain, tasks) = (self.supervisor.drain.clone(), self.supervisor.tasks.clone());
         Host { clock: clock::moment, serving: Arc::new(move || health.serving()), drain, tasks }
     }
 
@@ -153,10 +157,10 @@ pub(crate) fn shown(settings: &Settings, redis: Option<&RedisServer>) -> String 
     }
 }
 
-/// Opens the store, or makes it.
+/// Opens the store, or creates it.
 ///
 /// # Errors
-/// It cannot be reached, or is not one.
+/// It cannot be reached, or holds something else.
 pub(crate) async fn open(settings: &Settings, redis: Option<&RedisServer>) -> Result<Store, StoreError> {
     let partitions = settings.partitions;
     match redis {

@@ -9,7 +9,7 @@ use tidegate_pipeline::Client;
 use tidegate_workflow::{GushReport, import_gush};
 
 use super::store::{Here, Missing};
-use crate::clock;
+use crate::edge::clock;
 use crate::settings::{RedisServer, Settings};
 use tidegate_cli::Output;
 use tidegate_cli::Table;

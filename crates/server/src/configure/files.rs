@@ -16,15 +16,15 @@ use crate::settings::{DotFiles, Files, Scope};
 pub(super) struct Reading {
     /// Sorted by name.
     pub(super) sources: Vec<Source>,
-    /// What should be a file and could not be read.
+    /// Files and folders that could not be read.
     pub(super) failures: Vec<(PathBuf, io::Error)>,
-    /// Differs when names, contents or failures do.
+    /// Differs whenever names, contents or failures differ.
     pub(super) fingerprint: u64,
-    /// Where changes can happen.
+    /// The folders to watch for changes.
     pub(super) folders: Folders,
 }
 
-/// Folders, and which one it was: a folder made anew under an old name is another one.
+/// Folders by path, each with its identity: a folder that is deleted and made again is another one.
 pub(super) type Folders = BTreeMap<PathBuf, Identity>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl From<&Metadata> for Identity {
     }
 }
 
-/// Reads every file there is. A folder that is not there has no files.
+/// Reads all files. A folder that does not exist has none.
 pub(super) fn read(files: &Files) -> Reading {
     let mut reading = Reading::default();
     let subdirectory = files.root.join(&files.subdirectory);
@@ -71,7 +71,7 @@ pub(super) fn parent(path: &Path) -> PathBuf {
     absolute.parent().unwrap_or(&absolute).to_owned()
 }
 
-/// What the names of files in use start with.
+/// What the names of the files in use begin with.
 fn prefix(files: &Files) -> String {
     let app = files.app_directory.to_string_lossy();
     match files.scope {
@@ -96,13 +96,13 @@ impl Walk<'_> {
         for entry in entries.flatten() {
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            // Two dots: where Kubernetes keeps the versions of a mounted ConfigMap, each file of which is also linked to.
+            // Kubernetes keeps the versions of a mounted ConfigMap in folders that begin with two dots, and links to their files.
             let skipped = name.starts_with("..") || (name.starts_with('.') && self.files.dot_files == DotFiles::Skip);
             if skipped {
                 continue;
             }
             let path = entry.path();
-            // As the reference: symbolic links to folders are not followed, links to files are.
+            // As in the reference: symbolic links to files are followed, links to folders are not.
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 reading.watch(&path);
                 self.folder(&path, reading);
@@ -132,7 +132,7 @@ impl Walk<'_> {
 
 impl Reading {
     fn watch(&mut self, folder: &Path) {
-        // The real path: when a link on the way is moved, another folder must be watched.
+        // The real path: when a link on the way changes, another folder must be watched.
         let found = folder.canonicalize().and_then(|real| Ok((fs::metadata(&real)?, real)));
         if let Ok((metadata, real)) = found
             && metadata.is_dir()

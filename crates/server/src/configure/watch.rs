@@ -1,4 +1,4 @@
-//! Change events of folders. They only say "look again": what changed is found by reading.
+//! Change events of folders. An event only means that files must be read again.
 
 use std::path::PathBuf;
 use std::sync::mpsc::SyncSender;
@@ -14,7 +14,7 @@ use crate::settings::Files;
 /// The folders that are watched.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// None when the system has no more watches to give: the poll does it alone.
+    /// None when the system refuses a watch: then files are only polled.
     watcher: Option<RecommendedWatcher>,
     folders: Folders,
 }
@@ -27,18 +27,18 @@ pub(super) enum Change {
 }
 
 impl Watch {
-    /// Watches nothing yet; wakes `wake` when something under the folders to come changes.
+    /// A watch of no folders yet. `wake` hears of changes in the folders that [`Watch::follow`] names.
     pub(super) fn new(files: &Files, wake: SyncSender<Wake>) -> Self {
         let root = std::path::absolute(&files.root).unwrap_or_else(|_| files.root.clone());
         let neighbours = Neighbours { folder: parent(&root).canonicalize().unwrap_or_else(|_| parent(&root)), root };
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
             if event.map_or(true, |event| neighbours.matters(&event)) {
-                // A full queue already says what this event would.
+                // A full queue already holds an event.
                 let _ = wake.try_send(Wake::Changed);
             }
         });
         let watcher = watcher
-            .inspect_err(|error| warn!(%error, "configuration files cannot be watched; they are read every 10 s"))
+            .inspect_err(|error| warn!(%error, "cannot watch configuration files; reading them every 10 s"))
             .ok();
         Self { watcher, folders: Folders::new() }
     }
@@ -50,12 +50,12 @@ impl Watch {
         }
         if let Some(watcher) = &mut self.watcher {
             for (folder, _) in self.folders.iter().filter(|(folder, identity)| folders.get(*folder) != Some(identity)) {
-                // A folder that is gone took its watch along.
+                // The watch of a deleted folder is gone already.
                 let _ = watcher.unwatch(folder);
             }
             for (folder, _) in folders.iter().filter(|(folder, identity)| self.folders.get(*folder) != Some(identity)) {
                 if let Err(error) = watcher.watch(folder, RecursiveMode::NonRecursive) {
-                    warn!(folder = %folder.display(), %error, "a folder cannot be watched; it is read every 10 s");
+                    warn!(folder = %folder.display(), %error, "cannot watch a folder; reading it every 10 s");
                 }
             }
         }
@@ -64,7 +64,7 @@ impl Watch {
     }
 }
 
-/// The folder around the root is watched for the root alone; it may be as busy as /tmp.
+/// The folder that contains the root is watched for changes of the root only: it may be as busy as /tmp.
 struct Neighbours {
     folder: PathBuf,
     root: PathBuf,
@@ -72,7 +72,7 @@ struct Neighbours {
 
 impl Neighbours {
     fn matters(&self, event: &Event) -> bool {
-        // Reading a file makes events too, and must not make us read again.
+        // Our own reading makes events too, and must not lead to more reading.
         if matches!(event.kind, EventKind::Access(kind) if kind != AccessKind::Close(AccessMode::Write)) {
             return false;
         }

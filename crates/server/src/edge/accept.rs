@@ -1,4 +1,4 @@
-//! Accepting connections, whatever the system thinks of it.
+//! Accepting connections, and what to do when that fails.
 
 use std::future::Future;
 use std::io;
@@ -7,19 +7,19 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-/// Wait after a failure: when file descriptors are used up, trying again at once only burns the CPU.
+/// The wait after a failure. Without it, a server without free file descriptors would try in a busy loop.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The next connection; none after a failure, which has been logged and waited out.
+/// The next connection. None after a failure, which has been logged and followed by a pause.
 pub(crate) async fn next<T>(accept: impl Future<Output = io::Result<T>>) -> Option<T> {
     match accept.await {
         Ok(accepted) => Some(accepted),
         Err(error) if is_of_the_peer(&error) => {
-            debug!(%error, "a connection was gone before it was accepted");
+            debug!(%error, "a connection was closed before it was accepted");
             None
         }
         Err(error) => {
-            warn!(%error, "accepting connections fails");
+            warn!(%error, "cannot accept connections");
             sleep(PAUSE).await;
             None
         }

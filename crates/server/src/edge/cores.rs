@@ -1,9 +1,10 @@
-//! One single-threaded runtime per core. A connection stays on the core that it is given to, and so do its calls.
+//! One single-threaded runtime per core. A connection and its calls stay on one core.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
@@ -14,9 +15,9 @@ use crate::edge::accept;
 use crate::edge::connection;
 use crate::rls::grpc::Services;
 use crate::settings::ConnectionAge;
-use crate::supervise::Life;
+use crate::supervise::Supervisor;
 
-/// Connections that wait for a core to take them up.
+/// The most connections that wait for one core.
 const BACKLOG: usize = 1024;
 
 /// A runtime for one core.
@@ -24,7 +25,7 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// An accepted connection on its way to a core; it is not yet registered with any runtime.
+/// An accepted connection on its way to a core, not yet registered with a runtime.
 #[derive(Debug)]
 enum Accepted {
     Tcp(std::net::TcpStream),
@@ -36,18 +37,18 @@ enum Accepted {
 pub(crate) struct Work {
     pub(crate) services: Services,
     pub(crate) age: ConnectionAge,
-    pub(crate) life: Life,
+    pub(crate) supervisor: Supervisor,
 }
 
 /// The way to a core, for the acceptor.
 #[derive(Debug)]
 struct Door {
     sender: mpsc::Sender<Accepted>,
-    /// Connections it has now.
+    /// The number of connections that the core has now.
     load: Arc<AtomicUsize>,
 }
 
-/// What runs the cores: a task for the first, which shares the caller's runtime, and a thread for each other one.
+/// The running cores. The first is a task on the caller's runtime, each other one a thread.
 #[derive(Debug)]
 pub(crate) struct Running {
     first: JoinHandle<()>,
@@ -66,7 +67,7 @@ impl Drop for Loaded {
 /// Starts `count` cores. `work` runs on each core's own thread, within its runtime.
 ///
 /// # Errors
-/// A thread or a runtime cannot be made.
+/// A thread or a runtime cannot be started.
 pub(crate) fn start<W>(count: usize, work: W) -> io::Result<(Doors, Running)>
 where
     W: Fn(usize) -> Work + Clone + Send + 'static,
@@ -109,38 +110,37 @@ fn door() -> (Arrivals, Door) {
     (Arrivals { receiver, load: load.clone() }, Door { sender, load })
 }
 
-/// Takes up connections until told to stop.
+/// Serves connections as they arrive, until told to stop.
 async fn take_up(arrivals: Arrivals, work: Work) {
     let Arrivals { mut receiver, load } = arrivals;
     loop {
         let accepted = tokio::select! {
             accepted = receiver.recv() => accepted,
-            () = work.life.stop.cancelled() => return,
+            () = work.supervisor.stop.cancelled() => return,
         };
         let Some(accepted) = accepted else {
-            // The acceptor is gone; connections may still be at work on this runtime.
-            return work.life.stop.cancelled().await;
+            // The acceptor has ended. Connections may still be at work on this runtime.
+            return work.supervisor.stop.cancelled().await;
         };
         let loaded = Loaded(load.clone());
-        let Work { services, age, life } = work.clone();
-        let tasks = life.tasks.clone();
         let registered = match accepted {
-            Accepted::Tcp(stream) => TcpStream::from_std(stream).map(|stream| {
-                tasks.spawn(async move {
-                    connection::serve(stream, services, age, life).await;
-                    drop(loaded);
-                });
-            }),
-            Accepted::Unix(stream) => UnixStream::from_std(stream).map(|stream| {
-                tasks.spawn(async move {
-                    connection::serve(stream, services, age, life).await;
-                    drop(loaded);
-                });
-            }),
+            Accepted::Tcp(stream) => TcpStream::from_std(stream).map(|stream| work.serve(stream, loaded)),
+            Accepted::Unix(stream) => UnixStream::from_std(stream).map(|stream| work.serve(stream, loaded)),
         };
         if let Err(error) = registered {
-            warn!(%error, "a connection could not be taken up");
+            warn!(%error, "cannot register a connection with its core");
         }
+    }
+}
+
+impl Work {
+    /// Serves one connection in a task of its own; `loaded` counts it until its end.
+    fn serve<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, stream: I, loaded: Loaded) {
+        let Self { services, age, supervisor } = self.clone();
+        self.supervisor.tasks.spawn(async move {
+            connection::serve(stream, services, age, supervisor).await;
+            drop(loaded);
+        });
     }
 }
 
@@ -170,11 +170,11 @@ pub(crate) struct Doors(Vec<Door>);
 
 impl Doors {
     /// Hands every connection to the core with the fewest, until the server drains.
-    pub(crate) async fn accept(self, listener: Listener, life: Life) {
+    pub(crate) async fn accept(self, listener: Listener, supervisor: Supervisor) {
         loop {
             let accepted = tokio::select! {
                 accepted = accept::next(listener.accept()) => accepted,
-                () = life.drain.cancelled() => return,
+                () = supervisor.drain.cancelled() => return,
             };
             let Some(accepted) = accepted else { continue };
             let fewest = self.0.iter().min_by_key(|door| door.load.load(Relaxed)).expect("there is at least one core");

@@ -14,28 +14,28 @@ use tonic::codegen::Service as _;
 use tracing::debug;
 
 use super::accept;
-use crate::supervise::Life;
+use crate::supervise::Supervisor;
 
-/// How long a connection may take to say what it asks for next. Load balancers keep idle ones for a minute, and one that is
-/// closed under a request fails it.
+/// How long a connection may stay without a next request. Load balancers keep idle connections for a minute, and a request
+/// that meets a closing connection fails.
 const REQUEST_HEAD: Duration = Duration::from_secs(120);
 
 /// Serves `router` until the server drains; each connection is a task of its own.
-pub(crate) async fn serve(listener: TcpListener, router: Router, life: Life) {
+pub(crate) async fn serve(listener: TcpListener, router: Router, supervisor: Supervisor) {
     loop {
         let accepted = tokio::select! {
             accepted = accept::next(listener.accept()) => accepted,
-            () = life.drain.cancelled() => return,
+            () = supervisor.drain.cancelled() => return,
         };
         if let Some((stream, _)) = accepted {
-            // A peer that is gone already is noticed at the first read.
+            // If the peer is gone already, the first read fails.
             let _ = stream.set_nodelay(true);
-            life.tasks.spawn(connection(stream, router.clone(), life.clone()));
+            supervisor.tasks.spawn(connection(stream, router.clone(), supervisor.clone()));
         }
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, life: Life) {
+async fn connection(stream: TcpStream, router: Router, supervisor: Supervisor) {
     let asked = AtomicBool::new(false);
     let service = service_fn(|request: Request<Incoming>| {
         asked.store(true, Relaxed);
@@ -47,15 +47,15 @@ async fn connection(stream: TcpStream, router: Router, life: Life) {
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = life.drain.cancelled() => {
-            // hyper would wait for a first request, and there is none to finish.
+        () = supervisor.drain.cancelled() => {
+            // Without a request there is nothing to finish, but hyper would wait for one.
             if !asked.load(Relaxed) {
                 return;
             }
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 ended = connection.as_mut() => ended,
-                () = life.stop.cancelled() => return,
+                () = supervisor.stop.cancelled() => return,
             }
         }
     };

@@ -1,4 +1,4 @@
-//! Sockets: bound before anything else, so that mistakes show early; opened when the server can answer.
+//! Sockets. They are bound before anything else, so that mistakes show early, and opened when the server can answer.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -22,11 +22,11 @@ pub struct Addresses {
     pub grpc: GrpcAddress,
     /// `/json` and `/healthcheck`.
     pub http: SocketAddr,
-    /// `/rlconfig`, `/stats`, `/metrics`; none when the port could not be had.
+    /// `/rlconfig`, `/stats`, `/metrics`. None: the port could not be bound.
     pub debug: Option<SocketAddr>,
-    /// Metrics for Prometheus, if asked for.
+    /// Metrics for Prometheus. None: not asked for.
     pub prometheus: Option<SocketAddr>,
-    /// The HTTP API, if wanted.
+    /// The HTTP API. None: not wanted.
     pub api: Option<SocketAddr>,
 }
 
@@ -39,7 +39,7 @@ pub enum GrpcAddress {
     Unix(PathBuf),
 }
 
-/// Bound sockets that nobody can connect to yet.
+/// Bound sockets. Clients cannot connect to them yet.
 #[derive(Debug)]
 pub(crate) struct Sockets {
     pub(crate) addresses: Addresses,
@@ -50,57 +50,44 @@ pub(crate) struct Sockets {
     api: Option<Socket>,
 }
 
-/// Sockets that can be connected to.
+/// Open sockets. Clients can connect to them.
 #[derive(Debug)]
 pub(crate) struct Listeners {
     pub(crate) grpc: Listener,
     pub(crate) http: TcpListener,
     pub(crate) debug: Option<TcpListener>,
     pub(crate) prometheus: Option<TcpListener>,
-    /// For another runtime.
+    /// Not registered with a runtime: the API has one of its own.
     pub(crate) api: Option<std::net::TcpListener>,
 }
 
 impl Sockets {
-    /// Binds every port of `settings`. A debug port that cannot be had is only logged.
+    /// Binds every port of `settings`. A debug port that cannot be bound is only logged.
     pub(crate) fn bind(settings: &Settings) -> Result<Self, ServeError> {
-        let (grpc, grpc_address) = match &settings.grpc {
-            GrpcEndpoint::Tcp(endpoint) => {
-                let (socket, address) = bind("gRPC", endpoint)?;
-                (socket, GrpcAddress::Tcp(address))
-            }
-            GrpcEndpoint::Unix(path) => (bind_unix(path)?, GrpcAddress::Unix(path.clone())),
-        };
-        let (http, http_address) = bind("HTTP", &settings.http)?;
-        let debug = bind("debug", &settings.debug).map_err(|failure| error!("{failure}")).ok();
-        let prometheus = match &settings.metrics.prometheus {
-            Some((endpoint, _)) => Some(bind("Prometheus", endpoint)?),
-            None => None,
-        };
-        let api = match &settings.workflows {
-            // Two servers that share a port would each know of half the requests, and without Redis of half the workflows.
-            Some(workflows) => Some(bind_as("API (TIDEGATE_HTTP_ADDR)", &workflows.address, Sharing::Never)?),
-            None => None,
-        };
+        let (grpc, grpc_address) = bind_grpc(&settings.grpc)?;
+        let (http, http_address) = bind("HTTP", &settings.http, Sharing::WhileDraining)?;
+        let debug = bind("debug", &settings.debug, Sharing::WhileDraining).map_err(|failure| error!("{failure}")).ok();
+        let prometheus = settings.metrics.prometheus.as_ref();
+        let prometheus =
+            prometheus.map(|(endpoint, _)| bind("Prometheus", endpoint, Sharing::WhileDraining)).transpose()?;
+        // Two servers on one port would each get half of the requests, and without Redis each has its own workflows.
+        let api = settings.workflows.as_ref();
+        let api = api.map(|api| bind("API (TIDEGATE_HTTP_ADDR)", &api.address, Sharing::Never)).transpose()?;
+
+        let (debug, debug_address) = debug.unzip();
+        let (prometheus, prometheus_address) = prometheus.unzip();
+        let (api, api_address) = api.unzip();
         let addresses = Addresses {
             grpc: grpc_address,
             http: http_address,
-            debug: debug.as_ref().map(|(_, address)| *address),
-            prometheus: prometheus.as_ref().map(|(_, address)| *address),
-            api: api.as_ref().map(|(_, address)| *address),
+            debug: debug_address,
+            prometheus: prometheus_address,
+            api: api_address,
         };
-        let socket = |(socket, _)| socket;
-        Ok(Self {
-            addresses,
-            grpc,
-            http,
-            debug: debug.map(socket),
-            prometheus: prometheus.map(socket),
-            api: api.map(socket),
-        })
+        Ok(Self { addresses, grpc, http, debug, prometheus, api })
     }
 
-    /// Lets peers connect. Must be called within the runtime that accepts.
+    /// Opens the sockets. Must be called within the runtime that accepts.
     pub(crate) fn listen(self) -> io::Result<Listeners> {
         let tcp = |socket: Socket| {
             socket.listen(BACKLOG)?;
@@ -130,28 +117,34 @@ impl Sockets {
 }
 
 impl Addresses {
-    /// Removes what the sockets left in the file system.
+    /// Removes the file of a Unix socket.
     pub(crate) fn clean_up(&self) {
         if let GrpcAddress::Unix(path) = &self.grpc {
-            // Gone already is as good.
+            // It may have been removed already.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// Whether another process may listen on the same port.
+/// When another process may listen on the same port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sharing {
-    /// A new process can take over while the old one drains.
+    /// While it drains: a new process can take over from an old one.
     WhileDraining,
     Never,
 }
 
-fn bind(what: &'static str, endpoint: &Endpoint) -> Result<(Socket, SocketAddr), ServeError> {
-    bind_as(what, endpoint, Sharing::WhileDraining)
+fn bind_grpc(endpoint: &GrpcEndpoint) -> Result<(Socket, GrpcAddress), ServeError> {
+    match endpoint {
+        GrpcEndpoint::Tcp(endpoint) => {
+            let (socket, address) = bind("gRPC", endpoint, Sharing::WhileDraining)?;
+            Ok((socket, GrpcAddress::Tcp(address)))
+        }
+        GrpcEndpoint::Unix(path) => Ok((bind_unix(path)?, GrpcAddress::Unix(path.clone()))),
+    }
 }
 
-fn bind_as(what: &'static str, endpoint: &Endpoint, sharing: Sharing) -> Result<(Socket, SocketAddr), ServeError> {
+fn bind(what: &'static str, endpoint: &Endpoint, sharing: Sharing) -> Result<(Socket, SocketAddr), ServeError> {
     let wanted = SocketAddr::new(endpoint.host, endpoint.port);
     let bound = match bind_tcp(wanted, sharing) {
         // "Every address" on a machine without IPv6.
@@ -179,7 +172,7 @@ fn bind_tcp(address: SocketAddr, sharing: Sharing) -> io::Result<(Socket, Socket
 }
 
 fn no_ipv6(error: &io::Error) -> bool {
-    // EAFNOSUPPORT has no kind of its own.
+    // EAFNOSUPPORT has no `io::ErrorKind`.
     const EAFNOSUPPORT: i32 = 97;
     error.raw_os_error() == Some(EAFNOSUPPORT) || error.kind() == io::ErrorKind::AddrNotAvailable
 }
@@ -190,7 +183,7 @@ fn bind_unix(path: &Path) -> Result<Socket, ServeError> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
         match socket.bind(&address) {
-            // A file whose process has died refuses connections; a living one must not lose its socket to us.
+            // The socket of a process that has ended refuses connections. One that accepts them belongs to a running process.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_dead(&address) => {
                 std::fs::remove_file(path)?;
                 socket.bind(&address)?;

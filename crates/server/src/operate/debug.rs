@@ -11,7 +11,7 @@ use tidegate_ratelimit::Limiter;
 
 use super::metrics::Metrics;
 
-/// What a page of metrics is.
+/// The content type of a page of metrics.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The pages of the debug port, in the order of the index.
@@ -21,7 +21,7 @@ const DEBUG_INDEX: &str = "\
 /stats: print out stats
 ";
 
-/// The debug pages; any other path is the index.
+/// The debug pages. Every other path shows the index.
 pub(crate) fn router(limiter: Limiter, metrics: Arc<Metrics>) -> Router {
     let dump = async move || limiter.configuration().map(|configuration| configuration.dump()).unwrap_or_default();
     Router::new()
@@ -32,7 +32,7 @@ pub(crate) fn router(limiter: Limiter, metrics: Arc<Metrics>) -> Router {
         .with_state(metrics)
 }
 
-/// Metrics on a port of their own.
+/// Only the page of metrics, for the port of Prometheus.
 pub(crate) fn prometheus(metrics: Arc<Metrics>, path: &str) -> Router {
     Router::new().route(path, any(prometheus_page)).with_state(metrics)
 }

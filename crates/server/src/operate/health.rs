@@ -1,4 +1,4 @@
-//! Whether the server can do its work, for `/healthcheck` and gRPC's health service.
+//! Whether the server is healthy, for `/healthcheck` and the gRPC health service.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -6,18 +6,19 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 use tonic::codegen::tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_server};
 
 use crate::operate::metrics::{Method, Shard};
-use crate::supervise::Life;
+use crate::supervise::Supervisor;
 
-/// The service that follows our health; the empty name is always served.
+/// The name under which the server's health is reported. The empty name is always healthy, as in the reference.
 const SERVICE: &str = "ratelimit";
 
-/// What health is made of. A clone is the same.
+/// The health of the server's parts. All clones are one health.
 #[derive(Debug, Clone)]
 pub(crate) struct Health {
     parts: Arc<watch::Sender<Parts>>,
@@ -71,7 +72,7 @@ impl Health {
 #[derive(Debug)]
 pub(crate) struct HealthService {
     pub(crate) health: Health,
-    pub(crate) life: Life,
+    pub(crate) supervisor: Supervisor,
     pub(crate) metrics: Arc<Shard>,
 }
 
@@ -100,33 +101,58 @@ impl health_server::Health for HealthService {
 
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Updates>, Status> {
         let (sender, receiver) = mpsc::channel(1);
-        let mut parts = self.health.parts.subscribe();
-        let drain = self.life.drain.clone();
-        let service = request.into_inner().service;
-        self.life.tasks.spawn(async move {
-            let mut told = None;
-            loop {
-                // A stream that is not read ends with its connection; until then only the latest status waits.
-                let now = match service.as_str() {
-                    "" => ServingStatus::Serving,
-                    SERVICE => status(parts.borrow_and_update().serving()),
-                    _ => ServingStatus::ServiceUnknown,
-                };
-                if told.replace(now) != Some(now) {
-                    tokio::select! {
-                        sent = sender.send(Ok(answer(now))) => if sent.is_err() { return },
-                        () = drain.cancelled() => return,
-                    }
-                }
-                tokio::select! {
-                    biased;
-                    changed = parts.changed() => if changed.is_err() { return },
-                    () = sender.closed() => return,
-                    () = drain.cancelled() => return, // an open stream must not hold up the end
-                }
-            }
-        });
+        let watcher = Watcher {
+            service: request.into_inner().service,
+            parts: self.health.parts.subscribe(),
+            drain: self.supervisor.drain.clone(),
+            sender,
+        };
+        self.supervisor.tasks.spawn(watcher.run());
         Ok(Response::new(Updates { receiver }))
+    }
+}
+
+/// Tells one client each status of a service, until it leaves or the server drains.
+struct Watcher {
+    service: String,
+    parts: watch::Receiver<Parts>,
+    /// An open stream must not delay the end of the server.
+    drain: CancellationToken,
+    sender: mpsc::Sender<Result<HealthCheckResponse, Status>>,
+}
+
+impl Watcher {
+    async fn run(mut self) {
+        let drain = self.drain.clone();
+        tokio::select! {
+            biased;
+            () = drain.cancelled() => {}
+            () = self.tell() => {}
+        }
+    }
+
+    async fn tell(&mut self) {
+        let mut told = None;
+        loop {
+            let now = self.status();
+            // For a client that does not read, only the latest status waits here, until its connection ends.
+            if told.replace(now) != Some(now) && self.sender.send(Ok(answer(now))).await.is_err() {
+                return;
+            }
+            tokio::select! {
+                biased;
+                changed = self.parts.changed() => if changed.is_err() { return },
+                () = self.sender.closed() => return,
+            }
+        }
+    }
+
+    fn status(&mut self) -> ServingStatus {
+        match self.service.as_str() {
+            "" => ServingStatus::Serving,
+            SERVICE => status(self.parts.borrow_and_update().serving()),
+            _ => ServingStatus::ServiceUnknown,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Log lines, on standard error.
+//! Log lines on standard error.
 
 use std::fmt;
 use std::io;
@@ -14,11 +14,11 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::settings::{Log, LogFormat};
 
-/// Logs from here on. A second call has no effect.
+/// Starts logging. A second call has no effect.
 pub(crate) fn start(settings: Log) {
     let subscriber =
         tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(LevelFilter::from(settings.level));
-    // The first call decided; there is nobody to tell.
+    // Only the first call has an effect, as documented.
     let _ = match settings.format {
         LogFormat::Text => {
             use io::IsTerminal;

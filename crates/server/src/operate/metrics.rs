@@ -1,6 +1,6 @@
-//! Counters: one shard per core, summed when somebody looks.
+//! Counters: one shard per core, summed when somebody reads them.
 //!
-//! **Invariant:** a call touches its own core's shard only, so its lock is never waited for but while a scrape copies it.
+//! **Invariant:** a call uses the shard of its own core only, so it waits for the lock only while a reader copies the shard.
 
 mod name;
 mod prometheus;
@@ -19,7 +19,7 @@ use tidegate_ratelimit::{Facts, Limiter, MemoryStore, Tally};
 
 use crate::settings::{self, ResponseTime};
 
-/// Takes the counts of limits beyond the bound on names.
+/// Counts the limits for which there was no room among the names.
 const OVERFLOW: &str = "_overflow";
 
 /// Upper bounds of the response time histogram, as text, in seconds, and in microseconds.
@@ -46,12 +46,12 @@ pub(crate) enum Method {
 
 const METHODS: [(Method, &str); 2] = [(Method::ShouldRateLimit, "ShouldRateLimit"), (Method::Check, "Check")];
 
-/// Why a call had no answer.
+/// Why a call failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The store did not do its part.
+    /// The store failed.
     Store,
-    /// The request, or the lack of a configuration.
+    /// The request is invalid, or no configuration is loaded.
     Service,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Metrics {
     sources: Mutex<Sources>,
 }
 
-/// What became of the configuration files.
+/// Counts of loading the configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Loads {
     pub(crate) success: AtomicU64,
@@ -78,7 +78,7 @@ pub(crate) struct Loads {
     pub(crate) files: AtomicU64,
 }
 
-/// What is asked when somebody looks.
+/// What is asked for more values when somebody reads.
 #[derive(Debug, Default)]
 struct Sources {
     limiter: Option<Limiter>,
@@ -122,11 +122,11 @@ struct MethodCounts {
     calls: u64,
     /// Sum of response times.
     microseconds: u64,
-    /// Calls per bucket, not cumulative; those beyond the last bound are in `calls` alone.
+    /// Calls per bucket, not cumulative. Calls beyond the last bound are only in `calls`.
     buckets: [u64; BUCKETS.len()],
 }
 
-/// The names in use, over all shards: the bound is on the whole process, since names come from clients.
+/// The names in use by all shards. They come from clients, so their number in the process is bounded.
 #[derive(Debug)]
 struct Names {
     limit: usize,
@@ -153,26 +153,26 @@ impl Metrics {
         self.shards[core].clone()
     }
 
-    /// Asks this limiter for its cache's gauges, and this store for its size, from now on.
+    /// From now on, reads the gauges of this limiter's cache and the size of this store.
     pub(crate) fn watch(&self, limiter: Limiter, memory: Option<MemoryStore>) {
         let mut sources = lock(&self.sources);
         sources.limiter = Some(limiter);
         sources.memory = memory;
     }
 
-    /// Asks these clients for their connections from now on.
+    /// From now on, reads the statistics of these clients.
     pub(crate) fn watch_redis(&self, main: Client, per_second: Option<Client>) {
         let mut sources = lock(&self.sources);
         sources.redis.push(main);
         sources.redis_per_second.extend(per_second);
     }
 
-    /// Asks for these counters of workflows from now on.
+    /// From now on, reads these counters of workflows.
     pub(crate) fn watch_workflows(&self, activity: Arc<Activity>) {
         lock(&self.sources).workflows = Some(activity);
     }
 
-    /// Makes the counters of configured limits exist before their first hit, whatever the bound on names.
+    /// Creates the counters of configured limits before their first hit, even beyond the bound on names.
     pub(crate) fn declare<'a>(&self, stats_keys: impl Iterator<Item = &'a str>) {
         let Some(first) = self.shards.first() else { return };
         for key in stats_keys {
@@ -212,7 +212,7 @@ impl Shard {
         counts.global_shadow_mode += u64::from(facts.global_shadow_mode);
     }
 
-    /// Counts a call without an answer.
+    /// Counts a call that failed.
     pub(crate) fn failure(&self, failure: Failure) {
         let mut counts = lock(&self.counts);
         match failure {
@@ -232,7 +232,7 @@ impl MethodCounts {
     fn observe(&mut self, microseconds: u64, unit: ResponseTime) {
         self.calls += 1;
         self.microseconds = self.microseconds.saturating_add(microseconds);
-        // Old dashboards put milliseconds into buckets meant for seconds.
+        // Old dashboards expect milliseconds in buckets that are named in seconds.
         let value = match unit {
             ResponseTime::Seconds => microseconds,
             ResponseTime::Milliseconds => microseconds.saturating_mul(1_000),
@@ -244,7 +244,7 @@ impl MethodCounts {
 }
 
 impl LimitCounts {
-    /// Adds what one call did. Hits come from clients and may be huge: a sum starts anew instead of ending the process.
+    /// Adds the hits of one call. Clients choose their number, so a sum wraps around instead of ending the process.
     fn add(&mut self, tally: &Tally) {
         for (count, more) in [
             (&mut self.total_hits, tally.total_hits),
@@ -261,7 +261,7 @@ impl LimitCounts {
 }
 
 impl Names {
-    /// `name`, or the name for overflow when there are too many.
+    /// `name`, or the name for overflow when there are too many names.
     fn admit(&self, name: &str) -> Arc<str> {
         let mut known = lock(&self.known);
         if let Some(name) = known.get(name) {
@@ -286,7 +286,7 @@ impl Names {
     }
 }
 
-/// Counters stay usable after a panic elsewhere: each addition is complete or absent.
+/// Locks even after a panic of another holder: each addition is complete or absent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

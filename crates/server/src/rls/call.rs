@@ -1,4 +1,4 @@
-//! One question and its answer, whichever door it came through: message -> Request -> Limiter -> message.
+//! One call, from gRPC or `/json`: message -> Request -> Limiter -> message.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,14 +8,14 @@ use prost_types::value::Kind;
 use tidegate_ratelimit::{Code, Descriptor, Entry, Error, LimitHeaders, Limiter, Override, Request, Response};
 use tracing::warn;
 
-use crate::clock;
+use crate::edge::clock;
 use crate::operate::metrics::{Failure, Shard};
 use crate::rls::proto::envoy::config::core::v3::HeaderValue;
 use crate::rls::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::rls::proto::envoy::service::ratelimit::v3::rate_limit_response::{self, DescriptorStatus, RateLimit};
 use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
-/// Answers calls on one core. A clone is the same.
+/// Answers calls on one core. Clones share everything.
 #[derive(Debug, Clone)]
 pub(crate) struct Calls {
     inner: Arc<Parts>,
@@ -32,18 +32,18 @@ struct Parts {
 }
 
 impl Calls {
-    /// Answers from `limiter`, never waiting longer than `timeout` for its store.
+    /// Answers from `limiter`, and waits at most `timeout` for its store.
     pub(crate) fn new(limiter: Limiter, metrics: Arc<Shard>, timeout: Duration, header_names: [String; 3]) -> Self {
         let last_logged = AtomicU64::new(0);
         Self { inner: Arc::new(Parts { limiter, metrics, timeout, header_names, last_logged }) }
     }
 
-    /// Where this core counts.
+    /// The counters of this core.
     pub(crate) fn metrics(&self) -> &Shard {
         &self.inner.metrics
     }
 
-    /// Decides, and counts what happened. `timeout` is the caller's, when it set one.
+    /// Decides, and counts what happened. `timeout` is the caller's, if it set one.
     ///
     /// # Cancellation
     /// As [`Limiter::check`]; a dropped call is not counted.
@@ -72,10 +72,10 @@ impl Calls {
             return;
         };
         self.inner.metrics.failure(Failure::Store);
-        // Once a second: a broken store fails every call, and a log line for each would break the log as well.
+        // At most once a second: when the store fails, every call fails, and a line for each would flood the log.
         let second = clock::now().0 / 1_000_000;
         if self.inner.last_logged.swap(second, Relaxed) != second {
-            warn!(error = %cause, "the store did not answer; calls fail");
+            warn!(error = %cause, "the store of counters failed; calls fail with it");
         }
     }
 }

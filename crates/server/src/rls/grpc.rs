@@ -1,4 +1,4 @@
-//! The gRPC port's services, and the short way to the hot one.
+//! The services of the gRPC port. Calls of ShouldRateLimit skip the router.
 
 use std::convert::Infallible;
 use std::sync::LazyLock;
@@ -21,13 +21,13 @@ use crate::rls::proto::envoy::service::ratelimit::v3::rate_limit_service_server:
 };
 use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
-/// The path of nearly every request.
+/// ShouldRateLimit: nearly every request.
 const HOT_PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// What reflection's paths start with, whatever its version.
+/// The start of the paths of every version of reflection.
 const REFLECTION_PATH: &str = "/grpc.reflection.";
 
-/// Reflection of both versions, for all cores; decoded when somebody first asks, since few ever do and it takes megabytes.
+/// Both versions of reflection, for all cores. Decoded at the first use: it is rare and takes megabytes.
 static REFLECTION: LazyLock<Routes> = LazyLock::new(|| {
     let builder = || {
         Builder::configure()
@@ -38,7 +38,7 @@ static REFLECTION: LazyLock<Routes> = LazyLock::new(|| {
     Routes::new(builder().build_v1().expect(valid)).add_service(builder().build_v1alpha().expect(valid)).prepare()
 });
 
-/// What a gRPC connection of one core is answered by. A clone is the same.
+/// The services of one core. Clones share everything.
 #[derive(Debug, Clone)]
 pub(crate) struct Services {
     rate_limit: RateLimitServiceServer<Calls>,
@@ -46,7 +46,7 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// Rate limits and health; reflection needs nothing from here.
+    /// Rate limits and health. Reflection is the same for all cores.
     pub(crate) fn new(calls: Calls, health: HealthService) -> Self {
         let rate_limit = RateLimitServiceServer::new(calls);
         let rest = Routes::new(rate_limit.clone()).add_service(HealthServer::new(health)).prepare();
@@ -83,7 +83,7 @@ impl RateLimitService for Calls {
     }
 }
 
-/// The reference answers UNKNOWN to everything; requests that it would crash on, or count backwards, are INVALID_ARGUMENT.
+/// As the reference, UNKNOWN for every error. INVALID_ARGUMENT only for requests that make the reference crash or count backwards.
 fn status(error: &Error) -> Status {
     match error {
         Error::InvalidOverride { .. } | Error::InvalidHits { .. } => Status::invalid_argument(error.to_string()),
@@ -91,7 +91,7 @@ fn status(error: &Error) -> Status {
     }
 }
 
-/// Reads a grpc-timeout header: up to eight digits and a unit.
+/// Reads a `grpc-timeout` header: up to eight digits and a unit.
 fn timeout(text: &[u8]) -> Option<Duration> {
     let (unit, digits) = text.split_last()?;
     if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {

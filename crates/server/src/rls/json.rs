@@ -1,4 +1,4 @@
-//! `/json`: one question as protobuf JSON, answered with a status code that says it all.
+//! `/json`: a request as protobuf JSON. The status code of the answer says whether it is allowed.
 
 use std::sync::LazyLock;
 
@@ -17,11 +17,11 @@ use super::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::operate::health::Health;
 
-/// Largest body, as for gRPC.
+/// The largest body of a request, as for gRPC.
 const MAX_BODY: usize = 4 * 1024 * 1024;
 
-/// The messages' shapes, for the mapping from and to JSON; decoded when the first request comes.
-static SHAPES: LazyLock<[MessageDescriptor; 2]> = LazyLock::new(|| {
+/// The descriptors of both messages, for the mapping from and to JSON. Decoded at the first request.
+static MESSAGES: LazyLock<[MessageDescriptor; 2]> = LazyLock::new(|| {
     let pool = DescriptorPool::decode(SERVICE_DESCRIPTORS).expect("committed descriptors are valid, as a test shows");
     ["envoy.service.ratelimit.v3.RateLimitRequest", "envoy.service.ratelimit.v3.RateLimitResponse"]
         .map(|name| pool.get_message_by_name(name).expect("the descriptors are those of the service"))
@@ -43,7 +43,7 @@ async fn answer(State(calls): State<Calls>, body: Result<Bytes, BytesRejection>)
     let Some(request) = body.ok().and_then(|body| parse(&body)) else {
         return plain(StatusCode::BAD_REQUEST, "Bad Request\n");
     };
-    // There is no deadline in HTTP: the server's own applies.
+    // HTTP has no deadline of the client: the server's own applies.
     let Ok(response) = calls.decide(request, None).await else {
         return plain(StatusCode::BAD_REQUEST, "Bad Request\n");
     };
@@ -60,13 +60,13 @@ async fn answer(State(calls): State<Calls>, body: Result<Bytes, BytesRejection>)
 
 fn parse(body: &[u8]) -> Option<RateLimitRequest> {
     let mut json = serde_json::Deserializer::from_slice(body);
-    let message = DynamicMessage::deserialize(SHAPES[0].clone(), &mut json).ok()?;
+    let message = DynamicMessage::deserialize(MESSAGES[0].clone(), &mut json).ok()?;
     json.end().ok()?;
     message.transcode_to().ok()
 }
 
 fn encode(response: &RateLimitResponse) -> Option<Vec<u8>> {
-    let mut message = DynamicMessage::new(SHAPES[1].clone());
+    let mut message = DynamicMessage::new(MESSAGES[1].clone());
     message.transcode_from(response).ok()?;
     serde_json::to_vec(&message).ok()
 }

@@ -1,4 +1,4 @@
-//! Redis at start and in health: is it there?
+//! Connections to Redis: made for each core, waited for at start, and watched for health.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,14 @@ use tracing::{info, warn};
 use crate::error::ServeError;
 use crate::operate::health::{Health, Part};
 use crate::settings::{Redis, RedisServer};
-use crate::supervise::Life;
+use crate::supervise::Supervisor;
 
-/// Longest wait for one PING.
+/// The longest wait for one PING.
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
-/// Wait between two PINGs when health follows them.
+/// The wait between two PINGs when health depends on them.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Clients of one core.
+/// The clients of one core.
 #[derive(Debug, Clone)]
 pub(crate) struct Clients {
     pub(crate) main: Client,
@@ -24,7 +24,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Clients on the current runtime; connections open when they are needed.
+    /// Clients on the current runtime. Connections are opened when they are needed.
     pub(crate) fn new(settings: &Redis) -> Result<Self, ServeError> {
         let client = |server: &RedisServer| {
             Client::new(server.config.clone())
@@ -34,10 +34,10 @@ impl Clients {
     }
 }
 
-/// Waits until every Redis answers, trying again ever more rarely.
+/// Waits until every Redis answers. The wait between two attempts doubles up to a bound.
 ///
 /// # Errors
-/// The time given by the settings is over.
+/// Redis did not answer within the time that the settings allow.
 pub(crate) async fn wait(settings: &Redis, clients: &Clients) -> Result<(), ServeError> {
     let second = settings.per_second.as_ref().zip(clients.per_second.as_ref());
     for (server, client) in second.into_iter().chain([(&settings.main, &clients.main)]) {
@@ -55,8 +55,8 @@ async fn wait_for(settings: &Redis, server: &RedisServer, client: &Client) -> Re
             let reason = format!("gave up after {}: {error}", seconds(elapsed));
             return Err(ServeError::Redis { address: server.shown.clone(), reason });
         }
-        warn!(address = server.shown, %error, "waiting for redis before the ports open");
-        // Up to a tenth less, so that servers started together do not knock together.
+        warn!(address = server.shown, %error, "waiting for redis; the ports open when it answers");
+        // Up to a tenth less, so that servers that were started together do not ask together.
         sleep(pause.mul_f64(1.0 - 0.1 * fastrand::f64())).await;
         pause = (pause * 2).min(settings.startup_max);
     }
@@ -75,13 +75,13 @@ async fn ping(client: &Client) -> Result<(), CommandError> {
     outcomes.first().expect("one outcome per command").reply().map(|_| ())
 }
 
-/// Lets health follow Redis until the server drains.
-pub(crate) async fn follow(clients: Clients, health: Health, life: Life) {
+/// Sets health by whether Redis answers, until the server drains.
+pub(crate) async fn follow(clients: Clients, health: Health, supervisor: Supervisor) {
     let mut ticks = interval(PING_INTERVAL);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
-            () = life.drain.cancelled() => return,
+            () = supervisor.drain.cancelled() => return,
         }
         let mut part = Part::Healthy;
         for client in [Some(&clients.main), clients.per_second.as_ref()].into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! What drives time: sweeps when something is due, and looks for what other servers did.
+//! Drives the engine over time: sweeps when a timer is due, and looks for what other servers did.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,86 +8,115 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use crate::clock;
-use crate::supervise::Life;
+use crate::edge::clock;
+use crate::supervise::Supervisor;
 use tidegate_api::{Activity, QueueSample};
 
-/// How often to look for what other servers did: the longest that a job they made ready waits for a worker that waits here.
+/// How often to look for what other servers did. A job that another server made ready waits at most this long for a worker here.
 const LOOK: Duration = Duration::from_millis(250);
-/// How often while they give work to workers here: their jobs come in chains. A turn is three commands for each partition.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// How long after the last such job.
+/// How often to look while other servers make jobs ready for workers here. A look is three commands for each partition.
+const LOOK_WHILE_SHARING: Duration = Duration::from_millis(20);
+/// How long after the last such job to keep looking that often.
 const SHARING: Duration = Duration::from_secs(5);
-/// The least wait between two sweeps: many timers close together share one.
-const BREATH: Duration = Duration::from_millis(5);
+/// The shortest wait between two sweeps: timers that are close together are handled in one.
+const SHORTEST: Duration = Duration::from_millis(5);
 /// How often queues are sampled while somebody reads the metrics.
 const SAMPLE: Duration = Duration::from_secs(5);
 
-/// Drives the engine until the server stops. `answers` hears whether the store does.
-pub(super) async fn run(engine: Engine, activity: Arc<Activity>, answers: watch::Sender<bool>, life: Life) {
-    let shared = matches!(engine.store(), Store::Redis(_));
-    let mut sampled = Instant::now();
-    let mut sharing_until = Instant::now();
-    loop {
-        let turned = turn(&engine, shared).await;
-        note(&answers, &turned);
-        if matches!(turned, Ok(Turned { others: true, .. })) {
-            sharing_until = Instant::now() + SHARING;
+/// Drives the engine until the server stops. `answers` is told whether the store answers.
+pub(super) async fn run(engine: Engine, activity: Arc<Activity>, answers: watch::Sender<bool>, supervisor: Supervisor) {
+    let mut driver = Driver { sampled: Instant::now(), sharing_until: Instant::now(), engine, activity };
+    tokio::select! {
+        () = async { loop { driver.turn(&answers).await } } => {}
+        () = supervisor.stop.cancelled() => {}
+    }
+}
+
+struct Driver {
+    engine: Engine,
+    activity: Arc<Activity>,
+    /// When queues were last sampled.
+    sampled: Instant,
+    /// Until when to look often for what other servers did.
+    sharing_until: Instant,
+}
+
+/// What a turn found.
+struct Found {
+    /// More may be due already.
+    more: bool,
+    /// Other servers had made jobs ready for workers that wait here.
+    shared_jobs: bool,
+}
+
+impl Driver {
+    /// Does what is due, and waits until something is due again.
+    async fn turn(&mut self, answers: &watch::Sender<bool>) {
+        let found = self.sweep().await;
+        note(answers, &found);
+        if matches!(found, Ok(Found { shared_jobs: true, .. })) {
+            self.sharing_until = Instant::now() + SHARING;
         }
-        let longest = match shared {
-            true if Instant::now() < sharing_until => LOOK_AGAIN,
+        if self.sampled.elapsed() >= SAMPLE && self.activity.is_wanted() {
+            self.sampled = Instant::now();
+            sample(&self.engine, &self.activity).await;
+        }
+        let longest = self.longest_wait();
+        match found {
+            Ok(Found { more: true, .. }) => self.wait(SHORTEST, longest).await,
+            Ok(Found { more: false, .. }) => self.wait(self.until_due(longest).min(longest), longest).await,
+            Err(_) => self.wait(longest, longest).await,
+        }
+    }
+
+    async fn sweep(&self) -> Result<Found, StoreError> {
+        let more = self.engine.sweep(clock::moment()).await?;
+        let shared_jobs = self.is_shared() && self.engine.look_around().await?;
+        Ok(Found { more, shared_jobs })
+    }
+
+    /// Whether other servers may use the same store.
+    fn is_shared(&self) -> bool {
+        matches!(self.engine.store(), Store::Redis(_))
+    }
+
+    fn longest_wait(&self) -> Duration {
+        match self.is_shared() {
+            true if Instant::now() < self.sharing_until => LOOK_WHILE_SHARING,
             true => LOOK,
             false => HORIZON,
-        };
-        if sampled.elapsed() >= SAMPLE && activity.is_wanted() {
-            sampled = Instant::now();
-            sample(&engine, &activity).await;
         }
-        let pause = match turned {
-            Ok(Turned { more: true, .. }) => BREATH,
-            Ok(Turned { more: false, .. }) => {
-                engine.next_due().map_or(longest, |due| due.since(clock::moment()).clamp(BREATH, longest))
-            }
-            Err(_) => longest,
-        };
+    }
+
+    /// The time until the first timer is due, `otherwise` when there is none.
+    fn until_due(&self, otherwise: Duration) -> Duration {
+        self.engine.next_due().map_or(otherwise, |due| due.since(clock::moment()).max(SHORTEST))
+    }
+
+    /// Waits for `pause`, or less when a timer becomes due sooner.
+    async fn wait(&self, pause: Duration, longest: Duration) {
         let wake = sleep(pause);
         tokio::pin!(wake);
         loop {
             tokio::select! {
-                () = wake.as_mut() => break,
-                () = engine.sooner() => {
-                    let until_due = engine.next_due().map_or(longest, |due| due.since(clock::moment()).max(BREATH));
-                    let sooner = Instant::now() + until_due;
+                () = wake.as_mut() => return,
+                () = self.engine.sooner() => {
+                    let sooner = Instant::now() + self.until_due(longest);
                     if sooner < wake.deadline() {
                         wake.as_mut().reset(sooner);
                     }
                 }
-                () = life.stop.cancelled() => return,
             }
         }
     }
 }
 
-/// What a turn found.
-struct Turned {
-    /// More may be due already.
-    more: bool,
-    /// Other servers had work for workers that wait here.
-    others: bool,
-}
-
-async fn turn(engine: &Engine, shared: bool) -> Result<Turned, StoreError> {
-    let more = engine.sweep(clock::moment()).await?;
-    let others = shared && engine.look_around().await?;
-    Ok(Turned { more, others })
-}
-
-/// Logs when the store goes away and when it comes back, once each.
-fn note(answers: &watch::Sender<bool>, turn: &Result<Turned, StoreError>) {
-    let changed = answers.send_if_modified(|answers| std::mem::replace(answers, turn.is_ok()) != turn.is_ok());
-    match turn {
-        Err(error) if changed => warn!(%error, "the store of the workflows cannot be swept; trying on"),
-        Ok(_) if changed => info!("the store of the workflows answers again"),
+/// Logs when the store stops answering and when it answers again, once each.
+fn note(answers: &watch::Sender<bool>, found: &Result<Found, StoreError>) {
+    let changed = answers.send_if_modified(|answers| std::mem::replace(answers, found.is_ok()) != found.is_ok());
+    match found {
+        Err(error) if changed => warn!(%error, "the store of workflows does not answer; trying again"),
+        Ok(_) if changed => info!("the store of workflows answers again"),
         _ => {}
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_pipeline::test_util::free_port;
 
-use crate::support::{Limits, PATIENCE, ask, await_that, channel, get, post, request, variables};
+use crate::support::{Limits, PATIENCE, Server, ask, await_that, channel, get, post, request, variables};
 
 /// A running binary and what it printed at start.
 pub(crate) struct Process {
@@ -22,7 +22,8 @@ impl Process {
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut banner = String::new();
-        while !banner.contains("curl") {
+        // The last line is a command to try, or says how to load limits.
+        while !(banner.contains("curl") || banner.contains("`tidegate check FILE`")) {
             match lines.next() {
                 Some(line) => banner += &(line.unwrap() + "\n"),
                 None => panic!("it ended: {banner}{}", log(&mut child)),
@@ -78,6 +79,35 @@ fn the_printed_line_uses_up_the_sample() {
     assert!(passed == 5 || (passed == 7 || statuses[0] == 200 && passed > 5), "{statuses:?}");
     assert!(server.banner.contains("built-in sample") && server.banner.contains("memory"), "{}", server.banner);
     assert_eq!(server.banner.matches("curl").count(), 1);
+}
+
+/// The line asked for the sample's domain also when the operator's own configuration was loaded.
+#[test]
+fn the_printed_line_asks_for_the_first_limit_of_the_configuration() {
+    let printed = |text: &str| {
+        let limits = Limits::new(text);
+        let server = Server::start_bare(&[("RUNTIME_ROOT", limits.root())]);
+        let banner = server.started.to_string();
+        let body = banner.split_once("/json -d '").map(|(_, rest)| rest.trim_end().trim_end_matches('\'').to_owned());
+        let statuses = body.iter().flat_map(|body| (0..4).map(|_| post(server.http(), "/json", body).status)).collect();
+        (banner, statuses)
+    };
+    let (banner, statuses): (String, Vec<u16>) = printed(crate::support::LIMITS);
+    let body = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"me"}]}]}"#;
+    assert!(banner.contains(body), "{banner}");
+    assert_eq!(statuses, [200, 200, 200, 429], "{banner}");
+
+    let nested =
+        "{key: plan, value: \"it's\", descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 1}}]}";
+    let (banner, statuses) = printed(&format!("domain: shop\ndescriptors: [{{key: free}}, {nested}]"));
+    assert_eq!(banner.matches('\'').count(), 2, "a shell would read another quote: {banner}");
+    assert_eq!(statuses, [200, 429, 429, 429], "{banner}");
+
+    let (banner, statuses) = printed("domain: shop\n");
+    assert!(
+        statuses.is_empty() && banner.contains("No limits are loaded") && banner.contains("RUNTIME_ROOT"),
+        "{banner}"
+    );
 }
 
 #[test]
@@ -199,7 +229,7 @@ fn it_does_not_start_without_what_it_was_told_to_use() {
     fails(&[("RUNTIME_ROOT", "/nowhere/at/all")], "RUNTIME_ROOT /nowhere/at/all does not exist");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    fails(&[("PORT", &port)], "the HTTP listener cannot have 127.0.0.1");
+    fails(&[("PORT", &port)], "the HTTP listener cannot bind 127.0.0.1");
     let url = format!("redis://u:hunter2@127.0.0.1:{}", free_port());
     let short = ("REDIS_STARTUP_MAX_ELAPSED_TIME", "100ms");
     let first = ("REDIS_STARTUP_INITIAL_INTERVAL", "10ms");
@@ -215,5 +245,5 @@ fn a_debug_port_that_is_taken_is_only_logged() {
     server.signal("TERM");
     let (code, log) = server.end();
     assert_eq!(code, Some(0));
-    assert!(log.contains("the debug listener cannot have"), "{log}");
+    assert!(log.contains("the debug listener cannot bind"), "{log}");
 }

@@ -1,4 +1,4 @@
-//! From a limit's name to names and labels of metrics.
+//! From the name of a limit to the names and labels of metrics.
 
 /// Replaces what statsd cannot carry: colons, bars, and the dots of what looks like an IPv4 address.
 pub(super) fn sanitized(key: &str) -> String {
@@ -31,7 +31,7 @@ fn ipv4_length(text: &[u8]) -> Option<usize> {
     Some(at)
 }
 
-/// The labels of a sanitised key: its first three parts. What is deeper is summed up.
+/// The labels of a sanitised key: its first three parts. Deeper limits are summed under them.
 pub(super) fn labels(key: &str) -> Vec<(&'static str, &str)> {
     ["domain", "key1", "key2"].into_iter().zip(key.split('.')).collect()
 }

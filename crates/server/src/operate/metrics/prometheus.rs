@@ -1,7 +1,7 @@
 //! The text format of Prometheus, under the names and labels that the reference's mapping gives.
 //!
-//! What that mapping leaves out keeps its own name with everything unusual replaced, as there. Unlike there, hits refused
-//! by the local cache are not counted twice, extra tags are labels, and values are those of this moment.
+//! As in the reference, a metric that the mapping does not name keeps its own name, with unusual letters replaced. Unlike the
+//! reference, hits refused by the local cache are not counted twice, extra tags are labels, and values are current.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use super::{BUCKETS, LimitCounts, METHODS, MethodCounts, name};
 use crate::settings::{self, ResponseTime};
 use tidegate_api::QueueSample;
 
-/// Labels that carry a meaning; an extra tag of the same name would make two.
+/// Labels of our own. An extra tag with one of these names is left out, since a label must be unique.
 const OWN_LABELS: [&str; 8] = ["domain", "key1", "key2", "err_type", "grpc_method", "le", "version", "queue"];
 
 pub(super) fn encode(snapshot: &Snapshot, settings: &settings::Metrics) -> String {
@@ -48,7 +48,7 @@ struct Column {
     zeros: Zeros,
 }
 
-/// Whether a limit that has no such hit yet is listed.
+/// Whether a limit without such a hit is listed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Zeros {
     Shown,

@@ -7,12 +7,12 @@ use tidegate_ratelimit::LocalCacheStats;
 
 use tidegate_api::QueueSample;
 
-use super::{LimitCounts, METHODS, MethodCounts, Metrics, lock, name, read};
+use super::{Counts, LimitCounts, METHODS, MethodCounts, Metrics, lock, name, read};
 
-/// The sum of all shards, and what the sources said.
+/// The sum of all shards, and the values of the sources.
 #[derive(Debug, Default)]
 pub(super) struct Snapshot {
-    /// By sanitised key: names that differ in a colon only are one.
+    /// By sanitised key: two names that differ only in replaced letters are one.
     pub(super) limits: BTreeMap<String, LimitCounts>,
     pub(super) unknown_domains: BTreeMap<String, u64>,
     pub(super) methods: [MethodCounts; METHODS.len()],
@@ -20,7 +20,7 @@ pub(super) struct Snapshot {
     pub(super) counters: Vec<(&'static str, u64)>,
     /// Gauges, likewise.
     pub(super) gauges: Vec<(String, u64)>,
-    /// What was seen of the queues.
+    /// The state of each queue when it was last sampled.
     pub(super) queues: Vec<QueueSample>,
     pub(super) store_errors: u64,
     pub(super) service_errors: u64,
@@ -31,20 +31,10 @@ impl Metrics {
         let mut sum = Snapshot::default();
         let mut global_shadow_mode = 0;
         for shard in &self.shards {
-            // Copied in one go, so that the core's calls wait as short as can be.
+            // Copied as a whole, so that the core's calls wait for a short time only.
             let counts = lock(&shard.counts).clone();
-            for (key, limit) in &counts.limits {
-                sum.limits.entry(name::sanitized(key)).or_default().merge(limit);
-            }
-            for (domain, count) in &counts.unknown_domains {
-                *sum.unknown_domains.entry(name::sanitized(domain)).or_default() += count;
-            }
-            for (into, from) in sum.methods.iter_mut().zip(&counts.methods) {
-                into.merge(from);
-            }
             global_shadow_mode += counts.global_shadow_mode;
-            sum.store_errors += counts.store_errors;
-            sum.service_errors += counts.service_errors;
+            sum.add(&counts);
         }
         sum.counters = vec![
             ("ratelimit.service.config_load_success", read(&self.loads.success)),
@@ -73,24 +63,49 @@ impl Metrics {
             sum.queues = workflows.queues();
         }
         if let Some(total) = total(&sources.redis) {
-            sum.gauges.push(("ratelimit.redis_pool.cx_active".to_owned(), total.connections));
-            sum.gauges.push(("tidegate.redis.waiting_commands".to_owned(), total.waiting));
-            sum.counters.extend([
-                ("ratelimit.redis_pool.cx_total", total.opened),
-                ("ratelimit.redis_pool.cx_local_close", total.closed),
-                ("tidegate.redis.connect_failures", total.connect_failures),
-                ("tidegate.redis.commands", total.commands),
-                ("tidegate.redis.replies", total.replies),
-                ("tidegate.redis.writes", total.writes),
-            ]);
+            sum.add_redis(&total);
         }
         if let Some(total) = total(&sources.redis_per_second) {
-            sum.gauges.push(("ratelimit.redis_per_second_pool.cx_active".to_owned(), total.connections));
-            sum.counters.extend([
-                ("ratelimit.redis_per_second_pool.cx_total", total.opened),
-                ("ratelimit.redis_per_second_pool.cx_local_close", total.closed),
-            ]);
+            sum.add_redis_per_second(&total);
         }
+    }
+}
+
+impl Snapshot {
+    /// Adds the counters of one core.
+    fn add(&mut self, counts: &Counts) {
+        for (key, limit) in &counts.limits {
+            self.limits.entry(name::sanitized(key)).or_default().merge(limit);
+        }
+        for (domain, count) in &counts.unknown_domains {
+            *self.unknown_domains.entry(name::sanitized(domain)).or_default() += count;
+        }
+        for (into, from) in self.methods.iter_mut().zip(&counts.methods) {
+            into.merge(from);
+        }
+        self.store_errors += counts.store_errors;
+        self.service_errors += counts.service_errors;
+    }
+
+    fn add_redis(&mut self, total: &Stats) {
+        self.gauges.push(("ratelimit.redis_pool.cx_active".to_owned(), total.connections));
+        self.gauges.push(("tidegate.redis.waiting_commands".to_owned(), total.waiting));
+        self.counters.extend([
+            ("ratelimit.redis_pool.cx_total", total.opened),
+            ("ratelimit.redis_pool.cx_local_close", total.closed),
+            ("tidegate.redis.connect_failures", total.connect_failures),
+            ("tidegate.redis.commands", total.commands),
+            ("tidegate.redis.replies", total.replies),
+            ("tidegate.redis.writes", total.writes),
+        ]);
+    }
+
+    fn add_redis_per_second(&mut self, total: &Stats) {
+        self.gauges.push(("ratelimit.redis_per_second_pool.cx_active".to_owned(), total.connections));
+        self.counters.extend([
+            ("ratelimit.redis_per_second_pool.cx_total", total.opened),
+            ("ratelimit.redis_per_second_pool.cx_local_close", total.closed),
+        ]);
     }
 }
 

@@ -1,10 +1,10 @@
-//! The wall clock: read here, passed on as an argument.
+//! The wall clock. It is read here and nowhere else, and passed on as an argument.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tidegate_ratelimit::Timestamp;
 
-/// The time now; the epoch itself on a clock that is set before it.
+/// The time now. A clock that is set before 1970 gives the epoch.
 pub(crate) fn now() -> Timestamp {
     Timestamp(micros())
 }
