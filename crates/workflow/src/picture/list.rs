@@ -89,18 +89,38 @@ const fn dots(terminal: &Terminal) -> &'static str {
     }
 }
 
-/// Writes a line, cut at the edge of the terminal.
+/// Writes a line, which goes on in the next when the terminal is too narrow for it.
 fn line(terminal: &Terminal, out: &mut String, text: &str, ansi: Option<&str>) -> fmt::Result {
-    let mut left = terminal.width;
-    let fits = |character: &char| {
-        let rest = left.checked_sub(columns(*character));
-        left = rest.unwrap_or(0);
-        rest.is_some()
-    };
-    let text: String = text.chars().take_while(fits).collect();
-    let text = text.trim_end();
-    match ansi.filter(|_| terminal.colour == Colour::Ansi) {
-        Some(ansi) => writeln!(out, "\x1b[{ansi}m{text}\x1b[0m"),
-        None => writeln!(out, "{text}"),
+    for text in wrapped(text, terminal.width) {
+        match ansi.filter(|_| terminal.colour == Colour::Ansi) {
+            Some(ansi) => writeln!(out, "\x1b[{ansi}m{text}\x1b[0m")?,
+            None => writeln!(out, "{text}")?,
+        }
     }
+    Ok(())
+}
+
+/// `text` in lines of at most `most` columns, broken between words where that is possible.
+fn wrapped(text: &str, most: usize) -> Vec<String> {
+    // What a line goes on with is indented, unless there is hardly any room.
+    let indent = if most < 20 { 0 } else { 4 };
+    let wide = |text: &str| text.chars().map(columns).sum::<usize>();
+    let (mut lines, mut line, mut used) = (Vec::new(), String::new(), 0);
+    for word in text.split_inclusive(' ').filter(|_| most > 0) {
+        if used > indent && used + wide(word.trim_end()) > most {
+            lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
+            used = indent;
+        }
+        for character in word.chars() {
+            // A space at the edge needs no room.
+            if character != ' ' && used > indent && used + columns(character) > most {
+                lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
+                used = indent;
+            }
+            line.push(character);
+            used += columns(character);
+        }
+    }
+    lines.push(line);
+    lines.iter().map(|line| line.trim_end().to_owned()).collect()
 }

@@ -106,6 +106,23 @@ ab ────┘",
 }
 
 #[test]
+fn jobs_with_the_same_children_share_a_line() {
+    let graph = numbered(6, (0..4).flat_map(|parent| [(parent, 4), (parent, 5)]));
+    check(
+        Picture::new(&graph, None),
+        &PLAIN,
+        "
+n0 ──┐
+     │
+n1 ──┼→ n4
+     │
+n2 ──┼→ n5
+     │
+n3 ──┘",
+    );
+}
+
+#[test]
 fn what_does_not_fit_becomes_a_list() {
     let chain = numbered(40, (1..40).map(|at| (at - 1, at)));
     let text = Picture::new(&chain, None).text(&PLAIN);
@@ -141,7 +158,7 @@ fn many_jobs_alike_are_one_in_a_terminal_when_they_do_not_fit() {
     let coloured = picture.text(&Terminal { colour: Colour::Ansi, ..ASCII });
     assert!(coloured.contains("\x1b[31mX 9998 jobs: "), "{coloured:?}");
     let narrow = picture.text(&Terminal { width: 40, ..PLAIN });
-    assert!(narrow.starts_with("numbered, 10000 jobs: 5000 wai"), "{narrow}");
+    assert!(narrow.starts_with("numbered, 10000 jobs: 5000 waiting, 4999\n    succeeded, 1 failed\n"), "{narrow}");
 }
 
 #[test]

@@ -159,23 +159,7 @@ impl Canvas {
 
     /// Draws the lines between a layer that ends at `right` and the next one. Gives the column where that begins.
     fn gap(&mut self, layered: &Layered, rows: &[i32], layer: &[u32], right: usize) -> Option<usize> {
-        let links = layer.iter().flat_map(|&from| layered.after.of(from).iter().map(move |&to| (from, to)));
-        let mut nets: Vec<Net> = Vec::new();
-        let mut places: HashMap<(bool, u32), usize> = HashMap::new();
-        let mut arrivals: Vec<(i32, bool)> = Vec::new();
-        for (from, to) in links {
-            let branches = layered.after.of(from).len() > 1;
-            let place = *places.entry((branches, if branches { from } else { to })).or_insert(nets.len());
-            nets.resize_with(nets.len().max(place + 1), Net::default);
-            let (enters, leaves) = (rows[from as usize], rows[to as usize]);
-            if !nets[place].left.contains(&enters) {
-                nets[place].left.push(enters);
-            }
-            if !nets[place].right.contains(&leaves) {
-                nets[place].right.push(leaves);
-            }
-            arrivals.push((leaves, layered.unit(to).is_some()));
-        }
+        let (nets, arrivals) = nets(layered, rows, layer);
         let height = self.cells.len() as i32;
         let used = |row: &i32| nets.iter().any(|net| net.left.contains(row) || net.right.contains(row));
         let free: Vec<i32> = (0..height).filter(|row| !used(row)).collect();
@@ -252,6 +236,29 @@ impl Canvas {
         }
         Ok(())
     }
+}
+
+/// The lines from a layer to the next, and the rows where they arrive, with whether a job is there. Jobs with the same children
+/// share a line: whoever follows it from one of them reaches all of these children, and no others.
+fn nets(layered: &Layered, rows: &[i32], layer: &[u32]) -> (Vec<Net>, Vec<(i32, bool)>) {
+    let mut nets: Vec<Net> = Vec::new();
+    let mut places: HashMap<Vec<u32>, usize> = HashMap::new();
+    let mut arrivals: Vec<(i32, bool)> = Vec::new();
+    for &from in layer {
+        let mut children = layered.after.of(from).to_vec();
+        if children.is_empty() {
+            continue;
+        }
+        children.sort_unstable();
+        arrivals.extend(children.iter().map(|&to| (rows[to as usize], layered.unit(to).is_some())));
+        let leaves: Vec<i32> = children.iter().map(|&to| rows[to as usize]).collect();
+        let place = *places.entry(children).or_insert(nets.len());
+        match nets.get_mut(place) {
+            Some(net) => net.left.push(rows[from as usize]),
+            None => nets.push(Net { left: vec![rows[from as usize]], right: leaves, ..Net::default() }),
+        }
+    }
+    (nets, arrivals)
 }
 
 /// Changes the colour of what follows, if it has to.
