@@ -1,9 +1,11 @@
 //! Asking a server: which one, as whom, and what it answers.
 
 pub(crate) mod address;
+mod connect;
 pub(crate) mod environment;
 pub(crate) mod events;
 pub(crate) mod exit;
 pub(crate) mod options;
 pub(crate) mod remote;
+pub(crate) mod which;
 pub(crate) mod wire;

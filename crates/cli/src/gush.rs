@@ -1,64 +1,66 @@
-//! The verbs of Gush's own command line, for hands that know them: each is said again in the words of `tidegate workflow`.
+//! The verbs of Gush's own command line, each translated to the verb of `tidegate workflow` that does the same.
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueHint};
 
-use crate::ask::options::Options;
-use crate::definition::Source;
+use crate::ask::which::Which;
+use crate::definition::source::Source;
 use crate::workflow::list::List;
 use crate::workflow::show::{Form, Graph, Show};
-use crate::workflow::{Create, Ids, Restart, Verb, Workflow};
+use crate::workflow::targets::Targets;
+use crate::workflow::{Create, Restart, Verb, Workflow};
 
 #[derive(Debug, Subcommand)]
 pub enum Gush {
     /// Creates a workflow and does not start it: workflow create --manual
     #[command(hide = true)]
-    Create(With<Source>),
+    Create(Source),
     /// Creates a workflow and starts it: workflow create --start
     #[command(hide = true, name = "create_and_start")]
-    CreateAndStart(With<Source>),
+    CreateAndStart(Source),
     /// Starts a workflow, or runs jobs of it again: workflow start, workflow restart
     #[command(hide = true)]
-    Start(With<Start>),
+    Start(Start),
     /// Stops workflows, which may go on later: workflow pause
     #[command(hide = true)]
-    Stop(With<Ids>),
+    Stop(Named),
     /// Shows a workflow: workflow show
     #[command(hide = true)]
-    Show(With<Shown>),
+    Show(Shown),
     /// Removes workflows: workflow rm
     #[command(hide = true)]
-    Rm(With<Ids>),
+    Rm(Named),
     /// Lists workflows: workflow list
     #[command(hide = true)]
-    List(With<List>),
+    List(List),
     /// Draws a workflow into a file: workflow graph --form svg --file
     #[command(hide = true)]
-    Viz(With<Viz>),
+    Viz(Viz),
 }
 
-/// Arguments, and the options of all commands.
 #[derive(Debug, Args)]
-pub struct With<T: Args> {
-    #[command(flatten)]
-    options: Options,
-    #[command(flatten)]
-    rest: T,
+pub struct Named {
+    /// Workflows: ids or their first characters, key:KEY, or name:NAME for the newest of this name
+    #[arg(required = true, value_name = "ID", value_hint = ValueHint::Other)]
+    ids: Vec<Which>,
 }
 
 #[derive(Debug, Args)]
 pub struct Start {
-    /// Id of the workflow
-    id: String,
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    #[arg(value_hint = ValueHint::Other)]
+    id: Which,
     /// Names of jobs to run again; none starts the workflow
+    #[arg(value_hint = ValueHint::Other)]
     jobs: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct Shown {
-    /// Id of the workflow
-    id: String,
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    #[arg(value_hint = ValueHint::Other)]
+    id: Which,
     /// Leave out everything but the jobs
     #[arg(long, alias = "skip_overview")]
     skip_overview: bool,
@@ -66,41 +68,40 @@ pub struct Shown {
     #[arg(long, alias = "skip_jobs")]
     skip_jobs: bool,
     /// Only jobs of this state, or all
-    #[arg(long, default_value = "all")]
+    #[arg(long, default_value = "all", value_parser = crate::workflow::show::shown_states())]
     jobs: String,
 }
 
 #[derive(Debug, Args)]
 pub struct Viz {
-    /// Id of the workflow
-    id: String,
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    #[arg(value_hint = ValueHint::Other)]
+    id: Which,
     /// File to write
-    #[arg(long, short, default_value = "graph.svg")]
+    #[arg(long, short, default_value = "graph.svg", value_hint = ValueHint::FilePath)]
     filename: PathBuf,
 }
 
 impl Gush {
     pub(crate) fn said_again(self) -> Workflow {
-        let (options, verb) = match self {
-            Self::Create(With { options, rest }) => (options, Verb::Create(Create::manual(rest))),
-            Self::CreateAndStart(With { options, rest }) => (options, Verb::Create(Create::started(rest))),
-            Self::Start(With { options, rest }) => (options, rest.said_again()),
-            Self::Stop(With { options, rest }) => (options, Verb::Pause(rest)),
-            Self::Show(With { options, rest }) => (options, rest.said_again()),
-            Self::Rm(With { options, rest }) => (options, Verb::Rm(rest)),
-            Self::List(With { options, rest }) => (options, Verb::List(rest)),
-            Self::Viz(With { options, rest: Viz { id, filename } }) => {
-                (options, Verb::Graph(Graph { id, form: Form::Svg, file: Some(filename) }))
-            }
+        let verb = match self {
+            Self::Create(source) => Verb::Create(Create::manual(source)),
+            Self::CreateAndStart(source) => Verb::Create(Create::started(source)),
+            Self::Start(start) => start.said_again(),
+            Self::Stop(Named { ids }) => Verb::Pause(Targets::named(ids)),
+            Self::Show(shown) => shown.said_again(),
+            Self::Rm(Named { ids }) => Verb::Rm(Targets::named(ids)),
+            Self::List(list) => Verb::List(list),
+            Self::Viz(Viz { id, filename }) => Verb::Graph(Graph { id, form: Form::Svg, file: Some(filename) }),
         };
-        Workflow { options, verb }
+        Workflow { verb }
     }
 }
 
 impl Start {
     fn said_again(self) -> Verb {
         match self.jobs.is_empty() {
-            true => Verb::Start(Ids { ids: vec![self.id] }),
+            true => Verb::Start(Targets::named(vec![self.id])),
             false => Verb::Restart(Restart { id: self.id, jobs: self.jobs, cascade: false }),
         }
     }

@@ -1,25 +1,24 @@
 //! `tidegate job`: the jobs of a workflow.
 
-use clap::{Args, Subcommand};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::ask::address::{Query, escaped};
 use crate::ask::exit::{Exit, Failure};
-use crate::ask::options::Options;
 use crate::ask::remote::{Ask, Remote};
-use crate::ask::wire;
+use crate::ask::which::Which;
+use crate::ask::wire::{self, STATES};
+use crate::screen::Screen;
 use crate::screen::moment::{Moment, short};
-use crate::screen::{Screen, print, printable};
-use crate::workflow::list::{array, pages};
-use crate::workflow::show;
-use crate::workflow::{act, path};
+use crate::screen::printable::{indented, printable};
+use crate::workflow::list::pages;
+use crate::workflow::{act, show};
 
-/// Shows and steers single jobs of a workflow.
+/// Shows and controls single jobs of a workflow.
 #[derive(Debug, Args)]
 pub struct Job {
-    #[command(flatten)]
-    options: Options,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -32,9 +31,9 @@ enum Verb {
     Show(Named),
     /// Runs a failed or cancelled job again
     Retry(Named),
-    /// Passes over a job: what comes after it goes on without it
+    /// Skips a job: the jobs after it run without it
     Skip(Named),
-    /// Declares a job done, with an output if it is given one
+    /// Marks a job as succeeded, with an output if one is given
     MarkSucceeded(Mark),
     /// Cancels a job
     Cancel(Named),
@@ -42,21 +41,24 @@ enum Verb {
 
 #[derive(Debug, Args)]
 struct List {
-    /// Id of the workflow
-    id: String,
-    /// Only those of these states
-    #[arg(long, value_delimiter = ',')]
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    #[arg(value_hint = ValueHint::Other)]
+    id: Which,
+    /// Only those of these states, with commas between them
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(STATES))]
     state: Vec<String>,
-    /// So many at most
-    #[arg(long, value_name = "NUMBER", default_value_t = 1_000)]
+    /// At most this many
+    #[arg(long, value_name = "NUMBER", value_hint = ValueHint::Other, default_value_t = 1_000)]
     limit: usize,
 }
 
 #[derive(Debug, Args)]
 struct Named {
-    /// Id of the workflow
-    id: String,
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    #[arg(value_hint = ValueHint::Other)]
+    id: Which,
     /// Name of the job
+    #[arg(value_hint = ValueHint::Other)]
     job: String,
 }
 
@@ -64,91 +66,85 @@ struct Named {
 struct Mark {
     #[command(flatten)]
     named: Named,
-    /// What it returned, as JSON: the jobs after it get it
-    #[arg(long, value_name = "JSON")]
+    /// Its output as JSON; the jobs after it get it
+    #[arg(long, value_name = "JSON", value_hint = ValueHint::Other)]
     result: Option<String>,
 }
 
 impl Named {
-    fn path(&self) -> String {
-        format!("{}/jobs/{}", path(&self.id), escaped(&self.job))
+    async fn path(&self, remote: &Remote) -> Result<String, Failure> {
+        Ok(format!("{}/jobs/{}", self.id.path(remote).await?, escaped(&self.job)))
     }
 
-    fn ask(&self, verb: &str, body: String) -> Ask {
-        Ask::post(format!("{}:{verb}", self.path()), body)
+    async fn act(&self, verb: &str, body: String, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+        act(&Ask::post(format!("{}:{verb}", self.path(remote).await?), body), remote, screen).await
+    }
+
+    async fn show(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+        let text = remote.text(&Ask::get(self.path(remote).await?)).await?;
+        screen.object(&text, &self.job, || Ok(shown(&remote.parse(&text)?, screen)))?;
+        Ok(Exit::Done)
     }
 }
 
 impl Job {
-    pub(crate) async fn run(self) -> Result<Exit, Failure> {
-        let (mut remote, screen) = self.options.open()?;
-        let remote = &mut remote;
+    pub(crate) async fn run(self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         match self.verb {
-            Verb::List(list) => list.run(remote, &screen).await,
-            Verb::Show(named) => named.show(remote, &screen).await,
-            Verb::Retry(named) => act(&named.ask("retry", String::new()), remote, &screen).await,
-            Verb::Skip(named) => act(&named.ask("skip", String::new()), remote, &screen).await,
-            Verb::MarkSucceeded(mark) => act(&mark.ask()?, remote, &screen).await,
-            Verb::Cancel(named) => act(&named.ask("cancel", String::new()), remote, &screen).await,
+            Verb::List(list) => list.run(remote, screen).await,
+            Verb::Show(named) => named.show(remote, screen).await,
+            Verb::Retry(named) => named.act("retry", String::new(), remote, screen).await,
+            Verb::Skip(named) => named.act("skip", String::new(), remote, screen).await,
+            Verb::MarkSucceeded(mark) => mark.run(remote, screen).await,
+            Verb::Cancel(named) => named.act("cancel", String::new(), remote, screen).await,
         }
     }
 }
 
 impl Mark {
-    fn ask(&self) -> Result<Ask, Failure> {
+    async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         let wrong = |error| Failure::usage(format!("--result is not JSON: {error}"));
         let output = self.result.as_deref().map(serde_json::from_str::<&RawValue>).transpose().map_err(wrong)?;
-        Ok(self.named.ask("mark_succeeded", json!({ "output": output }).to_string()))
+        self.named.act("mark_succeeded", json!({ "output": output }).to_string(), remote, screen).await
     }
 }
 
 impl List {
-    async fn run(&self, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
+    async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         let states = Some(self.state.join(",")).filter(|states| !states.is_empty());
         let query = Query::default().with("state", states);
-        let (items, more) = pages(&format!("{}/jobs", path(&self.id)), &query, self.limit, remote).await?;
-        if screen.is_json() {
-            screen.line(&array(&items))?;
-            return Ok(Exit::Done);
-        }
-        let jobs: Vec<wire::Job> = items.iter().map(|item| remote.parse(item.get())).collect::<Result<_, _>>()?;
-        if jobs.is_empty() {
-            screen.line("no jobs")?;
-            return Ok(Exit::Done);
-        }
-        let jobs: Vec<&wire::Job> = jobs.iter().collect();
-        print(&show::jobs(&jobs, &[], (Moment::now(), screen)).text(screen))?;
-        if more.is_some() {
-            screen.line(&format!("{} there are more: --limit {}", screen.dots(), self.limit.saturating_mul(10)))?;
-        }
+        let path = format!("{}/jobs", self.id.path(remote).await?);
+        let (items, more) = pages(&path, &query, self.limit, remote).await?;
+        let name = |item: &RawValue| Ok(remote.parse::<wire::Job>(item.get())?.name);
+        screen.list(&items, name, || {
+            let jobs: Vec<wire::Job> = items.iter().map(|item| remote.parse(item.get())).collect::<Result<_, _>>()?;
+            if jobs.is_empty() {
+                return Ok("no jobs\n".to_owned());
+            }
+            let jobs: Vec<&wire::Job> = jobs.iter().collect();
+            let limit = self.limit.saturating_mul(10);
+            let more = more.map(|_| format!("{} there are more: --limit {limit}\n", screen.dots()));
+            Ok(show::jobs(&jobs, &[], (Moment::now(), screen)).text(screen) + &more.unwrap_or_default())
+        })?;
         Ok(Exit::Done)
     }
 }
 
-impl Named {
-    async fn show(&self, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
-        let text = remote.text(&Ask::get(self.path())).await?;
-        if screen.is_json() {
-            screen.line(&text)?;
-        } else {
-            print(&shown(&remote.parse(&text)?, screen))?;
-        }
-        Ok(Exit::Done)
-    }
-}
+/// Columns before the text of a line.
+const MARGIN: usize = 10;
 
 fn shown(job: &wire::Job, screen: &Screen) -> String {
     let now = Moment::now();
     let moment = |moment: Option<Moment>| {
         moment.map(|moment| format!("{}  {}", moment.to_the_second(), moment.relative(now))).unwrap_or_default()
     };
-    let json = |json: &Option<Box<RawValue>>| json.as_ref().map(|json| printable(json.get())).unwrap_or_default();
+    let json =
+        |json: &Option<Box<RawValue>>| json.as_ref().map(|json| indented(json.get(), MARGIN)).unwrap_or_default();
     let lines = [
         ("job", printable(&job.name)),
         ("handler", printable(&job.handler)),
         ("queue", printable(&job.queue)),
         ("state", screen.paint(&job.state, &job.state)),
-        ("why", job.why_not_running.as_ref().map(|why| printable(&why.text)).unwrap_or_default()),
+        ("why", job.why_not_running.as_ref().map(|why| indented(&why.text, MARGIN)).unwrap_or_default()),
         ("attempt", show::attempt(job)),
         ("worker", job.worker.as_deref().map(printable).unwrap_or_default()),
         ("after", printable(&job.after.join(", "))),
@@ -164,10 +160,11 @@ fn shown(job: &wire::Job, screen: &Screen) -> String {
     for error in &job.errors {
         let worker = error.worker.as_deref().map(|worker| format!(" by {worker}")).unwrap_or_default();
         let head = format!("attempt {}{worker}, {}", error.attempt, error.at.relative(now));
-        out += &format!("\n{}\n  {}: {}\n", printable(&head), printable(&error.kind), printable(&error.message));
-        let trace = error.trace.as_deref().unwrap_or_default();
-        // A trace has lines of its own, and tabs before them.
-        out.extend(trace.lines().map(|line| format!("    {}\n", printable(&line.replace('\t', "  ")))));
+        let message = indented(&format!("{}: {}", error.kind, error.message), 2);
+        out += &format!("\n{}\n  {message}\n", printable(&head));
+        if let Some(trace) = &error.trace {
+            out += &format!("    {}\n", indented(trace, 4));
+        }
     }
     out
 }

@@ -21,21 +21,23 @@ use clap::Subcommand;
 
 pub use ask::environment::{DEFAULT_SERVER, Environment};
 pub use ask::exit::{Exit, Failure, complain};
-pub use ask::options::Output;
+pub use ask::options::{Options, without_options};
+pub use definition::{Definition, Mistake, fields_of, text_of};
 pub use examples::with_examples;
 pub use screen::moment::span_of;
+pub use screen::printable::printable;
 pub use screen::table::{Cell, Table};
-pub use screen::{Screen, print, printable};
+pub use screen::{Screen, print};
 
 /// The commands that ask a server.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Creates, follows and steers workflows
+    /// Creates, follows and controls workflows
     #[command(visible_alias = "wf")]
     Workflow(workflow::Workflow),
-    /// Shows and steers single jobs of a workflow
+    /// Shows and controls single jobs of a workflow
     Job(job::Job),
-    /// Shows queues, and stops and starts them
+    /// Shows queues, and pauses and resumes them
     Queue(queue::Queue),
     /// The verbs of Gush.
     #[command(flatten)]
@@ -47,12 +49,14 @@ impl Command {
     ///
     /// # Errors
     /// It was not done; the failure says why and names the exit code.
-    pub async fn run(self) -> Result<Exit, Failure> {
+    pub async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let (remote, screen) = options.open()?;
+        let (remote, screen) = (&remote, &screen);
         match self {
-            Self::Workflow(workflow) => workflow.run().await,
-            Self::Job(job) => job.run().await,
-            Self::Queue(queue) => queue.run().await,
-            Self::Gush(gush) => gush.said_again().run().await,
+            Self::Workflow(workflow) => workflow.run(remote, screen).await,
+            Self::Job(job) => job.run(remote, screen).await,
+            Self::Queue(queue) => queue.run(remote, screen).await,
+            Self::Gush(gush) => gush.said_again().run(remote, screen).await,
         }
     }
 }

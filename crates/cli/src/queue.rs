@@ -1,74 +1,70 @@
 //! `tidegate queue`: what waits for workers.
 
-use clap::{Args, Subcommand};
-use serde::Deserialize;
+use clap::{Args, Subcommand, ValueHint};
+use serde_json::value::RawValue;
 
 use crate::ask::address::escaped;
 use crate::ask::exit::{Exit, Failure};
-use crate::ask::options::Options;
 use crate::ask::remote::{Ask, Remote};
 use crate::ask::wire;
+use crate::screen::Screen;
 use crate::screen::moment::{Moment, short};
+use crate::screen::printable::printable;
 use crate::screen::table::{Cell, Table};
-use crate::screen::{Screen, print, printable};
 use crate::workflow::for_each;
 
-/// Shows queues, and stops and starts them.
+/// Shows queues, and pauses and resumes them.
 #[derive(Debug, Args)]
 pub struct Queue {
-    #[command(flatten)]
-    options: Options,
     #[command(subcommand)]
     verb: Verb,
 }
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Lists queues, and how much waits in each
+    /// Lists queues and the number of ready jobs in each
     List,
-    /// Stops handing out jobs of queues; what runs goes on
+    /// Pauses queues: their jobs are not given to workers; running jobs continue
     Pause(Names),
-    /// Hands out jobs of queues again
+    /// Resumes paused queues
     Resume(Names),
 }
 
 #[derive(Debug, Args)]
 struct Names {
     /// Names of queues
-    #[arg(required = true, value_name = "QUEUE")]
+    #[arg(required = true, value_name = "QUEUE", value_hint = ValueHint::Other)]
     names: Vec<String>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Queues {
-    items: Vec<wire::Queue>,
-}
-
 impl Queue {
-    pub(crate) async fn run(self) -> Result<Exit, Failure> {
-        let (mut remote, screen) = self.options.open()?;
+    pub(crate) async fn run(self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         match self.verb {
-            Verb::List => list(&mut remote, &screen).await,
-            Verb::Pause(names) => names.set("pause", &mut remote, &screen).await,
-            Verb::Resume(names) => names.set("resume", &mut remote, &screen).await,
+            Verb::List => list(remote, screen).await,
+            Verb::Pause(names) => names.set("pause", remote, screen).await,
+            Verb::Resume(names) => names.set("resume", remote, screen).await,
         }
     }
 }
 
-async fn list(remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
-    if screen.is_json() {
-        let page: wire::Page = remote.read(&Ask::get("/v1/queues")).await?;
-        screen.line(&crate::workflow::list::array(&page.items))?;
-        return Ok(Exit::Done);
-    }
-    let queues: Queues = remote.read(&Ask::get("/v1/queues")).await?;
-    if queues.items.is_empty() {
-        screen.line("no queues: they come with the first jobs that name them")?;
-        return Ok(Exit::Done);
-    }
+async fn list(remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    let page: wire::Page = remote.read(&Ask::get("/v1/queues")).await?;
+    let name = |item: &RawValue| Ok(remote.parse::<wire::Queue>(item.get())?.name);
+    screen.list(&page.items, name, || {
+        let queues: Vec<wire::Queue> =
+            page.items.iter().map(|item| remote.parse(item.get())).collect::<Result<_, _>>()?;
+        Ok(match queues.is_empty() {
+            true => "no queues: a queue exists from the first job that names it\n".to_owned(),
+            false => table(&queues).text(screen),
+        })
+    })?;
+    Ok(Exit::Done)
+}
+
+fn table(queues: &[wire::Queue]) -> Table {
     let now = Moment::now();
     let mut table = Table::new(&["QUEUE", "STATE", "READY", "OLDEST", "WAITING WORKERS"]);
-    for queue in &queues.items {
+    for queue in queues {
         let oldest = queue.oldest_ready_at.map(|at| short(now.since(at))).unwrap_or_default();
         let state = if queue.paused { Cell::of_state("paused", "paused") } else { Cell::from("open") };
         table.row(vec![
@@ -79,19 +75,14 @@ async fn list(remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
             queue.waiting_workers.to_string().into(),
         ]);
     }
-    print(&table.text(screen))?;
-    Ok(Exit::Done)
+    table
 }
 
 impl Names {
-    async fn set(&self, verb: &str, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
+    async fn set(&self, verb: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         for_each(&self.names, async |name| {
             let text = remote.text(&Ask::post(format!("/v1/queues/{}:{verb}", escaped(name)), "")).await?;
-            if screen.is_json() {
-                screen.line(&text)?;
-            } else {
-                screen.line(&format!("{}  {verb}d", printable(name)))?;
-            }
+            screen.object(&text, name, || Ok(format!("{}  {verb}d\n", printable(name))))?;
             Ok(Exit::Done)
         })
         .await

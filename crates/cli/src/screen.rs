@@ -1,25 +1,34 @@
 //! Where output goes, and what may be written there.
 
+pub(crate) mod bar;
 pub(crate) mod moment;
+pub(crate) mod printable;
 pub(crate) mod table;
+mod yaml;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::os::fd::AsFd;
 
 use clap::ValueEnum;
+use serde_json::value::RawValue;
 
 use crate::ask::environment::{Colour, Glyphs, Locale};
 use crate::ask::exit::{Exit, Failure};
+use printable::{indented, printable};
 
 /// The form of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people.
     Table,
-    /// For programs: what the server answered; lists are arrays.
-    Json,
-    /// Tables with all columns, and exact times.
+    /// Tables with all columns and exact times
     Wide,
+    /// What the server answered; lists are arrays
+    Json,
+    /// The same as YAML
+    Yaml,
+    /// Only ids or names, one on a line
+    Name,
 }
 
 /// Columns of what is no terminal: no line is as long, so nothing is cut, and sums of a few of these do not overflow.
@@ -57,10 +66,46 @@ impl Screen {
         Self { format, terminal: Terminal { width, glyphs: locale.glyphs, colour }, live }
     }
 
-    /// Whether output is for programs.
+    /// Whether output is for people.
     #[must_use]
-    pub fn is_json(&self) -> bool {
-        self.format == Format::Json
+    pub fn is_table(&self) -> bool {
+        matches!(self.format, Format::Table | Format::Wide)
+    }
+
+    /// Prints an object: what the server said of it, its name, or what people are shown.
+    ///
+    /// # Errors
+    /// As of [`print`], and those of `table`.
+    pub fn object(
+        &self,
+        json: &str,
+        name: &str,
+        table: impl FnOnce() -> Result<String, Failure>,
+    ) -> Result<(), Failure> {
+        match self.format {
+            Format::Table | Format::Wide => print(&table()?),
+            Format::Json => self.line(json),
+            Format::Yaml => print(&as_yaml(json)?),
+            Format::Name => self.line(&indented(name, 0)),
+        }
+    }
+
+    /// Prints a list, in the same ways. `name` finds the name of an item.
+    pub(crate) fn list(
+        &self,
+        items: &[Box<RawValue>],
+        name: impl Fn(&RawValue) -> Result<String, Failure>,
+        table: impl FnOnce() -> Result<String, Failure>,
+    ) -> Result<(), Failure> {
+        match self.format {
+            Format::Table | Format::Wide => print(&table()?),
+            Format::Json => self.line(&array(items)),
+            Format::Yaml => print(&as_yaml(&array(items))?),
+            Format::Name => {
+                let names = items.iter().map(|item| Ok(printable(&name(item)?) + "\n"));
+                print(&names.collect::<Result<String, Failure>>()?)
+            }
+        }
     }
 
     pub(crate) fn is_wide(&self) -> bool {
@@ -89,6 +134,16 @@ impl Screen {
     }
 }
 
+/// An array with an item on each line, so that it can be read and be cut by lines.
+fn array(items: &[Box<RawValue>]) -> String {
+    let items: Vec<&str> = items.iter().map(|item| item.get()).collect();
+    if items.is_empty() { "[]".to_owned() } else { format!("[\n{}\n]", items.join(",\n")) }
+}
+
+fn as_yaml(json: &str) -> Result<String, Failure> {
+    yaml::document(json).map_err(|error| Failure::unavailable(format!("the answer is not JSON: {error}")))
+}
+
 /// The code of the colour of a state or status.
 fn colour(word: &str) -> Option<u8> {
     Some(match word {
@@ -97,7 +152,7 @@ fn colour(word: &str) -> Option<u8> {
         "running" => 33,
         "ready" => 36,
         "scheduled" | "paused" => 35,
-        "waiting" | "pending" | "cancelled" | "skipped" => 90,
+        "waiting" | "blocked" | "pending" | "cancelled" | "skipped" => 90,
         _ => return None,
     })
 }
@@ -118,27 +173,4 @@ pub fn print(text: &str) -> Result<(), Failure> {
         io::ErrorKind::BrokenPipe => Failure::new(Exit::Unread, "nobody reads the output any more"),
         _ => Failure::new(Exit::Output, format!("the output cannot be written: {error}")),
     })
-}
-
-/// One line of text that neither moves the cursor of a terminal, nor changes its colours, nor its direction of writing.
-#[must_use]
-pub fn printable(text: &str) -> String {
-    let steers = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-    };
-    text.replace(steers, "\u{FFFD}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_cannot_steer_a_terminal() {
-        let check = |text: &str, expected: &str| assert_eq!(printable(text), expected);
-        check("plain é 漢", "plain é 漢");
-        check("\u{1b}[31mred\r\n\t", "\u{FFFD}[31mred\u{FFFD}\u{FFFD}\u{FFFD}");
-        check("a\u{202e}b\u{9b}c\u{7f}", "a\u{FFFD}b\u{FFFD}c\u{FFFD}");
-    }
 }

@@ -3,62 +3,62 @@
 pub(crate) mod follow;
 pub(crate) mod list;
 pub(crate) mod show;
+pub(crate) mod targets;
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
 
-use crate::ask::address::escaped;
-use crate::ask::exit::{Exit, Failure};
-use crate::ask::options::Options;
+use crate::ask::exit::{Exit, Failure, complain};
 use crate::ask::remote::{Ask, Remote};
+use crate::ask::which::{self, Which};
 use crate::ask::wire::Acted;
-use crate::definition::{Begin, Source};
+use crate::definition::source::{Begin, Source};
+use crate::screen::Screen;
 use crate::screen::moment::span_of;
-use crate::screen::{Screen, printable};
+use crate::screen::printable::printable;
 use follow::{Wait, Watch};
 use list::{Count, List};
 use show::{Graph, Show};
+use targets::{Deed, Targets};
 
-/// Creates, follows and steers workflows.
+/// Creates, follows and controls workflows.
 #[derive(Debug, Args)]
 pub struct Workflow {
-    #[command(flatten)]
-    pub(crate) options: Options,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Creates a workflow from a definition, and says its id
+    /// Creates a workflow from a definition, and prints its id
     Create(Create),
     /// Starts workflows that were created with --manual
-    Start(Ids),
-    /// Creates a workflow, starts it and waits for its end; the exit code tells the outcome
+    Start(Targets),
+    /// Creates a workflow, starts it and waits for its end; the exit code is the outcome
     Run(Run),
     /// Lists workflows, the newest first
     List(List),
     /// Shows a workflow: its graph, its jobs, and why each of them is not running
     Show(Show),
-    /// Waits until a workflow is over; the exit code tells the outcome
+    /// Waits until a workflow is over; the exit code is the outcome
     Wait(Wait),
-    /// Follows a workflow until it is over; the exit code tells the outcome
+    /// Follows a workflow until it is over; the exit code is the outcome
     Watch(Watch),
-    /// Cancels workflows: what runs is given up, nothing more starts
-    Cancel(Ids),
-    /// Pauses workflows: what runs may finish, nothing more starts
-    Pause(Ids),
-    /// Lets paused workflows go on
-    Resume(Ids),
+    /// Cancels workflows: running jobs are cancelled, no other job starts
+    Cancel(Targets),
+    /// Pauses workflows: running jobs finish, no other job starts
+    Pause(Targets),
+    /// Resumes paused workflows
+    Resume(Targets),
     /// Runs the failed and cancelled jobs of workflows again
-    Retry(Ids),
-    /// Runs chosen jobs of a workflow again, whatever became of them
+    Retry(Targets),
+    /// Runs chosen jobs of a workflow again, in whatever state they are
     Restart(Restart),
     /// Removes workflows that are over
-    Rm(Ids),
-    /// Says how long workflows are kept
+    Rm(Targets),
+    /// Sets how long workflows are kept
     Expire(Expire),
     /// Draws the graph of a workflow
     Graph(Graph),
@@ -79,13 +79,6 @@ pub(crate) struct Create {
 }
 
 #[derive(Debug, Args)]
-pub struct Ids {
-    /// Ids of workflows
-    #[arg(required = true, value_name = "ID")]
-    pub(crate) ids: Vec<String>,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct Run {
     #[command(flatten)]
     source: Source,
@@ -95,10 +88,11 @@ pub(crate) struct Run {
 
 #[derive(Debug, Args)]
 pub(crate) struct Restart {
-    /// Id of the workflow
-    pub(crate) id: String,
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    #[arg(value_hint = ValueHint::Other)]
+    pub(crate) id: Which,
     /// Names of its jobs
-    #[arg(required = true, value_name = "JOB")]
+    #[arg(required = true, value_name = "JOB", value_hint = ValueHint::Other)]
     pub(crate) jobs: Vec<String>,
     /// Also all jobs after them
     #[arg(long)]
@@ -107,89 +101,54 @@ pub(crate) struct Restart {
 
 #[derive(Debug, Args)]
 pub(crate) struct Expire {
-    /// Ids of workflows
-    #[arg(required = true, value_name = "ID")]
-    ids: Vec<String>,
-    /// Keep it this long after its end, such as 7d; 0s removes it when it is over
-    #[arg(long, value_name = "SPAN", value_parser = span_of, required_unless_present = "never")]
+    /// Workflows: ids or their first characters, key:KEY, or name:NAME for the newest of this name
+    #[arg(required = true, value_name = "ID", value_hint = ValueHint::Other)]
+    ids: Vec<Which>,
+    /// Keep them this long after their end, such as 7d; 0s removes them when they are over
+    #[arg(long, value_name = "SPAN", value_parser = span_of, value_hint = ValueHint::Other, required_unless_present = "never")]
     after: Option<Duration>,
-    /// Keep it for ever
+    /// Keep them for ever
     #[arg(long, conflicts_with = "after")]
     never: bool,
 }
 
-/// Something done to a workflow that needs no more words: what the API calls it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Deed {
-    Start,
-    Cancel,
-    Pause,
-    Resume,
-    Retry,
-}
-
-impl Deed {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Start => "start",
-            Self::Cancel => "cancel",
-            Self::Pause => "pause",
-            Self::Resume => "resume",
-            Self::Retry => "retry",
-        }
-    }
-}
-
-/// The path of a workflow.
-pub(crate) fn path(id: &str) -> String {
-    format!("/v1/workflows/{}", escaped(id))
-}
-
 impl Workflow {
-    pub(crate) async fn run(self) -> Result<Exit, Failure> {
-        let (mut remote, screen) = self.options.open()?;
-        let remote = &mut remote;
+    pub(crate) async fn run(self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         match self.verb {
-            Verb::Create(create) => create.run(remote, &screen).await,
-            Verb::Start(ids) => ids.each(Deed::Start, remote, &screen).await,
-            Verb::Run(run) => run.run(remote, &screen).await,
-            Verb::List(list) => list::list(&list, remote, &screen).await,
-            Verb::Show(show) => show::show(&show, remote, &screen).await,
-            Verb::Wait(wait) => follow::wait(&wait, remote, &screen).await,
-            Verb::Watch(watch) => follow::watch(&watch, remote, &screen).await,
-            Verb::Cancel(ids) => ids.each(Deed::Cancel, remote, &screen).await,
-            Verb::Pause(ids) => ids.each(Deed::Pause, remote, &screen).await,
-            Verb::Resume(ids) => ids.each(Deed::Resume, remote, &screen).await,
-            Verb::Retry(ids) => ids.each(Deed::Retry, remote, &screen).await,
-            Verb::Restart(restart) => {
-                let body = json!({ "jobs": restart.jobs, "cascade": restart.cascade }).to_string();
-                act(&Ask::post(format!("{}:restart", path(&restart.id)), body), remote, &screen).await
-            }
-            Verb::Rm(ids) => ids.remove(remote, &screen).await,
-            Verb::Expire(expire) => expire.run(remote, &screen).await,
-            Verb::Graph(graph) => show::graph(&graph, remote, &screen).await,
-            Verb::Count(count) => list::count(&count, remote, &screen).await,
+            Verb::Create(create) => create.run(remote, screen).await,
+            Verb::Start(targets) => targets.each(Deed::Start, remote, screen).await,
+            Verb::Run(run) => run.run(remote, screen).await,
+            Verb::List(list) => list::list(&list, remote, screen).await,
+            Verb::Show(show) => show::show(&show, remote, screen).await,
+            Verb::Wait(wait) => follow::wait(&wait, remote, screen).await,
+            Verb::Watch(watch) => follow::watch(&watch, remote, screen).await,
+            Verb::Cancel(targets) => targets.each(Deed::Cancel, remote, screen).await,
+            Verb::Pause(targets) => targets.each(Deed::Pause, remote, screen).await,
+            Verb::Resume(targets) => targets.each(Deed::Resume, remote, screen).await,
+            Verb::Retry(targets) => targets.each(Deed::Retry, remote, screen).await,
+            Verb::Restart(restart) => restart.run(remote, screen).await,
+            Verb::Rm(targets) => targets.each(Deed::Remove, remote, screen).await,
+            Verb::Expire(expire) => expire.run(remote, screen).await,
+            Verb::Graph(graph) => show::graph(&graph, remote, screen).await,
+            Verb::Count(count) => list::count(&count, remote, screen).await,
         }
     }
 }
 
 /// Asks for something to be done, and shows what the workflow is doing then.
-pub(crate) async fn act(ask: &Ask, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
+pub(crate) async fn act(ask: &Ask, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     say(&remote.text(ask).await?, remote, screen)
 }
 
 fn say(text: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    if screen.is_json() {
-        screen.line(text)?;
-    } else {
-        screen.line(&said(&remote.parse(text)?, screen))?;
-    }
+    let acted: Acted = remote.parse(text)?;
+    screen.object(text, &acted.id, || Ok(format!("{}\n", said(&acted, screen))))?;
     Ok(Exit::Done)
 }
 
 fn said(acted: &Acted, screen: &Screen) -> String {
     let status = screen.paint(&acted.status, &acted.status);
-    let note = if acted.existing { "  (it was there: the key has been used)" } else { "" };
+    let note = if acted.existing { "  (it exists: the key was used before)" } else { "" };
     format!("{}  {status}{note}", acted.id)
 }
 
@@ -203,7 +162,7 @@ pub(crate) async fn for_each<T>(
         if let Err(failure) = one(item).await {
             let fatal = failure.exit == Exit::Unavailable;
             if let Err(earlier) = std::mem::replace(&mut outcome, Err(failure)) {
-                crate::ask::exit::complain(&earlier);
+                complain(&earlier);
             }
             if fatal {
                 break;
@@ -222,7 +181,7 @@ impl Create {
         Self { source, start: true, manual: false }
     }
 
-    async fn run(&self, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
+    async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         let begin = match self {
             Self { manual: true, .. } => Begin::Manual,
             Self { start: true, .. } => Begin::Now,
@@ -232,53 +191,38 @@ impl Create {
     }
 }
 
-impl Ids {
-    async fn each(&self, deed: Deed, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
-        for_each(&self.ids, async |id| {
-            act(&Ask::post(format!("{}:{}", path(id), deed.word()), ""), remote, screen).await
-        })
-        .await
-    }
-
-    async fn remove(&self, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
-        for_each(&self.ids, async |id| {
-            remote.text(&Ask::delete(path(id))).await?;
-            if screen.is_json() {
-                screen.line(&json!({ "id": id, "removed": true }).to_string())?;
-            } else {
-                screen.line(&format!("{}  removed", printable(id)))?;
-            }
-            Ok(Exit::Done)
-        })
-        .await
+impl Restart {
+    async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+        let body = json!({ "jobs": self.jobs, "cascade": self.cascade }).to_string();
+        act(&Ask::post(format!("{}:restart", self.id.path(remote).await?), body), remote, screen).await
     }
 }
 
 impl Expire {
-    async fn run(&self, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
+    async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         let body = match self.after {
-            Some(after) => json!({ "after": after.as_millis() as u64 }),
+            Some(after) => json!({ "after": format!("{}ms", after.as_millis()) }),
             None => json!({ "after": "never" }),
         };
         let body = body.to_string();
-        for_each(&self.ids, async |id| {
-            act(&Ask::post(format!("{}:expire", path(id)), body.clone()), remote, screen).await
+        for_each(&self.ids, async |which| {
+            act(&Ask::post(format!("{}:expire", which.path(remote).await?), body.clone()), remote, screen).await
         })
         .await
     }
 }
 
 impl Run {
-    async fn run(&self, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
+    async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         let text = self.source.create(Begin::Now, remote).await?;
         let created: Acted = remote.parse(&text)?;
-        if !screen.is_json() {
+        if screen.is_table() {
             let name = created.name.as_deref().unwrap_or_default();
             screen.line(&format!("{}  {}", said(&created, screen), printable(name)))?;
         }
         // A key that was used before may belong to one that was never started.
         if created.status == "pending" {
-            remote.text(&Ask::post(format!("{}:start", path(&created.id)), "")).await?;
+            remote.text(&Ask::post(format!("{}:start", which::path(&created.id)), "")).await?;
         }
         follow::run(&created.id, &self.until, remote, screen).await
     }

@@ -11,9 +11,9 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
-use tidegate_cli::{Exit, Failure, Output, complain, print, with_examples};
+use tidegate_cli::{Exit, Failure, Options, complain, print, with_examples, without_options};
 
 use crate::edge::cores;
 use crate::settings::{self, Settings};
@@ -22,42 +22,44 @@ use crate::settings::{self, Settings};
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version, max_term_width = 100)]
 struct Arguments {
+    #[command(flatten)]
+    options: Options,
     #[command(subcommand)]
     command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Reads configuration files as the server would, and reports every mistake in them
+    /// Checks rate limit configuration and definitions of workflows, without a server
     Check(Check),
     /// Prints every setting with its value
     Settings(Show),
     #[command(flatten)]
     Client(tidegate_cli::Command),
-    /// Looks after the store of the workflows
+    /// Shows, migrates and checks the store of the workflows, without a server
     Store(store::Store),
-    /// Takes over workflows of other programs
+    /// Imports workflows of other programs
     Import(import::Import),
     /// Prints a script that completes commands in a shell
     Completion(Completion),
-    /// Brings the store to the layout of this version
+    /// Migrates the store to the layout of this version: store migrate
     #[command(hide = true)]
-    Migrate(Output),
+    Migrate,
 }
 
 #[derive(Debug, Args)]
 struct Check {
-    /// Files, or folders of files.
-    #[arg(required = true)]
+    /// Files in YAML or JSON, or folders of files; - is standard input
+    #[arg(required = true, value_hint = ValueHint::AnyPath)]
     paths: Vec<PathBuf>,
-    /// Allow several files for one domain, as MERGE_DOMAIN_CONFIG does.
+    /// Allow several files for one domain, as MERGE_DOMAIN_CONFIG does
     #[arg(long)]
     merge_domain_configs: bool,
 }
 
 #[derive(Debug, Args)]
 struct Show {
-    /// Print the page of the documentation instead.
+    /// Print them as the page docs/settings.md
     #[arg(long)]
     markdown: bool,
 }
@@ -72,14 +74,26 @@ struct Completion {
 fn command() -> clap::Command {
     let about = format!(
         "\
-Settings are environment variables, and `tidegate settings` lists them. Commands that ask a server read TIDEGATE_SERVER and
-TIDEGATE_TOKEN. The verbs of Gush are understood, too: create, create_and_start, start, stop, show, rm, list, viz, migrate.
+Settings are environment variables; `tidegate settings` lists them. The commands that ask a server read TIDEGATE_SERVER,
+TIDEGATE_TOKEN and TIDEGATE_CACERT. The verbs of Gush are known, too: create, create_and_start, start, stop, show, rm, list,
+viz, migrate.
 
 Exit codes:
 {}",
         Exit::listed()
     );
-    with_examples(Arguments::command().after_help(about))
+    with_examples(arguments().after_help(about))
+}
+
+/// The command line. Each command shows the options that it takes.
+fn arguments() -> clap::Command {
+    let command = Arguments::command();
+    let command = ["store", "import", "migrate"].into_iter().fold(command, |command, name| {
+        command.mut_subcommand(name, |command| without_options(command, &["server", "token_file", "cacert"]))
+    });
+    ["check", "settings", "completion"].into_iter().fold(command, |command, name| {
+        command.mut_subcommand(name, |command| without_options(command, &["server", "token_file", "cacert", "output"]))
+    })
 }
 
 /// Runs the program and says how it ended, by the codes in docs/cli.md.
@@ -87,21 +101,35 @@ Exit codes:
 pub fn main() -> ExitCode {
     let parsed = command().try_get_matches().and_then(|matches| Arguments::from_arg_matches(&matches));
     match parsed {
-        Ok(Arguments { command: None }) => serve::serve(),
-        Ok(Arguments { command: Some(command) }) => ended(command),
+        Ok(Arguments { options, command: None }) if options.is_given() => {
+            ended(Err(Failure::usage("--server, --token-file, --cacert and --output need a command")))
+        }
+        Ok(Arguments { command: None, .. }) => serve::serve(),
+        Ok(Arguments { options, command: Some(command) }) => ended(start(command, &options)),
         Err(error) => {
-            // Help and the version are no mistakes; an output that takes nothing is nobody's.
+            // Help and the version are no mistakes. Nothing is left to do when they cannot be written.
             let _ = error.print();
             if error.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS }
         }
     }
 }
 
-fn ended(command: Command) -> ExitCode {
-    let done = match cores::runtime() {
-        Ok(runtime) => runtime.block_on(run(command)),
-        Err(error) => Err(Failure::unavailable(format!("the system refuses what a client needs: {error}"))),
-    };
+fn start(command: Command, options: &Options) -> Result<Exit, Failure> {
+    let asks = matches!(command, Command::Client(_));
+    let prints_objects = asks || matches!(command, Command::Store(_) | Command::Import(_) | Command::Migrate);
+    if (!asks && options.names_server()) || (!prints_objects && options.is_given()) {
+        let which = if prints_objects { "" } else { " or --output" };
+        return Err(Failure::usage(format!(
+            "this command asks no server: it takes no --server, --token-file, --cacert{which}"
+        )));
+    }
+    let runtime = cores::runtime();
+    let runtime =
+        runtime.map_err(|error| Failure::unavailable(format!("the system refuses to start a client: {error}")))?;
+    runtime.block_on(run(command, options))
+}
+
+fn ended(done: Result<Exit, Failure>) -> ExitCode {
     match done {
         Ok(exit) => exit.into(),
         Err(failure) => {
@@ -122,7 +150,7 @@ fn show_settings() -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-async fn run(command: Command) -> Result<Exit, Failure> {
+async fn run(command: Command, options: &Options) -> Result<Exit, Failure> {
     match command {
         Command::Check(arguments) => {
             let report = check::check(&arguments);
@@ -133,13 +161,13 @@ async fn run(command: Command) -> Result<Exit, Failure> {
         Command::Settings(Show { markdown: false }) => show_settings(),
         Command::Completion(Completion { shell }) => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Arguments::command(), "tidegate", &mut script);
+            clap_complete::generate(shell, &mut arguments(), "tidegate", &mut script);
             print(&String::from_utf8_lossy(&script))?;
             Ok(Exit::Done)
         }
-        Command::Client(command) => command.run().await,
-        Command::Store(store) => store.run().await,
-        Command::Import(import) => import.run().await,
-        Command::Migrate(output) => store::run(store::Verb::Migrate, &output.screen()).await,
+        Command::Client(command) => command.run(options).await,
+        Command::Store(store) => store.run(&options.screen()).await,
+        Command::Import(import) => import.run(&options.screen()).await,
+        Command::Migrate => store::run(store::Verb::Migrate, &options.screen()).await,
     }
 }

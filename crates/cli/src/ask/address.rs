@@ -1,58 +1,64 @@
-//! Where a server is, and how what it is asked for is named.
+//! Where a server is, and how the parts of an address are written.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use http::Uri;
+use http::uri::{Authority, Scheme};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// All bytes but those that RFC 3986 leaves as they are.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
-    pub(crate) host: String,
-    pub(crate) port: u16,
+    scheme: Scheme,
+    authority: Authority,
     /// What comes before the paths of the API.
-    pub(crate) prefix: String,
+    prefix: String,
 }
 
 impl Target {
     /// Reads a URL, or a host and a port.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let wrong = |reason: &str| format!("the server '{text}': {reason}");
+        let wrong = || format!("the server '{text}': expected an address such as http://127.0.0.1:7070");
         let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-        let uri: Uri = whole.parse().map_err(|_| wrong("expected an address such as http://127.0.0.1:7070"))?;
-        // What the parser takes for no port at all is one that cannot be read.
-        let colon =
-            uri.authority().is_some_and(|authority| !authority.as_str().ends_with(uri.host().unwrap_or_default()));
-        match (uri.scheme_str(), uri.host(), uri.port_u16()) {
-            (Some("http"), Some(host), port) if !host.is_empty() && colon == port.is_some() => Ok(Self {
-                host: host.to_owned(),
-                port: port.unwrap_or(80),
-                prefix: uri.path().trim_end_matches('/').to_owned(),
-            }),
-            (Some("https"), ..) => {
-                Err(wrong("this client does not speak TLS; ask through a tunnel or a proxy beside it"))
+        let uri: Uri = whole.parse().map_err(|_| wrong())?;
+        let prefix = uri.path().trim_end_matches('/').to_owned();
+        let parts = uri.into_parts();
+        match (parts.scheme, parts.authority) {
+            (Some(scheme), Some(authority)) if has_host(&authority) && is_web(&scheme) => {
+                Ok(Self { scheme, authority, prefix })
             }
-            _ => Err(wrong("expected an address such as http://127.0.0.1:7070")),
+            _ => Err(wrong()),
         }
     }
+
+    /// Whether requests are encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.scheme == Scheme::HTTPS
+    }
+}
+
+fn is_web(scheme: &Scheme) -> bool {
+    *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS
+}
+
+/// The parser of addresses takes a port that is not a number for no port.
+fn has_host(authority: &Authority) -> bool {
+    let port_is_read = authority.as_str().ends_with(authority.host()) || authority.port_u16().is_some();
+    !authority.host().is_empty() && port_is_read
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port, prefix } = self;
-        write!(f, "http://{host}:{port}{prefix}")
+        write!(f, "{}://{}{}", self.scheme, self.authority, self.prefix)
     }
 }
 
 /// A name as a part of a path.
 pub(crate) fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
-            _ => write!(out, "%{byte:02X}").expect("a string takes any text"),
-        }
-    }
-    out
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 /// The part of an address after the question mark.
@@ -63,8 +69,8 @@ impl Query {
     /// Adds a pair, when there is a value.
     pub(crate) fn with(mut self, name: &str, value: Option<impl AsRef<str>>) -> Self {
         if let Some(value) = value {
-            let mark = if self.0.is_empty() { '?' } else { '&' };
-            write!(self.0, "{mark}{name}={}", escaped(value.as_ref())).expect("a string takes any text");
+            let mark = if self.0.is_empty() { "?" } else { "&" };
+            self.0 += &[mark, name, "=", &escaped(value.as_ref())].concat();
         }
         self
     }
@@ -87,8 +93,9 @@ mod tests {
         check("http://127.0.0.1:7070", Some("http://127.0.0.1:7070"));
         check("http://[::1]:7070/", Some("http://[::1]:7070"));
         check("box:1", Some("http://box:1"));
-        check("http://box/tidegate/", Some("http://box:80/tidegate"));
-        for text in ["", "https://box", "redis://box:1", "http://", "http://box:x"] {
+        check("http://box/tidegate/", Some("http://box/tidegate"));
+        check("https://box", Some("https://box"));
+        for text in ["", "redis://box:1", "http://", "http://box:x", "https://:1"] {
             check(text, None);
         }
     }

@@ -1,6 +1,7 @@
 //! What the environment says to the command line: the server, the token, and what the terminal can show.
 
 use std::env;
+use std::path::PathBuf;
 
 /// The server that is asked when nobody names one.
 pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7070";
@@ -12,6 +13,8 @@ pub struct Environment {
     pub(crate) server: String,
     /// The token to show to it.
     pub(crate) token: Option<String>,
+    /// A file with certificate authorities to trust.
+    pub(crate) authorities: Option<PathBuf>,
     pub(crate) locale: Locale,
 }
 
@@ -49,6 +52,7 @@ impl Environment {
         Self {
             server: of("TIDEGATE_SERVER").unwrap_or_else(|| DEFAULT_SERVER.to_owned()),
             token: of("TIDEGATE_TOKEN"),
+            authorities: of("TIDEGATE_CACERT").map(PathBuf::from),
             locale: Locale::parse(of),
         }
     }
@@ -79,7 +83,7 @@ mod tests {
     #[test]
     fn an_empty_environment_asks_this_machine_in_colour() {
         let locale = Locale { colour: Colour::Ansi, glyphs: Glyphs::Unicode };
-        let environment = Environment { server: DEFAULT_SERVER.to_owned(), token: None, locale };
+        let environment = Environment { server: DEFAULT_SERVER.to_owned(), token: None, authorities: None, locale };
         assert_eq!(parse(&[]), environment);
         assert_eq!(parse(&[("TIDEGATE_SERVER", ""), ("TIDEGATE_TOKEN", ""), ("NO_COLOR", "")]), environment);
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use crate::screen::printable;
+use crate::screen::printable::printable;
 
 /// The codes with which the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,17 +52,17 @@ impl Exit {
 
     const fn meaning(self) -> &'static str {
         match self {
-            Self::Done => "done as asked; where a workflow was waited for, it succeeded",
-            Self::Failed => "the workflow failed, or the check found something",
+            Self::Done => "it was done; if a workflow was waited for, it succeeded",
+            Self::Failed => "the workflow failed, or a check found mistakes",
             Self::Cancelled => "the workflow was cancelled",
-            Self::TimedOut => "the time to wait is over, and the workflow is not",
+            Self::TimedOut => "the workflow was not over within --timeout",
             Self::NotFound => "there is no such workflow, job, queue or store",
-            Self::Refused => "the server understood and refused",
-            Self::Usage => "arguments, settings or files are wrong",
-            Self::Unavailable => "the server or the store is out of reach, or is no tidegate",
+            Self::Refused => "the state of the workflow or job does not allow it, or the token does not",
+            Self::Usage => "an argument, a setting or a file is wrong",
+            Self::Unavailable => "cannot reach the server or the store, or it is not a Tidegate server",
             Self::Output => "the output cannot be written",
-            Self::Interrupted => "interrupted while waiting; the workflow goes on",
-            Self::Unread => "whoever read the output went away",
+            Self::Interrupted => "you interrupted the wait; the workflow continues",
+            Self::Unread => "the reader of the output closed it",
         }
     }
 
@@ -90,12 +90,14 @@ pub struct Failure {
     pub(crate) code: Option<String>,
     /// Where in what was sent.
     pub(crate) path: Option<String>,
+    /// By which the server's log finds it.
+    pub(crate) request: Option<String>,
 }
 
 impl Failure {
     /// A failure that ends the program with `exit`.
     pub fn new(exit: Exit, text: impl Into<String>) -> Self {
-        Self { exit, text: text.into(), code: None, path: None }
+        Self { exit, text: text.into(), code: None, path: None, request: None }
     }
 
     /// Arguments, settings or files are wrong.
@@ -119,7 +121,7 @@ impl fmt::Display for Failure {
         // Texts of several lines are our own; names in them come from anywhere.
         let lines: Vec<String> = self.text.lines().map(printable).collect();
         write!(f, "error: {}", lines.join("\n"))?;
-        let details = [("code", &self.code), ("path", &self.path)];
+        let details = [("code", &self.code), ("path", &self.path), ("request", &self.request)];
         for (name, value) in details.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
             write!(f, "\n  {name}: {}", printable(value))?;
         }

@@ -23,11 +23,10 @@ pub(crate) struct Summary {
     pub(crate) started_at: Option<Moment>,
     pub(crate) finished_at: Option<Moment>,
     pub(crate) expires_at: Option<Moment>,
-    #[serde(rename = "job_counts")]
-    pub(crate) jobs: Counts,
-    /// Only when it was asked for.
-    #[serde(default, rename = "jobs")]
-    pub(crate) jobs_list: Vec<Job>,
+    pub(crate) job_counts: Counts,
+    /// Only when they were asked for.
+    #[serde(default)]
+    pub(crate) jobs: Vec<Job>,
 }
 
 /// Jobs by state.
@@ -125,11 +124,43 @@ pub(crate) struct Problem {
     pub(crate) detail: String,
     pub(crate) code: Option<String>,
     pub(crate) path: Option<String>,
+    pub(crate) request_id: Option<String>,
 }
 
 impl Summary {
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.status.as_str(), "succeeded" | "failed" | "cancelled")
+    }
+
+    /// Its jobs by state, such as `1 failed, 2 running`, of the states that `wanted` names.
+    pub(crate) fn listed(&self, wanted: impl Fn(&str) -> bool) -> String {
+        let wanted = self.present().filter(|(word, _)| wanted(word));
+        wanted.map(|(word, number)| format!("{number} {word}")).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Words and numbers of the states that there are, what matters most first. A job that waits in a workflow that is over is
+    /// blocked: it will not run unless somebody does something.
+    pub(crate) fn present(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let waiting = if self.is_over() { "blocked" } else { "waiting" };
+        let counts = &self.job_counts;
+        let each = [
+            ("failed", counts.failed),
+            ("running", counts.running),
+            ("ready", counts.ready),
+            ("scheduled", counts.scheduled),
+            (waiting, counts.waiting),
+            ("cancelled", counts.cancelled),
+            ("skipped", counts.skipped),
+            ("succeeded", counts.succeeded),
+        ];
+        each.into_iter().filter(|&(_, number)| number > 0)
+    }
+
+    /// Such as `42% 3/7: 1 failed, 2 running, 1 waiting`.
+    pub(crate) fn progress(&self) -> String {
+        let states = self.listed(|word| word != "succeeded");
+        let states = if states.is_empty() { states } else { format!(": {states}") };
+        format!("{}% {}/{}{states}", self.job_counts.percent(), self.job_counts.over(), self.job_counts.total)
     }
 
     /// How long it ran, or runs by `now`.
@@ -147,27 +178,6 @@ impl Counts {
     /// How much of the work is over, in percent; less than 100 until all is.
     pub(crate) fn percent(&self) -> u64 {
         (100 * self.over()).checked_div(self.total).unwrap_or(100)
-    }
-
-    /// Words and numbers of the states that there are, what matters most first.
-    pub(crate) fn present(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let each = [
-            ("failed", self.failed),
-            ("running", self.running),
-            ("ready", self.ready),
-            ("scheduled", self.scheduled),
-            ("waiting", self.waiting),
-            ("cancelled", self.cancelled),
-            ("skipped", self.skipped),
-            ("succeeded", self.succeeded),
-        ];
-        each.into_iter().filter(|&(_, number)| number > 0)
-    }
-
-    /// Such as `1 failed, 2 running`, of the states that `wanted` names.
-    pub(crate) fn listed(&self, wanted: impl Fn(&str) -> bool) -> String {
-        let wanted = self.present().filter(|(word, _)| wanted(word));
-        wanted.map(|(word, number)| format!("{number} {word}")).collect::<Vec<_>>().join(", ")
     }
 }
 

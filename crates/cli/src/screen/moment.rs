@@ -65,7 +65,10 @@ impl Moment {
 /// # Errors
 /// It is not a span of at most a hundred years.
 pub fn span_of(text: &str) -> Result<Duration, String> {
-    span(text).ok_or_else(|| "expected a time span such as 500ms, 30s, 1h30m or 7d".to_owned())
+    let number = text.trim().parse::<f64>().is_ok();
+    let hint = if number { format!("a number without a unit; write {text}s or {text}ms") } else { String::new() };
+    let expected = || "expected a time span such as 500ms, 30s, 1h30m or 7d".to_owned();
+    span(text).ok_or_else(|| if number { hint } else { expected() })
 }
 
 fn span(text: &str) -> Option<Duration> {

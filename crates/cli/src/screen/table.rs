@@ -1,30 +1,44 @@
-//! Columns of text.
+//! Columns of text. What is too wide for the screen goes on in the next line; nothing is left out.
+
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use crate::ask::environment::Colour;
-use crate::screen::{Screen, printable};
+use crate::screen::Screen;
+use crate::screen::printable::printable;
 
 /// Between two columns.
 const GAP: usize = 2;
-/// A column is not cut below this.
+/// Before a note, and the least room that a note has.
+const INDENT: usize = 4;
+const LEAST_NOTE: usize = 20;
+/// The first column names the row: ids stay whole.
+const LEAST_FIRST: usize = 26;
+/// Other columns are not made narrower than this.
 const LEAST: usize = 8;
 
 /// Rows under a head. A column without any text is left out.
 #[derive(Debug)]
 pub struct Table {
     head: Vec<&'static str>,
-    rows: Vec<Vec<Cell>>,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug)]
+struct Row {
+    cells: Vec<Cell>,
+    note: Vec<String>,
 }
 
 /// A text, and the word whose colour it has.
 #[derive(Debug, Clone, Default)]
 pub struct Cell {
-    text: String,
+    lines: Vec<String>,
     state: Option<String>,
 }
 
 impl<T: AsRef<str>> From<T> for Cell {
     fn from(text: T) -> Self {
-        Self { text: printable(text.as_ref()), state: None }
+        Self { lines: lines(text.as_ref()), state: None }
     }
 }
 
@@ -34,6 +48,14 @@ impl Cell {
     pub fn of_state(text: &str, state: &str) -> Self {
         Self { state: Some(state.to_owned()), ..Self::from(text) }
     }
+
+    fn width(&self) -> usize {
+        self.lines.iter().map(|line| line.width()).max().unwrap_or(0)
+    }
+}
+
+fn lines(text: &str) -> Vec<String> {
+    text.lines().map(|line| printable(&line.replace('\t', "    "))).collect()
 }
 
 impl Table {
@@ -46,108 +68,144 @@ impl Table {
     /// Adds a row, with a cell for each column.
     pub fn row(&mut self, cells: Vec<Cell>) {
         debug_assert_eq!(cells.len(), self.head.len());
-        self.rows.push(cells);
+        self.rows.push(Row { cells, note: Vec::new() });
     }
 
-    /// The lines, as wide as `screen` at most if it can be: what is too long loses its end.
+    /// Puts a text below the last row, on lines of its own.
+    pub(crate) fn note(&mut self, text: &str) {
+        if let Some(row) = self.rows.last_mut() {
+            row.note = lines(text);
+        }
+    }
+
     /// The text of the table, as wide as the screen allows.
     #[must_use]
     pub fn text(&self, screen: &Screen) -> String {
         let used: Vec<usize> =
-            (0..self.head.len()).filter(|&at| self.rows.iter().any(|row| !row[at].text.is_empty())).collect();
+            (0..self.head.len()).filter(|&at| self.rows.iter().any(|row| row.cells[at].width() > 0)).collect();
         let widths = self.widths(&used, screen.terminal.width);
-        let bold = |text: String| match screen.terminal.colour {
-            Colour::Ansi => format!("\u{1b}[1m{text}\u{1b}[0m"),
-            Colour::None => text,
+        let head: Vec<Cell> = used.iter().map(|&at| Cell::from(self.head[at])).collect();
+        let mut out = match screen.terminal.colour {
+            Colour::Ansi => format!("\u{1b}[1m{}\u{1b}[0m\n", block(&head, &widths, screen).trim_end()),
+            Colour::None => block(&head, &widths, screen),
         };
-        let mut out = String::new();
-        let head = used.iter().map(|&at| (self.head[at].to_owned(), None));
-        out.push_str(&bold(line(head, &widths, screen)));
-        out.push('\n');
         for row in &self.rows {
-            let cells = used.iter().map(|&at| (row[at].text.clone(), row[at].state.as_deref()));
-            out.push_str(&line(cells, &widths, screen));
-            out.push('\n');
+            let cells: Vec<Cell> = used.iter().map(|&at| row.cells[at].clone()).collect();
+            out += &block(&cells, &widths, screen);
+            let most = screen.terminal.width.saturating_sub(INDENT).max(LEAST_NOTE);
+            for line in row.note.iter().flat_map(|line| wrapped(line, most)) {
+                out += &format!("{}{line}\n", " ".repeat(INDENT));
+            }
         }
         out
     }
 
+    /// Each column as wide as its text, but the widest ones narrower when the screen is.
     fn widths(&self, used: &[usize], most: usize) -> Vec<usize> {
-        let of = |at: usize| self.rows.iter().map(|row| width(&row[at].text)).chain([width(self.head[at])]).max();
-        let mut widths: Vec<usize> = used.iter().map(|&at| of(at).unwrap_or(0)).collect();
+        let of = |at: usize| self.rows.iter().map(|row| row.cells[at].width()).max().unwrap_or(0);
+        let mut widths: Vec<usize> = used.iter().map(|&at| of(at).max(self.head[at].width())).collect();
+        let least = |place: usize| match place {
+            0 => LEAST_FIRST,
+            _ => LEAST.max(self.head[used[place]].width()),
+        };
         let gaps = GAP * used.len().saturating_sub(1);
-        // The first column names the row, and is not cut.
         while let total = widths.iter().sum::<usize>() + gaps
             && total > most
-            && let Some(widest) = widths.iter_mut().skip(1).max()
-            && *widest > LEAST
+            && let Some(place) =
+                (0..widths.len()).filter(|&place| widths[place] > least(place)).max_by_key(|&place| widths[place])
         {
-            *widest = widest.saturating_sub(total - most).max(*widest / 2).max(LEAST);
+            let wanted = widths[place].saturating_sub(total - most).max(widths[place] / 2);
+            widths[place] = wanted.max(least(place));
         }
         widths
     }
 }
 
-fn line<'a>(cells: impl Iterator<Item = (String, Option<&'a str>)>, widths: &[usize], screen: &Screen) -> String {
+/// One row: as many lines as its highest cell has.
+fn block(cells: &[Cell], widths: &[usize], screen: &Screen) -> String {
+    let wrap = |(cell, &most): (&Cell, &usize)| -> Vec<String> {
+        cell.lines.iter().flat_map(|line| wrapped(line, most)).collect()
+    };
+    let columns: Vec<Vec<String>> = cells.iter().zip(widths).map(wrap).collect();
+    let height = columns.iter().map(Vec::len).max().unwrap_or(0);
     let mut out = String::new();
-    let mut owed = 0;
-    for ((text, state), &most) in cells.zip(widths) {
-        let text = cut(&text, most, screen.dots());
-        if !text.is_empty() {
-            out.push_str(&" ".repeat(owed));
-            owed = 0;
+    for at in 0..height {
+        let mut owed = 0;
+        for ((cell, column), most) in cells.iter().zip(&columns).zip(widths) {
+            let text = column.get(at).map_or("", String::as_str);
+            if !text.is_empty() {
+                out += &" ".repeat(owed);
+                owed = 0;
+            }
+            owed += most - text.width().min(*most) + GAP;
+            out += &cell.state.as_ref().map_or_else(|| text.to_owned(), |state| screen.paint(text, state));
         }
-        owed += most - width(&text) + GAP;
-        match state {
-            Some(state) => out.push_str(&screen.paint(&text, state)),
-            None => out.push_str(&text),
-        }
+        out.push('\n');
     }
     out
 }
 
+/// `text` in lines of at most `most` columns, broken between words where that is possible.
+pub(crate) fn wrapped(text: &str, most: usize) -> Vec<String> {
+    if text.width() <= most {
+        return vec![text.to_owned()];
+    }
+    let (mut lines, mut line, mut used) = (Vec::new(), String::new(), 0);
+    for part in text.split_inclusive(' ').flat_map(|word| parts(word, most)) {
+        if used > 0 && used + part.trim_end().width() > most {
+            lines.push(std::mem::take(&mut line));
+            used = 0;
+        }
+        for character in part.chars() {
+            let width = character.width().unwrap_or(0);
+            // A space at the edge needs no room.
+            if character != ' ' && used > 0 && used + width > most {
+                lines.push(std::mem::take(&mut line));
+                used = 0;
+            }
+            line.push(character);
+            used += width;
+        }
+    }
+    lines.push(line);
+    lines.iter().map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// A word, or, if it is longer than a line, what its punctuation divides it into.
+fn parts(word: &str, most: usize) -> Vec<&str> {
+    if word.trim_end().width() <= most {
+        return vec![word];
+    }
+    word.split_inclusive(['-', '_', '.', '/', ':', ',']).collect()
+}
+
 /// `text`, or as much of it as has room before `dots`.
 pub(crate) fn cut(text: &str, most: usize, dots: &str) -> String {
-    if width(text) <= most {
+    if text.width() <= most {
         return text.to_owned();
     }
-    let room = most.saturating_sub(width(dots));
-    let mut used = 0;
-    let fits = text.chars().take_while(|&c| {
-        used += columns(c);
-        used <= room
-    });
-    let mut short: String = fits.collect();
-    short.push_str(dots);
-    short
-}
-
-/// The columns that a terminal uses for `text`, nearly.
-pub(crate) fn width(text: &str) -> usize {
-    text.chars().map(columns).sum()
-}
-
-/// Marks above letters have none, East Asian characters and emoji two.
-fn columns(c: char) -> usize {
-    match c {
-        '\u{300}'..='\u{36f}' | '\u{200b}'..='\u{200d}' | '\u{fe00}'..='\u{fe0f}' => 0,
-        '\u{1100}'..='\u{115f}' | '\u{2e80}'..='\u{a4cf}' | '\u{ac00}'..='\u{d7a3}' | '\u{f900}'..='\u{faff}' => 2,
-        '\u{fe30}'..='\u{fe6f}' | '\u{ff00}'..='\u{ff60}' | '\u{1f300}'..='\u{1faff}' | '\u{20000}'..='\u{3fffd}' => 2,
-        _ => 1,
+    let room = most.saturating_sub(dots.width());
+    let mut short = String::new();
+    for character in text.chars() {
+        if short.width() + character.width().unwrap_or(0) > room {
+            break;
+        }
+        short.push(character);
     }
+    short + dots
 }
 
 #[cfg(test)]
 mod tests {
     use crate::ask::environment::Glyphs;
-    use crate::screen::Terminal;
+    use crate::screen::{Format, Terminal};
 
     use super::*;
-    use crate::screen::Format;
 
     fn check(most: usize, colour: Colour, expected: &str) {
         let mut table = Table::new(&["ID", "STATE", "EMPTY", "TEXT"]);
-        table.row(vec!["1".into(), Cell::of_state("failed", "failed"), "".into(), "what is long is cut".into()]);
+        table.row(vec!["1".into(), Cell::of_state("failed", "failed"), "".into(), "what is long goes on".into()]);
+        table.note("a note that is long, too\nof two lines");
         table.row(vec!["漢字".into(), "".into(), "".into(), "e\u{301}\u{1b}[2J".into()]);
         let terminal = Terminal { width: most, glyphs: Glyphs::Unicode, colour };
         assert_eq!(table.text(&Screen { format: Format::Table, terminal, live: true }), expected);
@@ -155,17 +213,34 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_text_and_the_screen_allow() {
-        let whole = "ID    STATE   TEXT\n1     failed  what is long is cut\n漢字          e\u{301}\u{FFFD}[2J\n";
+        let whole = "ID    STATE   TEXT\n1     failed  what is long goes on\n    a note that is long, too\n    of two lines\n漢字          e\u{301}\u{FFFD}[2J\n";
         check(usize::MAX, Colour::None, whole);
-        check(33, Colour::None, whole);
-        check(25, Colour::None, "ID    STATE   TEXT\n1     failed  what is lo…\n漢字          e\u{301}\u{FFFD}[2J\n");
+        check(34, Colour::None, whole);
+        let narrow = "ID    STATE   TEXT\n1     failed  what is long\n              goes on\n    a note that is long,\n    too\n    of two lines\n漢字          e\u{301}\u{FFFD}[2J\n";
+        check(26, Colour::None, narrow);
         // No narrower than this.
-        check(3, Colour::None, "ID    STATE   TEXT\n1     failed  what is…\n漢字          e\u{301}\u{FFFD}[2J\n");
+        check(
+            3,
+            Colour::None,
+            "ID    STATE   TEXT\n1     failed  what is\n              long\n              goes on\n    a note that is long,\n    too\n    of two lines\n漢字          e\u{301}\u{FFFD}[2J\n",
+        );
     }
 
     #[test]
     fn states_have_colours() {
-        let expected = "\u{1b}[1mID    STATE   TEXT\u{1b}[0m\n1     \u{1b}[31mfailed\u{1b}[0m  what is long is cut\n漢字          e\u{301}\u{FFFD}[2J\n";
+        let expected = "\u{1b}[1mID    STATE   TEXT\u{1b}[0m\n1     \u{1b}[31mfailed\u{1b}[0m  what is long goes on\n    a note that is long, too\n    of two lines\n漢字          e\u{301}\u{FFFD}[2J\n";
         check(80, Colour::Ansi, expected);
+    }
+
+    #[test]
+    fn lines_are_broken_between_words_and_lose_nothing() {
+        assert_eq!(
+            wrapped("waits for a, bcdefghijkl and 145 more", 10),
+            ["waits for", "a,", "bcdefghijk", "l and 145", "more"]
+        );
+        assert_eq!(wrapped("nightly-report-of-all", 9), ["nightly-", "report-", "of-all"]);
+        assert_eq!(wrapped("漢字漢字", 5), ["漢字", "漢字"]);
+        assert_eq!(wrapped("", 5), [""]);
+        assert_eq!((cut("漢字漢字", 5, "…"), cut("ab", 2, "…")), ("漢字…".to_owned(), "ab".to_owned()));
     }
 }

@@ -2,50 +2,59 @@
 
 use std::collections::BTreeMap;
 
-use clap::Args;
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueHint};
 use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::ask::address::Query;
 use crate::ask::exit::{Exit, Failure};
 use crate::ask::remote::{Ask, Remote};
 use crate::ask::wire::{Page, STATUSES, Summary};
+use crate::screen::Screen;
 use crate::screen::moment::{Moment, short};
 use crate::screen::table::{Cell, Table};
-use crate::screen::{Screen, print};
 
 /// The largest page that the server gives.
 pub(crate) const PAGE: usize = 1_000;
 
 /// Which workflows.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Chosen {
     /// Only those of this name
-    #[arg(long)]
+    #[arg(long, value_hint = ValueHint::Other)]
     name: Option<String>,
     /// Only those with this tag
-    #[arg(long)]
+    #[arg(long, value_hint = ValueHint::Other)]
     tag: Option<String>,
     /// Only those created then or later: 2026-11-21T12:00:00Z, 2026-11-21, or a span back from now such as 1h
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_hint = ValueHint::Other)]
     since: Option<String>,
     /// Only those created before then
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_hint = ValueHint::Other)]
     until: Option<String>,
+}
+
+/// Of which statuses.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Statuses {
+    /// Only those of these statuses, with commas between them
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(STATUSES))]
+    status: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct List {
-    /// Only those of these statuses: pending, running, paused, succeeded, failed, cancelled
-    #[arg(long, value_delimiter = ',')]
-    status: Vec<String>,
+    #[command(flatten)]
+    statuses: Statuses,
     #[command(flatten)]
     chosen: Chosen,
-    /// So many of the newest at most
-    #[arg(long, visible_alias = "limit", value_name = "NUMBER", default_value_t = 100)]
+    /// At most this many of the newest
+    #[arg(long, visible_alias = "limit", value_name = "NUMBER", value_hint = ValueHint::Other, default_value_t = 100)]
     newest: usize,
-    /// So many of the oldest at most, the oldest first
-    #[arg(long, value_name = "NUMBER", conflicts_with = "newest")]
+    /// At most this many of the oldest, the oldest first
+    #[arg(long, value_name = "NUMBER", value_hint = ValueHint::Other, conflicts_with = "newest")]
     oldest: Option<usize>,
 }
 
@@ -53,29 +62,49 @@ pub struct List {
 pub(crate) struct Count {
     #[command(flatten)]
     chosen: Chosen,
-    /// A row for each name
+    /// Count by name
     #[arg(long)]
     by_name: bool,
 }
 
+impl Statuses {
+    /// Those that were asked for, or `else_these`.
+    pub(crate) fn or(&self, else_these: &[&str]) -> Vec<String> {
+        if self.status.is_empty() {
+            else_these.iter().map(|&word| word.to_owned()).collect()
+        } else {
+            self.status.clone()
+        }
+    }
+}
+
 impl Chosen {
-    fn query(&self) -> Result<Query, Failure> {
+    /// As the parameters of a list.
+    pub(crate) fn query(&self) -> Result<Query, Failure> {
         let now = Moment::now();
-        let moment = |option: &str, text: &Option<String>| {
-            let Some(text) = text else { return Ok(None) };
-            let read = Moment::parse(text, now).map(|moment| Some(moment.to_string()));
-            read.ok_or_else(|| {
-                Failure::usage(format!(
-                    "--{option} '{text}': expected a time such as 2026-11-21T12:00:00Z, a date, or a span back from now such as 1h"
-                ))
-            })
-        };
         Ok(Query::default()
             .with("name", self.name.as_ref())
             .with("tag", self.tag.as_ref())
-            .with("created_after", moment("since", &self.since)?)
-            .with("created_before", moment("until", &self.until)?))
+            .with("created_after", moment("since", self.since.as_ref(), now)?)
+            .with("created_before", moment("until", self.until.as_ref(), now)?))
     }
+
+    /// As the filter of an action.
+    pub(crate) fn filter(&self, statuses: &[String]) -> Result<serde_json::Value, Failure> {
+        let now = Moment::now();
+        Ok(json!({
+            "status": statuses, "name": self.name, "tag": self.tag,
+            "created_after": moment("since", self.since.as_ref(), now)?,
+            "created_before": moment("until", self.until.as_ref(), now)?,
+        }))
+    }
+}
+
+fn moment(option: &str, text: Option<&String>, now: Moment) -> Result<Option<String>, Failure> {
+    let Some(text) = text else { return Ok(None) };
+    let expected = "expected a time such as 2026-11-21T12:00:00Z, a date, or a time span back from now such as 1h";
+    let read = Moment::parse(text, now).map(|moment| Some(moment.to_string()));
+    read.ok_or_else(|| Failure::usage(format!("--{option} '{text}': {expected}")))
 }
 
 /// Reads pages until there are `limit` items, or no more. Items that come meanwhile shift nothing.
@@ -83,7 +112,7 @@ pub(crate) async fn pages(
     path: &str,
     query: &Query,
     limit: usize,
-    remote: &mut Remote,
+    remote: &Remote,
 ) -> Result<(Vec<Box<RawValue>>, Option<String>), Failure> {
     let mut items = Vec::new();
     let mut cursor: Option<String> = None;
@@ -100,42 +129,32 @@ pub(crate) async fn pages(
     Ok((items, cursor))
 }
 
-/// An array with an item on each line, so that it can be read and be cut by lines.
-pub(crate) fn array(items: &[Box<RawValue>]) -> String {
-    let items: Vec<&str> = items.iter().map(|item| item.get()).collect();
-    if items.is_empty() { "[]".to_owned() } else { format!("[\n{}\n]", items.join(",\n")) }
-}
-
-pub(crate) async fn list(list: &List, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
+pub(crate) async fn list(list: &List, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     let (order, limit) = match list.oldest {
         Some(limit) => ("oldest", limit),
         None => ("newest", list.newest),
     };
-    let statuses = Some(list.status.join(",")).filter(|statuses| !statuses.is_empty());
+    let statuses = Some(list.statuses.or(&[]).join(",")).filter(|statuses| !statuses.is_empty());
     let query = list.chosen.query()?.with("status", statuses).with("order", Some(order));
     let (items, more) = pages("/v1/workflows", &query, limit, remote).await?;
-    if screen.is_json() {
-        screen.line(&array(&items))?;
-        return Ok(Exit::Done);
-    }
-    let items: Vec<Summary> = items.iter().map(|item| remote.parse(item.get())).collect::<Result<_, _>>()?;
-    if items.is_empty() {
-        screen.line("no workflows")?;
-        return Ok(Exit::Done);
-    }
-    print(&table(&items, screen).text(screen))?;
-    if more.is_some() {
-        screen.line(&format!("{} there are more: --{order} {}", screen.dots(), limit.saturating_mul(10)))?;
-    }
+    let id = |item: &RawValue| Ok(remote.parse::<Summary>(item.get())?.id);
+    screen.list(&items, id, || {
+        let items: Vec<Summary> = items.iter().map(|item| remote.parse(item.get())).collect::<Result<_, _>>()?;
+        if items.is_empty() {
+            return Ok("no workflows\n".to_owned());
+        }
+        let more = more.map(|_| format!("{} there are more: --{order} {}\n", screen.dots(), limit.saturating_mul(10)));
+        Ok(table(&items, screen).text(screen) + &more.unwrap_or_default())
+    })?;
     Ok(Exit::Done)
 }
 
 fn table(items: &[Summary], screen: &Screen) -> Table {
     let now = Moment::now();
     let mut table = Table::new(if screen.is_wide() {
-        &["ID", "NAME", "STATUS", "JOBS", "CREATED", "STARTED", "FINISHED", "DURATION", "EXPIRES", "TAGS"]
+        &["ID", "NAME", "STATUS", "SUCCEEDED", "CREATED", "STARTED", "FINISHED", "DURATION", "EXPIRES", "TAGS"]
     } else {
-        &["ID", "NAME", "STATUS", "JOBS", "CREATED", "DURATION"]
+        &["ID", "NAME", "STATUS", "SUCCEEDED", "CREATED", "DURATION"]
     });
     for item in items {
         let duration = item.duration(now).map(short).unwrap_or_default();
@@ -160,22 +179,22 @@ fn table(items: &[Summary], screen: &Screen) -> Table {
 /// The status, and how far it is.
 pub(crate) fn status(item: &Summary) -> String {
     match item.status.as_str() {
-        "running" | "paused" => format!("{} {}%", item.status, item.jobs.percent()),
+        "running" | "paused" => format!("{} {}%", item.status, item.job_counts.percent()),
         status => status.to_owned(),
     }
 }
 
-/// Such as `3/7, 1 failed`.
+/// How many jobs succeeded, such as `3/7, 1 failed`.
 fn jobs(item: &Summary) -> String {
-    let jobs = &item.jobs;
+    let jobs = &item.job_counts;
     let failed = if jobs.failed > 0 { format!(", {} failed", jobs.failed) } else { String::new() };
-    format!("{}/{}{failed}", jobs.over(), jobs.total)
+    format!("{}/{}{failed}", jobs.succeeded, jobs.total)
 }
 
 #[derive(Debug, Deserialize)]
-struct Counted {
+pub(crate) struct Counted {
     total: u64,
-    by_status: BTreeMap<String, u64>,
+    pub(crate) by_status: BTreeMap<String, u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -183,15 +202,16 @@ struct Named {
     by_name: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
-pub(crate) async fn count(count: &Count, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
+pub(crate) async fn count(count: &Count, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     let query = count.chosen.query()?.with("by", count.by_name.then_some("name"));
     let text = remote.text(&Ask::get(query.of("/v1/workflows:count"))).await?;
-    if screen.is_json() {
-        screen.line(&text)?;
-        return Ok(Exit::Done);
-    }
-    let table = if count.by_name { by_name(&remote.parse(&text)?) } else { by_status(&remote.parse(&text)?) };
-    print(&table.text(screen))?;
+    let (table, names) = if count.by_name {
+        let counted: Named = remote.parse(&text)?;
+        (by_name(&counted), counted.by_name.into_keys().collect::<Vec<_>>())
+    } else {
+        (by_status(&remote.parse(&text)?), STATUSES.map(str::to_owned).to_vec())
+    };
+    screen.object(&text, &names.join("\n"), || Ok(table.text(screen)))?;
     Ok(Exit::Done)
 }
 

@@ -2,20 +2,22 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum, ValueHint};
 
 use crate::ask::address::{Query, escaped};
 use crate::ask::environment::{Colour, Glyphs};
 use crate::ask::exit::{Exit, Failure};
 use crate::ask::remote::{Ask, Remote};
+use crate::ask::which::{Which, path};
 use crate::ask::wire::{Job, STATES, Summary};
 use crate::screen::moment::{Moment, short};
+use crate::screen::printable::printable;
 use crate::screen::table::{Cell, Table};
-use crate::screen::{Screen, print, printable};
+use crate::screen::{Screen, print};
 use crate::workflow::list::status;
-use crate::workflow::path;
 
-/// Jobs that are shown to who did not ask for all: more than a screen, and few enough to scroll back.
+/// Jobs that are shown unless all are asked for: more than a screen, and few enough to scroll back.
 const USUAL: usize = 100;
 /// The widths that the server draws for.
 const LEAST_WIDTH: usize = 20;
@@ -25,10 +27,11 @@ const ERRORS: usize = 20;
 
 #[derive(Debug, Args)]
 pub(crate) struct Show {
-    /// Id of the workflow
-    pub(crate) id: String,
-    /// Only jobs of these states; all shows all of them, none shows none
-    #[arg(long, value_delimiter = ',', value_name = "STATE")]
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    #[arg(value_hint = ValueHint::Other)]
+    pub(crate) id: Which,
+    /// Only jobs of these states, with commas between them; all shows all of them, none shows none
+    #[arg(long, value_delimiter = ',', value_name = "STATE", value_parser = shown_states())]
     pub(crate) jobs: Vec<String>,
     /// Leave out the graph
     #[arg(long)]
@@ -40,28 +43,29 @@ pub(crate) struct Show {
 
 #[derive(Debug, Args)]
 pub(crate) struct Graph {
-    /// Id of the workflow
-    pub(crate) id: String,
-    /// text, svg, dot, mermaid or json (places and states)
-    #[arg(long, short, value_name = "FORM", default_value = "text", hide_possible_values = true)]
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    #[arg(value_hint = ValueHint::Other)]
+    pub(crate) id: Which,
+    /// Form of the drawing
+    #[arg(long, short, value_name = "FORM", default_value = "text")]
     pub(crate) form: Form,
     /// Write it to a file
-    #[arg(long)]
+    #[arg(long, value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
 }
 
 /// How a graph is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Form {
-    /// For a terminal.
+    /// For a terminal
     Text,
-    /// For a page or a viewer of pictures.
+    /// For a page or a viewer of pictures
     Svg,
-    /// For Graphviz.
+    /// For Graphviz
     Dot,
-    /// For Mermaid.
+    /// For Mermaid
     Mermaid,
-    /// Places and states, for programs.
+    /// Places and states, for programs
     Json,
 }
 
@@ -71,36 +75,35 @@ impl Show {
         self.jobs.is_empty() || self.jobs.iter().any(|word| word == state || word == "all")
     }
 
-    fn check(&self) -> Result<(), Failure> {
-        let known = |word: &&String| STATES.contains(&word.as_str()) || *word == "all" || *word == "none";
-        match self.jobs.iter().find(|word| !known(word)) {
-            Some(word) => {
-                let words = STATES.join(", ");
-                Err(Failure::usage(format!("--jobs '{word}': expected all, none, or states: {words}")))
-            }
-            None => Ok(()),
-        }
+    fn jobs<'a>(&self, workflow: &'a Summary) -> Vec<&'a Job> {
+        workflow.jobs.iter().filter(|job| self.wants(&job.state)).collect()
     }
 }
 
-pub(crate) async fn show(show: &Show, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
-    show.check()?;
-    let view = if screen.is_json() { "full" } else { "jobs" };
-    let text = remote.text(&Ask::get(format!("{}?view={view}", path(&show.id)))).await?;
-    if screen.is_json() {
-        screen.line(&text)?;
-        return Ok(Exit::Done);
-    }
+pub(crate) fn shown_states() -> PossibleValuesParser {
+    PossibleValuesParser::new(["all", "none"].into_iter().chain(STATES))
+}
+
+pub(crate) async fn show(show: &Show, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    let path = show.id.path(remote).await?;
+    let view = if screen.is_table() { "jobs" } else { "full" };
+    let text = remote.text(&Ask::get(format!("{path}?view={view}"))).await?;
     let workflow: Summary = remote.parse(&text)?;
+    let shown = if screen.is_table() { shown(show, &workflow, remote, screen).await? } else { String::new() };
+    screen.object(&text, &workflow.id, || Ok(shown))?;
+    Ok(Exit::Done)
+}
+
+async fn shown(show: &Show, workflow: &Summary, remote: &Remote, screen: &Screen) -> Result<String, Failure> {
     let now = Moment::now();
     let mut parts = Vec::new();
     if !show.no_overview {
-        parts.push(overview(&workflow, now, screen));
+        parts.push(overview(workflow, now, screen));
     }
     if !show.no_graph {
-        parts.push(drawing(&show.id, remote, screen).await?);
+        parts.push(drawing(&path(&workflow.id), remote, screen).await?);
     }
-    let chosen: Vec<&Job> = workflow.jobs_list.iter().filter(|job| show.wants(&job.state)).collect();
+    let chosen = show.jobs(workflow);
     if show.jobs.iter().any(|word| word == "none") {
         // Neither jobs nor a word about them.
     } else if chosen.is_empty() {
@@ -113,20 +116,19 @@ pub(crate) async fn show(show: &Show, remote: &mut Remote, screen: &Screen) -> R
             parts.push(format!("{} {} more jobs: --jobs all\n", screen.dots(), chosen.len() - most));
         }
     }
-    print(&parts.join("\n"))?;
-    Ok(Exit::Done)
+    Ok(parts.join("\n"))
 }
 
 fn overview(workflow: &Summary, now: Moment, screen: &Screen) -> String {
     let moment = |moment: Moment| format!("{}  {}", moment.to_the_second(), moment.relative(now));
     let jobs: Vec<String> =
-        workflow.jobs.present().map(|(word, number)| screen.paint(&format!("{number} {word}"), word)).collect();
+        workflow.present().map(|(word, number)| screen.paint(&format!("{number} {word}"), word)).collect();
     let mut lines = vec![
         ("workflow", workflow.id.clone()),
         ("name", printable(&workflow.name)),
         ("tags", printable(&workflow.tags.join(", "))),
         ("status", screen.paint(&status(workflow), &workflow.status)),
-        ("jobs", format!("{}: {}", workflow.jobs.total, jobs.join(", "))),
+        ("jobs", format!("{}: {}", workflow.job_counts.total, jobs.join(", "))),
         ("created", moment(workflow.created_at)),
     ];
     let more = [("started", workflow.started_at), ("finished", workflow.finished_at)];
@@ -139,16 +141,16 @@ fn overview(workflow: &Summary, now: Moment, screen: &Screen) -> String {
 }
 
 /// The graph as text, as wide as the screen. The server draws it; only this end knows the terminal.
-async fn drawing(id: &str, remote: &mut Remote, screen: &Screen) -> Result<String, Failure> {
+async fn drawing(path: &str, remote: &Remote, screen: &Screen) -> Result<String, Failure> {
     let query = Query::default()
         .with("width", Some(screen.terminal.width.clamp(LEAST_WIDTH, MOST_WIDTH).to_string()))
         .with("ascii", Some((screen.terminal.glyphs == Glyphs::Ascii).to_string()))
         .with("colour", Some((screen.terminal.colour == Colour::Ansi).to_string()));
-    remote.text(&Ask::get(query.of(&format!("{}/graph.txt", path(id))))).await
+    remote.text(&Ask::get(query.of(&format!("{path}/graph.txt")))).await
 }
 
 /// The last error of the first failed jobs, in their order.
-async fn errors(id: &str, jobs: &[&Job], remote: &mut Remote) -> Result<Vec<String>, Failure> {
+async fn errors(id: &str, jobs: &[&Job], remote: &Remote) -> Result<Vec<String>, Failure> {
     let mut errors = Vec::new();
     for job in jobs.iter().filter(|job| job.state == "failed").take(ERRORS) {
         let full: Job = remote.read(&Ask::get(format!("{}/jobs/{}", path(id), escaped(&job.name)))).await?;
@@ -158,12 +160,12 @@ async fn errors(id: &str, jobs: &[&Job], remote: &mut Remote) -> Result<Vec<Stri
     Ok(errors)
 }
 
-/// A row for each job; the last column says why it is not running, or what went wrong.
+/// A row for each job, and why it is not running or what went wrong: below it, or in a column of a wide table.
 pub(crate) fn jobs(jobs: &[&Job], errors: &[String], (now, screen): (Moment, &Screen)) -> Table {
     let mut table = Table::new(if screen.is_wide() {
         &["JOB", "STATE", "HANDLER", "QUEUE", "ATTEMPT", "WORKER", "READY", "STARTED", "FINISHED", "DURATION", "WHY"]
     } else {
-        &["JOB", "STATE", "ATTEMPT", "WORKER", "DURATION", "WHY"]
+        &["JOB", "STATE", "ATTEMPT", "WORKER", "DURATION"]
     });
     let mut errors = errors.iter();
     for job in jobs {
@@ -176,11 +178,13 @@ pub(crate) fn jobs(jobs: &[&Job], errors: &[String], (now, screen): (Moment, &Sc
             let exact = |moment: Option<Moment>| Cell::from(moment.map(Moment::to_the_second).unwrap_or_default());
             row.extend([Cell::from(&job.handler), Cell::from(&job.queue), attempt(job).into(), worker.into()]);
             row.extend([exact(job.ready_at), exact(job.started_at), exact(job.finished_at)]);
+            row.extend([duration.into(), why.into()]);
+            table.row(row);
         } else {
-            row.extend([Cell::from(attempt(job)), worker.into()]);
+            row.extend([Cell::from(attempt(job)), worker.into(), duration.into()]);
+            table.row(row);
+            table.note(&why);
         }
-        row.extend([duration.into(), why.into()]);
-        table.row(row);
     }
     table
 }
@@ -194,14 +198,15 @@ pub(crate) fn attempt(job: &Job) -> String {
     }
 }
 
-pub(crate) async fn graph(graph: &Graph, remote: &mut Remote, screen: &Screen) -> Result<Exit, Failure> {
+pub(crate) async fn graph(graph: &Graph, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     let Graph { id, form, file } = graph;
+    let path = id.path(remote).await?;
     let text = match form {
-        Form::Text => drawing(id, remote, screen).await?,
-        Form::Svg => remote.text(&Ask::get(format!("{}/graph.svg", path(id)))).await?,
-        Form::Dot => remote.text(&Ask::get(format!("{}/graph.dot", path(id)))).await?,
-        Form::Mermaid => remote.text(&Ask::get(format!("{}/graph.mmd", path(id)))).await?,
-        Form::Json => remote.text(&Ask::get(format!("{}/graph.json", path(id)))).await?,
+        Form::Text => drawing(&path, remote, screen).await?,
+        Form::Svg => remote.text(&Ask::get(format!("{path}/graph.svg"))).await?,
+        Form::Dot => remote.text(&Ask::get(format!("{path}/graph.dot"))).await?,
+        Form::Mermaid => remote.text(&Ask::get(format!("{path}/graph.mmd"))).await?,
+        Form::Json => remote.text(&Ask::get(format!("{path}/graph.json"))).await?,
     };
     let end = if text.ends_with('\n') { "" } else { "\n" };
     match file {
@@ -210,7 +215,7 @@ pub(crate) async fn graph(graph: &Graph, remote: &mut Remote, screen: &Screen) -
             let shown = file.display();
             let written = std::fs::write(file, format!("{text}{end}"));
             written.map_err(|error| Failure::new(Exit::Output, format!("{shown} cannot be written: {error}")))?;
-            if !screen.is_json() {
+            if screen.is_table() {
                 screen.line(&format!("written to {}", printable(&shown.to_string())))?;
             }
         }

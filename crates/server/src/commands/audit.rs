@@ -3,7 +3,7 @@
 //! Servers may be at work meanwhile. So what does not match is only suspected at first, and looked at again for itself: only what is
 //! wrong while its workflow stands still is reported.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
 
 use serde_json::json;
@@ -15,7 +15,7 @@ use super::rows::{before, described, explained, owner};
 use super::store::Here;
 use tidegate_cli::{Cell, Table};
 use tidegate_cli::{Exit, Failure};
-use tidegate_cli::{Screen, print, printable};
+use tidegate_cli::{Screen, printable};
 
 /// Rows that are read at once.
 const ROWS: usize = 1_000;
@@ -64,7 +64,7 @@ pub(crate) async fn check(here: &Here, screen: &Screen) -> Result<Exit, Failure>
         }
     }
     audit.findings.truncate(MOST);
-    print(&if screen.is_json() { audit.json() } else { audit.table(screen) })?;
+    screen.object(&audit.json(), &audit.names(), || Ok(audit.table(screen)))?;
     Ok(if audit.findings.is_empty() { Exit::Done } else { Exit::Failed })
 }
 
@@ -245,7 +245,13 @@ impl Audit<'_> {
             .iter()
             .map(|Finding { workflow, what }| json!({ "workflow": workflow.map(|id| id.to_string()), "what": what }));
         let findings: Vec<_> = findings.collect();
-        format!("{}\n", json!({ "workflows": self.workflows, "rows": self.rows, "findings": findings }))
+        json!({ "workflows": self.workflows, "rows": self.rows, "findings": findings }).to_string()
+    }
+
+    /// The workflows that something is wrong with.
+    fn names(&self) -> String {
+        let ids: BTreeSet<_> = self.findings.iter().filter_map(|finding| finding.workflow).collect();
+        ids.into_iter().map(|id| id.to_string()).collect::<Vec<_>>().join("\n")
     }
 
     fn table(&self, screen: &Screen) -> String {

@@ -1,123 +1,113 @@
-//! `tidegate check`: configuration files, read as a compiler reads programs.
+//! `tidegate check`: rate limit configuration and definitions of workflows, read as the server would read them.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+mod report;
+
+use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use tidegate_ratelimit::{ConfigError, Configuration, SameDomain, Source};
+use tidegate_api::check_definition;
+use tidegate_cli::{Definition, fields_of};
+use tidegate_ratelimit::{Configuration, SameDomain, Source};
 
 use super::Check;
+pub(crate) use report::Report;
+use report::{Checked, Mistake};
 
-/// What is printed, and how many errors are in it.
-#[derive(Debug, Default)]
-pub(crate) struct Report {
-    pub(crate) text: String,
-    pub(crate) errors: usize,
-}
+/// What is said of a file that is neither.
+const NEITHER: &str = "this is neither a rate limit configuration, which has `domain` and `descriptors`, nor a workflow definition, which \
+                       has `name` and `jobs`";
 
 /// Reads all files and reports on them.
 pub(crate) fn check(arguments: &Check) -> Report {
-    let mut report = Report::default();
-    let mut sources = Vec::new();
-    for path in arguments.paths.iter().flat_map(|path| report.files(path)).collect::<Vec<_>>() {
-        match fs::read(&path) {
-            Ok(text) => sources.push(Source { name: path.display().to_string(), text }),
-            Err(error) => report.unreadable(&path, &error),
+    let (mut report, mut checked, mut configurations) = (Report::default(), Checked::default(), Vec::new());
+    for path in arguments.paths.iter().flat_map(|path| files(path, &mut report)).collect::<Vec<_>>() {
+        let source = match read(&path) {
+            Ok(text) => Source { name: name(&path), text },
+            Err(error) => {
+                report.unreadable(&path, &error);
+                continue;
+            }
+        };
+        checked.files += 1;
+        if is_configuration(&source) {
+            configurations.push(source);
+            continue;
+        }
+        match definition(&path, &source) {
+            Ok(()) => checked.definitions += 1,
+            Err(mistake) => report.mistake(&mistake, &source.text),
         }
     }
     let same_domain = if arguments.merge_domain_configs { SameDomain::Merge } else { SameDomain::Refuse };
-    let loaded = Configuration::load(&sources, same_domain);
-    let texts: BTreeMap<_, _> = sources.iter().map(|source| (source.name.as_str(), source.text.as_slice())).collect();
-    let mut faulty = BTreeSet::new();
-    for error in loaded.as_ref().err().into_iter().flatten() {
-        faulty.insert(error.file.clone());
-        report.error(error, texts.get(error.file.as_str()).copied().unwrap_or_default());
-    }
-    report.summary(sources.len(), faulty.len(), loaded.ok().as_ref());
+    checked.configuration = load(&configurations, same_domain, &mut report);
+    report.summary(&checked);
     report
 }
 
-impl Report {
-    /// `path` itself, or the files of the folder that it is.
-    fn files(&mut self, path: &Path) -> Vec<PathBuf> {
-        if !path.is_dir() {
-            return vec![path.to_owned()];
-        }
-        let entries = match fs::read_dir(path) {
-            Ok(entries) => entries,
-            Err(error) => {
-                self.unreadable(path, &error);
-                return Vec::new();
-            }
-        };
-        let mut files: Vec<_> = entries
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|file| {
-                file.is_file() && !file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
-            })
-            .collect();
-        files.sort();
-        files
+fn load(sources: &[Source], same_domain: SameDomain, report: &mut Report) -> Option<Configuration> {
+    if sources.is_empty() {
+        return None;
     }
-
-    fn unreadable(&mut self, path: &Path, error: &io::Error) {
-        self.errors += 1;
-        let _ = writeln!(self.text, "{}: error: cannot be read: {error}", path.display());
+    let texts: BTreeMap<_, _> = sources.iter().map(|source| (source.name.as_str(), source.text.as_slice())).collect();
+    let loaded = Configuration::load(sources, same_domain);
+    for error in loaded.as_ref().err().into_iter().flatten() {
+        report.mistake(&Mistake::from(error), texts.get(error.file.as_str()).copied().unwrap_or_default());
     }
-
-    fn error(&mut self, error: &ConfigError, text: &[u8]) {
-        self.errors += 1;
-        let ConfigError { file, line, column, message, .. } = error;
-        let _ = match line {
-            0 => writeln!(self.text, "{file}: error: {message}"),
-            _ => writeln!(self.text, "{file}:{line}:{column}: error: {}", printable(message)),
-        };
-        let text = String::from_utf8_lossy(text);
-        if let Some(source) = line.checked_sub(1).and_then(|line| text.lines().nth(line as usize)) {
-            let number = line.to_string();
-            let margin = " ".repeat(number.len());
-            // Tabs stay tabs, so that the caret is below its character however wide they are shown.
-            let before = source.chars().take((*column as usize).saturating_sub(1));
-            let indent: String = before.map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
-            let source = printable(source);
-            let _ = writeln!(self.text, " {number} | {source}\n {margin} | {indent}^");
-        }
-        if !error.path.is_empty() {
-            let _ = writeln!(self.text, "   = at: {}", error.path);
-        }
-        if let Some(hint) = error.hint() {
-            let _ = writeln!(self.text, "   = hint: {hint}");
-        }
-    }
-
-    fn summary(&mut self, files: usize, faulty: usize, loaded: Option<&Configuration>) {
-        let _ = match loaded {
-            Some(configuration) if self.errors == 0 => {
-                let (domains, limits) = (configuration.domain_count(), configuration.dump().lines().count());
-                writeln!(
-                    self.text,
-                    "ok: {}, {}, {}",
-                    counted(files, "file"),
-                    counted(domains, "domain"),
-                    counted(limits, "limit")
-                )
-            }
-            _ if faulty > 0 => {
-                writeln!(self.text, "{} in {} of {}", counted(self.errors, "error"), faulty, counted(files, "file"))
-            }
-            _ => writeln!(self.text, "{}", counted(self.errors, "error")),
-        };
-    }
+    loaded.ok()
 }
 
-/// A line of a file, whose tabs stay.
-fn printable(text: &str) -> String {
-    text.split('\t').map(tidegate_cli::printable).collect::<Vec<_>>().join("\t")
+/// `path` itself, or the files of the folder that it is.
+fn files(path: &Path, report: &mut Report) -> Vec<PathBuf> {
+    if !path.is_dir() {
+        return vec![path.to_owned()];
+    }
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) => {
+            report.unreadable(path, &error);
+            return Vec::new();
+        }
+    };
+    let hidden = |file: &Path| file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    let mut files: Vec<_> =
+        entries.flatten().map(|entry| entry.path()).filter(|file| file.is_file() && !hidden(file)).collect();
+    files.sort();
+    files
 }
 
-fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    if path != Path::new("-") {
+        return fs::read(path);
+    }
+    let mut text = Vec::new();
+    io::stdin().lock().read_to_end(&mut text).map(|_| text)
+}
+
+fn name(path: &Path) -> String {
+    if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
+}
+
+fn is_configuration(source: &Source) -> bool {
+    let fields = fields_of(&String::from_utf8_lossy(&source.text));
+    fields.iter().any(|field| field == "domain" || field == "descriptors")
+}
+
+fn definition(path: &Path, source: &Source) -> Result<(), Mistake> {
+    let file = &source.name;
+    let text = String::from_utf8(source.text.clone())
+        .map_err(|error| Mistake::new(file, None, format!("this is not UTF-8: {error}")))?;
+    let has_jobs = fields_of(&text).iter().any(|field| field == "jobs");
+    let definition = match Definition::parse(path, text) {
+        Ok(_) if !has_jobs => return Err(Mistake::new(file, None, NEITHER)),
+        Ok(definition) => definition,
+        Err(mistake) if mistake.place.is_none() => return Err(Mistake::new(file, None, NEITHER)),
+        Err(mistake) => return Err(Mistake::new(file, mistake.place, mistake.reason)),
+    };
+    check_definition(&definition.json()).map_err(|found| {
+        let path = found.path.unwrap_or_default();
+        let mistake = definition.mistake(&path, &found.detail);
+        Mistake::new(file, mistake.place, mistake.reason).at(path)
+    })
 }

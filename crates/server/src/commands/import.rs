@@ -1,4 +1,4 @@
-//! `tidegate import`: takes over what other programs left.
+//! `tidegate import`: imports workflows of other programs.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,24 +11,21 @@ use tidegate_workflow::{GushReport, import_gush};
 use super::store::{Here, Missing};
 use crate::edge::clock;
 use crate::settings::{RedisServer, Settings};
-use tidegate_cli::Output;
 use tidegate_cli::Table;
 use tidegate_cli::span_of;
 use tidegate_cli::{Exit, Failure};
-use tidegate_cli::{Screen, print, printable};
+use tidegate_cli::{Screen, printable};
 
-/// Takes over workflows of other programs.
+/// Imports workflows of other programs.
 #[derive(Debug, Args)]
 pub(crate) struct Import {
-    #[command(flatten)]
-    output: Output,
     #[command(subcommand)]
     from: From,
 }
 
 #[derive(Debug, Subcommand)]
 enum From {
-    /// Ruby's Gush, from its Redis, which is only read
+    /// Imports from Ruby's Gush; its Redis is only read
     Gush(Gush),
 }
 
@@ -37,18 +34,18 @@ struct Gush {
     /// Gush's Redis, written as for REDIS_URL
     #[arg(long, value_name = "URL")]
     redis: String,
-    /// Longest wait for one answer of it
+    /// How long to wait for one answer of it
     #[arg(long, value_name = "SPAN", value_parser = span_of, default_value = "30s")]
     timeout: Duration,
-    /// Only say what would be taken
+    /// Only print what would be imported
     #[arg(long)]
     dry_run: bool,
 }
 
 impl Import {
-    pub(crate) async fn run(self) -> Result<Exit, Failure> {
+    pub(crate) async fn run(self, screen: &Screen) -> Result<Exit, Failure> {
         let From::Gush(gush) = self.from;
-        gush.run(&self.output.screen()).await
+        gush.run(screen).await
     }
 }
 
@@ -61,7 +58,7 @@ impl Gush {
         let imported = import_gush(&source, &here.engine, self.timeout, clock::moment()).await;
         here.close().await;
         let report = imported.map_err(|error| unavailable(error.to_string()))?;
-        print(&if screen.is_json() { self.json(&report) } else { self.table(&report, &here, screen) })?;
+        screen.object(&self.json(&report), &report.created.to_string(), || Ok(self.table(&report, &here, screen)))?;
         Ok(Exit::Done)
     }
 
@@ -80,11 +77,11 @@ impl Gush {
     fn json(&self, report: &GushReport) -> String {
         let GushReport { created, existing, jobs, unfinished, left } = report;
         let left: Vec<_> = left.iter().map(|(key, reason)| json!({ "key": key, "reason": reason })).collect();
-        let report = json!({
+        json!({
             "created": created, "existing": existing, "jobs": jobs, "unfinished_jobs": unfinished, "left": left,
             "dry_run": self.dry_run,
-        });
-        format!("{report}\n")
+        })
+        .to_string()
     }
 
     fn table(&self, report: &GushReport, here: &Here, screen: &Screen) -> String {
@@ -94,15 +91,15 @@ impl Gush {
             false => format!("created {created} workflows with {jobs} jobs in {}\n", printable(&here.shown)),
         };
         if *existing > 0 {
-            out += &format!("{existing} were there from an earlier import\n");
+            out += &format!("{existing} exist from an earlier import\n");
         }
         if *unfinished > 0 {
             out += &format!(
-                "{unfinished} jobs had been handed to Gush's workers and are ready here: stop those workers, or they run twice\n"
+                "{unfinished} jobs were given to Gush's workers and are ready here: stop those workers, or the jobs run twice\n"
             );
         }
         if !left.is_empty() {
-            let mut table = Table::new(&["NOT TAKEN", "WHY"]);
+            let mut table = Table::new(&["NOT IMPORTED", "WHY"]);
             left.iter().for_each(|(key, reason)| table.row(vec![key.into(), reason.into()]));
             out += &format!("\n{}", table.text(screen));
         }

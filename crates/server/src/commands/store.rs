@@ -10,27 +10,24 @@ use super::audit;
 use crate::operate::logging;
 use crate::settings::{Settings, Workflows};
 use crate::workflows;
-use tidegate_cli::Output;
+use tidegate_cli::Screen;
 use tidegate_cli::{Cell, Table};
 use tidegate_cli::{Exit, Failure};
-use tidegate_cli::{Screen, print};
 
-/// Looks after the store of the workflows. The settings say where it is, as they do to the server.
+/// Shows, migrates and checks the store of the workflows, without a server. The settings of the server say where it is.
 #[derive(Debug, Args)]
 pub(crate) struct Store {
-    #[command(flatten)]
-    output: Output,
     #[command(subcommand)]
     verb: Verb,
 }
 
 #[derive(Debug, Clone, Copy, Subcommand)]
 pub(crate) enum Verb {
-    /// Says what the store is, and what is in it
+    /// Shows where the store is and what is in it
     Info,
-    /// Brings the store to the layout of this version
+    /// Migrates the store to the layout of this version
     Migrate,
-    /// Reads all of the store and reports what does not belong together
+    /// Reads all of the store and reports rows that contradict each other
     Check,
 }
 
@@ -50,8 +47,8 @@ pub(crate) enum Missing {
 }
 
 impl Store {
-    pub(crate) async fn run(self) -> Result<Exit, Failure> {
-        run(self.verb, &self.output.screen()).await
+    pub(crate) async fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+        run(self.verb, screen).await
     }
 }
 
@@ -138,42 +135,36 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
     let counts = engine.count(&Filter::default()).await.map_err(|error| here.failed(&error))?;
     let queues = engine.queue_states().await.map_err(|error| here.failed(&error))?;
     let (partitions, ready) = (engine.store().partitions(), queues.iter().map(|queue| queue.ready).sum::<u64>());
-    if screen.is_json() {
-        let by_status: serde_json::Map<_, _> =
-            counts.iter().map(|(status, number)| (status.word().to_owned(), (*number).into())).collect();
-        let info = json!({
-            "kind": here.kind(), "store": here.shown, "schema": SCHEMA_VERSION, "partitions": partitions,
-            "workflows": by_status, "queues": queues.len(), "ready_jobs": ready,
-        });
-        screen.line(&info.to_string())?;
-        return Ok(Exit::Done);
-    }
-    let lines = [
-        ("store", here.shown.clone()),
-        ("kind", here.kind().to_owned()),
-        ("schema", SCHEMA_VERSION.to_string()),
-        ("partitions", partitions.to_string()),
-        ("queues", queues.len().to_string()),
-        ("ready jobs", ready.to_string()),
-    ];
-    print(&lines.map(|(name, text)| format!("{name:<11} {text}\n")).concat())?;
-    let mut table = Table::new(&["STATUS", "WORKFLOWS"]);
-    for (status, number) in counts {
-        table.row(vec![Cell::of_state(status.word(), status.word()), number.to_string().into()]);
-    }
-    print(&format!("\n{}", table.text(screen)))?;
+    let by_status: serde_json::Map<_, _> =
+        counts.iter().map(|(status, number)| (status.word().to_owned(), (*number).into())).collect();
+    let info = json!({
+        "kind": here.kind(), "store": here.shown, "schema": SCHEMA_VERSION, "partitions": partitions,
+        "workflows": by_status, "queues": queues.len(), "ready_jobs": ready,
+    });
+    screen.object(&info.to_string(), &here.shown, || {
+        let lines = [
+            ("store", here.shown.clone()),
+            ("kind", here.kind().to_owned()),
+            ("schema", SCHEMA_VERSION.to_string()),
+            ("partitions", partitions.to_string()),
+            ("queues", queues.len().to_string()),
+            ("ready jobs", ready.to_string()),
+        ];
+        let mut table = Table::new(&["STATUS", "WORKFLOWS"]);
+        for (status, number) in counts {
+            table.row(vec![Cell::of_state(status.word(), status.word()), number.to_string().into()]);
+        }
+        let lines = lines.map(|(name, text)| format!("{name:<11} {text}\n")).concat();
+        Ok(format!("{lines}\n{}", table.text(screen)))
+    })?;
     Ok(Exit::Done)
 }
 
 /// A store of another version would not have been opened.
 fn migrate(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
-    if screen.is_json() {
-        screen.line(&json!({ "store": here.shown, "schema": SCHEMA_VERSION, "migrated": false }).to_string())?;
-    } else {
-        screen.line(&format!(
-            "nothing to do: {} has schema version {SCHEMA_VERSION}, the one of this program",
-            here.shown
-        ))?;
-    }
+    let json = json!({ "store": here.shown, "schema": SCHEMA_VERSION, "migrated": false }).to_string();
+    screen.object(&json, &here.shown, || {
+        Ok(format!("nothing to do: {} has schema version {SCHEMA_VERSION}, as this program does\n", here.shown))
+    })?;
     Ok(Exit::Done)
 }

@@ -75,3 +75,71 @@ fn a_file_cannot_steer_the_terminal() {
     assert_eq!(code, Some(1));
     assert!(text.contains("unknown key") && !text.contains(['\u{1b}', '\u{7}']), "{text:?}");
 }
+
+const FLOW: &str = "name: w\njobs:\n  - {name: a, handler: h}\n  - name: b\n    handler: h\n    after: [a]\n";
+
+#[test]
+fn definitions_of_workflows_are_checked_by_the_rules_of_the_server() {
+    let files = folder(&[("a.yaml", GOOD), ("flow.yaml", FLOW), ("flow.json", r#"{"name": "w", "jobs": []}"#)]);
+    assert_eq!(run(&files, &["flow.yaml"]), (Some(0), "ok: 1 file, 1 workflow definition\n".to_owned()));
+    let both = "ok: 2 files, 1 domain, 1 limit, 1 workflow definition\n".to_owned();
+    assert_eq!(run(&files, &["a.yaml", "flow.yaml"]), (Some(0), both));
+    let (code, text) = run(&files, &["."]);
+    assert_eq!(code, Some(1));
+    assert!(text.starts_with("./flow.json:1:15: error: "), "{text}");
+    assert!(text.ends_with("1 error in 1 of 3 files\n"), "{text}");
+}
+
+#[test]
+fn a_mistake_in_a_definition_is_shown_where_it_is() {
+    let check = |name: &str, flow: &str, expected: &str| {
+        let files = folder(&[(name, flow)]);
+        let (code, text) = run(&files, &[name]);
+        assert_eq!(code, Some(1), "{text}");
+        assert!(text.starts_with(expected), "{text}");
+    };
+    let parent = "\
+flow.yaml:6:13: error: there is no job 'c'
+ 6 |     after: [c]
+   |             ^
+   = at: jobs[1].after[0]
+";
+    check("flow.yaml", &FLOW.replace("[a]", "[c]"), parent);
+    let circle = FLOW.replace("handler: h}", "handler: h, after: b}");
+    check("flow.yaml", &circle, "flow.yaml:2:1: error: ");
+    check("flow.yaml", &FLOW.replace("after: [a]", "timeout: 5"), "flow.yaml:6:5: error: ");
+    check("flow.yaml", &FLOW.replace("after:", "after"), "flow.yaml:");
+    check(
+        "flow.json",
+        "{\"name\": \"w\",\n \"jobs\": [{\"nme\": \"a\", \"handler\": \"h\"}]}",
+        "flow.json:2:12: error: unknown field `nme`",
+    );
+}
+
+#[test]
+fn what_is_neither_is_said_to_be_neither() {
+    let files = folder(&[("a.yaml", "name: x\n"), ("b.json", "{\"a\": 1"), ("c.txt", "- a\n")]);
+    let (code, text) = run(&files, &["."]);
+    assert_eq!(code, Some(1));
+    assert_eq!(
+        text.matches("neither a rate limit configuration, which has `domain` and `descriptors`, nor").count(),
+        2,
+        "{text}"
+    );
+    assert!(text.contains("./b.json:1:7: error: "), "{text}");
+}
+
+#[test]
+fn standard_input_is_checked() {
+    let files = folder(&[("flow", FLOW), ("bad", &FLOW.replace("handler: h\n", "handlr: h\n"))]);
+    let check = |name: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let input = std::fs::File::open(files.path().join(name)).unwrap();
+        let output = command.args(["check", "-"]).stdin(input).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    assert_eq!(check("flow"), (Some(0), "ok: 1 file, 1 workflow definition\n".to_owned()));
+    let (code, text) = check("bad");
+    assert_eq!(code, Some(1));
+    assert!(text.starts_with("standard input:5:5: error: ") && text.contains("at: jobs[1].handlr"), "{text}");
+}

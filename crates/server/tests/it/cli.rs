@@ -1,13 +1,18 @@
 //! The command line: the real binary against a real server, with its output on a pipe or on a terminal.
 
 mod documents;
+mod filters;
+mod follow;
+mod forms;
 mod outcomes;
 mod screen;
 mod store;
+mod tls;
 mod verbs;
+mod words;
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -72,6 +77,20 @@ fn run(command: &mut Command) -> Ended {
 
 /// Runs a command to its end, all of its output on a terminal of so many columns.
 fn on_terminal(command: &mut Command, columns: u16) -> (Option<i32>, String) {
+    let (ours, theirs) = terminal(columns);
+    read_terminal(command, ours, theirs)
+}
+
+/// The same, with a person who types `answer`.
+fn typed(command: &mut Command, answer: &str) -> (Option<i32>, String) {
+    let (mut ours, theirs) = terminal(80);
+    ours.write_all(answer.as_bytes()).unwrap();
+    command.stdin(theirs.try_clone().unwrap());
+    read_terminal(command, ours, theirs)
+}
+
+/// Both ends of a terminal: what a person has, and what a program has.
+fn terminal(columns: u16) -> (File, File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&ours).unwrap();
@@ -79,11 +98,13 @@ fn on_terminal(command: &mut Command, columns: u16) -> (Option<i32>, String) {
     let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
     let size = rustix::termios::Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     rustix::termios::tcsetwinsize(&ours, size).unwrap();
-    let theirs = File::options().read(true).write(true).open(name).unwrap();
+    (File::from(ours), File::options().read(true).write(true).open(name).unwrap())
+}
+
+fn read_terminal(command: &mut Command, mut ours: File, theirs: File) -> (Option<i32>, String) {
     let mut child = command.stdout(theirs.try_clone().unwrap()).stderr(theirs).spawn().unwrap();
     // The command keeps the terminal open, too.
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut ours = File::from(ours);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let (mut text, mut some) = (Vec::new(), [0; 4096]);
     // When nobody has the other end any more, reading is an error.
     while let Ok(length @ 1..) = ours.read(&mut some) {

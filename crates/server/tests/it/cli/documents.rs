@@ -56,3 +56,52 @@ fn every_exit_code_is_documented() {
     assert_eq!(told.len(), 11, "{codes}");
     told.iter().for_each(|row| assert!(page.contains(row.as_str()), "docs/cli.md has no row {row}"));
 }
+
+const REPORT: &str = "\
+name: report
+tags: [nightly]
+jobs:
+  - {name: fetch, handler: bad, queue: default}
+  - {name: send, handler: h, after: fetch}
+";
+const SHOP: &str = "domain: shop\ndescriptors:\n  - {key: user, rate_limit: {unit: day, requests_per_unit: 1}}\n";
+
+/// The examples of the tables, without those that write or read outside of the test's folder.
+fn examples() -> Vec<String> {
+    let page = std::fs::read_to_string(repository().join("docs/cli.md")).unwrap();
+    let last = page.lines().filter_map(|line| line.strip_suffix("` |")?.rsplit_once("| `").map(|(_, example)| example));
+    let ours = |example: &&str| example.starts_with("tidegate ") && !example.contains('>');
+    last.filter(ours).filter(|example| !example.contains("import gush")).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_example_is_run() {
+    let examples = examples();
+    assert_eq!(examples.len(), 27, "{examples:?}");
+    let files = Files::new(&[("report.yaml", REPORT)]);
+    std::fs::create_dir(files.path("config")).unwrap();
+    std::fs::write(files.path("config/shop.yaml"), SHOP).unwrap();
+    let folder = PathBuf::from(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap().to_owned();
+    for example in examples {
+        let flows = Flows::start(&[]);
+        let mut mail = workflow("mail", "a");
+        mail["jobs"][0]["queue"] = "mail".into();
+        flows.create(mail);
+        let create = ["workflow", "create", &files.text("report.yaml"), "--key", "report-2026-11-21", "-o", "name"];
+        let id = tidegate(&flows, &create).expect(DONE).out;
+        let line = example.replace("01M7Z85C8H08RJZ5Q5JGPKMY04", id.trim());
+        let mut shell = Command::new("/bin/bash");
+        shell.args(["-c", &line]).env_clear().env("PATH", &folder).env("TIDEGATE_SERVER", flows.api().to_string());
+        let shell =
+            shell.current_dir(files.path("")).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = shell.spawn().unwrap();
+        crate::support::await_that(&line, || {
+            work(&flows);
+            child.try_wait().unwrap().is_some()
+        });
+        let output = child.wait_with_output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        // The state of a job decides whether a verb applies; that the example is understood does not depend on it.
+        assert!(matches!(output.status.code(), Some(DONE | FAILED | REFUSED)), "{line}: {:?} {error}", output.status);
+    }
+}

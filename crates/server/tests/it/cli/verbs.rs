@@ -131,16 +131,13 @@ fn a_bad_definition_is_refused_with_file_line_and_path() {
     check("a.yaml", "- name: x\n", USAGE, &["a map with `name` and `jobs`"]);
     check("a.json", "{\"name\":\"x\",\"name\":\"y\"}", USAGE, &["'name' is there twice"]);
     let unknown = "{\"name\": \"x\", \"jobs\": [\n{\"name\": \"a\", \"handlr\": \"h\"}]}";
-    check(
-        "a.json",
-        unknown,
-        REFUSED,
-        &["a.json:2:15: unknown field `handlr`, expected one of", "path: jobs[0].handlr"],
-    );
+    check("a.json", unknown, USAGE, &["a.json:2:15: unknown field `handlr`, expected one of", "path: jobs[0].handlr"]);
     let parent = "name: x\njobs:\n  - name: a\n    handler: h\n    after: [b]\n";
-    check("a.yaml", parent, REFUSED, &["a.yaml:5:13: ", "there is no job 'b'", "code: unknown_dependency"]);
+    check("a.yaml", parent, USAGE, &["a.yaml:5:13: ", "there is no job 'b'", "code: unknown_dependency"]);
     let circle = "name: x\njobs:\n  - {name: a, handler: h, after: b}\n  - {name: b, handler: h, after: a}\n";
-    check("a.yaml", circle, REFUSED, &["a.yaml:2:1: ", "a -> b -> a", "graph_cycle"]);
+    check("a.yaml", circle, USAGE, &["a.yaml:2:1: ", "a -> b -> a", "graph_cycle"]);
+    let span = "name: x\njobs:\n  - {name: a, handler: h, timeout: 5}\n";
+    check("a.yaml", span, USAGE, &["a.yaml:3:27: ", "the number 5 has no unit", "path: jobs[0].timeout"]);
     tidegate(&flows, &["workflow", "create", "/nowhere.yaml"]).expect(USAGE).says("/nowhere.yaml cannot be read");
     assert_eq!(flows.get("/v1/workflows:count")["total"], 0);
 }
@@ -152,7 +149,7 @@ fn a_definition_is_read_from_standard_input() {
     let create =
         |name: &str| run(ask(&flows, &["workflow", "create", "-"]).stdin(File::open(files.path(name)).unwrap()));
     assert_eq!(create("r").expect(DONE).json()["name"], "report");
-    create("bad").expect(REFUSED).says("error: standard input:2:1: ");
+    create("bad").expect(USAGE).says("error: standard input:2:1: ");
 }
 
 #[test]

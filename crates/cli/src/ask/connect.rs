@@ -1,0 +1,101 @@
+//! How a server is reached: a client with TLS, and in words why it was not reached.
+
+use std::error::Error;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, Error as ClientError};
+use hyper_util::rt::TokioExecutor;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::{CertificateError, ClientConfig, Error as TlsError, RootCertStore};
+
+use crate::ask::address::Target;
+use crate::ask::exit::Failure;
+
+/// Longest wait for a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+
+pub(crate) type Connections = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// A client that trusts the authorities of the system, and those of the PEM file `more`.
+pub(crate) fn client(target: &Target, more: Option<&Path>) -> Result<Connections, Failure> {
+    let mut roots = RootCertStore::empty();
+    // To read the system's authorities takes a while.
+    if target.is_encrypted() {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
+    if let Some(file) = more {
+        let wrong = |reason: String| Failure::usage(format!("{} cannot be read: {reason}", file.display()));
+        let text = std::fs::read(file).map_err(|error| wrong(error.to_string()))?;
+        let certificates: Vec<_> = CertificateDer::pem_slice_iter(&text).filter_map(Result::ok).collect();
+        if roots.add_parsable_certificates(certificates).0 == 0 {
+            return Err(wrong("it has no certificate in PEM form".to_owned()));
+        }
+    }
+    let tls = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("the provider has the usual versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let mut sockets = HttpConnector::new();
+    sockets.enforce_http(false);
+    sockets.set_nodelay(true);
+    sockets.set_connect_timeout(Some(CONNECT));
+    let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
+    Ok(Client::builder(TokioExecutor::new()).build(connector.wrap_connector(sockets)))
+}
+
+/// Why the server at `target` did not answer.
+pub(crate) fn unreached(target: &Target, error: &ClientError) -> String {
+    let causes: Vec<_> = causes(error).collect();
+    if let Some(error) = causes.iter().find_map(|cause| cause.downcast_ref()) {
+        return untrusted(target, error);
+    }
+    let parsed = |cause: &&(dyn Error + 'static)| cause.downcast_ref().is_some_and(hyper::Error::is_parse);
+    if causes.iter().any(parsed) {
+        let hint = if target.is_encrypted() { "" } else { "; if it speaks TLS, write https://" };
+        return format!("what answers at {target} does not speak HTTP{hint}");
+    }
+    let reason = causes.last().map(ToString::to_string).unwrap_or_default();
+    if error.is_connect() {
+        format!("no server answers at {target}. Is it running? `tidegate` starts one\n  ({reason})")
+    } else {
+        format!("the connection to {target} was lost: {reason}")
+    }
+}
+
+/// `error` and what is behind it. An I/O error hides what it was made of.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error: &&'a (dyn Error + 'static)| {
+        match error.downcast_ref().and_then(io::Error::get_ref) {
+            Some(inner) => Some(inner as &(dyn Error + 'static)),
+            None => error.source(),
+        }
+    })
+}
+
+fn untrusted(target: &Target, error: &TlsError) -> String {
+    let reason = match error {
+        TlsError::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "it is signed by an authority that is not trusted here. If it is yours, name the authority's certificate with \
+             --cacert FILE or TIDEGATE_CACERT"
+        }
+        TlsError::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => "it is for another name",
+        TlsError::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
+            "it has expired"
+        }
+        TlsError::InvalidMessage(_) => return format!("what answers at {target} does not speak TLS; write http://"),
+        error => return format!("TLS with {target} failed: {error}"),
+    };
+    format!("the certificate of {target} is refused: {reason}")
+}

@@ -1,0 +1,140 @@
+//! The definition that a command is given.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueHint};
+
+use super::{Definition, text_of};
+use crate::ask::exit::Failure;
+use crate::ask::remote::{Ask, Remote};
+
+/// What to create.
+#[derive(Debug, Args)]
+pub struct Source {
+    /// File with the definition, in JSON or YAML; - is standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    file: PathBuf,
+    /// Idempotency key: if a workflow with this key exists, it is returned and no other is created
+    #[arg(long, value_hint = ValueHint::Other)]
+    key: Option<String>,
+    /// Tag to add to those of the definition; may be given more than once
+    #[arg(long = "tag", value_name = "TAG", value_hint = ValueHint::Other)]
+    tags: Vec<String>,
+}
+
+/// When a new workflow starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// As its definition says.
+    Unsaid,
+    /// At once.
+    Now,
+    /// When somebody starts it.
+    Manual,
+}
+
+impl Source {
+    /// Has it created, and returns what the server says.
+    pub(crate) async fn create(&self, begin: Begin, remote: &Remote) -> Result<String, Failure> {
+        let text = text_of(&self.file);
+        let text = text.map_err(|error| Failure::usage(format!("{} cannot be read: {error}", self.name())))?;
+        let definition = self.definition(text, begin)?;
+        let created = remote.text(&Ask::post("/v1/workflows", definition.json())).await;
+        created.map_err(|failure| self.placed(failure, &definition))
+    }
+
+    fn definition(&self, text: String, begin: Begin) -> Result<Definition, Failure> {
+        let definition = Definition::parse(&self.file, text);
+        let mut definition = definition.map_err(|mistake| Failure::usage(format!("{}:{mistake}", self.name())))?;
+        self.put_over(&mut definition, begin)?;
+        Ok(definition)
+    }
+
+    fn put_over(&self, definition: &mut Definition, begin: Begin) -> Result<(), Failure> {
+        let fields = &mut definition.fields;
+        let raw = |value: serde_json::Value| serde_json::value::to_raw_value(&value).expect("a value is JSON");
+        match begin {
+            Begin::Unsaid => None,
+            Begin::Now => fields.insert("start".to_owned(), raw("now".into())),
+            Begin::Manual => fields.insert("start".to_owned(), raw("manual".into())),
+        };
+        if let Some(key) = &self.key {
+            fields.insert("idempotency_key".to_owned(), raw(key.as_str().into()));
+        }
+        if !self.tags.is_empty() {
+            let known = fields.get("tags").map(|tags| serde_json::from_str::<Vec<String>>(tags.get()));
+            let known =
+                known.transpose().map_err(|_| Failure::usage("the tags of the definition are not a list of texts"))?;
+            let mut tags = known.unwrap_or_default();
+            tags.extend(self.tags.iter().filter(|tag| !tags.contains(tag)).cloned().collect::<Vec<_>>());
+            fields.insert("tags".to_owned(), raw(tags.into()));
+        }
+        Ok(())
+    }
+
+    /// What the server found wrong at a path, with the place in the file that the path leads to.
+    fn placed(&self, failure: Failure, definition: &Definition) -> Failure {
+        let Some(path) = &failure.path else { return failure };
+        Failure { text: format!("{}:{}", self.name(), definition.mistake(path, &failure.text)), ..failure }
+    }
+
+    fn name(&self) -> String {
+        if self.file == Path::new("-") { "standard input".to_owned() } else { self.file.display().to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source() -> Source {
+        let tags = vec!["new".to_owned(), "old".to_owned()];
+        Source { file: PathBuf::from("definition"), key: Some("k\"1".to_owned()), tags }
+    }
+
+    fn check(text: &str, begin: Begin, expected: &str) {
+        let definition = source().definition(text.to_owned(), begin);
+        let found = definition.map(|definition| definition.json()).unwrap_or_else(|failure| failure.to_string());
+        assert!(found.contains(expected), "{expected} in {found}");
+    }
+
+    #[test]
+    fn arguments_go_before_the_definition_and_numbers_stay_as_they_are() {
+        let text = r#"{"name":"n","tags":["old"],"start":"now","jobs":[{"params":{"big":12345678901234567890123}}]}"#;
+        let rest = r#""jobs":[{"params":{"big":12345678901234567890123}}],"name":"n","#;
+        check(
+            text,
+            Begin::Unsaid,
+            &format!(r#"{{"idempotency_key":"k\"1",{rest}"start":"now","tags":["old","new"]}}"#),
+        );
+        check(text, Begin::Manual, &format!(r#"{rest}"start":"manual","tags""#));
+        check("name: n\njobs: []", Begin::Now, r#""jobs":[],"name":"n","start":"now","tags":["new","old"]}"#);
+    }
+
+    #[test]
+    fn mistakes_are_told_by_line_and_column() {
+        check("{\n  \"name\": nope\n}", Begin::Unsaid, "definition:2:12: expected ident");
+        check("{\"name\": \"a\"} x", Begin::Unsaid, "definition:1:15: trailing characters");
+        check("jobs: [\n", Begin::Unsaid, "definition:");
+        check("{\"a\": 1,\n\"a\": 2}", Begin::Unsaid, "definition:2:7: 'a' is there twice");
+        for text in ["[]", "", "- a", "7"] {
+            check(text, Begin::Unsaid, "error: definition: expected a definition, which is a map");
+        }
+        check("tags: 7", Begin::Unsaid, "tags of the definition");
+    }
+
+    #[test]
+    fn what_the_server_finds_is_shown_where_it_is() {
+        let check = |text: &str, found: &str, path: Option<&str>, expected: &str| {
+            let failure = Failure::usage(found).by_server(None, path.map(str::to_owned));
+            let definition = source().definition(text.to_owned(), Begin::Unsaid).unwrap();
+            let shown = source().placed(failure, &definition).text;
+            assert_eq!(shown, expected);
+        };
+        let text = "name: a\njobs:\n  - name: b\n    after: [c]\n";
+        check(text, "there is no job 'c'", Some("jobs[0].after[0]"), "definition:4:13: there is no job 'c'");
+        check(text, "unknown field at line 1 column 7", Some("jobs[0].name"), "definition:3:5: unknown field");
+        check(text, "too long", Some("idempotency_key"), "definition: too long");
+        check(text, "too busy", None, "too busy");
+    }
+}

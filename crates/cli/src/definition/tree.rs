@@ -1,0 +1,344 @@
+//! YAML as a tree whose nodes know their place. JSON is YAML, too. The core schema's types, anchors and aliases, no tags.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
+use serde_json::value::RawValue;
+
+/// Values after aliases are followed: no file of a few lines can ask for more.
+const MAX_NODES: usize = 1_000_000;
+/// Lists and maps inside each other: as deep as the JSON that the server reads may be.
+const MAX_DEPTH: usize = 100;
+
+/// A line and a column, both counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+}
+
+impl From<Marker> for Place {
+    fn from(marker: Marker) -> Self {
+        Self { line: marker.line(), column: marker.col() + 1 }
+    }
+}
+
+/// What is wrong, and where.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mistake {
+    pub(crate) place: Place,
+    pub(crate) reason: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.place.line, self.place.column, self.reason)
+    }
+}
+
+/// A value, and where it begins.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    place: Place,
+    value: Value,
+    /// Values in it, itself included.
+    size: usize,
+}
+
+#[derive(Debug, Clone)]
+enum Value {
+    /// As JSON.
+    Scalar(String),
+    List(Vec<Node>),
+    /// Keys as JSON has them, with their places.
+    Map(Vec<(String, Place, Node)>),
+}
+
+impl Node {
+    /// Reads the one document of a text; a text without any is null.
+    pub(crate) fn read(text: &str) -> Result<Self, Mistake> {
+        let mut reader = Reader::default();
+        let mut documents = 0;
+        for event in Parser::new_from_str(text) {
+            let (event, span) =
+                event.map_err(|error| Mistake { place: (*error.marker()).into(), reason: error.info().to_owned() })?;
+            documents += usize::from(matches!(event, Event::DocumentStart(_)));
+            let place = span.start.into();
+            if documents > 1 {
+                return Err(Mistake { place, reason: "a second document: a file has one definition".to_owned() });
+            }
+            reader.event(event, place).map_err(|reason| Mistake { place, reason })?;
+        }
+        let null = Self { place: Place { line: 1, column: 1 }, value: Value::Scalar("null".to_owned()), size: 1 };
+        Ok(reader.root.unwrap_or(null))
+    }
+
+    /// The same as JSON.
+    pub(crate) fn json(&self) -> String {
+        let mut out = String::new();
+        self.write(&mut out);
+        out
+    }
+
+    fn write(&self, out: &mut String) {
+        match &self.value {
+            Value::Scalar(json) => out.push_str(json),
+            Value::List(items) => {
+                for (at, item) in items.iter().enumerate() {
+                    out.push(if at == 0 { '[' } else { ',' });
+                    item.write(out);
+                }
+                out.push_str(if items.is_empty() { "[]" } else { "]" });
+            }
+            Value::Map(pairs) => {
+                for (at, (name, _, value)) in pairs.iter().enumerate() {
+                    out.push(if at == 0 { '{' } else { ',' });
+                    *out += &quoted(name);
+                    out.push(':');
+                    value.write(out);
+                }
+                out.push_str(if pairs.is_empty() { "{}" } else { "}" });
+            }
+        }
+    }
+
+    /// The place of what a path such as `jobs[0].after[1]` leads to, or of the innermost thing on the way there; nothing when not
+    /// even its first step is here. The place of a field is that of its name.
+    pub(crate) fn place(&self, path: &str) -> Option<Place> {
+        let (place, inner, rest) = match &self.value {
+            Value::Scalar(_) => None,
+            Value::List(items) => {
+                let (number, rest) = path.strip_prefix('[')?.split_once(']')?;
+                let item = items.get(number.parse::<usize>().ok()?)?;
+                Some((item.place, item, rest))
+            }
+            // Names may have dots in them.
+            Value::Map(pairs) => {
+                let path = path.strip_prefix('.').unwrap_or(path);
+                let leads = |name: &str| {
+                    let rest = path.strip_prefix(name)?;
+                    Some(rest).filter(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+                };
+                let fitting = pairs.iter().filter_map(|(name, place, node)| Some((*place, node, leads(name)?)));
+                fitting.min_by_key(|(_, _, rest)| rest.len())
+            }
+        }?;
+        inner.place(rest).or(Some(place))
+    }
+}
+
+/// The names of the outermost fields of a YAML or JSON text, as far as it can be read.
+pub fn fields(text: &str) -> Vec<String> {
+    let (mut names, mut depth, mut is_name) = (Vec::new(), 0_usize, true);
+    for (event, _) in Parser::new_from_str(text).map_while(Result::ok) {
+        match event {
+            Event::SequenceStart(..) if depth == 0 => break,
+            Event::MappingStart(..) | Event::SequenceStart(..) => depth += 1,
+            Event::MappingEnd | Event::SequenceEnd => {
+                depth = depth.saturating_sub(1);
+                is_name = true;
+            }
+            Event::Scalar(name, ..) if depth == 1 => {
+                if is_name {
+                    names.push(name.into_owned());
+                }
+                is_name = !is_name;
+            }
+            Event::Alias(_) if depth == 1 => is_name = !is_name,
+            _ => {}
+        }
+    }
+    names
+}
+
+#[derive(Debug, Default)]
+struct Reader {
+    open: Vec<Open>,
+    anchors: HashMap<usize, Node>,
+    size: usize,
+    root: Option<Node>,
+}
+
+/// A list or map whose end has not come yet.
+#[derive(Debug)]
+struct Open {
+    anchor: usize,
+    node: Node,
+    /// In a map, the key whose value comes next, and all keys so far.
+    key: Option<(String, Place)>,
+    names: HashSet<String>,
+}
+
+impl Reader {
+    fn event(&mut self, event: Event<'_>, place: Place) -> Result<(), String> {
+        match event {
+            Event::Scalar(_, _, _, Some(_)) => Err("tags are not understood here".to_owned()),
+            Event::Scalar(text, style, anchor, None) => {
+                let json = if style == ScalarStyle::Plain { plain(&text) } else { quoted(&text) };
+                self.spend(1)?;
+                self.finish(anchor, Node { place, value: Value::Scalar(json), size: 1 })
+            }
+            Event::SequenceStart(anchor, _) => self.start(anchor, place, Value::List(Vec::new())),
+            Event::MappingStart(anchor, _) => self.start(anchor, place, Value::Map(Vec::new())),
+            Event::SequenceEnd | Event::MappingEnd => {
+                let Open { anchor, node, .. } = self.open.pop().expect("the parser pairs starts and ends");
+                self.finish(anchor, node)
+            }
+            Event::Alias(anchor) => {
+                let node = self.anchors.get(&anchor).cloned().ok_or("an alias to itself")?;
+                self.spend(node.size)?;
+                self.finish(0, Node { place, ..node })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn spend(&mut self, nodes: usize) -> Result<(), String> {
+        self.size += nodes;
+        if self.size > MAX_NODES { Err(format!("more than {MAX_NODES} values")) } else { Ok(()) }
+    }
+
+    fn start(&mut self, anchor: usize, place: Place, value: Value) -> Result<(), String> {
+        if self.open.len() == MAX_DEPTH {
+            return Err(format!("more than {MAX_DEPTH} lists and maps inside each other"));
+        }
+        self.open.push(Open { anchor, node: Node { place, value, size: 1 }, key: None, names: HashSet::new() });
+        self.spend(1)
+    }
+
+    fn finish(&mut self, anchor: usize, node: Node) -> Result<(), String> {
+        if anchor > 0 {
+            self.anchors.insert(anchor, node.clone());
+        }
+        let Some(open) = self.open.last_mut() else {
+            self.root = Some(node);
+            return Ok(());
+        };
+        open.node.size += node.size;
+        match &mut open.node.value {
+            Value::List(items) => items.push(node),
+            Value::Map(pairs) => match open.key.take() {
+                None => open.key = Some((name(&node)?, node.place)),
+                Some((name, _)) if !open.names.insert(name.clone()) => {
+                    return Err(format!("'{name}' is there twice"));
+                }
+                Some((name, place)) => pairs.push((name, place, node)),
+            },
+            Value::Scalar(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// A key, which JSON has only as text.
+fn name(node: &Node) -> Result<String, String> {
+    match &node.value {
+        Value::Scalar(json) if json.starts_with('"') => Ok(serde_json::from_str(json).expect("it was written here")),
+        Value::Scalar(json) => Ok(json.clone()),
+        _ => Err("a key that is not a text".to_owned()),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::to_string(text).expect("a text is JSON")
+}
+
+/// What a scalar without quotes means in the core schema, as JSON. Numbers that JSON can have stay as they are written.
+fn plain(text: &str) -> String {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return "null".to_owned(),
+        "true" | "True" | "TRUE" => return "true".to_owned(),
+        "false" | "False" | "FALSE" => return "false".to_owned(),
+        _ => {}
+    }
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+        return quoted(text);
+    }
+    if serde_json::from_str::<&RawValue>(text).is_ok() {
+        return text.to_owned();
+    }
+    let radix = |prefix, radix| i64::from_str_radix(text.strip_prefix(prefix)?, radix).ok();
+    let whole = radix("0x", 16).or_else(|| radix("0o", 8)).or_else(|| text.parse().ok()).map(|whole| whole.to_string());
+    let real = || text.parse::<f64>().ok().filter(|real| real.is_finite()).map(|real| format!("{real:?}"));
+    whole.or_else(real).unwrap_or_else(|| quoted(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: &str) {
+        let found = Node::read(text).map(|node| node.json()).unwrap_or_else(|mistake| mistake.to_string());
+        assert_eq!(found, expected, "{text}");
+    }
+
+    #[test]
+    fn scalars_have_the_types_of_the_core_schema() {
+        check("[1, -2, +3, 0x1f, 0o17, 1.5, 1e3, .5, 007]", "[1,-2,3,31,15,1.5,1e3,0.5,7]");
+        check(
+            "[true, False, ~, null, '', \"1\", yes, 1.2.3, -a, 5m, 1_000]",
+            r#"[true,false,null,null,"","1","yes","1.2.3","-a","5m","1_000"]"#,
+        );
+        check("a: |\n  x\n  y\nb: 12345678901234567890123\n", r#"{"a":"x\ny\n","b":12345678901234567890123}"#);
+        check("{a: [], b: {}, 1: \"\\\"\"}", r#"{"a":[],"b":{},"1":"\""}"#);
+    }
+
+    #[test]
+    fn aliases_are_followed_and_bounded() {
+        check("a: &x {k: 1}\nb: *x", r#"{"a":{"k":1},"b":{"k":1}}"#);
+        let mut bomb = "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n".to_owned();
+        for level in 1..8 {
+            let below = format!("*a{}", level - 1);
+            bomb += &format!("a{level}: &a{level} [{}]\n", vec![below; 10].join(","));
+        }
+        assert!(Node::read(&bomb).unwrap_err().reason.contains("1000000 values"));
+        assert!(Node::read(&"[".repeat(101)).unwrap_err().reason.contains("inside each other"));
+        assert!(Node::read(&"[".repeat(100_000)).is_err());
+        check("&a [*a]", "1:5: an alias to itself");
+    }
+
+    #[test]
+    fn mistakes_have_a_place() {
+        check("a: 1\na: 2", "2:4: 'a' is there twice");
+        check("[1]: 2", "1:3: a key that is not a text");
+        check("a: !!int 1", "1:4: tags are not understood here");
+        check("a: 1\n---\nb: 2", "2:1: a second document: a file has one definition");
+        assert_eq!(Node::read("a: [1\nb: 2").unwrap_err().place.line, 2);
+        check("", "null");
+    }
+
+    fn place(text: &str, path: &str, expected: Option<(usize, usize)>) {
+        let found = Node::read(text).unwrap().place(path).map(|place| (place.line, place.column));
+        assert_eq!(found, expected, "{path} in {text}");
+    }
+
+    #[test]
+    fn a_path_leads_to_a_name_or_an_item() {
+        let yaml = "name: x\njobs:\n  - name: a\n    after: [b, c]\n  - {name: b, params: {k.l: [1, {m: 2}]}}\n";
+        place(yaml, "name", Some((1, 1)));
+        place(yaml, "jobs", Some((2, 1)));
+        place(yaml, "jobs[0]", Some((3, 5)));
+        place(yaml, "jobs[0].after[1]", Some((4, 16)));
+        place(yaml, "jobs[1].params.k.l[1].m", Some((5, 34)));
+        let json = "{\n\t\"name\": \"x\",\n\t\"jobs\": [{\"name\": \"a\", \"hand\": 1}]\n}";
+        place(json, "jobs[0].hand", Some((3, 25)));
+    }
+
+    #[test]
+    fn what_is_not_there_is_near_what_is_around_it() {
+        place("jobs:\n- name: a\n", "jobs[0].handler", Some((2, 3)));
+        place("jobs:\n- name: a\n", "jobs[10]", Some((1, 1)));
+        place("jobs: []\n", "tags[0]", None);
+        place("a: &x {b: 1}\nc: *x\n", "c.d", Some((2, 1)));
+        place("", "jobs", None);
+    }
+
+    #[test]
+    fn outermost_names_are_found_without_reading_all() {
+        assert_eq!(fields("domain: a\ndescriptors:\n- {key: k, jobs: 1}\nx: *y\n"), ["domain", "descriptors", "x"]);
+        assert_eq!(fields("a: {b: [c]}\n{"), ["a"]);
+        assert!(fields("- a\n").is_empty() && fields("").is_empty());
+    }
+}

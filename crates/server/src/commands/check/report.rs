@@ -1,0 +1,125 @@
+//! What `tidegate check` found, as compilers show it.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+
+use tidegate_ratelimit::{ConfigError, Configuration};
+
+/// What is printed, and how many errors are in it.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) text: String,
+    pub(crate) errors: usize,
+    faulty: BTreeSet<String>,
+}
+
+/// What was read.
+#[derive(Debug, Default)]
+pub(super) struct Checked {
+    pub(super) files: usize,
+    pub(super) definitions: usize,
+    pub(super) configuration: Option<Configuration>,
+}
+
+/// What is wrong in a file.
+#[derive(Debug)]
+pub(super) struct Mistake {
+    file: String,
+    /// Line and column, both counted from 1.
+    place: Option<(usize, usize)>,
+    message: String,
+    path: String,
+    hint: Option<String>,
+}
+
+impl Mistake {
+    pub(super) fn new(file: &str, place: Option<(usize, usize)>, message: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), place, message: message.into(), path: String::new(), hint: None }
+    }
+
+    /// Where in the structure of the file.
+    pub(super) fn at(self, path: String) -> Self {
+        Self { path, ..self }
+    }
+}
+
+impl From<&ConfigError> for Mistake {
+    fn from(error: &ConfigError) -> Self {
+        let place = (error.line > 0).then_some((error.line as usize, error.column as usize));
+        let hint = error.hint().map(|hint| hint.to_string());
+        Self { path: error.path.clone(), hint, ..Self::new(&error.file, place, error.message.clone()) }
+    }
+}
+
+impl Report {
+    pub(super) fn unreadable(&mut self, path: &Path, error: &io::Error) {
+        self.errors += 1;
+        let _ = writeln!(self.text, "{}: error: cannot be read: {error}", path.display());
+    }
+
+    pub(super) fn mistake(&mut self, mistake: &Mistake, text: &[u8]) {
+        let Mistake { file, place, message, path, hint } = mistake;
+        self.errors += 1;
+        self.faulty.insert(file.clone());
+        let message = printable(message);
+        let _ = match place {
+            None => writeln!(self.text, "{file}: error: {message}"),
+            Some((line, column)) => writeln!(self.text, "{file}:{line}:{column}: error: {message}"),
+        };
+        if let Some(place) = *place {
+            self.excerpt(place, &String::from_utf8_lossy(text));
+        }
+        if !path.is_empty() {
+            let _ = writeln!(self.text, "   = at: {}", printable(path));
+        }
+        if let Some(hint) = hint {
+            let _ = writeln!(self.text, "   = hint: {hint}");
+        }
+    }
+
+    /// The line of the file, with a caret below the column.
+    fn excerpt(&mut self, (line, column): (usize, usize), text: &str) {
+        let Some(source) = text.lines().nth(line.saturating_sub(1)) else { return };
+        let number = line.to_string();
+        let margin = " ".repeat(number.len());
+        // Tabs stay tabs, so that the caret is below its character however wide they are shown.
+        let before = source.chars().take(column.saturating_sub(1));
+        let indent: String = before.map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        let source = printable(source);
+        let _ = writeln!(self.text, " {number} | {source}\n {margin} | {indent}^");
+    }
+
+    pub(super) fn summary(&mut self, checked: &Checked) {
+        let (errors, faulty) = (self.errors, self.faulty.len());
+        let _ = match (errors, faulty) {
+            (0, _) => writeln!(self.text, "ok: {checked}"),
+            (_, 0) => writeln!(self.text, "{}", counted(errors, "error")),
+            _ => writeln!(self.text, "{} in {faulty} of {}", counted(errors, "error"), counted(checked.files, "file")),
+        };
+    }
+}
+
+impl std::fmt::Display for Checked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&counted(self.files, "file"))?;
+        if let Some(configuration) = &self.configuration {
+            let (domains, limits) = (configuration.domain_count(), configuration.dump().lines().count());
+            write!(f, ", {}, {}", counted(domains, "domain"), counted(limits, "limit"))?;
+        }
+        match self.definitions {
+            0 => Ok(()),
+            definitions => write!(f, ", {}", counted(definitions, "workflow definition")),
+        }
+    }
+}
+
+/// A line of a file, whose tabs stay.
+fn printable(text: &str) -> String {
+    text.split('\t').map(tidegate_cli::printable).collect::<Vec<_>>().join("\t")
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}

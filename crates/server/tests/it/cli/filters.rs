@@ -1,0 +1,97 @@
+//! Workflows that are meant without their whole ids: by filter, by the beginning of an id, by key and by name.
+
+use super::*;
+
+/// How many workflows have this status.
+fn count(flows: &Flows, status: &str) -> u64 {
+    flows.get("/v1/workflows:count")["by_status"][status].as_u64().unwrap()
+}
+
+fn tagged(flows: &Flows, tag: &str) -> String {
+    let mut body = workflow("w", "a");
+    body["tags"] = serde_json::json!([tag]);
+    flows.create(body)
+}
+
+#[test]
+fn a_verb_is_done_to_all_that_a_filter_finds() {
+    let flows = Flows::start(&[]);
+    let ids: Vec<String> = (0..3).map(|_| tagged(&flows, "x")).collect();
+    let other = tagged(&flows, "y");
+    let act = |verb: &str, filter: &[&str]| tidegate(&flows, &[&["workflow", verb], filter].concat());
+    let dry = act("cancel", &["--tag", "x", "--dry-run"]).expect(DONE).json();
+    assert_eq!((&dry["matched"], &dry["done"], &dry["dry_run"]), (&3.into(), &0.into(), &true.into()));
+    assert_eq!(count(&flows, "running"), 4);
+    assert_eq!(act("pause", &["--tag", "x"]).expect(DONE).json()["done"], 3);
+    assert_eq!(act("resume", &["--name", "w"]).expect(DONE).json()["done"], 3);
+    let cancelled = act("cancel", &["--status", "running", "--tag", "x"]).expect(DONE).json();
+    assert_eq!((&cancelled["matched"], &cancelled["done"]), (&3.into(), &3.into()));
+    assert_eq!((count(&flows, "cancelled"), count(&flows, "running")), (3, 1));
+    assert_eq!(act("retry", &["--since", "1h", "--tag", "x"]).expect(DONE).json()["done"], 3);
+    work(&flows);
+    assert_eq!(act("rm", &["--tag", "x"]).expect(DONE).json()["done"], 3);
+    tidegate(&flows, &["workflow", "show", &ids[0]]).expect(NOT_FOUND);
+    tidegate(&flows, &["workflow", "show", &other]).expect(DONE);
+    act("cancel", &["--tag", "nothing", "-o", "table"]).expect(DONE).says("no workflows");
+    act("start", &["--tag", "y", "--status", "succeeded"]).expect(REFUSED).says("1 of 1 workflows were refused");
+}
+
+#[test]
+fn filters_and_ids_are_not_mixed() {
+    let flows = Flows::start(&[]);
+    for arguments in
+        [&["cancel"][..], &["cancel", "01M7", "--tag", "x"], &["cancel", "01M7", "--yes"], &["rm", "--dry-run"]]
+    {
+        tidegate(&flows, &[&["workflow"], arguments].concat()).expect(USAGE);
+    }
+}
+
+#[test]
+fn a_person_is_asked_before_many_workflows_change() {
+    let flows = Flows::start(&[]);
+    (0..2).for_each(|_| drop(tagged(&flows, "x")));
+    let cancel = ["workflow", "cancel", "--tag", "x"];
+    let (code, text) = typed(&mut ask(&flows, &cancel), "n\n");
+    assert!(text.contains("cancel 2 workflows? [y/N] ") && text.contains("nothing was changed"), "{text}");
+    assert_eq!((code, count(&flows, "running")), (Some(DONE), 2));
+    let (code, text) = typed(&mut ask(&flows, &[&cancel[..], &["--yes"]].concat()), "");
+    assert!(!text.contains('?') && text.contains("cancel: 2 of 2 workflows"), "{text}");
+    assert_eq!((code, count(&flows, "cancelled")), (Some(DONE), 2));
+    let (code, text) = typed(&mut ask(&flows, &["workflow", "retry", "--tag", "x"]), "y\n");
+    assert!(text.contains("retry 2 workflows? [y/N] "), "{text}");
+    assert_eq!((code, count(&flows, "running")), (Some(DONE), 2));
+}
+
+#[test]
+fn an_id_may_be_shortened_where_it_is_the_only_one() {
+    let flows = Flows::start(&[]);
+    let first = flows.create(workflow("one", "a"));
+    let shown = |which: &str| tidegate(&flows, &["workflow", "show", which]);
+    assert_eq!(shown(&first[..4]).expect(DONE).json()["id"], *first);
+    assert_eq!(shown(&first[..10].to_lowercase()).expect(DONE).json()["id"], *first);
+    let ids: Vec<String> = (0..6).map(|number| flows.create(workflow(&format!("n{number}"), "a"))).collect();
+    let several = shown(&first[..4]).expect(USAGE).says("several workflows have ids that begin with");
+    assert_eq!(several.error.lines().filter(|line| line.starts_with("  01") || line.starts_with("  0")).count(), 5);
+    assert!(several.error.contains("and more"), "{several:?}");
+    let unique = (4..26).find(|&length| ids.iter().all(|id| id[..length] != first[..length])).unwrap();
+    assert_eq!(shown(&first[..unique]).expect(DONE).json()["id"], *first);
+    shown("7ZZZ").expect(NOT_FOUND).says("workflow_not_found");
+    tidegate(&flows, &["workflow", "cancel", &ids[5][..unique.max(25)]]).expect(DONE);
+}
+
+#[test]
+fn workflows_are_named_by_key_and_by_name() {
+    let flows = Flows::start(&[]);
+    let mut body = workflow("report", "a");
+    body["idempotency_key"] = "2026/11/21: a b".into();
+    let first = flows.create(body);
+    let second = flows.create(workflow("report", "a"));
+    let id = |which: &str| tidegate(&flows, &["workflow", "show", which, "-o", "name"]).expect(DONE).out;
+    assert_eq!(id("key:2026/11/21: a b"), format!("{first}\n"));
+    assert_eq!(id("name:report"), format!("{second}\n"));
+    tidegate(&flows, &["job", "show", "key:2026/11/21: a b", "a"]).expect(DONE);
+    tidegate(&flows, &["workflow", "pause", "key:2026/11/21: a b", "name:report"]).expect(DONE);
+    assert_eq!(count(&flows, "paused"), 2);
+    tidegate(&flows, &["workflow", "show", "key:none"]).expect(NOT_FOUND);
+    tidegate(&flows, &["workflow", "wait", "name:none"]).expect(NOT_FOUND).says("no workflow with the name 'none'");
+}

@@ -1,0 +1,46 @@
+//! Output as YAML and as names. What is written as YAML is read by the reader of definitions.
+
+use std::path::Path;
+
+use super::*;
+
+#[test]
+fn names_are_one_on_a_line() {
+    let flows = Flows::start(&[]);
+    let ids: Vec<String> = (0..2).map(|_| flows.create(workflow("w", "a b<a"))).collect();
+    let named = |arguments: &[&str]| tidegate(&flows, &[arguments, &["-o", "name"]].concat()).expect(DONE).out;
+    assert_eq!(named(&["workflow", "list"]), format!("{}\n{}\n", ids[1], ids[0]));
+    assert_eq!(named(&["workflow", "show", &ids[0]]), format!("{}\n", ids[0]));
+    assert_eq!(named(&["workflow", "pause", &ids[0]]), format!("{}\n", ids[0]));
+    assert_eq!(named(&["job", "list", &ids[0]]), "a\nb\n");
+    assert_eq!(named(&["job", "show", &ids[0], "a"]), "a\n");
+    assert_eq!(named(&["queue", "list"]), "default\n");
+    assert_eq!(named(&["queue", "pause", "default"]), "default\n");
+    assert_eq!(named(&["workflow", "count", "--by-name"]), "w\n");
+    assert_eq!(named(&["workflow", "list", "--status", "failed"]), "");
+}
+
+#[test]
+fn yaml_says_what_json_says() {
+    let flows = Flows::start(&[]);
+    let mut body = workflow("w", "a b<a");
+    body["tags"] = serde_json::json!(["yes", "a: b"]);
+    body["jobs"][0]["params"] = serde_json::json!({"text": "1\n2", "list": [[], {}, [1, "1"]], "null": null});
+    let id = flows.create(body);
+    for arguments in [
+        &["workflow", "show", &id][..],
+        &["workflow", "list"],
+        &["job", "list", &id],
+        &["queue", "list"],
+        &["workflow", "count"],
+        &["workflow", "pause", &id],
+        &["workflow", "watch", &id, "--timeout", "1ms"],
+    ] {
+        let form = |form: &str| tidegate(&flows, &[arguments, &["-o", form]].concat());
+        let (json, yaml) = (form("json"), form("yaml"));
+        assert!(yaml.out.starts_with("---\n") && !yaml.out.contains("{\""), "{yaml:?}");
+        let indented: String = yaml.out.lines().skip(1).map(|line| format!("  {line}\n")).collect();
+        let read = tidegate_cli::Definition::parse(Path::new("x.yaml"), format!("x:\n{indented}")).unwrap().json();
+        assert_eq!(serde_json::from_str::<Value>(&read).unwrap()["x"], json.json(), "{}", yaml.out);
+    }
+}
