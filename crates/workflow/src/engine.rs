@@ -4,19 +4,13 @@
 mod claim;
 mod create;
 mod desk;
-mod entry;
 mod error;
-mod group;
-mod inputs;
 mod list;
-mod play;
 mod queues;
 mod snapshot;
 mod sweep;
 #[cfg(test)]
 mod tests;
-mod turn;
-mod undelivered;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,21 +19,21 @@ use hashbrown::{HashMap, HashSet};
 use tokio::sync::{Notify, broadcast, oneshot};
 use tokio_util::task::TaskTracker;
 
+pub use self::claim::inputs::Input;
+pub use self::desk::play::{Action, Begin};
 pub use claim::{Claim, Claimed, Extension, LeaseRef, Report, Reported};
 pub use create::{Created, NewWorkflow};
 pub use error::EngineError;
-pub use inputs::Input;
 pub use list::{Cursor, Filter, Listed, Page, Query, QueueState};
-pub use play::{Action, Begin};
 pub use queues::Paused;
 pub use snapshot::{JobResult, Reason, Snapshot};
 pub use sweep::HORIZON;
 
+use self::desk::group::Posted;
+use self::desk::play::{Answer, Request};
+use self::desk::turn::Turn;
 use desk::Desk;
-use group::Posted;
-use play::{Answer, Request};
 use queues::Queues;
-use turn::Turn;
 
 use crate::id::{Partition, WorkflowId};
 use crate::state::{JobState, RetentionDefaults, Status};

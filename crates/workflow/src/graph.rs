@@ -1,5 +1,7 @@
 //! A definition that was found sound: names are resolved, there is no cycle, every bound is kept.
 
+pub(crate) mod definition;
+pub(crate) mod json;
 mod similar;
 #[cfg(test)]
 mod tests;
@@ -10,9 +12,9 @@ use hashbrown::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::definition::{Definition, JobDefinition, OnFailure, Retention, Retry, TriggerRule};
+use self::definition::{Definition, JobDefinition, OnFailure, Retention, Retry, TriggerRule};
+use self::json::Json;
 use crate::id::JobIndex;
-use crate::json::Json;
 use crate::state::Label;
 
 /// A job index has two bytes, and the last is kept free.

@@ -6,34 +6,30 @@
 //!
 //! **Invariant:** knows nothing of Envoy, HTTP, the environment or clocks; reaches Redis only through `tidegate-pipeline`.
 
-pub mod change;
-mod codec;
-mod definition;
+mod drawing;
 mod engine;
 mod graph;
 mod gush;
 mod id;
-mod json;
-pub mod layout;
-pub mod picture;
-mod progress;
-pub mod rows;
+mod record;
 mod state;
 mod store;
 mod time;
 mod transition;
 mod workflow;
 
-pub use definition::{DEFAULT_QUEUE, Definition, JobDefinition, OnFailure, Retention, Retry, TriggerRule};
+pub use drawing::{layout, picture};
 pub use engine::{
     Action, Begin, Claim, Claimed, Created, Cursor, Engine, EngineError, EngineOptions, Extension, Filter, HORIZON,
     Input, JobResult, LeaseRef, Listed, NewWorkflow, Notice, Page, Paused, Query, QueueState, Reason, Report, Reported,
     Snapshot,
 };
+pub use graph::definition::{DEFAULT_QUEUE, Definition, JobDefinition, OnFailure, Retention, Retry, TriggerRule};
+pub use graph::json::Json;
 pub use graph::{Graph, GraphError, GraphJob, MAX_JOBS, MAX_NAME, MAX_TAGS};
 pub use gush::{GushError, GushReport, import_gush};
 pub use id::{IdPrefix, InvalidId, InvalidPrefix, JobIndex, MAX_PARTITIONS, Partition, WorkflowId};
-pub use json::Json;
+pub use record::{change, rows};
 pub use state::{Counts, Job, JobState, Label, Meta, RetentionDefaults, Status};
 pub use store::{
     Clockwork, Fault, Head, MemoryStore, Order, RedisOptions, RedisOptionsError, RedisStore, Register, RowSet,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::definition::Retention;
+use crate::graph::definition::Retention;
 use crate::time::Timestamp;
 
 /// What a workflow is doing.

@@ -11,9 +11,9 @@ pub use memory::{Fault, MemoryStore};
 pub use redis::{RedisOptions, RedisOptionsError, RedisStore};
 pub use sqlite::{SqliteOptions, SqliteOptionsError, SqliteStore};
 
-use crate::change::{Applied, Change, ResultField, Stored};
 use crate::id::{Partition, WorkflowId};
-use crate::rows::Row;
+use crate::record::change::{Applied, Change, ResultField, Stored};
+use crate::record::rows::Row;
 use crate::time::Timestamp;
 
 /// The version of the layout that this code writes.
@@ -87,7 +87,7 @@ pub enum Order {
 /// A run of index rows: those that begin with `prefix` and go on with an id in `from..to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// See [`crate::rows::Section`].
+    /// See [`crate::record::rows::Section`].
     pub prefix: Row,
     /// The first id; inclusive. None is the first there is.
     pub from: Option<WorkflowId>,

@@ -6,9 +6,9 @@ mod attempt;
 mod operate;
 mod refusal;
 
-use crate::definition::Retention;
+use crate::graph::definition::Retention;
+use crate::graph::json::Json;
 use crate::id::JobIndex;
-use crate::json::Json;
 use crate::state::{JobState, RetentionDefaults, Status};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;

@@ -1,18 +1,19 @@
 //! One workflow in memory: its state, and what follows from it. `unwritten` has what a write must say.
 
 mod imported;
+mod progress;
 mod unwritten;
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::change::{Stored, StoredState};
-use crate::codec::decode;
-use crate::definition::Retention;
+use self::progress::{End, Tally, Verdict};
 use crate::graph::Graph;
+use crate::graph::definition::Retention;
 use crate::id::{JobIndex, WorkflowId};
-use crate::progress::{End, Tally, Verdict};
+use crate::record::change::{Stored, StoredState};
+use crate::record::codec::decode;
 use crate::state::{Counts, Job, JobState, Meta, RetentionDefaults, Status};
 use crate::store::StoreError;
 use crate::time::Timestamp;

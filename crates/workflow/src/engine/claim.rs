@@ -1,5 +1,7 @@
 //! What workers do: claim, report, extend.
 
+pub(super) mod inputs;
+
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -7,14 +9,14 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use self::inputs::Input;
 use super::Engine;
+use super::desk::play::{Answer, HandOver, Leased, Request, new_token};
 use super::error::EngineError;
-use super::inputs::Input;
-use super::play::{Answer, HandOver, Leased, Request, new_token};
 use super::queues::{Known, Taken};
 use crate::graph::Graph;
 use crate::id::{InvalidId, JobIndex, WorkflowId};
-use crate::rows::{Row, queue_rows};
+use crate::record::rows::{Row, queue_rows};
 use crate::state::{JobState, Status};
 use crate::store::StoreError;
 use crate::time::Timestamp;

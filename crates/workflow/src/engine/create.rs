@@ -5,11 +5,11 @@ use std::sync::{Arc, PoisonError};
 use hashbrown::HashSet;
 use tokio::task::JoinSet;
 
-use super::play::{Answer, Begin, Request};
+use super::desk::play::{Answer, Begin, Request};
 use super::{Engine, EngineError};
-use crate::codec::{decode, encode};
 use crate::graph::Graph;
 use crate::id::{Partition, WorkflowId};
+use crate::record::codec::{decode, encode};
 use crate::state::{Meta, Status};
 use crate::store::{Register, StoreError};
 use crate::time::Timestamp;

@@ -1,18 +1,24 @@
 //! Where the requests about the workflows of one partition are served, in rounds: all that waits is played on the states in memory,
 //! and what changed is written with one call of the store.
 
+mod entry;
+pub(super) mod group;
+pub(super) mod play;
+pub(super) mod turn;
+mod undelivered;
+
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
 use quick_cache::unsync::Cache;
 
-use super::entry::{Entry, Weight};
+use self::entry::{Entry, Weight};
+use self::group::{Basis, Group, Posted, load_missing};
 use super::error::EngineError;
-use super::group::{Basis, Group, Posted, load_missing};
 use super::{Engine, Notice};
-use crate::change::{Applied, Change, Write};
 use crate::id::{JobIndex, Partition, WorkflowId};
+use crate::record::change::{Applied, Change, Write};
 use crate::store::StoreError;
 
 /// Requests of one round: enough to share a write, few enough that the first is not kept waiting for the last.

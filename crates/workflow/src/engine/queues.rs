@@ -10,7 +10,7 @@ use hashbrown::{HashMap, HashSet};
 use tokio::sync::Notify;
 
 use crate::id::{JobIndex, WorkflowId};
-use crate::rows::Row;
+use crate::record::rows::Row;
 use crate::time::Timestamp;
 
 /// Ready jobs of one queue that are kept in memory, some 60 bytes each; the rest is read from the store when they are gone.

@@ -6,10 +6,10 @@ use bytes::Bytes;
 
 use super::Engine;
 use super::error::EngineError;
-use crate::change::ResultField;
-use crate::codec::decode;
 use crate::graph::Graph;
 use crate::id::{JobIndex, WorkflowId};
+use crate::record::change::ResultField;
+use crate::record::codec::decode;
 use crate::state::{Job, JobState, Meta, Status};
 use crate::time::Timestamp;
 use crate::workflow::{AttemptError, Workflow};
@@ -117,7 +117,7 @@ impl Snapshot {
 
     /// Rows that a store must hold for it: ready rows and index rows. For the check of a store.
     #[must_use]
-    pub fn rows(&self) -> (Vec<crate::rows::Row>, Vec<crate::rows::Row>) {
+    pub fn rows(&self) -> (Vec<crate::record::rows::Row>, Vec<crate::record::rows::Row>) {
         self.workflow.rows()
     }
 }

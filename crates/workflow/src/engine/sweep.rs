@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::play::Request;
+use super::desk::play::Request;
 use super::{Engine, EngineError, PAUSED, Paused};
 use crate::store::{Clockwork, Register, StoreError};
 use crate::time::Timestamp;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::definition::{Definition, JobDefinition};
 use crate::graph::Graph;
-use crate::json::Json;
+use crate::graph::definition::{Definition, JobDefinition};
+use crate::graph::json::Json;
 use crate::store::MemoryStore;
 use crate::transition::Outcome;
 

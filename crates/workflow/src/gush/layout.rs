@@ -8,11 +8,11 @@ use serde_json::value::RawValue;
 use tidegate_pipeline::Reply;
 
 use super::Read;
-use crate::definition::{Definition, JobDefinition};
 use crate::engine::{Begin, NewWorkflow};
+use crate::graph::definition::{Definition, JobDefinition};
+use crate::graph::json::Json;
 use crate::graph::{Graph, GraphError};
 use crate::id::JobIndex;
-use crate::json::Json;
 use crate::state::{Job, JobState};
 use crate::time::Timestamp;
 use crate::workflow::{Course, Imported};

@@ -8,9 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use super::{Clockwork, Head, Order, Register, RowSet, Span, StoreError, due_row};
-use crate::change::{Applied, Birth, Change, Delete, Moved, Put, ResultField, RowChange, Stored, StoredState, Write};
 use crate::id::{JobIndex, Partition, WorkflowId};
-use crate::rows::Row;
+use crate::record::change::{
+    Applied, Birth, Change, Delete, Moved, Put, ResultField, RowChange, Stored, StoredState, Write,
+};
+use crate::record::rows::Row;
 use crate::time::Timestamp;
 
 /// Workflows in this process. Clones share them.
@@ -153,7 +155,9 @@ impl MemoryStore {
         let tables = self.tables();
         let page = |(partition, span): &(Partition, Span)| {
             let rows = tables.span(*partition, span);
-            let id = |(_, row): &(Partition, Row)| crate::rows::workflow_of(row).expect("an index row ends in an id");
+            let id = |(_, row): &(Partition, Row)| {
+                crate::record::rows::workflow_of(row).expect("an index row ends in an id")
+            };
             match order {
                 Order::OldestFirst => rows.take(limit).map(id).collect(),
                 Order::NewestFirst => rows.rev().take(limit).map(id).collect(),

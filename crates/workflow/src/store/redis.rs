@@ -15,8 +15,8 @@ use tidegate_pipeline::{Arg, Batch, Client, Outcome, Reply};
 use self::call::Call;
 use self::keys::{Keys, Set};
 use super::{Register, StoreError};
-use crate::change::{Applied, Change};
 use crate::id::Partition;
+use crate::record::change::{Applied, Change};
 
 /// Workflows in one Redis, or one Redis Cluster. Clones share the client.
 #[derive(Debug, Clone)]

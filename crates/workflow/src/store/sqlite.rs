@@ -17,9 +17,9 @@ use tokio::sync::oneshot;
 use self::worker::Worker;
 use self::write::Request;
 use super::{Clockwork, Head, Order, Register, RowSet, Span, StoreError};
-use crate::change::{Applied, Change, ResultField, Stored};
 use crate::id::{MAX_PARTITIONS, Partition, WorkflowId};
-use crate::rows::Row;
+use crate::record::change::{Applied, Change, ResultField, Stored};
+use crate::record::rows::Row;
 use crate::time::Timestamp;
 
 /// Writes and reads that wait for their thread. More callers wait for a place: enough for every connection of a busy server.

@@ -3,9 +3,9 @@
 use super::attempt::revoke;
 use super::refusal::{wrong_job, wrong_status};
 use super::{Effect, Refusal};
-use crate::definition::Retention;
+use crate::graph::definition::Retention;
+use crate::graph::json::Json;
 use crate::id::JobIndex;
-use crate::json::Json;
 use crate::state::{JobState, RetentionDefaults, Status};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;

@@ -1,7 +1,7 @@
 //! A workflow that comes from another system.
 
 use super::{AttemptError, Workflow};
-use crate::definition::Retention;
+use crate::graph::definition::Retention;
 use crate::id::JobIndex;
 use crate::state::{Job, JobState, RetentionDefaults, Status};
 use crate::time::Timestamp;

@@ -3,10 +3,10 @@
 use hashbrown::HashMap;
 
 use super::{AttemptError, Workflow};
-use crate::change::{Birth, Change, Delete, Moved, Put, ResultField, RowChange, Write};
-use crate::codec::encode;
 use crate::id::JobIndex;
-use crate::rows::{ReadyEntry, Row, lasting_row, ready_rows, status_rows};
+use crate::record::change::{Birth, Change, Delete, Moved, Put, ResultField, RowChange, Write};
+use crate::record::codec::encode;
+use crate::record::rows::{ReadyEntry, Row, lasting_row, ready_rows, status_rows};
 use crate::state::{Job, Meta, Status};
 use crate::time::Timestamp;
 

@@ -5,9 +5,9 @@ use tidegate_pipeline::{Arg, Reply, UnitBuilder};
 
 use super::keys::{self, Keys, META, Part, Set};
 use super::{reply, unexpected};
-use crate::change::{Applied, Birth, Change, Delete, Moved, Put, Write};
 use crate::id::WorkflowId;
-use crate::rows::Row;
+use crate::record::change::{Applied, Birth, Change, Delete, Moved, Put, Write};
+use crate::record::rows::Row;
 use crate::store::StoreError;
 
 /// The script.

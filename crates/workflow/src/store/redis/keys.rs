@@ -1,7 +1,7 @@
 //! The names of keys. One partition's keys have one hash tag, so they are on one node and one script may write them all.
 
-use crate::change::ResultField;
 use crate::id::{JobIndex, Partition, WorkflowId};
+use crate::record::change::ResultField;
 use crate::store::{Clockwork, Register};
 
 /// The most partitions: as many as there are tags.

@@ -5,9 +5,9 @@ use tidegate_pipeline::{Arg, Batch, Outcome};
 
 use super::keys::{self, LABEL, META, Part, Set};
 use super::{RedisStore, answer, reply};
-use crate::change::{ResultField, Stored};
 use crate::id::{Partition, WorkflowId};
-use crate::rows::Row;
+use crate::record::change::{ResultField, Stored};
+use crate::record::rows::Row;
 use crate::store::{Clockwork, Head, Order, Register, RowSet, Span, StoreError, due_row, read_due_row};
 use crate::time::Timestamp;
 

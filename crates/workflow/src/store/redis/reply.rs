@@ -5,9 +5,9 @@ use tidegate_pipeline::Reply;
 
 use super::keys::{self, META};
 use super::unexpected;
-use crate::change::StoredState;
 use crate::id::WorkflowId;
-use crate::rows;
+use crate::record::change::StoredState;
+use crate::record::rows;
 use crate::store::{Head, StoreError};
 use crate::time::Timestamp;
 

@@ -4,9 +4,10 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Params, Row as Found, params};
 
 use super::{field_number, micros, moment, register_number};
-use crate::change::{ResultField, Stored, StoredState};
 use crate::id::{JobIndex, Partition, WorkflowId};
-use crate::rows::{self, Row};
+use crate::record::change::{ResultField, Stored, StoredState};
+use crate::record::rows;
+use crate::record::rows::Row;
 use crate::store::{Clockwork, Head, Order, Register, RowSet, Span, StoreError, due_row, read_due_row};
 use crate::time::Timestamp;
 

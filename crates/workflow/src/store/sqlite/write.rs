@@ -5,9 +5,9 @@ use tokio::sync::oneshot;
 
 use super::worker::Jobs;
 use super::{field_number, micros, read, register_number};
-use crate::change::{Applied, Birth, Change, Delete, Moved, Put, RowChange, Write};
 use crate::id::{Partition, WorkflowId};
-use crate::rows::Row;
+use crate::record::change::{Applied, Birth, Change, Delete, Moved, Put, RowChange, Write};
+use crate::record::rows::Row;
 use crate::store::{Register, StoreError};
 
 /// Changes in one transaction, at which it takes no more requests. Some 50 ms of work: the first in a group does not wait long

@@ -1,7 +1,7 @@
 //! What a store is asked to write for one workflow, and only if it is as the engine believes.
 
+use super::rows::Row;
 use crate::id::{JobIndex, WorkflowId};
-use crate::rows::Row;
 use crate::time::Timestamp;
 
 /// A guarded write set. A store applies all of it or nothing.

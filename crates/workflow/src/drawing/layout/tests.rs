@@ -2,7 +2,7 @@ use hashbrown::HashSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::definition::{Definition, JobDefinition};
+use crate::graph::definition::{Definition, JobDefinition};
 
 fn graph(count: usize, arrows: impl IntoIterator<Item = (usize, usize)>) -> Graph {
     let mut jobs: Vec<JobDefinition> = (0..count).map(|at| JobDefinition::new(format!("job-{at}"), "run")).collect();

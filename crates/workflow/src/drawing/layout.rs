@@ -19,14 +19,14 @@ mod place;
 mod tests;
 mod units;
 
-pub(crate) use label::elided;
-pub(crate) use layers::{Layered, Via};
-pub(crate) use place::rows;
-pub(crate) use units::{Alike, Unit};
+pub(crate) use self::label::elided;
+pub(crate) use self::layers::{Layered, Via};
+pub(crate) use self::place::rows;
+pub(crate) use self::units::{Alike, Unit};
 
+use self::block::Grid;
 use crate::graph::Graph;
 use crate::id::JobIndex;
-use block::Grid;
 
 /// A point of the picture, in pixels from its upper left corner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

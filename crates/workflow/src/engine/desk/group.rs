@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::Engine;
 use super::entry::Entry;
-use super::error::EngineError;
 use super::play::{Answer, Begin, Request, play};
-use crate::change::{Change, StoredState, Write};
+use crate::engine::Engine;
+use crate::engine::error::EngineError;
 use crate::id::WorkflowId;
+use crate::record::change::{Change, StoredState, Write};
 use crate::store::StoreError;
 use crate::time::Timestamp;
 use crate::workflow::Workflow;

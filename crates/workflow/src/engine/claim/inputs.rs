@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::claim::{Claimed, LeaseRef};
-use super::play::{Leased, Returned};
-use super::{Engine, EngineError};
-use crate::change::ResultField;
+use super::{Claimed, LeaseRef};
+use crate::engine::desk::play::{Leased, Returned};
+use crate::engine::{Engine, EngineError};
 use crate::id::{JobIndex, WorkflowId};
+use crate::record::change::ResultField;
 
 /// Bytes of params and inputs in one answer: a thousand jobs with much of both, or a join of many, would fill the memory of the
 /// server and of the worker.

@@ -17,11 +17,11 @@ use std::fmt;
 
 use thiserror::Error;
 
+use self::look::Look;
+pub use self::text::{Colour, Glyphs, Terminal};
 use crate::graph::Graph;
 use crate::id::JobIndex;
 use crate::state::{Counts, JobState};
-use look::Look;
-pub use text::{Colour, Glyphs, Terminal};
 
 /// Largest picture, in bytes. An SVG of ten thousand jobs has 5 MB, a million dependencies in the language of Graphviz 20.
 pub const MAX_PICTURE: usize = 32 << 20;

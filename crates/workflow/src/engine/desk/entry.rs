@@ -5,8 +5,8 @@ use hashbrown::HashMap;
 use quick_cache::Weighter;
 
 use super::play::Answer;
-use crate::change::ResultField;
 use crate::id::{JobIndex, WorkflowId};
+use crate::record::change::ResultField;
 use crate::workflow::Workflow;
 
 /// Outputs of one workflow that are kept for the jobs after them.

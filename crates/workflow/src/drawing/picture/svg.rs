@@ -4,8 +4,8 @@ use std::fmt::{self, Write};
 
 use super::Picture;
 use super::look::LOOKS;
+use crate::drawing::layout::{Block, Edge, End, Layout, Node, Point, elided};
 use crate::id::JobIndex;
-use crate::layout::{Block, Edge, End, Layout, Node, Point, elided};
 
 const LEGEND_HEIGHT: i32 = 28;
 /// A swatch, a word, a number and some space.

@@ -1,6 +1,6 @@
 //! The task that serves a desk, which may be dropped with its runtime while others still ask.
 
-use super::Engine;
+use crate::engine::Engine;
 use crate::id::Partition;
 
 /// A desk's one task, from its start to its end.

@@ -4,10 +4,11 @@ use std::fmt::{self, Write};
 
 use hashbrown::HashMap;
 
-use super::channel::{self, Net};
+use super::channel;
+use super::channel::Net;
 use super::{Picture, list};
+use crate::drawing::layout::{Alike, Layered, Unit, Via, elided, ordered, rows};
 use crate::id::JobIndex;
-use crate::layout::{Alike, Layered, Unit, Via, elided, ordered, rows};
 
 /// How a terminal is written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

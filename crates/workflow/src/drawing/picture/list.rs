@@ -4,8 +4,8 @@ use std::fmt::{self, Write};
 
 use super::Picture;
 use super::text::{Colour, Glyphs, Terminal, columns, label};
+use crate::drawing::layout::{Alike, Layered, Unit};
 use crate::id::JobIndex;
-use crate::layout::{Alike, Layered, Unit};
 use crate::state::JobState;
 
 /// What is left out is counted.

@@ -1,6 +1,6 @@
 //! When a job may run: what its parents' ends say, by its trigger rule.
 
-use crate::definition::TriggerRule;
+use crate::graph::definition::TriggerRule;
 
 /// How many parents of a job ended, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::Engine;
-use super::claim::LeaseRef;
 use super::group::Posted;
 use super::play::Request;
+use crate::engine::Engine;
+use crate::engine::claim::LeaseRef;
 use crate::time::Timestamp;
 use crate::transition::Outcome;
 

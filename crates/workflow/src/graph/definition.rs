@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::json::Json;
+use super::json::Json;
 
 /// The queue of a job that names none.
 pub const DEFAULT_QUEUE: &str = "default";

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::definition::{Definition, JobDefinition};
+use crate::graph::definition::{Definition, JobDefinition};
 use crate::time::Timestamp;
 
 fn graph(jobs: &[(&str, &str, &[&str])]) -> Graph {

@@ -1,0 +1,5 @@
+//! What stores keep of a workflow, and in which form: guarded changes, rows of sorted sets, and states as bytes.
+
+pub mod change;
+pub(crate) mod codec;
+pub mod rows;
