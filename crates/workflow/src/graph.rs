@@ -1,6 +1,8 @@
 //! A definition that was found sound: names are resolved, there is no cycle, every bound is kept.
 
+mod check;
 pub(crate) mod definition;
+pub(crate) mod error;
 pub(crate) mod json;
 mod similar;
 #[cfg(test)]
@@ -10,19 +12,13 @@ use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
+use self::check::{check_bounds, find, places};
 use self::definition::{Definition, JobDefinition, OnFailure, Retention, Retry, TriggerRule};
+use self::error::GraphError;
 use self::json::Json;
 use crate::id::JobIndex;
 use crate::state::Label;
-
-/// A job index has two bytes, and the last is kept free.
-pub const MAX_JOBS: usize = 65_535;
-/// Longest name of a workflow, job, handler, queue or tag, in bytes; and longest idempotency key.
-pub const MAX_NAME: usize = 200;
-/// Most tags of a workflow: each costs an index row.
-pub const MAX_TAGS: usize = 16;
 
 /// A sound graph of jobs. Immutable; the states of its jobs are kept apart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -66,80 +62,6 @@ pub struct GraphJob {
     pub rule: TriggerRule,
     /// The jobs it runs after, each once, ascending.
     pub parents: Vec<JobIndex>,
-}
-
-/// Why a definition is not a graph.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum GraphError {
-    /// There is nothing to run.
-    #[error("the workflow has no jobs: add at least one")]
-    NoJobs,
-    /// There are more jobs than an index can name.
-    #[error("the workflow has {count} jobs, more than {MAX_JOBS}: split it")]
-    TooManyJobs {
-        /// How many.
-        count: usize,
-    },
-    /// A name is empty, too long, or has a control character in it.
-    #[error("{path}: a name must have 1 to {MAX_NAME} bytes and no control characters, but this is {found}")]
-    InvalidName {
-        /// Where it is, such as `jobs[3].queue`.
-        path: String,
-        /// What was found instead.
-        found: String,
-    },
-    /// Two jobs have one name.
-    #[error("jobs[{second}].name: '{name}' is the name of jobs[{first}] too: give each job a name of its own")]
-    DuplicateName {
-        /// The name.
-        name: String,
-        /// Place of the first job.
-        first: usize,
-        /// Place of the second one.
-        second: usize,
-    },
-    /// A job names one that is not there.
-    #[error("{path}: there is no job '{name}'{}", hint(.similar))]
-    UnknownJob {
-        /// Where it is named, such as `jobs[3].after[0]`.
-        path: String,
-        /// The name.
-        name: String,
-        /// A job whose name looks like it.
-        similar: Option<String>,
-    },
-    /// Jobs wait for each other.
-    #[error("these jobs wait for each other: {}", shortened(.cycle))]
-    Cycle {
-        /// Names of jobs, each before the next; the first is also the last.
-        cycle: Vec<String>,
-    },
-    /// Globals or params are something other than a JSON object.
-    #[error("{path}: expected a JSON object")]
-    NotAnObject {
-        /// Where.
-        path: String,
-    },
-    /// There are too many tags.
-    #[error("tags: {count} of them, more than {MAX_TAGS}")]
-    TooManyTags {
-        /// How many.
-        count: usize,
-    },
-}
-
-fn hint(similar: &Option<String>) -> String {
-    similar.as_ref().map_or_else(String::new, |name| format!(" (is '{name}' meant?)"))
-}
-
-/// A cycle may have as many jobs as a graph; nobody reads more than its ends.
-fn shortened(cycle: &[String]) -> String {
-    const ENDS: usize = 8;
-    if cycle.len() <= 2 * ENDS + 1 {
-        return cycle.join(" -> ");
-    }
-    let (head, tail) = (&cycle[..ENDS], &cycle[cycle.len() - ENDS..]);
-    format!("{} -> .. {} more .. -> {}", head.join(" -> "), cycle.len() - 2 * ENDS, tail.join(" -> "))
 }
 
 impl Graph {
@@ -269,73 +191,6 @@ fn resolved(job: JobDefinition, mut parents: Vec<JobIndex>) -> GraphJob {
     parents.dedup();
     let JobDefinition { name, handler, params, queue, wait, priority, retry, timeout, rule, .. } = job;
     GraphJob { name, handler, params, queue, wait, priority, retry, timeout, rule, parents }
-}
-
-fn check_bounds(definition: &Definition) -> Result<(), GraphError> {
-    let count = definition.jobs.len();
-    match count {
-        0 => return Err(GraphError::NoJobs),
-        _ if count > MAX_JOBS => return Err(GraphError::TooManyJobs { count }),
-        _ => {}
-    }
-    check_name(&definition.name, || "name".to_owned())?;
-    if definition.tags.len() > MAX_TAGS {
-        return Err(GraphError::TooManyTags { count: definition.tags.len() });
-    }
-    for (at, tag) in definition.tags.iter().enumerate() {
-        check_name(tag, || format!("tags[{at}]"))?;
-    }
-    if let Some(key) = &definition.idempotency_key {
-        check_name(key, || "idempotency_key".to_owned())?;
-    }
-    if definition.globals.as_ref().is_some_and(|globals| !globals.is_object()) {
-        return Err(GraphError::NotAnObject { path: "globals".to_owned() });
-    }
-    for (at, job) in definition.jobs.iter().enumerate() {
-        check_name(&job.name, || format!("jobs[{at}].name"))?;
-        check_name(&job.handler, || format!("jobs[{at}].handler"))?;
-        check_name(&job.queue, || format!("jobs[{at}].queue"))?;
-        if job.params.as_ref().is_some_and(|params| !params.is_object()) {
-            return Err(GraphError::NotAnObject { path: format!("jobs[{at}].params") });
-        }
-    }
-    Ok(())
-}
-
-fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<(), GraphError> {
-    let found = match name {
-        "" => "empty".to_owned(),
-        _ if name.len() > MAX_NAME => format!("{} bytes long", name.len()),
-        _ if name.chars().any(char::is_control) => format!("{name:?}"),
-        _ => return Ok(()),
-    };
-    Err(GraphError::InvalidName { path: path(), found })
-}
-
-type Places<'a> = HashMap<&'a str, JobIndex>;
-
-fn places(jobs: &[JobDefinition]) -> Result<Places<'_>, GraphError> {
-    let mut places = Places::with_capacity(jobs.len());
-    for (second, job) in jobs.iter().enumerate() {
-        if let Some(first) = places.insert(&job.name, JobIndex(second as u16)) {
-            return Err(GraphError::DuplicateName { name: job.name.clone(), first: first.index(), second });
-        }
-    }
-    Ok(places)
-}
-
-fn find(places: &Places<'_>, name: &str, path: impl FnOnce() -> String) -> Result<JobIndex, GraphError> {
-    places.get(name).copied().ok_or_else(|| {
-        let known = places.iter().map(|(&known, &job)| (job, known));
-        let similar = similar::most_similar(name, known).map(str::to_owned);
-        GraphError::UnknownJob { path: path(), name: printable(name), similar }
-    })
-}
-
-/// A name that nobody has checked, fit for a message: cut, and without control characters.
-fn printable(name: &str) -> String {
-    let visible = |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
-    name.chars().take(MAX_NAME).map(visible).collect()
 }
 
 fn distinct(mut tags: Vec<String>) -> Vec<String> {

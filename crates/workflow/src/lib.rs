@@ -19,22 +19,38 @@ mod transition;
 mod workflow;
 
 pub use drawing::{layout, picture};
-pub use engine::{
-    Action, Begin, Claim, Claimed, Created, Cursor, Engine, EngineError, EngineOptions, Extension, Filter, HORIZON,
-    Input, JobResult, LeaseRef, Listed, NewWorkflow, Notice, Page, Paused, Query, QueueState, Reason, Report, Reported,
-    Snapshot,
-};
+pub use engine::claim::Claim;
+pub use engine::claim::claimed::{Claimed, Input};
+pub use engine::claim::report::{Extension, Report, Reported};
+pub use engine::context::Notice;
+pub use engine::create::{Created, NewWorkflow};
+pub use engine::desk::request::{Action, Begin};
+pub use engine::error::EngineError;
+pub use engine::list::query::{Cursor, Filter, Query};
+pub use engine::list::queue_states::QueueState;
+pub use engine::list::{Listed, Page};
+pub use engine::queues::Paused;
+pub use engine::snapshot::{JobResult, Reason, Snapshot};
+pub use engine::sweep::HORIZON;
+pub use engine::{Engine, EngineOptions};
 pub use graph::definition::{DEFAULT_QUEUE, Definition, JobDefinition, OnFailure, Retention, Retry, TriggerRule};
+pub use graph::error::{GraphError, MAX_JOBS, MAX_NAME, MAX_TAGS};
 pub use graph::json::Json;
-pub use graph::{Graph, GraphError, GraphJob, MAX_JOBS, MAX_NAME, MAX_TAGS};
+pub use graph::{Graph, GraphJob};
 pub use gush::{GushError, GushReport, import_gush};
 pub use id::{IdPrefix, InvalidId, InvalidPrefix, JobIndex, MAX_PARTITIONS, Partition, WorkflowId};
+pub use record::due::{due_row, read_due_row};
+pub use record::lease::LeaseRef;
 pub use record::{change, rows};
-pub use state::{Counts, Job, JobState, Label, Meta, RetentionDefaults, Status};
-pub use store::{
-    Clockwork, Fault, Head, MemoryStore, Order, RedisOptions, RedisOptionsError, RedisStore, Register, RowSet,
-    SCHEMA_VERSION, Span, SqliteOptions, SqliteOptionsError, SqliteStore, Store, StoreError, due_row, read_due_row,
-};
+pub use state::{AttemptError, Counts, Job, JobState, Label, Meta, RetentionDefaults, Status};
+pub use store::Store;
+pub use store::error::{SCHEMA_VERSION, StoreError};
+pub use store::memory::{Fault, MemoryStore};
+pub use store::query::{Clockwork, Head, Order, Register, RowSet, Span};
+pub use store::redis::{RedisOptions, RedisOptionsError, RedisStore};
+pub use store::sqlite::{SqliteOptions, SqliteOptionsError, SqliteStore};
 pub use time::Timestamp;
-pub use transition::{DeleteIf, Failure, Outcome, Refusal, RestartScope, RetryWish};
-pub use workflow::{AttemptError, Course, Imported};
+pub use transition::event::{DeleteIf, RestartScope};
+pub use transition::outcome::{Failure, Outcome, RetryWish};
+pub use transition::refusal::Refusal;
+pub use workflow::imported::{Course, Imported};

@@ -2,4 +2,6 @@
 
 pub mod change;
 pub(crate) mod codec;
+pub(crate) mod due;
+pub(crate) mod lease;
 pub mod rows;

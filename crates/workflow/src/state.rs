@@ -175,6 +175,23 @@ pub struct Job {
     pub output_bytes: u32,
 }
 
+/// What went wrong in an attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptError {
+    /// Which attempt, from 1.
+    pub attempt: u16,
+    /// When it ended.
+    pub at: Timestamp,
+    /// Who ran it.
+    pub worker: Option<Box<str>>,
+    /// What kind of error: a class of the worker's language, or `timeout` or `lost`.
+    pub kind: String,
+    /// What it says.
+    pub message: String,
+    /// Where it came from, if the worker says.
+    pub trace: Option<String>,
+}
+
 /// The state of a workflow as a whole. Each write of the workflow changes it, so its bytes guard all others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {

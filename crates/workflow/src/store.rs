@@ -1,23 +1,22 @@
 //! Where workflows live. A store applies changes and reads; it knows nothing of what a change means.
 
-mod memory;
-mod redis;
-mod sqlite;
+pub(crate) mod error;
+pub(crate) mod memory;
+pub(crate) mod query;
+pub(crate) mod redis;
+pub(crate) mod sqlite;
 
 use bytes::Bytes;
-use thiserror::Error;
 
-pub use memory::{Fault, MemoryStore};
-pub use redis::{RedisOptions, RedisOptionsError, RedisStore};
-pub use sqlite::{SqliteOptions, SqliteOptionsError, SqliteStore};
-
+use self::error::StoreError;
+use self::memory::MemoryStore;
+use self::query::{Clockwork, Head, Order, Register, RowSet, Span};
+use self::redis::RedisStore;
+use self::sqlite::SqliteStore;
 use crate::id::{Partition, WorkflowId};
 use crate::record::change::{Applied, Change, ResultField, Stored};
 use crate::record::rows::Row;
 use crate::time::Timestamp;
-
-/// The version of the layout that this code writes.
-pub const SCHEMA_VERSION: u32 = 1;
 
 /// Where workflows live.
 #[derive(Debug, Clone)]
@@ -28,149 +27,6 @@ pub enum Store {
     Sqlite(SqliteStore),
     /// In Redis.
     Redis(RedisStore),
-}
-
-/// Why a store did not do as asked.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum StoreError {
-    /// Nothing was written; later it may work.
-    #[error("the store is unavailable: {reason}")]
-    Unavailable {
-        /// What the store says.
-        reason: String,
-    },
-    /// It may or may not have been written.
-    #[error("the store did not answer: {reason}")]
-    Unknown {
-        /// What is known.
-        reason: String,
-    },
-    /// What is stored cannot be read.
-    #[error("{what} in the store cannot be read: {reason}")]
-    Corrupt {
-        /// Which entry.
-        what: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The store was made by another version.
-    #[error("the store has schema version {found}, this program knows {SCHEMA_VERSION}: {advice}")]
-    Schema {
-        /// The version found.
-        found: u32,
-        /// What to do.
-        advice: &'static str,
-    },
-}
-
-impl StoreError {
-    /// The store has another schema than this program's.
-    pub(crate) fn other_schema(found: u32) -> Self {
-        let advice = match found < SCHEMA_VERSION {
-            true => "run `tidegate store migrate`",
-            false => "run the version of tidegate that made it, or a later one",
-        };
-        Self::Schema { found, advice }
-    }
-}
-
-/// In which direction rows are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Order {
-    /// The newest workflows first.
-    #[default]
-    NewestFirst,
-    /// The oldest first.
-    OldestFirst,
-}
-
-/// A run of index rows: those that begin with `prefix` and go on with an id in `from..to`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Span {
-    /// See [`crate::record::rows::Section`].
-    pub prefix: Row,
-    /// The first id; inclusive. None is the first there is.
-    pub from: Option<WorkflowId>,
-    /// Where it ends; exclusive. None is after the last.
-    pub to: Option<WorkflowId>,
-}
-
-impl Span {
-    /// The rows of a whole section.
-    #[must_use]
-    pub fn of(prefix: Row) -> Self {
-        Self { prefix, from: None, to: None }
-    }
-
-    /// The first row, inclusive.
-    #[must_use]
-    pub fn start(&self) -> Row {
-        let mut row = self.prefix.clone();
-        row.extend(self.from.iter().flat_map(WorkflowId::bytes));
-        row
-    }
-
-    /// Where it ends, exclusive. No row is a prefix followed by an id and something more, so this is exact.
-    #[must_use]
-    pub fn end(&self) -> Row {
-        let mut row = self.prefix.clone();
-        match &self.to {
-            Some(id) => row.extend(id.bytes()),
-            None => row.extend([u8::MAX; 17]),
-        }
-        row
-    }
-}
-
-/// What a list shows of a workflow, still encoded: meta and label.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Head {
-    /// See [`crate::Meta`].
-    pub meta: Vec<u8>,
-    /// See [`crate::Label`].
-    pub label: Vec<u8>,
-}
-
-/// Which of a partition's two sets ordered by time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Clockwork {
-    /// Workflows that want to be looked at.
-    Timers,
-    /// Workflows that are over, by the time they are removed.
-    Expiries,
-}
-
-/// A set of rows of a partition, as `store check` reads it: all of it, in pieces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RowSet {
-    /// Ready rows.
-    Ready,
-    /// Index rows.
-    Index,
-    /// Timers or expiries; their rows are made by [`due_row`].
-    Due(Clockwork),
-}
-
-/// A row of a set ordered by time: eight bytes of microseconds, most significant first, and the id.
-#[must_use]
-pub fn due_row(at: Timestamp, id: WorkflowId) -> Row {
-    [at.micros().to_be_bytes().as_slice(), id.bytes()].concat()
-}
-
-/// What [`due_row`] was made of.
-#[must_use]
-pub fn read_due_row(row: &[u8]) -> Option<(Timestamp, WorkflowId)> {
-    let (at, id) = row.split_first_chunk()?;
-    Some((Timestamp::from_micros(u64::from_be_bytes(*at)), WorkflowId::from_bytes(id.try_into().ok()?)))
-}
-
-/// Small facts that every server of a store shares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Register {
-    /// Names of queues, each with `paused` or nothing as its value.
-    Queues,
-    /// Names of workflows, each with nothing as its value.
-    Names,
 }
 
 macro_rules! each_store {

@@ -3,63 +3,17 @@
 //! `attempt` has what workers and time do, `operate` what people do, `refusal` why not.
 
 mod attempt;
+pub(crate) mod event;
 mod operate;
-mod refusal;
+pub(crate) mod outcome;
+pub(crate) mod refusal;
+mod revoke;
 
-use crate::graph::definition::Retention;
-use crate::graph::json::Json;
-use crate::id::JobIndex;
+use self::event::{Effect, Event};
+use self::refusal::Refusal;
 use crate::state::{JobState, RetentionDefaults, Status};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
-pub(crate) use attempt::Lease;
-pub use attempt::{Failure, Outcome, RetryWish};
-pub use operate::{DeleteIf, RestartScope};
-pub use refusal::Refusal;
-
-/// Something that happens to a workflow.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Event {
-    /// It is started.
-    Start,
-    /// A worker takes a job.
-    Claim { job: JobIndex, lease: Lease },
-    /// The worker with the lease says how the attempt ended.
-    Report { job: JobIndex, token: u64, outcome: Outcome },
-    /// The worker with the lease needs longer.
-    Extend { job: JobIndex, token: u64, expires: Timestamp },
-    /// A moment has come.
-    Tick,
-    /// All that has not ended is cancelled.
-    Cancel,
-    /// No more jobs are handed out.
-    Pause,
-    /// Jobs are handed out again.
-    Resume,
-    /// What failed, was cancelled or is blocked gets another chance.
-    RetryFailed,
-    /// Jobs that ended run again.
-    Restart { jobs: Vec<JobIndex>, scope: RestartScope },
-    /// A job will not run.
-    Skip(JobIndex),
-    /// A job counts as succeeded.
-    MarkSucceeded { job: JobIndex, output: Option<Json> },
-    /// One job is cancelled.
-    CancelJob(JobIndex),
-    /// It is kept so long after its end, or, when it is over, from now on.
-    Keep(Retention),
-    /// It is removed.
-    Delete(DeleteIf),
-}
-
-/// What came of an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Effect {
-    /// It took place.
-    Done,
-    /// It had taken place before.
-    Already,
-}
 
 /// Does what an event does.
 ///

@@ -1,12 +1,11 @@
 //! One workflow in memory: its state, and what follows from it. `unwritten` has what a write must say.
 
-mod imported;
+pub(crate) mod imported;
 mod progress;
 mod unwritten;
+mod write;
 
 use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
 
 use self::progress::{End, Tally, Verdict};
 use crate::graph::Graph;
@@ -15,9 +14,8 @@ use crate::id::{JobIndex, WorkflowId};
 use crate::record::change::{Stored, StoredState};
 use crate::record::codec::decode;
 use crate::state::{Counts, Job, JobState, Meta, RetentionDefaults, Status};
-use crate::store::StoreError;
+use crate::store::error::StoreError;
 use crate::time::Timestamp;
-pub use imported::{Course, Imported};
 use unwritten::Unwritten;
 
 /// One workflow in memory.
@@ -36,23 +34,6 @@ pub(crate) struct Workflow {
     blocked: Vec<bool>,
     stored: Option<(Vec<u8>, Meta)>,
     unwritten: Unwritten,
-}
-
-/// What went wrong in an attempt.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AttemptError {
-    /// Which attempt, from 1.
-    pub attempt: u16,
-    /// When it ended.
-    pub at: Timestamp,
-    /// Who ran it.
-    pub worker: Option<Box<str>>,
-    /// What kind of error: a class of the worker's language, or `timeout` or `lost`.
-    pub kind: String,
-    /// What it says.
-    pub message: String,
-    /// Where it came from, if the worker says.
-    pub trace: Option<String>,
 }
 
 impl Workflow {

@@ -8,7 +8,9 @@ mod dot;
 mod list;
 mod look;
 mod mermaid;
+mod subject;
 mod svg;
+mod terminal;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -17,11 +19,8 @@ use std::fmt;
 
 use thiserror::Error;
 
-use self::look::Look;
-pub use self::text::{Colour, Glyphs, Terminal};
-use crate::graph::Graph;
-use crate::id::JobIndex;
-use crate::state::{Counts, JobState};
+pub use self::subject::Picture;
+pub use self::terminal::{Colour, Glyphs, Terminal};
 
 /// Largest picture, in bytes. An SVG of ten thousand jobs has 5 MB, a million dependencies in the language of Graphviz 20.
 pub const MAX_PICTURE: usize = 32 << 20;
@@ -31,20 +30,7 @@ pub const MAX_PICTURE: usize = 32 << 20;
 #[error("the picture has more than {} MiB", MAX_PICTURE >> 20)]
 pub struct TooLarge;
 
-/// A graph to be drawn, with or without the states of its jobs.
-#[derive(Debug, Clone, Copy)]
-pub struct Picture<'a> {
-    graph: &'a Graph,
-    states: Option<&'a [JobState]>,
-}
-
-impl<'a> Picture<'a> {
-    /// Draws the graph alone when there are no states. States are in the order of the jobs; a job without one is waiting.
-    #[must_use]
-    pub const fn new(graph: &'a Graph, states: Option<&'a [JobState]>) -> Self {
-        Self { graph, states }
-    }
-
+impl Picture<'_> {
     /// A page element of its own in SVG 1.1, with a legend. It follows the colour scheme of its reader, and a screen reader finds
     /// the name, handler and state of each job. About 400 bytes for each job and 100 for each line. Of more than 40,000 lines the
     /// rest is counted and not drawn.
@@ -78,38 +64,6 @@ impl<'a> Picture<'a> {
         let mut out = String::new();
         text::write(self, terminal, &mut out).expect("a string takes any text");
         out
-    }
-
-    fn look(&self, job: JobIndex) -> Option<&'static Look> {
-        self.state(job).map(Look::of)
-    }
-
-    fn state(&self, job: JobIndex) -> Option<JobState> {
-        self.states.map(|states| states.get(job.index()).copied().unwrap_or_default())
-    }
-
-    /// "3 jobs: 2 succeeded, 1 running".
-    fn summary(&self, jobs: impl ExactSizeIterator<Item = JobIndex>) -> String {
-        let count = jobs.len();
-        let mut text = format!("{count} {}", if count == 1 { "job" } else { "jobs" });
-        let Some(counts) = self.counts(jobs) else { return text };
-        let present = counts.each().filter(|&(_, number)| number > 0);
-        for (place, (word, number)) in present.enumerate() {
-            text.push_str(if place == 0 { ": " } else { ", " });
-            text.push_str(&format!("{number} {word}"));
-        }
-        text
-    }
-
-    fn counts(&self, jobs: impl Iterator<Item = JobIndex>) -> Option<Counts> {
-        self.states?;
-        let mut counts = Counts::default();
-        jobs.filter_map(|job| self.state(job)).for_each(|state| counts.0[state.place()] += 1);
-        Some(counts)
-    }
-
-    fn jobs(&self) -> impl ExactSizeIterator<Item = JobIndex> + use<> {
-        (0..self.graph.jobs.len() as u16).map(JobIndex)
     }
 }
 

@@ -5,13 +5,16 @@ use std::sync::{Arc, PoisonError};
 use hashbrown::HashSet;
 use tokio::task::JoinSet;
 
-use super::desk::play::{Answer, Begin, Request};
-use super::{Engine, EngineError};
+use super::Engine;
+use super::desk::answer::Answer;
+use super::desk::request::{Begin, Request};
+use super::error::EngineError;
 use crate::graph::Graph;
 use crate::id::{Partition, WorkflowId};
 use crate::record::codec::{decode, encode};
 use crate::state::{Meta, Status};
-use crate::store::{Register, StoreError};
+use crate::store::error::StoreError;
+use crate::store::query::Register;
 use crate::time::Timestamp;
 
 /// Names that are entered at a time, so that they share writes.

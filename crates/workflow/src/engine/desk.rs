@@ -1,25 +1,27 @@
 //! Where the requests about the workflows of one partition are served, in rounds: all that waits is played on the states in memory,
 //! and what changed is written with one call of the store.
 
+pub(crate) mod answer;
 mod entry;
-pub(super) mod group;
-pub(super) mod play;
-pub(super) mod turn;
-mod undelivered;
+mod event;
+mod group;
+pub(crate) mod play;
+pub(crate) mod request;
+mod round;
+mod states;
+pub(crate) mod undelivered;
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hashbrown::HashMap;
-use quick_cache::unsync::Cache;
-
-use self::entry::{Entry, Weight};
-use self::group::{Basis, Group, Posted, load_missing};
+use self::play::Player;
+use self::request::Posted;
+use self::round::Round;
+use self::states::States;
+use self::undelivered::GiveBack;
+use super::context::Context;
 use super::error::EngineError;
-use super::{Engine, Notice};
-use crate::id::{JobIndex, Partition, WorkflowId};
-use crate::record::change::{Applied, Change, Write};
-use crate::store::StoreError;
+use crate::id::Partition;
 
 /// Requests of one round: enough to share a write, few enough that the first is not kept waiting for the last.
 const ROUND: usize = 256;
@@ -33,7 +35,7 @@ const ATTEMPTS: usize = 16;
 pub(crate) struct Desk {
     partition: Partition,
     inbox: Mutex<Inbox>,
-    states: Mutex<Cache<WorkflowId, Box<Entry>, Weight>>,
+    states: States,
 }
 
 #[derive(Debug, Default)]
@@ -47,16 +49,11 @@ struct Inbox {
 impl Desk {
     /// `memory` bounds the states that are kept, in bytes.
     pub(crate) fn new(partition: Partition, memory: u64) -> Self {
-        let states = Cache::with_weighter((memory / 1_024) as usize, memory, Weight);
-        Self { partition, inbox: Mutex::default(), states: Mutex::new(states) }
+        Self { partition, inbox: Mutex::default(), states: States::new(memory) }
     }
 
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn states(&self) -> MutexGuard<'_, Cache<WorkflowId, Box<Entry>, Weight>> {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts requests in line. True when a task must be started that serves the desk.
@@ -96,12 +93,14 @@ impl Desk {
         inbox.busy.then(|| inbox.waiting.drain(..size).collect())
     }
 
-    /// Serves all that waits.
-    pub(crate) async fn serve(&self, engine: &Engine) {
+    /// Serves all that waits. `give_back` is called with leases that do not reach their worker.
+    pub(crate) async fn serve(&self, context: &Context, give_back: &GiveBack) {
+        let player = Player { context, give_back };
+        let round = Round { player, partition: self.partition, states: &self.states };
         while let Some(posted) = self.next_round() {
-            let mut groups = self.grouped(posted);
+            let mut groups = self.states.take(posted);
             for _ in 0..ATTEMPTS {
-                groups = self.round(engine, groups).await;
+                groups = round.run(groups).await;
                 if groups.is_empty() {
                     break;
                 }
@@ -112,132 +111,4 @@ impl Desk {
             }
         }
     }
-
-    fn grouped(&self, posted: Vec<Posted>) -> Vec<Group> {
-        let mut places: HashMap<WorkflowId, usize> = HashMap::with_capacity(posted.len());
-        let mut groups: Vec<Group> = Vec::with_capacity(posted.len());
-        let mut states = self.states();
-        for posted in posted {
-            let id = posted.workflow;
-            let place = *places.entry(id).or_insert_with(|| {
-                let entry = states.remove(&id).map(|(_, entry)| entry);
-                groups.push(Group::new(id, entry));
-                groups.len() - 1
-            });
-            groups[place].posted.push(posted);
-        }
-        groups
-    }
-
-    /// Plays and writes; returns what must be played again.
-    async fn round(&self, engine: &Engine, mut groups: Vec<Group>) -> Vec<Group> {
-        if let Err(error) = load_missing(engine, &mut groups).await {
-            groups.into_iter().for_each(|group| group.fail(&error));
-            return Vec::new();
-        }
-        let mut changes = Vec::with_capacity(groups.len());
-        let mut written = Vec::with_capacity(groups.len());
-        let mut again = Vec::new();
-        for mut group in groups {
-            match group.play(engine) {
-                Some(change) => {
-                    changes.push(change);
-                    written.push(group);
-                }
-                // To do nothing, or to refuse, may be right only for a state that is gone.
-                None if group.basis == Basis::Memory => {
-                    group.forget();
-                    again.push(group);
-                }
-                None => self.finish(engine, group, None),
-            }
-        }
-        if changes.is_empty() {
-            return again;
-        }
-        let applied = match engine.store().apply(self.partition, &changes).await {
-            Ok(applied) => applied,
-            Err(error @ StoreError::Unknown { .. }) => match recover(engine, &changes).await {
-                Ok(applied) => applied,
-                Err(_) => return fail_all(written, &error, again),
-            },
-            Err(error) => return fail_all(written, &error, again),
-        };
-        for ((mut group, change), applied) in written.into_iter().zip(changes).zip(applied) {
-            match applied {
-                Applied::Done => self.finish(engine, group, Some(&change)),
-                Applied::KeyTaken(taken) => group.key_taken(taken),
-                Applied::Conflict(state) => match group.rebuild(state) {
-                    Ok(()) => again.push(group),
-                    Err(error) => group.fail(&error),
-                },
-            }
-        }
-        again
-    }
-
-    /// Tells everybody, and keeps the state.
-    fn finish(&self, engine: &Engine, mut group: Group, change: Option<&Change>) {
-        if let Some(change) = change {
-            publish(engine, &group, change);
-            if let (Some(entry), Write::Put(put)) = (&mut group.entry, &change.write) {
-                entry.keep_outputs(&put.results);
-                group.answers.iter_mut().flatten().for_each(|answer| entry.fill_inputs(answer));
-            }
-        }
-        for (posted, outcome) in group.posted.into_iter().zip(group.answers) {
-            posted.answer(outcome);
-        }
-        let removed = change.is_some_and(|change| matches!(change.write, Write::Delete(_)));
-        // Nothing much happens to a workflow that is over, and the memory is for others.
-        if let Some(entry) = group.entry
-            && !removed
-            && entry.workflow.is_stored()
-            && !entry.workflow.meta.status.is_over()
-        {
-            self.states().insert(group.id, entry);
-        }
-    }
-}
-
-fn fail_all(groups: Vec<Group>, error: &StoreError, others: Vec<Group>) -> Vec<Group> {
-    groups.into_iter().for_each(|group| group.fail(error));
-    others
-}
-
-fn publish(engine: &Engine, group: &Group, change: &Change) {
-    match &change.write {
-        Write::Put(put) => {
-            engine.queues().change(&put.ready.remove, &put.ready.add);
-            if let Some(entry) = &group.entry {
-                let jobs = || {
-                    let state = |(job, _): &(JobIndex, Vec<u8>)| (*job, entry.workflow.job(*job).state);
-                    put.jobs.iter().map(state).collect()
-                };
-                engine.announce(group.id, || Notice { status: Some(entry.workflow.meta.status), jobs: jobs() });
-                if let Some(timer) = entry.workflow.meta.timer {
-                    engine.expect_by(timer);
-                }
-            }
-        }
-        Write::Delete(delete) => {
-            engine.queues().change(&delete.ready, &[]);
-            engine.announce(group.id, || Notice { status: None, jobs: Vec::new() });
-        }
-    }
-}
-
-/// What became of changes whose answer was lost: the writer of the stored state tells whether a change was applied.
-async fn recover(engine: &Engine, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {
-    let ids: Vec<WorkflowId> = changes.iter().map(|change| change.workflow).collect();
-    let stored = engine.store().load(&ids).await?;
-    Ok(changes
-        .iter()
-        .zip(stored)
-        .map(|(change, stored)| match (&change.write, stored) {
-            (Write::Put(put), Some(stored)) if stored.state.meta == put.meta => Applied::Done,
-            (Write::Delete(_), None) => Applied::Done,
-            (_, stored) => Applied::Conflict(stored.map(|stored| stored.state)),
-        })
-        .collect())
 }

@@ -3,8 +3,8 @@
 use thiserror::Error;
 
 use crate::id::WorkflowId;
-use crate::store::StoreError;
-use crate::transition::Refusal;
+use crate::store::error::StoreError;
+use crate::transition::refusal::Refusal;
 
 /// Why the engine did not do as asked.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -1,20 +1,19 @@
 //! The ready jobs that this server knows of, and who waits for one. The store has the truth; what is here may be late, so a claim
 //! of what is gone is refused and costs nothing else.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod queue;
+mod waiting;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hashbrown::{HashMap, HashSet};
-use tokio::sync::Notify;
+use hashbrown::HashMap;
 
+use self::queue::{Head, Queue, split};
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::rows::Row;
 use crate::time::Timestamp;
-
-/// Ready jobs of one queue that are kept in memory, some 60 bytes each; the rest is read from the store when they are gone.
-const KEPT: usize = 16_384;
 
 /// How long a queue counts as served after somebody asked for it: workers that are busy come back for more.
 const SERVED: Duration = Duration::from_secs(120);
@@ -22,46 +21,12 @@ const SERVED: Duration = Duration::from_secs(120);
 /// Queues that are known before those are forgotten that nothing is known of: anybody may ask for any name.
 const NAMES: usize = 1_024;
 
-/// What a ready row has after its queue: priority, time, workflow and job. It sorts as jobs are to be taken.
-const HEAD: usize = 1 + 8 + 16 + 2;
-
-/// A ready job, as its row sorts it within its queue.
-pub(crate) type Head = [u8; HEAD];
-
 /// The ready jobs that this server knows of.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     each: Mutex<HashMap<String, Queue>>,
     /// The time of the latest sweep, in microseconds.
     now: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    heads: BTreeSet<Head>,
-    /// Taken out to be claimed; a read of the store that began before must not bring them back.
-    claimed: HashSet<Head>,
-    /// The store may have none but these.
-    complete: bool,
-    paused: bool,
-    waiting: VecDeque<Arc<Waiter>>,
-    /// When somebody last asked for its jobs.
-    asked: Option<Timestamp>,
-}
-
-#[derive(Debug, Default)]
-struct Waiter {
-    notify: Notify,
-    /// It was woken, or went away.
-    done: AtomicBool,
-}
-
-/// One that waits for work; dropped, it waits no more.
-#[derive(Debug)]
-pub(crate) struct Waiting<'a> {
-    queues: &'a Queues,
-    names: &'a [String],
-    waiter: Arc<Waiter>,
 }
 
 /// A ready job that was taken out.
@@ -79,11 +44,6 @@ impl Taken {
     pub(crate) fn job(&self) -> JobIndex {
         JobIndex(u16::from_be_bytes(self.head[25..].try_into().expect("2 bytes")))
     }
-}
-
-fn split(row: &[u8]) -> Option<(&str, Head)> {
-    let (queue, head) = row.split_last_chunk::<HEAD>()?;
-    Some((std::str::from_utf8(queue.strip_suffix(&[0])?).ok()?, *head))
 }
 
 impl Queues {
@@ -242,20 +202,6 @@ impl Queues {
     pub(crate) fn waiting_workers(&self, name: &str) -> usize {
         self.each().get_mut(name).map_or(0, |queue| if queue.is_wanted() { queue.waiting.len() } else { 0 })
     }
-
-    /// Waits for work from now on; work that comes before [`Waiting::arrived`] is not missed.
-    pub(crate) fn wait<'a>(&'a self, names: &'a [String]) -> Waiting<'a> {
-        let waiter = Arc::new(Waiter::default());
-        let mut each = self.each();
-        for name in names {
-            let queue = entry(&mut each, name);
-            queue.asked = Some(self.now());
-            queue.is_wanted();
-            queue.waiting.push_back(Arc::clone(&waiter));
-        }
-        drop(each);
-        Waiting { queues: self, names, waiter }
-    }
 }
 
 /// The queue of a name. Before the map grows, it forgets queues that nothing is known of.
@@ -282,52 +228,20 @@ pub enum Paused {
     No,
 }
 
-impl Queue {
-    fn insert(&mut self, head: Head) {
-        self.heads.insert(head);
-        if self.heads.len() > KEPT {
-            self.heads.pop_last();
-            self.complete = false;
-        }
+/// What the register of queues says of one that is paused.
+const PAUSED: &str = "paused";
+
+impl Paused {
+    /// What the register says of a queue.
+    pub(crate) fn read(value: &str) -> Self {
+        if value == PAUSED { Self::Yes } else { Self::No }
     }
 
-    fn wake(&mut self) {
-        while let Some(waiter) = self.waiting.pop_front() {
-            if !waiter.done.swap(true, AcqRel) {
-                return waiter.notify.notify_one();
-            }
-        }
-    }
-
-    /// Whether it can be forgotten, for the price of another look at the store.
-    fn is_idle(&mut self) -> bool {
-        !self.paused && self.heads.is_empty() && self.claimed.is_empty() && !self.is_wanted()
-    }
-
-    /// Whether somebody waits; forgets those that went away.
-    fn is_wanted(&mut self) -> bool {
-        self.waiting.retain(|waiter| !waiter.done.load(std::sync::atomic::Ordering::Acquire));
-        !self.waiting.is_empty()
-    }
-}
-
-impl Waiting<'_> {
-    /// Returns when there may be work.
-    ///
-    /// # Cancellation
-    /// Dropping it wakes another waiter instead, if it was this one's turn.
-    pub(crate) async fn arrived(mut self) {
-        self.waiter.notify.notified().await;
-        // Whoever comes for the work passes nothing on.
-        self.names = &[];
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if self.waiter.done.swap(true, AcqRel) {
-            // It was woken and leaves without the work: somebody else must hear of it.
-            self.names.iter().for_each(|name| self.queues.nudge(name));
+    /// What to put into the register.
+    pub(crate) const fn value(self) -> &'static str {
+        match self {
+            Self::Yes => PAUSED,
+            Self::No => "",
         }
     }
 }

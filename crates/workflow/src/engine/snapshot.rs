@@ -10,9 +10,9 @@ use crate::graph::Graph;
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::change::ResultField;
 use crate::record::codec::decode;
-use crate::state::{Job, JobState, Meta, Status};
+use crate::state::{AttemptError, Job, JobState, Meta, Status};
 use crate::time::Timestamp;
-use crate::workflow::{AttemptError, Workflow};
+use crate::workflow::Workflow;
 
 /// A workflow as it was at one moment.
 #[derive(Debug, Clone)]

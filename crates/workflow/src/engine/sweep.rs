@@ -1,38 +1,34 @@
 //! What time does to workflows, and what other servers do.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::desk::play::Request;
-use super::{Engine, EngineError, PAUSED, Paused};
-use crate::store::{Clockwork, Register, StoreError};
+use super::Engine;
+use super::desk::request::Request;
+use super::error::EngineError;
+use super::queues::Paused;
+use crate::store::error::StoreError;
+use crate::store::query::{Clockwork, Register};
 use crate::time::Timestamp;
 
 /// How far ahead a sweep looks. Sweeps that follow each other this closely are never late.
 pub const HORIZON: Duration = Duration::from_secs(1);
 /// Due workflows of each partition that one sweep looks at.
 const SWEEP: usize = 256;
-impl Engine {
-    pub(crate) fn expect_by(&self, moment: Timestamp) {
-        if moment.micros() < self.core.expected.fetch_min(moment.micros(), Relaxed) {
-            self.core.sooner.notify_one();
-        }
-    }
 
+impl Engine {
     /// Returns when [`Engine::next_due`] has become earlier than it was. For one task at a time.
     ///
     /// # Cancellation
     /// Nothing is lost when the future is dropped.
     pub async fn sooner(&self) {
-        self.core.sooner.notified().await;
+        self.core.context.sooner().await;
     }
 
     /// The earliest moment at which a workflow wants a sweep, of those changed here and those that the last sweep saw within
     /// [`HORIZON`].
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
-        let micros = self.core.expected.load(Relaxed);
-        (micros != u64::MAX).then_some(Timestamp::from_micros(micros))
+        self.core.context.next_due()
     }
 
     /// Does what time has come for: retries, ends of leases, timeouts, removals. Returns whether more may be due already.
@@ -40,7 +36,7 @@ impl Engine {
     /// # Errors
     /// The store cannot be read. What cannot be written stays due.
     pub async fn sweep(&self, now: Timestamp) -> Result<bool, StoreError> {
-        self.core.expected.store(u64::MAX, Relaxed);
+        self.core.context.expect_nothing();
         self.queues().pass(now);
         let until = now + HORIZON;
         let (mut timers, mut expiries) = tokio::try_join!(
@@ -50,7 +46,7 @@ impl Engine {
         let mut more = false;
         for found in [&mut timers, &mut expiries] {
             let upcoming = found.iter().map(|&(_, at)| at).filter(|&at| at > now).min();
-            upcoming.into_iter().for_each(|at| self.expect_by(at));
+            upcoming.into_iter().for_each(|at| self.core.context.expect_by(at));
             found.retain(|&(_, at)| at <= now);
             more |= found.len() >= SWEEP;
         }
@@ -73,7 +69,7 @@ impl Engine {
     /// The store cannot be read.
     pub async fn look_around(&self) -> Result<bool, StoreError> {
         for (name, value) in self.store().register(Register::Queues).await? {
-            self.queues().set_paused(&name, if value == PAUSED { Paused::Yes } else { Paused::No });
+            self.queues().set_paused(&name, Paused::read(&value));
         }
         let wanted = self.queues().doubt();
         Ok(!wanted.is_empty() && self.refill(&wanted).await? > 0)

@@ -2,12 +2,20 @@
 
 use std::time::Duration;
 
+use super::claim::Claim;
+use super::claim::claimed::Claimed;
+use super::claim::report::Report;
+use super::create::NewWorkflow;
+use super::desk::request::Begin;
+use super::list::query::Query;
+use super::snapshot::Reason;
 use super::*;
 use crate::graph::Graph;
 use crate::graph::definition::{Definition, JobDefinition};
 use crate::graph::json::Json;
-use crate::store::MemoryStore;
-use crate::transition::Outcome;
+use crate::state::JobState;
+use crate::store::memory::MemoryStore;
+use crate::transition::outcome::Outcome;
 
 const LEASE: Duration = Duration::from_secs(30);
 

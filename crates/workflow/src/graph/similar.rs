@@ -1,6 +1,6 @@
 //! Which known name somebody may have meant.
 
-use super::MAX_NAME;
+use super::error::MAX_NAME;
 use crate::id::JobIndex;
 
 /// One slip in three characters is a slip; and with more than three of them it is another name.

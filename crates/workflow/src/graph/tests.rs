@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 
+use super::error::{MAX_JOBS, MAX_NAME, MAX_TAGS};
 use super::*;
 
 fn job(name: &str, after: &[&str]) -> JobDefinition {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::store::StoreError;
+use crate::store::error::StoreError;
 
 /// The bytes that [`decode`] reads back.
 pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {

@@ -7,11 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::{Clockwork, Head, Order, Register, RowSet, Span, StoreError, due_row};
+use super::error::StoreError;
+use super::query::{Clockwork, Head, Order, Register, RowSet, Span};
 use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::record::change::{
     Applied, Birth, Change, Delete, Moved, Put, ResultField, RowChange, Stored, StoredState, Write,
 };
+use crate::record::due::due_row;
 use crate::record::rows::Row;
 use crate::time::Timestamp;
 

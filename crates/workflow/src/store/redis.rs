@@ -10,11 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use tidegate_pipeline::{Arg, Batch, Client, Outcome, Reply};
+use tidegate_pipeline::{Arg, Batch, Client, Outcome};
 
 use self::call::Call;
 use self::keys::{Keys, Set};
-use super::{Register, StoreError};
+use self::reply::{answer, reason, unavailable};
+use super::error::StoreError;
+use super::query::Register;
 use crate::id::Partition;
 use crate::record::change::{Applied, Change};
 
@@ -76,26 +78,6 @@ impl Default for RedisOptions {
     fn default() -> Self {
         Self { prefix: "tg:".to_owned(), partitions: 16, timeout: Duration::from_secs(2) }
     }
-}
-
-/// What an answer was expected to be, and was not.
-fn unexpected(expected: &str, reply: &Reply) -> StoreError {
-    let found: String = format!("{reply:?}").chars().take(200).collect();
-    StoreError::Corrupt { what: format!("an answer of redis, {expected},"), reason: format!("it is {found}") }
-}
-
-/// Why there is no reply, when nothing was written or what was asked for was only a read.
-fn unavailable(outcome: &Outcome) -> StoreError {
-    StoreError::Unavailable { reason: reason(outcome) }
-}
-
-fn reason(outcome: &Outcome) -> String {
-    outcome.reply().err().map_or_else(|| "redis answered".to_owned(), |error| error.to_string())
-}
-
-/// The reply to a read.
-fn answer(outcome: &Outcome) -> Result<&Reply, StoreError> {
-    outcome.reply().map_err(|_| unavailable(outcome))
 }
 
 impl RedisStore {

@@ -1,5 +1,6 @@
 //! Workflows in one SQLite file. One thread writes, everything that waits in one transaction; others read meanwhile.
 
+mod column;
 mod file;
 mod read;
 mod worker;
@@ -16,7 +17,8 @@ use tokio::sync::oneshot;
 
 use self::worker::Worker;
 use self::write::Request;
-use super::{Clockwork, Head, Order, Register, RowSet, Span, StoreError};
+use super::error::StoreError;
+use super::query::{Clockwork, Head, Order, Register, RowSet, Span};
 use crate::id::{MAX_PARTITIONS, Partition, WorkflowId};
 use crate::record::change::{Applied, Change, ResultField, Stored};
 use crate::record::rows::Row;
@@ -330,30 +332,5 @@ impl From<rusqlite::Error> for StoreError {
             true => Self::Corrupt { what: "a row".to_owned(), reason: error.to_string() },
             false => Self::Unavailable { reason: format!("sqlite: {error}") },
         }
-    }
-}
-
-/// The moment that [`micros`] wrote.
-fn moment(micros: i64) -> Timestamp {
-    Timestamp::from_micros(u64::try_from(micros).unwrap_or_default())
-}
-
-/// A moment as SQLite's integers can hold it; those after the year 294,246 are one.
-fn micros(at: Timestamp) -> i64 {
-    i64::try_from(at.micros()).unwrap_or(i64::MAX)
-}
-
-/// A place among results as a number: 512 for each job, of which the output is the first.
-fn field_number(field: ResultField) -> i64 {
-    match field {
-        ResultField::Output(job) => i64::from(job.0) << 9,
-        ResultField::Error(job, slot) => (i64::from(job.0) << 9) + 1 + i64::from(slot),
-    }
-}
-
-fn register_number(register: Register) -> i64 {
-    match register {
-        Register::Queues => 0,
-        Register::Names => 1,
     }
 }

@@ -1,73 +1,17 @@
 //! Attempts: a worker takes a job, and says how it ended or is not heard of again.
 
-use std::time::Duration;
-
-use super::operate::cancel_rest;
-use super::refusal::name;
-use super::{Effect, Refusal};
+use super::event::{Effect, Lease};
+use super::outcome::{Failure, Outcome, RetryWish};
+use super::refusal::{Refusal, name};
+use super::revoke::{cancel_rest, revoke};
 use crate::graph::definition::OnFailure;
-use crate::graph::json::Json;
 use crate::id::JobIndex;
-use crate::state::{JobState, Status};
+use crate::state::{AttemptError, JobState, Status};
 use crate::time::Timestamp;
-use crate::workflow::{AttemptError, Workflow};
+use crate::workflow::Workflow;
 
 /// How often a job may lose its worker before it is failed: it may be what kills them.
 const MAX_LOST: u16 = 3;
-
-/// A worker's right to a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Lease {
-    /// Random, not 0.
-    pub(crate) token: u64,
-    pub(crate) worker: Box<str>,
-    pub(crate) expires: Timestamp,
-}
-
-/// How an attempt ended.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
-    /// Well.
-    Succeeded {
-        /// What it returned.
-        output: Option<Json>,
-    },
-    /// Not well.
-    Failed {
-        /// What went wrong.
-        failure: Failure,
-        /// Whether to try again.
-        retry: RetryWish,
-    },
-    /// It did not take place: the job is given back, and no attempt is counted.
-    GivenBack {
-        /// How long nobody should take it.
-        pause: Duration,
-    },
-}
-
-/// What a worker says of a failure.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Failure {
-    /// Kind of the error, such as its class.
-    pub kind: String,
-    /// What it says.
-    pub message: String,
-    /// Where it came from.
-    pub trace: Option<String>,
-}
-
-/// What a worker thinks of another attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum RetryWish {
-    /// As the definition says.
-    #[default]
-    ByPolicy,
-    /// As often as the definition says, after this pause.
-    After(Duration),
-    /// It is of no use.
-    Never,
-}
 
 pub(super) fn claim(
     workflow: &mut Workflow,
@@ -207,12 +151,5 @@ fn lose(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     workflow.end(index, JobState::Failed, now);
     if workflow.graph.on_failure == OnFailure::FailFast {
         cancel_rest(workflow, now);
-    }
-}
-
-/// Takes a job away from the worker that may have it: its report will be refused.
-pub(super) fn revoke(workflow: &mut Workflow, index: JobIndex) {
-    if workflow.job(index).token != 0 {
-        workflow.job_mut(index).token = 0;
     }
 }

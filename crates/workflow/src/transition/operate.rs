@@ -1,32 +1,14 @@
 //! What people do to a workflow or to one of its jobs.
 
-use super::attempt::revoke;
-use super::refusal::{wrong_job, wrong_status};
-use super::{Effect, Refusal};
+use super::event::{DeleteIf, Effect, RestartScope};
+use super::refusal::{Refusal, wrong_job, wrong_status};
+use super::revoke::{cancel_rest, revoke};
 use crate::graph::definition::Retention;
 use crate::graph::json::Json;
 use crate::id::JobIndex;
 use crate::state::{JobState, RetentionDefaults, Status};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
-
-/// Which jobs run again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RestartScope {
-    /// Only those named.
-    Chosen,
-    /// Also all that come after them.
-    AndDescendants,
-}
-
-/// When a workflow may be removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DeleteIf {
-    /// It is over or was never started.
-    Idle,
-    /// Its time has come.
-    Expired,
-}
 
 pub(super) fn start(workflow: &mut Workflow, defaults: RetentionDefaults, now: Timestamp) -> Result<Effect, Refusal> {
     match workflow.meta.status {
@@ -191,16 +173,4 @@ pub(super) fn delete(workflow: &mut Workflow, condition: DeleteIf, now: Timestam
     }
     workflow.delete();
     Ok(Effect::Already)
-}
-
-/// Cancels all that has not ended.
-pub(super) fn cancel_rest(workflow: &mut Workflow, now: Timestamp) {
-    for at in 0..workflow.jobs.len() {
-        let index = JobIndex(at as u16);
-        if !workflow.job(index).state.is_over() {
-            revoke(workflow, index);
-            workflow.set_state(index, JobState::Cancelled, now);
-        }
-    }
-    workflow.advance(now);
 }

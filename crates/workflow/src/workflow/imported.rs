@@ -1,9 +1,9 @@
 //! A workflow that comes from another system.
 
-use super::{AttemptError, Workflow};
+use super::Workflow;
 use crate::graph::definition::Retention;
 use crate::id::JobIndex;
-use crate::state::{Job, JobState, RetentionDefaults, Status};
+use crate::state::{AttemptError, Job, JobState, RetentionDefaults, Status};
 use crate::time::Timestamp;
 
 /// The state in which a workflow comes from another system.

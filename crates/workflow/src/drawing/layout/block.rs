@@ -1,6 +1,7 @@
 //! Many jobs that are alike, in rows and columns within a frame.
 
-use super::{BOX_GAP, BOX_HEIGHT, Node, Point, label};
+use super::label;
+use super::shape::{BOX_GAP, BOX_HEIGHT, Node, Point};
 use crate::graph::Graph;
 use crate::id::JobIndex;
 

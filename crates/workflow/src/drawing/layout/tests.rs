@@ -3,6 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::graph::definition::{Definition, JobDefinition};
+use crate::id::JobIndex;
 
 fn graph(count: usize, arrows: impl IntoIterator<Item = (usize, usize)>) -> Graph {
     let mut jobs: Vec<JobDefinition> = (0..count).map(|at| JobDefinition::new(format!("job-{at}"), "run")).collect();

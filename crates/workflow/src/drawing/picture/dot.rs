@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::Picture;
+use super::subject::Picture;
 
 pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result {
     writeln!(out, "digraph {{")?;

@@ -2,11 +2,12 @@
 
 use std::fmt::{self, Write};
 
-use super::Picture;
-use super::text::{Colour, Glyphs, Terminal, columns, label};
-use crate::drawing::layout::{Alike, Layered, Unit};
+use super::look::interest;
+use super::subject::Picture;
+use super::terminal::{Colour, Glyphs, Terminal, columns, label};
+use crate::drawing::layout::layers::Layered;
+use crate::drawing::layout::units::{Alike, Unit};
 use crate::id::JobIndex;
-use crate::state::JobState;
 
 /// What is left out is counted.
 const MAX_LAYERS: usize = 30;
@@ -52,19 +53,6 @@ fn layer(
     match jobs.len().saturating_sub(MAX_JOBS) {
         0 => Ok(()),
         more => line(terminal, out, &format!("  {} {more} more", dots(terminal)), None),
-    }
-}
-
-/// What a reader looks for comes first.
-pub(super) fn interest(state: JobState) -> u8 {
-    match state {
-        JobState::Failed => 0,
-        JobState::Running { .. } => 1,
-        JobState::Ready => 2,
-        JobState::Scheduled { .. } => 3,
-        JobState::Cancelled | JobState::Skipped => 4,
-        JobState::Waiting => 5,
-        JobState::Succeeded => 6,
     }
 }
 

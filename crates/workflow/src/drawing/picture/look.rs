@@ -44,3 +44,16 @@ impl Look {
         &LOOKS[state.place()]
     }
 }
+
+/// What a reader looks for comes first.
+pub(super) fn interest(state: JobState) -> u8 {
+    match state {
+        JobState::Failed => 0,
+        JobState::Running { .. } => 1,
+        JobState::Ready => 2,
+        JobState::Scheduled { .. } => 3,
+        JobState::Cancelled | JobState::Skipped => 4,
+        JobState::Waiting => 5,
+        JobState::Succeeded => 6,
+    }
+}

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write};
 
-use super::Picture;
 use super::look::LOOKS;
+use super::subject::Picture;
 
 pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result {
     writeln!(out, "flowchart LR")?;

@@ -2,9 +2,10 @@
 
 use std::fmt::{self, Write};
 
-use super::Picture;
 use super::look::LOOKS;
-use crate::drawing::layout::{Block, Edge, End, Layout, Node, Point, elided};
+use super::subject::Picture;
+use crate::drawing::layout::label::elided;
+use crate::drawing::layout::shape::{Block, Edge, End, Layout, Node, Point};
 use crate::id::JobIndex;
 
 const LEGEND_HEIGHT: i32 = 28;

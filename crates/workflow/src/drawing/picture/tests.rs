@@ -1,7 +1,10 @@
 use proptest::prelude::*;
 
+use super::look::Look;
 use super::*;
+use crate::graph::Graph;
 use crate::graph::definition::{Definition, JobDefinition};
+use crate::state::JobState;
 use crate::time::Timestamp;
 
 fn graph(jobs: &[(&str, &str, &[&str])]) -> Graph {

@@ -4,40 +4,16 @@ use std::fmt::{self, Write};
 
 use hashbrown::HashMap;
 
-use super::channel;
-use super::channel::Net;
-use super::{Picture, list};
-use crate::drawing::layout::{Alike, Layered, Unit, Via, elided, ordered, rows};
+use super::channel::{self, Net};
+use super::list;
+use super::look::interest;
+use super::subject::Picture;
+use super::terminal::{Colour, Glyphs, Terminal, columns, label, marked};
+use crate::drawing::layout::layers::{Layered, Via};
+use crate::drawing::layout::ordered;
+use crate::drawing::layout::place::rows;
+use crate::drawing::layout::units::{Alike, Unit};
 use crate::id::JobIndex;
-
-/// How a terminal is written to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terminal {
-    /// Its columns.
-    pub width: usize,
-    /// What it can show.
-    pub glyphs: Glyphs,
-    /// Whether it understands colours.
-    pub colour: Colour,
-}
-
-/// Which characters a picture is made of. Names keep their own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Glyphs {
-    /// Box drawing characters and marks.
-    Unicode,
-    /// Nothing beyond ASCII.
-    Ascii,
-}
-
-/// How states are told apart, besides their marks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Colour {
-    /// Not at all.
-    None,
-    /// By ANSI sequences.
-    Ansi,
-}
 
 /// Larger graphs are lists: nobody follows lines over several screens.
 const MAX_UNITS: usize = 200;
@@ -305,33 +281,9 @@ impl Label {
     }
 }
 
-/// The mark of a job, when there are states, and its name.
-pub(super) fn label(picture: &Picture<'_>, terminal: &Terminal, job: JobIndex) -> String {
-    let gap = if terminal.glyphs == Glyphs::Ascii { '~' } else { '…' };
-    marked(picture, terminal, job, &elided(&picture.graph.jobs[job.index()].name, gap))
-}
-
 /// "299 jobs: 298 succeeded, 1 failed", with the look of the job that a reader would look for; and that job.
 fn block_label(picture: &Picture<'_>, terminal: &Terminal, jobs: &[JobIndex]) -> (String, JobIndex) {
-    let first = jobs.iter().copied().min_by_key(|&job| picture.state(job).map(list::interest));
+    let first = jobs.iter().copied().min_by_key(|&job| picture.state(job).map(interest));
     let first = first.expect("a block has jobs");
     (marked(picture, terminal, first, &picture.summary(jobs.iter().copied())), first)
-}
-
-fn marked(picture: &Picture<'_>, terminal: &Terminal, job: JobIndex, text: &str) -> String {
-    match picture.look(job) {
-        Some(look) if terminal.glyphs == Glyphs::Ascii => format!("{} {text}", look.ascii),
-        Some(look) => format!("{} {text}", look.mark),
-        None => text.to_owned(),
-    }
-}
-
-/// How many columns most terminals give a character: by blocks of Unicode, which is right for all but rare ones.
-pub(super) fn columns(character: char) -> usize {
-    match u32::from(character) {
-        0x0300..=0x036f | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0xfe00..=0xfe0f | 0xfeff => 0,
-        0x1100..=0x115f | 0x2e80..=0xa4cf | 0xac00..=0xd7a3 | 0xf900..=0xfaff | 0xfe30..=0xfe6f => 2,
-        0xff00..=0xff60 | 0xffe0..=0xffe6 | 0x1f300..=0x1faff | 0x20000..=0x3fffd => 2,
-        _ => 1,
-    }
 }

@@ -4,57 +4,59 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::{Claimed, LeaseRef};
-use crate::engine::desk::play::{Leased, Returned};
-use crate::engine::{Engine, EngineError};
+use super::claimed::{Claimed, Input};
+use crate::engine::Engine;
+use crate::engine::desk::answer::{Leased, Returned};
+use crate::engine::error::EngineError;
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::change::ResultField;
+use crate::record::lease::LeaseRef;
 
 /// Bytes of params and inputs in one answer: a thousand jobs with much of both, or a join of many, would fill the memory of the
 /// server and of the worker.
 const MOST_BYTES: usize = 32 << 20;
 
-/// What a parent returned.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Input {
-    /// The parent.
-    pub job: JobIndex,
-    /// JSON text.
-    pub output: Bytes,
-}
+/// What jobs returned.
+type Outputs = BTreeMap<(WorkflowId, JobIndex), Bytes>;
 
 impl Engine {
     /// Adds what parents returned, with one read of the store for all that memory does not have.
     pub(super) async fn with_inputs(&self, leased: Vec<(WorkflowId, Leased)>) -> Result<Vec<Claimed>, EngineError> {
         let leased = within(leased, MOST_BYTES);
-        let mut wanted: BTreeMap<WorkflowId, Vec<JobIndex>> = BTreeMap::new();
+        let mut missing: BTreeMap<WorkflowId, Vec<JobIndex>> = BTreeMap::new();
         for (id, (leased, _)) in &leased {
-            let missing = leased.inputs.iter().filter(|input| input.output.is_none()).map(|input| input.job);
-            for job in missing {
-                wanted.entry(*id).or_default().push(job);
+            for input in leased.inputs.iter().filter(|input| input.output.is_none()) {
+                missing.entry(*id).or_default().push(input.job);
             }
         }
-        let mut found: BTreeMap<(WorkflowId, JobIndex), Bytes> = BTreeMap::new();
-        if !wanted.is_empty() {
+        let found = self.outputs(&missing).await?;
+        let claimed = leased.into_iter().map(|(id, (leased, omitted))| claimed(id, leased, omitted, &found));
+        Ok(claimed.collect())
+    }
+
+    async fn outputs(&self, of: &BTreeMap<WorkflowId, Vec<JobIndex>>) -> Result<Outputs, EngineError> {
+        let mut found = Outputs::new();
+        if !of.is_empty() {
             let fields = |jobs: &Vec<JobIndex>| jobs.iter().map(|job| ResultField::Output(*job)).collect();
-            let query: Vec<(WorkflowId, Vec<ResultField>)> =
-                wanted.iter().map(|(id, jobs)| (*id, fields(jobs))).collect();
-            for ((id, jobs), outputs) in wanted.iter().zip(self.store().results(&query).await?) {
+            let query: Vec<(WorkflowId, Vec<ResultField>)> = of.iter().map(|(id, jobs)| (*id, fields(jobs))).collect();
+            for ((id, jobs), outputs) in of.iter().zip(self.store().results(&query).await?) {
                 found.extend(jobs.iter().zip(outputs).filter_map(|(job, output)| Some(((*id, *job), output?))));
             }
         }
-        let claimed = leased.into_iter().map(|(workflow, (leased, omitted))| {
-            let Leased { job, token, expires, attempt, graph, inputs, mut undelivered } = leased;
-            undelivered.settle();
-            let input = |Returned { job, output, .. }: Returned| {
-                let output = output.or_else(|| found.get(&(workflow, job)).cloned())?;
-                Some(Input { job, output })
-            };
-            let inputs = inputs.into_iter().filter_map(input).collect();
-            Claimed { lease: LeaseRef { workflow, job, token }, expires, attempt, inputs, omitted, graph }
-        });
-        Ok(claimed.collect())
+        Ok(found)
     }
+}
+
+/// What the worker gets. From here on the job is not given back any more.
+fn claimed(workflow: WorkflowId, leased: Leased, omitted: Vec<JobIndex>, found: &Outputs) -> Claimed {
+    let Leased { job, token, expires, attempt, graph, inputs, mut undelivered } = leased;
+    undelivered.settle();
+    let input = |Returned { job, output, .. }: Returned| {
+        let output = output.or_else(|| found.get(&(workflow, job)).cloned())?;
+        Some(Input { job, output })
+    };
+    let inputs = inputs.into_iter().filter_map(input).collect();
+    Claimed { lease: LeaseRef { workflow, job, token }, expires, attempt, inputs, omitted, graph }
 }
 
 /// The jobs that fit into one answer, each with the parents whose output is left out. Jobs beyond go back to their queues. The

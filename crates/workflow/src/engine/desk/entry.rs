@@ -4,7 +4,7 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use quick_cache::Weighter;
 
-use super::play::Answer;
+use super::answer::Answer;
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::change::ResultField;
 use crate::workflow::Workflow;

@@ -2,33 +2,16 @@
 
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
-
+use super::answer::Answer;
 use super::entry::Entry;
-use super::play::{Answer, Begin, Request, play};
-use crate::engine::Engine;
+use super::play::Player;
+use super::request::{Begin, Posted, Request};
 use crate::engine::error::EngineError;
 use crate::id::WorkflowId;
 use crate::record::change::{Change, StoredState, Write};
-use crate::store::StoreError;
-use crate::time::Timestamp;
+use crate::store::Store;
+use crate::store::error::StoreError;
 use crate::workflow::Workflow;
-
-/// A request and who wants to know.
-#[derive(Debug)]
-pub(crate) struct Posted {
-    pub(crate) workflow: WorkflowId,
-    pub(crate) request: Request,
-    pub(crate) now: Timestamp,
-    pub(crate) answer: oneshot::Sender<Result<Answer, EngineError>>,
-}
-
-impl Posted {
-    pub(super) fn answer(self, outcome: Result<Answer, EngineError>) {
-        // A caller that left took nothing with it: a job it would have got gives itself back.
-        let _left = self.answer.send(outcome);
-    }
-}
 
 /// The requests of a round that concern one workflow.
 pub(super) struct Group {
@@ -51,13 +34,13 @@ pub(super) enum Basis {
 }
 
 /// Reads the states that are not in memory; a request that creates its workflow brings it.
-pub(super) async fn load_missing(engine: &Engine, groups: &mut [Group]) -> Result<(), StoreError> {
+pub(super) async fn load_missing(store: &Store, groups: &mut [Group]) -> Result<(), StoreError> {
     let missing: Vec<usize> = (0..groups.len()).filter(|&at| groups[at].needs_state()).collect();
     if missing.is_empty() {
         return Ok(());
     }
     let ids: Vec<WorkflowId> = missing.iter().map(|&at| groups[at].id).collect();
-    let loaded = engine.store().load(&ids).await?;
+    let loaded = store.load(&ids).await?;
     for (at, stored) in missing.into_iter().zip(loaded) {
         let group = &mut groups[at];
         group.basis = Basis::Store;
@@ -80,19 +63,13 @@ impl Group {
     }
 
     /// Plays the requests, and returns what to write.
-    pub(super) fn play(&mut self, engine: &Engine) -> Option<Change> {
+    pub(super) fn play(&mut self, player: &Player<'_>) -> Option<Change> {
         self.answers.clear();
-        for posted in &self.posted {
-            if let (Request::Create { graph, begin, created_at }, None) = (&posted.request, &self.entry) {
-                let mut workflow = Workflow::new(self.id, Arc::clone(graph), *created_at);
-                if let Begin::As(imported) = begin {
-                    workflow.take_over(imported, engine.retention(), posted.now);
-                }
-                self.entry = Some(Entry::new(workflow, 0));
-                self.basis = Basis::Store;
-            }
+        for at in 0..self.posted.len() {
+            self.begin(at, player);
+            let Posted { request, now, .. } = &self.posted[at];
             let outcome = match &mut self.entry {
-                Some(entry) => play(engine, entry, &posted.request, posted.now),
+                Some(entry) => player.play(entry, request, *now),
                 None => Err(self.broken.clone().map_or(EngineError::NoWorkflow { workflow: self.id }, Into::into)),
             };
             self.answers.push(outcome);
@@ -105,6 +82,19 @@ impl Group {
             entry.weigh(birth.graph.len());
         }
         Some(change)
+    }
+
+    /// Makes the workflow if there is none and a request creates it.
+    fn begin(&mut self, at: usize, player: &Player<'_>) {
+        let posted = &self.posted[at];
+        if let (Request::Create { graph, begin, created_at }, None) = (&posted.request, &self.entry) {
+            let mut workflow = Workflow::new(self.id, Arc::clone(graph), *created_at);
+            if let Begin::As(imported) = begin {
+                workflow.take_over(imported, player.context.retention, posted.now);
+            }
+            self.entry = Some(Entry::new(workflow, 0));
+            self.basis = Basis::Store;
+        }
     }
 
     /// Goes back to what the store has.

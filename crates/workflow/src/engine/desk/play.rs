@@ -1,178 +1,91 @@
 //! What a request does to one workflow in memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
 
-use bytes::Bytes;
-use hashbrown::HashMap;
-
+use super::answer::{Answer, Leased, Returned};
 use super::entry::Entry;
-use super::undelivered::Undelivered;
-use crate::engine::Engine;
-use crate::engine::claim::LeaseRef;
+use super::event::event;
+use super::request::{HandOver, Request};
+use super::undelivered::{GiveBack, Undelivered};
+use crate::engine::context::Context;
 use crate::engine::error::EngineError;
-use crate::graph::Graph;
-use crate::graph::definition::Retention;
-use crate::graph::json::Json;
-use crate::id::{JobIndex, WorkflowId};
+use crate::id::JobIndex;
+use crate::record::lease::LeaseRef;
 use crate::state::{JobState, Status};
 use crate::time::Timestamp;
-use crate::transition::{DeleteIf, Effect, Event, Lease, Outcome, RestartScope, transition};
-use crate::workflow::{Imported, Workflow};
+use crate::transition::event::{Effect, Event, Lease};
+use crate::transition::transition;
+use crate::workflow::Workflow;
 
-/// What an operator can do to a workflow. Jobs are named by name.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Action {
-    /// Starts it.
-    Start,
-    /// Cancels all that has not ended.
-    Cancel,
-    /// Hands out no more jobs.
-    Pause,
-    /// Hands out jobs again.
-    Resume,
-    /// Gives what failed, was cancelled or is blocked another chance.
-    RetryFailed,
-    /// Runs jobs again that ended.
-    Restart {
-        /// Their names.
-        jobs: Vec<String>,
-        /// Whether those after them run again too.
-        scope: RestartScope,
-    },
-    /// Passes over a job: it will not run.
-    SkipJob(String),
-    /// Counts a job as succeeded.
-    MarkSucceeded {
-        /// Its name.
-        job: String,
-        /// What it counts as having returned.
-        output: Option<Json>,
-    },
-    /// Cancels one job.
-    CancelJob(String),
-    /// Keeps the workflow so long after its end or, when it is over, from now on.
-    Keep(Retention),
-    /// Removes it, if it is over or was never started.
-    Delete,
+/// Plays requests on states.
+pub(super) struct Player<'a> {
+    pub(super) context: &'a Context,
+    pub(super) give_back: &'a GiveBack,
 }
 
-/// What becomes of a workflow right after its creation.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Begin {
-    /// It waits to be started.
-    #[default]
-    Later,
-    /// It starts.
-    Now,
-    /// It goes on where another system left it.
-    As(Box<Imported>),
-}
-
-/// What is asked of a workflow.
-#[derive(Debug)]
-pub(crate) enum Request {
-    Create { graph: Arc<Graph>, begin: Begin, created_at: Timestamp },
-    Act(Action),
-    Claim { job: JobIndex, lease: Lease },
-    Report { job: JobIndex, token: u64, outcome: Outcome, hand_over: Option<Arc<HandOver>> },
-    Extend { job: JobIndex, token: u64, expires: Timestamp },
-    Tick,
-    Purge,
-}
-
-/// Whoever reports takes the jobs that become ready by it, as far as these rules go.
-#[derive(Debug)]
-pub(crate) struct HandOver {
-    pub(crate) queues: Vec<String>,
-    pub(crate) worker: Box<str>,
-    pub(crate) lease: Duration,
-    /// How many more it takes.
-    pub(crate) left: AtomicUsize,
-}
-
-/// What came of a request.
-#[derive(Debug, Default)]
-pub(crate) struct Answer {
-    pub(crate) status: Option<Status>,
-    /// What the job in question is doing now.
-    pub(crate) state: Option<JobState>,
-    /// It had taken place before.
-    pub(crate) already: bool,
-    /// Jobs that the caller has now.
-    pub(crate) leased: Vec<Leased>,
-    /// Another workflow has the idempotency key.
-    pub(crate) existing: Option<WorkflowId>,
-}
-
-/// What a parent returned.
-#[derive(Debug)]
-pub(crate) struct Returned {
-    pub(crate) job: JobIndex,
-    pub(crate) bytes: u32,
-    /// None where it must be read.
-    pub(crate) output: Option<Bytes>,
-}
-
-/// A job on lease, with what of its inputs is in memory.
-#[derive(Debug)]
-pub(crate) struct Leased {
-    pub(crate) job: JobIndex,
-    pub(crate) token: u64,
-    pub(crate) expires: Timestamp,
-    pub(crate) attempt: u16,
-    pub(crate) graph: Arc<Graph>,
-    /// What parents returned.
-    pub(crate) inputs: Vec<Returned>,
-    /// Gives it back if nobody gets it.
-    pub(crate) undelivered: Undelivered,
-}
-
-impl HandOver {
-    fn take_one(&self) -> bool {
-        self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
-    }
-
-    pub(crate) fn give_back(&self, jobs: usize) {
-        self.left.fetch_add(jobs, Relaxed);
-    }
-}
-
-/// Plays one request.
-pub(crate) fn play(
-    engine: &Engine,
-    entry: &mut Entry,
-    request: &Request,
-    now: Timestamp,
-) -> Result<Answer, EngineError> {
-    if entry.workflow.is_deleted() {
-        return Err(EngineError::NoWorkflow { workflow: entry.workflow.id });
-    }
-    let event = match event(&entry.workflow, request)? {
-        Some(event) => event,
-        None => return Ok(answer(&entry.workflow, None, Effect::Done)),
-    };
-    let known = entry.workflow.newly_ready().len();
-    let effect = transition(&mut entry.workflow, &event, engine.retention(), now)?;
-    let mut leased = Vec::new();
-    let job = match request {
-        Request::Claim { job, lease } => {
-            leased.push(lease_of(engine, entry, (*job, lease), now));
-            Some(*job)
+impl Player<'_> {
+    /// Plays one request.
+    pub(super) fn play(&self, entry: &mut Entry, request: &Request, now: Timestamp) -> Result<Answer, EngineError> {
+        if entry.workflow.is_deleted() {
+            return Err(EngineError::NoWorkflow { workflow: entry.workflow.id });
         }
-        Request::Report { job, hand_over, .. } => {
-            if let Some(hand_over) = hand_over {
-                leased = hand_over_ready(engine, entry, known, (hand_over, now));
+        let Some(event) = event(&entry.workflow, request)? else {
+            return Ok(answer(&entry.workflow, None, Effect::Done));
+        };
+        let known = entry.workflow.newly_ready().len();
+        let effect = transition(&mut entry.workflow, &event, self.context.retention, now)?;
+        let leased = match request {
+            Request::Claim { job, lease } => vec![self.leased(entry, *job, lease, now)],
+            Request::Report { hand_over: Some(hand_over), .. } => self.hand_over(entry, known, hand_over, now),
+            _ => Vec::new(),
+        };
+        Ok(Answer { leased, ..answer(&entry.workflow, request.job(), effect) })
+    }
+
+    /// Leases what has just become ready to the worker that made it so: the job never touches the queue. `known` jobs were ready
+    /// before.
+    fn hand_over(&self, entry: &mut Entry, known: usize, hand_over: &HandOver, now: Timestamp) -> Vec<Leased> {
+        let ready: Vec<JobIndex> = entry.workflow.newly_ready()[known..].to_vec();
+        let mut leased = Vec::new();
+        for job in ready {
+            if !self.may_hand_over(&entry.workflow, job, hand_over) {
+                continue;
             }
-            Some(*job)
+            if !hand_over.take_one() {
+                break;
+            }
+            let lease = Lease { token: new_token(), worker: hand_over.worker.clone(), expires: now + hand_over.lease };
+            let event = Event::Claim { job, lease: lease.clone() };
+            if transition(&mut entry.workflow, &event, self.context.retention, now).is_ok() {
+                leased.push(self.leased(entry, job, &lease, now));
+            }
         }
-        Request::Extend { job, .. } => Some(*job),
-        _ => None,
-    };
-    let mut answer = answer(&entry.workflow, job, effect);
-    answer.leased = leased;
-    Ok(answer)
+        leased
+    }
+
+    fn may_hand_over(&self, workflow: &Workflow, job: JobIndex, hand_over: &HandOver) -> bool {
+        let about = &workflow.graph.jobs[job.index()];
+        workflow.meta.status == Status::Running
+            && workflow.job(job).state == JobState::Ready
+            && hand_over.queues.contains(&about.queue)
+            && self.context.queues.may_hand_over(&about.queue, about.priority)
+    }
+
+    /// What a worker gets of a job that it has on lease.
+    fn leased(&self, entry: &Entry, job: JobIndex, lease: &Lease, now: Timestamp) -> Leased {
+        let workflow = &entry.workflow;
+        let output = |job| entry.outputs.get(&job).cloned();
+        let inputs = workflow.graph.jobs[job.index()].parents.iter();
+        let inputs = inputs
+            .map(|&job| Returned { job, bytes: workflow.job(job).output_bytes, output: output(job) })
+            .filter(|returned| returned.bytes > 0)
+            .collect();
+        let attempt = workflow.job(job).attempt;
+        let graph = Arc::clone(&workflow.graph);
+        let token = lease.token;
+        let undelivered = Undelivered::new(self.give_back, LeaseRef { workflow: workflow.id, job, token }, now);
+        Leased { job, token, expires: lease.expires, attempt, graph, inputs, undelivered }
+    }
 }
 
 fn answer(workflow: &Workflow, job: Option<JobIndex>, effect: Effect) -> Answer {
@@ -183,101 +96,6 @@ fn answer(workflow: &Workflow, job: Option<JobIndex>, effect: Effect) -> Answer 
         leased: Vec::new(),
         existing: None,
     }
-}
-
-/// The event that a request stands for; none when the workflow only has to be there.
-fn event(workflow: &Workflow, request: &Request) -> Result<Option<Event>, EngineError> {
-    let named = |name: &str| {
-        let none = || EngineError::NoJob { workflow: workflow.id, job: name.to_owned() };
-        workflow.graph.find(name).ok_or_else(none)
-    };
-    let placed = |job: &JobIndex| {
-        let none = || EngineError::NoJob { workflow: workflow.id, job: format!("#{job}") };
-        workflow.graph.jobs.get(job.index()).map(|_| *job).ok_or_else(none)
-    };
-    Ok(Some(match request {
-        Request::Create { begin: Begin::Now, .. } if workflow.meta.status == Status::Pending => Event::Start,
-        Request::Create { .. } => return Ok(None),
-        Request::Claim { job, lease } => Event::Claim { job: placed(job)?, lease: lease.clone() },
-        Request::Report { job, token, outcome, .. } => {
-            Event::Report { job: placed(job)?, token: *token, outcome: outcome.clone() }
-        }
-        Request::Extend { job, token, expires } => {
-            Event::Extend { job: placed(job)?, token: *token, expires: *expires }
-        }
-        Request::Tick => Event::Tick,
-        Request::Purge => Event::Delete(DeleteIf::Expired),
-        Request::Act(action) => match action {
-            Action::Start => Event::Start,
-            Action::Cancel => Event::Cancel,
-            Action::Pause => Event::Pause,
-            Action::Resume => Event::Resume,
-            Action::RetryFailed => Event::RetryFailed,
-            Action::Restart { jobs, scope } => Event::Restart { jobs: all_named(workflow, jobs)?, scope: *scope },
-            Action::SkipJob(job) => Event::Skip(named(job)?),
-            Action::MarkSucceeded { job, output } => Event::MarkSucceeded { job: named(job)?, output: output.clone() },
-            Action::CancelJob(job) => Event::CancelJob(named(job)?),
-            Action::Keep(retention) => Event::Keep(*retention),
-            Action::Delete => Event::Delete(DeleteIf::Idle),
-        },
-    }))
-}
-
-/// The jobs of these names, each once.
-fn all_named(workflow: &Workflow, names: &[String]) -> Result<Vec<JobIndex>, EngineError> {
-    // There may be as many names as jobs, and a search for each would take their product.
-    let each = workflow.graph.jobs.iter().enumerate();
-    let places: HashMap<&str, JobIndex> = each.map(|(at, job)| (job.name.as_str(), JobIndex(at as u16))).collect();
-    let none = |name: &String| EngineError::NoJob { workflow: workflow.id, job: name.clone() };
-    let find = |name: &String| places.get(name.as_str()).copied().ok_or_else(|| none(name));
-    let mut jobs = names.iter().map(find).collect::<Result<Vec<_>, _>>()?;
-    jobs.sort_unstable();
-    jobs.dedup();
-    Ok(jobs)
-}
-
-/// Leases what has just become ready to the worker that made it so: the job never touches the queue.
-fn hand_over_ready(
-    engine: &Engine,
-    entry: &mut Entry,
-    known: usize,
-    (hand_over, now): (&HandOver, Timestamp),
-) -> Vec<Leased> {
-    let ready: Vec<JobIndex> = entry.workflow.newly_ready()[known..].to_vec();
-    let mut leased = Vec::new();
-    for job in ready {
-        let about = &entry.workflow.graph.jobs[job.index()];
-        let fits = entry.workflow.meta.status == Status::Running
-            && entry.workflow.job(job).state == JobState::Ready
-            && hand_over.queues.contains(&about.queue)
-            && engine.queues().may_hand_over(&about.queue, about.priority);
-        if !fits {
-            continue;
-        }
-        if !hand_over.take_one() {
-            break;
-        }
-        let lease = Lease { token: new_token(), worker: hand_over.worker.clone(), expires: now + hand_over.lease };
-        let event = Event::Claim { job, lease: lease.clone() };
-        if transition(&mut entry.workflow, &event, engine.retention(), now).is_ok() {
-            leased.push(lease_of(engine, entry, (job, &lease), now));
-        }
-    }
-    leased
-}
-
-fn lease_of(engine: &Engine, entry: &Entry, (job, lease): (JobIndex, &Lease), now: Timestamp) -> Leased {
-    let workflow = &entry.workflow;
-    let parents = workflow.graph.jobs[job.index()].parents.iter();
-    let inputs = parents
-        .map(|&job| Returned { job, bytes: workflow.job(job).output_bytes, output: entry.outputs.get(&job).cloned() })
-        .filter(|returned| returned.bytes > 0)
-        .collect();
-    let attempt = workflow.job(job).attempt;
-    let graph = Arc::clone(&workflow.graph);
-    let token = lease.token;
-    let undelivered = Undelivered::new(engine, LeaseRef { workflow: workflow.id, job, token }, now);
-    Leased { job, token, expires: lease.expires, attempt, graph, inputs, undelivered }
 }
 
 /// A token for a lease: not 0, which stands for none.

@@ -1,46 +1,42 @@
 //! A lease on its way to a worker that may have gone.
 
-use std::time::Duration;
+use std::fmt;
+use std::sync::Arc;
 
-use tokio::runtime::Handle;
-use tokio::sync::oneshot;
-
-use super::group::Posted;
-use super::play::Request;
-use crate::engine::Engine;
-use crate::engine::claim::LeaseRef;
+use crate::record::lease::LeaseRef;
 use crate::time::Timestamp;
-use crate::transition::Outcome;
 
-/// Gives a job back when it is dropped before the worker has it: no lease has to end, and no loss is counted.
-#[derive(Debug)]
+/// Gives the job of a lease back, as of a moment.
+pub(crate) type GiveBack = Arc<dyn Fn(LeaseRef, Timestamp) + Send + Sync>;
+
+/// Gives a job back when it is dropped before the worker has it: nobody has to wait for the end of the lease, and no loss is counted.
 pub(crate) struct Undelivered {
-    engine: Option<Engine>,
+    give_back: Option<GiveBack>,
     lease: LeaseRef,
     now: Timestamp,
 }
 
 impl Undelivered {
-    pub(crate) fn new(engine: &Engine, lease: LeaseRef, now: Timestamp) -> Self {
-        Self { engine: Some(engine.clone()), lease, now }
+    pub(super) fn new(give_back: &GiveBack, lease: LeaseRef, now: Timestamp) -> Self {
+        Self { give_back: Some(Arc::clone(give_back)), lease, now }
     }
 
-    /// The worker has it, or the lease never was.
+    /// The worker has it, or the lease was never written.
     pub(crate) fn settle(&mut self) {
-        self.engine = None;
+        self.give_back = None;
+    }
+}
+
+impl fmt::Debug for Undelivered {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Undelivered").field("lease", &self.lease).finish_non_exhaustive()
     }
 }
 
 impl Drop for Undelivered {
     fn drop(&mut self) {
-        let Some(engine) = self.engine.take() else { return };
-        // Without a runtime nothing can be written: the lease ends in its time.
-        if Handle::try_current().is_ok() {
-            let LeaseRef { workflow, job, token } = self.lease;
-            let outcome = Outcome::GivenBack { pause: Duration::ZERO };
-            let request = Request::Report { job, token, outcome, hand_over: None };
-            let (answer, _nobody) = oneshot::channel();
-            engine.post(workflow.partition(), vec![Posted { workflow, request, now: self.now, answer }]);
+        if let Some(give_back) = self.give_back.take() {
+            give_back(self.lease, self.now);
         }
     }
 }

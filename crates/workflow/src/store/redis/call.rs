@@ -4,11 +4,11 @@ use hashbrown::HashSet;
 use tidegate_pipeline::{Arg, Reply, UnitBuilder};
 
 use super::keys::{self, Keys, META, Part, Set};
-use super::{reply, unexpected};
+use super::reply::{self, unexpected};
 use crate::id::WorkflowId;
 use crate::record::change::{Applied, Birth, Change, Delete, Moved, Put, Write};
 use crate::record::rows::Row;
-use crate::store::StoreError;
+use crate::store::error::StoreError;
 
 /// The script.
 pub(super) const SCRIPT: &str = include_str!("apply.lua");

@@ -2,7 +2,7 @@
 
 use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::record::change::ResultField;
-use crate::store::{Clockwork, Register};
+use crate::store::query::{Clockwork, Register};
 
 /// The most partitions: as many as there are tags.
 pub(super) const MAX_PARTITIONS: u16 = 256;

@@ -7,8 +7,9 @@ use tidegate_pipeline::{Arg, Batch, Client, Outcome, Reply};
 use tracing::{debug, error, info};
 
 use super::keys::{self, Keys, Set};
-use super::{RedisOptions, RedisStore, answer, call, reply, unexpected};
-use crate::store::{SCHEMA_VERSION, StoreError};
+use super::reply::{self, answer, unexpected};
+use super::{RedisOptions, RedisStore, call};
+use crate::store::error::{SCHEMA_VERSION, StoreError};
 
 /// The fields of the facts about a store.
 const SCHEMA: &[u8] = b"schema";

@@ -3,12 +3,15 @@
 use bytes::Bytes;
 use tidegate_pipeline::{Arg, Batch, Outcome};
 
+use super::RedisStore;
 use super::keys::{self, LABEL, META, Part, Set};
-use super::{RedisStore, answer, reply};
+use super::reply::{self, answer};
 use crate::id::{Partition, WorkflowId};
 use crate::record::change::{ResultField, Stored};
+use crate::record::due::{due_row, read_due_row};
 use crate::record::rows::Row;
-use crate::store::{Clockwork, Head, Order, Register, RowSet, Span, StoreError, due_row, read_due_row};
+use crate::store::error::StoreError;
+use crate::store::query::{Clockwork, Head, Order, Register, RowSet, Span};
 use crate::time::Timestamp;
 
 /// Where a run of rows begins and ends, as Redis reads it.

@@ -1,15 +1,35 @@
 //! What Redis answers, as what the store promised.
 
 use bytes::Bytes;
-use tidegate_pipeline::Reply;
+use tidegate_pipeline::{Outcome, Reply};
 
 use super::keys::{self, META};
-use super::unexpected;
 use crate::id::WorkflowId;
 use crate::record::change::StoredState;
 use crate::record::rows;
-use crate::store::{Head, StoreError};
+use crate::store::error::StoreError;
+use crate::store::query::Head;
 use crate::time::Timestamp;
+
+/// What an answer was expected to be, and was not.
+pub(super) fn unexpected(expected: &str, reply: &Reply) -> StoreError {
+    let found: String = format!("{reply:?}").chars().take(200).collect();
+    StoreError::Corrupt { what: format!("an answer of redis, {expected},"), reason: format!("it is {found}") }
+}
+
+/// Why there is no reply, when nothing was written or what was asked for was only a read.
+pub(super) fn unavailable(outcome: &Outcome) -> StoreError {
+    StoreError::Unavailable { reason: reason(outcome) }
+}
+
+pub(super) fn reason(outcome: &Outcome) -> String {
+    outcome.reply().err().map_or_else(|| "redis answered".to_owned(), |error| error.to_string())
+}
+
+/// The reply to a read.
+pub(super) fn answer(outcome: &Outcome) -> Result<&Reply, StoreError> {
+    outcome.reply().map_err(|_| unavailable(outcome))
+}
 
 /// The elements of an array.
 pub(super) fn array(reply: &Reply) -> Result<Vec<&Reply>, StoreError> {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use tracing::info;
 
-use crate::store::{SCHEMA_VERSION, StoreError};
+use crate::store::error::{SCHEMA_VERSION, StoreError};
 
 /// `Tdgt`: tells our files from all others.
 const APPLICATION: u32 = u32::from_be_bytes(*b"Tdgt");

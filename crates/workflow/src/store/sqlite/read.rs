@@ -3,12 +3,13 @@
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Params, Row as Found, params};
 
-use super::{field_number, micros, moment, register_number};
+use super::column::{field_number, micros, moment, register_number};
 use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::record::change::{ResultField, Stored, StoredState};
-use crate::record::rows;
-use crate::record::rows::Row;
-use crate::store::{Clockwork, Head, Order, Register, RowSet, Span, StoreError, due_row, read_due_row};
+use crate::record::due::{due_row, read_due_row};
+use crate::record::rows::{self, Row};
+use crate::store::error::StoreError;
+use crate::store::query::{Clockwork, Head, Order, Register, RowSet, Span};
 use crate::time::Timestamp;
 
 /// Does `read` while what it sees stays as it is.

@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
-use crate::store::StoreError;
+use crate::store::error::StoreError;
 
 /// Owns a thread. Dropping it lets the thread finish what waits, and joins it.
 pub(super) struct Worker<J> {

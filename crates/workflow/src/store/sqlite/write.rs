@@ -3,12 +3,14 @@
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
 use tokio::sync::oneshot;
 
+use super::column::{field_number, micros, register_number};
+use super::read;
 use super::worker::Jobs;
-use super::{field_number, micros, read, register_number};
 use crate::id::{Partition, WorkflowId};
 use crate::record::change::{Applied, Birth, Change, Delete, Moved, Put, RowChange, Write};
 use crate::record::rows::Row;
-use crate::store::{Register, StoreError};
+use crate::store::error::StoreError;
+use crate::store::query::Register;
 
 /// Changes in one transaction, at which it takes no more requests. Some 50 ms of work: the first in a group does not wait long
 /// for the last, and the sync costs little beside them.

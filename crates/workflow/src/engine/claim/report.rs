@@ -1,0 +1,123 @@
+//! What workers say of their jobs: how attempts ended, and that they need longer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use super::Claim;
+use super::claimed::Claimed;
+use crate::engine::Engine;
+use crate::engine::desk::answer::{Answer, Leased};
+use crate::engine::desk::request::{HandOver, Request};
+use crate::engine::error::EngineError;
+use crate::id::WorkflowId;
+use crate::record::lease::LeaseRef;
+use crate::state::{JobState, Status};
+use crate::time::Timestamp;
+use crate::transition::outcome::Outcome;
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// Whose.
+    pub lease: LeaseRef,
+    /// How.
+    pub outcome: Outcome,
+}
+
+/// What became of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reported {
+    /// What the job is doing now.
+    pub job: JobState,
+    /// What the workflow is doing now.
+    pub workflow: Status,
+    /// The same report came before.
+    pub already: bool,
+}
+
+/// A lease to extend, and until when.
+pub type Extension = (LeaseRef, Timestamp);
+
+impl Reported {
+    fn of(answer: &Answer) -> Self {
+        Self {
+            job: answer.state.expect("a report answers with the job's state"),
+            workflow: answer.status.expect("a report answers with the status"),
+            already: answer.already,
+        }
+    }
+}
+
+impl HandOver {
+    /// What a worker takes that claims with its reports.
+    fn of(claim: &Claim) -> Self {
+        Self {
+            queues: claim.queues.clone(),
+            worker: claim.worker.as_str().into(),
+            lease: claim.lease,
+            left: AtomicUsize::new(claim.limit),
+        }
+    }
+}
+
+impl Engine {
+    /// Takes reports, each for itself, and gives the worker more jobs: first those that became ready by its reports, without a detour
+    /// through the queue, then others.
+    ///
+    /// # Cancellation
+    /// When the future is dropped, reports may have been taken; jobs that were leased are given back at once.
+    pub async fn report(
+        &self,
+        reports: Vec<Report>,
+        then: Option<&Claim>,
+        now: Timestamp,
+    ) -> (Vec<Result<Reported, EngineError>>, Result<Vec<Claimed>, EngineError>) {
+        let hand_over = then.map(|claim| Arc::new(HandOver::of(claim)));
+        let ids: Vec<WorkflowId> = reports.iter().map(|report| report.lease.workflow).collect();
+        let requests = reports.into_iter().map(|Report { lease, outcome }| {
+            let LeaseRef { workflow, job, token } = lease;
+            (workflow, Request::Report { job, token, outcome, hand_over: hand_over.clone() })
+        });
+        let mut leased = Vec::new();
+        let mut reported = Vec::with_capacity(ids.len());
+        for (id, answer) in ids.into_iter().zip(self.ask_all(requests.collect(), now).await) {
+            reported.push(answer.map(|mut answer| {
+                leased.extend(answer.leased.drain(..).map(|leased| (id, leased)));
+                Reported::of(&answer)
+            }));
+        }
+        let claimed = self.claimed_after(leased, then.zip(hand_over), now).await;
+        (reported, claimed)
+    }
+
+    /// Jobs that were handed over, and others up to what the claim asks for.
+    async fn claimed_after(
+        &self,
+        leased: Vec<(WorkflowId, Leased)>,
+        then: Option<(&Claim, Arc<HandOver>)>,
+        now: Timestamp,
+    ) -> Result<Vec<Claimed>, EngineError> {
+        let Some((claim, hand_over)) = then else { return Ok(Vec::new()) };
+        let mut claimed = self.with_inputs(leased).await?;
+        let limit = hand_over.left.load(Relaxed);
+        if limit > 0 {
+            let more = self.claim(&Claim { limit, ..claim.clone() }, now).await;
+            match more {
+                Ok(more) => claimed.extend(more),
+                Err(error) if claimed.is_empty() => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Ok(claimed)
+    }
+
+    /// Extends leases, each for itself.
+    pub async fn extend(&self, extensions: Vec<Extension>, now: Timestamp) -> Vec<Result<(), EngineError>> {
+        let requests = extensions.into_iter().map(|(lease, expires)| {
+            let LeaseRef { workflow, job, token } = lease;
+            (workflow, Request::Extend { job, token, expires })
+        });
+        let answers = self.ask_all(requests.collect(), now).await;
+        answers.into_iter().map(|answer| answer.map(|_| ())).collect()
+    }
+}

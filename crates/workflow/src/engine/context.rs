@@ -1,0 +1,89 @@
+//! What the desks of all partitions use: the store, the ready jobs, those who listen, and the next due moment.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tokio::sync::{Notify, broadcast};
+
+use super::queues::Queues;
+use crate::id::{JobIndex, WorkflowId};
+use crate::state::{JobState, RetentionDefaults, Status};
+use crate::store::Store;
+use crate::time::Timestamp;
+
+/// Notices that a slow subscriber may be behind.
+const NOTICES: usize = 1_024;
+
+/// No moment is known.
+const NEVER: u64 = u64::MAX;
+
+/// What changed in a workflow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// What it is doing now; None when it was removed.
+    pub status: Option<Status>,
+    /// Jobs that changed, by their place.
+    pub jobs: Vec<(JobIndex, JobState)>,
+}
+
+/// What the desks of all partitions use.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) store: Store,
+    /// How long workflows are kept that say nothing about it themselves.
+    pub(crate) retention: RetentionDefaults,
+    pub(crate) queues: Queues,
+    notices: broadcast::Sender<(WorkflowId, Arc<Notice>)>,
+    /// The earliest timer known that no sweep has served, in microseconds.
+    expected: AtomicU64,
+    /// That moment has become an earlier one.
+    sooner: Notify,
+}
+
+impl Context {
+    pub(super) fn new(store: Store, retention: RetentionDefaults) -> Self {
+        Self {
+            store,
+            retention,
+            queues: Queues::default(),
+            notices: broadcast::Sender::new(NOTICES),
+            expected: AtomicU64::new(NEVER),
+            sooner: Notify::new(),
+        }
+    }
+
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<(WorkflowId, Arc<Notice>)> {
+        self.notices.subscribe()
+    }
+
+    /// Tells subscribers about a workflow; without subscribers the notice is not made.
+    pub(crate) fn announce(&self, id: WorkflowId, notice: impl FnOnce() -> Notice) {
+        if self.notices.receiver_count() > 0 {
+            // The last subscriber may have left in between.
+            let _none = self.notices.send((id, Arc::new(notice())));
+        }
+    }
+
+    /// Takes note that a workflow is due at a moment.
+    pub(crate) fn expect_by(&self, moment: Timestamp) {
+        if moment.micros() < self.expected.fetch_min(moment.micros(), Relaxed) {
+            self.sooner.notify_one();
+        }
+    }
+
+    /// Forgets the moments noted so far: a sweep reads them again.
+    pub(super) fn expect_nothing(&self) {
+        self.expected.store(NEVER, Relaxed);
+    }
+
+    /// The earliest moment noted.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        let micros = self.expected.load(Relaxed);
+        (micros != NEVER).then_some(Timestamp::from_micros(micros))
+    }
+
+    /// Returns when [`Context::next_due`] has become earlier.
+    pub(super) async fn sooner(&self) {
+        self.sooner.notified().await;
+    }
+}

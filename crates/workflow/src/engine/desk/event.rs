@@ -1,0 +1,70 @@
+//! The event of the state machine that a request stands for.
+
+use hashbrown::HashMap;
+
+use super::request::{Action, Begin, Request};
+use crate::engine::error::EngineError;
+use crate::id::JobIndex;
+use crate::state::Status;
+use crate::transition::event::{DeleteIf, Event};
+use crate::workflow::Workflow;
+
+/// The event that a request stands for; none when the workflow only has to be there.
+pub(super) fn event(workflow: &Workflow, request: &Request) -> Result<Option<Event>, EngineError> {
+    Ok(Some(match request {
+        Request::Create { begin: Begin::Now, .. } if workflow.meta.status == Status::Pending => Event::Start,
+        Request::Create { .. } => return Ok(None),
+        Request::Claim { job, lease } => Event::Claim { job: placed(workflow, *job)?, lease: lease.clone() },
+        Request::Report { job, token, outcome, .. } => {
+            Event::Report { job: placed(workflow, *job)?, token: *token, outcome: outcome.clone() }
+        }
+        Request::Extend { job, token, expires } => {
+            Event::Extend { job: placed(workflow, *job)?, token: *token, expires: *expires }
+        }
+        Request::Tick => Event::Tick,
+        Request::Purge => Event::Delete(DeleteIf::Expired),
+        Request::Act(action) => event_of_action(workflow, action)?,
+    }))
+}
+
+fn event_of_action(workflow: &Workflow, action: &Action) -> Result<Event, EngineError> {
+    Ok(match action {
+        Action::Start => Event::Start,
+        Action::Cancel => Event::Cancel,
+        Action::Pause => Event::Pause,
+        Action::Resume => Event::Resume,
+        Action::RetryFailed => Event::RetryFailed,
+        Action::Restart { jobs, scope } => Event::Restart { jobs: all_named(workflow, jobs)?, scope: *scope },
+        Action::SkipJob(job) => Event::Skip(named(workflow, job)?),
+        Action::MarkSucceeded { job, output } => {
+            Event::MarkSucceeded { job: named(workflow, job)?, output: output.clone() }
+        }
+        Action::CancelJob(job) => Event::CancelJob(named(workflow, job)?),
+        Action::Keep(retention) => Event::Keep(*retention),
+        Action::Delete => Event::Delete(DeleteIf::Idle),
+    })
+}
+
+/// The same place, if the workflow has a job there.
+fn placed(workflow: &Workflow, job: JobIndex) -> Result<JobIndex, EngineError> {
+    let none = || EngineError::NoJob { workflow: workflow.id, job: format!("#{job}") };
+    workflow.graph.jobs.get(job.index()).map(|_| job).ok_or_else(none)
+}
+
+fn named(workflow: &Workflow, name: &str) -> Result<JobIndex, EngineError> {
+    let none = || EngineError::NoJob { workflow: workflow.id, job: name.to_owned() };
+    workflow.graph.find(name).ok_or_else(none)
+}
+
+/// The jobs of these names, each once.
+fn all_named(workflow: &Workflow, names: &[String]) -> Result<Vec<JobIndex>, EngineError> {
+    // There may be as many names as jobs, and a search for each would take their product.
+    let each = workflow.graph.jobs.iter().enumerate();
+    let places: HashMap<&str, JobIndex> = each.map(|(at, job)| (job.name.as_str(), JobIndex(at as u16))).collect();
+    let none = |name: &String| EngineError::NoJob { workflow: workflow.id, job: name.clone() };
+    let find = |name: &String| places.get(name.as_str()).copied().ok_or_else(|| none(name));
+    let mut jobs = names.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+    jobs.sort_unstable();
+    jobs.dedup();
+    Ok(jobs)
+}

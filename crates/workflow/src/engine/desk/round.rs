@@ -1,0 +1,147 @@
+//! One round of a desk: requests are played on states, and what changed is written with one call of the store.
+
+use super::group::{Basis, Group, load_missing};
+use super::play::Player;
+use super::states::States;
+use crate::engine::context::{Context, Notice};
+use crate::id::{JobIndex, Partition};
+use crate::record::change::{Applied, Change, Put, Write};
+use crate::store::Store;
+use crate::store::error::StoreError;
+
+/// What a round works with.
+pub(super) struct Round<'a> {
+    pub(super) player: Player<'a>,
+    pub(super) partition: Partition,
+    pub(super) states: &'a States,
+}
+
+/// Groups after they were played.
+struct Played {
+    /// Those that must be played again.
+    again: Vec<Group>,
+    /// Those that change something, and what each of them changes.
+    changed: Vec<Group>,
+    changes: Vec<Change>,
+}
+
+impl Round<'_> {
+    fn context(&self) -> &Context {
+        self.player.context
+    }
+
+    /// Plays and writes; returns what must be played again.
+    pub(super) async fn run(&self, mut groups: Vec<Group>) -> Vec<Group> {
+        if let Err(error) = load_missing(&self.context().store, &mut groups).await {
+            groups.into_iter().for_each(|group| group.fail(&error));
+            return Vec::new();
+        }
+        let Played { mut again, changed, changes } = self.play(groups);
+        if changes.is_empty() {
+            return again;
+        }
+        match self.apply(&changes).await {
+            Ok(applied) => {
+                let applied = changes.iter().zip(applied);
+                changed.into_iter().zip(applied).for_each(|(group, applied)| again.extend(self.settle(group, applied)));
+            }
+            Err(error) => changed.into_iter().for_each(|group| group.fail(&error)),
+        }
+        again
+    }
+
+    fn play(&self, groups: Vec<Group>) -> Played {
+        let (changed, changes) = (Vec::with_capacity(groups.len()), Vec::with_capacity(groups.len()));
+        let mut played = Played { again: Vec::new(), changed, changes };
+        for mut group in groups {
+            match group.play(&self.player) {
+                Some(change) => {
+                    played.changes.push(change);
+                    played.changed.push(group);
+                }
+                // To do nothing, or to refuse, may be right only for a state that is gone.
+                None if group.basis == Basis::Memory => {
+                    group.forget();
+                    played.again.push(group);
+                }
+                None => self.finish(group, None),
+            }
+        }
+        played
+    }
+
+    async fn apply(&self, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {
+        let store = &self.context().store;
+        match store.apply(self.partition, changes).await {
+            Err(error @ StoreError::Unknown { .. }) => recover(store, changes).await.map_err(|_| error),
+            applied => applied,
+        }
+    }
+
+    /// Does what follows from the store's answer. Returns the group when it must be played again.
+    fn settle(&self, mut group: Group, (change, applied): (&Change, Applied)) -> Option<Group> {
+        match applied {
+            Applied::Done => self.finish(group, Some(change)),
+            Applied::KeyTaken(taken) => group.key_taken(taken),
+            Applied::Conflict(state) => match group.rebuild(state) {
+                Ok(()) => return Some(group),
+                Err(error) => group.fail(&error),
+            },
+        }
+        None
+    }
+
+    /// Answers, tells subscribers and queues, and keeps the state.
+    fn finish(&self, mut group: Group, change: Option<&Change>) {
+        if let Some(change) = change {
+            publish(self.context(), &group, change);
+            if let (Some(entry), Write::Put(put)) = (&mut group.entry, &change.write) {
+                entry.keep_outputs(&put.results);
+                group.answers.iter_mut().flatten().for_each(|answer| entry.fill_inputs(answer));
+            }
+        }
+        for (posted, outcome) in group.posted.into_iter().zip(group.answers) {
+            posted.answer(outcome);
+        }
+        let removed = change.is_some_and(|change| matches!(change.write, Write::Delete(_)));
+        if let Some(entry) = group.entry.filter(|_| !removed) {
+            self.states.keep(group.id, entry);
+        }
+    }
+}
+
+/// Tells queues and subscribers what a change did.
+fn publish(context: &Context, group: &Group, change: &Change) {
+    match &change.write {
+        Write::Put(put) => publish_put(context, group, put),
+        Write::Delete(delete) => {
+            context.queues.change(&delete.ready, &[]);
+            context.announce(group.id, || Notice { status: None, jobs: Vec::new() });
+        }
+    }
+}
+
+fn publish_put(context: &Context, group: &Group, put: &Put) {
+    context.queues.change(&put.ready.remove, &put.ready.add);
+    let Some(entry) = &group.entry else { return };
+    let meta = &entry.workflow.meta;
+    context.announce(group.id, || {
+        let state = |(job, _): &(JobIndex, Vec<u8>)| (*job, entry.workflow.job(*job).state);
+        Notice { status: Some(meta.status), jobs: put.jobs.iter().map(state).collect() }
+    });
+    if let Some(timer) = meta.timer {
+        context.expect_by(timer);
+    }
+}
+
+/// What became of changes whose answer was lost: the writer of the stored state tells whether a change was applied.
+async fn recover(store: &Store, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {
+    let ids: Vec<_> = changes.iter().map(|change| change.workflow).collect();
+    let stored = store.load(&ids).await?;
+    let became = changes.iter().zip(stored).map(|(change, stored)| match (&change.write, stored) {
+        (Write::Put(put), Some(stored)) if stored.state.meta == put.meta => Applied::Done,
+        (Write::Delete(_), None) => Applied::Done,
+        (_, stored) => Applied::Conflict(stored.map(|stored| stored.state)),
+    });
+    Ok(became.collect())
+}

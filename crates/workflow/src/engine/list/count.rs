@@ -1,0 +1,93 @@
+//! How many workflows there are, by status and name.
+
+use std::collections::BTreeMap;
+
+use super::Listed;
+use super::query::{Filter, Query};
+use crate::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::state::Status;
+use crate::store::query::{Register, Span};
+
+/// Names that are counted with one call of the store.
+const COUNTED: usize = 64;
+/// Workflows that are looked at with one call of the store.
+const WALKED: usize = 1_000;
+const STATUSES: usize = Status::ALL.len();
+
+impl Engine {
+    /// How many workflows there are of each status, as far as the filter admits it.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn count(&self, filter: &Filter) -> Result<Vec<(Status, u64)>, EngineError> {
+        let statuses = filter.wanted_statuses();
+        if filter.is_loose() {
+            let number = |counts: &[u64; STATUSES], status: Status| (status, counts[place(status)]);
+            let counts = self.walk(filter).await?.into_values().next().unwrap_or_default();
+            return Ok(statuses.into_iter().map(|status| number(&counts, status)).collect());
+        }
+        let spans: Vec<Span> = statuses.iter().flat_map(|&status| filter.only(status)).collect();
+        Ok(statuses.into_iter().zip(self.store().count(&spans).await?).collect())
+    }
+
+    /// The same for each name of which there are any.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn count_by_name(&self, filter: &Filter) -> Result<Vec<(String, Vec<(Status, u64)>)>, EngineError> {
+        let statuses = filter.wanted_statuses();
+        let mut named = Vec::new();
+        if filter.tag.is_some() {
+            for (name, counts) in self.walk(filter).await? {
+                named.push((name, statuses.iter().map(|&status| (status, counts[place(status)])).collect()));
+            }
+            return Ok(named);
+        }
+        let mut names = self.names().await?;
+        names.retain(|name| filter.name.as_ref().is_none_or(|wanted| wanted == name));
+        for some in names.chunks(COUNTED) {
+            let one = |name: &String| Filter { name: Some(name.clone()), ..filter.clone() };
+            let filters: Vec<Filter> = some.iter().map(one).collect();
+            let each = filters.iter().flat_map(|filter| statuses.iter().flat_map(|&status| filter.only(status)));
+            let numbers = self.store().count(&each.collect::<Vec<_>>()).await?;
+            for (name, numbers) in some.iter().zip(numbers.chunks(statuses.len())) {
+                if numbers.iter().any(|&number| number > 0) {
+                    named.push((name.clone(), statuses.iter().copied().zip(numbers.iter().copied()).collect()));
+                }
+            }
+        }
+        Ok(named)
+    }
+
+    /// Counts by name and status what no index counts, by looking at each.
+    async fn walk(&self, filter: &Filter) -> Result<BTreeMap<String, [u64; STATUSES]>, EngineError> {
+        let mut counts: BTreeMap<String, [u64; STATUSES]> = BTreeMap::new();
+        let mut query = Query { filter: filter.clone(), limit: WALKED, ..Query::default() };
+        loop {
+            let page = self.list(&query).await?;
+            for Listed { label, meta, .. } in page.items {
+                counts.entry(label.name).or_default()[place(meta.status)] += 1;
+            }
+            if page.next.is_none() {
+                return Ok(counts);
+            }
+            query.after = page.next;
+        }
+    }
+
+    /// The names of all kinds of workflows that were ever created.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn names(&self) -> Result<Vec<String>, EngineError> {
+        let mut names: Vec<String> =
+            self.store().register(Register::Names).await?.into_iter().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+}
+
+fn place(status: Status) -> usize {
+    status as usize
+}

@@ -1,0 +1,91 @@
+//! Which workflows a list is about, and in which order.
+
+use crate::id::{IdPrefix, WorkflowId};
+use crate::record::rows::Section;
+use crate::state::{Label, Status};
+use crate::store::query::{Order, Span};
+use crate::time::Timestamp;
+
+/// Which workflows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Filter {
+    /// Of one of these; of any when there are none.
+    pub statuses: Vec<Status>,
+    /// Of this name.
+    pub name: Option<String>,
+    /// With this tag.
+    pub tag: Option<String>,
+    /// Created then or later.
+    pub created_from: Option<Timestamp>,
+    /// Created before then.
+    pub created_to: Option<Timestamp>,
+    /// With an id that begins so.
+    pub id_prefix: Option<IdPrefix>,
+}
+
+/// A question for a page.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Query {
+    /// Which workflows.
+    pub filter: Filter,
+    /// In which order of creation.
+    pub order: Order,
+    /// How many at most.
+    pub limit: usize,
+    /// Where the page before ended.
+    pub after: Option<Cursor>,
+}
+
+/// Where a page ended: workflows that come later never shift what follows.
+pub type Cursor = WorkflowId;
+
+impl Filter {
+    /// The sections that together hold what is wanted; a name beside a tag must be looked at row by row.
+    fn sections(&self) -> Vec<Section<'_>> {
+        let statuses = self.wanted_statuses().into_iter();
+        match (&self.tag, &self.name) {
+            (Some(tag), _) => statuses.map(|status| Section::Tag(tag, status)).collect(),
+            (None, Some(name)) => statuses.map(|status| Section::Name(name, status)).collect(),
+            (None, None) if self.statuses.is_empty() => vec![Section::All],
+            (None, None) => statuses.map(Section::Status).collect(),
+        }
+    }
+
+    /// Each status that is wanted, once.
+    pub(super) fn wanted_statuses(&self) -> Vec<Status> {
+        let wanted = |status: &Status| self.statuses.is_empty() || self.statuses.contains(status);
+        Status::ALL.into_iter().filter(wanted).collect()
+    }
+
+    pub(super) fn spans(&self, order: Order, after: Option<Cursor>) -> Vec<Span> {
+        let mut from = self.created_from.map(WorkflowId::first_at);
+        let mut to = self.created_to.map(WorkflowId::first_at);
+        if let Some(prefix) = self.id_prefix {
+            from = Some(from.map_or(prefix.first(), |from| from.max(prefix.first())));
+            to = Some(to.map_or(prefix.end(), |to| to.min(prefix.end())));
+        }
+        match (order, after) {
+            (Order::NewestFirst, Some(after)) => to = Some(to.map_or(after, |to| to.min(after))),
+            (Order::OldestFirst, Some(after)) => {
+                let next = after.next();
+                from = Some(from.map_or(next, |from| from.max(next)));
+            }
+            (_, None) => {}
+        }
+        self.sections().into_iter().map(|section| Span { prefix: section.prefix(), from, to }).collect()
+    }
+
+    /// The spans of those of one status.
+    pub(super) fn only(&self, status: Status) -> Vec<Span> {
+        Self { statuses: vec![status], ..self.clone() }.spans(Order::OldestFirst, None)
+    }
+
+    /// Whether the index leaves something to look at.
+    pub(super) fn is_loose(&self) -> bool {
+        self.tag.is_some() && self.name.is_some()
+    }
+
+    pub(super) fn admits(&self, label: &Label) -> bool {
+        self.name.as_ref().is_none_or(|name| *name == label.name)
+    }
+}

@@ -1,0 +1,61 @@
+//! What queues are doing, for people who look at them.
+
+use crate::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::engine::queues::Paused;
+use crate::record::rows::{ReadyEntry, queue_rows};
+use crate::store::query::Register;
+use crate::time::Timestamp;
+
+/// What a queue is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueState {
+    /// Its name.
+    pub name: String,
+    /// Whether it hands out jobs.
+    pub paused: Paused,
+    /// Jobs that are ready.
+    pub ready: u64,
+    /// Since when the one is ready that has waited longest among the most urgent of each partition.
+    pub oldest: Option<Timestamp>,
+    /// Workers of this server that wait for work right now.
+    pub waiting_workers: usize,
+}
+
+impl Engine {
+    /// All queues that a job ever named.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn queue_states(&self) -> Result<Vec<QueueState>, EngineError> {
+        let mut queues = self.store().register(Register::Queues).await?;
+        queues.sort_unstable();
+        let prefixes: Vec<_> = queues.iter().map(|(name, _)| queue_rows(name)).collect();
+        let depths = self.store().ready_depth(&prefixes).await?;
+        let states = queues.into_iter().zip(depths).map(|((name, value), (ready, firsts))| {
+            let oldest = firsts.iter().filter_map(|row| Some(ReadyEntry::read(row)?.since)).min();
+            let paused = Paused::read(&value);
+            let waiting_workers = self.queues().waiting_workers(&name);
+            QueueState { name, paused, ready, oldest, waiting_workers }
+        });
+        Ok(states.collect())
+    }
+
+    /// Whether a job ever named this queue.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn has_queue(&self, name: &str) -> Result<bool, EngineError> {
+        Ok(self.store().register(Register::Queues).await?.iter().any(|(known, _)| known == name))
+    }
+
+    /// Pauses a queue or lets it go on: it hands out no jobs, on all servers of the store.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn set_queue_paused(&self, name: &str, paused: Paused) -> Result<(), EngineError> {
+        self.store().enter(Register::Queues, name, Some(paused.value())).await?;
+        self.queues().set_paused(name, paused);
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! The ready jobs of one queue, and who waits for them.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hashbrown::HashSet;
+use tokio::sync::Notify;
+
+use crate::time::Timestamp;
+
+/// Ready jobs of one queue that are kept in memory, some 60 bytes each; the rest is read from the store when they are gone.
+const KEPT: usize = 16_384;
+
+/// What a ready row has after its queue: priority, time, workflow and job. It sorts as jobs are to be taken.
+pub(super) const HEAD: usize = 1 + 8 + 16 + 2;
+
+/// A ready job, as its row sorts it within its queue.
+pub(crate) type Head = [u8; HEAD];
+
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    pub(super) heads: BTreeSet<Head>,
+    /// Taken out to be claimed; a read of the store that began before must not bring them back.
+    pub(super) claimed: HashSet<Head>,
+    /// The store may have none but these.
+    pub(super) complete: bool,
+    pub(super) paused: bool,
+    pub(super) waiting: VecDeque<Arc<Waiter>>,
+    /// When somebody last asked for its jobs.
+    pub(super) asked: Option<Timestamp>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Waiter {
+    pub(super) notify: Notify,
+    /// It was woken, or went away.
+    pub(super) done: AtomicBool,
+}
+
+pub(super) fn split(row: &[u8]) -> Option<(&str, Head)> {
+    let (queue, head) = row.split_last_chunk::<HEAD>()?;
+    Some((std::str::from_utf8(queue.strip_suffix(&[0])?).ok()?, *head))
+}
+
+impl Queue {
+    pub(super) fn insert(&mut self, head: Head) {
+        self.heads.insert(head);
+        if self.heads.len() > KEPT {
+            self.heads.pop_last();
+            self.complete = false;
+        }
+    }
+
+    pub(super) fn wake(&mut self) {
+        while let Some(waiter) = self.waiting.pop_front() {
+            if !waiter.done.swap(true, Ordering::AcqRel) {
+                return waiter.notify.notify_one();
+            }
+        }
+    }
+
+    /// Whether it can be forgotten, for the price of another look at the store.
+    pub(super) fn is_idle(&mut self) -> bool {
+        !self.paused && self.heads.is_empty() && self.claimed.is_empty() && !self.is_wanted()
+    }
+
+    /// Whether somebody waits; forgets those that went away.
+    pub(super) fn is_wanted(&mut self) -> bool {
+        self.waiting.retain(|waiter| !waiter.done.load(Ordering::Acquire));
+        !self.waiting.is_empty()
+    }
+}

@@ -1,0 +1,52 @@
+//! Workers that wait for ready jobs.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::AcqRel;
+
+use super::queue::Waiter;
+use super::{Queues, entry};
+
+/// One that waits for work; dropped, it waits no more.
+#[derive(Debug)]
+pub(crate) struct Waiting<'a> {
+    queues: &'a Queues,
+    names: &'a [String],
+    waiter: Arc<Waiter>,
+}
+
+impl Queues {
+    /// Waits for work from now on; work that comes before [`Waiting::arrived`] is not missed.
+    pub(crate) fn wait<'a>(&'a self, names: &'a [String]) -> Waiting<'a> {
+        let waiter = Arc::new(Waiter::default());
+        let mut each = self.each();
+        for name in names {
+            let queue = entry(&mut each, name);
+            queue.asked = Some(self.now());
+            queue.is_wanted();
+            queue.waiting.push_back(Arc::clone(&waiter));
+        }
+        drop(each);
+        Waiting { queues: self, names, waiter }
+    }
+}
+
+impl Waiting<'_> {
+    /// Returns when there may be work.
+    ///
+    /// # Cancellation
+    /// Dropping it wakes another waiter instead, if it was this one's turn.
+    pub(crate) async fn arrived(mut self) {
+        self.waiter.notify.notified().await;
+        // Whoever comes for the work passes nothing on.
+        self.names = &[];
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.waiter.done.swap(true, AcqRel) {
+            // It was woken and leaves without the work: somebody else must hear of it.
+            self.names.iter().for_each(|name| self.queues.nudge(name));
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The checks of a definition: numbers, names, and that every name of a job is the name of one.
+
+use hashbrown::HashMap;
+
+use super::definition::{Definition, JobDefinition};
+use super::error::{GraphError, MAX_JOBS, MAX_NAME, MAX_TAGS};
+use super::similar;
+use crate::id::JobIndex;
+
+pub(super) fn check_bounds(definition: &Definition) -> Result<(), GraphError> {
+    let count = definition.jobs.len();
+    match count {
+        0 => return Err(GraphError::NoJobs),
+        _ if count > MAX_JOBS => return Err(GraphError::TooManyJobs { count }),
+        _ => {}
+    }
+    check_name(&definition.name, || "name".to_owned())?;
+    if definition.tags.len() > MAX_TAGS {
+        return Err(GraphError::TooManyTags { count: definition.tags.len() });
+    }
+    for (at, tag) in definition.tags.iter().enumerate() {
+        check_name(tag, || format!("tags[{at}]"))?;
+    }
+    if let Some(key) = &definition.idempotency_key {
+        check_name(key, || "idempotency_key".to_owned())?;
+    }
+    if definition.globals.as_ref().is_some_and(|globals| !globals.is_object()) {
+        return Err(GraphError::NotAnObject { path: "globals".to_owned() });
+    }
+    for (at, job) in definition.jobs.iter().enumerate() {
+        check_name(&job.name, || format!("jobs[{at}].name"))?;
+        check_name(&job.handler, || format!("jobs[{at}].handler"))?;
+        check_name(&job.queue, || format!("jobs[{at}].queue"))?;
+        if job.params.as_ref().is_some_and(|params| !params.is_object()) {
+            return Err(GraphError::NotAnObject { path: format!("jobs[{at}].params") });
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<(), GraphError> {
+    let found = match name {
+        "" => "empty".to_owned(),
+        _ if name.len() > MAX_NAME => format!("{} bytes long", name.len()),
+        _ if name.chars().any(char::is_control) => format!("{name:?}"),
+        _ => return Ok(()),
+    };
+    Err(GraphError::InvalidName { path: path(), found })
+}
+
+pub(super) type Places<'a> = HashMap<&'a str, JobIndex>;
+
+pub(super) fn places(jobs: &[JobDefinition]) -> Result<Places<'_>, GraphError> {
+    let mut places = Places::with_capacity(jobs.len());
+    for (second, job) in jobs.iter().enumerate() {
+        if let Some(first) = places.insert(&job.name, JobIndex(second as u16)) {
+            return Err(GraphError::DuplicateName { name: job.name.clone(), first: first.index(), second });
+        }
+    }
+    Ok(places)
+}
+
+pub(super) fn find(places: &Places<'_>, name: &str, path: impl FnOnce() -> String) -> Result<JobIndex, GraphError> {
+    places.get(name).copied().ok_or_else(|| {
+        let known = places.iter().map(|(&known, &job)| (job, known));
+        let similar = similar::most_similar(name, known).map(str::to_owned);
+        GraphError::UnknownJob { path: path(), name: printable(name), similar }
+    })
+}
+
+/// A name that nobody has checked, fit for a message: cut, and without control characters.
+pub(super) fn printable(name: &str) -> String {
+    let visible = |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
+    name.chars().take(MAX_NAME).map(visible).collect()
+}

@@ -1,0 +1,84 @@
+//! What a definition must keep to, and what is wrong with one that does not.
+
+use thiserror::Error;
+
+/// A job index has two bytes, and the last is kept free.
+pub const MAX_JOBS: usize = 65_535;
+/// Longest name of a workflow, job, handler, queue or tag, in bytes; and longest idempotency key.
+pub const MAX_NAME: usize = 200;
+/// Most tags of a workflow: each costs an index row.
+pub const MAX_TAGS: usize = 16;
+
+/// Why a definition is not a graph.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum GraphError {
+    /// There is nothing to run.
+    #[error("the workflow has no jobs: add at least one")]
+    NoJobs,
+    /// There are more jobs than an index can name.
+    #[error("the workflow has {count} jobs, more than {MAX_JOBS}: split it")]
+    TooManyJobs {
+        /// How many.
+        count: usize,
+    },
+    /// A name is empty, too long, or has a control character in it.
+    #[error("{path}: a name must have 1 to {MAX_NAME} bytes and no control characters, but this is {found}")]
+    InvalidName {
+        /// Where it is, such as `jobs[3].queue`.
+        path: String,
+        /// What was found instead.
+        found: String,
+    },
+    /// Two jobs have one name.
+    #[error("jobs[{second}].name: '{name}' is the name of jobs[{first}] too: give each job a name of its own")]
+    DuplicateName {
+        /// The name.
+        name: String,
+        /// Place of the first job.
+        first: usize,
+        /// Place of the second one.
+        second: usize,
+    },
+    /// A job names one that is not there.
+    #[error("{path}: there is no job '{name}'{}", hint(.similar))]
+    UnknownJob {
+        /// Where it is named, such as `jobs[3].after[0]`.
+        path: String,
+        /// The name.
+        name: String,
+        /// A job whose name looks like it.
+        similar: Option<String>,
+    },
+    /// Jobs wait for each other.
+    #[error("these jobs wait for each other: {}", shortened(.cycle))]
+    Cycle {
+        /// Names of jobs, each before the next; the first is also the last.
+        cycle: Vec<String>,
+    },
+    /// Globals or params are something other than a JSON object.
+    #[error("{path}: expected a JSON object")]
+    NotAnObject {
+        /// Where.
+        path: String,
+    },
+    /// There are too many tags.
+    #[error("tags: {count} of them, more than {MAX_TAGS}")]
+    TooManyTags {
+        /// How many.
+        count: usize,
+    },
+}
+
+fn hint(similar: &Option<String>) -> String {
+    similar.as_ref().map_or_else(String::new, |name| format!(" (is '{name}' meant?)"))
+}
+
+/// A cycle may have as many jobs as a graph; nobody reads more than its ends.
+fn shortened(cycle: &[String]) -> String {
+    const ENDS: usize = 8;
+    if cycle.len() <= 2 * ENDS + 1 {
+        return cycle.join(" -> ");
+    }
+    let (head, tail) = (&cycle[..ENDS], &cycle[cycle.len() - ENDS..]);
+    format!("{} -> .. {} more .. -> {}", head.join(" -> "), cycle.len() - 2 * ENDS, tail.join(" -> "))
+}

@@ -1,0 +1,125 @@
+//! What a workflow of Gush is here.
+
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use serde_json::value::RawValue;
+
+use super::job::{GushJob, seconds};
+use super::source::Read;
+use crate::engine::create::NewWorkflow;
+use crate::engine::desk::request::Begin;
+use crate::graph::Graph;
+use crate::graph::definition::{Definition, JobDefinition};
+use crate::graph::error::GraphError;
+use crate::graph::json::Json;
+use crate::id::JobIndex;
+use crate::state::{Job, JobState};
+use crate::time::Timestamp;
+use crate::workflow::imported::{Course, Imported};
+
+fn json(raw: Option<&RawValue>) -> Option<Json> {
+    raw.map(|raw| Json::from_checked(raw.get())).filter(|json| !json.is_null())
+}
+
+/// The workflow that is created here. Jobs keep the name that Gush gives them in full, and their class as the handler.
+pub(super) fn converted(id: &str, read: &Read, now: Timestamp) -> Result<NewWorkflow, GraphError> {
+    let Read { workflow, jobs, .. } = read;
+    let parents = parents(jobs);
+    let definition = Definition {
+        name: workflow.klass.clone(),
+        jobs: jobs.iter().zip(&parents).map(|(job, parents)| defined(job, parents, jobs)).collect(),
+        globals: json(workflow.globals.as_deref()),
+        idempotency_key: Some(format!("gush:{id}")),
+        ..Definition::default()
+    };
+    let created_at = read.created_at.or(started(jobs));
+    let begin = Begin::As(Box::new(imported(read, now)));
+    Ok(NewWorkflow { graph: Graph::build(definition)?, begin, created_at })
+}
+
+/// The state in which Gush has a workflow.
+fn imported(read: &Read, now: Timestamp) -> Imported {
+    let Read { workflow, jobs, .. } = read;
+    let states: Vec<Job> = jobs.iter().map(|job| job.imported(now)).collect();
+    let outputs = jobs.iter().enumerate().filter_map(|(at, job)| {
+        let output = json(job.output_payload.as_deref())?;
+        Some((JobIndex(at as u16), output.text().as_bytes().to_vec()))
+    });
+    let lives = |seconds: i64| now + Duration::from_secs(seconds.unsigned_abs());
+    Imported {
+        started_at: started(jobs),
+        finished_at: jobs.iter().filter_map(|job| job.finished_at).reduce(f64::max).map(seconds),
+        expires_at: read.expires_at.map(seconds).or(read.time_to_live.map(lives)),
+        course: match () {
+            // Gush starts nothing more in a workflow of which a job failed, until somebody continues it.
+            () if states.iter().any(|job| job.state == JobState::Failed) => Course::Halted,
+            () if workflow.stopped => Course::Paused,
+            () => Course::GoesOn,
+        },
+        outputs: outputs.collect(),
+        jobs: states,
+        errors: Vec::new(),
+    }
+}
+
+fn started(jobs: &[GushJob]) -> Option<Timestamp> {
+    jobs.iter().filter_map(|job| job.started_at.or(job.enqueued_at)).reduce(f64::min).map(seconds)
+}
+
+/// How many jobs a workflow has, and how many of them are ready here because they had not ended there.
+pub(super) fn sizes(new: &NewWorkflow) -> (u64, u64) {
+    let unfinished = match &new.begin {
+        Begin::As(imported) => imported.jobs.iter().filter(|job| job.state == JobState::Ready).count(),
+        _ => 0,
+    };
+    (new.graph.jobs.len() as u64, unfinished as u64)
+}
+
+fn defined(job: &GushJob, parents: &[usize], jobs: &[GushJob]) -> JobDefinition {
+    let mut defined = JobDefinition::new(job.name(), job.klass.clone());
+    defined.params = json(job.params.as_deref());
+    defined.after = parents.iter().map(|&parent| jobs[parent].name()).collect();
+    defined.wait = Duration::try_from_secs_f64(job.wait.unwrap_or(0.0)).unwrap_or_default();
+    if let Some(queue) = &job.queue {
+        defined.queue.clone_from(queue);
+    }
+    defined
+}
+
+/// The parents of each job. Gush notes an edge at both ends, one of them by class only when the author wrote it so; the other end
+/// then has the full name.
+fn parents(jobs: &[GushJob]) -> Vec<Vec<usize>> {
+    let names: HashMap<String, usize> = jobs.iter().enumerate().map(|(at, job)| (job.name(), at)).collect();
+    let mut parents: Vec<Vec<usize>> = vec![Vec::new(); jobs.len()];
+    for (at, job) in jobs.iter().enumerate() {
+        let children = job.outgoing.iter().filter_map(|name| names.get(name));
+        children.for_each(|&child| parents[child].push(at));
+        let named = job.incoming.iter().filter_map(|name| names.get(name));
+        parents[at].extend(named);
+    }
+    add_parents_by_class(jobs, &names, &mut parents);
+    parents.iter_mut().for_each(|parents| {
+        parents.sort_unstable();
+        parents.dedup();
+    });
+    parents
+}
+
+/// Adds edges whose end is a class that no full name stands for: the first job of it, as Gush itself would find.
+fn add_parents_by_class(jobs: &[GushJob], names: &HashMap<String, usize>, parents: &mut [Vec<usize>]) {
+    let of_class = |class: &str| jobs.iter().position(|job| job.klass == class);
+    for (at, job) in jobs.iter().enumerate() {
+        for class in job.incoming.iter().filter(|name| !names.contains_key(*name)) {
+            if !parents[at].iter().any(|&parent| jobs[parent].klass == *class) {
+                parents[at].extend(of_class(class));
+            }
+        }
+        for class in job.outgoing.iter().filter(|name| !names.contains_key(*name)) {
+            let known = (0..jobs.len()).any(|child| jobs[child].klass == *class && parents[child].contains(&at));
+            if let (false, Some(child)) = (known, of_class(class)) {
+                parents[child].push(at);
+            }
+        }
+    }
+}

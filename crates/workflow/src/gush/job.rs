@@ -1,0 +1,83 @@
+//! The JSON of Gush: workflows and jobs.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::state::{Job, JobState};
+use crate::time::Timestamp;
+
+/// What Gush stores under `gush.workflows.<id>`, as far as it says more than the jobs do.
+#[derive(Debug, Deserialize)]
+pub(super) struct GushWorkflow {
+    pub(super) klass: String,
+    #[serde(default)]
+    pub(super) globals: Option<Box<RawValue>>,
+    #[serde(default)]
+    pub(super) stopped: bool,
+}
+
+/// What Gush stores of a job. Moments are in seconds.
+#[derive(Debug, Deserialize)]
+pub(super) struct GushJob {
+    pub(super) id: String,
+    pub(super) klass: String,
+    #[serde(default)]
+    pub(super) queue: Option<String>,
+    #[serde(default)]
+    pub(super) incoming: Vec<String>,
+    #[serde(default)]
+    pub(super) outgoing: Vec<String>,
+    #[serde(default)]
+    pub(super) finished_at: Option<f64>,
+    #[serde(default)]
+    pub(super) enqueued_at: Option<f64>,
+    #[serde(default)]
+    pub(super) started_at: Option<f64>,
+    #[serde(default)]
+    pub(super) failed_at: Option<f64>,
+    #[serde(default)]
+    pub(super) params: Option<Box<RawValue>>,
+    #[serde(default)]
+    pub(super) output_payload: Option<Box<RawValue>>,
+    #[serde(default)]
+    pub(super) wait: Option<f64>,
+}
+
+impl GushJob {
+    /// What Gush calls it in full.
+    pub(super) fn name(&self) -> String {
+        format!("{}|{}", self.klass, self.id)
+    }
+
+    /// Gush clears no moment but the failure's when a job starts again, so the order of these questions matters: a job that started
+    /// after it finished is running.
+    fn state(&self) -> JobState {
+        let runs_again = self.started_at > self.finished_at && self.failed_at.is_none();
+        match self {
+            Self { failed_at: Some(_), .. } => JobState::Failed,
+            Self { finished_at: Some(_), .. } if !runs_again => JobState::Succeeded,
+            Self { enqueued_at: None, started_at: None, .. } => JobState::Waiting,
+            _ => JobState::Ready,
+        }
+    }
+
+    pub(super) fn imported(&self, now: Timestamp) -> Job {
+        let state = self.state();
+        let moment = |at: Option<f64>| at.map(seconds);
+        Job {
+            state,
+            attempt: u16::from(state.is_over()),
+            ready_at: moment(self.enqueued_at)
+                .or(moment(self.started_at))
+                .or((state == JobState::Ready).then_some(now)),
+            started_at: moment(self.started_at).filter(|_| state.is_over()),
+            finished_at: moment(self.finished_at).filter(|_| state.is_over()),
+            ..Job::default()
+        }
+    }
+}
+
+/// A moment that Gush or Redis gives in seconds.
+pub(super) fn seconds(at: f64) -> Timestamp {
+    Timestamp::from_micros((at.max(0.0) * 1e6).round() as u64)
+}

@@ -1,0 +1,190 @@
+//! Reads what Gush stores. Nothing is changed there.
+
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+use tidegate_pipeline::{Arg, Batch, Client, CommandError, Outcome, Reply};
+
+use super::job::{GushJob, GushWorkflow, seconds};
+use crate::time::Timestamp;
+
+/// Keys that one SCAN looks at.
+const SCAN: i64 = 1_000;
+
+/// Keys of interest, by workflow.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Ids of workflows, each once.
+    pub(super) workflows: Vec<String>,
+    /// Classes of the job hashes of a workflow.
+    pub(super) classes: HashMap<String, Vec<String>>,
+    /// Keys that are not taken, and why.
+    pub(super) left: Vec<(String, String)>,
+}
+
+/// Gush's Redis.
+pub(super) struct Source<'a> {
+    pub(super) client: &'a Client,
+    /// For each batch of commands.
+    pub(super) timeout: Duration,
+}
+
+/// What Gush stores of one workflow.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) workflow: GushWorkflow,
+    pub(super) jobs: Vec<GushJob>,
+    pub(super) created_at: Option<Timestamp>,
+    pub(super) expires_at: Option<f64>,
+    /// Seconds that a time to live of Redis leaves, if there is one.
+    pub(super) time_to_live: Option<i64>,
+}
+
+impl Source<'_> {
+    async fn send(&self, batch: Batch) -> Vec<Outcome> {
+        // Only this import decides how long it waits; no caller's clock is involved.
+        self.client.send(batch, Instant::now() + self.timeout).await
+    }
+
+    /// Finds all keys in one pass: data of the older layout do not say which job hashes a workflow has.
+    pub(super) async fn scan(&self) -> Result<Found, CommandError> {
+        let mut found = Found::default();
+        let mut cursor = b"0".to_vec();
+        loop {
+            let (next, keys) = self.keys_from(&cursor).await?;
+            keys.into_iter().for_each(|key| found.sort(key));
+            if next == b"0" {
+                break;
+            }
+            cursor = next;
+        }
+        found.remove_duplicates();
+        found.leave_orphans();
+        Ok(found)
+    }
+
+    /// One SCAN: the next cursor, and keys.
+    async fn keys_from(&self, cursor: &[u8]) -> Result<(Vec<u8>, Vec<Vec<u8>>), CommandError> {
+        let options = [Arg::Bytes(b"MATCH"), Arg::Bytes(b"gush*"), Arg::Bytes(b"COUNT"), Arg::Integer(SCAN)];
+        let mut batch = Batch::new();
+        batch.unit().repeatable("SCAN", &[&[Arg::Bytes(cursor)], options.as_slice()].concat());
+        let outcomes = self.send(batch).await;
+        Ok(scan_reply(outcomes[0].reply()?))
+    }
+
+    /// Reads workflows with one round trip.
+    pub(super) async fn read(
+        &self,
+        ids: &[String],
+        classes: &HashMap<String, Vec<String>>,
+    ) -> Result<Vec<Result<Read, String>>, CommandError> {
+        let classes = |id: &String| classes.get(id).map_or(&[][..], Vec::as_slice);
+        let mut batch = Batch::new();
+        ids.iter().for_each(|id| ask(&mut batch, id, classes(id)));
+        let mut outcomes = self.send(batch).await.into_iter();
+        let mut next = || outcomes.next().expect("the engine answers every command");
+        let mut read = Vec::with_capacity(ids.len());
+        for id in ids {
+            let head = [next(), next(), next(), next()];
+            let hashes: Vec<Outcome> = classes(id).iter().map(|_| next()).collect();
+            read.push(one(&head, &hashes)?);
+        }
+        Ok(read)
+    }
+}
+
+/// Asks for all that Gush stores of a workflow, in the order in which [`one`] gets the replies.
+fn ask(batch: &mut Batch, id: &str, classes: &[String]) {
+    let key = format!("gush.workflows.{id}");
+    batch.unit().repeatable("GET", &[Arg::Key(key.as_bytes())]);
+    batch.unit().repeatable("TTL", &[Arg::Key(key.as_bytes())]);
+    for index in ["created_at", "expires_at"] {
+        let index = format!("gush.idx.workflows.{index}");
+        batch.unit().repeatable("ZSCORE", &[Arg::Key(index.as_bytes()), Arg::Bytes(id.as_bytes())]);
+    }
+    for class in classes {
+        let key = format!("gush.jobs.{id}.{class}");
+        batch.unit().repeatable("HVALS", &[Arg::Key(key.as_bytes())]);
+    }
+}
+
+fn one(head: &[Outcome; 4], hashes: &[Outcome]) -> Result<Result<Read, String>, CommandError> {
+    let [workflow, time_to_live, created_at, expires_at] = head;
+    let score = |outcome: &Outcome| -> Result<Option<f64>, CommandError> {
+        Ok(outcome.bytes()?.and_then(|bytes| std::str::from_utf8(bytes).ok()?.parse().ok()))
+    };
+    let created_at = score(created_at)?.map(seconds);
+    let expires_at = score(expires_at)?;
+    let time_to_live = Some(time_to_live.integer()?).filter(|&seconds| seconds > 0);
+    let Some(workflow) = workflow.bytes()? else { return Ok(Err("it is gone".to_owned())) };
+    let workflow: GushWorkflow = match serde_json::from_slice(workflow) {
+        Ok(workflow) => workflow,
+        Err(error) => return Ok(Err(format!("its JSON cannot be read: {error}"))),
+    };
+    let mut jobs = Vec::new();
+    for hash in hashes {
+        for value in items(hash.reply()?) {
+            match serde_json::from_slice(value) {
+                Ok(job) => jobs.push(job),
+                Err(error) => return Ok(Err(format!("the JSON of a job cannot be read: {error}"))),
+            }
+        }
+    }
+    Ok(Ok(Read { workflow, jobs, created_at, expires_at, time_to_live }))
+}
+
+impl Found {
+    /// Takes note of a key.
+    fn sort(&mut self, key: Vec<u8>) {
+        let Ok(key) = String::from_utf8(key) else { return };
+        if let Some(id) = key.strip_prefix("gush.workflows.") {
+            self.workflows.push(id.to_owned());
+        } else if let Some((id, class)) = key.strip_prefix("gush.jobs.").and_then(|rest| rest.split_once('.')) {
+            self.classes.entry_ref(id).or_default().push(class.to_owned());
+        } else if !key.starts_with("gush.idx.") {
+            self.left.push((key, "it is not a workflow: a lock, or a record of migrations".to_owned()));
+        }
+    }
+
+    /// A SCAN may name a key twice.
+    fn remove_duplicates(&mut self) {
+        self.workflows.sort_unstable();
+        self.workflows.dedup();
+        for classes in self.classes.values_mut() {
+            classes.sort_unstable();
+            classes.dedup();
+        }
+    }
+
+    /// Leaves jobs whose workflow is not there.
+    fn leave_orphans(&mut self) {
+        let unknown = |id: &&String| self.workflows.binary_search(id).is_err();
+        let mut orphans: Vec<&String> = self.classes.keys().filter(unknown).collect();
+        orphans.sort_unstable();
+        let left = |id: &&String| (format!("gush.jobs.{id}.*"), "its workflow is gone".to_owned());
+        self.left.extend(orphans.iter().map(left));
+    }
+}
+
+/// Cursor and keys of a reply to SCAN.
+fn scan_reply(reply: &Reply) -> (Vec<u8>, Vec<Vec<u8>>) {
+    match reply {
+        Reply::Array(parts) => match &parts[..] {
+            [Ok(Reply::Bulk(cursor)), Ok(keys)] => (cursor.to_vec(), items(keys).map(<[u8]>::to_vec).collect()),
+            _ => (b"0".to_vec(), Vec::new()),
+        },
+        _ => (b"0".to_vec(), Vec::new()),
+    }
+}
+
+/// The strings of an array.
+fn items(reply: &Reply) -> impl Iterator<Item = &[u8]> {
+    let items = match reply {
+        Reply::Array(items) => &items[..],
+        _ => &[],
+    };
+    items.iter().filter_map(|item| match item {
+        Ok(Reply::Bulk(bytes)) => Some(&bytes[..]),
+        _ => None,
+    })
+}

@@ -1,0 +1,50 @@
+//! Why a store did not do as asked.
+
+use thiserror::Error;
+
+/// The version of the layout that this code writes.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Why a store did not do as asked.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum StoreError {
+    /// Nothing was written; later it may work.
+    #[error("the store is unavailable: {reason}")]
+    Unavailable {
+        /// What the store says.
+        reason: String,
+    },
+    /// It may or may not have been written.
+    #[error("the store did not answer: {reason}")]
+    Unknown {
+        /// What is known.
+        reason: String,
+    },
+    /// What is stored cannot be read.
+    #[error("{what} in the store cannot be read: {reason}")]
+    Corrupt {
+        /// Which entry.
+        what: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The store was made by another version.
+    #[error("the store has schema version {found}, this program knows {SCHEMA_VERSION}: {advice}")]
+    Schema {
+        /// The version found.
+        found: u32,
+        /// What to do.
+        advice: &'static str,
+    },
+}
+
+impl StoreError {
+    /// The store has another schema than this program's.
+    pub(crate) fn other_schema(found: u32) -> Self {
+        let advice = match found < SCHEMA_VERSION {
+            true => "run `tidegate store migrate`",
+            false => "run the version of tidegate that made it, or a later one",
+        };
+        Self::Schema { found, advice }
+    }
+}

@@ -1,0 +1,90 @@
+//! What a store is asked for: spans of rows, sets and registers.
+
+use crate::id::WorkflowId;
+use crate::record::rows::Row;
+
+/// In which direction rows are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// The newest workflows first.
+    #[default]
+    NewestFirst,
+    /// The oldest first.
+    OldestFirst,
+}
+
+/// A run of index rows: those that begin with `prefix` and go on with an id in `from..to`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    /// See [`crate::record::rows::Section`].
+    pub prefix: Row,
+    /// The first id; inclusive. None is the first there is.
+    pub from: Option<WorkflowId>,
+    /// Where it ends; exclusive. None is after the last.
+    pub to: Option<WorkflowId>,
+}
+
+impl Span {
+    /// The rows of a whole section.
+    #[must_use]
+    pub fn of(prefix: Row) -> Self {
+        Self { prefix, from: None, to: None }
+    }
+
+    /// The first row, inclusive.
+    #[must_use]
+    pub fn start(&self) -> Row {
+        let mut row = self.prefix.clone();
+        row.extend(self.from.iter().flat_map(WorkflowId::bytes));
+        row
+    }
+
+    /// Where it ends, exclusive. No row is a prefix followed by an id and something more, so this is exact.
+    #[must_use]
+    pub fn end(&self) -> Row {
+        let mut row = self.prefix.clone();
+        match &self.to {
+            Some(id) => row.extend(id.bytes()),
+            None => row.extend([u8::MAX; 17]),
+        }
+        row
+    }
+}
+
+/// What a list shows of a workflow, still encoded: meta and label.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Head {
+    /// See [`crate::Meta`].
+    pub meta: Vec<u8>,
+    /// See [`crate::Label`].
+    pub label: Vec<u8>,
+}
+
+/// Which of a partition's two sets ordered by time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clockwork {
+    /// Workflows that want to be looked at.
+    Timers,
+    /// Workflows that are over, by the time they are removed.
+    Expiries,
+}
+
+/// A set of rows of a partition, as `store check` reads it: all of it, in pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowSet {
+    /// Ready rows.
+    Ready,
+    /// Index rows.
+    Index,
+    /// Timers or expiries; their rows are made by [`crate::due_row`].
+    Due(Clockwork),
+}
+
+/// Small facts that every server of a store shares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Register {
+    /// Names of queues, each with `paused` or nothing as its value.
+    Queues,
+    /// Names of workflows, each with nothing as its value.
+    Names,
+}

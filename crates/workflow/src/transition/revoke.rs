@@ -1,0 +1,25 @@
+//! Takes jobs away from their workers.
+
+use crate::id::JobIndex;
+use crate::state::JobState;
+use crate::time::Timestamp;
+use crate::workflow::Workflow;
+
+/// Takes a job away from the worker that may have it: its report will be refused.
+pub(super) fn revoke(workflow: &mut Workflow, index: JobIndex) {
+    if workflow.job(index).token != 0 {
+        workflow.job_mut(index).token = 0;
+    }
+}
+
+/// Cancels all that has not ended.
+pub(super) fn cancel_rest(workflow: &mut Workflow, now: Timestamp) {
+    for at in 0..workflow.jobs.len() {
+        let index = JobIndex(at as u16);
+        if !workflow.job(index).state.is_over() {
+            revoke(workflow, index);
+            workflow.set_state(index, JobState::Cancelled, now);
+        }
+    }
+    workflow.advance(now);
+}

@@ -1,0 +1,160 @@
+//! The change that makes a store agree with a workflow in memory.
+
+use super::Workflow;
+use super::unwritten::Unwritten;
+use crate::id::JobIndex;
+use crate::record::change::{Birth, Change, Delete, Moved, Put, ResultField, RowChange, Write};
+use crate::record::codec::encode;
+use crate::record::rows::{ReadyEntry, Row, lasting_row, ready_rows, status_rows};
+use crate::state::{AttemptError, Job, Meta, Status};
+use crate::time::Timestamp;
+
+/// Errors that are kept of one job.
+const KEPT_ERRORS: u16 = 10;
+
+impl Workflow {
+    /// Jobs that became ready since the last write.
+    pub(crate) fn newly_ready(&self) -> &[JobIndex] {
+        &self.unwritten.ready
+    }
+
+    /// Keeps what a job returned.
+    pub(crate) fn put_output(&mut self, job: JobIndex, output: &[u8]) {
+        self.job_mut(job).output_bytes = u32::try_from(output.len()).unwrap_or(u32::MAX);
+        self.unwritten.dropped_results.retain(|field| *field != ResultField::Output(job));
+        self.unwritten.results.push((ResultField::Output(job), output.to_vec()));
+    }
+
+    /// Forgets what a job returned.
+    pub(crate) fn drop_output(&mut self, job: JobIndex) {
+        self.job_mut(job).output_bytes = 0;
+        self.unwritten.results.retain(|(field, _)| *field != ResultField::Output(job));
+        self.unwritten.dropped_results.push(ResultField::Output(job));
+    }
+
+    /// Keeps what went wrong.
+    pub(crate) fn put_error(&mut self, index: JobIndex, error: &AttemptError) {
+        let job = self.job(index);
+        let place = (job.attempt.wrapping_add(job.lost) % KEPT_ERRORS) as u8;
+        self.unwritten.results.push((ResultField::Error(index, place), encode(error)));
+    }
+
+    /// Removes the workflow with the next write.
+    pub(crate) fn delete(&mut self) {
+        self.unwritten.delete = true;
+    }
+
+    /// Whether the next write removes it.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.unwritten.delete
+    }
+
+    /// What to write to make the store agree, or None when it does. `writer` is random.
+    ///
+    /// The workflow counts as written from here on: if the change is not applied, drop it.
+    pub(crate) fn change(&mut self, writer: u32) -> Option<Change> {
+        let unwritten = std::mem::take(&mut self.unwritten);
+        let (expected, was) = match self.stored.take() {
+            Some((bytes, meta)) => (Some(bytes), Some(meta)),
+            None => (None, None),
+        };
+        if unwritten.delete {
+            let before = was.as_ref().map_or(self.meta.status, |meta| meta.status);
+            let delete = self.deletion(before, &unwritten);
+            return Some(Change { workflow: self.id, expected, write: Write::Delete(Box::new(delete)) });
+        }
+        let nothing = unwritten.before.is_empty() && unwritten.results.is_empty();
+        if nothing && was.as_ref() == Some(&self.meta) {
+            self.stored = expected.zip(was);
+            return None;
+        }
+        self.meta.version += 1;
+        self.meta.writer = writer;
+        let put = self.put(was.as_ref(), unwritten);
+        self.stored = Some((put.meta.clone(), self.meta.clone()));
+        Some(Change { workflow: self.id, expected, write: Write::Put(Box::new(put)) })
+    }
+
+    fn put(&self, was: Option<&Meta>, unwritten: Unwritten) -> Put {
+        let changed = |before: Option<Timestamp>, after: Option<Timestamp>| match after {
+            _ if before == after => Moved::Unchanged,
+            Some(moment) => Moved::To(moment),
+            None => Moved::Away,
+        };
+        let ready = self.ready_change(was, &unwritten);
+        let mut jobs: Vec<JobIndex> = unwritten.before.keys().copied().collect();
+        jobs.sort_unstable();
+        Put {
+            meta: encode(&self.meta),
+            birth: was.is_none().then(|| Birth {
+                graph: encode(&*self.graph),
+                label: encode(&self.graph.label),
+                idempotency_key: self.graph.idempotency_key.clone(),
+            }),
+            jobs: jobs.into_iter().map(|job| (job, encode(self.job(job)))).collect(),
+            results: unwritten.results,
+            dropped_results: unwritten.dropped_results,
+            ready,
+            index: self.index_change(was),
+            timer: changed(was.and_then(|meta| meta.timer), self.meta.timer),
+            expiry: changed(was.and_then(|meta| meta.expires_at), self.meta.expires_at),
+        }
+    }
+
+    fn index_change(&self, was: Option<&Meta>) -> RowChange {
+        let label = &self.graph.label;
+        let before = was.map_or_else(Vec::new, |meta| status_rows(self.id, label, meta.status));
+        if was.is_some_and(|meta| meta.status == self.meta.status) {
+            return RowChange::default();
+        }
+        let mut add = status_rows(self.id, label, self.meta.status);
+        if was.is_none() {
+            add.push(lasting_row(self.id));
+        }
+        RowChange { remove: before, add }
+    }
+
+    fn ready_change(&self, was: Option<&Meta>, unwritten: &Unwritten) -> RowChange {
+        let row = |index: JobIndex, job: &Job, status: Status| {
+            Some(ReadyEntry::of(self.id, index, job, &self.graph.jobs[index.index()], status)?.row())
+        };
+        let status = was.map_or(Status::Pending, |meta| meta.status);
+        let shown = |status| status == Status::Running;
+        // A change of what is shown touches the rows of all jobs, any other only those of jobs that changed.
+        let jobs: Vec<JobIndex> = match shown(status) == shown(self.meta.status) {
+            true => unwritten.before.keys().copied().collect(),
+            false => self.each().collect(),
+        };
+        let mut change = RowChange::default();
+        for job in jobs {
+            let before = row(job, unwritten.before.get(&job).unwrap_or_else(|| self.job(job)), status);
+            let after = row(job, self.job(job), self.meta.status);
+            if before != after {
+                change.remove.extend(before);
+                change.add.extend(after);
+            }
+        }
+        change
+    }
+
+    fn deletion(&self, status: Status, unwritten: &Unwritten) -> Delete {
+        let mut jobs = self.jobs.clone();
+        for (index, job) in &unwritten.before {
+            jobs[index.index()].clone_from(job);
+        }
+        let mut index = status_rows(self.id, &self.graph.label, status);
+        index.push(lasting_row(self.id));
+        Delete {
+            ready: ready_rows(self.id, &self.graph, &jobs, status),
+            index,
+            idempotency_key: self.graph.idempotency_key.clone(),
+        }
+    }
+
+    /// All rows that a store must hold for it: ready rows and index rows.
+    pub(crate) fn rows(&self) -> (Vec<Row>, Vec<Row>) {
+        let mut index = status_rows(self.id, &self.graph.label, self.meta.status);
+        index.push(lasting_row(self.id));
+        (ready_rows(self.id, &self.graph, &self.jobs, self.meta.status), index)
+    }
+}
