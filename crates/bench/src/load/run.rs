@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use bytes::Bytes;
 use tokio::task::{JoinSet, LocalSet};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::connection;
 use super::{Bodies, Shape};
@@ -19,6 +19,9 @@ use crate::machine::{Cost, Process};
 
 /// The method of Envoy's rate limit service.
 pub(crate) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// Longest wait for a first answer beyond the measured time.
+const FIRST_ANSWER: Duration = Duration::from_secs(5);
 
 /// What to send, and how.
 pub(crate) struct Load {
@@ -118,6 +121,18 @@ impl ServerCost {
     }
 }
 
+/// Waits for the end of the measured time, and on a busy machine a little longer: a short turn may end before its first answer.
+async fn over(run: &Run, duration: Duration) {
+    sleep(duration).await;
+    let first_answer = async {
+        while run.tally.borrow().decisions() == 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    // A server that answers nothing is told by the empty tally.
+    let _ = timeout(FIRST_ANSWER, first_answer).await;
+}
+
 async fn measure(
     run: Rc<Run>,
     connections: u16,
@@ -135,7 +150,7 @@ async fn measure(
     *run.tally.borrow_mut() = Tally::new();
     let start = Instant::now();
     tokio::select! {
-        () = sleep(duration) => {}
+        () = over(&run, duration) => {}
         // Only a closed loop with a number of requests ends by itself.
         () = async { while tasks.join_next().await.is_some() {} } => {}
     }
