@@ -306,8 +306,11 @@ impl Follower<'_> {
         if matches!(self.show, Show::Nothing) || self.last.summary.job_counts.failed <= self.named.len() as u64 {
             return Ok(());
         }
-        let page: Page =
-            self.remote.read(&Ask::get(format!("{}/jobs?state=failed&limit={NAMED}", path(self.id)))).await?;
+        let ask = Ask::get(format!("{}/jobs?state=failed&limit={NAMED}", path(self.id)));
+        let page = match self.remote.read::<Page>(&ask).await {
+            Err(failure) if failure.exit == Exit::Unavailable => return Ok(()),
+            page => page?,
+        };
         for item in page.items {
             let job: Job = self.remote.parse(item.get())?;
             self.name(job.name).await?;

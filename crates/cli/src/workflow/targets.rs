@@ -178,8 +178,11 @@ impl Targets {
 
 /// Asks a person, if there is one.
 fn confirmed(deed: Deed, matched: u64) -> Result<bool, Failure> {
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+    if !io::stdin().is_terminal() {
         return Ok(true);
+    }
+    if !io::stderr().is_terminal() {
+        return Err(Failure::usage("standard error is not a terminal, so you cannot be asked: give --yes or --dry-run"));
     }
     let unread = |error| Failure::new(Exit::Output, format!("the question cannot be asked: {error}"));
     write!(io::stderr(), "{} {matched} workflows? [y/N] ", deed.word()).map_err(unread)?;

@@ -57,6 +57,8 @@ fn a_person_is_asked_before_many_workflows_change() {
     let (code, text) = typed(&mut ask(&flows, &[&cancel[..], &["--yes"]].concat()), "");
     assert!(!text.contains('?') && text.contains("cancel: 2 of 2 workflows"), "{text}");
     assert_eq!((code, count(&flows, "cancelled")), (Some(DONE), 2));
+    let unseen = ask(&flows, &["workflow", "retry", "--tag", "x"]).stdin(terminal(80).1).output().unwrap();
+    assert_eq!((unseen.status.code(), count(&flows, "cancelled")), (Some(USAGE), 2));
     let (code, text) = typed(&mut ask(&flows, &["workflow", "retry", "--tag", "x"]), "y\n");
     assert!(text.contains("retry 2 workflows? [y/N] "), "{text}");
     assert_eq!((code, count(&flows, "running")), (Some(DONE), 2));
