@@ -1,5 +1,6 @@
 //! Definitions of workflows in files: JSON as it is, YAML as the JSON that it means.
 
+mod reader;
 pub(crate) mod source;
 mod tree;
 
@@ -42,7 +43,7 @@ impl fmt::Display for Mistake {
 }
 
 impl Definition {
-    /// Reads the text of `file`, whose name tells JSON from YAML; without a name that tells, what begins with a brace is JSON.
+    /// Reads the text of `file`. The extension tells JSON from YAML; without one, a text that begins with a brace is JSON.
     ///
     /// # Errors
     /// It is neither, or not a map, or a field is in it twice.
@@ -65,7 +66,7 @@ impl Definition {
     #[must_use]
     pub fn mistake(&self, path: &str, detail: &str) -> Mistake {
         let place = Node::read(&self.text).ok().and_then(|root| root.place(path));
-        // Its lines are those of the JSON that was sent to it, and the path is shown beside it.
+        // The server counts lines in the JSON that it got, and its text may begin with the path, which is shown separately.
         let reason = detail.rsplit_once(" at line ").map_or(detail, |(reason, _)| reason);
         let reason = reason.strip_prefix(path).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(reason);
         Mistake { place: place.map(|Place { line, column }| (line, column)), reason: reason.to_owned() }
@@ -99,14 +100,14 @@ fn of_yaml(tree::Mistake { place: Place { line, column }, reason }: tree::Mistak
 fn of_json(error: &serde_json::Error) -> Mistake {
     let whole = error.to_string();
     let reason = whole.rsplit_once(" at line ").map_or(whole.as_str(), |(reason, _)| reason);
-    // The only type that is expected here is that of the whole.
+    // Only the outermost value has an expected type here.
     if reason.starts_with("invalid type") {
         return Mistake { place: None, reason: format!("expected {EXPECTED}") };
     }
     Mistake { place: Some((error.line(), error.column())), reason: reason.to_owned() }
 }
 
-/// The fields of an object; one that is there twice would hide the other.
+/// The fields of an object. A field that occurs twice is refused, since one would hide the other.
 struct Fields(BTreeMap<String, Box<RawValue>>);
 
 impl<'de> Deserialize<'de> for Fields {

@@ -1,6 +1,6 @@
-//! People at a terminal: commands that ask a server through its public API.
+//! The commands that ask a server through its public API.
 //!
-//! A command goes through its arguments (a file for each noun) to `ask` (HTTP), and its answer through `screen` to the terminal.
+//! A command is parsed in the file of its noun, sent to the server by `ask`, and its answer is shown by `screen`.
 //! docs/cli.md says what users may rely on.
 //!
 //! **Invariant:** what is printed of names and texts of others went through `printable`.

@@ -31,9 +31,9 @@ pub(crate) enum Format {
     Name,
 }
 
-/// Columns of what is no terminal: no line is as long, so nothing is cut, and sums of a few of these do not overflow.
+/// The width of an output that is not a terminal: larger than any line, and small enough that sums do not overflow.
 const ENDLESS: usize = u32::MAX as usize;
-/// Columns of a terminal that does not tell.
+/// The width of a terminal that does not report one.
 const USUAL: usize = 80;
 
 /// What a terminal can show.
@@ -61,7 +61,7 @@ impl Screen {
         let live = out.is_terminal();
         let format = asked.unwrap_or(if live { Format::Table } else { Format::Json });
         let colour = if live { locale.colour } else { Colour::None };
-        // What is asked for in full is not cut either.
+        // Wide tables are not wrapped either.
         let width = if live && format != Format::Wide { columns(&out) } else { ENDLESS };
         Self { format, terminal: Terminal { width, glyphs: locale.glyphs, colour }, live }
     }
@@ -128,7 +128,7 @@ impl Screen {
         }
     }
 
-    /// What stands where something is left out.
+    /// The mark for something that was left out.
     pub(crate) fn dots(&self) -> &'static str {
         if self.terminal.glyphs == Glyphs::Unicode { "…" } else { ".." }
     }
@@ -163,10 +163,10 @@ pub(crate) fn columns(out: &impl AsFd) -> usize {
     told.filter(|&columns| columns > 0).unwrap_or(USUAL)
 }
 
-/// Writes to standard output. That a reader went away is a failure to end with, and none to speak of.
+/// Writes to standard output. A reader that closed it ends the program without a message.
 ///
 /// # Errors
-/// It cannot be written, or nobody reads it any more.
+/// It cannot be written, or its reader closed it.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {

@@ -6,7 +6,7 @@ use http::Uri;
 use http::uri::{Authority, Scheme};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// All bytes but those that RFC 3986 leaves as they are.
+/// All bytes except those that RFC 3986 calls unreserved.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Where a server is.
@@ -44,7 +44,7 @@ fn is_web(scheme: &Scheme) -> bool {
     *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS
 }
 
-/// The parser of addresses takes a port that is not a number for no port.
+/// `Uri` accepts a port that is not a number and then reports no port, so such addresses are refused here.
 fn has_host(authority: &Authority) -> bool {
     let port_is_read = authority.as_str().ends_with(authority.host()) || authority.port_u16().is_some();
     !authority.host().is_empty() && port_is_read

@@ -1,4 +1,4 @@
-//! How a server is reached: a client with TLS, and in words why it was not reached.
+//! The HTTP client with TLS, and the messages for a server that cannot be reached.
 
 use std::error::Error;
 use std::io;
@@ -28,7 +28,7 @@ pub(crate) type Connections = Client<HttpsConnector<HttpConnector>, Full<Bytes>>
 /// A client that trusts the authorities of the system, and those of the PEM file `more`.
 pub(crate) fn client(target: &Target, more: Option<&Path>) -> Result<Connections, Failure> {
     let mut roots = RootCertStore::empty();
-    // To read the system's authorities takes a while.
+    // Reading the system's authorities takes time, so plain HTTP does without.
     if target.is_encrypted() {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
@@ -72,7 +72,7 @@ pub(crate) fn unreached(target: &Target, error: &ClientError) -> String {
     }
 }
 
-/// `error` and what is behind it. An I/O error hides what it was made of.
+/// `error` and its causes. An I/O error does not list the error that it wraps as its source, so this looks inside.
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error: &&'a (dyn Error + 'static)| {
         match error.downcast_ref().and_then(io::Error::get_ref) {

@@ -1,9 +1,9 @@
-//! What the environment says to the command line: the server, the token, and what the terminal can show.
+//! The environment variables of the command line: the server, the token, and what the terminal can show.
 
 use std::env;
 use std::path::PathBuf;
 
-/// The server that is asked when nobody names one.
+/// The default server.
 pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7070";
 
 /// Where the server is, and what the terminal can show.
@@ -11,7 +11,7 @@ pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7070";
 pub struct Environment {
     /// The address of the server.
     pub(crate) server: String,
-    /// The token to show to it.
+    /// The token for it.
     pub(crate) token: Option<String>,
     /// A file with certificate authorities to trust.
     pub(crate) authorities: Option<PathBuf>,

@@ -26,7 +26,7 @@ impl<B: Body<Data = bytes::Bytes> + Unpin> Events<B> {
         Self { body, text: Vec::new() }
     }
 
-    /// The next event; None when they have ended, or are none. Nothing is lost when the future is dropped between two events.
+    /// The next event; None at the end of the stream. If the future is dropped, the next call returns the same event.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.take() {
@@ -50,7 +50,7 @@ impl<B: Body<Data = bytes::Bytes> + Unpin> Events<B> {
                 match line.split_once(':') {
                     Some(("event", name)) => event.name = name.trim_start().to_owned(),
                     Some(("data", data)) => event.data += data.strip_prefix(' ').unwrap_or(data),
-                    // A comment, or a field that is nothing to us.
+                    // A comment, or a field that is not used here.
                     _ => {}
                 }
             }

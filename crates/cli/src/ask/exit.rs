@@ -1,4 +1,4 @@
-//! How the program ends, and what it says when it was not able to do as asked.
+//! Exit codes, and the messages of failures.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -21,14 +21,14 @@ pub enum Exit {
     NotFound = 4,
     /// The server refused.
     Refused = 5,
-    // From here on as in sysexits.h,
+    // The next codes are those of sysexits.h.
     /// Arguments, settings or files are wrong.
     Usage = 64,
     /// A server or a store does not answer.
     Unavailable = 69,
     /// The output cannot be written.
     Output = 74,
-    // and from here on as shells say that a signal (SIGINT, SIGPIPE) ended a program.
+    // The last codes are those that shells give to a program that a signal (SIGINT, SIGPIPE) ended.
     /// Interrupted while waiting.
     Interrupted = 130,
     /// Nobody reads the output any more.
@@ -88,9 +88,9 @@ pub struct Failure {
     pub text: String,
     /// What the server calls it.
     pub(crate) code: Option<String>,
-    /// Where in what was sent.
+    /// Where in the request.
     pub(crate) path: Option<String>,
-    /// By which the server's log finds it.
+    /// The id of the request in the server's log.
     pub(crate) request: Option<String>,
 }
 
@@ -118,7 +118,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Texts of several lines are our own; names in them come from anywhere.
+        // Line breaks are ours; names in the lines may come from anywhere.
         let lines: Vec<String> = self.text.lines().map(printable).collect();
         write!(f, "error: {}", lines.join("\n"))?;
         let details = [("code", &self.code), ("path", &self.path), ("request", &self.request)];
@@ -132,7 +132,7 @@ impl fmt::Display for Failure {
 /// Tells a person why something was not done.
 pub fn complain(failure: &Failure) {
     if failure.exit != Exit::Unread {
-        // Nobody is left to tell when this fails.
+        // A failure to write this message cannot be reported.
         let _ = writeln!(io::stderr(), "{failure}");
     }
 }

@@ -35,13 +35,13 @@ impl Options {
         Screen::new(self.output, Environment::read().locale)
     }
 
-    /// Whether one of them was given.
+    /// Whether any of them was given.
     #[must_use]
     pub fn is_given(&self) -> bool {
         self.output.is_some() || self.names_server()
     }
 
-    /// Whether one of those about a server was given.
+    /// Whether any of those that name a server was given.
     #[must_use]
     pub fn names_server(&self) -> bool {
         self.server.is_some() || self.token_file.is_some() || self.cacert.is_some()
@@ -65,7 +65,7 @@ impl Options {
     }
 }
 
-/// `command` with a help that does not show the options named so, because it does not take them.
+/// Hides these options in the help of a command that does not take them.
 #[must_use]
 pub fn without_options(command: Command, names: &[&str]) -> Command {
     let all = Options::augment_args(Command::new("options"));

@@ -63,7 +63,7 @@ impl Remote {
         &self.target
     }
 
-    /// Asks, and returns the text of the answer. When the future is dropped, the server may do it all the same.
+    /// Asks, and returns the text of the answer. If the future is dropped, the server may still do what was asked.
     pub(crate) async fn text(&self, ask: &Ask) -> Result<String, Failure> {
         let shown = self.target.to_string();
         let answer = async {
@@ -94,7 +94,7 @@ impl Remote {
         let response = timeout(PATIENCE, self.send(&Ask::get(path), "text/event-stream")).await;
         let late = |_| Failure::unavailable(format!("{shown} did not answer within {} s", PATIENCE.as_secs()));
         let response = response.map_err(late)??;
-        // The connection belongs to the events from here on, and the answer keeps it at work.
+        // The body of the answer owns the connection from here on.
         if response.status().is_success() { Ok(response.into_body()) } else { Err(refusal(response, &shown).await) }
     }
 
@@ -119,7 +119,7 @@ impl Remote {
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token);
         }
-        let wrong = |error: http::Error| Failure::usage(format!("this cannot be asked for: {error}"));
+        let wrong = |error: http::Error| Failure::usage(format!("the request is not valid HTTP: {error}"));
         request.body(Full::new(ask.body.clone())).map_err(wrong)
     }
 }
@@ -130,7 +130,7 @@ async fn whole(response: Response<Incoming>, shown: &str) -> Result<String, Fail
     }
     let bytes = Limited::new(response.into_body(), LARGEST).collect().await;
     let broken =
-        |error: &dyn std::fmt::Display| Failure::unavailable(format!("the answer of {shown} broke off: {error}"));
+        |error: &dyn std::fmt::Display| Failure::unavailable(format!("the answer of {shown} was cut off: {error}"));
     let bytes = bytes.map_err(|error| broken(&error))?.to_bytes();
     String::from_utf8(bytes.into()).map_err(|error| broken(&error))
 }
@@ -155,7 +155,7 @@ async fn refusal(response: Response<Incoming>, shown: &str) -> Failure {
     Failure { request, ..Failure::new(exit, text).by_server(code, path) }
 }
 
-/// The one rule of docs/cli.md: what was typed is wrong, or the state or the token does not allow it, or it is not there.
+/// The rule of docs/cli.md: 64 for wrong input, 5 for a state or a token that does not allow it, 4 for what does not exist.
 fn exit(status: StatusCode) -> Exit {
     match status {
         StatusCode::NOT_FOUND => Exit::NotFound,

@@ -7,7 +7,7 @@ use crate::ask::exit::{Exit, Failure};
 use crate::ask::remote::{Ask, Remote};
 use crate::screen::printable::printable;
 
-/// Characters of an id, and the fewest that stand for it.
+/// Characters of an id, and the fewest that a short form has.
 const WHOLE: usize = 26;
 const FEWEST: usize = 4;
 /// Workflows that are named when several are meant.
@@ -101,7 +101,7 @@ impl Which {
 
 /// Whether a text can be the beginning of an id, and is not a whole one.
 fn is_beginning(text: &str) -> bool {
-    // Ids leave out letters that look like digits.
+    // Ids do not use the letters that look like digits.
     let known = |c: char| c.is_ascii_alphanumeric() && !matches!(c.to_ascii_uppercase(), 'I' | 'L' | 'O' | 'U');
     (FEWEST..WHOLE).contains(&text.len()) && text.chars().all(known)
 }

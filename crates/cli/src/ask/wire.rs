@@ -87,14 +87,14 @@ pub(crate) struct AttemptError {
     pub(crate) trace: Option<String>,
 }
 
-/// One page of a list; what is in it stays text.
+/// One page of a list. Its items stay JSON text.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Page {
     pub(crate) items: Vec<Box<RawValue>>,
     pub(crate) next_cursor: Option<String>,
 }
 
-/// What is said of a workflow after something was done to it.
+/// The answer to an action on a workflow.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Acted {
     pub(crate) id: String,
@@ -163,14 +163,14 @@ impl Summary {
         format!("{}% {}/{}{states}", self.job_counts.percent(), self.job_counts.over(), self.job_counts.total)
     }
 
-    /// How long it ran, or runs by `now`.
+    /// How long it ran, or has run by `now`.
     pub(crate) fn duration(&self, now: Moment) -> Option<std::time::Duration> {
         Some(self.finished_at.unwrap_or(now).since(self.started_at?))
     }
 }
 
 impl Counts {
-    /// Jobs that ended, whichever way.
+    /// Jobs that ended, in any state.
     pub(crate) fn over(&self) -> u64 {
         self.succeeded + self.failed + self.cancelled + self.skipped
     }
@@ -182,7 +182,7 @@ impl Counts {
 }
 
 impl Job {
-    /// How long its latest attempt took, or takes by `now`.
+    /// How long its latest attempt took, or has taken by `now`.
     pub(crate) fn duration(&self, now: Moment) -> Option<std::time::Duration> {
         let end = match self.state.as_str() {
             "running" => now,

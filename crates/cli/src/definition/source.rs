@@ -25,7 +25,7 @@ pub struct Source {
 /// When a new workflow starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Begin {
-    /// As its definition says.
+    /// As the definition says.
     Unsaid,
     /// At once.
     Now,
@@ -34,7 +34,7 @@ pub(crate) enum Begin {
 }
 
 impl Source {
-    /// Has it created, and returns what the server says.
+    /// Creates it, and returns the answer of the server.
     pub(crate) async fn create(&self, begin: Begin, remote: &Remote) -> Result<String, Failure> {
         let text = text_of(&self.file);
         let text = text.map_err(|error| Failure::usage(format!("{} cannot be read: {error}", self.name())))?;

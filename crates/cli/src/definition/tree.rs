@@ -1,15 +1,10 @@
 //! YAML as a tree whose nodes know their place. JSON is YAML, too. The core schema's types, anchors and aliases, no tags.
 
-use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
-use serde_json::value::RawValue;
+use saphyr_parser::{Event, Marker, Parser};
 
-/// Values after aliases are followed: no file of a few lines can ask for more.
-const MAX_NODES: usize = 1_000_000;
-/// Lists and maps inside each other: as deep as the JSON that the server reads may be.
-const MAX_DEPTH: usize = 100;
+use super::reader::{Reader, quoted};
 
 /// A line and a column, both counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,14 +35,14 @@ impl fmt::Display for Mistake {
 /// A value, and where it begins.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
-    place: Place,
-    value: Value,
+    pub(super) place: Place,
+    pub(super) value: Value,
     /// Values in it, itself included.
-    size: usize,
+    pub(super) size: usize,
 }
 
 #[derive(Debug, Clone)]
-enum Value {
+pub(super) enum Value {
     /// As JSON.
     Scalar(String),
     List(Vec<Node>),
@@ -71,7 +66,7 @@ impl Node {
             reader.event(event, place).map_err(|reason| Mistake { place, reason })?;
         }
         let null = Self { place: Place { line: 1, column: 1 }, value: Value::Scalar("null".to_owned()), size: 1 };
-        Ok(reader.root.unwrap_or(null))
+        Ok(reader.root().unwrap_or(null))
     }
 
     /// The same as JSON.
@@ -150,119 +145,6 @@ pub fn fields(text: &str) -> Vec<String> {
         }
     }
     names
-}
-
-#[derive(Debug, Default)]
-struct Reader {
-    open: Vec<Open>,
-    anchors: HashMap<usize, Node>,
-    size: usize,
-    root: Option<Node>,
-}
-
-/// A list or map whose end has not come yet.
-#[derive(Debug)]
-struct Open {
-    anchor: usize,
-    node: Node,
-    /// In a map, the key whose value comes next, and all keys so far.
-    key: Option<(String, Place)>,
-    names: HashSet<String>,
-}
-
-impl Reader {
-    fn event(&mut self, event: Event<'_>, place: Place) -> Result<(), String> {
-        match event {
-            Event::Scalar(_, _, _, Some(_)) => Err("tags are not understood here".to_owned()),
-            Event::Scalar(text, style, anchor, None) => {
-                let json = if style == ScalarStyle::Plain { plain(&text) } else { quoted(&text) };
-                self.spend(1)?;
-                self.finish(anchor, Node { place, value: Value::Scalar(json), size: 1 })
-            }
-            Event::SequenceStart(anchor, _) => self.start(anchor, place, Value::List(Vec::new())),
-            Event::MappingStart(anchor, _) => self.start(anchor, place, Value::Map(Vec::new())),
-            Event::SequenceEnd | Event::MappingEnd => {
-                let Open { anchor, node, .. } = self.open.pop().expect("the parser pairs starts and ends");
-                self.finish(anchor, node)
-            }
-            Event::Alias(anchor) => {
-                let node = self.anchors.get(&anchor).cloned().ok_or("an alias to itself")?;
-                self.spend(node.size)?;
-                self.finish(0, Node { place, ..node })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn spend(&mut self, nodes: usize) -> Result<(), String> {
-        self.size += nodes;
-        if self.size > MAX_NODES { Err(format!("more than {MAX_NODES} values")) } else { Ok(()) }
-    }
-
-    fn start(&mut self, anchor: usize, place: Place, value: Value) -> Result<(), String> {
-        if self.open.len() == MAX_DEPTH {
-            return Err(format!("more than {MAX_DEPTH} lists and maps inside each other"));
-        }
-        self.open.push(Open { anchor, node: Node { place, value, size: 1 }, key: None, names: HashSet::new() });
-        self.spend(1)
-    }
-
-    fn finish(&mut self, anchor: usize, node: Node) -> Result<(), String> {
-        if anchor > 0 {
-            self.anchors.insert(anchor, node.clone());
-        }
-        let Some(open) = self.open.last_mut() else {
-            self.root = Some(node);
-            return Ok(());
-        };
-        open.node.size += node.size;
-        match &mut open.node.value {
-            Value::List(items) => items.push(node),
-            Value::Map(pairs) => match open.key.take() {
-                None => open.key = Some((name(&node)?, node.place)),
-                Some((name, _)) if !open.names.insert(name.clone()) => {
-                    return Err(format!("'{name}' is there twice"));
-                }
-                Some((name, place)) => pairs.push((name, place, node)),
-            },
-            Value::Scalar(_) => {}
-        }
-        Ok(())
-    }
-}
-
-/// A key, which JSON has only as text.
-fn name(node: &Node) -> Result<String, String> {
-    match &node.value {
-        Value::Scalar(json) if json.starts_with('"') => Ok(serde_json::from_str(json).expect("it was written here")),
-        Value::Scalar(json) => Ok(json.clone()),
-        _ => Err("a key that is not a text".to_owned()),
-    }
-}
-
-fn quoted(text: &str) -> String {
-    serde_json::to_string(text).expect("a text is JSON")
-}
-
-/// What a scalar without quotes means in the core schema, as JSON. Numbers that JSON can have stay as they are written.
-fn plain(text: &str) -> String {
-    match text {
-        "" | "~" | "null" | "Null" | "NULL" => return "null".to_owned(),
-        "true" | "True" | "TRUE" => return "true".to_owned(),
-        "false" | "False" | "FALSE" => return "false".to_owned(),
-        _ => {}
-    }
-    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
-        return quoted(text);
-    }
-    if serde_json::from_str::<&RawValue>(text).is_ok() {
-        return text.to_owned();
-    }
-    let radix = |prefix, radix| i64::from_str_radix(text.strip_prefix(prefix)?, radix).ok();
-    let whole = radix("0x", 16).or_else(|| radix("0o", 8)).or_else(|| text.parse().ok()).map(|whole| whole.to_string());
-    let real = || text.parse::<f64>().ok().filter(|real| real.is_finite()).map(|real| format!("{real:?}"));
-    whole.or_else(real).unwrap_or_else(|| quoted(text))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::screen::{Screen, columns};
 
 /// Marks of a bar.
 const MARKS: usize = 20;
-/// Goes to the begin of the line and clears it.
+/// Goes to the start of the line and clears it.
 const CLEAR: &str = "\r\u{1b}[2K";
 
 /// One line that is written over and over, with remarks above it.
@@ -34,10 +34,10 @@ impl<'a> Bar<'a> {
         let (full, empty) = if self.screen.terminal.glyphs == Glyphs::Unicode { ("█", "░") } else { ("#", ".") };
         let bar = format!("{}{}", full.repeat(filled), empty.repeat(MARKS - filled));
         let text = format!("{bar} {} {}", workflow.status, workflow.progress());
-        // A line that wraps cannot be written over; a terminal may have become narrower.
+        // A line that wraps cannot be overwritten. The terminal may be narrower now, so its width is read each time.
         let text = cut(&text, columns(&out).saturating_sub(1), self.screen.dots());
         let text = self.screen.paint(&text, &workflow.status);
-        // Progress that cannot be shown is no reason to stop.
+        // A failure to show progress must not end the wait.
         let _ = write!(out.lock(), "{CLEAR}{text}");
         self.shown = Some(text);
     }

@@ -7,7 +7,7 @@ use jiff::fmt::friendly::SpanParser;
 use jiff::{SpanRelativeTo, Timestamp};
 use serde::{Deserialize, Deserializer, de};
 
-/// A hundred years: what is longer was meant otherwise.
+/// A hundred years. A longer span is taken for a mistake.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// A moment as the server writes it.

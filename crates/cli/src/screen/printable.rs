@@ -1,12 +1,12 @@
 //! Texts of others, made safe for a terminal.
 
-/// One line of text that neither moves the cursor of a terminal, nor changes its colours, nor its direction of writing.
+/// One line of text, without characters that move a terminal's cursor or change its colours or writing direction.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.replace(steers, "\u{FFFD}")
 }
 
-/// Whether a character steers a terminal.
+/// Whether a character controls a terminal.
 pub(crate) fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')

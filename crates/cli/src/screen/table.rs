@@ -1,4 +1,4 @@
-//! Columns of text. What is too wide for the screen goes on in the next line; nothing is left out.
+//! Tables. A text that is too wide for its column continues in the next line; nothing is left out.
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
@@ -6,14 +6,14 @@ use crate::ask::environment::Colour;
 use crate::screen::Screen;
 use crate::screen::printable::printable;
 
-/// Between two columns.
+/// Spaces between two columns.
 const GAP: usize = 2;
-/// Before a note, and the least room that a note has.
+/// Spaces before a note, and the least width of a note.
 const INDENT: usize = 4;
 const LEAST_NOTE: usize = 20;
-/// The first column names the row: ids stay whole.
+/// The least width of the first column, so that ids are not broken.
 const LEAST_FIRST: usize = 26;
-/// Other columns are not made narrower than this.
+/// The least width of other columns.
 const LEAST: usize = 8;
 
 /// Rows under a head. A column without any text is left out.
@@ -158,7 +158,7 @@ pub(crate) fn wrapped(text: &str, most: usize) -> Vec<String> {
         }
         for character in part.chars() {
             let width = character.width().unwrap_or(0);
-            // A space at the edge needs no room.
+            // A space at the end of a line may stick out; it is trimmed.
             if character != ' ' && used > 0 && used + width > most {
                 lines.push(std::mem::take(&mut line));
                 used = 0;
@@ -171,7 +171,7 @@ pub(crate) fn wrapped(text: &str, most: usize) -> Vec<String> {
     lines.iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// A word, or, if it is longer than a line, what its punctuation divides it into.
+/// The places where a line may break: a whole word, or the parts between punctuation of a word that is longer than a line.
 fn parts(word: &str, most: usize) -> Vec<&str> {
     if word.trim_end().width() <= most {
         return vec![word];
@@ -218,7 +218,7 @@ mod tests {
         check(34, Colour::None, whole);
         let narrow = "ID    STATE   TEXT\n1     failed  what is long\n              goes on\n    a note that is long,\n    too\n    of two lines\n漢字          e\u{301}\u{FFFD}[2J\n";
         check(26, Colour::None, narrow);
-        // No narrower than this.
+        // Columns have a least width.
         check(
             3,
             Colour::None,

@@ -42,7 +42,7 @@ impl Node {
                 for item in items {
                     let mut inner = String::new();
                     Self::read(item.get())?.write(indent + 2, &mut inner)?;
-                    // The first line of an item stands behind its dash.
+                    // The first line of an item follows its dash.
                     *out += &format!("{before}- {}", &inner[indent + 2..]);
                 }
             }
@@ -74,9 +74,9 @@ fn value_of_key(node: Node, indent: usize, out: &mut String) -> Result<(), serde
     node.write(0, out)
 }
 
-/// A text without quotes where nothing but a text can be meant, else in quotes as JSON has them.
+/// A text, in quotes unless every YAML reader takes it for a text without them.
 fn text(text: &str) -> String {
-    // These are no texts in YAML 1.1 or 1.2.
+    // YAML 1.1 or 1.2 reads these words as other types.
     const WORDS: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
     let usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ' ');
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(usual);
@@ -84,7 +84,7 @@ fn text(text: &str) -> String {
         return text.to_owned();
     }
     let quoted = serde_json::to_string(text).expect("a text is JSON");
-    // What JSON leaves as it is, but YAML or a terminal does not take.
+    // JSON allows these characters unescaped; YAML or a terminal does not.
     quoted.chars().map(|c| if steers(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() }).collect()
 }
 

@@ -182,7 +182,9 @@ fn confirmed(deed: Deed, matched: u64) -> Result<bool, Failure> {
         return Ok(true);
     }
     if !io::stderr().is_terminal() {
-        return Err(Failure::usage("standard error is not a terminal, so you cannot be asked: give --yes or --dry-run"));
+        return Err(Failure::usage(
+            "standard error is not a terminal, so you cannot be asked: give --yes or --dry-run",
+        ));
     }
     let unread = |error| Failure::new(Exit::Output, format!("the question cannot be asked: {error}"));
     write!(io::stderr(), "{} {matched} workflows? [y/N] ", deed.word()).map_err(unread)?;
