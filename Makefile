@@ -35,3 +35,4 @@ gen: ## Make the committed generated files again
 	$(CARGO) run --manifest-path proto/Cargo.toml
 	$(CARGO) run --package tidegate -- settings --markdown > docs/settings.md.new
 	mv docs/settings.md.new docs/settings.md
+	TIDEGATE_GENERATE=1 $(CARGO) test --package tidegate-api --lib openapi

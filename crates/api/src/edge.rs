@@ -10,3 +10,4 @@ pub(crate) mod request_id;
 pub(crate) mod route;
 pub(crate) mod time;
 pub(crate) mod tokens;
+pub(crate) mod words;

@@ -9,17 +9,21 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::http::header;
 use axum::response::IntoResponse;
-use tidegate_workflow::{Engine, EngineError, JobIndex, JobState, Notice, Snapshot, WorkflowId};
+use serde::Serialize;
+use tidegate_workflow::{Engine, EngineError, Notice, WorkflowId};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc};
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
+#[cfg(test)]
+use utoipa::ToSchema;
 
 use crate::edge::ask::{Answer, Ask, LOOK};
-use crate::edge::json::Json;
+use crate::edge::json::{self, Id};
 use crate::edge::query::Query;
-use crate::workflows;
+use crate::edge::words::StateWord;
+use crate::workflows::view::Workflow;
 pub(crate) use view::Views;
 use view::{Look, Told, View};
 
@@ -29,6 +33,22 @@ const GATHER: Duration = Duration::from_millis(250);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Frames that wait for a reader who is slow; then nothing is read of the store either.
 const FRAMES: usize = 4;
+
+/// A job of the workflow is doing something else.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct JobEvent<'a> {
+    name: &'a str,
+    state: StateWord,
+    index: usize,
+}
+
+/// The workflow was removed: this is the last event.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct RemovedEvent {
+    id: Id,
+}
 
 pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
     let id = ask.workflow()?;
@@ -90,7 +110,7 @@ impl Watch {
                     told = Arc::clone(&now.told);
                 }
                 Err(EngineError::NoWorkflow { .. }) => {
-                    push_event(&mut text, "removed", Json::of(|json| json.key("id").plain(self.id)));
+                    push_event(&mut text, "removed", &RemovedEvent { id: Id(self.id) });
                     // The reader may have gone, too.
                     let _ = self.frames.send(Ok(text.into())).await;
                     return;
@@ -133,23 +153,16 @@ fn push_changes(text: &mut Vec<u8>, told: &[u8], now: &Look) {
     let snapshot = &now.snapshot;
     for (at, place) in now.told.places.iter().enumerate() {
         if told.get(at) != Some(place) {
-            push_event(text, "job", job(snapshot, JobIndex(at as u16), snapshot.jobs()[at].state));
+            let (about, state) = (&snapshot.graph().jobs[at], snapshot.jobs()[at].state);
+            push_event(text, "job", &JobEvent { name: &about.name, state: state.into(), index: at });
         }
     }
     text.extend_from_slice(format!("id: {}\n", now.told.version).as_bytes());
-    push_event(text, "workflow", workflows::summary(snapshot));
+    push_event(text, "workflow", &Workflow::of(snapshot));
 }
 
-fn job(snapshot: &Snapshot, index: JobIndex, state: JobState) -> Json {
-    Json::of(|json| {
-        json.key("name").string(&snapshot.graph().jobs[index.index()].name);
-        json.key("state").plain(state.word());
-        json.key("index").number(index.0);
-    })
-}
-
-fn push_event(text: &mut Vec<u8>, event: &str, data: Json) {
+fn push_event(text: &mut Vec<u8>, event: &str, data: &impl Serialize) {
     text.extend_from_slice(format!("event: {event}\ndata: ").as_bytes());
-    text.extend_from_slice(&data.text());
+    text.extend_from_slice(&json::text(data));
     text.extend_from_slice(b"\n\n");
 }

@@ -21,22 +21,25 @@ use axum::extract::State;
 use axum::http::request::Parts;
 use axum::http::{Method, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use tidegate_workflow::Engine;
 use tokio::sync::watch;
 use tracing::{error, warn};
+#[cfg(test)]
+use utoipa::ToSchema;
 
 pub use activity::{Activity, Event, QueueSample};
 pub use edge::ask::{Access, Host};
 use edge::ask::{Answer, Ask, Context};
-use edge::json::Json;
+use edge::json;
 use edge::problem::{Code, Problem};
 use edge::request_id::{self, RequestId};
 use edge::route::{self, Call};
 pub use edge::tokens::{Role, Tokens};
 use edge::{auth, body};
 use jobs::{claims, reports};
-pub use workflows::definition::{DefinitionMistake, check_definition};
-use workflows::{bulk, graph};
+pub use workflows::definition::{CheckedDefinition, DefinitionMistake, check_definition};
+use workflows::{act, bulk, create, graph, list, show};
 
 /// The API of one engine. A clone is the same.
 #[derive(Debug, Clone)]
@@ -107,17 +110,17 @@ async fn dispatch(ask: &Ask<'_>) -> Answer {
         Call::Claim => claims::claim(ask).await,
         Call::Report => reports::report(ask).await,
         Call::Extend => reports::extend(ask).await,
-        Call::Create => workflows::create(ask).await,
-        Call::CreateBatch => workflows::create_batch(ask).await,
-        Call::List => workflows::list(ask).await,
-        Call::Count => workflows::count(ask).await,
+        Call::Create => create::create(ask).await,
+        Call::CreateBatch => create::create_batch(ask).await,
+        Call::List => list::list(ask).await,
+        Call::Count => list::count(ask).await,
         Call::Bulk => bulk::bulk(ask).await,
-        Call::ByKey => workflows::by_key(ask).await,
-        Call::Show => workflows::show(ask).await,
-        Call::Delete => workflows::delete(ask).await,
-        Call::Act(action) => workflows::act(ask, action).await,
-        Call::Restart => workflows::restart(ask).await,
-        Call::Expire => workflows::expire(ask).await,
+        Call::ByKey => show::by_key(ask).await,
+        Call::Show => show::show(ask).await,
+        Call::Delete => act::delete(ask).await,
+        Call::Act(action) => act::act(ask, action).await,
+        Call::Restart => act::restart(ask).await,
+        Call::Expire => act::expire(ask).await,
         Call::Graph(form) => graph::graph(ask, form).await,
         Call::Events => events::events(ask).await,
         Call::Jobs => jobs::list(ask).await,
@@ -141,10 +144,16 @@ fn readiness(api: &Context) -> Response {
     (status, text).into_response()
 }
 
+/// Which server this is.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct Version {
+    /// The version of the server.
+    version: &'static str,
+    /// The version of the API, as in its paths.
+    api: &'static str,
+}
+
 fn version() -> Response {
-    let fill = |json: &mut Json| {
-        json.key("version").plain(env!("CARGO_PKG_VERSION"));
-        json.key("api").plain("v1");
-    };
-    Json::of(fill).ok()
+    json::ok(&Version { version: env!("CARGO_PKG_VERSION"), api: "v1" })
 }

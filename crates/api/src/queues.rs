@@ -1,29 +1,64 @@
 //! Queues: what waits in them, and whether they hand it out.
 
-use tidegate_workflow::Paused;
+use serde::Serialize;
+use tidegate_workflow::{Paused, QueueState};
+#[cfg(test)]
+use utoipa::ToSchema;
 
 use crate::edge::ask::{Answer, Ask};
-use crate::edge::body;
-use crate::edge::json::Json;
+use crate::edge::body::{self, NoBody};
+use crate::edge::json;
 use crate::edge::problem::{Code, Problem};
 use crate::edge::query::Query;
-use crate::workflows::NoBody;
+use crate::edge::time::Rfc3339;
+
+/// All queues that a job ever named.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct QueueList<'a> {
+    items: Vec<Queue<'a>>,
+}
+
+/// A queue.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct Queue<'a> {
+    name: &'a str,
+    /// Whether it hands out no jobs.
+    paused: bool,
+    /// Jobs that wait for a worker.
+    ready: u64,
+    /// Since when the oldest of them has waited; null when there are none.
+    #[cfg_attr(test, schema(required))]
+    oldest_ready_at: Option<Rfc3339>,
+    /// Workers that wait for its jobs at this server.
+    waiting_workers: usize,
+}
+
+/// A queue that was paused or resumed.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct QueuePaused<'a> {
+    name: &'a str,
+    paused: bool,
+}
+
+impl<'a> Queue<'a> {
+    fn of(queue: &'a QueueState) -> Self {
+        Self {
+            name: &queue.name,
+            paused: queue.paused == Paused::Yes,
+            ready: queue.ready,
+            oldest_ready_at: queue.oldest.map(Rfc3339),
+            waiting_workers: queue.waiting_workers,
+        }
+    }
+}
 
 pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     Query::new(ask.query)?.end()?;
     let queues = ask.api.engine.queue_states().await?;
-    let json = Json::of(|json| {
-        json.key("items").array(&queues, |json, queue| {
-            json.object(|json| {
-                json.key("name").string(&queue.name);
-                json.key("paused").boolean(queue.paused == Paused::Yes);
-                json.key("ready").number(queue.ready);
-                json.key("oldest_ready_at").maybe(queue.oldest, Json::time);
-                json.key("waiting_workers").number(queue.waiting_workers as u64);
-            });
-        });
-    });
-    Ok(json.ok())
+    Ok(json::ok(&QueueList { items: queues.iter().map(Queue::of).collect() }))
 }
 
 pub(crate) async fn set(ask: &Ask<'_>, paused: Paused) -> Answer {
@@ -34,9 +69,5 @@ pub(crate) async fn set(ask: &Ask<'_>, paused: Paused) -> Answer {
         return Err(Problem::new(Code::QueueNotFound, format!("no job has named the queue '{name}' so far")));
     }
     engine.set_queue_paused(&name, paused).await?;
-    let json = Json::of(|json| {
-        json.key("name").string(&name);
-        json.key("paused").boolean(paused == Paused::Yes);
-    });
-    Ok(json.ok())
+    Ok(json::ok(&QueuePaused { name: &name, paused: paused == Paused::Yes }))
 }

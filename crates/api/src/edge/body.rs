@@ -6,10 +6,13 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, header};
 use http_body_util::BodyExt as _;
-use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 
 use serde_json::value::RawValue;
 use tokio::time::timeout;
+#[cfg(test)]
+use utoipa::ToSchema;
 
 use super::problem::{Code, Problem};
 use crate::span;
@@ -130,8 +133,9 @@ fn with_field(path: &str, detail: &str) -> String {
     }
 }
 
-/// A time span: a text such as `30s`.
+/// A time span: numbers with units such as `500ms`, `30s`, `1h30m` or `7d`, of at most 36500 days. A bare number is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(test, derive(ToSchema), schema(as = Span, value_type = String))]
 pub(crate) struct Span(pub(crate) Duration);
 
 impl<'de> Deserialize<'de> for Span {
@@ -173,8 +177,14 @@ impl<T> Visitor<'_> for SpanText<T> {
     }
 }
 
+/// Nothing, or an empty object.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NoBody {}
+
 /// One name, or a list of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(test, derive(ToSchema), schema(value_type = Vec<String>))]
 pub(crate) struct Names(pub(crate) Vec<String>);
 
 impl<'de> Deserialize<'de> for Names {

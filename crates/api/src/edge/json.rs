@@ -1,121 +1,67 @@
-//! Writes JSON into one buffer. What is JSON text already is copied as it is.
+//! Answers as JSON. Serde writes them; this is what it cannot know by itself.
 
-use std::io::Write as _;
+use std::borrow::Cow;
+use std::fmt::Display;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use tidegate_workflow::Timestamp;
+use serde::ser::{Serialize, SerializeStruct as _, Serializer};
+use tidegate_workflow::WorkflowId;
+#[cfg(test)]
+use utoipa::ToSchema;
 
-use super::time;
-
-/// JSON text that grows. Keys and values follow each other in the order of the calls; commas come by themselves.
-#[derive(Debug, Default)]
-pub(crate) struct Json {
-    out: Vec<u8>,
-    /// Something stands before the next entry of the innermost object or array.
-    comma: bool,
+/// The JSON text of an answer, or of a part of one.
+pub(crate) fn text(body: &impl Serialize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    serde_json::to_writer(&mut out, body).expect("keys are texts, and a buffer takes any text");
+    out
 }
 
-impl Json {
-    /// An object that `fill` writes the entries of.
-    pub(crate) fn of(fill: impl FnOnce(&mut Self)) -> Self {
-        let mut json = Self { out: Vec::with_capacity(256), comma: false };
-        json.object(fill);
-        json
-    }
+pub(crate) fn answer(status: StatusCode, body: &impl Serialize) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], text(body)).into_response()
+}
 
-    /// The text.
-    pub(crate) fn text(self) -> Vec<u8> {
-        self.out
-    }
+pub(crate) fn ok(body: &impl Serialize) -> Response {
+    answer(StatusCode::OK, body)
+}
 
-    pub(crate) fn answer(self, status: StatusCode) -> Response {
-        (status, [(header::CONTENT_TYPE, "application/json")], self.out).into_response()
-    }
+/// JSON text that was checked before; it is copied as it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Verbatim<'a>(pub(crate) Cow<'a, str>);
 
-    pub(crate) fn ok(self) -> Response {
-        self.answer(StatusCode::OK)
-    }
+impl<'a> Verbatim<'a> {
+    pub(crate) const NULL: Verbatim<'static> = Verbatim(Cow::Borrowed("null"));
 
-    fn before(&mut self) {
-        if std::mem::replace(&mut self.comma, true) {
-            self.out.push(b',');
-        }
+    pub(crate) fn of(text: &'a [u8]) -> Self {
+        Self(String::from_utf8_lossy(text))
     }
+}
 
-    /// The name of the entry that comes next.
-    pub(crate) fn key(&mut self, name: &str) -> &mut Self {
-        self.string(name);
-        self.out.push(b':');
-        self.comma = false;
-        self
+impl Serialize for Verbatim<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // What serde_json's RawValue writes. RawValue itself can only be made by reading the text again, which would cost more
+        // than all the rest of an answer to a worker.
+        const RAW: &str = "$serde_json::private::RawValue";
+        let mut raw = serializer.serialize_struct(RAW, 1)?;
+        raw.serialize_field(RAW, &*self.0)?;
+        raw.end()
     }
+}
 
-    pub(crate) fn object(&mut self, fill: impl FnOnce(&mut Self)) {
-        self.nested((b'{', b'}'), fill);
-    }
+/// 26 characters that name a workflow. Ids sort by the time of creation.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(test, derive(ToSchema), schema(as = WorkflowId, value_type = String))]
+pub(crate) struct Id(pub(crate) WorkflowId);
 
-    pub(crate) fn array<T>(&mut self, items: impl IntoIterator<Item = T>, mut each: impl FnMut(&mut Self, T)) {
-        self.nested((b'[', b']'), |json| items.into_iter().for_each(|item| each(json, item)));
+impl Serialize for Id {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
     }
+}
 
-    pub(crate) fn strings<'t>(&mut self, texts: impl IntoIterator<Item = &'t str>) {
-        self.array(texts, Self::string);
-    }
-
-    fn nested(&mut self, (open, close): (u8, u8), fill: impl FnOnce(&mut Self)) {
-        self.before();
-        self.out.push(open);
-        self.comma = false;
-        fill(self);
-        self.out.push(close);
-        self.comma = true;
-    }
-
-    pub(crate) fn string(&mut self, text: &str) {
-        self.before();
-        serde_json::to_writer(&mut self.out, text).expect("a buffer takes any text");
-    }
-
-    /// JSON text that was checked before.
-    pub(crate) fn raw(&mut self, text: &[u8]) {
-        self.before();
-        self.out.extend_from_slice(text);
-    }
-
-    pub(crate) fn number(&mut self, number: impl Into<u64>) {
-        self.display(number.into());
-    }
-
-    pub(crate) fn boolean(&mut self, value: bool) {
-        self.display(value);
-    }
-
-    pub(crate) fn null(&mut self) {
-        self.raw(b"null");
-    }
-
-    fn display(&mut self, value: impl std::fmt::Display) {
-        self.before();
-        write!(self.out, "{value}").expect("a buffer takes any text");
-    }
-
-    /// A text that needs no escapes, such as an id.
-    pub(crate) fn plain(&mut self, value: impl std::fmt::Display) {
-        self.before();
-        write!(self.out, "\"{value}\"").expect("a buffer takes any text");
-    }
-
-    pub(crate) fn time(&mut self, moment: Timestamp) {
-        self.plain(time::Rfc3339(moment));
-    }
-
-    pub(crate) fn maybe<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
-        match value {
-            Some(value) => write(self, value),
-            None => self.null(),
-        }
-    }
+/// Writes a value as the text that people are shown.
+pub(crate) fn shown<S: Serializer>(value: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
 }
 
 #[cfg(test)]
@@ -123,15 +69,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commas_stand_between_entries_and_nowhere_else() {
-        let json = Json::of(|json| {
-            json.key("a").array([1_u64, 2], Json::number);
-            json.key("b\"").object(|_| {});
-            json.key("c").array([Some("é\n"), None], |json, text| json.maybe(text, Json::string));
-            json.key("d").raw(b"{\"x\":[]}");
-            json.key("e").object(|json| json.key("f").boolean(true));
-        });
-        let text = String::from_utf8(json.text()).unwrap();
-        assert_eq!(text, r#"{"a":[1,2],"b\"":{},"c":["é\n",null],"d":{"x":[]},"e":{"f":true}}"#);
+    fn json_text_is_copied_and_other_text_is_escaped() {
+        let value = |json: &'static str| Verbatim(Cow::Borrowed(json));
+        let body = (value(r#"{"x": 1.10, "e":1e400}"#), "a\"b", [value("[ ]"), Verbatim::NULL]);
+        assert_eq!(String::from_utf8(text(&body)).unwrap(), r#"[{"x": 1.10, "e":1e400},"a\"b",[[ ],null]]"#);
     }
 }

@@ -2,9 +2,12 @@
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use tidegate_workflow::{EngineError, GraphError, Refusal, StoreError, WorkflowId};
+#[cfg(test)]
+use utoipa::ToSchema;
 
-use super::json::Json;
+use super::json::{self, Id};
 use super::request_id::RequestId;
 
 /// What kind of problem it is: the part of it that programs may rely on.
@@ -37,36 +40,74 @@ pub(crate) enum Code {
 }
 
 impl Code {
+    /// All of them, as they are described.
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 24] = {
+        use Code::*;
+        [
+            WorkflowNotFound,
+            JobNotFound,
+            QueueNotFound,
+            AlreadyStarted,
+            StateConflict,
+            LeaseLost,
+            IdempotencyMismatch,
+            InvalidJson,
+            InvalidField,
+            GraphCycle,
+            UnknownDependency,
+            DuplicateJobName,
+            InvalidDefinition,
+            InvalidCursor,
+            PayloadTooLarge,
+            RequestTimeout,
+            Unauthorized,
+            Forbidden,
+            Overloaded,
+            StoreUnavailable,
+            ShuttingDown,
+            NotFound,
+            MethodNotAllowed,
+            Internal,
+        ]
+    };
+
     /// The word, the status and the title of each.
-    const fn about(self) -> (&'static str, StatusCode, &'static str) {
+    pub(crate) const fn about(self) -> (&'static str, StatusCode, &'static str) {
         use StatusCode as S;
         match self {
-            Self::WorkflowNotFound => ("workflow_not_found", S::NOT_FOUND, "There is no such workflow"),
-            Self::JobNotFound => ("job_not_found", S::NOT_FOUND, "The workflow has no such job"),
-            Self::QueueNotFound => ("queue_not_found", S::NOT_FOUND, "There is no such queue"),
-            Self::AlreadyStarted => ("already_started", S::CONFLICT, "The workflow was started before"),
-            Self::StateConflict => ("state_conflict", S::CONFLICT, "The state does not allow it"),
+            Self::WorkflowNotFound => ("workflow_not_found", S::NOT_FOUND, "The workflow does not exist"),
+            Self::JobNotFound => ("job_not_found", S::NOT_FOUND, "The workflow has no job of this name"),
+            Self::QueueNotFound => ("queue_not_found", S::NOT_FOUND, "The queue does not exist"),
+            Self::AlreadyStarted => ("already_started", S::CONFLICT, "The workflow was already started"),
+            Self::StateConflict => ("state_conflict", S::CONFLICT, "The current state does not allow this"),
             Self::LeaseLost => ("lease_lost", S::CONFLICT, "The lease was lost"),
-            Self::IdempotencyMismatch => ("idempotency_mismatch", S::CONFLICT, "The key belongs to another definition"),
-            Self::InvalidJson => ("invalid_json", S::BAD_REQUEST, "The body is not JSON"),
-            Self::InvalidField => ("invalid_field", S::UNPROCESSABLE_ENTITY, "A field is wrong"),
-            Self::GraphCycle => ("graph_cycle", S::UNPROCESSABLE_ENTITY, "Jobs wait for each other"),
-            Self::UnknownDependency => {
-                ("unknown_dependency", S::UNPROCESSABLE_ENTITY, "A job names one that is not there")
+            Self::IdempotencyMismatch => {
+                ("idempotency_mismatch", S::CONFLICT, "The idempotency key belongs to another definition")
             }
-            Self::DuplicateJobName => ("duplicate_job_name", S::UNPROCESSABLE_ENTITY, "Two jobs have one name"),
-            Self::InvalidDefinition => ("invalid_definition", S::UNPROCESSABLE_ENTITY, "The definition is wrong"),
-            Self::InvalidCursor => ("invalid_cursor", S::BAD_REQUEST, "The cursor is not one of this list"),
-            Self::PayloadTooLarge => ("payload_too_large", S::PAYLOAD_TOO_LARGE, "It is too large"),
-            Self::RequestTimeout => ("request_timeout", S::REQUEST_TIMEOUT, "The request took too long"),
-            Self::Unauthorized => ("unauthorized", S::UNAUTHORIZED, "A token is needed"),
-            Self::Forbidden => ("forbidden", S::FORBIDDEN, "It is not allowed"),
-            Self::Overloaded => ("overloaded", S::SERVICE_UNAVAILABLE, "There is too much to do"),
-            Self::StoreUnavailable => ("store_unavailable", S::SERVICE_UNAVAILABLE, "The store does not answer"),
+            Self::InvalidJson => ("invalid_json", S::BAD_REQUEST, "The body is not JSON"),
+            Self::InvalidField => ("invalid_field", S::UNPROCESSABLE_ENTITY, "A field or parameter is not valid"),
+            Self::GraphCycle => ("graph_cycle", S::UNPROCESSABLE_ENTITY, "Jobs depend on each other in a cycle"),
+            Self::UnknownDependency => {
+                ("unknown_dependency", S::UNPROCESSABLE_ENTITY, "A job depends on a job that does not exist")
+            }
+            Self::DuplicateJobName => ("duplicate_job_name", S::UNPROCESSABLE_ENTITY, "Two jobs have the same name"),
+            Self::InvalidDefinition => ("invalid_definition", S::UNPROCESSABLE_ENTITY, "The definition is not valid"),
+            Self::InvalidCursor => ("invalid_cursor", S::BAD_REQUEST, "The cursor is not valid"),
+            Self::PayloadTooLarge => {
+                ("payload_too_large", S::PAYLOAD_TOO_LARGE, "The request or the answer is too large")
+            }
+            Self::RequestTimeout => ("request_timeout", S::REQUEST_TIMEOUT, "The request body arrived too slowly"),
+            Self::Unauthorized => ("unauthorized", S::UNAUTHORIZED, "A valid token is required"),
+            Self::Forbidden => ("forbidden", S::FORBIDDEN, "This is not allowed"),
+            Self::Overloaded => ("overloaded", S::SERVICE_UNAVAILABLE, "The server is overloaded"),
+            Self::StoreUnavailable => ("store_unavailable", S::SERVICE_UNAVAILABLE, "The store is not available"),
             Self::ShuttingDown => ("shutting_down", S::SERVICE_UNAVAILABLE, "The server is shutting down"),
-            Self::NotFound => ("not_found", S::NOT_FOUND, "There is nothing at this path"),
-            Self::MethodNotAllowed => ("method_not_allowed", S::METHOD_NOT_ALLOWED, "The path has other methods"),
-            Self::Internal => ("internal", S::INTERNAL_SERVER_ERROR, "The server is at fault"),
+            Self::NotFound => ("not_found", S::NOT_FOUND, "This path does not exist"),
+            Self::MethodNotAllowed => {
+                ("method_not_allowed", S::METHOD_NOT_ALLOWED, "The path does not have this method")
+            }
+            Self::Internal => ("internal", S::INTERNAL_SERVER_ERROR, "The server has a fault"),
         }
     }
 }
@@ -80,6 +121,37 @@ pub(crate) struct Problem {
     path: Option<String>,
     /// Rare, so it is kept apart.
     more: Option<Box<More>>,
+}
+
+/// What is wrong, in the form of RFC 9457. Programs can rely on `code`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = Problem))]
+pub(crate) struct Body<'a> {
+    /// A URN that ends with the code.
+    r#type: String,
+    /// What the code means.
+    title: &'static str,
+    /// The HTTP status.
+    status: u16,
+    /// What is wrong with this request.
+    detail: &'a str,
+    /// A stable word for what is wrong.
+    code: &'static str,
+    /// Where in the request it is, such as `jobs[3].after[0]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<&'a str>,
+    /// The workflow that the idempotency key belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workflow_id: Option<Id>,
+    /// Names of jobs that wait for each other, each before the next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cycle: Option<&'a [String]>,
+    /// Seconds after which it may be tried again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after: Option<u64>,
+    /// The id of the request, as in the header X-Request-Id. Problems of single items have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<&'a str>,
 }
 
 /// What programs may want to know besides.
@@ -142,46 +214,32 @@ impl Problem {
         self.path.as_deref()
     }
 
-    /// Writes it; as the answer itself with the id of the request, as an item of an answer without.
-    pub(crate) fn write(&self, json: &mut Json, request: Option<&RequestId>) {
-        let (word, status, title) = self.code.about();
-        json.object(|json| {
-            json.key("type").plain(format_args!("urn:tidegate:problem:{word}"));
-            json.key("title").string(title);
-            json.key("status").number(status.as_u16());
-            json.key("detail").string(&self.detail);
-            json.key("code").plain(word);
-            if let Some(path) = &self.path {
-                json.key("path").string(path);
-            }
-            match self.more.as_deref() {
-                Some(More::Workflow(id)) => json.key("workflow_id").plain(id),
-                Some(More::Cycle(names)) => json.key("cycle").strings(names.iter().map(String::as_str)),
-                Some(More::Allow(_)) | None => {}
-            }
-            if let Some(seconds) = self.retry_after() {
-                json.key("retry_after").number(seconds);
-            }
-            if let Some(request) = request {
-                json.key("request_id").string(request.text());
-            }
-        });
-    }
-
-    /// Writes it as an item of an answer: the status, and the problem itself.
-    pub(crate) fn write_item(&self, json: &mut Json) {
-        json.object(|json| {
-            json.key("status").number(self.status().as_u16());
-            self.write(json.key("error"), None);
-        });
+    /// What is written of it: with the id of the request when it is the answer, without when it is an item of one.
+    pub(crate) fn body<'a>(&'a self, request: Option<&'a RequestId>) -> Body<'a> {
+        let (code, status, title) = self.code.about();
+        let (workflow_id, cycle) = match self.more.as_deref() {
+            Some(More::Workflow(id)) => (Some(Id(*id)), None),
+            Some(More::Cycle(names)) => (None, Some(names.as_slice())),
+            Some(More::Allow(_)) | None => (None, None),
+        };
+        Body {
+            r#type: format!("urn:tidegate:problem:{code}"),
+            title,
+            status: status.as_u16(),
+            detail: &self.detail,
+            code,
+            path: self.path(),
+            workflow_id,
+            cycle,
+            retry_after: self.retry_after(),
+            request_id: request.map(RequestId::text),
+        }
     }
 
     /// The answer to the request that has this problem.
     pub(crate) fn response(&self, request: &RequestId) -> Response {
-        let mut json = Json::default();
-        self.write(&mut json, Some(request));
         let kind = [(header::CONTENT_TYPE, "application/problem+json")];
-        let mut response = (self.status(), kind, json.text()).into_response();
+        let mut response = (self.status(), kind, json::text(&self.body(Some(request)))).into_response();
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after() {
             headers.insert(header::RETRY_AFTER, seconds.into());

@@ -2,12 +2,16 @@
 
 use std::fmt;
 
+use serde::{Serialize, Serializer};
 use tidegate_workflow::Timestamp;
+#[cfg(test)]
+use utoipa::ToSchema;
 
 const DAY: u64 = 86_400;
 
-/// Shows a moment as `2026-11-21T12:00:00.000000Z`.
+/// A moment as RFC 3339 writes it: UTC with microseconds, such as `2026-11-21T12:00:00.000000Z`.
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(test, derive(ToSchema), schema(as = Time, value_type = String, format = DateTime))]
 pub(crate) struct Rfc3339(pub(crate) Timestamp);
 
 impl fmt::Display for Rfc3339 {
@@ -16,6 +20,12 @@ impl fmt::Display for Rfc3339 {
         let (year, month, day) = date(seconds / DAY);
         let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
         write!(formatter, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
+    }
+}
+
+impl Serialize for Rfc3339 {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

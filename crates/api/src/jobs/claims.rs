@@ -4,18 +4,21 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use axum::http::StatusCode;
-use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::ser::Serializer;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{Claim, Claimed, EngineError, MAX_NAME};
+use tidegate_workflow::{Claim, Claimed, EngineError, Input, Json, LeaseRef, MAX_NAME};
 use tokio::time::{Instant, timeout_at};
+#[cfg(test)]
+use utoipa::ToSchema;
 
 use crate::activity::Event;
 use crate::edge::ask::{Answer, Ask, Context};
 use crate::edge::body::{self, Span};
-use crate::edge::json::Json;
+use crate::edge::json::{self, Id, Verbatim};
 use crate::edge::problem::Problem;
+use crate::edge::time::Rfc3339;
 
 /// Most jobs of one claim.
 const MOST_JOBS: usize = 1_000;
@@ -29,12 +32,66 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// What a worker asks for.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(ToSchema), schema(as = Claim))]
 pub(crate) struct ClaimBody {
+    /// The queues to take jobs from.
+    #[cfg_attr(test, schema(min_items = 1, max_items = 100))]
     queues: Vec<String>,
+    /// Who asks: 1 to 200 bytes that people will read.
     worker: String,
+    /// How many jobs at most; 1 if left out.
+    #[cfg_attr(test, schema(minimum = 1, maximum = 1000))]
     limit: Option<usize>,
+    /// How long the jobs are the worker's unless it extends that: 5s to 1h, 30s if left out.
     lease: Option<Span>,
+    /// How long to wait for work: at most 60s, not at all if left out.
     wait: Option<Span>,
+}
+
+/// The jobs that a worker gets. There are none when none came in time.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct ClaimResult<'a> {
+    jobs: Vec<ClaimedJob<'a>>,
+}
+
+/// A job as a worker gets it.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct ClaimedJob<'a> {
+    /// What to report with.
+    #[serde(serialize_with = "json::shown")]
+    #[cfg_attr(test, schema(value_type = String))]
+    lease: LeaseRef,
+    lease_expires_at: Rfc3339,
+    workflow_id: Id,
+    workflow_name: &'a str,
+    /// The name of the job.
+    job: &'a str,
+    handler: &'a str,
+    queue: &'a str,
+    /// Which attempt this is, from 1.
+    attempt: u16,
+    /// The workflow's globals and the job's params as one object. Where both have a key, it is the value of the params.
+    #[cfg_attr(test, schema(value_type = Object))]
+    params: Verbatim<'a>,
+    /// What the jobs before it returned. Jobs that returned nothing are left out.
+    inputs: Vec<JobInput<'a>>,
+    /// Names of jobs before it whose output is too large for this answer. Read each by itself.
+    omitted_inputs: Vec<&'a str>,
+    /// An attempt that takes longer has failed; null when there is no limit.
+    #[cfg_attr(test, schema(required))]
+    timeout_ms: Option<u64>,
+}
+
+/// What a job before this one returned.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct JobInput<'a> {
+    job: &'a str,
+    handler: &'a str,
+    #[cfg_attr(test, schema(value_type = serde_json::Value))]
+    output: Verbatim<'a>,
 }
 
 impl ClaimBody {
@@ -88,8 +145,7 @@ pub(crate) async fn claim(ask: &Ask<'_>) -> Answer {
         claimed => claimed,
     };
     ask.api.activity.add(Event::Claimed, claimed.len() as u64);
-    let json = Json::of(|json| json.key("jobs").array(&claimed, write));
-    Ok(json.answer(StatusCode::OK))
+    Ok(json::ok(&ClaimResult { jobs: claimed.iter().map(ClaimedJob::of).collect() }))
 }
 
 /// Claims again whenever work arrives, until there is some, the time is over, or the server drains.
@@ -113,55 +169,50 @@ pub(crate) async fn wait_for(api: &Context, claim: &Claim, wait: Duration) -> Re
     }
 }
 
-/// A job as a worker gets it.
-pub(crate) fn write(json: &mut Json, claimed: &Claimed) {
-    let (graph, job) = (claimed.graph(), claimed.job());
-    json.object(|json| {
-        json.key("lease").plain(claimed.lease);
-        json.key("lease_expires_at").time(claimed.expires);
-        json.key("workflow_id").plain(claimed.lease.workflow);
-        json.key("workflow_name").string(&graph.label.name);
-        json.key("job").string(&job.name);
-        json.key("handler").string(&job.handler);
-        json.key("queue").string(&job.queue);
-        json.key("attempt").number(claimed.attempt);
-        let text = |json: &'_ Option<tidegate_workflow::Json>| json.as_ref().map(|json| json.text().to_owned());
-        json.key("params").raw(merged(text(&graph.globals), text(&job.params)).as_bytes());
-        json.key("inputs").array(&claimed.inputs, |json, input| {
-            let parent = &graph.jobs[input.job.index()];
-            json.object(|json| {
-                json.key("job").string(&parent.name);
-                json.key("handler").string(&parent.handler);
-                json.key("output").raw(&input.output);
-            });
-        });
-        json.key("omitted_inputs").array(&claimed.omitted, |json, parent| {
-            json.string(&graph.jobs[parent.index()].name);
-        });
-        json.key("timeout_ms").maybe(job.timeout, |json, timeout| json.number(timeout.as_millis() as u64));
-    });
+impl<'a> ClaimedJob<'a> {
+    pub(crate) fn of(claimed: &'a Claimed) -> Self {
+        let (graph, job) = (claimed.graph(), claimed.job());
+        let text = |json: &'a Option<Json>| json.as_ref().map(Json::text);
+        Self {
+            lease: claimed.lease,
+            lease_expires_at: Rfc3339(claimed.expires),
+            workflow_id: Id(claimed.lease.workflow),
+            workflow_name: &graph.label.name,
+            job: &job.name,
+            handler: &job.handler,
+            queue: &job.queue,
+            attempt: claimed.attempt,
+            params: Verbatim(merged(text(&graph.globals), text(&job.params))),
+            inputs: claimed.inputs.iter().map(|input| JobInput::of(claimed, input)).collect(),
+            omitted_inputs: claimed.omitted.iter().map(|parent| &*graph.jobs[parent.index()].name).collect(),
+            timeout_ms: job.timeout.map(|timeout| timeout.as_millis() as u64),
+        }
+    }
+}
+
+impl<'a> JobInput<'a> {
+    fn of(claimed: &'a Claimed, input: &'a Input) -> Self {
+        let parent = &claimed.graph().jobs[input.job.index()];
+        Self { job: &parent.name, handler: &parent.handler, output: Verbatim::of(&input.output) }
+    }
 }
 
 /// One object: what is in both comes from the second.
-fn merged(below: Option<String>, above: Option<String>) -> String {
+fn merged<'a>(below: Option<&'a str>, above: Option<&'a str>) -> Cow<'a, str> {
     let (below, above) = match (below, above) {
-        (None, None) => return "{}".to_owned(),
-        (Some(one), None) | (None, Some(one)) => return one,
+        (None, None) => return Cow::Borrowed("{}"),
+        (Some(one), None) | (None, Some(one)) => return Cow::Borrowed(one),
         (Some(below), Some(above)) => (below, above),
     };
-    let entries = |text| serde_json::from_str::<Entries<'_>>(text).map(|entries| entries.0);
-    let (Ok(below), Ok(above)) = (entries(&below), entries(&above)) else {
+    let entries = |text| serde_json::from_str::<Entries<'_>>(text);
+    let (Ok(below), Ok(mut above)) = (entries(below), entries(above)) else {
         // A key is no Unicode, such as half of a surrogate pair. Of a key that is there twice, readers take the second.
-        return joined(&below, &above);
+        return Cow::Owned(joined(below, above));
     };
-    let mut json = Json::default();
-    json.object(|json| {
-        let covered = |key: &str| above.iter().any(|(known, _)| known == key);
-        for (key, value) in below.iter().filter(|(key, _)| !covered(key)).chain(&above) {
-            json.key(key).raw(value.get().as_bytes());
-        }
-    });
-    String::from_utf8(json.text()).expect("both are text")
+    let mut all = below;
+    all.0.retain(|(key, _)| !above.0.iter().any(|(known, _)| known == key));
+    all.0.append(&mut above.0);
+    Cow::Owned(serde_json::to_string(&all).expect("keys are texts"))
 }
 
 /// Two objects as one, entries as they are.
@@ -176,7 +227,13 @@ fn joined(below: &str, above: &str) -> String {
 }
 
 /// The entries of an object, values as they are.
-struct Entries<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+struct Entries<'a>(Vec<(String, &'a RawValue)>);
+
+impl Serialize for Entries<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
+    }
+}
 
 impl<'de> Deserialize<'de> for Entries<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -189,8 +246,8 @@ impl<'de> Deserialize<'de> for Entries<'de> {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut entries = Vec::new();
-                while let Some((key, value)) = map.next_entry::<String, &RawValue>()? {
-                    entries.push((Cow::Owned(key), value));
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
                 }
                 Ok(Entries(entries))
             }
@@ -206,7 +263,7 @@ mod tests {
     #[test]
     fn params_lie_over_globals_and_values_stay_as_they_are() {
         let check = |globals: Option<&str>, params: Option<&str>, expected: &str| {
-            assert_eq!(merged(globals.map(str::to_owned), params.map(str::to_owned)), expected);
+            assert_eq!(merged(globals, params), expected);
         };
         check(None, None, "{}");
         check(Some(r#"{"a": 1.10}"#), None, r#"{"a": 1.10}"#);

@@ -3,17 +3,22 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{EngineError, Failure, JobState, LeaseRef, Outcome, Refusal, Report, Reported, RetryWish};
+use tidegate_workflow::{
+    EngineError, Failure, JobState, Json, LeaseRef, Outcome, Refusal, Report, Reported, RetryWish, Timestamp,
+};
+#[cfg(test)]
+use utoipa::ToSchema;
 
-use super::claims::{self, ClaimBody};
+use super::claims::{self, ClaimBody, ClaimedJob};
 use crate::activity::Event;
 use crate::edge::ask::{Answer, Ask, Context};
 use crate::edge::body::{self, Span};
-use crate::edge::json::Json;
-use crate::edge::problem::{Code, Problem};
-use crate::workflows::definition::json;
+use crate::edge::json;
+use crate::edge::problem::{self, Code, Problem};
+use crate::edge::time::Rfc3339;
+use crate::edge::words::{StateWord, StatusWord};
 
 /// Largest output.
 pub(crate) const MOST_OUTPUT: usize = 1024 * 1024;
@@ -24,100 +29,236 @@ const MOST_KIND: usize = 200;
 /// Most reports, or leases, of one call.
 const MOST: usize = 1_000;
 
+/// Reports, and what to take next.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ReportsBody<'a> {
+#[cfg_attr(test, derive(ToSchema), schema(as = ReportRequest))]
+pub(crate) struct ReportsBody<'a> {
     #[serde(borrow)]
+    #[cfg_attr(test, schema(max_items = 1000))]
     reports: Vec<ReportBody<'a>>,
+    /// Jobs to take in the same call. It waits only when the reports make no job ready.
     claim: Option<ClaimBody>,
 }
 
+/// How an attempt ended.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ReportBody<'a> {
+#[cfg_attr(test, derive(ToSchema), schema(as = Report))]
+pub(crate) struct ReportBody<'a> {
+    /// The lease that the claim gave.
     lease: String,
     outcome: Word,
+    /// With `succeeded`: any JSON of at most 1 MiB.
     #[serde(borrow)]
+    #[cfg_attr(test, schema(value_type = Option<serde_json::Value>))]
     output: Option<&'a RawValue>,
+    /// With `failed`, and then required.
     error: Option<ErrorBody>,
+    /// With `failed`: whether another attempt may follow; `policy` if left out.
     retry: Option<RetryWord>,
+    /// With `failed`: the pause before the next attempt.
     retry_after: Option<Span>,
+    /// With `given_back`: how long nobody should take it.
     pause: Option<Span>,
 }
 
+/// How an attempt ended; `given_back` when it did not take place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(test, derive(ToSchema), schema(as = Outcome))]
 enum Word {
     Succeeded,
     Failed,
     GivenBack,
 }
 
+/// Whether another attempt may follow: as the definition says, or never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(test, derive(ToSchema), schema(as = RetryWish))]
 enum RetryWord {
     Policy,
     Never,
 }
 
+/// What went wrong.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ErrorBody {
+#[cfg_attr(test, derive(ToSchema), schema(as = ReportError))]
+pub(crate) struct ErrorBody {
+    /// Such as the class of the error; cut to 200 bytes.
     kind: String,
+    /// Cut to 16 KiB.
     message: String,
+    /// Cut to 16 KiB.
     trace: Option<String>,
 }
 
+/// Leases to keep for longer.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ExtendBody {
+#[cfg_attr(test, derive(ToSchema), schema(as = Extend))]
+pub(crate) struct ExtendBody {
+    #[cfg_attr(test, schema(max_items = 1000))]
     leases: Vec<String>,
+    /// How long from now on: 5s to 1h, 30s if left out.
     lease: Option<Span>,
+}
+
+/// What became of each report, in the order of the request, and jobs.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct ReportResult<'a> {
+    reports: Vec<ReportItem<'a>>,
+    /// Jobs that were claimed in the same call.
+    jobs: Vec<ClaimedJob<'a>>,
+    /// Why no job could be claimed. The reports were taken all the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    claim_error: Option<problem::Body<'a>>,
+}
+
+/// What became of one report: `job_state`, `workflow_status` and `already`, or `error`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct ReportItem<'a> {
+    /// The HTTP status that this report would have had alone.
+    status: u16,
+    /// What the job is doing now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job_state: Option<StateWord>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workflow_status: Option<StatusWord>,
+    /// Whether the same report came before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    already: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<problem::Body<'a>>,
+}
+
+/// What became of each lease, in the order of the request.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct ExtendResult<'a> {
+    leases: Vec<LeaseItem<'a>>,
+}
+
+/// What became of one lease: `lease_expires_at`, or `error`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct LeaseItem<'a> {
+    /// The HTTP status that this lease would have had alone.
+    status: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_expires_at: Option<Rfc3339>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<problem::Body<'a>>,
+}
+
+impl<'a> ReportItem<'a> {
+    fn of(reported: &'a Result<Reported, Problem>) -> Self {
+        match reported {
+            Ok(Reported { job, workflow, already }) => Self {
+                status: StatusCode::OK.as_u16(),
+                job_state: Some((*job).into()),
+                workflow_status: Some((*workflow).into()),
+                already: Some(*already),
+                error: None,
+            },
+            Err(problem) => Self {
+                status: problem.status().as_u16(),
+                job_state: None,
+                workflow_status: None,
+                already: None,
+                error: Some(problem.body(None)),
+            },
+        }
+    }
+}
+
+impl<'a> LeaseItem<'a> {
+    fn of(extended: &'a Result<(), Problem>, expires: Timestamp) -> Self {
+        match extended {
+            Ok(()) => Self { status: StatusCode::OK.as_u16(), lease_expires_at: Some(Rfc3339(expires)), error: None },
+            Err(problem) => {
+                Self { status: problem.status().as_u16(), lease_expires_at: None, error: Some(problem.body(None)) }
+            }
+        }
+    }
+}
+
+impl Word {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::GivenBack => "given_back",
+        }
+    }
 }
 
 impl ReportBody<'_> {
     /// The report; the path of a problem begins at it.
     fn resolve(self) -> Result<Report, Problem> {
         let lease = parse_lease(&self.lease, "lease")?;
-        let only = |outcome: Word, given: bool, field: &str| {
-            let wrong = || Problem::field(field, "it does not belong to this outcome");
-            if given && self.outcome != outcome { Err(wrong()) } else { Ok(()) }
-        };
-        only(Word::Succeeded, self.output.is_some(), "output")?;
-        only(Word::Failed, self.error.is_some(), "error")?;
-        only(Word::Failed, self.retry.is_some(), "retry")?;
-        only(Word::Failed, self.retry_after.is_some(), "retry_after")?;
-        only(Word::GivenBack, self.pause.is_some(), "pause")?;
+        self.check_fields()?;
         let outcome = match self.outcome {
             Word::Succeeded => {
-                if self.output.is_some_and(|output| output.get().len() > MOST_OUTPUT) {
-                    let detail = format!("the output has more than {MOST_OUTPUT} bytes; return a reference instead");
-                    return Err(Problem::new(Code::PayloadTooLarge, detail).at("output"));
-                }
-                body::check_depth(self.output, "output")?;
-                Outcome::Succeeded { output: self.output.map(json) }
+                check_output(self.output)?;
+                Outcome::Succeeded { output: self.output.map(|output| Json::from_checked(output.get())) }
             }
             Word::Failed => {
-                let Some(error) = self.error else { return Err(Problem::field("error", "a failure needs one")) };
                 let retry = match (self.retry, self.retry_after) {
                     (Some(RetryWord::Never), Some(_)) => {
-                        return Err(Problem::field("retry_after", "it contradicts the retry that is never wanted"));
+                        return Err(Problem::field("retry_after", "cannot be combined with \"retry\": \"never\""));
                     }
                     (Some(RetryWord::Never), None) => RetryWish::Never,
                     (_, Some(pause)) => RetryWish::After(pause.0),
                     _ => RetryWish::ByPolicy,
                 };
-                let failure = Failure {
-                    kind: cut(error.kind, MOST_KIND),
-                    message: cut(error.message, MOST_TEXT),
-                    trace: error.trace.map(|trace| cut(trace, MOST_TEXT)),
-                };
-                Outcome::Failed { failure, retry }
+                let missing = || Problem::field("error", "the outcome failed needs an error");
+                Outcome::Failed { failure: self.error.ok_or_else(missing)?.resolve(), retry }
             }
             Word::GivenBack => Outcome::GivenBack { pause: self.pause.map_or(Duration::ZERO, |pause| pause.0) },
         };
         Ok(Report { lease, outcome })
     }
+
+    /// Whether each field belongs to the outcome.
+    fn check_fields(&self) -> Result<(), Problem> {
+        let fields = [
+            (Word::Succeeded, self.output.is_some(), "output"),
+            (Word::Failed, self.error.is_some(), "error"),
+            (Word::Failed, self.retry.is_some(), "retry"),
+            (Word::Failed, self.retry_after.is_some(), "retry_after"),
+            (Word::GivenBack, self.pause.is_some(), "pause"),
+        ];
+        match fields.into_iter().find(|&(outcome, given, _)| given && outcome != self.outcome) {
+            Some((outcome, _, field)) => {
+                Err(Problem::field(field, format!("only the outcome {} has this field", outcome.text())))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl ErrorBody {
+    fn resolve(self) -> Failure {
+        Failure {
+            kind: cut(self.kind, MOST_KIND),
+            message: cut(self.message, MOST_TEXT),
+            trace: self.trace.map(|trace| cut(trace, MOST_TEXT)),
+        }
+    }
+}
+
+/// Whether an output is small enough, and nested so that every worker can read it.
+pub(crate) fn check_output(output: Option<&RawValue>) -> Result<(), Problem> {
+    if output.is_some_and(|output| output.get().len() > MOST_OUTPUT) {
+        let detail = format!("the output has more than {MOST_OUTPUT} bytes; return a reference instead");
+        return Err(Problem::new(Code::PayloadTooLarge, detail).at("output"));
+    }
+    body::check_depth(output, "output")
 }
 
 fn parse_lease(text: &str, path: &str) -> Result<LeaseRef, Problem> {
@@ -139,15 +280,10 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
     }
     let claim = claim.map(|claim| claim.resolve("claim.")).transpose()?;
     let mut valid = Vec::with_capacity(reports.len());
-    let mut order = Vec::with_capacity(reports.len());
+    let mut order: Vec<Result<(), Problem>> = Vec::with_capacity(reports.len());
     for (at, report) in reports.into_iter().enumerate() {
-        order.push(match report.resolve() {
-            Ok(report) => {
-                valid.push(report);
-                None
-            }
-            Err(problem) => Some(problem.under(&format!("reports[{at}]."))),
-        });
+        let report = report.resolve().map_err(|problem| problem.under(&format!("reports[{at}].")));
+        order.push(report.map(|report| valid.push(report)));
     }
     let api = ask.api;
     let (reported, mut claimed) = api.engine.report(valid, claim.as_ref().map(|(claim, _)| claim), api.now()).await;
@@ -157,45 +293,34 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
     {
         claimed = claims::wait_for(api, claim, *wait).await;
     }
-    api.activity.add(Event::Claimed, claimed.as_ref().map_or(0, Vec::len) as u64);
     let mut reported = reported.into_iter();
-    let json = Json::of(|json| {
-        json.key("reports").array(order, |json, refused| match refused {
-            Some(problem) => problem.write_item(json),
-            None => write(json, api, reported.next().expect("one answer for each report")),
-        });
-        match claimed {
-            Ok(claimed) => json.key("jobs").array(&claimed, claims::write),
-            // The reports are told all the same.
-            Err(error) => {
-                json.key("jobs").array([(); 0], |_, ()| {});
-                Problem::from(error).write(json.key("claim_error"), None);
-            }
-        }
-    });
-    Ok(json.ok())
+    let outcome = |valid: Result<(), Problem>| {
+        valid?;
+        count(api, reported.next().expect("one answer for each report"))
+    };
+    let reported: Vec<Result<Reported, Problem>> = order.into_iter().map(outcome).collect();
+    let (claimed, refused) = match claimed {
+        Ok(claimed) => (claimed, None),
+        // The reports are told all the same.
+        Err(error) => (Vec::new(), Some(Problem::from(error))),
+    };
+    api.activity.add(Event::Claimed, claimed.len() as u64);
+    Ok(json::ok(&ReportResult {
+        reports: reported.iter().map(ReportItem::of).collect(),
+        jobs: claimed.iter().map(ClaimedJob::of).collect(),
+        claim_error: refused.as_ref().map(|problem| problem.body(None)),
+    }))
 }
 
-fn write(json: &mut Json, api: &Context, reported: Result<Reported, EngineError>) {
-    match reported {
-        Ok(Reported { job, workflow, already }) => {
-            if !already {
-                api.activity.add(counted(job), 1);
-            }
-            json.object(|json| {
-                json.key("status").number(StatusCode::OK.as_u16());
-                json.key("job_state").plain(job.word());
-                json.key("workflow_status").plain(workflow.word());
-                json.key("already").boolean(already);
-            });
-        }
-        Err(error) => {
-            if matches!(error, EngineError::Refused(Refusal::LeaseLost { .. })) {
-                api.activity.add(Event::LeaseLost, 1);
-            }
-            Problem::from(error).write_item(json);
-        }
+/// Counts what became of a report.
+fn count(api: &Context, reported: Result<Reported, EngineError>) -> Result<Reported, Problem> {
+    match &reported {
+        Ok(Reported { already: true, .. }) => {}
+        Ok(Reported { job, .. }) => api.activity.add(counted(*job), 1),
+        Err(EngineError::Refused(Refusal::LeaseLost { .. })) => api.activity.add(Event::LeaseLost, 1),
+        Err(_) => {}
     }
+    reported.map_err(Problem::from)
 }
 
 /// What an accepted report counts as, by what the job is doing after it.
@@ -218,28 +343,17 @@ pub(crate) async fn extend(ask: &Ask<'_>) -> Answer {
         leases.iter().enumerate().map(|(at, text)| parse_lease(text, &format!("leases[{at}]"))).collect();
     let extensions = parsed.iter().flatten().map(|lease| (*lease, expires)).collect();
     let mut extended = ask.api.engine.extend(extensions, ask.api.now()).await.into_iter();
-    let json = Json::of(|json| {
-        json.key("leases").array(parsed, |json, lease| {
-            let outcome =
-                lease.and_then(|_| extended.next().expect("one answer for each lease").map_err(Problem::from));
-            match outcome {
-                Ok(()) => {
-                    ask.api.activity.add(Event::Extended, 1);
-                    json.object(|json| {
-                        json.key("status").number(StatusCode::OK.as_u16());
-                        json.key("lease_expires_at").time(expires);
-                    });
-                }
-                Err(problem) => {
-                    if problem.code == Code::LeaseLost {
-                        ask.api.activity.add(Event::LeaseLost, 1);
-                    }
-                    problem.write_item(json);
-                }
-            }
-        });
-    });
-    Ok(json.ok())
+    let outcome = |parsed: Result<LeaseRef, Problem>| {
+        parsed?;
+        extended.next().expect("one answer for each lease").map_err(Problem::from)
+    };
+    let outcomes: Vec<Result<(), Problem>> = parsed.into_iter().map(outcome).collect();
+    let number =
+        |event: fn(&Result<(), Problem>) -> bool| outcomes.iter().filter(|outcome| event(outcome)).count() as u64;
+    ask.api.activity.add(Event::Extended, number(Result::is_ok));
+    let is_lost = |outcome: &Result<(), Problem>| matches!(outcome, Err(problem) if problem.code == Code::LeaseLost);
+    ask.api.activity.add(Event::LeaseLost, number(is_lost));
+    Ok(json::ok(&ExtendResult { leases: outcomes.iter().map(|outcome| LeaseItem::of(outcome, expires)).collect() }))
 }
 
 #[cfg(test)]

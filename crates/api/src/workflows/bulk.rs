@@ -1,31 +1,43 @@
 //! One thing done to many workflows.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tidegate_workflow::{Action, EngineError, Filter, Order, Query as ListQuery, WorkflowId};
 use tokio::task::JoinSet;
+#[cfg(test)]
+use utoipa::ToSchema;
 
+use super::definition::RetentionBody;
+use super::list::{MOST_ITEMS, cursor};
 use crate::edge::ask::{Answer, Ask};
-use crate::edge::json::Json;
-use crate::edge::problem::{Code, Problem};
+use crate::edge::body::{self, Names};
+use crate::edge::json::{self, Id};
+use crate::edge::problem::{self, Problem};
 use crate::edge::query::status;
-use crate::edge::route::WorkflowAction;
-use crate::edge::{body, time};
-use crate::workflows;
+use crate::edge::time;
 
 /// Actions at a time: enough to share writes, few enough to leave room for workers.
 const AT_A_TIME: usize = 64;
 
+/// What to do to which workflows.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct BulkBody {
+#[cfg_attr(test, derive(ToSchema), schema(as = Bulk))]
+pub(crate) struct BulkBody {
     action: Word,
     filter: FilterBody,
+    /// How long to keep them after their end: with `expire`, and only then.
+    after: Option<RetentionBody>,
+    /// How many at most, the oldest first; 1000 if left out.
+    #[cfg_attr(test, schema(minimum = 1, maximum = 1000))]
     limit: Option<usize>,
+    /// The `next_cursor` of the call before.
     cursor: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+/// What is done to each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(test, derive(ToSchema), schema(as = BulkAction))]
 enum Word {
     Cancel,
     Retry,
@@ -33,16 +45,56 @@ enum Word {
     Resume,
     Delete,
     Start,
+    Expire,
 }
 
+/// Which workflows: those to which all of this applies.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct FilterBody {
-    status: Option<body::Names>,
+#[cfg_attr(test, derive(ToSchema), schema(as = BulkFilter))]
+pub(crate) struct FilterBody {
+    /// With one of these statuses.
+    status: Option<Names>,
+    /// Of this name.
     name: Option<String>,
+    /// With this tag.
     tag: Option<String>,
+    /// Created then or later.
+    #[cfg_attr(test, schema(format = DateTime))]
     created_after: Option<String>,
+    /// Created before then.
+    #[cfg_attr(test, schema(format = DateTime))]
     created_before: Option<String>,
+}
+
+/// How many workflows matched, and which of them refused.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct BulkResult<'a> {
+    matched: usize,
+    done: usize,
+    failed: Vec<BulkFailure<'a>>,
+    /// Whether there are more that match.
+    more: bool,
+    /// Leads to those after these; null when there are none.
+    #[cfg_attr(test, schema(required))]
+    next_cursor: Option<String>,
+}
+
+/// A workflow to which it could not be done.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct BulkFailure<'a> {
+    id: Id,
+    /// The HTTP status that this workflow would have had alone.
+    status: u16,
+    error: problem::Body<'a>,
+}
+
+impl<'a> BulkFailure<'a> {
+    fn of((id, problem): &'a (WorkflowId, Problem)) -> Self {
+        Self { id: Id(*id), status: problem.status().as_u16(), error: problem.body(None) }
+    }
 }
 
 impl FilterBody {
@@ -64,60 +116,66 @@ impl FilterBody {
     }
 }
 
-const fn action(word: Word) -> Result<WorkflowAction, Action> {
-    match word {
-        Word::Cancel => Ok(WorkflowAction::Cancel),
-        Word::Retry => Ok(WorkflowAction::Retry),
-        Word::Pause => Ok(WorkflowAction::Pause),
-        Word::Resume => Ok(WorkflowAction::Resume),
-        Word::Start => Ok(WorkflowAction::Start),
-        Word::Delete => Err(Action::Delete),
+impl BulkBody {
+    /// What to do, and to which.
+    fn resolve(self) -> Result<(Action, ListQuery), Problem> {
+        let limit = self.limit.unwrap_or(MOST_ITEMS);
+        if !(1..=MOST_ITEMS).contains(&limit) {
+            return Err(Problem::field("limit", format!("expected a number from 1 to {MOST_ITEMS}")));
+        }
+        let after = cursor(self.cursor).map_err(|problem| problem.at("cursor"))?;
+        let query = ListQuery { filter: self.filter.resolve()?, order: Order::OldestFirst, limit, after };
+        Ok((action(self.action, self.after)?, query))
     }
 }
 
-pub(crate) async fn bulk(ask: &Ask<'_>) -> Answer {
-    let BulkBody { action: word, filter, limit, cursor } = body::read(ask.body)?;
-    let filter = filter.resolve()?;
-    let limit = limit.unwrap_or(workflows::MOST_ITEMS);
-    if !(1..=workflows::MOST_ITEMS).contains(&limit) {
-        return Err(Problem::field("limit", format!("expected a number from 1 to {}", workflows::MOST_ITEMS)));
+fn action(word: Word, after: Option<RetentionBody>) -> Result<Action, Problem> {
+    if word != Word::Expire && after.is_some() {
+        return Err(Problem::field("after", "only the action expire has it"));
     }
-    let after = cursor.map(|cursor| cursor.parse()).transpose();
-    let after = after.map_err(|_| Problem::new(Code::InvalidCursor, "it is not one of next_cursor").at("cursor"))?;
-    let query = ListQuery { filter, order: Order::OldestFirst, limit, after };
+    Ok(match word {
+        Word::Cancel => Action::Cancel,
+        Word::Retry => Action::RetryFailed,
+        Word::Pause => Action::Pause,
+        Word::Resume => Action::Resume,
+        Word::Start => Action::Start,
+        Word::Delete => Action::Delete,
+        Word::Expire => {
+            let missing = || Problem::field("after", "the action expire needs it: a time span, or forever");
+            Action::Keep(after.ok_or_else(missing)?.0)
+        }
+    })
+}
+
+pub(crate) async fn bulk(ask: &Ask<'_>) -> Answer {
+    let (action, query) = body::read::<BulkBody>(ask.body)?.resolve()?;
     let page = ask.api.engine.list(&query).await?;
-    let action = action(word).map_or_else(|action| action, workflows::action);
     let matched = page.items.len();
+    let mut failed = act(ask, &action, page.items.into_iter().map(|item| item.workflow)).await;
+    failed.sort_by_key(|(id, _)| *id);
+    let failed: Vec<BulkFailure<'_>> = failed.iter().map(BulkFailure::of).collect();
+    Ok(json::ok(&BulkResult {
+        matched,
+        done: matched - failed.len(),
+        failed,
+        more: page.next.is_some(),
+        next_cursor: page.next.map(|next| next.to_string()),
+    }))
+}
+
+/// Does it to each of them; returns those that refused.
+async fn act(ask: &Ask<'_>, action: &Action, ids: impl Iterator<Item = WorkflowId>) -> Vec<(WorkflowId, Problem)> {
     let mut failed: Vec<(WorkflowId, EngineError)> = Vec::new();
     let mut acting = JoinSet::new();
-    for item in page.items {
+    for id in ids {
         if acting.len() >= AT_A_TIME {
             failed.extend(acting.join_next().await.into_iter().flatten().flatten());
         }
         let (engine, action, now) = (ask.api.engine.clone(), action.clone(), ask.api.now());
-        let act = async move {
-            let refused = engine.act(item.workflow, action, now).await.err();
-            refused.map(|error| (item.workflow, error))
-        };
-        acting.spawn(act);
+        acting.spawn(async move { engine.act(id, action, now).await.err().map(|error| (id, error)) });
     }
     while let Some(acted) = acting.join_next().await {
         failed.extend(acted.ok().flatten());
     }
-    failed.sort_by_key(|(id, _)| *id);
-    let json = Json::of(|json| {
-        json.key("matched").number(matched as u64);
-        json.key("done").number((matched - failed.len()) as u64);
-        json.key("failed").array(failed, |json, (id, error)| {
-            let problem = Problem::from(error);
-            json.object(|json| {
-                json.key("id").plain(id);
-                json.key("status").number(problem.status().as_u16());
-                problem.write(json.key("error"), None);
-            });
-        });
-        json.key("more").boolean(page.next.is_some());
-        json.key("next_cursor").maybe(page.next, Json::plain);
-    });
-    Ok(json.ok())
+    failed.into_iter().map(|(id, error)| (id, error.into())).collect()
 }

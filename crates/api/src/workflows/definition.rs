@@ -7,6 +7,8 @@ use serde_json::value::RawValue;
 use tidegate_workflow::{
     Begin, DEFAULT_QUEUE, Definition, Graph, JobDefinition, Json, NewWorkflow, OnFailure, Retention, Retry, TriggerRule,
 };
+#[cfg(test)]
+use utoipa::ToSchema;
 
 use crate::edge::body::{self, Names, Span, SpanText};
 use crate::edge::problem::{Code, Problem};
@@ -26,14 +28,21 @@ pub struct DefinitionMistake {
     pub detail: String,
 }
 
+/// A definition without mistakes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckedDefinition {
+    /// How many jobs it has.
+    pub jobs: usize,
+}
+
 /// Checks the JSON of a definition as `POST /v1/workflows` does.
 ///
 /// # Errors
 /// The first mistake in it.
-pub fn check_definition(json: &str) -> Result<(), DefinitionMistake> {
+pub fn check_definition(json: &str) -> Result<CheckedDefinition, DefinitionMistake> {
     let definition: Result<DefinitionBody<'_>, Problem> = body::read(json.as_bytes());
     let checked = definition.and_then(|definition| definition.resolve(None));
-    checked.map(drop).map_err(|problem| DefinitionMistake {
+    checked.map(|new| CheckedDefinition { jobs: new.graph.jobs.len() }).map_err(|problem| DefinitionMistake {
         code: problem.word(),
         path: problem.path().map(str::to_owned),
         detail: problem.detail().to_owned(),
@@ -43,55 +52,87 @@ pub fn check_definition(json: &str) -> Result<(), DefinitionMistake> {
 /// A workflow to create.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(ToSchema), schema(as = Definition))]
 pub(crate) struct DefinitionBody<'a> {
+    /// What workflows of this kind are called.
     name: String,
     #[serde(borrow)]
+    #[cfg_attr(test, schema(min_items = 1, max_items = 65535))]
     pub(crate) jobs: Vec<JobBody<'a>>,
+    /// What every job gets below its own params.
     #[serde(borrow)]
+    #[cfg_attr(test, schema(value_type = Option<Object>))]
     globals: Option<&'a RawValue>,
+    /// Words to find it by.
+    #[cfg_attr(test, schema(max_items = 16))]
     tags: Option<Vec<String>>,
-    on_failure: Option<OnFailureWord>,
+    /// What the failure of one job means for the others; `continue` if left out.
+    on_failure: Option<OnFailureBody>,
+    /// How long it is kept after its end; if left out, the server decides.
     retention: Option<RetentionBody>,
+    /// A second workflow with this key is not created. The header Idempotency-Key does the same.
     idempotency_key: Option<String>,
+    /// When it starts; `now` if left out.
     start: Option<Start>,
 }
 
-/// A job of it.
+/// A job of a workflow.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(ToSchema), schema(as = JobDefinition))]
 pub(crate) struct JobBody<'a> {
+    /// Unique in the workflow; the handler if left out.
     name: Option<String>,
+    /// What a worker runs.
     handler: String,
+    /// What the handler gets, together with the workflow's globals: at most 256 KiB of both.
     #[serde(borrow)]
+    #[cfg_attr(test, schema(value_type = Option<Object>))]
     params: Option<&'a RawValue>,
+    /// The queue that workers take it from; `default` if left out.
     queue: Option<String>,
+    /// How long it waits after the jobs before it are done; not at all if left out.
     wait: Option<Span>,
+    /// Jobs of a higher priority are taken first; 0 if left out.
     priority: Option<u8>,
+    /// How often it runs again after a failure; 0 if left out.
     retries: Option<u16>,
+    /// The pause before the first retry; it doubles with each. 1s if left out.
     backoff: Option<Span>,
+    /// The longest pause before a retry; 1h if left out.
     backoff_max: Option<Span>,
+    /// An attempt that takes longer has failed.
     timeout: Option<Span>,
+    /// Which outcomes of the jobs before it let it run; `all_success` if left out.
     rule: Option<Rule>,
+    /// Names of jobs that it runs after.
     after: Option<Names>,
+    /// Names of jobs that run after it.
     before: Option<Names>,
 }
 
+/// What the failure of one job means for the others.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum OnFailureWord {
+#[cfg_attr(test, derive(ToSchema), schema(as = OnFailure))]
+enum OnFailureBody {
     Continue,
     FailFast,
 }
 
+/// When a workflow starts: at once, or when it is told to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(test, derive(ToSchema))]
 enum Start {
     Now,
     Manual,
 }
 
+/// Which outcomes of the jobs before it let a job run.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(test, derive(ToSchema))]
 enum Rule {
     AllSuccess,
     AllDone,
@@ -100,34 +141,17 @@ enum Rule {
     NoneFailed,
 }
 
-/// A time span, or `forever`; `never` is the same of an end.
+/// A time span such as `7d`, or `forever`.
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(test, derive(ToSchema), schema(as = Retention, value_type = String))]
 pub(crate) struct RetentionBody(pub(crate) Retention);
 
 impl<'de> Deserialize<'de> for RetentionBody {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // `never` is what some say of an end.
         let read = |text: &str| if text == "never" { Some(Retention::Forever) } else { span::retention(text) };
         let expected = "a time span such as \"7d\" or \"12h\", of at most 36500 days, or \"forever\"";
         deserializer.deserialize_any(SpanText { read, expected }).map(Self)
-    }
-}
-
-/// The word for a rule.
-pub(crate) const fn rule_word(rule: TriggerRule) -> &'static str {
-    match rule {
-        TriggerRule::AllSuccess => "all_success",
-        TriggerRule::AllDone => "all_done",
-        TriggerRule::AnySuccess => "any_success",
-        TriggerRule::AnyFailed => "any_failed",
-        TriggerRule::NoneFailed => "none_failed",
-    }
-}
-
-/// The word for what a failure means.
-pub(crate) const fn on_failure_word(on_failure: OnFailure) -> &'static str {
-    match on_failure {
-        OnFailure::Continue => "continue",
-        OnFailure::FailFast => "fail_fast",
     }
 }
 
@@ -160,8 +184,8 @@ impl DefinitionBody<'_> {
             globals: self.globals.map(json),
             tags: self.tags.unwrap_or_default(),
             on_failure: match self.on_failure {
-                Some(OnFailureWord::FailFast) => OnFailure::FailFast,
-                Some(OnFailureWord::Continue) | None => OnFailure::Continue,
+                Some(OnFailureBody::FailFast) => OnFailure::FailFast,
+                Some(OnFailureBody::Continue) | None => OnFailure::Continue,
             },
             retention: self.retention.map(|retention| retention.0),
             idempotency_key,

@@ -5,15 +5,15 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::http::header;
 use axum::response::IntoResponse;
-use tidegate_workflow::layout::{End, Layout, Node, Point};
+use tidegate_workflow::Snapshot;
 use tidegate_workflow::picture::{Colour, Glyphs, MAX_PICTURE, Picture, Terminal, TooLarge};
-use tidegate_workflow::{JobIndex, Snapshot};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use super::layout::GraphLayout;
 use crate::edge::ask::{Answer, Ask};
-use crate::edge::json::Json;
+use crate::edge::json;
 use crate::edge::problem::{Code, Problem};
 use crate::edge::query::Query;
 use crate::edge::route::Form;
@@ -80,7 +80,11 @@ fn drawn(snapshot: &Snapshot, form: Form, terminal: Option<&Terminal>) -> Result
     let states = snapshot.states();
     let picture = Picture::new(snapshot.graph(), Some(&states));
     let text = match form {
-        Form::Json => return Some(layout(snapshot).text()).filter(|text| text.len() <= MAX_PICTURE).ok_or(TooLarge),
+        Form::Json => {
+            return Some(json::text(&GraphLayout::of(snapshot)))
+                .filter(|text| text.len() <= MAX_PICTURE)
+                .ok_or(TooLarge);
+        }
         Form::Svg => picture.svg()?,
         Form::Dot => picture.dot()?,
         Form::Mermaid => picture.mermaid()?,
@@ -106,62 +110,4 @@ fn terminal(query: &mut Query) -> Result<Terminal, Problem> {
     let glyphs = if flag("ascii")? { Glyphs::Ascii } else { Glyphs::Unicode };
     let colour = if flag("colour")? { Colour::Ansi } else { Colour::None };
     Ok(Terminal { width, glyphs, colour })
-}
-
-/// Where everything is drawn, for a page that draws it itself.
-fn layout(snapshot: &Snapshot) -> Json {
-    let graph = snapshot.graph();
-    let layout = Layout::of(graph);
-    Json::of(|json| {
-        json.key("id").plain(snapshot.id());
-        json.key("status").plain(snapshot.meta().status.word());
-        pixels(json, [("width", layout.width), ("height", layout.height)]);
-        json.key("nodes").array(layout.nodes.iter().enumerate(), |json, (at, node)| {
-            let (about, job) = (&graph.jobs[at], &snapshot.jobs()[at]);
-            json.object(|json| {
-                json.key("index").number(at as u64);
-                json.key("name").string(&about.name);
-                json.key("handler").string(&about.handler);
-                json.key("state").plain(job.state.word());
-                json.key("blocked").boolean(snapshot.is_blocked(JobIndex(at as u16)));
-                place(json, node);
-            });
-        });
-        json.key("blocks").array(&layout.blocks, |json, block| {
-            json.object(|json| {
-                place(json, &block.frame);
-                json.key("jobs").array(&block.jobs, |json, job| json.number(job.0));
-            });
-        });
-        json.key("junctions").array(&layout.junctions, point);
-        json.key("edges").array(&layout.edges, |json, edge| {
-            json.object(|json| {
-                end(json.key("from"), edge.from);
-                end(json.key("to"), edge.to);
-                json.key("points").array(&edge.points, point);
-            });
-        });
-        json.key("undrawn").number(layout.undrawn as u64);
-    })
-}
-
-fn place(json: &mut Json, node: &Node) {
-    pixels(json, [("x", node.x), ("y", node.y), ("width", node.width), ("height", node.height)]);
-    json.key("layer").number(node.layer);
-}
-
-fn pixels<const N: usize>(json: &mut Json, numbers: [(&str, i32); N]) {
-    numbers.into_iter().for_each(|(name, number)| json.key(name).number(number.max(0) as u64));
-}
-
-fn point(json: &mut Json, point: &Point) {
-    json.array([point.x, point.y], |json, number| json.number(number.max(0) as u64));
-}
-
-fn end(json: &mut Json, end: End) {
-    json.object(|json| match end {
-        End::Job(job) => json.key("job").number(job.0),
-        End::Block(place) => json.key("block").number(place as u64),
-        End::Junction(place) => json.key("junction").number(place as u64),
-    });
 }

@@ -25,8 +25,10 @@ impl Schemas {
             let tried: Vec<_> = choices.iter().map(|choice| self.check(choice, value, at)).collect();
             return if tried.iter().any(Result::is_ok) { Ok(()) } else { Err(format!("{at}: none of {tried:?}")) };
         }
-        if schema["enum"].as_array().is_some_and(|words| !words.contains(value)) {
-            return Err(format!("{at}: {value} is not one of {}", schema["enum"]));
+        for words in [&schema["enum"], &schema["x-extensible-enum"]] {
+            if words.as_array().is_some_and(|words| !words.contains(value)) {
+                return Err(format!("{at}: {value} is not one of {words}"));
+            }
         }
         let kind = match value {
             Value::Null => "null",
@@ -135,7 +137,7 @@ fn requests_have_the_fields_that_are_described() {
         ("JobDefinition", "/v1/workflows", json!({"jobs": [unknown]})),
         ("Batch", "/v1/workflows:batch", unknown.clone()),
         ("Claim", "/v1/jobs/claim", unknown.clone()),
-        ("Reports", "/v1/jobs/report", unknown.clone()),
+        ("ReportRequest", "/v1/jobs/report", unknown.clone()),
         ("Report", "/v1/jobs/report", json!({"reports": [unknown]})),
         ("ReportError", "/v1/jobs/report", json!({"reports": [{"error": unknown}]})),
         ("Extend", "/v1/jobs/extend", unknown.clone()),

@@ -1,0 +1,187 @@
+//! A job as it is shown.
+
+use serde::Serialize;
+use tidegate_workflow::{AttemptError, JobIndex, JobResult, JobState, Reason, Snapshot};
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use crate::edge::json::Verbatim;
+use crate::edge::time::Rfc3339;
+use crate::edge::words::{RuleWord, StateWord};
+
+/// Names that a sentence lists before it only counts.
+const NAMED: usize = 3;
+
+/// A job. `params`, `output` and `errors` are there when it is shown alone, and with `view=full`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct Job<'a> {
+    name: &'a str,
+    /// Its place in the definition, from 0.
+    index: u16,
+    handler: &'a str,
+    queue: &'a str,
+    priority: u8,
+    state: StateWord,
+    /// Attempts so far, the running one included.
+    attempt: u16,
+    /// Attempts that ended because their lease was lost.
+    lost: u16,
+    /// Names of the jobs that it runs after.
+    after: Vec<&'a str>,
+    /// Names of the jobs that run after it.
+    before: Vec<&'a str>,
+    rule: RuleWord,
+    /// Whether it cannot run because a job before it has failed.
+    blocked: bool,
+    #[cfg_attr(test, schema(required))]
+    ready_at: Option<Rfc3339>,
+    #[cfg_attr(test, schema(required))]
+    started_at: Option<Rfc3339>,
+    #[cfg_attr(test, schema(required))]
+    finished_at: Option<Rfc3339>,
+    /// When it becomes ready, while it is scheduled.
+    #[cfg_attr(test, schema(required))]
+    due_at: Option<Rfc3339>,
+    /// When its lease ends, while it is running.
+    #[cfg_attr(test, schema(required))]
+    lease_expires_at: Option<Rfc3339>,
+    /// Who runs it, or ran it last.
+    #[cfg_attr(test, schema(required))]
+    worker: Option<&'a str>,
+    #[cfg_attr(test, schema(required))]
+    timeout_ms: Option<u64>,
+    retries: u16,
+    wait_ms: u64,
+    #[cfg_attr(test, schema(required))]
+    why_not_running: Option<WhyNotRunning<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schema(value_type = Option<Object>))]
+    params: Option<Verbatim<'a>>,
+    /// What it returned; null when it returned nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schema(value_type = Option<serde_json::Value>))]
+    output: Option<Verbatim<'a>>,
+    /// The latest ten errors, the oldest first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    errors: Option<Vec<JobError<'a>>>,
+}
+
+/// Why a job does not run.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct WhyNotRunning<'a> {
+    reason: &'static str,
+    /// The jobs that it waits for, or is blocked by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jobs: Option<Vec<&'a str>>,
+    /// Until when it waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<Rfc3339>,
+    /// The reason as a sentence for people.
+    text: String,
+}
+
+/// What went wrong in an attempt.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = AttemptError))]
+struct JobError<'a> {
+    attempt: u16,
+    at: Rfc3339,
+    #[cfg_attr(test, schema(required))]
+    worker: Option<&'a str>,
+    kind: &'a str,
+    message: &'a str,
+    #[cfg_attr(test, schema(required))]
+    trace: Option<&'a str>,
+}
+
+impl<'a> Job<'a> {
+    /// A job of a workflow; with what it left behind, all of it.
+    pub(crate) fn of(snapshot: &'a Snapshot, index: JobIndex, result: Option<&'a JobResult>) -> Self {
+        let (graph, job) = (snapshot.graph(), &snapshot.jobs()[index.index()]);
+        let about = &graph.jobs[index.index()];
+        let names = |jobs: &[JobIndex]| jobs.iter().map(|job| &*graph.jobs[job.index()].name).collect();
+        let (due, expires) = match job.state {
+            JobState::Scheduled { due } => (Some(due), None),
+            JobState::Running { expires } => (None, Some(expires)),
+            _ => (None, None),
+        };
+        let reason = snapshot.why_not_running(index);
+        Self {
+            name: &about.name,
+            index: index.0,
+            handler: &about.handler,
+            queue: &about.queue,
+            priority: about.priority,
+            state: job.state.into(),
+            attempt: job.attempt,
+            lost: job.lost,
+            after: names(&about.parents),
+            before: names(graph.children(index)),
+            rule: about.rule.into(),
+            blocked: snapshot.is_blocked(index),
+            ready_at: job.ready_at.map(Rfc3339),
+            started_at: job.started_at.map(Rfc3339),
+            finished_at: job.finished_at.map(Rfc3339),
+            due_at: due.map(Rfc3339),
+            lease_expires_at: expires.map(Rfc3339),
+            worker: job.worker.as_deref(),
+            timeout_ms: about.timeout.map(|timeout| timeout.as_millis() as u64),
+            retries: about.retry.limit,
+            wait_ms: about.wait.as_millis() as u64,
+            why_not_running: reason.map(|reason| WhyNotRunning::of(snapshot, &about.queue, &reason)),
+            params: result.map(|_| Verbatim(about.params.as_ref().map_or("{}", |params| params.text()).into())),
+            output: result.map(|result| result.output.as_deref().map_or(Verbatim::NULL, Verbatim::of)),
+            errors: result.map(|result| result.errors.iter().map(JobError::of).collect()),
+        }
+    }
+}
+
+impl<'a> JobError<'a> {
+    fn of(error: &'a AttemptError) -> Self {
+        Self {
+            attempt: error.attempt,
+            at: Rfc3339(error.at),
+            worker: error.worker.as_deref(),
+            kind: &error.kind,
+            message: &error.message,
+            trace: error.trace.as_deref(),
+        }
+    }
+}
+
+impl<'a> WhyNotRunning<'a> {
+    fn of(snapshot: &'a Snapshot, queue: &str, reason: &Reason) -> Self {
+        let names = |jobs: &[JobIndex]| -> Vec<&'a str> {
+            jobs.iter().map(|job| snapshot.graph().jobs[job.index()].name.as_str()).collect()
+        };
+        let of = |reason, text: String| Self { reason, jobs: None, until: None, text };
+        match reason {
+            Reason::NotStarted => of("not_started", "the workflow was not started".to_owned()),
+            Reason::WorkflowPaused => of("workflow_paused", "the workflow is paused".to_owned()),
+            Reason::WaitsFor(jobs) => {
+                let jobs = names(jobs);
+                Self { jobs: Some(jobs.clone()), ..of("waits_for", format!("waits for {}", listed(&jobs))) }
+            }
+            Reason::BlockedBy(jobs) => {
+                let jobs = names(jobs);
+                let text = format!("blocked by {}: retry what failed, or skip this job", listed(&jobs));
+                Self { jobs: Some(jobs), ..of("blocked_by", text) }
+            }
+            Reason::Until(due) => {
+                let due = Rfc3339(*due);
+                Self { until: Some(due), ..of("until", format!("waits until {due}")) }
+            }
+            Reason::QueuePaused => of("queue_paused", format!("the queue '{queue}' is paused")),
+            Reason::NoWorker => of("no_worker", format!("no worker of this server asks for the queue '{queue}'")),
+            Reason::InQueue => of("in_queue", format!("waits in the queue '{queue}' for a worker")),
+        }
+    }
+}
+
+/// The first names, and how many more there are.
+fn listed(names: &[&str]) -> String {
+    let (first, more) = (names[..names.len().min(NAMED)].join(", "), names.len().saturating_sub(NAMED));
+    if more == 0 { first } else { format!("{first} and {more} more") }
+}

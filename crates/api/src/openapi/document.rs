@@ -1,0 +1,234 @@
+//! The document: all routes of the table with what is said of them, and the schemas.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use axum::http::Method;
+use serde_json::{Map, Value, json};
+
+use super::DOCUMENT;
+use super::operations::{self, Content, Kind, Operation, Parameter};
+use super::schemas;
+use crate::edge::problem::Code;
+use crate::edge::route::{Call, ROUTES, Route};
+
+/// Columns of a line.
+const WIDTH: usize = 130;
+
+fn document() -> Value {
+    let mut paths = Map::new();
+    for route in ROUTES {
+        let path = paths.entry(route.template).or_insert_with(|| json!({}));
+        path[route.method.as_str().to_ascii_lowercase()] = operation(route);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Tidegate",
+            "version": "1",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+            "description": "Workflows: create them, run their jobs, look at them. Unknown fields and parameters of requests are refused. \
+                Answers may get more fields, and more words where a schema says so. Times are RFC 3339 in UTC with microseconds. Time spans \
+                are texts such as `30s` in requests, and numbers of milliseconds under names that end in `_ms` in answers. Every answer \
+                has a header X-Request-Id: the one that the request was sent with, or a new one.",
+        },
+        "servers": [{"url": "http://127.0.0.1:7070"}],
+        "tags": [
+            {"name": "workflows", "description": "Create, find and change workflows."},
+            {"name": "jobs", "description": "What workers do, and what is done to single jobs."},
+            {"name": "queues", "description": "What waits for workers."},
+            {"name": "server", "description": "The server itself."},
+        ],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"token": {
+                "type": "http",
+                "scheme": "bearer",
+                "description": "A token of TIDEGATE_TOKENS_FILE. Without that file the server asks for none.",
+            }},
+            "schemas": schemas::all(),
+        },
+    })
+}
+
+fn operation(route: &Route) -> Value {
+    let about = operations::of(route.call);
+    let role = route.role.map_or("No token is needed.".to_owned(), |role| format!("Role: {role:?}.").to_lowercase());
+    let role = role.replacen("role", "Role", 1);
+    let description = if about.description.is_empty() { role } else { format!("{} {role}", about.description) };
+    let mut operation = json!({
+        "operationId": about.id,
+        "summary": about.summary,
+        "description": description,
+        "tags": [tag(route)],
+        "responses": responses(route, &about),
+    });
+    let parameters = parameters(route, &about);
+    if !parameters.is_empty() {
+        operation["parameters"] = json!(parameters);
+    }
+    if let Some((schema, required)) = about.body {
+        operation["requestBody"] =
+            json!({"required": required, "content": {"application/json": {"schema": reference(schema)}}});
+    }
+    if route.role.is_some() {
+        operation["security"] = json!([{"token": []}, {}]);
+    }
+    operation
+}
+
+fn reference(schema: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{schema}")})
+}
+
+fn tag(route: &Route) -> &'static str {
+    match route.template {
+        path if path.contains("/jobs") => "jobs",
+        path if path.starts_with("/v1/queues") => "queues",
+        path if path.starts_with("/v1/workflows") => "workflows",
+        _ => "server",
+    }
+}
+
+fn parameters(route: &Route, about: &Operation) -> Vec<Value> {
+    let names = route.template.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+    let in_path = names.map(|name| {
+        let schema = if name == "id" { reference("WorkflowId") } else { json!({"type": "string"}) };
+        json!({"name": name, "in": "path", "required": true, "schema": schema})
+    });
+    in_path.chain(about.parameters.iter().map(parameter)).collect()
+}
+
+fn parameter(parameter: &Parameter) -> Value {
+    let schema = match parameter.schema {
+        Kind::Text | Kind::RequiredText => json!({"type": "string"}),
+        Kind::Prefix => json!({"type": "string", "minLength": 4, "maxLength": 26}),
+        Kind::Span => reference("Span"),
+        Kind::Time => json!({"type": "string", "format": "date-time"}),
+        Kind::Flag => json!({"type": "boolean", "default": false}),
+        Kind::Number(least, most, default) => {
+            json!({"type": "integer", "minimum": least, "maximum": most, "default": default})
+        }
+        Kind::Words(words) => json!({"type": "string", "enum": words}),
+    };
+    json!({
+        "name": parameter.name,
+        "in": parameter.place,
+        "required": matches!(parameter.schema, Kind::RequiredText),
+        "description": parameter.description,
+        "schema": schema,
+    })
+}
+
+fn responses(route: &Route, about: &Operation) -> Value {
+    let mut responses = BTreeMap::new();
+    for &(status, description, content) in &about.answers {
+        let mut response = json!({"description": description});
+        match content {
+            Content::Object => response["content"] = json!({"application/json": {"schema": {"type": "object"}}}),
+            Content::Json(schema) => response["content"] = json!({"application/json": {"schema": reference(schema)}}),
+            Content::Text(kind) => response["content"][kind] = json!({"schema": {"type": "string"}}),
+            Content::Nothing => {}
+        }
+        responses.insert(status.to_string(), response);
+    }
+    let mut codes: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
+    for code in problems(route, about) {
+        let (word, status, _) = code.about();
+        let words = codes.entry(status.as_u16()).or_default();
+        if !words.contains(&word) {
+            words.push(word);
+        }
+    }
+    for (status, words) in codes {
+        let description = format!("Code: {}.", words.join(", "));
+        let content = json!({"application/problem+json": {"schema": reference("Problem")}});
+        responses.insert(status.to_string(), json!({"description": description, "content": content}));
+    }
+    json!(responses)
+}
+
+/// All codes that a route can answer with.
+fn problems(route: &Route, about: &Operation) -> Vec<Code> {
+    let mut codes = about.problems.to_vec();
+    if route.role.is_none() {
+        return codes;
+    }
+    codes.extend([Code::Unauthorized, Code::Forbidden]);
+    if route.method == Method::POST {
+        codes.extend([Code::InvalidJson, Code::InvalidField, Code::PayloadTooLarge, Code::RequestTimeout]);
+    }
+    if matches!(route.call, Call::Version | Call::OpenApi) {
+        return codes;
+    }
+    if route.method == Method::GET {
+        codes.push(Code::InvalidField);
+    }
+    codes.extend([Code::Overloaded, Code::StoreUnavailable, Code::ShuttingDown, Code::Internal]);
+    codes
+}
+
+/// As it is committed: what fits into a line is on one, so that people can read it.
+fn text() -> String {
+    let mut text = String::new();
+    write(&mut text, &document(), 0);
+    text + "\n"
+}
+
+fn write(text: &mut String, value: &Value, depth: usize) {
+    let line = value.to_string();
+    if depth + line.len() <= WIDTH {
+        return text.push_str(&line);
+    }
+    let (open, close) = if value.is_object() { ('{', '}') } else { ('[', ']') };
+    let entries: Vec<(String, &Value)> = match value {
+        Value::Object(entries) => entries.iter().map(|(key, entry)| (format!("{}: ", json!(key)), entry)).collect(),
+        Value::Array(items) => items.iter().map(|item| (String::new(), item)).collect(),
+        _ => return text.push_str(&line),
+    };
+    for (at, (key, entry)) in entries.into_iter().enumerate() {
+        text.push(if at == 0 { open } else { ',' });
+        text.push('\n');
+        text.push_str(&" ".repeat(depth + 1));
+        text.push_str(&key);
+        write(text, entry, depth + 1);
+    }
+    text.push('\n');
+    text.push_str(&" ".repeat(depth));
+    text.push(close);
+}
+
+/// `make gen` runs this test with TIDEGATE_GENERATE set, and then it writes the file.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "tests have no settings; this is how make tells the test to write")]
+fn the_committed_description_is_what_the_types_say() {
+    if std::env::var_os("TIDEGATE_GENERATE").is_some() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
+        std::fs::write(path, text()).unwrap();
+        return;
+    }
+    assert!(DOCUMENT == text(), "docs/openapi.json is stale: run `make gen`");
+}
+
+#[test]
+fn operations_have_names_of_their_own_and_schemas_that_exist() {
+    let document = document();
+    let mut ids: Vec<&str> = Vec::new();
+    for operation in document["paths"].as_object().unwrap().values().flat_map(|path| path.as_object().unwrap().values())
+    {
+        ids.push(operation["operationId"].as_str().unwrap());
+    }
+    let count = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!((ids.len(), count), (ROUTES.len(), ROUTES.len()));
+    check_references(&document, &document["components"]["schemas"]);
+}
+
+fn check_references(value: &Value, schemas: &Value) {
+    if let Some(name) = value["$ref"].as_str().and_then(|name| name.strip_prefix("#/components/schemas/")) {
+        assert!(schemas.get(name).is_some(), "there is no schema {name}");
+    }
+    let parts = value.as_object().into_iter().flat_map(Map::values).chain(value.as_array().into_iter().flatten());
+    parts.for_each(|part| check_references(part, schemas));
+}

@@ -1,0 +1,244 @@
+//! What is said of each route: its name, what it takes, what it answers, and which problems it can have.
+
+use tidegate_workflow::Paused;
+
+use crate::edge::problem::Code::{self, *};
+use crate::edge::route::{Call, Form, JobAction, WorkflowAction};
+
+/// What an answer has in it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Content {
+    /// JSON of this schema.
+    Json(&'static str),
+    /// Text of this media type.
+    Text(&'static str),
+    /// A JSON object that this document does not describe.
+    Object,
+    Nothing,
+}
+
+/// The description of one route.
+#[derive(Debug)]
+pub(super) struct Operation {
+    /// Generated clients name their functions by it, so it never changes.
+    pub(super) id: &'static str,
+    pub(super) summary: &'static str,
+    pub(super) description: &'static str,
+    pub(super) parameters: &'static [Parameter],
+    /// The schema of the body, and whether there must be one.
+    pub(super) body: Option<(&'static str, bool)>,
+    pub(super) answers: Vec<(u16, &'static str, Content)>,
+    /// Problems besides those that every route of its kind can have.
+    pub(super) problems: &'static [Code],
+}
+
+/// A parameter of a query, or a header.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parameter {
+    pub(super) name: &'static str,
+    pub(super) place: &'static str,
+    pub(super) description: &'static str,
+    pub(super) schema: Kind,
+}
+
+/// What a parameter may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    Text,
+    RequiredText,
+    Prefix,
+    Span,
+    Time,
+    Flag,
+    Number(u64, u64, u64),
+    Words(&'static [&'static str]),
+}
+
+const fn query(name: &'static str, description: &'static str, schema: Kind) -> Parameter {
+    Parameter { name, place: "query", description, schema }
+}
+
+const fn header(name: &'static str, description: &'static str) -> Parameter {
+    Parameter { name, place: "header", description, schema: Kind::Text }
+}
+
+const STATUS: Parameter = query("status", "With one of these statuses, separated by commas.", Kind::Text);
+const NAME: Parameter = query("name", "Of this name.", Kind::Text);
+const TAG: Parameter = query("tag", "With this tag.", Kind::Text);
+const AFTER: Parameter = query("created_after", "Created then or later.", Kind::Time);
+const BEFORE: Parameter = query("created_before", "Created before then.", Kind::Time);
+const PREFIX: Parameter = query("id_prefix", "With an id that begins with these characters.", Kind::Prefix);
+const LIMIT: Parameter = query("limit", "How many items at most.", Kind::Number(1, 1_000, 100));
+const CURSOR: Parameter = query("cursor", "The `next_cursor` of the page before.", Kind::Text);
+const ORDER: Parameter = query("order", "By creation; `newest` first if left out.", Kind::Words(&["newest", "oldest"]));
+const BY: Parameter = query("by", "Count for each name, too.", Kind::Words(&["name"]));
+const VIEW: Parameter = query(
+    "view",
+    "How much of it; `summary` if left out. `full` has params, outputs and errors of jobs.",
+    Kind::Words(&["summary", "jobs", "full"]),
+);
+const WAIT: Parameter = query("wait", "Wait until it is over, at most so long: up to 60s.", Kind::Span);
+const STATE: Parameter = query("state", "In one of these states, separated by commas.", Kind::Text);
+const KEY: Parameter = query("key", "The idempotency key: any text.", Kind::RequiredText);
+const WIDTH: Parameter = query("width", "Columns.", Kind::Number(20, 10_000, 120));
+const ASCII: Parameter = query("ascii", "Use only ASCII characters.", Kind::Flag);
+const COLOUR: Parameter = query("colour", "Colour it for a terminal.", Kind::Flag);
+const IDEMPOTENCY: Parameter = header("Idempotency-Key", "The same as the field idempotency_key.");
+const LAST_EVENT: Parameter = header("Last-Event-ID", "The id of the last event that the reader has.");
+
+const DEFINITION: [Code; 5] = [GraphCycle, UnknownDependency, DuplicateJobName, InvalidDefinition, IdempotencyMismatch];
+
+fn operation(id: &'static str, summary: &'static str, answer: Content) -> Operation {
+    let answers = vec![(200, "Done.", answer)];
+    Operation { id, summary, description: "", parameters: &[], body: None, answers, problems: &[] }
+}
+
+impl Operation {
+    fn describe(self, description: &'static str) -> Self {
+        Self { description, ..self }
+    }
+
+    fn with(self, parameters: &'static [Parameter]) -> Self {
+        Self { parameters, ..self }
+    }
+
+    fn takes(self, schema: &'static str) -> Self {
+        Self { body: Some((schema, true)), ..self }
+    }
+
+    fn problems(self, problems: &'static [Code]) -> Self {
+        Self { problems, ..self }
+    }
+}
+
+/// The description of a call.
+pub(super) fn of(call: Call) -> Operation {
+    use Content::{Json, Text};
+    match call {
+        Call::Claim => operation("claimJobs", "Take ready jobs on lease", Json("ClaimResult")).takes("Claim"),
+        Call::Report => operation("reportJobs", "Report how attempts ended, and take more jobs", Json("ReportResult"))
+            .takes("ReportRequest")
+            .describe("Each report has a status of its own. Jobs that became ready by the reports come first."),
+        Call::Extend => operation("extendLeases", "Keep jobs longer", Json("ExtendResult"))
+            .takes("Extend")
+            .describe("Each lease has a status of its own."),
+        Call::List => operation("listWorkflows", "List workflows", Json("WorkflowPage"))
+            .with(&[STATUS, NAME, TAG, AFTER, BEFORE, PREFIX, ORDER, LIMIT, CURSOR])
+            .problems(&[InvalidCursor]),
+        Call::Count => operation("countWorkflows", "Count workflows by status", Json("WorkflowCount"))
+            .with(&[STATUS, NAME, TAG, AFTER, BEFORE, PREFIX, BY]),
+        Call::Create | Call::CreateBatch | Call::Bulk => of_many(call),
+        Call::Jobs | Call::Job | Call::JobAct(_) => of_jobs(call),
+        Call::Queues | Call::SetQueue(_) => of_queues(call),
+        Call::Graph(form) => of_graph(form),
+        Call::Version => operation("showVersion", "Show the version of the server", Json("Version")),
+        Call::OpenApi => operation("describeApi", "Get this description", Content::Object),
+        Call::Healthz => operation("isAlive", "Check that the process is alive", Text("text/plain")),
+        Call::Readyz => Operation {
+            answers: vec![(200, "Ready.", Text("text/plain")), (503, "Not ready.", Text("text/plain"))],
+            ..operation("isReady", "Check that the server can take requests", Text("text/plain"))
+        },
+        _ => of_workflow(call),
+    }
+}
+
+fn of_many(call: Call) -> Operation {
+    use Content::Json;
+    match call {
+        Call::Create => Operation {
+            answers: vec![
+                (201, "It was created.", Json("Created")),
+                (200, "It was created before, with the same key.", Json("Created")),
+            ],
+            ..operation("createWorkflow", "Create a workflow, and start it", Json("Created"))
+                .with(&[IDEMPOTENCY])
+                .takes("Definition")
+                .problems(&DEFINITION)
+        },
+        Call::CreateBatch => operation("createWorkflows", "Create many workflows", Json("BatchResult"))
+            .takes("Batch")
+            .describe("Each workflow has a status of its own: those without mistakes are created."),
+        _ => operation("actOnWorkflows", "Do the same to many workflows", Json("BulkResult"))
+            .takes("Bulk")
+            .problems(&[InvalidCursor]),
+    }
+}
+
+fn of_workflow(call: Call) -> Operation {
+    let done = |id, summary| operation(id, summary, Content::Json("Done"));
+    let none = &[WorkflowNotFound];
+    let conflict = &[WorkflowNotFound, StateConflict];
+    match call {
+        Call::ByKey => operation("findWorkflow", "Find a workflow by its idempotency key", Content::Json("Workflow"))
+            .with(&[KEY])
+            .problems(none),
+        Call::Show => operation("showWorkflow", "Show a workflow", Content::Json("Workflow"))
+            .with(&[VIEW, WAIT])
+            .problems(&[WorkflowNotFound, PayloadTooLarge]),
+        Call::Events => operation("watchWorkflow", "Follow a workflow", Content::Text("text/event-stream"))
+            .with(&[LAST_EVENT])
+            .problems(none)
+            .describe(
+                "Server-sent events with JSON as data. `job` has a JobEvent, for each job that does something else. `workflow` has a \
+                 Workflow and an id; it comes first, and after the jobs of each change. `removed` has a RemovedEvent and is the last. \
+                 Changes within a quarter of a second come together.",
+            ),
+        Call::Delete => Operation {
+            answers: vec![(204, "It is removed.", Content::Nothing)],
+            ..done("deleteWorkflow", "Remove a workflow that is over or was never started").problems(conflict)
+        },
+        Call::Restart => done("restartJobs", "Run jobs again that have ended")
+            .takes("Restart")
+            .problems(&[WorkflowNotFound, JobNotFound, StateConflict]),
+        Call::Expire => done("expireWorkflow", "Change how long a workflow is kept").takes("Expire").problems(conflict),
+        Call::Act(WorkflowAction::Start) => {
+            done("startWorkflow", "Start a workflow").problems(&[WorkflowNotFound, AlreadyStarted])
+        }
+        Call::Act(WorkflowAction::Cancel) => done("cancelWorkflow", "Cancel all jobs that have not ended").problems(conflict),
+        Call::Act(WorkflowAction::Pause) => done("pauseWorkflow", "Hand out no more jobs of a workflow").problems(conflict),
+        Call::Act(WorkflowAction::Resume) => done("resumeWorkflow", "Hand out jobs of a workflow again").problems(conflict),
+        _ => done("retryWorkflow", "Run all jobs again that failed or were cancelled").problems(conflict),
+    }
+}
+
+fn of_graph(form: Form) -> Operation {
+    use Content::{Json, Text};
+    let (id, summary, answer) = match form {
+        Form::Json => ("layOutGraph", "Get the places of all boxes and lines of a picture", Json("GraphLayout")),
+        Form::Svg => ("drawSvg", "Draw the graph as SVG", Text("image/svg+xml")),
+        Form::Dot => ("drawDot", "Draw the graph for Graphviz", Text("text/vnd.graphviz")),
+        Form::Mermaid => ("drawMermaid", "Draw the graph for Mermaid", Text("text/vnd.mermaid")),
+        Form::Text => ("drawText", "Draw the graph for a terminal", Text("text/plain")),
+    };
+    let parameters: &[Parameter] = if form == Form::Text { &[WIDTH, ASCII, COLOUR] } else { &[] };
+    operation(id, summary, answer).with(parameters).problems(&[WorkflowNotFound, PayloadTooLarge])
+}
+
+fn of_jobs(call: Call) -> Operation {
+    let act = |id, summary| {
+        let done = operation(id, summary, Content::Json("Done"));
+        done.problems(&[WorkflowNotFound, JobNotFound, StateConflict])
+    };
+    match call {
+        Call::Jobs => operation("listJobs", "List the jobs of a workflow", Content::Json("JobPage"))
+            .with(&[STATE, LIMIT, CURSOR])
+            .problems(&[WorkflowNotFound, InvalidCursor]),
+        Call::Job => operation("showJob", "Show a job, with its params, output and errors", Content::Json("Job"))
+            .problems(&[WorkflowNotFound, JobNotFound]),
+        Call::JobAct(JobAction::MarkSucceeded) => {
+            Operation { body: Some(("MarkSucceeded", false)), ..act("markJobSucceeded", "Count a job as succeeded") }
+        }
+        Call::JobAct(JobAction::Skip) => act("skipJob", "Skip a job"),
+        Call::JobAct(JobAction::Cancel) => act("cancelJob", "Cancel a job"),
+        _ => act("retryJob", "Run a job again that failed or was cancelled"),
+    }
+}
+
+fn of_queues(call: Call) -> Operation {
+    let set = |id, summary| operation(id, summary, Content::Json("QueuePaused")).problems(&[QueueNotFound]);
+    match call {
+        Call::SetQueue(Paused::Yes) => set("pauseQueue", "Hand out no jobs of a queue, on all servers of the store"),
+        Call::SetQueue(Paused::No) => set("resumeQueue", "Hand out jobs of a queue again"),
+        _ => operation("listQueues", "List all queues that a job ever named", Content::Json("QueueList")),
+    }
+}

@@ -1,0 +1,124 @@
+//! The schemas of all requests and answers, from their types.
+
+use serde_json::{Map, Value, json};
+use tidegate_workflow::{JobState, Status};
+use utoipa::ToSchema;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::Schema;
+
+use crate::edge::problem::{self, Code};
+use crate::events::{JobEvent, RemovedEvent};
+use crate::jobs::{JobPage, MarkBody, claims, reports};
+use crate::queues::{QueueList, QueuePaused};
+use crate::workflows::{act, bulk, create, definition, layout, list, view};
+
+type Schemas = Vec<(String, RefOr<Schema>)>;
+
+fn add<T: ToSchema>(schemas: &mut Schemas) {
+    T::schemas(schemas);
+    schemas.push((T::name().into_owned(), T::schema()));
+}
+
+/// What clients send. Unknown fields are refused.
+fn requests() -> Schemas {
+    let mut schemas = Schemas::new();
+    add::<definition::DefinitionBody<'_>>(&mut schemas);
+    add::<create::BatchBody<'_>>(&mut schemas);
+    add::<act::RestartBody>(&mut schemas);
+    add::<act::ExpireBody>(&mut schemas);
+    add::<bulk::BulkBody>(&mut schemas);
+    add::<MarkBody<'_>>(&mut schemas);
+    add::<claims::ClaimBody>(&mut schemas);
+    add::<reports::ReportsBody<'_>>(&mut schemas);
+    add::<reports::ExtendBody>(&mut schemas);
+    schemas
+}
+
+/// What the server answers. Fields and words may be added.
+fn answers() -> Schemas {
+    let mut schemas = Schemas::new();
+    add::<problem::Body<'_>>(&mut schemas);
+    add::<view::Workflow<'_>>(&mut schemas);
+    add::<list::WorkflowPage<'_>>(&mut schemas);
+    add::<list::Count>(&mut schemas);
+    add::<create::CreatedBody<'_>>(&mut schemas);
+    add::<create::BatchAnswer<'_>>(&mut schemas);
+    add::<act::Done>(&mut schemas);
+    add::<bulk::BulkResult<'_>>(&mut schemas);
+    add::<layout::GraphLayout<'_>>(&mut schemas);
+    add::<JobPage<'_>>(&mut schemas);
+    add::<JobEvent<'_>>(&mut schemas);
+    add::<RemovedEvent>(&mut schemas);
+    add::<claims::ClaimResult<'_>>(&mut schemas);
+    add::<reports::ReportResult<'_>>(&mut schemas);
+    add::<reports::ExtendResult<'_>>(&mut schemas);
+    add::<QueueList<'_>>(&mut schemas);
+    add::<QueuePaused<'_>>(&mut schemas);
+    add::<crate::Version>(&mut schemas);
+    schemas
+}
+
+/// All of them by name.
+pub(super) fn all() -> Map<String, Value> {
+    let mut all = Map::new();
+    for (name, schema) in requests().into_iter().chain(answers()) {
+        let mut schema = serde_json::to_value(schema).unwrap();
+        without_needless_nulls(&mut schema);
+        open_objects(&mut schema);
+        all.insert(name, schema);
+    }
+    describe_words(&mut all);
+    all["Names"] = json!({
+        "description": "One name, or a list of names.",
+        "oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+    });
+    all["WorkflowId"]["pattern"] = json!("^[0-7][0-9A-HJKMNP-TV-Z]{25}$");
+    all
+}
+
+/// A field that is not required is left out. In answers it is never null, and in requests null is the same.
+fn without_needless_nulls(schema: &mut Value) {
+    let required = schema["required"].clone();
+    let is_required = |name: &str| required.as_array().is_some_and(|names| names.iter().any(|known| known == name));
+    let not_null = |choice: &&Value| choice["type"] != "null";
+    let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) else { return };
+    for (_, property) in properties.iter_mut().filter(|(name, _)| !is_required(name)) {
+        if let Some(kinds) = property["type"].as_array() {
+            property["type"] = kinds[0].clone();
+        } else if let Some(choice) =
+            property["oneOf"].as_array().and_then(|choices| choices.iter().find(not_null)).cloned()
+        {
+            *property = choice;
+        }
+    }
+}
+
+/// Objects of which nothing is described may have any entries.
+fn open_objects(schema: &mut Value) {
+    let Some(entries) = schema.as_object_mut() else { return };
+    if entries.get("type").is_some_and(|kind| kind == "object") && !entries.contains_key("properties") {
+        entries.entry("additionalProperties").or_insert(json!(true));
+    }
+    entries.values_mut().for_each(open_objects);
+}
+
+/// Sets of words in answers grow, so clients are told the words, and not that there are no others.
+fn describe_words(all: &mut Map<String, Value>) {
+    let reasons =
+        ["not_started", "workflow_paused", "waits_for", "blocked_by", "until", "queue_paused", "no_worker", "in_queue"];
+    let rules = ["all_success", "all_done", "any_success", "any_failed", "none_failed"];
+    describe(&mut all["Status"], &Status::ALL.map(Status::word));
+    describe(&mut all["JobState"], &JobState::WORDS);
+    describe(&mut all["RuleShown"], &rules);
+    describe(&mut all["OnFailureShown"], &["continue", "fail_fast"]);
+    describe(&mut all["Problem"]["properties"]["code"], &Code::ALL.map(|code| code.about().0));
+    describe(&mut all["WhyNotRunning"]["properties"]["reason"], &reasons);
+    describe(&mut all["EdgeEnd"]["properties"]["kind"], &["job", "block", "junction"]);
+}
+
+fn describe(schema: &mut Value, words: &[&str]) {
+    let words_shown = words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+    let before = schema["description"].as_str().map(|text| format!("{text} ")).unwrap_or_default();
+    schema["description"] = json!(format!("{before}One of {words_shown}. More words may be added."));
+    schema["x-extensible-enum"] = json!(words);
+}

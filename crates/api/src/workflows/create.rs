@@ -1,0 +1,151 @@
+//! Creating workflows, one or many.
+
+use axum::http::{StatusCode, header};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tidegate_workflow::{Created, NewWorkflow};
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use super::definition::DefinitionBody;
+use crate::activity::Event;
+use crate::edge::ask::{Answer, Ask};
+use crate::edge::body;
+use crate::edge::json::{self, Id};
+use crate::edge::problem::{self, Code, Problem};
+use crate::edge::words::StatusWord;
+
+/// Most workflows of one call.
+const MOST_WORKFLOWS: usize = 1_000;
+/// Most jobs of one call.
+const MOST_JOBS: usize = 100_000;
+
+/// Workflows to create. They may have 100,000 jobs in all.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(ToSchema), schema(as = Batch))]
+pub(crate) struct BatchBody<'a> {
+    #[serde(borrow)]
+    #[cfg_attr(test, schema(max_items = 1000))]
+    workflows: Vec<DefinitionBody<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawBatchBody<'a> {
+    #[serde(borrow)]
+    workflows: Vec<&'a RawValue>,
+}
+
+/// A workflow that was created, now or before.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = Created))]
+pub(crate) struct CreatedBody<'a> {
+    id: Id,
+    name: &'a str,
+    status: StatusWord,
+    /// Whether it was created before, with the same idempotency key.
+    existing: bool,
+}
+
+/// What became of each workflow, in the order of the request.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = BatchResult))]
+pub(crate) struct BatchAnswer<'a> {
+    items: Vec<BatchItem<'a>>,
+}
+
+/// What became of one workflow: `id` and `existing`, or `error`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct BatchItem<'a> {
+    /// The HTTP status that this workflow would have had alone.
+    status: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<Id>,
+    /// Whether it was created before, with the same idempotency key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    existing: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<problem::Body<'a>>,
+}
+
+impl<'a> BatchItem<'a> {
+    fn of(created: &'a Result<Created, Problem>) -> Self {
+        match created {
+            Ok(Created { workflow, existing, .. }) => {
+                let status = status(*existing).as_u16();
+                Self { status, id: Some(Id(*workflow)), existing: Some(*existing), error: None }
+            }
+            Err(problem) => {
+                Self { status: problem.status().as_u16(), id: None, existing: None, error: Some(problem.body(None)) }
+            }
+        }
+    }
+}
+
+const fn status(existing: bool) -> StatusCode {
+    if existing { StatusCode::OK } else { StatusCode::CREATED }
+}
+
+pub(crate) async fn create(ask: &Ask<'_>) -> Answer {
+    let key = ask.headers.get("idempotency-key").map(|key| key.to_str().map(str::to_owned));
+    let key = key.transpose().map_err(|_| Problem::field("Idempotency-Key", "expected visible ASCII characters"))?;
+    let definition: DefinitionBody<'_> = body::read(ask.body)?;
+    let new = definition.resolve(key)?;
+    let name = new.graph.label.name.clone();
+    let created = ask.api.engine.create(vec![new], ask.api.now()).await;
+    let Created { workflow, status: doing, existing } =
+        created.into_iter().next().expect("one answer for one workflow")?;
+    ask.api.activity.add(Event::Created, u64::from(!existing));
+    let body = CreatedBody { id: Id(workflow), name: &name, status: doing.into(), existing };
+    let mut response = json::answer(status(existing), &body);
+    let location = format!("/v1/workflows/{workflow}").parse().expect("an id is visible ASCII");
+    response.headers_mut().insert(header::LOCATION, location);
+    Ok(response)
+}
+
+pub(crate) async fn create_batch(ask: &Ask<'_>) -> Answer {
+    let mut new = Vec::new();
+    let mut order = Vec::new();
+    for resolved in definitions(ask.body)? {
+        order.push(resolved.map(|workflow| new.push(workflow)));
+    }
+    let mut created = ask.api.engine.create(new, ask.api.now()).await.into_iter();
+    let outcome = |resolved: Result<(), Problem>| {
+        resolved?;
+        created.next().expect("one answer for each workflow").map_err(Problem::from)
+    };
+    let outcomes: Vec<Result<Created, Problem>> = order.into_iter().map(outcome).collect();
+    let fresh = outcomes.iter().flatten().filter(|created| !created.existing).count();
+    ask.api.activity.add(Event::Created, fresh as u64);
+    Ok(json::ok(&BatchAnswer { items: outcomes.iter().map(BatchItem::of).collect() }))
+}
+
+/// The workflows of a batch, each right or wrong for itself.
+fn definitions(body: &[u8]) -> Result<Vec<Result<NewWorkflow, Problem>>, Problem> {
+    let prefix = |at: usize| format!("workflows[{at}].");
+    if let Ok(BatchBody { workflows }) = serde_json::from_slice(body) {
+        check_number(workflows.len())?;
+        if workflows.iter().map(|workflow| workflow.jobs.len()).sum::<usize>() > MOST_JOBS {
+            let detail = format!("more than {MOST_JOBS} jobs in all: send the workflows in several calls");
+            return Err(Problem::new(Code::PayloadTooLarge, detail).at("workflows"));
+        }
+        let resolved = workflows.into_iter().enumerate();
+        return Ok(resolved.map(|(at, one)| one.resolve(None).map_err(|problem| problem.under(&prefix(at)))).collect());
+    }
+    // Something is wrong: the others are created all the same, so each is read for itself.
+    let RawBatchBody { workflows } = body::read(body)?;
+    check_number(workflows.len())?;
+    let one = |(at, raw): (usize, &RawValue)| {
+        let definition = body::read::<DefinitionBody<'_>>(raw.get().as_bytes());
+        definition.and_then(|definition| definition.resolve(None)).map_err(|problem| problem.under(&prefix(at)))
+    };
+    Ok(workflows.into_iter().enumerate().map(one).collect())
+}
+
+fn check_number(workflows: usize) -> Result<(), Problem> {
+    let detail = || format!("{workflows} workflows, more than {MOST_WORKFLOWS}: send them in several calls");
+    let too_many = || Problem::new(Code::PayloadTooLarge, detail()).at("workflows");
+    if workflows > MOST_WORKFLOWS { Err(too_many()) } else { Ok(()) }
+}

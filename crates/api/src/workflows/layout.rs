@@ -1,0 +1,157 @@
+//! Where a graph's boxes and lines are, for a page that draws them itself.
+
+use serde::Serialize;
+use tidegate_workflow::layout::{Block, Edge, End, Layout, Node, Point};
+use tidegate_workflow::{JobIndex, Snapshot};
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use crate::edge::json::Id;
+use crate::edge::words::{StateWord, StatusWord};
+
+/// Where a graph is drawn, in pixels from the upper left corner.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct GraphLayout<'a> {
+    id: Id,
+    status: StatusWord,
+    width: u32,
+    height: u32,
+    /// One box for each job, in the order of the definition.
+    nodes: Vec<LayoutNode<'a>>,
+    /// Frames around many jobs with the same jobs before them and after them. Lines lead to the frame.
+    blocks: Vec<LayoutBlock>,
+    /// Where lines meet that many jobs have in common.
+    junctions: Vec<Pixels>,
+    edges: Vec<LayoutEdge>,
+    /// Lines that are left out: beyond 40,000, jobs have lines from the nearest jobs before them only.
+    undrawn: usize,
+}
+
+/// A box.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct LayoutNode<'a> {
+    index: usize,
+    name: &'a str,
+    handler: &'a str,
+    state: StateWord,
+    /// Whether it cannot run because a job before it has failed.
+    blocked: bool,
+    x: u32,
+    y: u32,
+    width: u32,
+    height: u32,
+    layer: u32,
+}
+
+/// A frame around jobs, which are given by their index.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct LayoutBlock {
+    x: u32,
+    y: u32,
+    width: u32,
+    height: u32,
+    layer: u32,
+    jobs: Vec<u16>,
+}
+
+/// A line.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct LayoutEdge {
+    from: EdgeEnd,
+    to: EdgeEnd,
+    points: Vec<Pixels>,
+}
+
+/// An end of a line.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct EdgeEnd {
+    /// What it leads to.
+    kind: &'static str,
+    /// The place among the nodes, blocks or junctions.
+    index: usize,
+}
+
+/// A point: x and y.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = Point, value_type = Vec<u32>, min_items = 2, max_items = 2))]
+struct Pixels([u32; 2]);
+
+fn pixels(number: i32) -> u32 {
+    u32::try_from(number).unwrap_or(0)
+}
+
+fn point(point: &Point) -> Pixels {
+    Pixels([pixels(point.x), pixels(point.y)])
+}
+
+impl<'a> GraphLayout<'a> {
+    pub(crate) fn of(snapshot: &'a Snapshot) -> Self {
+        let layout = Layout::of(snapshot.graph());
+        let node = |(at, node): (usize, &Node)| LayoutNode::of(snapshot, at, node);
+        Self {
+            id: Id(snapshot.id()),
+            status: snapshot.meta().status.into(),
+            width: pixels(layout.width),
+            height: pixels(layout.height),
+            nodes: layout.nodes.iter().enumerate().map(node).collect(),
+            blocks: layout.blocks.iter().map(LayoutBlock::of).collect(),
+            junctions: layout.junctions.iter().map(point).collect(),
+            edges: layout.edges.iter().map(LayoutEdge::of).collect(),
+            undrawn: layout.undrawn,
+        }
+    }
+}
+
+impl<'a> LayoutNode<'a> {
+    fn of(snapshot: &'a Snapshot, index: usize, node: &Node) -> Self {
+        let (about, job) = (&snapshot.graph().jobs[index], &snapshot.jobs()[index]);
+        Self {
+            index,
+            name: &about.name,
+            handler: &about.handler,
+            state: job.state.into(),
+            blocked: snapshot.is_blocked(JobIndex(index as u16)),
+            x: pixels(node.x),
+            y: pixels(node.y),
+            width: pixels(node.width),
+            height: pixels(node.height),
+            layer: node.layer,
+        }
+    }
+}
+
+impl LayoutBlock {
+    fn of(block: &Block) -> Self {
+        let frame = &block.frame;
+        Self {
+            x: pixels(frame.x),
+            y: pixels(frame.y),
+            width: pixels(frame.width),
+            height: pixels(frame.height),
+            layer: frame.layer,
+            jobs: block.jobs.iter().map(|job| job.0).collect(),
+        }
+    }
+}
+
+impl LayoutEdge {
+    fn of(edge: &Edge) -> Self {
+        Self { from: edge.from.into(), to: edge.to.into(), points: edge.points.iter().map(point).collect() }
+    }
+}
+
+impl From<End> for EdgeEnd {
+    fn from(end: End) -> Self {
+        let (kind, index) = match end {
+            End::Job(job) => ("job", job.index()),
+            End::Block(place) => ("block", place),
+            End::Junction(place) => ("junction", place),
+        };
+        Self { kind, index }
+    }
+}

@@ -1,0 +1,105 @@
+//! Finding workflows: pages of them, and how many there are.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tidegate_workflow::{Cursor, Filter, Order, Query as ListQuery, Status};
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use super::view::Workflow;
+use crate::edge::ask::{Answer, Ask};
+use crate::edge::json;
+use crate::edge::problem::{Code, Problem};
+use crate::edge::query::Query;
+
+/// Most items of a page.
+pub(crate) const MOST_ITEMS: usize = 1_000;
+
+/// A page of workflows.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct WorkflowPage<'a> {
+    items: Vec<Workflow<'a>>,
+    /// The cursor of the next page; null when this is the last.
+    #[cfg_attr(test, schema(required))]
+    next_cursor: Option<String>,
+}
+
+/// How many workflows there are.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = WorkflowCount))]
+pub(crate) struct Count {
+    total: u64,
+    by_status: Numbers,
+    /// Numbers by name and status, with `by=name`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by_name: Option<BTreeMap<String, Numbers>>,
+}
+
+/// Numbers of workflows by status.
+#[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = StatusNumbers))]
+struct Numbers(BTreeMap<&'static str, u64>);
+
+/// Which workflows a query asks for.
+fn filter(query: &mut Query) -> Result<Filter, Problem> {
+    Ok(Filter {
+        statuses: query.statuses()?,
+        name: query.take("name"),
+        tag: query.take("tag"),
+        created_from: query.moment("created_after")?,
+        created_to: query.moment("created_before")?,
+        id_prefix: query.id_prefix()?,
+    })
+}
+
+/// The place in a list that `next_cursor` of the page before says.
+pub(crate) fn cursor(text: Option<String>) -> Result<Option<Cursor>, Problem> {
+    let wrong = |_| Problem::new(Code::InvalidCursor, "the cursor must be the next_cursor of a page of this list");
+    text.map(|text| text.parse().map_err(wrong)).transpose()
+}
+
+pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
+    let mut query = Query::new(ask.query)?;
+    let filter = filter(&mut query)?;
+    let order = match query.take("order").as_deref() {
+        None | Some("newest") => Order::NewestFirst,
+        Some("oldest") => Order::OldestFirst,
+        Some(_) => return Err(Problem::field("order", "expected newest or oldest")),
+    };
+    let limit = query.limit(100, MOST_ITEMS)?;
+    let after = cursor(query.take("cursor"))?;
+    query.end()?;
+    let page = ask.api.engine.list(&ListQuery { filter, order, limit, after }).await?;
+    let items = page.items.iter().map(|item| Workflow::summary(item.workflow, &item.label, &item.meta));
+    Ok(json::ok(&WorkflowPage { items: items.collect(), next_cursor: page.next.map(|next| next.to_string()) }))
+}
+
+pub(crate) async fn count(ask: &Ask<'_>) -> Answer {
+    let mut query = Query::new(ask.query)?;
+    let filter = filter(&mut query)?;
+    let by = query.take("by");
+    query.end()?;
+    let engine = &ask.api.engine;
+    let (by_status, by_name) = match by.as_deref() {
+        None => (numbers(engine.count(&filter).await?), None),
+        Some("name") => {
+            let named = engine.count_by_name(&filter).await?.into_iter();
+            let named: BTreeMap<String, Numbers> = named.map(|(name, counts)| (name, numbers(counts))).collect();
+            (sums(named.values()), Some(named))
+        }
+        Some(_) => return Err(Problem::field("by", "expected name")),
+    };
+    Ok(json::ok(&Count { total: by_status.0.values().sum(), by_status, by_name }))
+}
+
+fn numbers(counts: Vec<(Status, u64)>) -> Numbers {
+    Numbers(counts.into_iter().map(|(status, number)| (status.word(), number)).collect())
+}
+
+fn sums<'a>(all: impl Iterator<Item = &'a Numbers>) -> Numbers {
+    let mut sums = Numbers::default();
+    all.flat_map(|numbers| &numbers.0).for_each(|(word, number)| *sums.0.entry(word).or_default() += number);
+    sums
+}

@@ -1,0 +1,109 @@
+//! Showing one workflow, at once or when it is over.
+
+use std::time::Duration;
+
+use tidegate_workflow::{EngineError, JobIndex, JobResult, Snapshot, Status, WorkflowId};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Instant, timeout_at};
+
+use super::view::Workflow;
+use crate::edge::ask::{Answer, Ask, Context, LOOK};
+use crate::edge::json;
+use crate::edge::problem::{Code, Problem};
+use crate::edge::query::Query;
+
+/// Most bytes of outputs and errors in one answer.
+const MOST_RESULTS: usize = 64 * 1024 * 1024;
+/// Jobs whose results are read with one call of the store.
+const RESULTS_AT_A_TIME: usize = 256;
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// How much of a workflow is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum View {
+    Summary,
+    Jobs,
+    Full,
+}
+
+pub(crate) async fn by_key(ask: &Ask<'_>) -> Answer {
+    let mut query = Query::new(ask.query)?;
+    let key = query.take("key").ok_or_else(|| Problem::field("key", "expected the idempotency key of a workflow"))?;
+    query.end()?;
+    let none = || Problem::new(Code::WorkflowNotFound, format!("no workflow has the idempotency key '{key}'"));
+    let id = ask.api.engine.find_by_key(&key).await?.ok_or_else(none)?;
+    Ok(json::ok(&Workflow::of(&ask.api.engine.show(id).await?)))
+}
+
+pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
+    let id = ask.workflow()?;
+    let mut query = Query::new(ask.query)?;
+    let view = match query.take("view").as_deref() {
+        None | Some("summary") => View::Summary,
+        Some("jobs") => View::Jobs,
+        Some("full") => View::Full,
+        Some(_) => return Err(Problem::field("view", "expected summary, jobs or full")),
+    };
+    let wait = query.span("wait", LONGEST_WAIT)?.unwrap_or_default();
+    query.end()?;
+    let snapshot = settled(ask.api, id, wait).await?;
+    Ok(match view {
+        View::Summary => json::ok(&Workflow::of(&snapshot)),
+        View::Jobs => json::ok(&Workflow::with_jobs(&snapshot, None)),
+        View::Full => {
+            let results = all_results(ask.api, id, snapshot.jobs().len()).await?;
+            json::ok(&Workflow::with_jobs(&snapshot, Some(&results)))
+        }
+    })
+}
+
+/// What all jobs left behind, read in parts, so that what is too much for one answer is not gathered first.
+async fn all_results(api: &Context, id: WorkflowId, jobs: usize) -> Result<Vec<JobResult>, Problem> {
+    let jobs: Vec<JobIndex> = (0..jobs).map(|at| JobIndex(at as u16)).collect();
+    let mut all = Vec::with_capacity(jobs.len());
+    let mut bytes = 0;
+    for some in jobs.chunks(RESULTS_AT_A_TIME) {
+        let results = api.engine.results(id, some).await?;
+        bytes += results.iter().map(size).sum::<usize>();
+        if bytes > MOST_RESULTS {
+            let detail = format!("outputs and errors have more than {MOST_RESULTS} bytes; ask for jobs one by one");
+            return Err(Problem::new(Code::PayloadTooLarge, detail).at("view"));
+        }
+        all.extend(results);
+    }
+    Ok(all)
+}
+
+fn size(result: &JobResult) -> usize {
+    let errors = result.errors.iter().map(|error| error.message.len() + error.trace.as_ref().map_or(0, String::len));
+    result.output.as_ref().map_or(0, |output| output.len()) + errors.sum::<usize>()
+}
+
+/// The workflow once it is over, or as it is when the time has passed or the server drains.
+async fn settled(api: &Context, id: WorkflowId, wait: Duration) -> Result<Snapshot, EngineError> {
+    let until = Instant::now() + wait;
+    let mut notices = api.engine.notices();
+    loop {
+        // Most looks find that it goes on, and need not read all of it.
+        let over = wait.is_zero() || api.engine.glance(id).await?.status.is_over();
+        if over || Instant::now() >= until || api.host.drain.is_cancelled() {
+            return api.engine.show(id).await;
+        }
+        let next = if api.has_company() { until.min(Instant::now() + LOOK) } else { until };
+        let ended = async {
+            loop {
+                match notices.recv().await {
+                    Ok((about, notice)) if about == id && notice.status.is_none_or(Status::is_over) => return,
+                    Ok(_) => {}
+                    // What was missed may have been it.
+                    Err(RecvError::Lagged(_)) => return,
+                    Err(RecvError::Closed) => return std::future::pending().await,
+                }
+            }
+        };
+        tokio::select! {
+            _ = timeout_at(next, ended) => {}
+            () = api.host.drain.cancelled() => {}
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! A workflow as it is shown: in lists, by itself, in events.
+
+use serde::Serialize;
+use tidegate_workflow::{Counts, JobIndex, JobResult, JobState, Label, Meta, Retention, Snapshot, WorkflowId};
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use crate::edge::json::{Id, Verbatim};
+use crate::edge::time::Rfc3339;
+use crate::edge::words::{OnFailureWord, StatusWord};
+use crate::jobs::view::Job;
+
+/// A workflow. Lists, `view=summary` and events leave out `on_failure` and what follows it.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct Workflow<'a> {
+    id: Id,
+    name: &'a str,
+    tags: &'a [String],
+    status: StatusWord,
+    created_at: Rfc3339,
+    #[cfg_attr(test, schema(required))]
+    started_at: Option<Rfc3339>,
+    #[cfg_attr(test, schema(required))]
+    finished_at: Option<Rfc3339>,
+    /// When it is removed; null while it is not over, and when it is kept for ever.
+    #[cfg_attr(test, schema(required))]
+    expires_at: Option<Rfc3339>,
+    job_counts: JobCounts,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    on_failure: Option<OnFailureWord>,
+    /// What every job gets below its own params, when there is any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schema(value_type = Option<Object>))]
+    globals: Option<Verbatim<'a>>,
+    /// How long it is kept after its end; left out when the server decides, or when it is kept for ever.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retention_ms: Option<u64>,
+    /// Whether it is never removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keep_forever: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jobs: Option<Vec<Job<'a>>>,
+}
+
+/// Jobs by what they are doing.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct JobCounts {
+    total: usize,
+    waiting: u16,
+    scheduled: u16,
+    ready: u16,
+    running: u16,
+    succeeded: u16,
+    failed: u16,
+    cancelled: u16,
+    skipped: u16,
+}
+
+impl From<&Counts> for JobCounts {
+    fn from(counts: &Counts) -> Self {
+        // In the order of `JobState::WORDS`.
+        const { assert!(JobState::WORDS.len() == 8) };
+        let mut numbers = counts.each().map(|(_, number)| number);
+        let mut next = || numbers.next().unwrap_or_default();
+        Self {
+            total: counts.total(),
+            waiting: next(),
+            scheduled: next(),
+            ready: next(),
+            running: next(),
+            succeeded: next(),
+            failed: next(),
+            cancelled: next(),
+            skipped: next(),
+        }
+    }
+}
+
+impl<'a> Workflow<'a> {
+    /// What lists say of it.
+    pub(crate) fn summary(id: WorkflowId, label: &'a Label, meta: &Meta) -> Self {
+        Self {
+            id: Id(id),
+            name: &label.name,
+            tags: &label.tags,
+            status: meta.status.into(),
+            created_at: Rfc3339(meta.created_at),
+            started_at: meta.started_at.map(Rfc3339),
+            finished_at: meta.finished_at.map(Rfc3339),
+            expires_at: meta.expires_at.map(Rfc3339),
+            job_counts: (&meta.counts).into(),
+            on_failure: None,
+            globals: None,
+            retention_ms: None,
+            keep_forever: None,
+            jobs: None,
+        }
+    }
+
+    /// The same of one that was read as a whole.
+    pub(crate) fn of(snapshot: &'a Snapshot) -> Self {
+        Self::summary(snapshot.id(), &snapshot.graph().label, snapshot.meta())
+    }
+
+    /// All of it but what its jobs left behind, which is there when `results` are.
+    pub(crate) fn with_jobs(snapshot: &'a Snapshot, results: Option<&'a [JobResult]>) -> Self {
+        let graph = snapshot.graph();
+        let job = |at: usize| Job::of(snapshot, JobIndex(at as u16), results.map(|results| &results[at]));
+        let retention = snapshot.meta().retention;
+        Self {
+            on_failure: Some(graph.on_failure.into()),
+            globals: graph.globals.as_ref().map(|globals| Verbatim(globals.text().into())),
+            retention_ms: match retention {
+                Some(Retention::For(span)) => Some(span.as_millis() as u64),
+                Some(Retention::Forever) | None => None,
+            },
+            keep_forever: Some(retention == Some(Retention::Forever)),
+            jobs: Some((0..snapshot.jobs().len()).map(job).collect()),
+            ..Self::of(snapshot)
+        }
+    }
+}
