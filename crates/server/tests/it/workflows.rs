@@ -1,6 +1,7 @@
 //! Workflows over HTTP: a real server on SQLite or on Redis, and bodies as clients write them.
 
 mod answers;
+mod clients;
 mod documents;
 mod kill;
 mod life;
