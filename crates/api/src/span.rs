@@ -2,41 +2,18 @@
 
 use std::time::Duration;
 
+use jiff::SpanRelativeTo;
+use jiff::fmt::friendly::SpanParser;
 use tidegate_workflow::Retention;
 
 /// A hundred years: what is longer was meant otherwise, and a moment so far ahead still has a place in the store.
 pub const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// Reads a span of at most [`LONGEST`].
+/// Reads a span of at most [`LONGEST`], to the microsecond. A day has 24 hours.
 pub fn read(text: &str) -> Option<Duration> {
-    let mut rest = text;
-    let mut seconds = 0.0_f64;
-    loop {
-        let end = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
-        let number: f64 = rest[..end].parse().ok()?;
-        rest = &rest[end..];
-        let end = rest.find(|letter: char| letter.is_ascii_digit()).unwrap_or(rest.len());
-        seconds += number
-            * match &rest[..end] {
-                "us" | "µs" => 1e-6,
-                "ms" => 1e-3,
-                "s" => 1.0,
-                "m" => 60.0,
-                "h" => 3_600.0,
-                "d" => 86_400.0,
-                _ => return None,
-            };
-        rest = &rest[end..];
-        if rest.is_empty() {
-            return of_seconds(seconds);
-        }
-    }
-}
-
-/// A span of that many seconds, to the microsecond, if it is at most [`LONGEST`].
-pub fn of_seconds(seconds: f64) -> Option<Duration> {
-    let within = (0.0..=LONGEST.as_secs_f64()).contains(&seconds);
-    within.then(|| Duration::from_micros((seconds * 1e6).round() as u64))
+    let span = SpanParser::new().parse_span(text).ok()?;
+    let span = Duration::try_from(span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?).ok()?;
+    (span <= LONGEST).then(|| Duration::from_micros(span.as_micros() as u64))
 }
 
 /// Reads a span, or `forever`.
@@ -60,7 +37,8 @@ mod tests {
         check("1.5s", Some(1_500_000));
         check("1.0001ms", Some(1_000));
         check("36500d", Some(3_153_600_000_000_000));
-        for text in ["", "s", "5", "1 s", "-1s", "1x", "1s2", "36501d", "1..2s", "1e3s", "é"] {
+        check("1 hour, 30 mins", Some(5_400_000_000));
+        for text in ["", "s", "5", "0", "-1s", "1s ago", "1x", "1s2", "36501d", "1..2s", "1e3s", "é", "1y", "1mo"] {
             check(text, None);
         }
     }

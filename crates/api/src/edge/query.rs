@@ -1,7 +1,9 @@
 //! The part of an address after the question mark, and the escapes of an address.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
+use percent_encoding::percent_decode_str;
 use tidegate_workflow::{IdPrefix, InvalidPrefix, Status, Timestamp};
 
 use super::problem::Problem;
@@ -23,7 +25,7 @@ impl Query {
         for pair in text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let read = |text: &str| {
-                let wrong = || Problem::field(name, "its escapes are not those of UTF-8 text");
+                let wrong = || Problem::field(name, "after decoding its %-escapes it is not UTF-8");
                 unescaped(&text.replace('+', " ")).ok_or_else(wrong)
             };
             let (name, value) = (read(name)?, read(value)?);
@@ -31,7 +33,7 @@ impl Query {
                 return Err(Problem::field(name, format!("there are more than {MOST_PAIRS} parameters")));
             }
             if pairs.iter().any(|(known, _)| *known == name) {
-                return Err(Problem::field(name, "it is there twice"));
+                return Err(Problem::field(name, "the parameter appears twice"));
             }
             pairs.push((name, value));
         }
@@ -85,7 +87,7 @@ impl Query {
 
     pub(crate) fn end(self) -> Result<(), Problem> {
         match self.pairs.into_iter().next() {
-            Some((name, _)) => Err(Problem::field(name, "there is no such parameter here")),
+            Some((name, _)) => Err(Problem::field(name, "this parameter is unknown")),
             None => Ok(()),
         }
     }
@@ -96,26 +98,13 @@ pub(crate) fn status(word: &str, path: &str) -> Result<Status, Problem> {
     let known = Status::ALL.into_iter().find(|status| status.word() == word);
     known.ok_or_else(|| {
         let words = Status::ALL.map(Status::word).join(", ");
-        Problem::field(path, format!("'{word}' is not a status; there are {words}"))
+        Problem::field(path, format!("'{word}' is not a status; expected one of {words}"))
     })
 }
 
-/// Undoes %-escapes; none when what comes out is not text.
+/// Undoes %-escapes; none when what comes out is not text. A `%` that begins no escape stays, as the URL standard says.
 pub(crate) fn unescaped(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        if byte == b'%' {
-            let digits = std::str::from_utf8(after.get(..2)?).ok()?;
-            let valid = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-            bytes.push(u8::from_str_radix(digits, 16).ok().filter(|_| valid)?);
-            rest = &after[2..];
-        } else {
-            bytes.push(byte);
-            rest = after;
-        }
-    }
-    String::from_utf8(bytes).ok()
+    percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)
 }
 
 #[cfg(test)]
@@ -128,9 +117,9 @@ mod tests {
             ("a", Some("a")),
             ("%C3%a9%20%25", Some("é %")),
             ("a+b", Some("a+b")),
-            ("%", None),
-            ("%4", None),
-            ("%+1", None),
+            ("%", Some("%")),
+            ("%4", Some("%4")),
+            ("%+1", Some("%+1")),
             ("%ff", None),
         ] {
             assert_eq!(unescaped(text).as_deref(), expected, "{text}");

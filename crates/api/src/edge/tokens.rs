@@ -1,8 +1,9 @@
 //! Tokens: who may do what.
 
 use std::fmt;
-use std::hint::black_box;
 use std::sync::Arc;
+
+use subtle::ConstantTimeEq as _;
 
 /// What somebody may do; each may do what those before it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,31 +62,24 @@ impl Tokens {
                 _ => return Err(format!("line {number}: the role must be read, work or admin")),
             };
             if tokens.iter().any(|token| token.secret == secret) {
-                return Err(format!("line {number}: the token of {name} is somebody else's too"));
+                return Err(format!("line {number}: the token of {name} is already used by another line"));
             }
             tokens.push(Token { role, name: name.to_owned(), secret: secret.to_owned() });
         }
-        if tokens.is_empty() { Err("there is no token in it".to_owned()) } else { Ok(Self(tokens.into())) }
+        if tokens.is_empty() { Err("the file contains no token".to_owned()) } else { Ok(Self(tokens.into())) }
     }
 
-    /// The role and name of who has a token. It takes as long for a token that is nearly right as for one that is not.
+    /// The role and name of who has a token. It takes as long for a token that is nearly right as for any other of its length.
     #[must_use]
     pub fn find(&self, secret: &str) -> Option<(Role, &str)> {
         let mut found = None;
         for token in self.0.iter() {
-            if black_box(is_same(token.secret.as_bytes(), secret.as_bytes())) {
+            if token.secret.as_bytes().ct_eq(secret.as_bytes()).into() {
                 found = Some((token.role, token.name.as_str()));
             }
         }
         found
     }
-}
-
-/// Compares without stopping at the first difference.
-fn is_same(known: &[u8], given: &[u8]) -> bool {
-    let differences = known.iter().zip(given.iter().chain(std::iter::repeat(&0)));
-    let folded = differences.fold(0, |folded, (known, given)| black_box(folded | (known ^ given)));
-    folded == 0 && known.len() == given.len()
 }
 
 #[cfg(test)]
