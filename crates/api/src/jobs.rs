@@ -1,6 +1,7 @@
 //! The jobs of a workflow: list, show, and what operators do to one.
 
 pub(crate) mod claims;
+pub(crate) mod leases;
 pub(crate) mod reports;
 pub(crate) mod view;
 
@@ -49,7 +50,7 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     let words: Vec<&str> = state.iter().flat_map(|state| state.split(',')).collect();
     if let Some(word) = words.iter().find(|word| !JobState::WORDS.contains(*word)) {
         let known = JobState::WORDS.join(", ");
-        return Err(Problem::field("state", format!("'{word}' is not a state; there are {known}")));
+        return Err(Problem::field("state", format!("'{word}' is not a state; expected one of {known}")));
     }
     let limit = query.limit(100, MOST_ITEMS)?;
     let from = match query.take("cursor") {
@@ -96,18 +97,21 @@ pub(crate) async fn act(ask: &Ask<'_>, word: JobAction) -> Answer {
     let action = match word {
         JobAction::Skip => Action::SkipJob(job),
         JobAction::Cancel => Action::CancelJob(job),
-        _ => {
-            let snapshot = ask.api.engine.show(ask.workflow()?).await?;
-            let state = snapshot.jobs()[find(&snapshot, &job)?.index()].state;
-            if !matches!(state, JobState::Failed | JobState::Cancelled) {
-                let detail = format!(
-                    "cannot retry job '{job}', which is {}: it has neither failed nor been cancelled",
-                    state.word()
-                );
-                return Err(Problem::new(Code::StateConflict, detail));
-            }
-            Action::Restart { jobs: vec![job], scope: RestartScope::Chosen }
-        }
+        _ => retry(ask, job).await?,
     };
     done(ask, action).await
+}
+
+/// Running a job again, if it has failed or was cancelled.
+async fn retry(ask: &Ask<'_>, job: String) -> Result<Action, Problem> {
+    let snapshot = ask.api.engine.show(ask.workflow()?).await?;
+    let state = snapshot.jobs()[find(&snapshot, &job)?.index()].state;
+    if !matches!(state, JobState::Failed | JobState::Cancelled) {
+        let detail = format!(
+            "cannot retry job '{job}', which is {}: only failed and cancelled jobs can be retried",
+            state.word()
+        );
+        return Err(Problem::new(Code::StateConflict, detail));
+    }
+    Ok(Action::Restart { jobs: vec![job], scope: RestartScope::Chosen })
 }

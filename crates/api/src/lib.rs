@@ -37,7 +37,7 @@ use edge::request_id::{self, RequestId};
 use edge::route::{self, Call};
 pub use edge::tokens::{Role, Tokens};
 use edge::{auth, body};
-use jobs::{claims, reports};
+use jobs::{claims, leases, reports};
 pub use workflows::definition::{CheckedDefinition, DefinitionMistake, check_definition};
 use workflows::{act, bulk, create, graph, list, show};
 
@@ -109,7 +109,7 @@ async fn dispatch(ask: &Ask<'_>) -> Answer {
     match ask.matched.route.call {
         Call::Claim => claims::claim(ask).await,
         Call::Report => reports::report(ask).await,
-        Call::Extend => reports::extend(ask).await,
+        Call::Extend => leases::extend(ask).await,
         Call::Create => create::create(ask).await,
         Call::CreateBatch => create::create_batch(ask).await,
         Call::List => list::list(ask).await,

@@ -12,12 +12,13 @@ pub(crate) fn check(access: &Access, headers: &HeaderMap, route: &Route) -> Resu
     check_browser(access, headers)?;
     let Some(tokens) = &access.tokens else { return Ok(()) };
     let Some(secret) = bearer(headers) else {
-        return Err(Problem::new(Code::Unauthorized, "this needs a header `Authorization: Bearer <token>`"));
+        return Err(Problem::new(Code::Unauthorized, "the header `Authorization: Bearer <token>` is required"));
     };
     match tokens.find(secret) {
-        None => Err(Problem::new(Code::Unauthorized, "the token is not one of TIDEGATE_TOKENS_FILE")),
+        None => Err(Problem::new(Code::Unauthorized, "the token is not in TIDEGATE_TOKENS_FILE")),
         Some((role, name)) if role < needed => {
-            let detail = format!("{name} has the role {role:?}, and this needs {needed:?}").to_lowercase();
+            let detail = format!("the token of {name} has the role {role:?}; this call needs the role {needed:?}")
+                .to_lowercase();
             Err(Problem::new(Code::Forbidden, detail))
         }
         Some(_) => Ok(()),
@@ -37,11 +38,13 @@ fn check_browser(access: &Access, headers: &HeaderMap) -> Result<(), Problem> {
     let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
     let origin = origin.map(|origin| origin.split_once("://").map_or(origin, |(_, authority)| authority));
     if access.tokens.is_none() && origin.is_some_and(|origin| !origin.eq_ignore_ascii_case(host)) {
-        return Err(Problem::new(Code::Forbidden, "pages of other sites may not use this API without tokens"));
+        return Err(Problem::new(
+            Code::Forbidden,
+            "pages of other sites cannot use this API unless the server requires tokens",
+        ));
     }
     if access.tokens.is_none() && !access.anonymous && !is_local(host) {
-        let detail =
-            "without tokens, ask for localhost or an address; TIDEGATE_ALLOW_ANONYMOUS=true allows other names";
+        let detail = "the header Host must be localhost or an IP address; set TIDEGATE_TOKENS_FILE or TIDEGATE_ALLOW_ANONYMOUS=true to allow other names";
         return Err(Problem::new(Code::Forbidden, detail));
     }
     Ok(())

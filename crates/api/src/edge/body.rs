@@ -66,7 +66,7 @@ fn too_large(most: usize) -> Problem {
 /// It is nested too deeply.
 pub(crate) fn check_depth(json: Option<&RawValue>, path: impl fmt::Display) -> Result<(), Problem> {
     let too_deep = json.is_some_and(|json| depth(json.get()) > DEEPEST);
-    let detail = || format!("its arrays and objects are nested more than {DEEPEST} deep, and not every reader goes on");
+    let detail = || format!("arrays and objects are nested more than {DEEPEST} levels deep");
     if too_deep { Err(Problem::field(path.to_string(), detail())) } else { Ok(()) }
 }
 

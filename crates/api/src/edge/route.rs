@@ -141,7 +141,7 @@ impl Matched<'_> {
     pub(crate) fn name(&self, place: usize) -> Result<String, Problem> {
         let text = self.names[place];
         unescaped(text)
-            .ok_or_else(|| Problem::new(Code::NotFound, format!("the escapes of '{text}' are not those of text")))
+            .ok_or_else(|| Problem::new(Code::NotFound, format!("after decoding its %-escapes, '{text}' is not UTF-8")))
     }
 }
 
@@ -166,11 +166,11 @@ pub(crate) fn find<'a>(method: &Method, path: &'a str) -> Result<Matched<'a>, Pr
         let shown: String = path.chars().take(200).collect();
         return Err(Problem::new(
             Code::NotFound,
-            format!("there is nothing at {shown}; /v1/openapi.json has all paths"),
+            format!("the path {shown} does not exist; /v1/openapi.json lists all paths"),
         ));
     }
     let allowed = allowed.join(", ");
-    let detail = format!("{method} is not one of the methods of this path: {allowed}");
+    let detail = format!("the path does not have the method {method}; it has {allowed}");
     Err(Problem::new(Code::MethodNotAllowed, detail).allowing(allowed))
 }
 

@@ -1,23 +1,21 @@
-//! Workers say how it went, and that they need longer.
+//! Workers report how attempts ended, and take more jobs in the same call.
 
 use std::time::Duration;
 
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{
-    EngineError, Failure, JobState, Json, LeaseRef, Outcome, Refusal, Report, Reported, RetryWish, Timestamp,
-};
+use tidegate_workflow::{EngineError, Failure, JobState, Json, Outcome, Refusal, Report, Reported, RetryWish};
 #[cfg(test)]
 use utoipa::ToSchema;
 
 use super::claims::{self, ClaimBody, ClaimedJob};
+use super::leases::parse_lease;
 use crate::activity::Event;
 use crate::edge::ask::{Answer, Ask, Context};
 use crate::edge::body::{self, Span};
 use crate::edge::json;
 use crate::edge::problem::{self, Code, Problem};
-use crate::edge::time::Rfc3339;
 use crate::edge::words::{StateWord, StatusWord};
 
 /// Largest output.
@@ -26,7 +24,7 @@ pub(crate) const MOST_OUTPUT: usize = 1024 * 1024;
 const MOST_TEXT: usize = 16 * 1024;
 /// What is kept of a kind.
 const MOST_KIND: usize = 200;
-/// Most reports, or leases, of one call.
+/// Most reports of one call.
 const MOST: usize = 1_000;
 
 /// Reports, and what to take next.
@@ -95,17 +93,6 @@ pub(crate) struct ErrorBody {
     trace: Option<String>,
 }
 
-/// Leases to keep for longer.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(test, derive(ToSchema), schema(as = Extend))]
-pub(crate) struct ExtendBody {
-    #[cfg_attr(test, schema(max_items = 1000))]
-    leases: Vec<String>,
-    /// How long from now on: 5s to 1h, 30s if left out.
-    lease: Option<Span>,
-}
-
 /// What became of each report, in the order of the request, and jobs.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
@@ -136,25 +123,6 @@ struct ReportItem<'a> {
     error: Option<problem::Body<'a>>,
 }
 
-/// What became of each lease, in the order of the request.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct ExtendResult<'a> {
-    leases: Vec<LeaseItem<'a>>,
-}
-
-/// What became of one lease: `lease_expires_at`, or `error`.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-struct LeaseItem<'a> {
-    /// The HTTP status that this lease would have had alone.
-    status: u16,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lease_expires_at: Option<Rfc3339>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<problem::Body<'a>>,
-}
-
 impl<'a> ReportItem<'a> {
     fn of(reported: &'a Result<Reported, Problem>) -> Self {
         match reported {
@@ -172,17 +140,6 @@ impl<'a> ReportItem<'a> {
                 already: None,
                 error: Some(problem.body(None)),
             },
-        }
-    }
-}
-
-impl<'a> LeaseItem<'a> {
-    fn of(extended: &'a Result<(), Problem>, expires: Timestamp) -> Self {
-        match extended {
-            Ok(()) => Self { status: StatusCode::OK.as_u16(), lease_expires_at: Some(Rfc3339(expires)), error: None },
-            Err(problem) => {
-                Self { status: problem.status().as_u16(), lease_expires_at: None, error: Some(problem.body(None)) }
-            }
         }
     }
 }
@@ -261,10 +218,6 @@ pub(crate) fn check_output(output: Option<&RawValue>) -> Result<(), Problem> {
     body::check_depth(output, "output")
 }
 
-fn parse_lease(text: &str, path: &str) -> Result<LeaseRef, Problem> {
-    text.parse().map_err(|_| Problem::field(path, "it is not a lease that a claim gave"))
-}
-
 /// The beginning of a text, at most so many bytes.
 fn cut(mut text: String, most: usize) -> String {
     if text.len() > most {
@@ -279,12 +232,7 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
         return Err(Problem::field("reports", format!("expected at most {MOST}")));
     }
     let claim = claim.map(|claim| claim.resolve("claim.")).transpose()?;
-    let mut valid = Vec::with_capacity(reports.len());
-    let mut order: Vec<Result<(), Problem>> = Vec::with_capacity(reports.len());
-    for (at, report) in reports.into_iter().enumerate() {
-        let report = report.resolve().map_err(|problem| problem.under(&format!("reports[{at}].")));
-        order.push(report.map(|report| valid.push(report)));
-    }
+    let (valid, order) = resolved(reports);
     let api = ask.api;
     let (reported, mut claimed) = api.engine.report(valid, claim.as_ref().map(|(claim, _)| claim), api.now()).await;
     if let (Ok(none), Some((claim, wait))) = (&claimed, &claim)
@@ -293,12 +241,7 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
     {
         claimed = claims::wait_for(api, claim, *wait).await;
     }
-    let mut reported = reported.into_iter();
-    let outcome = |valid: Result<(), Problem>| {
-        valid?;
-        count(api, reported.next().expect("one answer for each report"))
-    };
-    let reported: Vec<Result<Reported, Problem>> = order.into_iter().map(outcome).collect();
+    let reported = outcomes(api, order, reported);
     let (claimed, refused) = match claimed {
         Ok(claimed) => (claimed, None),
         // The reports are told all the same.
@@ -310,6 +253,31 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
         jobs: claimed.iter().map(ClaimedJob::of).collect(),
         claim_error: refused.as_ref().map(|problem| problem.body(None)),
     }))
+}
+
+/// The reports that can be taken, and for each report whether it is one of them.
+fn resolved(reports: Vec<ReportBody<'_>>) -> (Vec<Report>, Vec<Result<(), Problem>>) {
+    let mut valid = Vec::with_capacity(reports.len());
+    let mut order = Vec::with_capacity(reports.len());
+    for (at, report) in reports.into_iter().enumerate() {
+        let report = report.resolve().map_err(|problem| problem.under(&format!("reports[{at}].")));
+        order.push(report.map(|report| valid.push(report)));
+    }
+    (valid, order)
+}
+
+/// What became of each report, in the order of the request.
+fn outcomes(
+    api: &Context,
+    order: Vec<Result<(), Problem>>,
+    reported: Vec<Result<Reported, EngineError>>,
+) -> Vec<Result<Reported, Problem>> {
+    let mut reported = reported.into_iter();
+    let outcome = |valid: Result<(), Problem>| {
+        valid?;
+        count(api, reported.next().expect("one answer for each report"))
+    };
+    order.into_iter().map(outcome).collect()
 }
 
 /// Counts what became of a report.
@@ -331,29 +299,6 @@ const fn counted(state: JobState) -> Event {
         // Another attempt will follow.
         _ => Event::TriedAgain,
     }
-}
-
-pub(crate) async fn extend(ask: &Ask<'_>) -> Answer {
-    let ExtendBody { leases, lease } = body::read(ask.body)?;
-    if leases.len() > MOST {
-        return Err(Problem::field("leases", format!("expected at most {MOST}")));
-    }
-    let expires = ask.api.now() + claims::lease(lease, "lease")?;
-    let parsed: Vec<Result<LeaseRef, Problem>> =
-        leases.iter().enumerate().map(|(at, text)| parse_lease(text, &format!("leases[{at}]"))).collect();
-    let extensions = parsed.iter().flatten().map(|lease| (*lease, expires)).collect();
-    let mut extended = ask.api.engine.extend(extensions, ask.api.now()).await.into_iter();
-    let outcome = |parsed: Result<LeaseRef, Problem>| {
-        parsed?;
-        extended.next().expect("one answer for each lease").map_err(Problem::from)
-    };
-    let outcomes: Vec<Result<(), Problem>> = parsed.into_iter().map(outcome).collect();
-    let number =
-        |event: fn(&Result<(), Problem>) -> bool| outcomes.iter().filter(|outcome| event(outcome)).count() as u64;
-    ask.api.activity.add(Event::Extended, number(Result::is_ok));
-    let is_lost = |outcome: &Result<(), Problem>| matches!(outcome, Err(problem) if problem.code == Code::LeaseLost);
-    ask.api.activity.add(Event::LeaseLost, number(is_lost));
-    Ok(json::ok(&ExtendResult { leases: outcomes.iter().map(|outcome| LeaseItem::of(outcome, expires)).collect() }))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use utoipa::openapi::schema::Schema;
 
 use crate::edge::problem::{self, Code};
 use crate::events::{JobEvent, RemovedEvent};
-use crate::jobs::{JobPage, MarkBody, claims, reports};
+use crate::jobs::{JobPage, MarkBody, claims, leases, reports};
 use crate::queues::{QueueList, QueuePaused};
 use crate::workflows::{act, bulk, create, definition, layout, list, view};
 
@@ -30,7 +30,7 @@ fn requests() -> Schemas {
     add::<MarkBody<'_>>(&mut schemas);
     add::<claims::ClaimBody>(&mut schemas);
     add::<reports::ReportsBody<'_>>(&mut schemas);
-    add::<reports::ExtendBody>(&mut schemas);
+    add::<leases::ExtendBody>(&mut schemas);
     schemas
 }
 
@@ -51,7 +51,7 @@ fn answers() -> Schemas {
     add::<RemovedEvent>(&mut schemas);
     add::<claims::ClaimResult<'_>>(&mut schemas);
     add::<reports::ReportResult<'_>>(&mut schemas);
-    add::<reports::ExtendResult<'_>>(&mut schemas);
+    add::<leases::ExtendResult<'_>>(&mut schemas);
     add::<QueueList<'_>>(&mut schemas);
     add::<QueuePaused<'_>>(&mut schemas);
     add::<crate::Version>(&mut schemas);

@@ -131,7 +131,7 @@ impl BulkBody {
 
 fn action(word: Word, after: Option<RetentionBody>) -> Result<Action, Problem> {
     if word != Word::Expire && after.is_some() {
-        return Err(Problem::field("after", "only the action expire has it"));
+        return Err(Problem::field("after", "only the action expire takes this field"));
     }
     Ok(match word {
         Word::Cancel => Action::Cancel,
@@ -141,7 +141,7 @@ fn action(word: Word, after: Option<RetentionBody>) -> Result<Action, Problem> {
         Word::Start => Action::Start,
         Word::Delete => Action::Delete,
         Word::Expire => {
-            let missing = || Problem::field("after", "the action expire needs it: a time span, or forever");
+            let missing = || Problem::field("after", "the action expire needs a time span or forever");
             Action::Keep(after.ok_or_else(missing)?.0)
         }
     })

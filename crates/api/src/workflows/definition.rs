@@ -174,7 +174,7 @@ impl DefinitionBody<'_> {
         }
         let idempotency_key = match (self.idempotency_key, key) {
             (Some(field), Some(header)) if field != header => {
-                return Err(Problem::field("idempotency_key", "it differs from the header Idempotency-Key"));
+                return Err(Problem::field("idempotency_key", "the field differs from the header Idempotency-Key"));
             }
             (field, header) => field.or(header),
         };

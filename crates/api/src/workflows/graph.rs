@@ -61,18 +61,22 @@ pub(crate) async fn graph(ask: &Ask<'_>, form: Form) -> Answer {
         let help = "graph.txt is short for any graph, and /jobs has all jobs in pages";
         Problem::new(Code::PayloadTooLarge, format!("{error}: {help}"))
     })?;
-    let kind = match form {
+    Ok(([(header::CONTENT_TYPE, media_type(form))], picture).into_response())
+}
+
+const fn media_type(form: Form) -> &'static str {
+    match form {
         Form::Json => "application/json",
         Form::Svg => "image/svg+xml",
         Form::Dot => "text/vnd.graphviz; charset=utf-8",
         Form::Mermaid => "text/vnd.mermaid; charset=utf-8",
         Form::Text => "text/plain; charset=utf-8",
-    };
-    Ok(([(header::CONTENT_TYPE, kind)], picture).into_response())
+    }
 }
 
 fn busy() -> Problem {
-    let text = format!("{MOST_KEPT} pictures are being drawn or read, and none was done for {} s", PATIENCE.as_secs());
+    let text =
+        format!("{MOST_KEPT} pictures are being drawn or read, and none was finished for {} s", PATIENCE.as_secs());
     Problem::new(Code::Overloaded, text)
 }
 

@@ -1,4 +1,4 @@
-//! Calls that documents show can be made as they are shown.
+//! Calls that documents show can be made as they are shown, and answer with the fields that are shown.
 
 use std::fs::read_to_string;
 
@@ -7,46 +7,68 @@ use serde_json::Value;
 use super::Flows;
 use crate::support::repository;
 
-/// The calls of a document's shell blocks that send something: path and body.
-fn calls(text: &str) -> Vec<(&str, &str)> {
-    let mut calls = Vec::new();
-    for block in text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next()) {
-        for call in block.split("curl -s localhost:7070").skip(1) {
-            let (path, rest) = call.split_once(' ').unwrap();
-            if let Some(body) = rest.strip_prefix("-d '") {
-                calls.push((path, body.split('\'').next().unwrap()));
-            }
-        }
-    }
-    calls
+/// A call in a shell block of a document.
+struct Call<'a> {
+    path: &'a str,
+    body: Option<&'a str>,
+    /// The lines of comment after it.
+    answer: String,
 }
 
-/// Makes the calls of a document in their order; `more` are those of them that create, claim or report.
-fn check(document: &str, more: &[&str]) {
+fn calls(text: &str) -> Vec<Call<'_>> {
+    let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    blocks.flat_map(|block| block.split("curl -s ").skip(1).filter_map(call)).collect()
+}
+
+fn call(text: &str) -> Option<Call<'_>> {
+    let rest = text.trim_start_matches('\'').strip_prefix("localhost:7070")?;
+    let (path, rest) = rest.split_at(rest.find([' ', '\'', '\n'])?);
+    let body = rest.strip_prefix(" -d '").map(|body| body.split('\'').next().unwrap());
+    let answer = rest.lines().filter_map(|line| line.strip_prefix("# ")).collect();
+    Some(Call { path, body, answer })
+}
+
+/// Makes the calls of a document in their order; `paths` are those that it shows.
+fn check(document: &str, paths: &[&str]) {
     let text = read_to_string(repository().join(document)).unwrap();
     let flows = Flows::start(&[]);
     let calls = calls(&text);
-    let paths: Vec<&str> = calls.iter().map(|(path, _)| *path).collect();
-    assert_eq!(paths, more, "{document}");
+    assert_eq!(calls.iter().map(|call| call.path).collect::<Vec<_>>(), paths, "{document}");
     let mut lease = Value::Null;
-    for (path, body) in calls {
-        let mut body: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{document}: {body}: {error}"));
-        // The lease that is shown is that of another day.
-        for report in body.get_mut("reports").and_then(Value::as_array_mut).into_iter().flatten() {
-            report["lease"] = lease.clone();
-        }
-        let answer = flows.post(path, body);
+    for call in calls {
+        let answer = match call.body {
+            Some(body) => flows.post(call.path, with_lease(body, &lease)),
+            None => flows.get(call.path),
+        };
         assert!(answer["reports"][0]["error"].is_null(), "{document}: {answer}");
         if let Some(job) = answer["jobs"].get(0) {
             lease = job["lease"].clone();
         }
+        let told = answer.to_string();
+        for field in call.answer.split('"').skip(1).zip(call.answer.split('"').skip(2)) {
+            let (name, next) = field;
+            assert!(
+                !next.starts_with(':') || told.contains(&format!("\"{name}\":")),
+                "{document}: no {name} in {told}"
+            );
+        }
     }
+}
+
+/// A body as it is shown, with the lease of today: the one that is shown is that of another day.
+fn with_lease(body: &str, lease: &Value) -> Value {
+    let mut body: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{body}: {error}"));
+    for report in body.get_mut("reports").and_then(Value::as_array_mut).into_iter().flatten() {
+        report["lease"] = lease.clone();
+    }
+    body
 }
 
 #[test]
 fn calls_in_documents_do_what_they_say() {
     let life = ["/v1/workflows", "/v1/jobs/claim", "/v1/jobs/report"];
+    let looks = ["/v1/workflows?status=running&limit=10", "/v1/workflows?id_prefix=01M7", "/v1/workflows:count"];
     check("README.md", &life);
-    check("docs/http-api.md", &life);
+    check("docs/http-api.md", &[life, looks].concat());
     check("docs/workflows.md", &life[..1]);
 }
