@@ -13,7 +13,7 @@ use std::time::Duration;
 use hashbrown::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 
-use self::check::{check_bounds, find, places};
+use self::check::{check_bounds, parents};
 use self::definition::{Definition, JobDefinition, OnFailure, Retention, Retry, TriggerRule};
 use self::error::GraphError;
 use self::json::Json;
@@ -71,18 +71,7 @@ impl Graph {
     /// The first mistake found, with its place.
     pub fn build(definition: Definition) -> Result<Self, GraphError> {
         check_bounds(&definition)?;
-        let places = places(&definition.jobs)?;
-        let mut parents = vec![Vec::new(); definition.jobs.len()];
-        for (at, job) in definition.jobs.iter().enumerate() {
-            for (place, name) in job.after.iter().enumerate() {
-                parents[at].push(find(&places, name, || format!("jobs[{at}].after[{place}]"))?);
-            }
-            for (place, name) in job.before.iter().enumerate() {
-                let child = find(&places, name, || format!("jobs[{at}].before[{place}]"))?;
-                parents[child.index()].push(JobIndex(at as u16));
-            }
-        }
-        drop(places);
+        let parents = parents(&definition.jobs)?;
         let jobs = definition.jobs.into_iter().zip(parents).map(|(job, parents)| resolved(job, parents)).collect();
         let mut graph = Self {
             label: Label { name: definition.name, tags: distinct(definition.tags) },

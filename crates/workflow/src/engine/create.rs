@@ -51,30 +51,33 @@ impl Engine {
         if let Err(error) = self.register(&new).await {
             return new.iter().map(|_| Err(error.clone().into())).collect();
         }
-        let mut keyed = Vec::new();
-        let mut posts = Vec::with_capacity(new.len());
+        let mut keyed = Vec::with_capacity(new.len());
+        let mut requests = Vec::with_capacity(new.len());
         for NewWorkflow { graph, begin, created_at } in new {
             let partition = self.partition_for(graph.idempotency_key.as_deref());
             let created_at = created_at.unwrap_or(now);
             let id = WorkflowId::new(created_at, partition, fastrand::u128(..));
             let graph = Arc::new(graph);
-            keyed.push(graph.idempotency_key.is_some().then(|| Arc::clone(&graph)));
-            posts.push((id, Request::Create { graph, begin, created_at }));
+            keyed.push((id, graph.idempotency_key.is_some().then(|| Arc::clone(&graph))));
+            requests.push((id, Request::Create { graph, begin, created_at }));
         }
-        let ids: Vec<WorkflowId> = posts.iter().map(|(id, _)| *id).collect();
-        let answers = self.ask_all(posts, now).await;
-        let mut created = Vec::with_capacity(answers.len());
-        for ((id, graph), answer) in ids.into_iter().zip(keyed).zip(answers) {
-            created.push(match (answer, graph) {
-                (Ok(Answer { existing: Some(existing), .. }), Some(graph)) => self.same(existing, &graph).await,
-                (Ok(answer), _) => {
-                    let status = answer.status.expect("a creation answers with the status");
-                    Ok(Created { workflow: id, status, existing: false })
-                }
-                (Err(error), _) => Err(error),
+        let mut created = Vec::with_capacity(requests.len());
+        for ((id, graph), answer) in keyed.into_iter().zip(self.ask_all(requests, now).await) {
+            created.push(match answer {
+                Ok(answer) => self.created(id, graph.as_deref(), answer).await,
+                Err(error) => Err(error),
             });
         }
         created
+    }
+
+    /// What became of a creation; `graph` is given when it has an idempotency key.
+    async fn created(&self, id: WorkflowId, graph: Option<&Graph>, answer: Answer) -> Result<Created, EngineError> {
+        if let (Some(existing), Some(graph)) = (answer.existing, graph) {
+            return self.same(existing, graph).await;
+        }
+        let status = answer.status.expect("a creation answers with the status");
+        Ok(Created { workflow: id, status, existing: false })
     }
 
     /// Whether the workflow that has an idempotency key is of the same graph.

@@ -7,6 +7,7 @@ use super::error::{GraphError, MAX_JOBS, MAX_NAME, MAX_TAGS};
 use super::similar;
 use crate::id::JobIndex;
 
+/// Whether a definition keeps to all bounds, and names are names.
 pub(super) fn check_bounds(definition: &Definition) -> Result<(), GraphError> {
     let count = definition.jobs.len();
     match count {
@@ -27,7 +28,11 @@ pub(super) fn check_bounds(definition: &Definition) -> Result<(), GraphError> {
     if definition.globals.as_ref().is_some_and(|globals| !globals.is_object()) {
         return Err(GraphError::NotAnObject { path: "globals".to_owned() });
     }
-    for (at, job) in definition.jobs.iter().enumerate() {
+    check_jobs(&definition.jobs)
+}
+
+fn check_jobs(jobs: &[JobDefinition]) -> Result<(), GraphError> {
+    for (at, job) in jobs.iter().enumerate() {
         check_name(&job.name, || format!("jobs[{at}].name"))?;
         check_name(&job.handler, || format!("jobs[{at}].handler"))?;
         check_name(&job.queue, || format!("jobs[{at}].queue"))?;
@@ -38,7 +43,7 @@ pub(super) fn check_bounds(definition: &Definition) -> Result<(), GraphError> {
     Ok(())
 }
 
-pub(super) fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<(), GraphError> {
+fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<(), GraphError> {
     let found = match name {
         "" => "empty".to_owned(),
         _ if name.len() > MAX_NAME => format!("{} bytes long", name.len()),
@@ -48,9 +53,25 @@ pub(super) fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<()
     Err(GraphError::InvalidName { path: path(), found })
 }
 
-pub(super) type Places<'a> = HashMap<&'a str, JobIndex>;
+/// The parents of each job, from both sides: what it comes after, and what says that it comes before it.
+pub(super) fn parents(jobs: &[JobDefinition]) -> Result<Vec<Vec<JobIndex>>, GraphError> {
+    let places = places(jobs)?;
+    let mut parents = vec![Vec::new(); jobs.len()];
+    for (at, job) in jobs.iter().enumerate() {
+        for (place, name) in job.after.iter().enumerate() {
+            parents[at].push(find(&places, name, || format!("jobs[{at}].after[{place}]"))?);
+        }
+        for (place, name) in job.before.iter().enumerate() {
+            let child = find(&places, name, || format!("jobs[{at}].before[{place}]"))?;
+            parents[child.index()].push(JobIndex(at as u16));
+        }
+    }
+    Ok(parents)
+}
 
-pub(super) fn places(jobs: &[JobDefinition]) -> Result<Places<'_>, GraphError> {
+type Places<'a> = HashMap<&'a str, JobIndex>;
+
+fn places(jobs: &[JobDefinition]) -> Result<Places<'_>, GraphError> {
     let mut places = Places::with_capacity(jobs.len());
     for (second, job) in jobs.iter().enumerate() {
         if let Some(first) = places.insert(&job.name, JobIndex(second as u16)) {
@@ -60,7 +81,7 @@ pub(super) fn places(jobs: &[JobDefinition]) -> Result<Places<'_>, GraphError> {
     Ok(places)
 }
 
-pub(super) fn find(places: &Places<'_>, name: &str, path: impl FnOnce() -> String) -> Result<JobIndex, GraphError> {
+fn find(places: &Places<'_>, name: &str, path: impl FnOnce() -> String) -> Result<JobIndex, GraphError> {
     places.get(name).copied().ok_or_else(|| {
         let known = places.iter().map(|(&known, &job)| (job, known));
         let similar = similar::most_similar(name, known).map(str::to_owned);
@@ -69,7 +90,7 @@ pub(super) fn find(places: &Places<'_>, name: &str, path: impl FnOnce() -> Strin
 }
 
 /// A name that nobody has checked, fit for a message: cut, and without control characters.
-pub(super) fn printable(name: &str) -> String {
+fn printable(name: &str) -> String {
     let visible = |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
     name.chars().take(MAX_NAME).map(visible).collect()
 }

@@ -1,5 +1,7 @@
 //! Attempts: a worker takes a job, and says how it ended or is not heard of again.
 
+use std::time::Duration;
+
 use super::event::{Effect, Lease};
 use super::outcome::{Failure, Outcome, RetryWish};
 use super::refusal::{Refusal, name};
@@ -10,7 +12,7 @@ use crate::state::{AttemptError, JobState, Status};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
 
-/// How often a job may lose its worker before it is failed: it may be what kills them.
+/// Leases that a job may lose. The fourth lost lease fails the job: it may be the job that kills its workers.
 const MAX_LOST: u16 = 3;
 
 pub(super) fn claim(
@@ -58,11 +60,16 @@ pub(super) fn report(
         Outcome::GivenBack { pause } => {
             let job = workflow.job_mut(index);
             job.attempt = job.attempt.saturating_sub(1);
-            let state = if pause.is_zero() { JobState::Ready } else { JobState::Scheduled { due: now + *pause } };
-            workflow.set_state(index, state, now);
+            make_ready_after(workflow, index, *pause, now);
         }
     }
     Ok(Effect::Done)
+}
+
+/// Makes a job ready, at once or after a pause.
+fn make_ready_after(workflow: &mut Workflow, index: JobIndex, pause: Duration, now: Timestamp) {
+    let state = if pause.is_zero() { JobState::Ready } else { JobState::Scheduled { due: now + pause } };
+    workflow.set_state(index, state, now);
 }
 
 pub(super) fn extend(
@@ -122,14 +129,16 @@ fn fail_attempt(workflow: &mut Workflow, index: JobIndex, failure: &Failure, wis
         RetryWish::After(pause) => Some(pause),
     };
     match pause {
-        Some(pause) if pause.is_zero() => workflow.set_state(index, JobState::Ready, now),
-        Some(pause) => workflow.set_state(index, JobState::Scheduled { due: now + pause }, now),
-        None => {
-            workflow.end(index, JobState::Failed, now);
-            if workflow.graph.on_failure == OnFailure::FailFast {
-                cancel_rest(workflow, now);
-            }
-        }
+        Some(pause) => make_ready_after(workflow, index, pause, now),
+        None => fail(workflow, index, now),
+    }
+}
+
+/// Fails a job for good, and with it the workflow if its definition says so.
+fn fail(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
+    workflow.end(index, JobState::Failed, now);
+    if workflow.graph.on_failure == OnFailure::FailFast {
+        cancel_rest(workflow, now);
     }
 }
 
@@ -146,10 +155,8 @@ fn lose(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     let error = AttemptError { attempt, at: now, worker, kind: "lost".to_owned(), message, trace: None };
     workflow.put_error(index, &error);
     if lost <= MAX_LOST {
-        return workflow.set_state(index, JobState::Ready, now);
-    }
-    workflow.end(index, JobState::Failed, now);
-    if workflow.graph.on_failure == OnFailure::FailFast {
-        cancel_rest(workflow, now);
+        workflow.set_state(index, JobState::Ready, now);
+    } else {
+        fail(workflow, index, now);
     }
 }

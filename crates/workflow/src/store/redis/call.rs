@@ -153,6 +153,18 @@ impl<'a> Call<'a> {
         if let Some(birth) = &put.birth {
             self.birth(keys, id, birth);
         }
+        self.results(keys, id, put);
+        for (set, change) in [(Set::Ready, &put.ready), (Set::Index, &put.index)] {
+            self.remove_rows(set, &change.remove);
+            // All rows have score 0 and sort by their bytes.
+            let rows = change.add.iter().flat_map(|row| [Piece::Bytes(b"0"), Piece::Bytes(row)]);
+            share(&mut self.added[set as usize], self.counts.len(), rows);
+        }
+        self.move_row(Set::Timers, id, put.timer);
+        self.move_row(Set::Expiries, id, put.expiry);
+    }
+
+    fn results(&mut self, keys: &Keys, id: &WorkflowId, put: &'a Put) {
         if !put.results.is_empty() {
             let result =
                 |(field, value): &'a (_, Vec<u8>)| [Piece::Text(keys::result_field(*field)), Piece::Bytes(value)];
@@ -162,21 +174,15 @@ impl<'a> Call<'a> {
             let fields = put.dropped_results.iter().map(|&field| Piece::Text(keys::result_field(field)));
             self.own(Command::RemoveFields, keys.part(*id, Part::Results), fields);
         }
-        for (set, change) in [(Set::Ready, &put.ready), (Set::Index, &put.index)] {
-            self.remove_rows(set, &change.remove);
-            // All rows have score 0 and sort by their bytes.
-            let rows = change.add.iter().flat_map(|row| [Piece::Bytes(b"0"), Piece::Bytes(row)]);
-            share(&mut self.added[set as usize], self.counts.len(), rows);
-        }
-        for (set, moved) in [(Set::Timers, put.timer), (Set::Expiries, put.expiry)] {
-            let row = Piece::Bytes(id.bytes());
-            match moved {
-                Moved::Unchanged => {}
-                Moved::To(at) => {
-                    share(&mut self.added[set as usize], self.counts.len(), [Piece::Integer(at.micros()), row])
-                }
-                Moved::Away => share(&mut self.removed[set as usize], self.counts.len(), [row]),
-            }
+    }
+
+    /// Moves the workflow's row in a set ordered by time.
+    fn move_row(&mut self, set: Set, id: &'a WorkflowId, moved: Moved) {
+        let (row, change) = (Piece::Bytes(id.bytes()), self.counts.len());
+        match moved {
+            Moved::Unchanged => {}
+            Moved::To(at) => share(&mut self.added[set as usize], change, [Piece::Integer(at.micros()), row]),
+            Moved::Away => share(&mut self.removed[set as usize], change, [row]),
         }
     }
 

@@ -54,27 +54,10 @@ pub(super) struct Opened {
 
 /// Opens the store at `path`, or makes one of `partitions` partitions.
 pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
-    let failed = |error: io::Error| unusable(path, &error.to_string());
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
-    let lock = lock(path)?;
-    // Made here and not by SQLite, which gives its other files the mode of this one.
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(failed)?;
-    // The names of the new files must survive a loss of power as what is in them does.
-    File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
+    let lock = prepare(path)?;
     let writer = connect(path)?;
     let fresh = is_fresh(&writer, path)?;
-    let mode: String = writer.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
-    if mode != "wal" {
-        return Err(unusable(path, "its file system cannot share memory between processes; choose a local disk"));
-    }
-    // A commit is on the disk before anybody hears of it.
-    writer.pragma_update(None, "synchronous", "FULL")?;
-    // 16 MiB of changes between checkpoints: rows that change often are then copied into the file once for many changes.
-    writer.pragma_update(None, "wal_autocheckpoint", 4_096)?;
-    writer.pragma_update(None, "journal_size_limit", 64 << 20)?;
-    // In KiB: the upper pages of every tree for a million workflows.
-    writer.pragma_update(None, "cache_size", -32_768)?;
+    tune(&writer, path)?;
     if fresh {
         create(&writer, partitions)?;
     } else {
@@ -88,6 +71,35 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
         Ok(reader)
     };
     Ok(Opened { readers: [reader()?, reader()?], writer, lock, partitions })
+}
+
+/// Makes the directory and an empty file where they are missing, and locks the store.
+fn prepare(path: &Path) -> Result<File, StoreError> {
+    let failed = |error: io::Error| unusable(path, &error.to_string());
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    let lock = lock(path)?;
+    // Made here and not by SQLite, which gives its other files the mode of this one.
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(failed)?;
+    // The names of the new files must survive a loss of power as what is in them does.
+    File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
+    Ok(lock)
+}
+
+/// Sets how the connection that writes treats the file.
+fn tune(writer: &Connection, path: &Path) -> Result<(), StoreError> {
+    let mode: String = writer.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    if mode != "wal" {
+        return Err(unusable(path, "its file system cannot share memory between processes; choose a local disk"));
+    }
+    // A commit is on the disk before anybody hears of it.
+    writer.pragma_update(None, "synchronous", "FULL")?;
+    // 16 MiB of changes between checkpoints: rows that change often are then copied into the file once for many changes.
+    writer.pragma_update(None, "wal_autocheckpoint", 4_096)?;
+    writer.pragma_update(None, "journal_size_limit", 64 << 20)?;
+    // In KiB: the upper pages of every tree for a million workflows.
+    writer.pragma_update(None, "cache_size", -32_768)?;
+    Ok(())
 }
 
 /// Takes the lock that one process has as long as it uses the store.

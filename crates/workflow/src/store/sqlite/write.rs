@@ -131,47 +131,68 @@ fn apply(connection: &Connection, partition: Partition, change: &Change) -> Resu
 type At = (Partition, WorkflowId);
 
 fn put(connection: &Connection, at: At, moments: Moments, put: &Put) -> Result<Applied, StoreError> {
-    let (partition, id) = at;
-    let id_bytes = id.bytes().as_slice();
-    if let Some(key) = put.birth.as_ref().and_then(|birth| birth.idempotency_key.as_deref()) {
-        if let Some(owner) = read::keyed(connection, partition, key)? {
-            return Ok(Applied::KeyTaken(owner));
-        }
-        let mut insert = connection.prepare_cached("INSERT INTO idempotency VALUES (?1, ?2, ?3)")?;
-        insert.execute(params![partition.0, key, id_bytes])?;
+    if let Some(key) = put.birth.as_ref().and_then(|birth| birth.idempotency_key.as_deref())
+        && let Some(owner) = claim_key(connection, at, key)?
+    {
+        return Ok(Applied::KeyTaken(owner));
     }
     let timer = moved(connection, at, (moments.timer, put.timer), &TIMER)?;
     let expiry = moved(connection, at, (moments.expiry, put.expiry), &EXPIRY)?;
-    match &put.birth {
-        Some(birth) => {
-            let Birth { graph, label, .. } = birth;
-            let mut insert =
-                connection.prepare_cached("INSERT OR REPLACE INTO workflow VALUES (?1, ?2, ?3, ?4, ?5)")?;
-            insert.execute(params![id_bytes, put.meta, label, timer, expiry])?;
-            connection
-                .prepare_cached("INSERT OR REPLACE INTO graph VALUES (?1, ?2)")?
-                .execute(params![id_bytes, graph])?;
-        }
-        None => {
-            let update = "UPDATE workflow SET meta = ?2, timer = ?3, expiry = ?4 WHERE id = ?1";
-            connection.prepare_cached(update)?.execute(params![id_bytes, put.meta, timer, expiry])?;
-        }
-    }
-    let mut insert = connection.prepare_cached("INSERT OR REPLACE INTO job VALUES (?1, ?2, ?3)")?;
-    for (job, state) in &put.jobs {
-        insert.execute(params![id_bytes, job.0, state])?;
-    }
-    let mut insert = connection.prepare_cached("INSERT OR REPLACE INTO result VALUES (?1, ?2, ?3)")?;
-    for (field, value) in &put.results {
-        insert.execute(params![id_bytes, field_number(*field), value])?;
-    }
-    let mut remove = connection.prepare_cached("DELETE FROM result WHERE id = ?1 AND field = ?2")?;
-    for &field in &put.dropped_results {
-        remove.execute(params![id_bytes, field_number(field)])?;
-    }
+    let (partition, id) = at;
+    put_workflow(connection, id, put, Moments { timer, expiry })?;
+    put_jobs(connection, id, put)?;
+    put_results(connection, id, put)?;
     change_rows(connection, partition, &put.ready, &READY)?;
     change_rows(connection, partition, &put.index, &INDEX)?;
     Ok(Applied::Done)
+}
+
+/// Enters an idempotency key, or says which workflow has it.
+fn claim_key(connection: &Connection, (partition, id): At, key: &str) -> Result<Option<WorkflowId>, StoreError> {
+    let owner = read::keyed(connection, partition, key)?;
+    if owner.is_none() {
+        let mut insert = connection.prepare_cached("INSERT INTO idempotency VALUES (?1, ?2, ?3)")?;
+        insert.execute(params![partition.0, key, id.bytes().as_slice()])?;
+    }
+    Ok(owner)
+}
+
+fn put_workflow(connection: &Connection, id: WorkflowId, put: &Put, moments: Moments) -> Result<(), StoreError> {
+    let (id, Moments { timer, expiry }) = (id.bytes().as_slice(), moments);
+    match &put.birth {
+        Some(Birth { graph, label, .. }) => {
+            let insert = "INSERT OR REPLACE INTO workflow VALUES (?1, ?2, ?3, ?4, ?5)";
+            connection.prepare_cached(insert)?.execute(params![id, put.meta, label, timer, expiry])?;
+            let insert = "INSERT OR REPLACE INTO graph VALUES (?1, ?2)";
+            connection.prepare_cached(insert)?.execute(params![id, graph])?;
+        }
+        None => {
+            let update = "UPDATE workflow SET meta = ?2, timer = ?3, expiry = ?4 WHERE id = ?1";
+            connection.prepare_cached(update)?.execute(params![id, put.meta, timer, expiry])?;
+        }
+    }
+    Ok(())
+}
+
+fn put_jobs(connection: &Connection, id: WorkflowId, put: &Put) -> Result<(), StoreError> {
+    let mut insert = connection.prepare_cached("INSERT OR REPLACE INTO job VALUES (?1, ?2, ?3)")?;
+    for (job, state) in &put.jobs {
+        insert.execute(params![id.bytes().as_slice(), job.0, state])?;
+    }
+    Ok(())
+}
+
+fn put_results(connection: &Connection, id: WorkflowId, put: &Put) -> Result<(), StoreError> {
+    let id = id.bytes().as_slice();
+    let mut insert = connection.prepare_cached("INSERT OR REPLACE INTO result VALUES (?1, ?2, ?3)")?;
+    for (field, value) in &put.results {
+        insert.execute(params![id, field_number(*field), value])?;
+    }
+    let mut remove = connection.prepare_cached("DELETE FROM result WHERE id = ?1 AND field = ?2")?;
+    for &field in &put.dropped_results {
+        remove.execute(params![id, field_number(field)])?;
+    }
+    Ok(())
 }
 
 fn delete(connection: &Connection, at: At, moments: Moments, delete: &Delete) -> Result<Applied, StoreError> {
