@@ -52,15 +52,15 @@ impl Status {
 /// What a job is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum JobState {
-    /// For the jobs before it, or blocked by their failure.
+    /// It waits for the jobs before it, or is blocked by their failure.
     #[default]
     Waiting,
-    /// For a moment: its delay, or a retry.
+    /// It waits for a moment: the end of its delay, or its next retry.
     Scheduled {
         /// When it becomes ready.
         due: Timestamp,
     },
-    /// For a worker.
+    /// It waits for a worker.
     Ready,
     /// A worker has it on lease.
     Running {
@@ -159,7 +159,7 @@ pub struct Job {
     pub state: JobState,
     /// Attempts so far, the running one included; those lost with their worker and those given back do not count.
     pub attempt: u16,
-    /// Attempts that ended with their lease.
+    /// Leases that ended without a report. The fourth fails the job.
     pub lost: u16,
     /// Names the latest lease; 0 when there was none, or it was lost.
     pub token: u64,
@@ -207,11 +207,11 @@ pub struct Meta {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
-    /// How long it is kept after its end, when somebody said.
+    /// How long it is kept after its end, if the definition or a request says.
     pub retention: Option<Retention>,
     /// When it is removed; set while it is over.
     pub expires_at: Option<Timestamp>,
-    /// When it wants to be looked at; at or before the first moment at which one of its jobs is due.
+    /// When a sweep must look at it: at or before the first moment at which one of its jobs is due.
     pub timer: Option<Timestamp>,
     /// Jobs by state.
     pub counts: Counts,

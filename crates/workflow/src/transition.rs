@@ -32,18 +32,18 @@ pub(crate) fn transition(
         Event::Extend { job, token, expires } => attempt::extend(workflow, *job, *token, *expires),
         Event::Tick => Ok(attempt::tick(workflow, now)),
         Event::Cancel => operate::cancel(workflow, defaults, now),
-        Event::Pause => operate::swap(workflow, ("pause", Status::Running, Status::Paused), defaults, now),
-        Event::Resume => operate::swap(workflow, ("resume", Status::Paused, Status::Running), defaults, now),
+        Event::Pause => operate::pause_or_resume(workflow, ("pause", Status::Running, Status::Paused), defaults, now),
+        Event::Resume => operate::pause_or_resume(workflow, ("resume", Status::Paused, Status::Running), defaults, now),
         Event::RetryFailed => operate::retry_failed(workflow, now),
         Event::Restart { jobs, scope } => operate::restart(workflow, jobs, *scope, now),
-        Event::Skip(job) => operate::settle(workflow, "skip", *job, JobState::Skipped, now),
+        Event::Skip(job) => operate::end_by_hand(workflow, "skip", *job, JobState::Skipped, now),
         Event::MarkSucceeded { job, output } => operate::mark_succeeded(workflow, *job, output.as_ref(), now),
-        Event::CancelJob(job) => operate::settle(workflow, "cancel", *job, JobState::Cancelled, now),
+        Event::CancelJob(job) => operate::end_by_hand(workflow, "cancel", *job, JobState::Cancelled, now),
         Event::Keep(retention) => Ok(operate::keep(workflow, *retention, now)),
         Event::Delete(condition) => operate::delete(workflow, *condition, now),
     }?;
     if effect == Effect::Done {
-        workflow.conclude(defaults, now);
+        workflow.update_status(defaults, now);
     }
     Ok(effect)
 }

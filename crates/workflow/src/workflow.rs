@@ -92,7 +92,7 @@ impl Workflow {
         let mut workflow = Self { id, graph, meta, jobs, tallies, blocked, stored, unwritten };
         // Nothing has ended in a workflow that is new, and its tallies are all zero.
         if workflow.stored.is_some() {
-            workflow.reckon();
+            workflow.recount();
         }
         workflow
     }
@@ -143,12 +143,12 @@ impl Workflow {
     pub(crate) fn end(&mut self, index: JobIndex, state: JobState, now: Timestamp) {
         self.set_state(index, state, now);
         let end = self.end_of(index).expect("the state given is an end");
-        self.spread(vec![(index, end)], now);
+        self.tell_children(vec![(index, end)], now);
     }
 
     /// Works out anew what follows from the states of all jobs, and lets run what may.
     pub(crate) fn advance(&mut self, now: Timestamp) {
-        self.visit(|workflow, job, verdict| match verdict {
+        self.visit_waiting(|workflow, job, verdict| match verdict {
             Verdict::Run => workflow.activate(job, now),
             Verdict::Skip => workflow.set_state(job, JobState::Skipped, now),
             Verdict::Wait | Verdict::Block => {}
@@ -175,13 +175,13 @@ impl Workflow {
     }
 
     /// Works out tallies and blocked jobs from the states.
-    fn reckon(&mut self) {
-        self.visit(|_, _, _| {});
+    fn recount(&mut self) {
+        self.visit_waiting(|_, _, _| {});
     }
 
     /// Works out tallies and blocked jobs, and does `settle` with each job that waits. One pass is enough, however many are
     /// settled: a job comes after its parents.
-    fn visit(&mut self, mut settle: impl FnMut(&mut Self, JobIndex, Verdict)) {
+    fn visit_waiting(&mut self, mut settle: impl FnMut(&mut Self, JobIndex, Verdict)) {
         self.tallies.fill(Tally::default());
         self.blocked.fill(false);
         let graph = Arc::clone(&self.graph);
@@ -198,7 +198,7 @@ impl Workflow {
     }
 
     /// Tells the jobs after those that ended; without recursion, since a chain may be long.
-    fn spread(&mut self, mut ended: Vec<(JobIndex, End)>, now: Timestamp) {
+    fn tell_children(&mut self, mut ended: Vec<(JobIndex, End)>, now: Timestamp) {
         let graph = Arc::clone(&self.graph);
         while let Some((job, end)) = ended.pop() {
             for &child in graph.children(job) {
@@ -250,12 +250,12 @@ impl Workflow {
     }
 
     /// Moves the timer to the first moment at which a job is due.
-    pub(crate) fn rewind(&mut self) {
+    pub(crate) fn reset_timer(&mut self) {
         self.meta.timer = self.each().filter_map(|job| self.due(job)).min();
     }
 
     /// Ends the workflow if nothing more can run, or lets it go on if something can.
-    pub(crate) fn conclude(&mut self, defaults: RetentionDefaults, now: Timestamp) {
+    pub(crate) fn update_status(&mut self, defaults: RetentionDefaults, now: Timestamp) {
         let counts = self.meta.counts;
         let unfinished =
             [JobState::Failed, JobState::Cancelled, JobState::Waiting].iter().any(|&state| counts.number(state) > 0);

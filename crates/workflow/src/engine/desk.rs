@@ -23,11 +23,11 @@ use super::context::Context;
 use super::error::EngineError;
 use crate::id::Partition;
 
-/// Requests of one round: enough to share a write, few enough that the first is not kept waiting for the last.
+/// Requests of one round: enough to share a write, few enough that the first does not wait long for the last.
 const ROUND: usize = 256;
 /// Requests that may wait; each is held by a caller.
 const WAITING: usize = 65_536;
-/// How often a round is played again after others wrote first.
+/// How often requests are played when other servers keep writing first.
 const ATTEMPTS: usize = 16;
 
 /// The desk of one partition.
@@ -56,7 +56,7 @@ impl Desk {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts requests in line. True when a task must be started that serves the desk.
+    /// Adds requests to those that wait. Returns true when the caller must start a task that serves the desk.
     ///
     /// # Errors
     /// They do not fit, or the engine closes; they are given back.
@@ -72,12 +72,12 @@ impl Desk {
         Ok(!std::mem::replace(&mut inbox.busy, true))
     }
 
-    /// The task that served the desk is gone: the next request starts another. Who waits hears that the engine closes.
+    /// The task that served the desk is gone: the next request starts another. Callers that wait are told that the engine is closed.
     pub(crate) fn abandon(&self) {
         let mut inbox = self.inbox();
         inbox.busy = false;
         let waiting = std::mem::take(&mut inbox.waiting);
-        // What is dropped with them may want to post.
+        // Dropping them may post requests, which takes the lock again.
         drop(inbox);
         drop(waiting);
     }

@@ -61,7 +61,7 @@ impl Engine {
                     Err(error) => warn!(workflow = %id, %error, "a workflow is left out of a list"),
                 }
             }
-            if page.next.is_none() || page.items.len() >= limit || !query.filter.is_loose() {
+            if page.next.is_none() || page.items.len() >= limit || !query.filter.needs_labels() {
                 break;
             }
         }

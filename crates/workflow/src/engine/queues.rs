@@ -1,5 +1,5 @@
-//! The ready jobs that this server knows of, and who waits for one. The store has the truth; what is here may be late, so a claim
-//! of what is gone is refused and costs nothing else.
+//! The ready jobs that this server knows of, and the workers that wait for one. Only the store is right: what is here may be out of
+//! date. A claim of a job that is gone is refused, and costs nothing else.
 
 mod queue;
 mod waiting;
@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use self::queue::{Head, Queue, split};
+use self::queue::{Queue, ReadyKey, read_row};
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::rows::Row;
 use crate::time::Timestamp;
 
-/// How long a queue counts as served after somebody asked for it: workers that are busy come back for more.
+/// How long a queue counts as served after a worker asked for it: workers that are busy ask again later.
 const SERVED: Duration = Duration::from_secs(120);
 
-/// Queues that are known before those are forgotten that nothing is known of: anybody may ask for any name.
+/// From this number of queues on, those without jobs and workers are forgotten: a worker may ask for any name.
 const NAMES: usize = 1_024;
 
 /// The ready jobs that this server knows of.
@@ -33,7 +33,7 @@ pub(crate) struct Queues {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) queue: String,
-    pub(crate) head: Head,
+    pub(crate) head: ReadyKey,
 }
 
 impl Taken {
@@ -51,8 +51,8 @@ impl Queues {
         self.each.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Time has come this far.
-    pub(crate) fn pass(&self, now: Timestamp) {
+    /// Sets the time of the latest sweep.
+    pub(crate) fn set_time(&self, now: Timestamp) {
         self.now.store(now.micros(), Relaxed);
     }
 
@@ -66,13 +66,13 @@ impl Queues {
             return;
         }
         let mut each = self.each();
-        for (queue, head) in remove.iter().filter_map(|row| split(row)) {
+        for (queue, head) in remove.iter().filter_map(|row| read_row(row)) {
             if let Some(queue) = each.get_mut(queue) {
                 queue.heads.remove(&head);
                 queue.claimed.remove(&head);
             }
         }
-        for (name, head) in add.iter().filter_map(|row| split(row)) {
+        for (name, head) in add.iter().filter_map(|row| read_row(row)) {
             let queue = entry(&mut each, name);
             queue.insert(head);
             queue.wake();
@@ -86,7 +86,7 @@ impl Queues {
         queue.complete = complete;
         queue.asked = Some(self.now());
         let mut unknown = 0;
-        for (_, head) in rows.iter().filter_map(|row| split(row)) {
+        for (_, head) in rows.iter().filter_map(|row| read_row(row)) {
             if !queue.claimed.contains(&head) {
                 unknown += usize::from(!queue.heads.contains(&head));
                 queue.insert(head);
@@ -122,7 +122,7 @@ impl Queues {
         taken
     }
 
-    /// A claim ended. When it is not known how, the store is asked again.
+    /// A claim ended. When its end is not known, the store is read again.
     pub(crate) fn settle(&self, taken: &Taken, known: Known) {
         if let Some(queue) = self.each().get_mut(&taken.queue) {
             queue.claimed.remove(&taken.head);
@@ -130,7 +130,7 @@ impl Queues {
         }
     }
 
-    /// A job that was taken out was not claimed: whoever waits may have it.
+    /// A job that was taken out was not claimed: the next worker that waits may have it.
     pub(crate) fn put_back(&self, taken: &Taken) {
         if let Some(queue) = self.each().get_mut(&taken.queue)
             && queue.claimed.remove(&taken.head)
@@ -149,15 +149,15 @@ impl Queues {
         names.iter().filter(|name| !known(name)).cloned().collect()
     }
 
-    /// Forgets that anything was complete: other servers write too. Returns the queues that somebody waits for.
-    pub(crate) fn doubt(&self) -> Vec<String> {
+    /// Marks all queues as incomplete, because other servers write too. Returns the queues that a worker waits for.
+    pub(crate) fn mark_incomplete(&self) -> Vec<String> {
         let mut each = self.each();
         each.values_mut().for_each(|queue| queue.complete = false);
         each.iter_mut().filter_map(|(name, queue)| queue.is_wanted().then(|| name.clone())).collect()
     }
 
     /// Wakes one waiter of a queue that has something.
-    pub(crate) fn nudge(&self, name: &str) {
+    pub(crate) fn wake_one(&self, name: &str) {
         if let Some(queue) = self.each().get_mut(name)
             && !queue.heads.is_empty()
         {
@@ -184,8 +184,8 @@ impl Queues {
         }
     }
 
-    /// Those of `names` that are paused, and those that somebody waits for or has asked for lately.
-    pub(crate) fn among(&self, names: &[String]) -> (Vec<String>, Vec<String>) {
+    /// Those of `names` that are paused, and those that a worker waits for or has asked for lately.
+    pub(crate) fn paused_and_served(&self, names: &[String]) -> (Vec<String>, Vec<String>) {
         let mut each = self.each();
         let (mut paused, mut served) = (Vec::new(), Vec::new());
         for name in names {
@@ -204,7 +204,7 @@ impl Queues {
     }
 }
 
-/// The queue of a name. Before the map grows, it forgets queues that nothing is known of.
+/// The queue of a name. Before the map grows, it forgets queues without jobs and workers.
 fn entry<'a>(each: &'a mut HashMap<String, Queue>, name: &str) -> &'a mut Queue {
     if each.len() >= NAMES && each.len() == each.capacity() && !each.contains_key(name) {
         each.retain(|_, queue| !queue.is_idle());
@@ -263,7 +263,7 @@ mod tests {
             names.iter().for_each(|name| _ = queues.refill(name, &[], true));
         }
         assert!(queues.each().len() < 4 * NAMES, "{} are known", queues.each().len());
-        assert_eq!(queues.among(&["paused".to_owned()]).0, ["paused"]);
+        assert_eq!(queues.paused_and_served(&["paused".to_owned()]).0, ["paused"]);
         assert_eq!(queues.waiting_workers("kept"), 1);
     }
 }

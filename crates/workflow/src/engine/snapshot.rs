@@ -137,7 +137,7 @@ impl Engine {
         let mut names: Vec<String> = workflow.graph.jobs.iter().map(|job| job.queue.clone()).collect();
         names.sort_unstable();
         names.dedup();
-        let (paused_queues, served_queues) = self.queues().among(&names);
+        let (paused_queues, served_queues) = self.queues().paused_and_served(&names);
         Ok(Snapshot { workflow, paused_queues, served_queues })
     }
 

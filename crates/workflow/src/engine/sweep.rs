@@ -1,4 +1,4 @@
-//! What time does to workflows, and what other servers do.
+//! Does what is due in workflows, and reads what other servers have changed.
 
 use std::time::Duration;
 
@@ -31,13 +31,13 @@ impl Engine {
         self.core.context.next_due()
     }
 
-    /// Does what time has come for: retries, ends of leases, timeouts, removals. Returns whether more may be due already.
+    /// Does what is due: retries, ends of leases, timeouts, removals. Returns whether more may be due already.
     ///
     /// # Errors
     /// The store cannot be read. What cannot be written stays due.
     pub async fn sweep(&self, now: Timestamp) -> Result<bool, StoreError> {
         self.core.context.expect_nothing();
-        self.queues().pass(now);
+        self.queues().set_time(now);
         let until = now + HORIZON;
         let (mut timers, mut expiries) = tokio::try_join!(
             self.store().due(Clockwork::Timers, until, SWEEP),
@@ -54,7 +54,7 @@ impl Engine {
         let purges = expiries.into_iter().map(|(id, _)| (id, Request::Purge));
         for answer in self.ask_all(ticks.chain(purges).collect(), now).await {
             match answer {
-                // Another server did it, or somebody extended it.
+                // Another server did it, or the worker extended its lease.
                 Ok(_) | Err(EngineError::NoWorkflow { .. } | EngineError::Refused(_)) => {}
                 Err(error) => tracing::warn!(%error, "a workflow that is due was not served"),
             }
@@ -62,8 +62,8 @@ impl Engine {
         Ok(more)
     }
 
-    /// Looks for what other servers have done: which queues they paused, and what they put into those that somebody waits for here.
-    /// Returns whether there was anything in these that was not known.
+    /// Reads what other servers have changed: which queues are paused, and ready jobs of the queues that a worker waits for here.
+    /// Returns whether any of these jobs was not known.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -71,7 +71,7 @@ impl Engine {
         for (name, value) in self.store().register(Register::Queues).await? {
             self.queues().set_paused(&name, Paused::read(&value));
         }
-        let wanted = self.queues().doubt();
+        let wanted = self.queues().mark_incomplete();
         Ok(!wanted.is_empty() && self.refill(&wanted).await? > 0)
     }
 }

@@ -89,7 +89,7 @@ fn find(places: &Places<'_>, name: &str, path: impl FnOnce() -> String) -> Resul
     })
 }
 
-/// A name that nobody has checked, fit for a message: cut, and without control characters.
+/// An unchecked name as it is shown in a message: shortened, and without control characters.
 fn printable(name: &str) -> String {
     let visible = |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
     name.chars().take(MAX_NAME).map(visible).collect()

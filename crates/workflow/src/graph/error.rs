@@ -73,7 +73,7 @@ fn hint(similar: &Option<String>) -> String {
     similar.as_ref().map_or_else(String::new, |name| format!(" (is '{name}' meant?)"))
 }
 
-/// A cycle may have as many jobs as a graph; nobody reads more than its ends.
+/// A cycle may have as many jobs as a graph. A message names only the first and the last of them.
 fn shortened(cycle: &[String]) -> String {
     const ENDS: usize = 8;
     if cycle.len() <= 2 * ENDS + 1 {

@@ -1,9 +1,9 @@
-//! Which known name somebody may have meant.
+//! Finds the known name that is most like an unknown one.
 
 use super::error::MAX_NAME;
 use crate::id::JobIndex;
 
-/// One slip in three characters is a slip; and with more than three of them it is another name.
+/// With more differences than this, a name is taken for another name. Short names may differ in a third of their characters.
 const MOST_SLIPS: usize = 3;
 
 /// The name that takes the fewest slips to become `name`: wrong, missing, added and swapped characters. Letter case and spaces

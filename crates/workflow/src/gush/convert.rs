@@ -52,7 +52,7 @@ fn imported(read: &Read, now: Timestamp) -> Imported {
         finished_at: jobs.iter().filter_map(|job| job.finished_at).reduce(f64::max).map(seconds),
         expires_at: read.expires_at.map(seconds).or(read.time_to_live.map(lives)),
         course: match () {
-            // Gush starts nothing more in a workflow of which a job failed, until somebody continues it.
+            // Gush starts nothing more in a workflow of which a job failed, until an operator continues it.
             () if states.iter().any(|job| job.state == JobState::Failed) => Course::Halted,
             () if workflow.stopped => Course::Paused,
             () => Course::GoesOn,

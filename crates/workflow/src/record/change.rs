@@ -1,4 +1,4 @@
-//! What a store is asked to write for one workflow, and only if it is as the engine believes.
+//! What a store is asked to write for one workflow, if its stored state is the expected one.
 
 use super::rows::Row;
 use crate::id::{JobIndex, WorkflowId};
@@ -41,7 +41,7 @@ pub struct Put {
     pub ready: RowChange,
     /// Index rows.
     pub index: RowChange,
-    /// When the workflow wants to be looked at.
+    /// When a sweep must look at the workflow.
     pub timer: Moved,
     /// When it is removed.
     pub expiry: Moved,
@@ -81,7 +81,7 @@ pub struct RowChange {
 /// What becomes of a workflow's one row in a set ordered by time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Moved {
-    /// It stays, or stays away.
+    /// It stays as it is.
     #[default]
     Unchanged,
     /// It is put there.

@@ -1,4 +1,4 @@
-//! Workflows in this process. It forgets all at its end, and can be told to fail: what tests need, and nobody else.
+//! Workflows in this process, for tests. Everything is lost when the process ends, and writes can be made to fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -63,7 +63,7 @@ pub struct Head {
 /// Which of a partition's two sets ordered by time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clockwork {
-    /// Workflows that want to be looked at.
+    /// Workflows by the moment at which a sweep must look at them.
     Timers,
     /// Workflows that are over, by the time they are removed.
     Expiries,

@@ -74,7 +74,7 @@ impl Default for SqliteOptions {
 /// A read, which answers for itself.
 type Read = Box<dyn FnOnce(&Connection) + Send>;
 
-/// Dropped in this order: the last connection to go is the one that writes, and it leaves one tidy file behind.
+/// The fields are dropped in this order. The connection that writes is closed last, so that SQLite merges its log into the file.
 struct Threads {
     path: PathBuf,
     /// Reads that may take long: they walk over many rows.
@@ -91,7 +91,7 @@ impl fmt::Debug for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the store at `path`; makes it, and its directory for nobody but this user, if it is missing. Blocks for at most half a
+    /// Opens the store at `path`; makes it if it is missing, and its directory with access for this user only. Blocks for at most half a
     /// second while it looks for damage, which is enough for a file of 100 MB; [`SqliteStore::check`] looks through any.
     ///
     /// # Errors

@@ -104,7 +104,7 @@ pub(super) fn tick(workflow: &mut Workflow, now: Timestamp) -> Effect {
             _ => {}
         }
     }
-    workflow.rewind();
+    workflow.reset_timer();
     Effect::Done
 }
 

@@ -1,4 +1,4 @@
-//! What people do to a workflow or to one of its jobs.
+//! What operators do to a workflow or to one of its jobs.
 
 use super::event::{DeleteIf, Effect, RestartScope};
 use super::refusal::{Refusal, wrong_job, wrong_status};
@@ -35,7 +35,7 @@ pub(super) fn cancel(workflow: &mut Workflow, defaults: RetentionDefaults, now: 
     Ok(Effect::Done)
 }
 
-pub(super) fn swap(
+pub(super) fn pause_or_resume(
     workflow: &mut Workflow,
     (verb, from, to): (&'static str, Status, Status),
     defaults: RetentionDefaults,
@@ -103,7 +103,7 @@ fn run_again(workflow: &mut Workflow, jobs: &[JobIndex], now: Timestamp) {
 }
 
 /// Ends a job by hand.
-pub(super) fn settle(
+pub(super) fn end_by_hand(
     workflow: &mut Workflow,
     verb: &'static str,
     index: JobIndex,

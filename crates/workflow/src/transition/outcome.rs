@@ -21,7 +21,7 @@ pub enum Outcome {
     },
     /// It did not take place: the job is given back, and no attempt is counted.
     GivenBack {
-        /// How long nobody should take it.
+        /// How long no worker should get it.
         pause: Duration,
     },
 }

@@ -58,9 +58,9 @@ impl Workflow {
             self.meta.status = if imported.course == Course::Paused { Status::Paused } else { Status::Running };
             match imported.course {
                 Course::GoesOn | Course::Paused => self.advance(now),
-                Course::Halted => self.reckon(),
+                Course::Halted => self.recount(),
             }
-            self.conclude(defaults, now);
+            self.update_status(defaults, now);
         }
         if self.meta.status.is_over() {
             self.meta.finished_at = imported.finished_at.or(self.meta.finished_at);

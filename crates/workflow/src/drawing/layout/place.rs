@@ -19,7 +19,7 @@ impl Column {
 const ROUNDS: usize = 4;
 /// A line that passes layers should be straight, rather than a box be in the middle of its lines.
 const BEND_WEIGHT: f64 = 8.0;
-/// A vertex without lines on the side looked at stays where it is, if nobody minds.
+/// A vertex without lines on that side keeps its place, if no other vertex needs it.
 const IDLE_WEIGHT: f64 = 0.01;
 /// Between layers, where lines are level.
 const LEAST_GAP: i32 = 48;
@@ -98,7 +98,7 @@ impl Placing<'_> {
         layer.iter().for_each(|&vertex| self.middles[vertex as usize] -= f64::from(middle) / 2.0);
     }
 
-    /// Where a vertex wants its middle, and how much it minds.
+    /// Where the middle of a vertex should be, and with which weight.
     fn wish(&self, vertex: u32, side: Side) -> (f64, f64) {
         let before = self.layered.before.of(vertex);
         let after = self.layered.after.of(vertex);

@@ -15,7 +15,7 @@ use crate::drawing::layout::place::rows;
 use crate::drawing::layout::units::{Alike, Unit};
 use crate::id::JobIndex;
 
-/// Larger graphs are lists: nobody follows lines over several screens.
+/// Larger graphs are shown as lists: lines over several screens cannot be followed.
 const MAX_UNITS: usize = 200;
 const MAX_ROWS: i32 = 100;
 /// Up to this height jobs have a row of space between them, which looks better.

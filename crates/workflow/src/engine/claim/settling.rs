@@ -4,14 +4,14 @@ use crate::engine::desk::answer::Answer;
 use crate::engine::error::EngineError;
 use crate::engine::queues::{Known, Queues, Taken};
 
-/// Jobs that were taken out of the queues; whatever happens, the queues hear how it ended.
+/// Jobs that were taken out of the queues. The queues are told how their claims ended, also when this is dropped early.
 pub(super) struct Settling<'a> {
     queues: &'a Queues,
     taken: Vec<Taken>,
     asked: Asked,
 }
 
-/// Whether the desks were asked for the jobs: then they are answered for, even if nobody hears it.
+/// Whether the desks were asked for the jobs. If they were, the claims take place even when the caller has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
     NotYet,

@@ -43,6 +43,6 @@ pub(crate) struct Leased {
     pub(crate) graph: Arc<Graph>,
     /// What parents returned.
     pub(crate) inputs: Vec<Returned>,
-    /// Gives it back if nobody gets it.
+    /// Gives it back if it does not reach the worker.
     pub(crate) undelivered: Undelivered,
 }

@@ -40,7 +40,7 @@ impl Entry {
         Box::new(entry)
     }
 
-    /// The same entry with the state that somebody else wrote. Outputs are not kept: their jobs may have run again.
+    /// The same entry with a state that another server wrote. Outputs are not kept: their jobs may have run again.
     pub(super) fn rebuilt(&self, workflow: Workflow) -> Box<Self> {
         Box::new(Self { workflow, outputs: HashMap::new(), output_bytes: 0, weight: self.weight })
     }

@@ -27,7 +27,7 @@ pub(super) struct Group {
 /// Where the state of a round comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Basis {
-    /// An earlier round: another server may have changed it since. Only a write proves that nobody did.
+    /// An earlier round. Another server may have changed it since; only a write that succeeds proves that none did.
     Memory,
     /// The store, just now.
     Store,
@@ -105,13 +105,13 @@ impl Group {
         if let (Some(state), Some(entry)) = (state, entry) {
             let graph = Arc::clone(&entry.workflow.graph);
             let workflow = Workflow::read_state(self.id, graph, &state)?;
-            // Outputs are not kept: whoever wrote may have run their jobs again.
+            // Outputs are not kept: another server wrote, and their jobs may have run again.
             self.entry = Some(entry.rebuilt(workflow));
         }
         Ok(())
     }
 
-    /// Goes back to before the round, knowing nothing.
+    /// Forgets the state, so that it is read again.
     pub(super) fn forget(&mut self) {
         self.entry = None;
         self.take_back();

@@ -88,7 +88,7 @@ impl Request {
     }
 }
 
-/// Whoever reports takes the jobs that become ready by it, as far as these rules go.
+/// Which of the jobs that become ready by a report go to the worker that reports.
 #[derive(Debug)]
 pub(crate) struct HandOver {
     pub(crate) queues: Vec<String>,
@@ -120,7 +120,7 @@ pub(crate) struct Posted {
 
 impl Posted {
     pub(super) fn answer(self, outcome: Result<Answer, EngineError>) {
-        // A caller that left took nothing with it: a job it would have got gives itself back.
+        // When the caller has left, jobs in the answer are given back as it is dropped.
         let _left = self.answer.send(outcome);
     }
 }

@@ -1,4 +1,4 @@
-//! A lease on its way to a worker that may have gone.
+//! A lease that has not reached its worker yet.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 /// Gives the job of a lease back, as of a moment.
 pub(crate) type GiveBack = Arc<dyn Fn(LeaseRef, Timestamp) + Send + Sync>;
 
-/// Gives a job back when it is dropped before the worker has it: nobody has to wait for the end of the lease, and no loss is counted.
+/// Gives a job back when this is dropped before the worker has the job. The job is ready at once, and no lost lease is counted.
 pub(crate) struct Undelivered {
     give_back: Option<GiveBack>,
     lease: LeaseRef,

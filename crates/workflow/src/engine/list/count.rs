@@ -22,7 +22,7 @@ impl Engine {
     /// The store cannot be read.
     pub async fn count(&self, filter: &Filter) -> Result<Vec<(Status, u64)>, EngineError> {
         let statuses = filter.wanted_statuses();
-        if filter.is_loose() {
+        if filter.needs_labels() {
             let number = |counts: &[u64; STATUSES], status: Status| (status, counts[place(status)]);
             let counts = self.walk(filter).await?.into_values().next().unwrap_or_default();
             return Ok(statuses.into_iter().map(|status| number(&counts, status)).collect());

@@ -81,7 +81,7 @@ impl Filter {
     }
 
     /// Whether the index leaves something to look at.
-    pub(super) fn is_loose(&self) -> bool {
+    pub(super) fn needs_labels(&self) -> bool {
         self.tag.is_some() && self.name.is_some()
     }
 

@@ -13,21 +13,21 @@ use crate::time::Timestamp;
 const KEPT: usize = 16_384;
 
 /// What a ready row has after its queue: priority, time, workflow and job. It sorts as jobs are to be taken.
-pub(super) const HEAD: usize = 1 + 8 + 16 + 2;
+pub(super) const READY_KEY: usize = 1 + 8 + 16 + 2;
 
 /// A ready job, as its row sorts it within its queue.
-pub(crate) type Head = [u8; HEAD];
+pub(crate) type ReadyKey = [u8; READY_KEY];
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    pub(super) heads: BTreeSet<Head>,
+    pub(super) heads: BTreeSet<ReadyKey>,
     /// Taken out to be claimed; a read of the store that began before must not bring them back.
-    pub(super) claimed: HashSet<Head>,
-    /// The store may have none but these.
+    pub(super) claimed: HashSet<ReadyKey>,
+    /// The store has no others, as far as is known.
     pub(super) complete: bool,
     pub(super) paused: bool,
     pub(super) waiting: VecDeque<Arc<Waiter>>,
-    /// When somebody last asked for its jobs.
+    /// When a worker last asked for its jobs.
     pub(super) asked: Option<Timestamp>,
 }
 
@@ -38,13 +38,13 @@ pub(super) struct Waiter {
     pub(super) done: AtomicBool,
 }
 
-pub(super) fn split(row: &[u8]) -> Option<(&str, Head)> {
-    let (queue, head) = row.split_last_chunk::<HEAD>()?;
+pub(super) fn read_row(row: &[u8]) -> Option<(&str, ReadyKey)> {
+    let (queue, head) = row.split_last_chunk::<READY_KEY>()?;
     Some((std::str::from_utf8(queue.strip_suffix(&[0])?).ok()?, *head))
 }
 
 impl Queue {
-    pub(super) fn insert(&mut self, head: Head) {
+    pub(super) fn insert(&mut self, head: ReadyKey) {
         self.heads.insert(head);
         if self.heads.len() > KEPT {
             self.heads.pop_last();
@@ -60,12 +60,12 @@ impl Queue {
         }
     }
 
-    /// Whether it can be forgotten, for the price of another look at the store.
+    /// Whether it can be forgotten. If its name is used again, the store is read again.
     pub(super) fn is_idle(&mut self) -> bool {
         !self.paused && self.heads.is_empty() && self.claimed.is_empty() && !self.is_wanted()
     }
 
-    /// Whether somebody waits; forgets those that went away.
+    /// Whether a worker waits; forgets those that went away.
     pub(super) fn is_wanted(&mut self) -> bool {
         self.waiting.retain(|waiter| !waiter.done.load(Ordering::Acquire));
         !self.waiting.is_empty()

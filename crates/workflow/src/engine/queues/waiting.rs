@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::AcqRel;
 use super::queue::Waiter;
 use super::{Queues, entry};
 
-/// One that waits for work; dropped, it waits no more.
+/// A worker that waits for work. When this is dropped, it no longer waits.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a> {
     queues: &'a Queues,
@@ -37,7 +37,7 @@ impl Waiting<'_> {
     /// Dropping it wakes another waiter instead, if it was this one's turn.
     pub(crate) async fn arrived(mut self) {
         self.waiter.notify.notified().await;
-        // Whoever comes for the work passes nothing on.
+        // This worker will claim, so no other has to be woken when this is dropped.
         self.names = &[];
     }
 }
@@ -45,8 +45,8 @@ impl Waiting<'_> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if self.waiter.done.swap(true, AcqRel) {
-            // It was woken and leaves without the work: somebody else must hear of it.
-            self.names.iter().for_each(|name| self.queues.nudge(name));
+            // It was woken and leaves without the work: another worker must be woken.
+            self.names.iter().for_each(|name| self.queues.wake_one(name));
         }
     }
 }

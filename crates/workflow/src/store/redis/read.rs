@@ -1,4 +1,4 @@
-//! Reads: each one batch, so one round trip for each node, whatever was asked for.
+//! Reads. Each is one batch, so it costs one round trip for each node.
 
 use bytes::Bytes;
 use tidegate_pipeline::{Arg, Batch, Outcome};

@@ -92,7 +92,7 @@ fn tune(writer: &Connection, path: &Path) -> Result<(), StoreError> {
     if mode != "wal" {
         return Err(unusable(path, "its file system cannot share memory between processes; choose a local disk"));
     }
-    // A commit is on the disk before anybody hears of it.
+    // A commit is on the disk before it is acknowledged.
     writer.pragma_update(None, "synchronous", "FULL")?;
     // 16 MiB of changes between checkpoints: rows that change often are then copied into the file once for many changes.
     writer.pragma_update(None, "wal_autocheckpoint", 4_096)?;

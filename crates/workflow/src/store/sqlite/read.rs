@@ -1,7 +1,7 @@
 //! Reads, each as of one moment.
 
 use bytes::Bytes;
-use rusqlite::{Connection, OptionalExtension, Params, Row as Found, params};
+use rusqlite::{Connection, OptionalExtension, Params, Row as SqlRow, params};
 
 use super::column::{field_number, micros, moment, register_number};
 use crate::id::{JobIndex, Partition, WorkflowId};
@@ -26,7 +26,7 @@ fn one<T>(
     connection: &Connection,
     sql: &str,
     params: impl Params,
-    take: impl FnOnce(&Found<'_>) -> rusqlite::Result<T>,
+    take: impl FnOnce(&SqlRow<'_>) -> rusqlite::Result<T>,
 ) -> Result<Option<T>, StoreError> {
     Ok(connection.prepare_cached(sql)?.query_row(params, take).optional()?)
 }
@@ -35,7 +35,7 @@ fn many<T>(
     connection: &Connection,
     sql: &str,
     params: impl Params,
-    take: impl FnMut(&Found<'_>) -> rusqlite::Result<T>,
+    take: impl FnMut(&SqlRow<'_>) -> rusqlite::Result<T>,
 ) -> Result<Vec<T>, StoreError> {
     let mut statement = connection.prepare_cached(sql)?;
     let found = statement.query_map(params, take)?.collect::<rusqlite::Result<_>>();
@@ -47,11 +47,11 @@ fn bound(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-fn number_of_rows(found: &Found<'_>) -> rusqlite::Result<u64> {
+fn number_of_rows(found: &SqlRow<'_>) -> rusqlite::Result<u64> {
     found.get(0).map(i64::cast_unsigned)
 }
 
-fn id_at(found: &Found<'_>, column: usize) -> rusqlite::Result<WorkflowId> {
+fn id_at(found: &SqlRow<'_>, column: usize) -> rusqlite::Result<WorkflowId> {
     found.get(column).map(WorkflowId::from_bytes)
 }
 
@@ -60,7 +60,7 @@ pub(super) fn state(connection: &Connection, id: WorkflowId) -> Result<Option<St
     let Some(meta) = one(connection, "SELECT meta FROM workflow WHERE id = ?1", [id], |row| row.get(0))? else {
         return Ok(None);
     };
-    let job = |row: &Found<'_>| Ok((JobIndex(row.get(0)?), row.get(1)?));
+    let job = |row: &SqlRow<'_>| Ok((JobIndex(row.get(0)?), row.get(1)?));
     let jobs = many(connection, "SELECT job, state FROM job WHERE id = ?1", [id], job)?;
     Ok(Some(StoredState { meta, jobs }))
 }
@@ -73,7 +73,7 @@ pub(super) fn load(connection: &Connection, id: WorkflowId) -> Result<Option<Sto
 }
 
 pub(super) fn head(connection: &Connection, id: WorkflowId) -> Result<Option<Head>, StoreError> {
-    let head = |row: &Found<'_>| Ok(Head { meta: row.get(0)?, label: row.get(1)? });
+    let head = |row: &SqlRow<'_>| Ok(Head { meta: row.get(0)?, label: row.get(1)? });
     one(connection, "SELECT meta, label FROM workflow WHERE id = ?1", [id.bytes().as_slice()], head)
 }
 
@@ -84,7 +84,7 @@ pub(super) fn results(
 ) -> Result<Vec<Option<Bytes>>, StoreError> {
     let sql = "SELECT value FROM result WHERE id = ?1 AND field = ?2";
     let result = |&field: &ResultField| {
-        let value = |row: &Found<'_>| row.get::<_, Vec<u8>>(0).map(Bytes::from);
+        let value = |row: &SqlRow<'_>| row.get::<_, Vec<u8>>(0).map(Bytes::from);
         one(connection, sql, params![id.bytes().as_slice(), field_number(field)], value)
     };
     fields.iter().map(result).collect()
@@ -127,7 +127,7 @@ pub(super) fn due(
         Clockwork::Timers => "SELECT id, at FROM timer WHERE partition = ?1 AND at <= ?2 ORDER BY at, id LIMIT ?3",
         Clockwork::Expiries => "SELECT id, at FROM expiry WHERE partition = ?1 AND at <= ?2 ORDER BY at, id LIMIT ?3",
     };
-    let entry = |row: &Found<'_>| Ok((id_at(row, 0)?, moment(row.get(1)?)));
+    let entry = |row: &SqlRow<'_>| Ok((id_at(row, 0)?, moment(row.get(1)?)));
     many(connection, sql, params![partition.0, micros(until), bound(limit)], entry)
 }
 
@@ -200,7 +200,7 @@ fn due_rows(
         Some((at, id)) => (micros(at), id.bytes().to_vec()),
         None => (-1, Vec::new()),
     };
-    let row = |row: &Found<'_>| Ok(due_row(moment(row.get(0)?), id_at(row, 1)?));
+    let row = |row: &SqlRow<'_>| Ok(due_row(moment(row.get(0)?), id_at(row, 1)?));
     many(connection, sql, params![partition.0, at, id, bound(limit)], row)
 }
 

@@ -51,7 +51,7 @@ impl Request {
         }
     }
 
-    /// Answers; a caller that is gone does not mind.
+    /// Answers. Nothing happens when the caller has left.
     fn answer(self, done: Result<Done, StoreError>) {
         match (self, done) {
             (Self::Apply { answer, .. }, Ok(Done::Applied(applied))) => drop(answer.send(Ok(applied))),
