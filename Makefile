@@ -3,13 +3,16 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench publish gen
+.PHONY: help run install test lint bench publish gen
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\): .*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 run: ## Build the server and start it; nothing else is needed
 	$(CARGO) run --release --package tidegate
+
+install: ## Install the command tidegate; PREFIX=/usr/local installs into /usr/local/bin
+	$(CARGO) install --locked --path crates/server $(if $(PREFIX),--root $(PREFIX))
 
 test: ## Install what the tests need, then run all of them
 	scripts/deps test

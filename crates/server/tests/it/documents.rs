@@ -1,8 +1,14 @@
 //! What the documents say works.
 
-use std::path::Path;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
+use tidegate::GrpcAddress;
 use tidegate_ratelimit::{Configuration, SameDomain, Source};
+
+use crate::support::Server;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -70,4 +76,101 @@ fn tests_named_for_crash_points_exist() {
         };
         assert!(source.contains(&wanted), "docs/crash-points.md names {name}, which is not there");
     }
+}
+
+/// Every page of the repository that people read.
+fn pages() -> Vec<PathBuf> {
+    let folders = ["", "docs", "examples/envoy", "examples/workflows"].map(|folder| Path::new(ROOT).join(folder));
+    let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()));
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
+}
+
+/// A page without its code blocks.
+fn prose(text: &str) -> String {
+    text.split("```").step_by(2).collect()
+}
+
+/// The anchors of a page, as GitHub makes them from its headings.
+fn anchors(text: &str) -> Vec<String> {
+    let prose = prose(text);
+    let headings = prose.lines().filter_map(|line| line.starts_with('#').then(|| line.trim_start_matches('#').trim()));
+    let mut seen = HashMap::new();
+    let slug = |heading: &str| -> String {
+        let kept = heading.to_lowercase().replace(' ', "-");
+        kept.chars().filter(|letter| letter.is_alphanumeric() || matches!(letter, '-' | '_')).collect()
+    };
+    let anchor = |heading: &str| {
+        let slug = slug(heading);
+        let before = seen.entry(slug.clone()).or_insert(0);
+        *before += 1;
+        if *before == 1 { slug } else { format!("{slug}-{}", *before - 1) }
+    };
+    headings.map(anchor).collect()
+}
+
+#[test]
+fn links_of_documents_lead_somewhere() {
+    let pages = pages();
+    assert!(pages.len() > 12, "{pages:?}");
+    let mut links = 0;
+    for page in pages {
+        let text = std::fs::read_to_string(&page).unwrap();
+        let prose = prose(&text);
+        for link in prose.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+            if link.contains("://") {
+                continue;
+            }
+            links += 1;
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            assert!(target.exists(), "{} links to {link}, which does not exist", page.display());
+            if !anchor.is_empty() {
+                let anchors = anchors(&std::fs::read_to_string(&target).unwrap());
+                assert!(anchors.iter().any(|a| a == anchor), "{} links to {link}: {anchors:?}", page.display());
+            }
+        }
+    }
+    assert!(links > 30, "{links}");
+}
+
+#[test]
+fn the_readme_shows_what_a_first_start_prints() {
+    let data = tempfile::tempdir().unwrap();
+    let data = data.path().to_str().unwrap();
+    let server = Server::start_bare(&[("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("TIDEGATE_DATA_DIR", data)]);
+    let mut started = server.started.clone();
+    let every = |port| SocketAddr::from(([0, 0, 0, 0], port));
+    started.addresses.grpc = GrpcAddress::Tcp(every(8081));
+    started.addresses.http = every(8080);
+    started.addresses.debug = Some(every(6070));
+    started.addresses.api = Some(SocketAddr::from(([127, 0, 0, 1], 7070)));
+    started.workflows = Some("./tidegate-data/workflows.db".to_owned());
+    let banner = started.to_string();
+    assert!(read("README.md").contains(&banner), "README.md does not show\n{banner}");
+}
+
+/// Ends the worker with the test.
+struct Worker(std::process::Child);
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_example_of_a_workflow_succeeds() {
+    let data = tempfile::tempdir().unwrap();
+    let data = data.path().to_str().unwrap();
+    let server = Server::start_bare(&[("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("TIDEGATE_DATA_DIR", data)]);
+    let address = format!("http://{}", server.started.addresses.api.unwrap());
+    let mut worker = Command::new("python3");
+    worker.current_dir(ROOT).arg("examples/workflows/worker.py").env("TIDEGATE_SERVER", &address).stderr(Stdio::null());
+    let _worker = Worker(worker.spawn().unwrap());
+    let mut run = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    run.current_dir(ROOT).args(["workflow", "run", "examples/workflows/report.yaml", "--timeout", "20s"]);
+    let output = run.env("TIDEGATE_SERVER", &address).output().unwrap();
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
 }
