@@ -174,3 +174,32 @@ fn the_example_of_a_workflow_succeeds() {
     let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
 }
+
+/// The file that a document names by its path in `crates/`, without `src/`.
+fn source(path: &str) -> Option<String> {
+    let (name, rest) = path.split_once('/')?;
+    std::fs::read_to_string(Path::new(ROOT).join("crates").join(name).join("src").join(rest)).ok()
+}
+
+/// The way to a place in the code is worth nothing when the file or the function has another name by now.
+#[test]
+fn the_hops_of_the_architecture_exist() {
+    let text = read("ARCHITECTURE.md");
+    let section = text.split("## Three hops").nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows: Vec<&str> =
+        section.lines().filter(|line| line.starts_with("| Where") || line.starts_with("| How")).collect();
+    assert!(rows.len() > 9, "{rows:?}");
+    for row in rows {
+        assert!(row.matches("->").count() < 3, "more than three hops: {row}");
+        let mut file = String::new();
+        for name in row.split('`').skip(1).step_by(2) {
+            if name.ends_with(".rs") {
+                file = source(name).unwrap_or_else(|| panic!("{name} does not exist: {row}"));
+            } else if name != "main" && name != "bench" && !name.starts_with('/') {
+                let last = name.rsplit("::").next().unwrap();
+                let found = ["fn", "struct", "enum", "const"].map(|word| format!("{word} {last}"));
+                assert!(found.iter().any(|found| file.contains(found.as_str())), "{name} is not in its file: {row}");
+            }
+        }
+    }
+}
