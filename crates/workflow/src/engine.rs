@@ -1,5 +1,5 @@
-//! The engine: it stands between callers and the store, and its rule is the state machine in `transition`. It keeps recent states in
-//! memory, serves the requests of each partition at one desk, and knows ready jobs by queue.
+//! The engine connects callers and the store. Its only rules are those of the state machine in `transition`. It keeps recent states
+//! in memory, has a desk for each partition that serves the requests there, and knows the ready jobs of each queue.
 
 pub(crate) mod claim;
 pub(crate) mod context;

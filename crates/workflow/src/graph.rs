@@ -1,4 +1,4 @@
-//! A definition that was found sound: names are resolved, there is no cycle, every bound is kept.
+//! A checked definition: every name is resolved, there is no cycle, and all bounds are kept.
 
 mod check;
 pub(crate) mod definition;

@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
 const TEXT_LENGTH: usize = 26;
-/// Fewer characters would stand for all ids of months.
+/// Fewer characters would match all ids of several months.
 const SHORTEST_PREFIX: usize = 4;
 const PARTITION_BITS: u32 = 10;
 const RANDOM_BITS: u32 = 60;
@@ -28,11 +28,11 @@ pub const MAX_PARTITIONS: u16 = 1 << PARTITION_BITS;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct WorkflowId([u8; 16]);
 
-/// The part of the store that holds a workflow and all that belongs to it.
+/// A part of the store. A workflow and everything that belongs to it are in one partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Partition(pub u16);
 
-/// The place of a job in its workflow, in the order of definition.
+/// The position of a job in its workflow, in the order of the definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobIndex(pub u16);
 
@@ -44,7 +44,7 @@ pub struct InvalidId {
     pub text: String,
 }
 
-/// The first characters of ids. Ids sort by time, so those that begin alike lie side by side in every index.
+/// The first characters of ids. Ids sort by time, so ids with the same beginning are next to each other in every index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdPrefix {
     first: WorkflowId,
@@ -57,12 +57,12 @@ pub struct IdPrefix {
 pub struct InvalidPrefix;
 
 impl IdPrefix {
-    /// The least id that begins so.
+    /// The lowest id with this beginning.
     pub(crate) fn first(self) -> WorkflowId {
         self.first
     }
 
-    /// An id after all that begin so.
+    /// An id after all ids with this beginning.
     pub(crate) fn end(self) -> WorkflowId {
         self.end
     }
@@ -121,7 +121,7 @@ impl WorkflowId {
         Self(u128::from_be_bytes(self.0).saturating_add(1).to_be_bytes())
     }
 
-    /// The least of all ids made at `now` or later, in any partition.
+    /// The lowest id that can be created at `now` or later, in any partition.
     #[must_use]
     pub fn first_at(now: Timestamp) -> Self {
         Self(moment(now).to_be_bytes())
@@ -135,7 +135,7 @@ fn moment(now: Timestamp) -> u128 {
 }
 
 impl JobIndex {
-    /// The place as an index into a list.
+    /// The position as an index into a list.
     #[must_use]
     pub fn index(self) -> usize {
         usize::from(self.0)

@@ -1,10 +1,10 @@
-//! Graphs of jobs: a job runs when the jobs before it allow it, and what it returns reaches the jobs after it.
+//! Workflows: graphs of jobs. A job runs when the jobs before it allow it, and its output is passed on to the jobs after it.
 //!
 //! A [`Definition`] says what to run; [`Graph::build`] checks it. The state machine is the pure `transition`: it takes a
 //! workflow's state and an event and says what to write. A [`Store`] writes it if nobody else has written in the meantime. The [`Engine`] stands
 //! between: it keeps recent states in memory, gives ready jobs to workers on lease, and takes their reports.
 //!
-//! **Invariant:** knows nothing of Envoy, HTTP, the environment or clocks; reaches Redis only through `tidegate-pipeline`.
+//! **Invariant:** no Envoy, HTTP, environment or clocks here. Redis is reached only through `tidegate-pipeline`.
 
 mod drawing;
 mod engine;

@@ -1,4 +1,4 @@
-//! What stores keep of a workflow, and in which form: guarded changes, rows of sorted sets, and states as bytes.
+//! What stores keep of a workflow: guarded changes, rows of sorted sets, and states as bytes.
 
 pub mod change;
 pub(crate) mod codec;

@@ -1,4 +1,4 @@
-//! What a workflow and its jobs are doing, as the store keeps it.
+//! The states of workflows and jobs, as the store keeps them.
 
 use std::time::Duration;
 
@@ -7,35 +7,35 @@ use serde::{Deserialize, Serialize};
 use crate::graph::definition::Retention;
 use crate::time::Timestamp;
 
-/// What a workflow is doing.
+/// The status of a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Status {
     /// Created, not started.
     Pending,
     /// Started; jobs run as they become ready.
     Running,
-    /// No job is handed out; running ones may finish.
+    /// Workers get no more of its jobs. Running jobs may finish.
     Paused,
-    /// Over: every job succeeded or was skipped.
+    /// Ended: every job succeeded or was skipped.
     Succeeded,
-    /// Over: a job failed, and nothing more can run.
+    /// Ended: a job failed, and no other job can run.
     Failed,
-    /// Over: it was cancelled.
+    /// Ended: it was cancelled.
     Cancelled,
 }
 
 impl Status {
-    /// All of them.
+    /// All statuses.
     pub const ALL: [Self; 6] =
         [Self::Pending, Self::Running, Self::Paused, Self::Succeeded, Self::Failed, Self::Cancelled];
 
-    /// Whether nothing more happens by itself.
+    /// Whether the workflow has ended.
     #[must_use]
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
     }
 
-    /// The word for it.
+    /// Its name in texts.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -49,7 +49,7 @@ impl Status {
     }
 }
 
-/// What a job is doing.
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum JobState {
     /// It waits for the jobs before it, or is blocked by their failure.
@@ -62,33 +62,33 @@ pub enum JobState {
     },
     /// It waits for a worker.
     Ready,
-    /// A worker has it on lease.
+    /// A worker has leased it.
     Running {
         /// When the lease ends unless it is extended.
         expires: Timestamp,
     },
-    /// Over: a worker said so, or an operator.
+    /// Ended: a worker reported success, or an operator marked it as succeeded.
     Succeeded,
-    /// Over: its last attempt failed.
+    /// Ended: its last attempt failed.
     Failed,
-    /// Over: it was cancelled before its end.
+    /// Ended: it was cancelled.
     Cancelled,
-    /// Over: it was passed over and will not run.
+    /// Ended: it was skipped and will not run.
     Skipped,
 }
 
 impl JobState {
-    /// The words for the states, in the order of [`Counts`].
+    /// The names of the states, in the order of [`Counts`].
     pub const WORDS: [&'static str; 8] =
         ["waiting", "scheduled", "ready", "running", "succeeded", "failed", "cancelled", "skipped"];
 
-    /// The word for it.
+    /// Its name in texts.
     #[must_use]
     pub const fn word(self) -> &'static str {
         Self::WORDS[self.place()]
     }
 
-    /// Its place in [`Counts`].
+    /// Its position in [`Counts`].
     pub(crate) const fn place(self) -> usize {
         match self {
             Self::Waiting => 0,
@@ -108,7 +108,7 @@ impl JobState {
         self.place() >= 4
     }
 
-    /// Whether something will happen to it without the jobs before it.
+    /// Whether it can change without a change of the jobs before it.
     #[must_use]
     pub const fn is_active(self) -> bool {
         matches!(self, Self::Scheduled { .. } | Self::Ready | Self::Running { .. })
@@ -120,18 +120,18 @@ impl JobState {
 pub struct Counts(pub(crate) [u16; 8]);
 
 impl Counts {
-    /// Word and number of each state.
+    /// The name and the number of each state.
     pub fn each(&self) -> impl Iterator<Item = (&'static str, u16)> + '_ {
         JobState::WORDS.into_iter().zip(self.0)
     }
 
-    /// The number of jobs in the state that `word` names; 0 for other words.
+    /// The number of jobs in the state with the name `word`. 0 for other words.
     #[must_use]
     pub fn of(&self, word: &str) -> u16 {
         self.each().find(|&(known, _)| known == word).map_or(0, |(_, number)| number)
     }
 
-    /// The number of jobs in all.
+    /// The number of all jobs.
     #[must_use]
     pub fn total(&self) -> usize {
         self.0.iter().map(|&number| usize::from(number)).sum()
@@ -152,18 +152,18 @@ impl Counts {
     }
 }
 
-/// The state of one job. A job that nothing has happened to is not stored.
+/// The record of one job. It is not stored before the first change of the job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Job {
-    /// What it is doing.
+    /// Its state.
     pub state: JobState,
-    /// Attempts so far, the running one included; those lost with their worker and those given back do not count.
+    /// The number of attempts, including the running one. Lost leases and attempts that were given back do not count.
     pub attempt: u16,
     /// Leases that ended without a report. The fourth fails the job.
     pub lost: u16,
-    /// Names the latest lease; 0 when there was none, or it was lost.
+    /// The token of the latest lease. 0: there was none, or it was lost.
     pub token: u64,
-    /// Who has or had it last.
+    /// The worker that has it now or had it last.
     pub worker: Option<Box<str>>,
     /// When it last became ready.
     pub ready_at: Option<Timestamp>,
@@ -171,35 +171,35 @@ pub struct Job {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
-    /// Bytes of what it returned; 0 is nothing, or null.
+    /// The size of its output in bytes. 0: none, or null.
     pub output_bytes: u32,
 }
 
-/// What went wrong in an attempt.
+/// The error of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptError {
-    /// Which attempt, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u16,
     /// When it ended.
     pub at: Timestamp,
-    /// Who ran it.
+    /// The worker that ran it.
     pub worker: Option<Box<str>>,
-    /// What kind of error: a class of the worker's language, or `timeout` or `lost`.
+    /// The kind of error: a class of the worker's language, `timeout`, or `lost`.
     pub kind: String,
-    /// What it says.
+    /// Its message.
     pub message: String,
-    /// Where it came from, if the worker says.
+    /// Its stack trace, if the worker sent one.
     pub trace: Option<String>,
 }
 
-/// The state of a workflow as a whole. Each write of the workflow changes it, so its bytes guard all others.
+/// The state of a workflow without its jobs. Every write changes it, so comparing its bytes detects any other write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
-    /// Grows by one with each write.
+    /// Increases by one with each write.
     pub version: u64,
-    /// Random for each write: tells an engine whether a write whose answer was lost was its own.
+    /// A random number for each write. After a lost answer it shows whether the stored write is the server's own.
     pub writer: u32,
-    /// What it is doing.
+    /// Its state.
     pub status: Status,
     /// When it was created.
     pub created_at: Timestamp,
@@ -209,7 +209,7 @@ pub struct Meta {
     pub finished_at: Option<Timestamp>,
     /// How long it is kept after its end, if the definition or a request says.
     pub retention: Option<Retention>,
-    /// When it is removed; set while it is over.
+    /// When it is removed. Set after its end.
     pub expires_at: Option<Timestamp>,
     /// When a sweep must look at it: at or before the first moment at which one of its jobs is due.
     pub timer: Option<Timestamp>,
@@ -217,7 +217,7 @@ pub struct Meta {
     pub counts: Counts,
 }
 
-/// How long workflows are kept that say nothing about it themselves.
+/// How long ended workflows are kept, unless they say so themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetentionDefaults {
     /// Succeeded ones.
@@ -236,7 +236,7 @@ impl Default for RetentionDefaults {
 /// What a list shows of a workflow without reading its graph.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Label {
-    /// The name of its kind.
+    /// Its name.
     pub name: String,
     /// Its tags.
     pub tags: Vec<String>,

@@ -1,4 +1,4 @@
-//! Where workflows live. A store applies changes and reads; it knows nothing of what a change means.
+//! Stores of workflows. A store applies changes and reads. It does not know what a change means.
 
 pub(crate) mod error;
 pub(crate) mod memory;
@@ -18,7 +18,7 @@ use crate::record::change::{Applied, Change, ResultField, Stored};
 use crate::record::rows::Row;
 use crate::time::Timestamp;
 
-/// Where workflows live.
+/// A store of workflows.
 #[derive(Debug, Clone)]
 pub enum Store {
     /// In this process: for tests.
@@ -46,7 +46,7 @@ impl Store {
         each_store!(self, store => store.partitions())
     }
 
-    /// Applies changes of one partition, each for itself, and says what became of each, in their order.
+    /// Applies changes of one partition, independently of each other. The outcomes are in the same order.
     ///
     /// # Errors
     /// None of them was applied, or, with [`StoreError::Unknown`], any of them may have been.
@@ -57,12 +57,12 @@ impl Store {
         each_store!(self, store => store.apply(partition, changes).await)
     }
 
-    /// Reads workflows; None for one that is not there.
+    /// Reads workflows. None for a workflow that does not exist.
     pub async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
         each_store!(self, store => store.load(ids).await)
     }
 
-    /// Reads what lists show; None for a workflow that is not there.
+    /// Reads what lists show. None for a workflow that does not exist.
     pub async fn heads(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Head>>, StoreError> {
         each_store!(self, store => store.heads(ids).await)
     }
@@ -80,8 +80,8 @@ impl Store {
         each_store!(self, store => store.ready(prefixes, limit).await)
     }
 
-    /// At most `limit` workflows of each partition whose moment is `until` or earlier; of each partition its earliest, earliest
-    /// first.
+    /// At most `limit` workflows of each partition whose time is `until` or earlier: the earliest of each partition, sorted by
+    /// time.
     pub async fn due(
         &self,
         which: Clockwork,
@@ -101,12 +101,12 @@ impl Store {
         each_store!(self, store => store.page(spans, order, limit).await)
     }
 
-    /// How many rows each span has, over all partitions.
+    /// The number of rows of each span, in all partitions together.
     pub async fn count(&self, spans: &[Span]) -> Result<Vec<u64>, StoreError> {
         each_store!(self, store => store.count(spans).await)
     }
 
-    /// How many ready rows begin with each prefix, over all partitions, and the first row of each partition that has one.
+    /// The number of ready rows that begin with each prefix, in all partitions together, and the first row of each partition.
     pub async fn ready_depth(&self, prefixes: &[Row]) -> Result<Vec<(u64, Vec<Row>)>, StoreError> {
         each_store!(self, store => store.ready_depth(prefixes).await)
     }
@@ -132,7 +132,7 @@ impl Store {
         each_store!(self, store => store.register(register).await)
     }
 
-    /// Puts one entry of a register; with None removes it.
+    /// Writes one entry of a register. None removes it.
     pub async fn enter(&self, register: Register, name: &str, value: Option<&str>) -> Result<(), StoreError> {
         each_store!(self, store => store.enter(register, name, value).await)
     }

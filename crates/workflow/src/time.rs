@@ -1,16 +1,16 @@
-//! Moments and spans as the store keeps them.
+//! Times and time spans as the store keeps them.
 
 use std::ops::Add;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A moment: microseconds since 1970, UTC. Exact in a double, so a Redis score can hold it.
+/// A point in time: microseconds since 1970, UTC. It is exact as a double, so that it can be a score in Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// A moment `micros` microseconds after 1970.
+    /// The time `micros` microseconds after the beginning of 1970.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)

@@ -1,6 +1,6 @@
-//! The state machine: what an event does to a workflow. Pure: it reads no clock and writes nothing.
+//! The state machine: how an event changes a workflow. It is pure: it reads no clock and writes nothing.
 //!
-//! `attempt` has what workers and time do, `operate` what people do, `refusal` why not.
+//! `attempt` has the events of workers and of time, `operate` those of people, and `refusal` says why an event is refused.
 
 mod attempt;
 pub(crate) mod event;
@@ -15,10 +15,10 @@ use crate::state::{JobState, RetentionDefaults, Status};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
 
-/// Does what an event does.
+/// Applies an event.
 ///
 /// # Errors
-/// The event cannot take place in this state; nothing changed.
+/// The state does not allow the event. Nothing has changed.
 pub(crate) fn transition(
     workflow: &mut Workflow,
     event: &Event,

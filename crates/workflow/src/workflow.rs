@@ -1,4 +1,4 @@
-//! One workflow in memory: its state, and what follows from it. `unwritten` has what a write must say.
+//! One workflow in memory: its state, and what follows from it. `unwritten` notes what the next write must contain.
 
 pub(crate) mod imported;
 mod progress;
@@ -20,17 +20,17 @@ use unwritten::Unwritten;
 
 /// One workflow in memory.
 ///
-/// What the store holds of it is `stored` and `jobs` as they were before `unwritten`; [`Workflow::change`] is the way from
-/// there to here. When that way fails, the workflow must be dropped and read again.
+/// The store has `stored`, and `jobs` as they were before `unwritten`. [`Workflow::change`] makes the change from there to this
+/// state. If the store does not apply it, the workflow must be dropped and read again.
 #[derive(Debug, Clone)]
 pub(crate) struct Workflow {
     pub(crate) id: WorkflowId,
     pub(crate) graph: Arc<Graph>,
     pub(crate) meta: Meta,
     pub(crate) jobs: Vec<Job>,
-    /// What the ends of its parents add up to, for each job; follows from `jobs`.
+    /// For each job: how many of its parents ended, and how. Follows from `jobs`.
     tallies: Vec<Tally>,
-    /// Jobs that wait and cannot run because of a failure; follows from `jobs`.
+    /// Jobs that wait and cannot run because of a failure. Follows from `jobs`.
     blocked: Vec<bool>,
     stored: Option<(Vec<u8>, Meta)>,
     unwritten: Unwritten,
@@ -57,17 +57,17 @@ impl Workflow {
         Self::assembled(id, graph, meta, jobs, None)
     }
 
-    /// The workflow that a store holds.
+    /// A workflow as it was read from a store.
     ///
     /// # Errors
-    /// What it holds cannot be read.
+    /// The stored bytes cannot be read.
     pub(crate) fn read(id: WorkflowId, stored: &Stored) -> Result<Self, StoreError> {
         let mut graph: Graph = decode(&stored.graph, || format!("the graph of workflow {id}"))?;
         graph.link_children();
         Self::read_state(id, Arc::new(graph), &stored.state)
     }
 
-    /// The workflow that a store holds, of which the graph is known.
+    /// A workflow as it was read from a store, when its graph is in memory already.
     pub(crate) fn read_state(id: WorkflowId, graph: Arc<Graph>, state: &StoredState) -> Result<Self, StoreError> {
         let meta: Meta = decode(&state.meta, || format!("the state of workflow {id}"))?;
         let mut jobs = vec![Job::default(); graph.jobs.len()];
@@ -90,14 +90,14 @@ impl Workflow {
         let (tallies, blocked) = (vec![Tally::default(); jobs.len()], vec![false; jobs.len()]);
         let unwritten = Unwritten::default();
         let mut workflow = Self { id, graph, meta, jobs, tallies, blocked, stored, unwritten };
-        // Nothing has ended in a workflow that is new, and its tallies are all zero.
+        // No job of a new workflow has ended, so all tallies are zero.
         if workflow.stored.is_some() {
             workflow.recount();
         }
         workflow
     }
 
-    /// Whether it is stored, as far as is known here.
+    /// Whether it was read from the store or written before.
     pub(crate) fn is_stored(&self) -> bool {
         self.stored.is_some()
     }
@@ -111,14 +111,14 @@ impl Workflow {
         &self.jobs[job.index()]
     }
 
-    /// Access to a job for a change of anything but its state.
+    /// A job, to change anything but its state.
     pub(crate) fn job_mut(&mut self, index: JobIndex) -> &mut Job {
         let job = &mut self.jobs[index.index()];
         self.unwritten.before.entry(index).or_insert_with(|| job.clone());
         job
     }
 
-    /// Gives a job another state. Jobs after it do not hear of it.
+    /// Gives a job another state. Does not change the jobs after it.
     pub(crate) fn set_state(&mut self, index: JobIndex, state: JobState, now: Timestamp) {
         let job = self.job_mut(index);
         let old = std::mem::replace(&mut job.state, state);
@@ -139,14 +139,14 @@ impl Workflow {
         }
     }
 
-    /// Ends a job, and lets those after it run, be skipped or be blocked.
+    /// Ends a job. The jobs after it become ready, skipped or blocked.
     pub(crate) fn end(&mut self, index: JobIndex, state: JobState, now: Timestamp) {
         self.set_state(index, state, now);
         let end = self.end_of(index).expect("the state given is an end");
         self.tell_children(vec![(index, end)], now);
     }
 
-    /// Works out anew what follows from the states of all jobs, and lets run what may.
+    /// Computes again what follows from the states of all jobs, and makes jobs ready that may run.
     pub(crate) fn advance(&mut self, now: Timestamp) {
         self.visit_waiting(|workflow, job, verdict| match verdict {
             Verdict::Run => workflow.activate(job, now),
@@ -228,7 +228,7 @@ impl Workflow {
         self.set_state(job, state, now);
     }
 
-    /// When something happens to a job by itself.
+    /// The time at which a job changes by itself.
     pub(crate) fn due(&self, index: JobIndex) -> Option<Timestamp> {
         let job = self.job(index);
         match job.state {
@@ -238,13 +238,13 @@ impl Workflow {
         }
     }
 
-    /// When the running attempt of a job has taken too long.
+    /// The time at which the running attempt of a job exceeds its timeout.
     pub(crate) fn times_out(&self, index: JobIndex) -> Option<Timestamp> {
         let timeout = self.graph.jobs[index.index()].timeout?;
         Some(self.job(index).started_at? + timeout)
     }
 
-    /// Jobs whose moment has come.
+    /// Jobs that are due.
     pub(crate) fn due_by(&self, now: Timestamp) -> Vec<JobIndex> {
         self.each().filter(|&job| self.due(job).is_some_and(|due| due <= now)).collect()
     }

@@ -21,26 +21,26 @@ use crate::store::error::StoreError;
 use crate::time::Timestamp;
 use crate::transition::event::Lease;
 
-/// Ready rows of each partition that are read at once when memory has none.
+/// How many ready rows of each partition are read at once when memory has none.
 const REFILL: usize = 512;
-/// And of each queue, when many are asked for.
+/// How many of each queue, when a worker asks for many queues.
 const REFILL_LEAST: usize = 32;
 
-/// What a worker would like to have.
+/// The jobs that a worker asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Queues that it serves.
+    /// The queues that the worker serves.
     pub queues: Vec<String>,
-    /// Who it is.
+    /// The name of the worker.
     pub worker: String,
-    /// How many jobs at most.
+    /// The highest number of jobs.
     pub limit: usize,
-    /// How long it has before it must report or extend.
+    /// The length of the lease: the worker must report or extend before its end.
     pub lease: Duration,
 }
 
 impl Engine {
-    /// Gives a worker ready jobs, the most urgent first; none when there are none.
+    /// Leases ready jobs to a worker, the most urgent first. The list is empty when there are none.
     ///
     /// # Errors
     /// The store failed before any job was taken.
@@ -49,12 +49,12 @@ impl Engine {
     /// When the future is dropped, jobs that were taken are given back at once.
     pub async fn claim(&self, claim: &Claim, now: Timestamp) -> Result<Vec<Claimed>, EngineError> {
         let (leased, refused) = self.lease(claim, now).await?;
-        // What is known here may be late. Then the store is asked, but only once: others may go on being faster.
+        // The jobs known here may be taken already. Then the store is read, but only once: other servers may be faster again and again.
         let leased = if leased.is_empty() && refused > 0 { self.lease(claim, now).await?.0 } else { leased };
         self.with_inputs(leased).await
     }
 
-    /// Leases jobs, and says how many were not there any more.
+    /// Leases jobs. Also returns how many of the jobs tried were no longer ready.
     async fn lease(&self, claim: &Claim, now: Timestamp) -> Result<(Vec<(WorkflowId, Leased)>, usize), EngineError> {
         let taken = self.take(claim).await?;
         let requests = taken.jobs().iter().map(|taken| {
@@ -68,9 +68,9 @@ impl Engine {
         sorted(ids.into_iter().zip(asked.settle(answers)))
     }
 
-    /// Takes jobs out of the queues; when memory has too few, the store is read first.
+    /// Takes jobs out of the queues. When memory has too few, the store is read first.
     async fn take(&self, claim: &Claim) -> Result<Settling<'_>, StoreError> {
-        // Held from the first: the read below may fail, or the caller leave while it goes on.
+        // Created before the read below: the read may fail, or the caller may leave during it.
         let first = self.queues().take(&claim.queues, claim.limit);
         let mut taken = Settling::new(self.queues(), first);
         if taken.jobs().len() < claim.limit {
@@ -84,16 +84,16 @@ impl Engine {
         Ok(taken)
     }
 
-    /// Waits until one of these queues may have work for [`Engine::claim`]. Start to wait before the claim that finds nothing: work
-    /// that comes in between is then not missed.
+    /// Waits until one of these queues may have work for [`Engine::claim`]. Call this before the claim that may find nothing, so that
+    /// work that arrives in between is not missed.
     pub fn arrival<'a>(&'a self, queues: &'a [String]) -> impl Future<Output = ()> + 'a {
         let waiting = self.queues().wait(queues);
         waiting.arrived()
     }
 
-    /// Reads ready rows of queues of which memory may not have all.
+    /// Reads ready rows of those queues whose rows may not all be in memory.
     pub(crate) async fn refill(&self, queues: &[String]) -> Result<usize, StoreError> {
-        // Few of many or many of few: what is read at once stays small.
+        // Fewer rows of each queue when there are many queues: the read stays small.
         let limit = (REFILL / queues.len().max(1)).max(REFILL_LEAST);
         let prefixes: Vec<Row> = queues.iter().map(|queue| queue_rows(queue)).collect();
         let mut unknown = 0;
@@ -105,7 +105,7 @@ impl Engine {
     }
 }
 
-/// Jobs that were leased, and how many were refused.
+/// The jobs that were leased, and how many were refused.
 ///
 /// # Errors
 /// None was leased, and one failed.
@@ -117,7 +117,7 @@ fn sorted(
     for (id, answer) in answers {
         match answer {
             Ok(answer) => leased.extend(answer.leased.into_iter().map(|leased| (id, leased))),
-            // Another server was faster, or it was cancelled.
+            // Another server was faster, or the job was cancelled.
             Err(EngineError::Refused(_) | EngineError::NoWorkflow { .. }) => refused += 1,
             Err(error) => failure = Some(error),
         }

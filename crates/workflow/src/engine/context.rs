@@ -1,4 +1,4 @@
-//! What the desks of all partitions use: the store, the ready jobs, those who listen, and the next due moment.
+//! What the desks of all partitions share: the store, the ready jobs, the subscribers, and the time of the next timer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,32 +11,32 @@ use crate::state::{JobState, RetentionDefaults, Status};
 use crate::store::Store;
 use crate::time::Timestamp;
 
-/// Notices that a slow subscriber may be behind.
+/// How many notices a slow subscriber may be behind.
 const NOTICES: usize = 1_024;
 
-/// No moment is known.
+/// No timer is known.
 const NEVER: u64 = u64::MAX;
 
 /// What changed in a workflow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// What it is doing now; None when it was removed.
+    /// Its status now. None: it was removed.
     pub status: Option<Status>,
-    /// Jobs that changed, by their place.
+    /// The jobs that changed, by position.
     pub jobs: Vec<(JobIndex, JobState)>,
 }
 
-/// What the desks of all partitions use.
+/// What the desks of all partitions share.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) store: Store,
-    /// How long workflows are kept that say nothing about it themselves.
+    /// How long ended workflows are kept, unless they say so themselves.
     pub(crate) retention: RetentionDefaults,
     pub(crate) queues: Queues,
     notices: broadcast::Sender<(WorkflowId, Arc<Notice>)>,
-    /// The earliest timer known that no sweep has served, in microseconds.
+    /// The earliest known timer that no sweep has handled, in microseconds.
     expected: AtomicU64,
-    /// That moment has become an earlier one.
+    /// Notified when that time has become earlier.
     sooner: Notify,
 }
 
@@ -56,7 +56,7 @@ impl Context {
         self.notices.subscribe()
     }
 
-    /// Tells subscribers about a workflow; without subscribers the notice is not made.
+    /// Tells subscribers about a workflow. Without subscribers the notice is not created.
     pub(crate) fn announce(&self, id: WorkflowId, notice: impl FnOnce() -> Notice) {
         if self.notices.receiver_count() > 0 {
             // The last subscriber may have left in between.
@@ -64,19 +64,19 @@ impl Context {
         }
     }
 
-    /// Takes note that a workflow is due at a moment.
+    /// Notes the time at which a workflow is due.
     pub(crate) fn expect_by(&self, moment: Timestamp) {
         if moment.micros() < self.expected.fetch_min(moment.micros(), Relaxed) {
             self.sooner.notify_one();
         }
     }
 
-    /// Forgets the moments noted so far: a sweep reads them again.
+    /// Forgets the times noted so far: a sweep reads them again.
     pub(super) fn expect_nothing(&self) {
         self.expected.store(NEVER, Relaxed);
     }
 
-    /// The earliest moment noted.
+    /// The earliest time noted.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         let micros = self.expected.load(Relaxed);
         (micros != NEVER).then_some(Timestamp::from_micros(micros))

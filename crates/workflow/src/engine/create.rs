@@ -1,4 +1,4 @@
-//! How workflows come to be.
+//! Creation of workflows.
 
 use std::sync::{Arc, PoisonError};
 
@@ -17,33 +17,33 @@ use crate::store::error::StoreError;
 use crate::store::query::Register;
 use crate::time::Timestamp;
 
-/// Names that are entered at a time, so that they share writes.
+/// How many names are entered at a time, so that they share writes.
 const ENTERED: usize = 256;
 
-/// A graph to create a workflow of.
+/// A graph of which to create a workflow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewWorkflow {
     /// What to run.
     pub graph: Graph,
-    /// What becomes of it then.
+    /// What happens right after the creation.
     pub begin: Begin,
-    /// When it was created elsewhere; None is now.
+    /// When it was created in another system. None: now.
     pub created_at: Option<Timestamp>,
 }
 
-/// A workflow that was created, or that was there.
+/// A workflow that was created now or existed before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Created {
     /// Its id.
     pub workflow: WorkflowId,
-    /// What it is doing.
+    /// Its status.
     pub status: Status,
-    /// It was created earlier, with the same idempotency key.
+    /// Whether it existed before, with the same idempotency key.
     pub existing: bool,
 }
 
 impl Engine {
-    /// Creates workflows, each for itself; answers in their order.
+    /// Creates workflows, independently of each other. The answers are in the same order.
     ///
     /// # Cancellation
     /// When the future is dropped, any of them may have been created.
@@ -101,7 +101,7 @@ impl Engine {
         self.store().keyed(self.partition_for(Some(key)), key).await
     }
 
-    /// Any partition, or the one that a key decides, so that all who use it meet there.
+    /// A random partition, or the one that follows from the key, so that all creations with one key meet in one partition.
     fn partition_for(&self, key: Option<&str>) -> Partition {
         let partitions = self.store().partitions();
         Partition(match key {
@@ -110,7 +110,7 @@ impl Engine {
         })
     }
 
-    /// Enters names of queues and workflows that are new, so that they can be listed.
+    /// Enters new names of queues and workflows in the registers, so that they can be listed.
     async fn register(&self, new: &[NewWorkflow]) -> Result<(), StoreError> {
         let mut unknown: HashSet<(bool, String)> = HashSet::new();
         {
@@ -137,7 +137,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Enters names that a register does not have. Another server may have entered and paused one of them: its entry must stay.
+    /// Enters the names that a register does not have. Entries of other servers stay: a queue may have been paused there.
     async fn enter_missing(&self, register: Register, names: &[&String]) -> Result<(), StoreError> {
         let known: HashSet<String> = self.store().register(register).await?.into_iter().map(|(name, _)| name).collect();
         let missing: Vec<&&String> = names.iter().filter(|name| !known.contains(name.as_str())).collect();
@@ -155,7 +155,7 @@ impl Engine {
     }
 }
 
-/// FNV-1a: the same in every version of every program, as a place in the store must be.
+/// FNV-1a. It decides where something is stored, so it must be the same in all versions.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

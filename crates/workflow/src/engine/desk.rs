@@ -1,5 +1,5 @@
-//! Where the requests about the workflows of one partition are served, in rounds: all that waits is played on the states in memory,
-//! and what changed is written with one call of the store.
+//! The desk of a partition serves the requests about its workflows in rounds: all requests that wait are applied to the states in
+//! memory, and what changed is written with one call of the store.
 
 pub(crate) mod answer;
 mod entry;
@@ -25,7 +25,7 @@ use crate::id::Partition;
 
 /// Requests of one round: enough to share a write, few enough that the first does not wait long for the last.
 const ROUND: usize = 256;
-/// Requests that may wait; each is held by a caller.
+/// The most requests that may wait. Each has a caller.
 const WAITING: usize = 65_536;
 /// How often requests are played when other servers keep writing first.
 const ATTEMPTS: usize = 16;
@@ -41,13 +41,13 @@ pub(crate) struct Desk {
 #[derive(Debug, Default)]
 struct Inbox {
     waiting: VecDeque<Posted>,
-    /// A task serves the desk.
+    /// Whether a task serves the desk.
     busy: bool,
     closed: bool,
 }
 
 impl Desk {
-    /// `memory` bounds the states that are kept, in bytes.
+    /// A desk that keeps states of at most `memory` bytes.
     pub(crate) fn new(partition: Partition, memory: u64) -> Self {
         Self { partition, inbox: Mutex::default(), states: States::new(memory) }
     }
@@ -59,7 +59,7 @@ impl Desk {
     /// Adds requests to those that wait. Returns true when the caller must start a task that serves the desk.
     ///
     /// # Errors
-    /// They do not fit, or the engine closes; they are given back.
+    /// Too many wait, or the engine is closing. The requests are returned.
     pub(crate) fn post(&self, posted: Vec<Posted>) -> Result<bool, (Vec<Posted>, EngineError)> {
         let mut inbox = self.inbox();
         if inbox.closed {
@@ -93,7 +93,7 @@ impl Desk {
         inbox.busy.then(|| inbox.waiting.drain(..size).collect())
     }
 
-    /// Serves all that waits. `give_back` is called with leases that do not reach their worker.
+    /// Serves all requests that wait. `give_back` is called with each lease that does not reach its worker.
     pub(crate) async fn serve(&self, context: &Context, give_back: &GiveBack) {
         let player = Player { context, give_back };
         let round = Round { player, partition: self.partition, states: &self.states };

@@ -1,4 +1,4 @@
-//! Why the engine did not do as asked.
+//! Why a call of the engine failed.
 
 use thiserror::Error;
 
@@ -6,7 +6,7 @@ use crate::id::WorkflowId;
 use crate::store::error::StoreError;
 use crate::transition::refusal::Refusal;
 
-/// Why the engine did not do as asked.
+/// Why a call of the engine failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EngineError {
     /// There is no such workflow.
@@ -20,7 +20,7 @@ pub enum EngineError {
     NoJob {
         /// Its id.
         workflow: WorkflowId,
-        /// What was asked for.
+        /// The name of the job.
         job: String,
     },
     /// The state does not allow it.
@@ -34,13 +34,13 @@ pub enum EngineError {
         /// The workflow that has it.
         workflow: WorkflowId,
     },
-    /// The store did not do as asked.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Too much waits for the store already.
+    /// Too many requests wait for the store.
     #[error("too many requests wait for the store: try again later")]
     Overloaded,
-    /// Others changed the workflow again and again at the same moment.
+    /// Other servers changed the workflow at the same time again and again.
     #[error("workflow {workflow} is changed by others all the time: try again")]
     Contended {
         /// Its id.

@@ -1,4 +1,4 @@
-//! Lists: pages of workflows by creation, with filters, and numbers of them. A page is two round trips, however many there are.
+//! Lists and counts of workflows, with filters, in order of creation. A page takes two round trips, however many workflows exist.
 
 pub(crate) mod count;
 pub(crate) mod query;
@@ -15,7 +15,7 @@ use crate::state::{Label, Meta};
 use crate::store::error::StoreError;
 use crate::store::query::{Head, Order, Span};
 
-/// Reads of index rows for one page, when a filter that no index serves passes over many.
+/// How often index rows are read for one page, when a filter without an index skips many.
 const ROUNDS: usize = 20;
 
 /// One page.
@@ -27,7 +27,7 @@ pub struct Page {
     pub next: Option<Cursor>,
 }
 
-/// What a list says of a workflow.
+/// What a list shows of a workflow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// Its id.
@@ -57,7 +57,7 @@ impl Engine {
                 match listed(id, &head) {
                     Ok(listed) if query.filter.admits(&listed.label) => page.items.push(listed),
                     Ok(_) => {}
-                    // One that is broken must not hide the others.
+                    // A workflow that cannot be read must not hide the others.
                     Err(error) => warn!(workflow = %id, %error, "a workflow is left out of a list"),
                 }
             }
@@ -81,12 +81,12 @@ impl Engine {
         for span in spans {
             questions.extend((0..partitions).map(|number| (Partition(number), span.clone())));
         }
-        // One more than wanted tells whether there is a next page.
+        // One more than wanted shows whether there is a next page.
         let all = limit + 1;
         let share = share(all, partitions);
         let mut found = self.store().page(&questions, query.order, share).await?;
         let (ids, _) = merged(&found, query.order, limit + 1);
-        // When the last row of a cut answer is in the page, rows after it may belong there too.
+        // If the last row that was read is in the page, unread rows may belong to the page as well.
         let cut = |rows: &Vec<WorkflowId>| rows.len() == share && rows.last().is_some_and(|last| ids.contains(last));
         let again: Vec<usize> = (0..found.len()).filter(|&at| share < all && cut(&found[at])).collect();
         if !again.is_empty() {
@@ -105,7 +105,7 @@ fn listed(workflow: WorkflowId, head: &Head) -> Result<Listed, StoreError> {
     Ok(Listed { workflow, label, meta })
 }
 
-/// The first `limit` ids of lists that are in order, and whether there are more.
+/// The first `limit` ids of several sorted lists together, and whether there are more.
 fn merged(found: &[Vec<WorkflowId>], order: Order, limit: usize) -> (Vec<WorkflowId>, bool) {
     let mut ids = found.concat();
     match order {
@@ -119,8 +119,8 @@ fn merged(found: &[Vec<WorkflowId>], order: Order, limit: usize) -> (Vec<Workflo
     (ids, more)
 }
 
-/// Rows to read of each partition so that `wanted` in all are almost never too few: the mean and seven standard deviations of a
-/// Poisson distribution, which for 100 of 16 partitions fails once in a million pages.
+/// How many rows to read of each partition so that `wanted` rows in total are almost always among them: the mean plus seven standard
+/// deviations of a Poisson distribution. For 100 rows of 16 partitions it is too few once in a million pages.
 fn share(wanted: usize, partitions: u16) -> usize {
     let mean = wanted as f64 / f64::from(partitions.max(1));
     ((mean + 7.0 * mean.sqrt()).ceil() as usize + 1).min(wanted)

@@ -19,13 +19,13 @@ use crate::time::Timestamp;
 use crate::transition::outcome::Outcome;
 
 impl Engine {
-    /// Asks for one workflow.
+    /// Sends one request to the desk of its workflow and waits for the answer.
     pub(crate) async fn ask(&self, id: WorkflowId, request: Request, now: Timestamp) -> Result<Answer, EngineError> {
         let mut answers = self.ask_all(vec![(id, request)], now).await;
         answers.pop().expect("one answer for one request")
     }
 
-    /// Asks for many workflows at the same time; answers in their order.
+    /// Sends many requests at the same time. The answers are in the same order.
     pub(crate) async fn ask_all(
         &self,
         requests: Vec<(WorkflowId, Request)>,
@@ -68,7 +68,7 @@ impl Engine {
         }
     }
 
-    /// Gives a job back without waiting for it. Without a runtime nothing can be written: the lease ends in its time.
+    /// Gives a job back without waiting. Without a runtime nothing can be written; then the lease ends later.
     fn give_back(&self, lease: LeaseRef, now: Timestamp) {
         if Handle::try_current().is_ok() {
             let LeaseRef { workflow, job, token } = lease;
@@ -80,7 +80,7 @@ impl Engine {
     }
 }
 
-/// A desk's one task, from its start to its end. It may be dropped with its runtime while others still ask.
+/// The task of a desk. It may be dropped with its runtime while requests still arrive.
 #[derive(Debug)]
 struct Turn {
     engine: Engine,
@@ -89,7 +89,7 @@ struct Turn {
 }
 
 impl Turn {
-    /// Serves all that waits.
+    /// Serves all requests that wait.
     async fn serve(mut self) {
         let engine = self.engine.clone();
         let give_back: GiveBack = Arc::new(move |lease, now| engine.give_back(lease, now));

@@ -60,7 +60,7 @@ impl Queues {
         Timestamp::from_micros(self.now.load(Relaxed))
     }
 
-    /// Takes note of rows that were removed and added, and wakes as many waiters as there is new work.
+    /// Removes and adds rows, and wakes one waiting worker for each new job.
     pub(crate) fn change(&self, remove: &[Row], add: &[Row]) {
         if remove.is_empty() && add.is_empty() {
             return;
@@ -79,7 +79,7 @@ impl Queues {
         }
     }
 
-    /// Adds what the store has. `complete` says that it has no more. Returns how many of these were not known.
+    /// Adds rows that were read from the store. `complete`: the store has no more. Returns how many of them were not known.
     pub(crate) fn refill(&self, name: &str, rows: &[Row], complete: bool) -> usize {
         let mut each = self.each();
         let queue = entry(&mut each, name);
@@ -142,7 +142,7 @@ impl Queues {
         }
     }
 
-    /// Those of `names` that are not paused and of which the store may have more than is known here.
+    /// Those of `names` that are not paused and of which the store may have more jobs than are known here.
     pub(crate) fn incomplete(&self, names: &[String]) -> Vec<String> {
         let each = self.each();
         let known = |name: &String| each.get(name.as_str()).is_some_and(|queue| queue.complete || queue.paused);
@@ -165,8 +165,8 @@ impl Queues {
         }
     }
 
-    /// Whether a job of this priority may be handed over while others wait: not when the queue is paused, nor when a more
-    /// urgent one waits.
+    /// Whether a job of this priority may be leased without entering the queue: not when the queue is paused or has a more urgent
+    /// job.
     pub(crate) fn may_hand_over(&self, name: &str, priority: u8) -> bool {
         let mut each = self.each();
         let Some(queue) = each.get_mut(name) else { return true };
@@ -198,7 +198,7 @@ impl Queues {
         (paused, served)
     }
 
-    /// How many wait for work of a queue.
+    /// How many workers wait for jobs of a queue.
     pub(crate) fn waiting_workers(&self, name: &str) -> usize {
         self.each().get_mut(name).map_or(0, |queue| if queue.is_wanted() { queue.waiting.len() } else { 0 })
     }
@@ -212,32 +212,32 @@ fn entry<'a>(each: &'a mut HashMap<String, Queue>, name: &str) -> &'a mut Queue 
     each.entry_ref(name).or_default()
 }
 
-/// Whether the end of a claim is known.
+/// Whether the outcome of a claim is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
     Yes,
     No,
 }
 
-/// Whether a queue hands out jobs.
+/// Whether a queue is paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paused {
-    /// It does not.
+    /// Workers get no jobs of it.
     Yes,
-    /// It does.
+    /// Workers get its jobs.
     No,
 }
 
-/// What the register of queues says of one that is paused.
+/// The value of a paused queue in the register.
 const PAUSED: &str = "paused";
 
 impl Paused {
-    /// What the register says of a queue.
+    /// Reads a value of the register.
     pub(crate) fn read(value: &str) -> Self {
         if value == PAUSED { Self::Yes } else { Self::No }
     }
 
-    /// What to put into the register.
+    /// The value for the register.
     pub(crate) const fn value(self) -> &'static str {
         match self {
             Self::Yes => PAUSED,

@@ -19,7 +19,7 @@ use crate::workflow::Workflow;
 pub struct Snapshot {
     workflow: Workflow,
     paused_queues: Vec<String>,
-    /// Queues that a worker of this server waits for, or was served from lately.
+    /// Queues that a worker of this server waits for or recently took jobs from.
     served_queues: Vec<String>,
 }
 
@@ -30,26 +30,26 @@ pub enum Reason {
     NotStarted,
     /// The workflow is paused.
     WorkflowPaused,
-    /// Jobs before it are not over.
+    /// Jobs before it have not ended.
     WaitsFor(Vec<JobIndex>),
-    /// Jobs before it failed, or are blocked themselves; it runs when they are retried with success.
+    /// It is blocked: jobs before it failed or are blocked. It runs if their retry succeeds.
     BlockedBy(Vec<JobIndex>),
-    /// It is delayed, or its retry is.
+    /// It waits for its delay or for the pause before a retry.
     Until(Timestamp),
     /// Its queue is paused.
     QueuePaused,
     /// No worker is known to ask for its queue.
     NoWorker,
-    /// Others of its queue are before it, or a worker is about to take it.
+    /// Other jobs of its queue are first, or a worker is about to take it.
     InQueue,
 }
 
-/// What a job left behind.
+/// The results of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobResult {
-    /// What it returned, as JSON text.
+    /// Its output, as JSON text.
     pub output: Option<Bytes>,
-    /// What went wrong in its latest attempts, the oldest first.
+    /// The errors of its latest attempts, the oldest first.
     pub errors: Vec<AttemptError>,
 }
 
@@ -60,7 +60,7 @@ impl Snapshot {
         self.workflow.id
     }
 
-    /// What it runs.
+    /// Its graph.
     #[must_use]
     pub fn graph(&self) -> &Arc<Graph> {
         &self.workflow.graph
@@ -72,13 +72,13 @@ impl Snapshot {
         &self.workflow.meta
     }
 
-    /// Its jobs, by their place in the graph.
+    /// Its jobs, by position in the graph.
     #[must_use]
     pub fn jobs(&self) -> &[Job] {
         &self.workflow.jobs
     }
 
-    /// The states of its jobs, by their place in the graph.
+    /// The states of its jobs, by position in the graph.
     #[must_use]
     pub fn states(&self) -> Vec<JobState> {
         self.workflow.jobs.iter().map(|job| job.state).collect()
@@ -90,7 +90,7 @@ impl Snapshot {
         self.workflow.is_blocked(job)
     }
 
-    /// Why a job is not running; None when it is, or is over.
+    /// Why a job is not running. None: it is running or has ended.
     #[must_use]
     pub fn why_not_running(&self, index: JobIndex) -> Option<Reason> {
         let about = &self.graph().jobs[index.index()];
@@ -126,7 +126,7 @@ impl Engine {
     /// A workflow as the store has it now.
     ///
     /// # Errors
-    /// It is not there, or cannot be read.
+    /// It does not exist, or cannot be read.
     pub async fn show(&self, id: WorkflowId) -> Result<Snapshot, EngineError> {
         let stored = match self.has_partition(id) {
             true => self.store().load(&[id]).await?.pop().flatten(),
@@ -141,10 +141,10 @@ impl Engine {
         Ok(Snapshot { workflow, paused_queues, served_queues })
     }
 
-    /// The state of a workflow as a whole, without its jobs: far less to read than [`Engine::show`].
+    /// The state of a workflow without its jobs. Reads far less than [`Engine::show`].
     ///
     /// # Errors
-    /// It is not there, or cannot be read.
+    /// It does not exist, or cannot be read.
     pub async fn glance(&self, id: WorkflowId) -> Result<Meta, EngineError> {
         let head = match self.has_partition(id) {
             true => self.store().heads(&[id]).await?.pop().flatten(),
@@ -154,7 +154,7 @@ impl Engine {
         Ok(decode(&head.meta, || format!("the state of workflow {id}"))?)
     }
 
-    /// What jobs of a workflow left behind, in the order of `jobs`.
+    /// The results of jobs of a workflow, in the order of `jobs`.
     ///
     /// # Errors
     /// The store cannot be read.

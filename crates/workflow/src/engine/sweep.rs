@@ -10,13 +10,13 @@ use crate::store::error::StoreError;
 use crate::store::query::{Clockwork, Register};
 use crate::time::Timestamp;
 
-/// How far ahead a sweep looks. Sweeps that follow each other this closely are never late.
+/// How far ahead a sweep reads timers. When sweeps follow each other within this time, no timer is late.
 pub const HORIZON: Duration = Duration::from_secs(1);
-/// Due workflows of each partition that one sweep looks at.
+/// How many due workflows of each partition one sweep handles.
 const SWEEP: usize = 256;
 
 impl Engine {
-    /// Returns when [`Engine::next_due`] has become earlier than it was. For one task at a time.
+    /// Returns when [`Engine::next_due`] has become earlier. Only one task at a time may wait.
     ///
     /// # Cancellation
     /// Nothing is lost when the future is dropped.
@@ -24,7 +24,7 @@ impl Engine {
         self.core.context.sooner().await;
     }
 
-    /// The earliest moment at which a workflow wants a sweep, of those changed here and those that the last sweep saw within
+    /// The time of the earliest timer: of the workflows that were changed at this server, and of those that the last sweep read within
     /// [`HORIZON`].
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {

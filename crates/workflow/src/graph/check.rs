@@ -1,4 +1,4 @@
-//! The checks of a definition: numbers, names, and that every name of a job is the name of one.
+//! The checks of a definition: numbers of jobs and tags, names, and that every named job exists.
 
 use hashbrown::HashMap;
 

@@ -1,4 +1,4 @@
-//! What a caller asks for: jobs, and which come after which. Nothing here is checked yet; [`crate::Graph::build`] does that.
+//! What a caller asks for: jobs, and which runs after which. Nothing here is checked; [`crate::Graph::build`] does that.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use serde::{Deserialize, Serialize};
 
 use super::json::Json;
 
-/// The queue of a job that names none.
+/// The queue of a job without a queue.
 pub const DEFAULT_QUEUE: &str = "default";
 
 /// A graph of jobs as its author describes it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Definition {
-    /// What workflows of this kind are called.
+    /// The name of the workflow. Many workflows may have the same name.
     pub name: String,
     /// The jobs, in any order.
     pub jobs: Vec<JobDefinition>,
-    /// A JSON object that every job gets below its own params.
+    /// A JSON object for every job. Params of the job take precedence.
     pub globals: Option<Json>,
-    /// Words to find the workflow by.
+    /// Words by which the workflow can be found.
     pub tags: Vec<String>,
     /// What the failure of one job means for the others.
     pub on_failure: OnFailure,
-    /// How long it is kept after its end. None is the server's default.
+    /// How long it is kept after its end. None: as the server's settings say.
     pub retention: Option<Retention>,
-    /// A second workflow with this key is not created; the first one is returned.
+    /// With the key of an existing workflow, none is created: the existing one is returned.
     pub idempotency_key: Option<String>,
 }
 
@@ -33,19 +33,19 @@ pub struct Definition {
 pub struct JobDefinition {
     /// Unique in its workflow.
     pub name: String,
-    /// What a worker runs.
+    /// The name of the code that a worker runs.
     pub handler: String,
-    /// What the handler gets.
+    /// A JSON object for the handler.
     pub params: Option<Json>,
-    /// Which workers may take it.
+    /// The queue. Workers name the queues that they serve.
     pub queue: String,
-    /// How long it waits after the jobs before it are done.
+    /// How long it waits after the jobs before it have ended.
     pub wait: Duration,
     /// Jobs of a higher priority are taken first.
     pub priority: u8,
     /// When and how often it runs again after a failure.
     pub retry: Retry,
-    /// An attempt that takes longer is failed.
+    /// An attempt that takes longer fails.
     pub timeout: Option<Duration>,
     /// Which outcomes of the jobs before it let it run.
     pub rule: TriggerRule,
@@ -56,7 +56,7 @@ pub struct JobDefinition {
 }
 
 impl JobDefinition {
-    /// A job with nothing but a name and a handler.
+    /// A job with a name, a handler, and defaults for everything else.
     pub fn new(name: impl Into<String>, handler: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -74,10 +74,10 @@ impl JobDefinition {
     }
 }
 
-/// When and how often a job runs again after a failure: the n-th time after `backoff * 2^(n-1)`, at most `backoff_max`.
+/// When and how often a job runs again after a failure: the n-th retry after `backoff * 2^(n-1)`, but at most after `backoff_max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retry {
-    /// How often at most; 0 is never.
+    /// The highest number of retries. 0: none.
     pub limit: u16,
     /// The pause before the first retry.
     pub backoff: Duration,
@@ -100,14 +100,14 @@ impl Retry {
     }
 }
 
-/// Which outcomes of the jobs before it let a job run. A job that can never run because of a failure is blocked, and runs
-/// after all when the failed one is retried with success; one that can never run without a failure is skipped.
+/// Which outcomes of the jobs before it let a job run. If it cannot run because of a failure, it is blocked, and it runs when a retry of
+/// the failed job succeeds. If it cannot run although nothing failed, it is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum TriggerRule {
     /// All of them succeeded.
     #[default]
     AllSuccess,
-    /// All of them are over, however they ended.
+    /// All of them ended, no matter how.
     AllDone,
     /// One of them succeeded; the others are not waited for.
     AnySuccess,
@@ -120,10 +120,10 @@ pub enum TriggerRule {
 /// What the failure of one job means for the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum OnFailure {
-    /// Jobs that do not depend on it go on.
+    /// Jobs that do not depend on it continue.
     #[default]
     Continue,
-    /// All that has not finished is cancelled.
+    /// All jobs that have not ended are cancelled.
     FailFast,
 }
 

@@ -1,4 +1,4 @@
-//! What a definition must keep to, and what is wrong with one that does not.
+//! The bounds of a definition, and what is wrong with one that is refused.
 
 use thiserror::Error;
 
@@ -9,7 +9,7 @@ pub const MAX_NAME: usize = 200;
 /// Most tags of a workflow: each costs an index row.
 pub const MAX_TAGS: usize = 16;
 
-/// Why a definition is not a graph.
+/// Why a definition is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum GraphError {
     /// There is nothing to run.
@@ -39,17 +39,17 @@ pub enum GraphError {
         /// Place of the second one.
         second: usize,
     },
-    /// A job names one that is not there.
+    /// A job names a job that does not exist.
     #[error("{path}: there is no job '{name}'{}", hint(.similar))]
     UnknownJob {
         /// Where it is named, such as `jobs[3].after[0]`.
         path: String,
         /// The name.
         name: String,
-        /// A job whose name looks like it.
+        /// A job with a similar name.
         similar: Option<String>,
     },
-    /// Jobs wait for each other.
+    /// There is a cycle: jobs wait for each other.
     #[error("these jobs wait for each other: {}", shortened(.cycle))]
     Cycle {
         /// Names of jobs, each before the next; the first is also the last.

@@ -1,11 +1,11 @@
-//! JSON text that was checked once and is passed on as it is.
+//! JSON text that is checked once and passed on unchanged.
 
 use std::fmt;
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-/// One JSON value, as text. The engine never looks inside, so numbers and the order of keys stay as they were sent.
+/// One JSON value, as text. The engine does not parse it, so numbers and the order of keys stay as they were sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Json(Box<str>);
 
@@ -20,7 +20,7 @@ impl Json {
         Ok(Self(text))
     }
 
-    /// Takes text of which the caller knows that it is one JSON value, such as one that a parser has cut out.
+    /// Takes text that the caller knows to be one JSON value, for example because a parser has found it.
     #[must_use]
     pub fn from_checked(text: impl Into<Box<str>>) -> Self {
         Self(text.into())

@@ -7,33 +7,33 @@ use crate::time::Timestamp;
 /// A guarded write set. A store applies all of it or nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Whose state it is.
+    /// The workflow.
     pub workflow: WorkflowId,
-    /// The bytes of the meta that must be stored now; None when the workflow must not exist.
+    /// The bytes of the meta that the store must have now. None: the workflow must not exist.
     pub expected: Option<Vec<u8>>,
-    /// What to do if they are.
+    /// What to write if so.
     pub write: Write,
 }
 
 /// What a change does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Write {
-    /// Puts state and rows.
+    /// Writes state and rows.
     Put(Box<Put>),
-    /// Removes the workflow and all that belongs to it.
+    /// Removes the workflow and everything that belongs to it.
     Delete(Box<Delete>),
 }
 
-/// State and rows to put.
+/// The state and rows to write.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Put {
     /// The new meta.
     pub meta: Vec<u8>,
-    /// What never changes; only with the first write of a workflow.
+    /// The parts that never change. Only in the first write of a workflow.
     pub birth: Option<Birth>,
     /// New states of jobs.
     pub jobs: Vec<(JobIndex, Vec<u8>)>,
-    /// Outputs and errors to put.
+    /// Outputs and errors to write.
     pub results: Vec<(ResultField, Vec<u8>)>,
     /// Outputs and errors to remove.
     pub dropped_results: Vec<ResultField>,
@@ -78,35 +78,35 @@ pub struct RowChange {
     pub add: Vec<Row>,
 }
 
-/// What becomes of a workflow's one row in a set ordered by time.
+/// The change of a workflow's row in a set ordered by time. There is at most one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Moved {
     /// It stays as it is.
     #[default]
     Unchanged,
-    /// It is put there.
+    /// The row is written with this time.
     To(Timestamp),
-    /// It is removed.
+    /// The row is removed.
     Away,
 }
 
-/// A place among a workflow's results.
+/// Names one result of a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ResultField {
-    /// What a job returned: JSON text.
+    /// The output of a job: JSON text.
     Output(JobIndex),
-    /// What went wrong in an attempt: an encoded error. The latest ten are kept, by attempt modulo ten.
+    /// The error of an attempt, encoded. The latest ten are kept, numbered by the attempt modulo ten.
     Error(JobIndex, u8),
 }
 
 /// What a store did with a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Applied {
-    /// All of it.
+    /// It was written.
     Done,
-    /// Nothing: the workflow is another than expected, or is not there.
+    /// It was not written: the stored state is not the expected one, or the workflow does not exist.
     Conflict(Option<StoredState>),
-    /// Nothing: another workflow has the idempotency key.
+    /// It was not written: another workflow has the idempotency key.
     KeyTaken(WorkflowId),
 }
 
@@ -115,7 +115,7 @@ pub enum Applied {
 pub struct StoredState {
     /// See [`crate::Meta`].
     pub meta: Vec<u8>,
-    /// Jobs to which something has happened; in no order.
+    /// The jobs that have changed since the creation, in no order.
     pub jobs: Vec<(JobIndex, Vec<u8>)>,
 }
 

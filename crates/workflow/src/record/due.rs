@@ -10,7 +10,7 @@ pub fn due_row(at: Timestamp, id: WorkflowId) -> Row {
     [at.micros().to_be_bytes().as_slice(), id.bytes()].concat()
 }
 
-/// What [`due_row`] was made of.
+/// The time and the id of a row that [`due_row`] made.
 #[must_use]
 pub fn read_due_row(row: &[u8]) -> Option<(Timestamp, WorkflowId)> {
     let (at, id) = row.split_first_chunk()?;

@@ -5,14 +5,14 @@ use std::str::FromStr;
 
 use crate::id::{InvalidId, JobIndex, WorkflowId};
 
-/// Names a lease; as text, all that a worker must give back.
+/// Names a lease. Workers get it as text and send it with their reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LeaseRef {
     /// The workflow.
     pub workflow: WorkflowId,
     /// The job in it.
     pub job: JobIndex,
-    /// Which of the job's leases.
+    /// The number that distinguishes the leases of the job.
     pub token: u64,
 }
 

@@ -1,31 +1,31 @@
-//! Which rows of a partition belong to a workflow: plain functions of its state. What a write adds and removes is the difference
-//! between the rows before and after, so rows cannot drift from the state they are about.
+//! The rows of a workflow in its partition: pure functions of its state. A write adds and removes the difference between the rows
+//! before and after, so rows always agree with the state.
 
 use crate::graph::{Graph, GraphJob};
 use crate::id::{JobIndex, WorkflowId};
 use crate::state::{Job, JobState, Label, Status};
 use crate::time::Timestamp;
 
-/// A row of a sorted set; rows sort by their bytes.
+/// A row of a sorted set. Rows are sorted by their bytes.
 pub type Row = Vec<u8>;
 
 /// A job that waits for a worker.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadyEntry {
-    /// Which workers may take it.
+    /// The queue. Workers name the queues that they serve.
     pub queue: String,
-    /// Higher ones are taken first.
+    /// Jobs with a higher priority are taken first.
     pub priority: u8,
-    /// Since when it is ready; older ones are taken first.
+    /// Since when it is ready. Older jobs are taken first.
     pub since: Timestamp,
     /// Its workflow.
     pub workflow: WorkflowId,
-    /// Its place there.
+    /// Its position there.
     pub job: JobIndex,
 }
 
 impl ReadyEntry {
-    /// The entry of a job, while it has one.
+    /// The ready entry of a job. None: the job is not ready.
     pub(crate) fn of(id: WorkflowId, index: JobIndex, job: &Job, about: &GraphJob, status: Status) -> Option<Self> {
         let since = job.ready_at.filter(|_| status == Status::Running && job.state == JobState::Ready)?;
         Some(Self { queue: about.queue.clone(), priority: about.priority, since, workflow: id, job: index })
@@ -57,7 +57,7 @@ impl ReadyEntry {
     }
 }
 
-/// What all ready rows of a queue begin with. No name contains a zero, so no queue's rows begin with another's.
+/// The beginning of all ready rows of a queue. No name contains a zero byte, so the rows of two queues begin differently.
 #[must_use]
 pub fn queue_rows(queue: &str) -> Row {
     let mut row = queue.as_bytes().to_vec();
@@ -79,7 +79,7 @@ pub enum Section<'a> {
 }
 
 impl Section<'_> {
-    /// What its rows begin with.
+    /// The beginning of its rows.
     #[must_use]
     pub fn prefix(self) -> Row {
         let named = |kind: u8, name: &str, status: Status| {
@@ -116,7 +116,7 @@ pub(crate) fn status_rows(id: WorkflowId, label: &Label, status: Status) -> Vec<
     sections.map(|section| section.row(id)).collect()
 }
 
-/// The index row that a workflow has for as long as it exists.
+/// The index row that a workflow has as long as it exists.
 pub(crate) fn lasting_row(id: WorkflowId) -> Row {
     Section::All.row(id)
 }

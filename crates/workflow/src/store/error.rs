@@ -1,17 +1,17 @@
-//! Why a store did not do as asked.
+//! Why a call of a store failed.
 
 use thiserror::Error;
 
 /// The version of the layout that this code writes.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Why a store did not do as asked.
+/// Why a call of a store failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum StoreError {
-    /// Nothing was written; later it may work.
+    /// Nothing was written. Trying again later may succeed.
     #[error("the store is unavailable: {reason}")]
     Unavailable {
-        /// What the store says.
+        /// The cause, in the store's words.
         reason: String,
     },
     /// It may or may not have been written.

@@ -29,11 +29,11 @@ pub struct MemoryStore {
 pub enum Fault {
     /// Works.
     None,
-    /// Writes nothing and says so.
+    /// Writes nothing and reports that.
     Refused,
-    /// Writes, and does not say so.
+    /// Writes, but reports an unknown outcome.
     AnswerLost,
-    /// Writes nothing, and does not say so.
+    /// Writes nothing, and reports an unknown outcome.
     RequestLost,
 }
 
@@ -255,7 +255,7 @@ impl Tables {
 
     fn span(&self, partition: Partition, span: &Span) -> impl DoubleEndedIterator<Item = &(Partition, Row)> {
         let (from, to) = ((partition, span.start()), (partition, span.end()));
-        // A range that ends before it starts is empty here, and a panic in a tree.
+        // A tree panics on a range that ends before it starts. Here such a range is empty.
         let to = to.max(from.clone());
         self.index.range((Bound::Included(from), Bound::Excluded(to)))
     }

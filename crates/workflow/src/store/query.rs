@@ -1,4 +1,4 @@
-//! What a store is asked for: spans of rows, sets and registers.
+//! What a store can be asked for: spans of rows, sets and registers.
 
 use crate::id::WorkflowId;
 use crate::record::rows::Row;
@@ -13,14 +13,14 @@ pub enum Order {
     OldestFirst,
 }
 
-/// A run of index rows: those that begin with `prefix` and go on with an id in `from..to`.
+/// A range of index rows: those that begin with `prefix` and continue with an id in `from..to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
     /// See [`crate::record::rows::Section`].
     pub prefix: Row,
-    /// The first id; inclusive. None is the first there is.
+    /// The first id, inclusive. None: the first one that exists.
     pub from: Option<WorkflowId>,
-    /// Where it ends; exclusive. None is after the last.
+    /// The end, exclusive. None: after the last id.
     pub to: Option<WorkflowId>,
 }
 
@@ -39,7 +39,7 @@ impl Span {
         row
     }
 
-    /// Where it ends, exclusive. No row is a prefix followed by an id and something more, so this is exact.
+    /// The end, exclusive. This is exact, because nothing follows the id in a row.
     #[must_use]
     pub fn end(&self) -> Row {
         let mut row = self.prefix.clone();
@@ -65,7 +65,7 @@ pub struct Head {
 pub enum Clockwork {
     /// Workflows by the moment at which a sweep must look at them.
     Timers,
-    /// Workflows that are over, by the time they are removed.
+    /// Ended workflows, by the time at which they are removed.
     Expiries,
 }
 
@@ -80,7 +80,7 @@ pub enum RowSet {
     Due(Clockwork),
 }
 
-/// Small facts that every server of a store shares.
+/// Small tables that all servers of a store share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Register {
     /// Names of queues, each with `paused` or nothing as its value.

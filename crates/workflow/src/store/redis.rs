@@ -1,4 +1,5 @@
-//! Workflows in Redis. One script writes, so that a change is whole; everything else is plain reads, in one round trip each.
+//! Workflows in Redis. One script writes, so that a change is written completely or not at all. Everything else is reads, in one round
+//! trip each.
 
 mod call;
 mod keys;
@@ -26,7 +27,7 @@ pub struct RedisStore {
     client: Client,
     keys: Arc<Keys>,
     timeout: Duration,
-    /// What Redis calls the script.
+    /// The digest by which Redis knows the script.
     digest: Arc<[u8]>,
 }
 
@@ -38,16 +39,16 @@ pub struct RedisOptions {
     timeout: Duration,
 }
 
-/// Options that make no sense.
+/// Why options are refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RedisOptionsError {
-    /// Not a number of partitions.
+    /// The number of partitions is not a power of two from 1 to 256.
     #[error("{partitions} partitions: it must be a power of two from 1 to 256")]
     Partitions {
         /// What was asked for.
         partitions: u16,
     },
-    /// A prefix with braces would decide where keys are.
+    /// The prefix contains braces, which would change the slots of keys.
     #[error("the prefix '{prefix}' of keys must not contain braces")]
     Prefix {
         /// What was asked for.
@@ -56,8 +57,8 @@ pub enum RedisOptionsError {
 }
 
 impl RedisOptions {
-    /// Keys that begin with `prefix`; so many `partitions` if the store is made now, a power of two from 1 to 256; at most
-    /// `timeout` for each call.
+    /// Keys begin with `prefix`. A new store has `partitions` partitions, a power of two from 1 to 256. A call takes at most
+    /// `timeout`.
     ///
     /// # Errors
     /// Another number of partitions, or a prefix with braces.
@@ -101,7 +102,7 @@ impl RedisStore {
         let mut outcomes = self.client.send(batch, deadline).await;
         let forgotten: Vec<usize> = (0..outcomes.len()).filter(|&at| is_forgotten(&outcomes[at])).collect();
         if !forgotten.is_empty() {
-            // The text makes Redis remember the script, too.
+            // Sending the text also makes Redis keep the script.
             let mut batch = Batch::new();
             let mut unit = batch.unit();
             for &at in &forgotten {
@@ -129,13 +130,13 @@ impl RedisStore {
     }
 }
 
-/// Whether Redis no longer knows the script: it restarted, or is another one.
+/// Whether Redis does not know the script: it was restarted or replaced.
 fn is_forgotten(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::ServerError(error) if error.message.starts_with("NOSCRIPT"))
 }
 
-/// Whether certainly nothing was written. The errors are those with which a script ends at its first write or before; any other
-/// could have come after one, the lack of a permission for a later command among them.
+/// Whether it is certain that nothing was written. These errors end a script at its first write or before. Any other error may
+/// have come after a write, for example a missing permission for a later command.
 fn wrote_nothing(outcome: &Outcome) -> bool {
     const BEFORE_WRITES: [&str; 5] = ["NOSCRIPT", "OOM", "MISCONF", "NOREPLICAS", "NOAUTH"];
     match outcome {
@@ -145,7 +146,7 @@ fn wrote_nothing(outcome: &Outcome) -> bool {
     }
 }
 
-/// What became of all changes, if all calls were answered.
+/// The outcomes of all changes, if all calls were answered.
 fn applied(calls: &[Call<'_>], outcomes: &[Outcome]) -> Result<Vec<Applied>, StoreError> {
     match outcomes.iter().find(|outcome| outcome.reply().is_err()) {
         Some(failed) if outcomes.iter().all(wrote_nothing) => Err(unavailable(failed)),

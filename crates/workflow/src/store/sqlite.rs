@@ -1,4 +1,4 @@
-//! Workflows in one SQLite file. One thread writes, everything that waits in one transaction; others read meanwhile.
+//! Workflows in one SQLite file. One thread writes everything that waits in one transaction. Other threads read at the same time.
 
 mod column;
 mod file;
@@ -24,10 +24,10 @@ use crate::record::change::{Applied, Change, ResultField, Stored};
 use crate::record::rows::Row;
 use crate::time::Timestamp;
 
-/// Writes and reads that wait for their thread. More callers wait for a place: enough for every connection of a busy server.
+/// How many writes or reads may wait for their thread. Further callers wait for a free place.
 const QUEUE: usize = 1_024;
 
-/// Workflows in one SQLite file, which no other process may have open as a store. Clones share it.
+/// Workflows in one SQLite file. Only one process can have it open as a store. Clones share it.
 ///
 /// When the last clone is dropped, what waits is written, the threads end and the file is closed; [`SqliteStore::close`] does the
 /// same without blocking the caller's thread.
@@ -43,7 +43,7 @@ pub struct SqliteOptions {
     partitions: u16,
 }
 
-/// A number of partitions that no store can have.
+/// Why options are refused: the number of partitions is not a power of two from 1 to 256.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{partitions} partitions: it must be a power of two from 1 to {MAX_PARTITIONS}")]
 pub struct SqliteOptionsError {
@@ -52,7 +52,7 @@ pub struct SqliteOptionsError {
 }
 
 impl SqliteOptions {
-    /// So many `partitions` if the store is made now, a power of two; one that exists keeps its number.
+    /// A new store has `partitions` partitions, a power of two. An existing store keeps its number.
     ///
     /// # Errors
     /// Another number.
@@ -71,13 +71,13 @@ impl Default for SqliteOptions {
     }
 }
 
-/// A read, which answers for itself.
+/// A read. It sends its own answer.
 type Read = Box<dyn FnOnce(&Connection) + Send>;
 
 /// The fields are dropped in this order. The connection that writes is closed last, so that SQLite merges its log into the file.
 struct Threads {
     path: PathBuf,
-    /// Reads that may take long: they walk over many rows.
+    /// Reads that may take long, because they read many rows.
     scans: Worker<Read>,
     /// Reads that workers wait for.
     lookups: Worker<Read>,
@@ -110,7 +110,7 @@ impl SqliteStore {
         let spawned = |error: std::io::Error| StoreError::Unavailable { reason: format!("starting a thread: {error}") };
         let writes = move |jobs: &mut worker::Jobs<Request>| {
             write::run(&writer, jobs);
-            // The lock goes after the file is closed.
+            // The lock is released after the file is closed.
             drop(writer);
             drop(lock);
         };
@@ -123,22 +123,22 @@ impl SqliteStore {
         Ok(Self { partitions, threads: Arc::new(threads) })
     }
 
-    /// Reads the whole file and looks for damage: some 4 s for each gigabyte. Counts wait meanwhile, nothing else does.
+    /// Reads the whole file and looks for damage, about 4 s for each gigabyte. Counts wait during that time, and nothing else.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] says what is damaged.
     ///
     /// # Cancellation
-    /// When the future is dropped, the check goes on to its end.
+    /// When the future is dropped, the check continues to its end.
     pub async fn check(&self) -> Result<(), StoreError> {
         let path = self.threads.path.clone();
         self.scan(move |connection| file::check(connection, &path).map(drop)).await
     }
 
-    /// Writes what waits, closes the file and lets others open it. Calls that come later are told that the store is unavailable.
+    /// Writes what waits, closes the file and releases its lock. Later calls fail with [`StoreError::Unavailable`].
     ///
     /// # Cancellation
-    /// When the future is dropped, the store closes all the same, or is still open for writes.
+    /// When the future is dropped, the store is closed nevertheless, or is still open for writes.
     pub async fn close(&self) {
         self.threads.scans.close().await;
         self.threads.lookups.close().await;
@@ -160,7 +160,7 @@ impl SqliteStore {
     ) -> Result<T, StoreError> {
         let (answer, answered) = oneshot::channel();
         let job = move |connection: &Connection| {
-            // Nobody waits any more for what a dropped future asked.
+            // The caller may have dropped its future.
             if !answer.is_closed() {
                 let _ = answer.send(read::in_one_moment(connection, read));
             }
@@ -189,7 +189,7 @@ impl SqliteStore {
     ) -> Result<T, StoreError> {
         let (answer, answered) = oneshot::channel();
         self.threads.writes.send(request(answer)).await?;
-        // The thread had the request when it ended, so it may have committed it.
+        // The thread had the request when it ended, so the request may be committed.
         answered.await.map_err(|_| StoreError::Unknown { reason: "the thread that writes has ended".to_owned() })?
     }
 
@@ -318,7 +318,7 @@ impl SqliteStore {
 }
 
 impl From<rusqlite::Error> for StoreError {
-    /// What an error means of which no more is known than that nothing was committed.
+    /// The error for a failure after which nothing is committed.
     fn from(error: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
         let unreadable = matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))

@@ -1,4 +1,4 @@
-//! Attempts: a worker takes a job, and says how it ended or is not heard of again.
+//! Attempts: a worker takes a job and reports its end, or its lease ends.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(super) fn report(
     let job = workflow.job(index);
     match job.state {
         JobState::Running { .. } if job.token == token => {}
-        // The token is kept until the next lease, so the same report again finds what it did the first time.
+        // The token is kept until the next lease, so that a repeated report gets the same answer.
         _ if job.token == token && token != 0 => return Ok(Effect::Already),
         state => return Err(Refusal::LeaseLost { job: name(workflow, index), state: state.word() }),
     }
@@ -80,7 +80,7 @@ pub(super) fn extend(
 ) -> Result<Effect, Refusal> {
     match workflow.job(index).state {
         JobState::Running { expires: before } if workflow.job(index).token == token => {
-            // The timer stays where it is: it comes early, finds nothing due and is moved then.
+            // The timer is not changed here. It comes early, finds nothing due, and is moved then.
             workflow.job_mut(index).state = JobState::Running { expires: before.max(expires) };
             Ok(Effect::Done)
         }
@@ -100,7 +100,7 @@ pub(super) fn tick(workflow: &mut Workflow, now: Timestamp) -> Effect {
                 fail_attempt(workflow, index, &failure, RetryWish::ByPolicy, now);
             }
             JobState::Running { .. } => lose(workflow, index, now),
-            // An earlier job of the list may have failed, and taken this one with it.
+            // An earlier job of the list may have failed and cancelled this one.
             _ => {}
         }
     }
@@ -142,7 +142,7 @@ fn fail(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     }
 }
 
-/// A lease ended: the worker is gone, or too slow to say otherwise.
+/// A lease has ended without a report: the worker has died or is too slow.
 fn lose(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     revoke(workflow, index);
     let job = workflow.job_mut(index);

@@ -1,4 +1,4 @@
-//! What can happen to a workflow.
+//! The events of a workflow.
 
 use super::outcome::Outcome;
 use crate::graph::definition::Retention;
@@ -6,47 +6,47 @@ use crate::graph::json::Json;
 use crate::id::JobIndex;
 use crate::time::Timestamp;
 
-/// Something that happens to a workflow.
+/// An event of a workflow.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Event {
     /// It is started.
     Start,
     /// A worker takes a job.
     Claim { job: JobIndex, lease: Lease },
-    /// The worker with the lease says how the attempt ended.
+    /// The worker with the lease reports how the attempt ended.
     Report { job: JobIndex, token: u64, outcome: Outcome },
-    /// The worker with the lease needs longer.
+    /// The worker with the lease needs more time.
     Extend { job: JobIndex, token: u64, expires: Timestamp },
-    /// A moment has come.
+    /// Time has passed: handles everything that is due.
     Tick,
-    /// All that has not ended is cancelled.
+    /// All jobs that have not ended are cancelled.
     Cancel,
-    /// No more jobs are handed out.
+    /// It is paused: workers get no more of its jobs.
     Pause,
-    /// Jobs are handed out again.
+    /// It is resumed: workers get its jobs again.
     Resume,
-    /// What failed, was cancelled or is blocked gets another chance.
+    /// Jobs that failed or were cancelled run again, and then the jobs that they blocked.
     RetryFailed,
     /// Jobs that ended run again.
     Restart { jobs: Vec<JobIndex>, scope: RestartScope },
     /// A job will not run.
     Skip(JobIndex),
-    /// A job counts as succeeded.
+    /// A job is marked as succeeded.
     MarkSucceeded { job: JobIndex, output: Option<Json> },
     /// One job is cancelled.
     CancelJob(JobIndex),
-    /// It is kept so long after its end, or, when it is over, from now on.
+    /// The time that it is kept is changed: after its end or, if it has ended, from now on.
     Keep(Retention),
     /// It is removed.
     Delete(DeleteIf),
 }
 
-/// What came of an event.
+/// The outcome of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// It took place.
+    /// It was applied.
     Done,
-    /// It had taken place before.
+    /// It had been applied before.
     Already,
 }
 
@@ -62,17 +62,17 @@ pub(crate) struct Lease {
 /// Which jobs run again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestartScope {
-    /// Only those named.
+    /// Only the named jobs.
     Chosen,
-    /// Also all that come after them.
+    /// Also all jobs after them.
     AndDescendants,
 }
 
 /// When a workflow may be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeleteIf {
-    /// It is over or was never started.
+    /// When it has ended or was never started.
     Idle,
-    /// Its time has come.
+    /// When the time for which it is kept has passed.
     Expired,
 }

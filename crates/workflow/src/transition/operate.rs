@@ -88,7 +88,7 @@ pub(super) fn restart(
     Ok(Effect::Done)
 }
 
-/// Puts jobs back to the beginning, and lets run what may.
+/// Resets jobs to waiting, and makes those ready that may run.
 fn run_again(workflow: &mut Workflow, jobs: &[JobIndex], now: Timestamp) {
     for &index in jobs {
         if workflow.job(index).output_bytes > 0 {

@@ -1,4 +1,4 @@
-//! How an attempt ended, as its worker says.
+//! How an attempt ended, as its worker reports.
 
 use std::time::Duration;
 
@@ -7,37 +7,37 @@ use crate::graph::json::Json;
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// Well.
+    /// It succeeded.
     Succeeded {
-        /// What it returned.
+        /// The output.
         output: Option<Json>,
     },
-    /// Not well.
+    /// It failed.
     Failed {
-        /// What went wrong.
+        /// The error.
         failure: Failure,
         /// Whether to try again.
         retry: RetryWish,
     },
-    /// It did not take place: the job is given back, and no attempt is counted.
+    /// The worker gives the job back without an attempt. No attempt is counted.
     GivenBack {
         /// How long no worker should get it.
         pause: Duration,
     },
 }
 
-/// What a worker says of a failure.
+/// The error that a worker reports.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Failure {
     /// Kind of the error, such as its class.
     pub kind: String,
-    /// What it says.
+    /// Its message.
     pub message: String,
-    /// Where it came from.
+    /// Its stack trace.
     pub trace: Option<String>,
 }
 
-/// What a worker thinks of another attempt.
+/// Whether the job should run again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RetryWish {
     /// As the definition says.
@@ -45,6 +45,6 @@ pub enum RetryWish {
     ByPolicy,
     /// As often as the definition says, after this pause.
     After(Duration),
-    /// It is of no use.
+    /// Never.
     Never,
 }

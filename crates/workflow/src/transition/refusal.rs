@@ -1,4 +1,4 @@
-//! Why an event does not take place.
+//! Why an event is refused.
 
 use thiserror::Error;
 
@@ -6,15 +6,15 @@ use crate::id::JobIndex;
 use crate::state::Status;
 use crate::workflow::Workflow;
 
-/// Why an event did not take place. Nothing changed.
+/// Why an event was refused. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// The job is no longer leased to who says so.
+    /// The job is no longer leased to the caller.
     #[error("the lease on job '{job}' was lost: the job is {state}; drop the result")]
     LeaseLost {
         /// The job's name.
         job: String,
-        /// What it is doing now.
+        /// Its state.
         state: &'static str,
     },
     /// The job cannot be taken.
@@ -22,15 +22,15 @@ pub enum Refusal {
     NotReady {
         /// The job's name.
         job: String,
-        /// What it is doing now.
+        /// Its state.
         state: &'static str,
     },
     /// The workflow is in the wrong state.
     #[error("cannot {verb} a workflow that is {status}{advice}")]
     WrongStatus {
-        /// What was asked.
+        /// The action that was asked for.
         verb: &'static str,
-        /// What it is doing.
+        /// Its state.
         status: &'static str,
         /// What to do instead.
         advice: &'static str,
@@ -38,11 +38,11 @@ pub enum Refusal {
     /// A job is in the wrong state.
     #[error("cannot {verb} job '{job}', which is {state}{advice}")]
     WrongJobState {
-        /// What was asked.
+        /// The action that was asked for.
         verb: &'static str,
         /// The job's name.
         job: String,
-        /// What it is doing.
+        /// Its state.
         state: &'static str,
         /// What to do instead.
         advice: &'static str,

@@ -12,7 +12,7 @@ pub(super) fn revoke(workflow: &mut Workflow, index: JobIndex) {
     }
 }
 
-/// Cancels all that has not ended.
+/// Cancels all jobs that have not ended.
 pub(super) fn cancel_rest(workflow: &mut Workflow, now: Timestamp) {
     for at in 0..workflow.jobs.len() {
         let index = JobIndex(at as u16);

@@ -6,26 +6,26 @@ use crate::id::JobIndex;
 use crate::state::{AttemptError, Job, JobState, RetentionDefaults, Status};
 use crate::time::Timestamp;
 
-/// The state in which a workflow comes from another system.
+/// The state of a workflow in another system.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Imported {
-    /// When it was started; None when it never was.
+    /// When it was started. None: never.
     pub started_at: Option<Timestamp>,
     /// When it ended, if it did.
     pub finished_at: Option<Timestamp>,
-    /// When it is to be removed; None keeps it for ever.
+    /// When it is removed. None: never.
     pub expires_at: Option<Timestamp>,
     /// Whether more jobs are started.
     pub course: Course,
-    /// The jobs by their place in the graph. None of them may be running.
+    /// The jobs by position in the graph. None of them may be running.
     pub jobs: Vec<Job>,
-    /// What jobs returned, as JSON text.
+    /// The outputs of jobs, as JSON text.
     pub outputs: Vec<(JobIndex, Vec<u8>)>,
-    /// What went wrong in jobs.
+    /// The errors of jobs.
     pub errors: Vec<(JobIndex, AttemptError)>,
 }
 
-/// How a workflow from another system goes on here.
+/// How a workflow from another system continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Course {
     /// Jobs that may run become ready.
@@ -33,12 +33,12 @@ pub enum Course {
     GoesOn,
     /// It is paused.
     Paused,
-    /// Only what is ready already runs; without that it is over, and a retry makes it go on.
+    /// Only jobs that are ready run. Without such jobs it has ended, and a retry continues it.
     Halted,
 }
 
 impl Workflow {
-    /// Goes on where another system left it.
+    /// Continues from its state in another system.
     pub(crate) fn take_over(&mut self, imported: &Imported, defaults: RetentionDefaults, now: Timestamp) {
         for (at, job) in imported.jobs.iter().enumerate().filter(|(_, job)| **job != Job::default()) {
             let index = JobIndex(at as u16);

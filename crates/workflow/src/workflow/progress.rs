@@ -1,4 +1,4 @@
-//! When a job may run: what its parents' ends say, by its trigger rule.
+//! When a job may run: its trigger rule applied to the ends of its parents.
 
 use crate::graph::definition::TriggerRule;
 
@@ -19,15 +19,15 @@ pub(crate) enum End {
     Skipped,
 }
 
-/// What the ends of its parents mean for a job.
+/// What follows for a job from the ends of its parents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is too early to say.
+    /// It waits.
     Wait,
     Run,
-    /// It will not run, and nothing is wrong.
+    /// It is skipped: it will not run, although nothing failed.
     Skip,
-    /// It cannot run because of a failure.
+    /// It is blocked: it cannot run because of a failure.
     Block,
 }
 
@@ -40,7 +40,7 @@ impl Tally {
         }
     }
 
-    /// The verdict over a job with so many parents.
+    /// Applies the rule for a job with this many parents.
     pub(crate) fn verdict(self, rule: TriggerRule, parents: usize) -> Verdict {
         let Self { succeeded, failed, skipped } = self;
         let all_over = usize::from(succeeded) + usize::from(failed) + usize::from(skipped) == parents;

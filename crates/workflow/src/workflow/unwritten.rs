@@ -1,4 +1,4 @@
-//! What of a workflow is not written yet.
+//! The changes of a workflow that are not written yet.
 
 use hashbrown::HashMap;
 

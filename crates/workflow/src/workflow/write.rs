@@ -1,4 +1,4 @@
-//! The change that makes a store agree with a workflow in memory.
+//! Makes the change that a store must apply to have the same state as the workflow in memory.
 
 use super::Workflow;
 use super::unwritten::Unwritten;
@@ -9,7 +9,7 @@ use crate::record::rows::{ReadyEntry, Row, lasting_row, ready_rows, status_rows}
 use crate::state::{AttemptError, Job, Meta, Status};
 use crate::time::Timestamp;
 
-/// Errors that are kept of one job.
+/// How many errors of one job are kept.
 const KEPT_ERRORS: u16 = 10;
 
 impl Workflow {
@@ -18,21 +18,21 @@ impl Workflow {
         &self.unwritten.ready
     }
 
-    /// Keeps what a job returned.
+    /// Keeps the output of a job.
     pub(crate) fn put_output(&mut self, job: JobIndex, output: &[u8]) {
         self.job_mut(job).output_bytes = u32::try_from(output.len()).unwrap_or(u32::MAX);
         self.unwritten.dropped_results.retain(|field| *field != ResultField::Output(job));
         self.unwritten.results.push((ResultField::Output(job), output.to_vec()));
     }
 
-    /// Forgets what a job returned.
+    /// Removes the output of a job.
     pub(crate) fn drop_output(&mut self, job: JobIndex) {
         self.job_mut(job).output_bytes = 0;
         self.unwritten.results.retain(|(field, _)| *field != ResultField::Output(job));
         self.unwritten.dropped_results.push(ResultField::Output(job));
     }
 
-    /// Keeps what went wrong.
+    /// Keeps the error of an attempt.
     pub(crate) fn put_error(&mut self, index: JobIndex, error: &AttemptError) {
         let job = self.job(index);
         let place = (job.attempt.wrapping_add(job.lost) % KEPT_ERRORS) as u8;
@@ -49,9 +49,9 @@ impl Workflow {
         self.unwritten.delete
     }
 
-    /// What to write to make the store agree, or None when it does. `writer` is random.
+    /// The change to write, or None when there is none. `writer` is a random number.
     ///
-    /// The workflow counts as written from here on: if the change is not applied, drop it.
+    /// After this call the workflow counts as written. If the change is not applied, drop the workflow.
     pub(crate) fn change(&mut self, writer: u32) -> Option<Change> {
         let unwritten = std::mem::take(&mut self.unwritten);
         let (expected, was) = match self.stored.take() {
@@ -120,7 +120,7 @@ impl Workflow {
         };
         let status = was.map_or(Status::Pending, |meta| meta.status);
         let shown = |status| status == Status::Running;
-        // A change of what is shown touches the rows of all jobs, any other only those of jobs that changed.
+        // Pausing or resuming changes the rows of all jobs. Any other change affects only the rows of changed jobs.
         let jobs: Vec<JobIndex> = match shown(status) == shown(self.meta.status) {
             true => unwritten.before.keys().copied().collect(),
             false => self.each().collect(),
@@ -151,7 +151,7 @@ impl Workflow {
         }
     }
 
-    /// All rows that a store must hold for it: ready rows and index rows.
+    /// All rows that a store must have for it: ready rows and index rows.
     pub(crate) fn rows(&self) -> (Vec<Row>, Vec<Row>) {
         let mut index = status_rows(self.id, &self.graph.label, self.meta.status);
         index.push(lasting_row(self.id));

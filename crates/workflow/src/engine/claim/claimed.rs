@@ -9,18 +9,18 @@ use crate::id::JobIndex;
 use crate::record::lease::LeaseRef;
 use crate::time::Timestamp;
 
-/// A job that a worker has, and all it needs to run it.
+/// A leased job, with everything that the worker needs to run it.
 #[derive(Debug, Clone)]
 pub struct Claimed {
-    /// What to report with.
+    /// The lease, which the worker names in its report.
     pub lease: LeaseRef,
     /// When the lease ends unless it is extended.
     pub expires: Timestamp,
-    /// Which attempt, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u16,
-    /// What the parents returned, without those that returned nothing.
+    /// The outputs of the parents. Parents without an output are left out.
     pub inputs: Vec<Input>,
-    /// Parents that returned more than fits; what they returned must be read by itself.
+    /// Parents whose output is too large for this answer. The worker must read it separately.
     pub omitted: Vec<JobIndex>,
     pub(super) graph: Arc<Graph>,
 }
@@ -32,14 +32,14 @@ impl Claimed {
         &self.graph
     }
 
-    /// What the definition says of the job.
+    /// The job in the definition.
     #[must_use]
     pub fn job(&self) -> &crate::graph::GraphJob {
         &self.graph.jobs[self.lease.job.index()]
     }
 }
 
-/// What a parent returned.
+/// The output of a parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Input {
     /// The parent.

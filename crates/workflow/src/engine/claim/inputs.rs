@@ -1,4 +1,4 @@
-//! What goes to a worker with its jobs: what the jobs before them returned, as much as one answer may carry.
+//! The inputs of leased jobs: the outputs of the jobs before them, as much as one answer may contain.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ use crate::id::{JobIndex, WorkflowId};
 use crate::record::change::ResultField;
 use crate::record::lease::LeaseRef;
 
-/// Bytes of params and inputs in one answer: a thousand jobs with much of both, or a join of many, would fill the memory of the
-/// server and of the worker.
+/// The most bytes of params and inputs in one answer. Without a bound, a thousand jobs with large inputs, or a join of many jobs,
+/// would fill the memory of the server and of the worker.
 const MOST_BYTES: usize = 32 << 20;
 
-/// What jobs returned.
+/// The outputs of jobs.
 type Outputs = BTreeMap<(WorkflowId, JobIndex), Bytes>;
 
 impl Engine {
-    /// Adds what parents returned, with one read of the store for all that memory does not have.
+    /// Adds the outputs of parents, with one read of the store for all that are not in memory.
     pub(super) async fn with_inputs(&self, leased: Vec<(WorkflowId, Leased)>) -> Result<Vec<Claimed>, EngineError> {
         let leased = within(leased, MOST_BYTES);
         let mut missing: BTreeMap<WorkflowId, Vec<JobIndex>> = BTreeMap::new();
@@ -47,7 +47,7 @@ impl Engine {
     }
 }
 
-/// What the worker gets. From here on the job is not given back any more.
+/// What the worker gets. From now on the job is not given back.
 fn claimed(workflow: WorkflowId, leased: Leased, omitted: Vec<JobIndex>, found: &Outputs) -> Claimed {
     let Leased { job, token, expires, attempt, graph, inputs, mut undelivered } = leased;
     undelivered.settle();
@@ -59,8 +59,8 @@ fn claimed(workflow: WorkflowId, leased: Leased, omitted: Vec<JobIndex>, found: 
     Claimed { lease: LeaseRef { workflow, job, token }, expires, attempt, inputs, omitted, graph }
 }
 
-/// The jobs that fit into one answer, each with the parents whose output is left out. Jobs beyond go back to their queues. The
-/// first job always goes: of what its parents returned the beginning fits.
+/// The jobs that fit into one answer, each with the parents whose output is left out. The other jobs go back to their queues. The
+/// first job is always included, if necessary with only some of its inputs.
 fn within(leased: Vec<(WorkflowId, Leased)>, most: usize) -> Vec<(WorkflowId, (Leased, Vec<JobIndex>))> {
     let mut fitting = Vec::with_capacity(leased.len());
     let mut left = most;

@@ -1,4 +1,4 @@
-//! What workers say of their jobs: how attempts ended, and that they need longer.
+//! What workers report: how attempts ended, and that they need more time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -18,24 +18,24 @@ use crate::transition::outcome::Outcome;
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// Whose.
+    /// The lease of the job.
     pub lease: LeaseRef,
-    /// How.
+    /// How the attempt ended.
     pub outcome: Outcome,
 }
 
-/// What became of a report.
+/// The answer to a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reported {
-    /// What the job is doing now.
+    /// The state of the job now.
     pub job: JobState,
-    /// What the workflow is doing now.
+    /// The status of the workflow now.
     pub workflow: Status,
-    /// The same report came before.
+    /// The same report was accepted before.
     pub already: bool,
 }
 
-/// A lease to extend, and until when.
+/// A lease to extend, and its new end.
 pub type Extension = (LeaseRef, Timestamp);
 
 impl Reported {
@@ -49,7 +49,7 @@ impl Reported {
 }
 
 impl HandOver {
-    /// What a worker takes that claims with its reports.
+    /// What a worker claims together with its reports.
     fn of(claim: &Claim) -> Self {
         Self {
             queues: claim.queues.clone(),
@@ -61,11 +61,11 @@ impl HandOver {
 }
 
 impl Engine {
-    /// Takes reports, each for itself, and gives the worker more jobs: first those that became ready by its reports, without a detour
-    /// through the queue, then others.
+    /// Takes reports, independently of each other, and leases more jobs to the worker: first those that became ready by its reports,
+    /// which do not enter the queue, then others.
     ///
     /// # Cancellation
-    /// When the future is dropped, reports may have been taken; jobs that were leased are given back at once.
+    /// When the future is dropped, reports may have been accepted. Leased jobs are given back at once.
     pub async fn report(
         &self,
         reports: Vec<Report>,
@@ -90,7 +90,7 @@ impl Engine {
         (reported, claimed)
     }
 
-    /// Jobs that were handed over, and others up to what the claim asks for.
+    /// The jobs that became ready by the reports, and others up to the number that the claim asks for.
     async fn claimed_after(
         &self,
         leased: Vec<(WorkflowId, Leased)>,
@@ -111,7 +111,7 @@ impl Engine {
         Ok(claimed)
     }
 
-    /// Extends leases, each for itself.
+    /// Extends leases, independently of each other.
     pub async fn extend(&self, extensions: Vec<Extension>, now: Timestamp) -> Vec<Result<(), EngineError>> {
         let requests = extensions.into_iter().map(|(lease, expires)| {
             let LeaseRef { workflow, job, token } = lease;

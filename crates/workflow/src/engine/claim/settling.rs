@@ -43,7 +43,7 @@ impl<'a> Settling<'a> {
         for (taken, answer) in std::mem::take(&mut self.taken).iter().zip(&answers) {
             let known = match answer {
                 Ok(_) => Known::Yes,
-                // What is known here was late, or was not written for certain.
+                // The job was not ready any more, or it is unknown whether the claim was written.
                 Err(_) => Known::No,
             };
             self.queues.settle(taken, known);

@@ -1,4 +1,4 @@
-//! What came of a request to a desk.
+//! The answer of a desk to a request.
 
 use std::sync::Arc;
 
@@ -10,30 +10,30 @@ use crate::id::{JobIndex, WorkflowId};
 use crate::state::{JobState, Status};
 use crate::time::Timestamp;
 
-/// What came of a request.
+/// The answer to a request.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: Option<Status>,
-    /// What the job in question is doing now.
+    /// The state of the request's job now.
     pub(crate) state: Option<JobState>,
-    /// It had taken place before.
+    /// Whether the same event had happened before.
     pub(crate) already: bool,
-    /// Jobs that the caller has now.
+    /// The jobs that are leased to the caller now.
     pub(crate) leased: Vec<Leased>,
     /// Another workflow has the idempotency key.
     pub(crate) existing: Option<WorkflowId>,
 }
 
-/// What a parent returned.
+/// The output of a parent.
 #[derive(Debug)]
 pub(crate) struct Returned {
     pub(crate) job: JobIndex,
     pub(crate) bytes: u32,
-    /// None where it must be read.
+    /// None: it must be read from the store.
     pub(crate) output: Option<Bytes>,
 }
 
-/// A job on lease, with what of its inputs is in memory.
+/// A leased job, with those of its inputs that are in memory.
 #[derive(Debug)]
 pub(crate) struct Leased {
     pub(crate) job: JobIndex,
@@ -41,7 +41,7 @@ pub(crate) struct Leased {
     pub(crate) expires: Timestamp,
     pub(crate) attempt: u16,
     pub(crate) graph: Arc<Graph>,
-    /// What parents returned.
+    /// The outputs of its parents.
     pub(crate) inputs: Vec<Returned>,
     /// Gives it back if it does not reach the worker.
     pub(crate) undelivered: Undelivered,

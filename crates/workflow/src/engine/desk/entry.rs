@@ -1,4 +1,4 @@
-//! A workflow in memory, with what its jobs returned lately.
+//! A workflow in memory, with the latest outputs of its jobs.
 
 use bytes::Bytes;
 use hashbrown::HashMap;
@@ -9,7 +9,7 @@ use crate::id::{JobIndex, WorkflowId};
 use crate::record::change::ResultField;
 use crate::workflow::Workflow;
 
-/// Outputs of one workflow that are kept for the jobs after them.
+/// How many outputs of one workflow are kept for the jobs after them.
 const KEPT_OUTPUTS: usize = 64 * 1024;
 
 /// A workflow in memory, and the latest outputs of its jobs.
@@ -21,7 +21,7 @@ pub(crate) struct Entry {
     weight: u64,
 }
 
-/// What an entry takes of the memory for states.
+/// Measures how much memory an entry uses.
 #[derive(Debug, Clone)]
 pub(super) struct Weight;
 
@@ -45,12 +45,12 @@ impl Entry {
         Box::new(Self { workflow, outputs: HashMap::new(), output_bytes: 0, weight: self.weight })
     }
 
-    /// An estimate from the encoded size of the graph; texts are a little larger in memory, jobs have fixed parts.
+    /// The size in bytes, estimated from the encoded graph: texts are a little larger in memory, and each job has a fixed part.
     pub(super) fn weigh(&mut self, graph_bytes: usize) {
         self.weight = (512 + 2 * graph_bytes + 400 * self.workflow.jobs.len()) as u64;
     }
 
-    /// What parents returned in the same round is known now that it is written.
+    /// Fills in outputs of parents that were reported in the same round and are written now.
     pub(super) fn fill_inputs(&self, answer: &mut Answer) {
         for input in answer.leased.iter_mut().flat_map(|leased| &mut leased.inputs) {
             if input.output.is_none() {

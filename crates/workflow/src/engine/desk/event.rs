@@ -1,4 +1,4 @@
-//! The event of the state machine that a request stands for.
+//! From a request to the event of the state machine.
 
 use hashbrown::HashMap;
 
@@ -9,7 +9,7 @@ use crate::state::Status;
 use crate::transition::event::{DeleteIf, Event};
 use crate::workflow::Workflow;
 
-/// The event that a request stands for; none when the workflow only has to be there.
+/// The event of a request. None: the workflow only has to exist.
 pub(super) fn event(workflow: &Workflow, request: &Request) -> Result<Option<Event>, EngineError> {
     Ok(Some(match request {
         Request::Create { begin: Begin::Now, .. } if workflow.meta.status == Status::Pending => Event::Start,
@@ -45,7 +45,7 @@ fn event_of_action(workflow: &Workflow, action: &Action) -> Result<Event, Engine
     })
 }
 
-/// The same place, if the workflow has a job there.
+/// The same position, if the workflow has a job there.
 fn placed(workflow: &Workflow, job: JobIndex) -> Result<JobIndex, EngineError> {
     let none = || EngineError::NoJob { workflow: workflow.id, job: format!("#{job}") };
     workflow.graph.jobs.get(job.index()).map(|_| job).ok_or_else(none)
@@ -56,9 +56,9 @@ fn named(workflow: &Workflow, name: &str) -> Result<JobIndex, EngineError> {
     workflow.graph.find(name).ok_or_else(none)
 }
 
-/// The jobs of these names, each once.
+/// The jobs with these names, each once.
 fn all_named(workflow: &Workflow, names: &[String]) -> Result<Vec<JobIndex>, EngineError> {
-    // There may be as many names as jobs, and a search for each would take their product.
+    // There may be as many names as jobs, so a search for each name would be quadratic.
     let each = workflow.graph.jobs.iter().enumerate();
     let places: HashMap<&str, JobIndex> = each.map(|(at, job)| (job.name.as_str(), JobIndex(at as u16))).collect();
     let none = |name: &String| EngineError::NoJob { workflow: workflow.id, job: name.clone() };

@@ -1,4 +1,4 @@
-//! The requests of a round that concern one workflow, and what becomes of them.
+//! The requests of a round about one workflow, and their answers.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::store::Store;
 use crate::store::error::StoreError;
 use crate::workflow::Workflow;
 
-/// The requests of a round that concern one workflow.
+/// The requests of a round about one workflow.
 pub(super) struct Group {
     pub(super) id: WorkflowId,
     pub(super) posted: Vec<Posted>,
@@ -24,16 +24,16 @@ pub(super) struct Group {
     pub(super) answers: Vec<Result<Answer, EngineError>>,
 }
 
-/// Where the state of a round comes from.
+/// Where a state comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Basis {
     /// An earlier round. Another server may have changed it since; only a write that succeeds proves that none did.
     Memory,
-    /// The store, just now.
+    /// From the store, just now.
     Store,
 }
 
-/// Reads the states that are not in memory; a request that creates its workflow brings it.
+/// Reads the states that are not in memory. A request that creates a workflow contains its state.
 pub(super) async fn load_missing(store: &Store, groups: &mut [Group]) -> Result<(), StoreError> {
     let missing: Vec<usize> = (0..groups.len()).filter(|&at| groups[at].needs_state()).collect();
     if missing.is_empty() {
@@ -62,7 +62,7 @@ impl Group {
         self.entry.is_none() && !matches!(self.posted[0].request, Request::Create { .. })
     }
 
-    /// Plays the requests, and returns what to write.
+    /// Applies the requests, and returns what to write.
     pub(super) fn play(&mut self, player: &Player<'_>) -> Option<Change> {
         self.answers.clear();
         for at in 0..self.posted.len() {
@@ -84,7 +84,7 @@ impl Group {
         Some(change)
     }
 
-    /// Makes the workflow if there is none and a request creates it.
+    /// Creates the workflow if it does not exist and a request creates it.
     fn begin(&mut self, at: usize, player: &Player<'_>) {
         let posted = &self.posted[at];
         if let (Request::Create { graph, begin, created_at }, None) = (&posted.request, &self.entry) {
@@ -97,7 +97,7 @@ impl Group {
         }
     }
 
-    /// Goes back to what the store has.
+    /// Returns to the state that the store has.
     pub(super) fn rebuild(&mut self, state: Option<StoredState>) -> Result<(), StoreError> {
         let entry = self.entry.take();
         self.basis = Basis::Store;
@@ -117,7 +117,7 @@ impl Group {
         self.take_back();
     }
 
-    /// Gives back what the answers promised.
+    /// Gives back the jobs that the answers contain.
     fn take_back(&mut self) {
         for (posted, answer) in self.posted.iter().zip(self.answers.drain(..)) {
             let Ok(mut answer) = answer else { continue };

@@ -1,4 +1,4 @@
-//! What a request does to one workflow in memory.
+//! Applies a request to one workflow in memory.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::transition::event::{Effect, Event, Lease};
 use crate::transition::transition;
 use crate::workflow::Workflow;
 
-/// Plays requests on states.
+/// Applies requests to states.
 pub(super) struct Player<'a> {
     pub(super) context: &'a Context,
     pub(super) give_back: &'a GiveBack,
 }
 
 impl Player<'_> {
-    /// Plays one request.
+    /// Applies one request.
     pub(super) fn play(&self, entry: &mut Entry, request: &Request, now: Timestamp) -> Result<Answer, EngineError> {
         if entry.workflow.is_deleted() {
             return Err(EngineError::NoWorkflow { workflow: entry.workflow.id });
@@ -42,8 +42,8 @@ impl Player<'_> {
         Ok(Answer { leased, ..answer(&entry.workflow, request.job(), effect) })
     }
 
-    /// Leases what has just become ready to the worker that made it so: the job never touches the queue. `known` jobs were ready
-    /// before.
+    /// Leases jobs that have just become ready to the worker whose report made them ready, so that they do not enter the queue. Jobs
+    /// in `known` were ready before.
     fn hand_over(&self, entry: &mut Entry, known: usize, hand_over: &HandOver, now: Timestamp) -> Vec<Leased> {
         let ready: Vec<JobIndex> = entry.workflow.newly_ready()[known..].to_vec();
         let mut leased = Vec::new();
@@ -71,7 +71,7 @@ impl Player<'_> {
             && self.context.queues.may_hand_over(&about.queue, about.priority)
     }
 
-    /// What a worker gets of a job that it has on lease.
+    /// What a worker gets with a leased job.
     fn leased(&self, entry: &Entry, job: JobIndex, lease: &Lease, now: Timestamp) -> Leased {
         let workflow = &entry.workflow;
         let output = |job| entry.outputs.get(&job).cloned();
@@ -98,7 +98,7 @@ fn answer(workflow: &Workflow, job: Option<JobIndex>, effect: Effect) -> Answer 
     }
 }
 
-/// A token for a lease: not 0, which stands for none.
+/// A token for a lease. It is not 0, which means no lease.
 pub(crate) fn new_token() -> u64 {
     fastrand::u64(1..)
 }

@@ -1,4 +1,4 @@
-//! What is asked of a workflow.
+//! Requests about one workflow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -22,39 +22,39 @@ use crate::workflow::imported::Imported;
 pub enum Action {
     /// Starts it.
     Start,
-    /// Cancels all that has not ended.
+    /// Cancels all jobs that have not ended.
     Cancel,
-    /// Hands out no more jobs.
+    /// Pauses it: workers get no more of its jobs.
     Pause,
-    /// Hands out jobs again.
+    /// Resumes it: workers get its jobs again.
     Resume,
-    /// Gives what failed, was cancelled or is blocked another chance.
+    /// Runs jobs again that failed or were cancelled, and then the jobs that they blocked.
     RetryFailed,
-    /// Runs jobs again that ended.
+    /// Runs ended jobs again.
     Restart {
         /// Their names.
         jobs: Vec<String>,
-        /// Whether those after them run again too.
+        /// Whether the jobs after them run again, too.
         scope: RestartScope,
     },
-    /// Passes over a job: it will not run.
+    /// Skips a job: it will not run.
     SkipJob(String),
-    /// Counts a job as succeeded.
+    /// Marks a job as succeeded.
     MarkSucceeded {
         /// Its name.
         job: String,
-        /// What it counts as having returned.
+        /// Its output.
         output: Option<Json>,
     },
     /// Cancels one job.
     CancelJob(String),
-    /// Keeps the workflow so long after its end or, when it is over, from now on.
+    /// Sets how long the workflow is kept: after its end or, if it has ended, from now on.
     Keep(Retention),
-    /// Removes it, if it is over or was never started.
+    /// Removes it, if it has ended or was never started.
     Delete,
 }
 
-/// What becomes of a workflow right after its creation.
+/// What happens to a workflow right after its creation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Begin {
     /// It waits to be started.
@@ -62,11 +62,11 @@ pub enum Begin {
     Later,
     /// It starts.
     Now,
-    /// It goes on where another system left it.
+    /// It continues from the state that it had in another system.
     As(Box<Imported>),
 }
 
-/// What is asked of a workflow.
+/// A request about one workflow.
 #[derive(Debug)]
 pub(crate) enum Request {
     Create { graph: Arc<Graph>, begin: Begin, created_at: Timestamp },
@@ -79,7 +79,7 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// The job in question, if it is about one.
+    /// The job that it is about, if any.
     pub(super) fn job(&self) -> Option<JobIndex> {
         match self {
             Self::Claim { job, .. } | Self::Report { job, .. } | Self::Extend { job, .. } => Some(*job),
@@ -94,12 +94,12 @@ pub(crate) struct HandOver {
     pub(crate) queues: Vec<String>,
     pub(crate) worker: Box<str>,
     pub(crate) lease: Duration,
-    /// How many more it takes.
+    /// How many more jobs the worker wants.
     pub(crate) left: AtomicUsize,
 }
 
 impl HandOver {
-    /// Counts one more job as taken; false when it takes no more.
+    /// Counts one more job. Returns false when the worker wants no more.
     pub(super) fn take_one(&self) -> bool {
         self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
     }
@@ -109,7 +109,7 @@ impl HandOver {
     }
 }
 
-/// A request and who wants to know.
+/// A request and where to send its answer.
 #[derive(Debug)]
 pub(crate) struct Posted {
     pub(crate) workflow: WorkflowId,

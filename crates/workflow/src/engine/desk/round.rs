@@ -1,4 +1,4 @@
-//! One round of a desk: requests are played on states, and what changed is written with one call of the store.
+//! One round of a desk: requests are applied to states, and what changed is written with one call of the store.
 
 use super::group::{Basis, Group, load_missing};
 use super::play::Player;
@@ -9,18 +9,18 @@ use crate::record::change::{Applied, Change, Put, Write};
 use crate::store::Store;
 use crate::store::error::StoreError;
 
-/// What a round works with.
+/// What a round needs.
 pub(super) struct Round<'a> {
     pub(super) player: Player<'a>,
     pub(super) partition: Partition,
     pub(super) states: &'a States,
 }
 
-/// Groups after they were played.
+/// Groups whose requests were applied.
 struct Played {
-    /// Those that must be played again.
+    /// Groups whose requests must be applied again.
     again: Vec<Group>,
-    /// Those that change something, and what each of them changes.
+    /// Groups that change something, each with its change.
     changed: Vec<Group>,
     changes: Vec<Change>,
 }
@@ -30,7 +30,7 @@ impl Round<'_> {
         self.player.context
     }
 
-    /// Plays and writes; returns what must be played again.
+    /// Applies requests and writes changes. Returns the groups that must be applied again.
     pub(super) async fn run(&self, mut groups: Vec<Group>) -> Vec<Group> {
         if let Err(error) = load_missing(&self.context().store, &mut groups).await {
             groups.into_iter().for_each(|group| group.fail(&error));
@@ -59,7 +59,7 @@ impl Round<'_> {
                     played.changes.push(change);
                     played.changed.push(group);
                 }
-                // To do nothing, or to refuse, may be right only for a state that is gone.
+                // The state in memory may be outdated, and doing nothing or refusing may be wrong for the current state.
                 None if group.basis == Basis::Memory => {
                     group.forget();
                     played.again.push(group);
@@ -78,7 +78,7 @@ impl Round<'_> {
         }
     }
 
-    /// Does what follows from the store's answer. Returns the group when it must be played again.
+    /// Handles the store's answer. Returns the group when its requests must be applied again.
     fn settle(&self, mut group: Group, (change, applied): (&Change, Applied)) -> Option<Group> {
         match applied {
             Applied::Done => self.finish(group, Some(change)),
@@ -134,7 +134,7 @@ fn publish_put(context: &Context, group: &Group, put: &Put) {
     }
 }
 
-/// What became of changes whose answer was lost: the writer of the stored state tells whether a change was applied.
+/// Finds out which changes were written although the answer was lost: the stored state names its writer.
 async fn recover(store: &Store, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {
     let ids: Vec<_> = changes.iter().map(|change| change.workflow).collect();
     let stored = store.load(&ids).await?;

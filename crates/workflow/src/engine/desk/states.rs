@@ -12,12 +12,12 @@ use crate::id::WorkflowId;
 
 type Entries = Cache<WorkflowId, Box<Entry>, Weight>;
 
-/// The states of workflows that were used lately.
+/// The states of recently used workflows.
 #[derive(Debug)]
 pub(super) struct States(Mutex<Entries>);
 
 impl States {
-    /// `memory` bounds them, in bytes.
+    /// Keeps states of at most `memory` bytes.
     pub(super) fn new(memory: u64) -> Self {
         Self(Mutex::new(Cache::with_weighter((memory / 1_024) as usize, memory, Weight)))
     }
@@ -26,7 +26,7 @@ impl States {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Groups requests by workflow, and takes the states of these workflows out, as far as they are here.
+    /// Groups requests by workflow, and takes out the states of these workflows that are in memory.
     pub(super) fn take(&self, posted: Vec<Posted>) -> Vec<Group> {
         let mut places: HashMap<WorkflowId, usize> = HashMap::with_capacity(posted.len());
         let mut groups: Vec<Group> = Vec::with_capacity(posted.len());
@@ -43,9 +43,9 @@ impl States {
         groups
     }
 
-    /// Keeps a state, unless nothing more will be asked of it soon.
+    /// Keeps a state, unless the workflow has ended.
     pub(super) fn keep(&self, id: WorkflowId, entry: Box<Entry>) {
-        // Little happens to a workflow that is over, and the memory is for others.
+        // Ended workflows are rarely asked for. The memory is for the others.
         if entry.workflow.is_stored() && !entry.workflow.meta.status.is_over() {
             self.entries().insert(id, entry);
         }

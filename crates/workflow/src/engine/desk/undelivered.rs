@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::record::lease::LeaseRef;
 use crate::time::Timestamp;
 
-/// Gives the job of a lease back, as of a moment.
+/// Gives the job of a lease back, at the given time.
 pub(crate) type GiveBack = Arc<dyn Fn(LeaseRef, Timestamp) + Send + Sync>;
 
 /// Gives a job back when this is dropped before the worker has the job. The job is ready at once, and no lost lease is counted.
@@ -21,7 +21,7 @@ impl Undelivered {
         Self { give_back: Some(Arc::clone(give_back)), lease, now }
     }
 
-    /// The worker has it, or the lease was never written.
+    /// To be called when the worker has the job, or the lease was never written.
     pub(crate) fn settle(&mut self) {
         self.give_back = None;
     }

@@ -9,14 +9,14 @@ use crate::engine::error::EngineError;
 use crate::state::Status;
 use crate::store::query::{Register, Span};
 
-/// Names that are counted with one call of the store.
+/// How many names are counted with one call of the store.
 const COUNTED: usize = 64;
-/// Workflows that are looked at with one call of the store.
+/// How many workflows are read with one call of the store.
 const WALKED: usize = 1_000;
 const STATUSES: usize = Status::ALL.len();
 
 impl Engine {
-    /// How many workflows there are of each status, as far as the filter admits it.
+    /// The number of workflows of each status that match the filter.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -31,7 +31,7 @@ impl Engine {
         Ok(statuses.into_iter().zip(self.store().count(&spans).await?).collect())
     }
 
-    /// The same for each name of which there are any.
+    /// The same for each name that has workflows.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -60,7 +60,7 @@ impl Engine {
         Ok(named)
     }
 
-    /// Counts by name and status what no index counts, by looking at each.
+    /// Counts by name and status by reading each workflow, for filters without an index.
     async fn walk(&self, filter: &Filter) -> Result<BTreeMap<String, [u64; STATUSES]>, EngineError> {
         let mut counts: BTreeMap<String, [u64; STATUSES]> = BTreeMap::new();
         let mut query = Query { filter: filter.clone(), limit: WALKED, ..Query::default() };
@@ -76,7 +76,7 @@ impl Engine {
         }
     }
 
-    /// The names of all kinds of workflows that were ever created.
+    /// All names that workflows ever had.
     ///
     /// # Errors
     /// The store cannot be read.

@@ -1,4 +1,4 @@
-//! Which workflows a list is about, and in which order.
+//! Which workflows a list contains, and in which order.
 
 use crate::id::{IdPrefix, WorkflowId};
 use crate::record::rows::Section;
@@ -9,38 +9,38 @@ use crate::time::Timestamp;
 /// Which workflows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filter {
-    /// Of one of these; of any when there are none.
+    /// With one of these statuses. Empty: with any.
     pub statuses: Vec<Status>,
-    /// Of this name.
+    /// With this name.
     pub name: Option<String>,
     /// With this tag.
     pub tag: Option<String>,
-    /// Created then or later.
+    /// Created at this time or later.
     pub created_from: Option<Timestamp>,
-    /// Created before then.
+    /// Created before this time.
     pub created_to: Option<Timestamp>,
-    /// With an id that begins so.
+    /// With an id that begins with this.
     pub id_prefix: Option<IdPrefix>,
 }
 
-/// A question for a page.
+/// Asks for a page.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Query {
     /// Which workflows.
     pub filter: Filter,
     /// In which order of creation.
     pub order: Order,
-    /// How many at most.
+    /// The highest number of workflows.
     pub limit: usize,
-    /// Where the page before ended.
+    /// Where the previous page ended.
     pub after: Option<Cursor>,
 }
 
-/// Where a page ended: workflows that come later never shift what follows.
+/// Where a page ended. Workflows that are created later do not shift the next page.
 pub type Cursor = WorkflowId;
 
 impl Filter {
-    /// The sections that together hold what is wanted; a name beside a tag must be looked at row by row.
+    /// The sections of the index that together contain the wanted workflows. For a name together with a tag, each workflow must be read.
     fn sections(&self) -> Vec<Section<'_>> {
         let statuses = self.wanted_statuses().into_iter();
         match (&self.tag, &self.name) {
@@ -51,7 +51,7 @@ impl Filter {
         }
     }
 
-    /// Each status that is wanted, once.
+    /// The wanted statuses, each once.
     pub(super) fn wanted_statuses(&self) -> Vec<Status> {
         let wanted = |status: &Status| self.statuses.is_empty() || self.statuses.contains(status);
         Status::ALL.into_iter().filter(wanted).collect()
@@ -75,7 +75,7 @@ impl Filter {
         self.sections().into_iter().map(|section| Span { prefix: section.prefix(), from, to }).collect()
     }
 
-    /// The spans of those of one status.
+    /// The spans of the index for one status.
     pub(super) fn only(&self, status: Status) -> Vec<Span> {
         Self { statuses: vec![status], ..self.clone() }.spans(Order::OldestFirst, None)
     }

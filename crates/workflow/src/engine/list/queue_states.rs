@@ -1,4 +1,4 @@
-//! What queues are doing, for people who look at them.
+//! The states of queues, for people.
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
@@ -7,18 +7,18 @@ use crate::record::rows::{ReadyEntry, queue_rows};
 use crate::store::query::Register;
 use crate::time::Timestamp;
 
-/// What a queue is doing.
+/// The state of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueState {
     /// Its name.
     pub name: String,
-    /// Whether it hands out jobs.
+    /// Whether it is paused.
     pub paused: Paused,
-    /// Jobs that are ready.
+    /// The number of ready jobs.
     pub ready: u64,
-    /// Since when the one is ready that has waited longest among the most urgent of each partition.
+    /// The time since which the oldest job is ready. Only the most urgent job of each partition is considered.
     pub oldest: Option<Timestamp>,
-    /// Workers of this server that wait for work right now.
+    /// The number of workers that wait at this server now.
     pub waiting_workers: usize,
 }
 
@@ -49,7 +49,7 @@ impl Engine {
         Ok(self.store().register(Register::Queues).await?.iter().any(|(known, _)| known == name))
     }
 
-    /// Pauses a queue or lets it go on: it hands out no jobs, on all servers of the store.
+    /// Pauses or resumes a queue on all servers of the store. Workers get no jobs of a paused queue.
     ///
     /// # Errors
     /// The store cannot be written.

@@ -1,4 +1,4 @@
-//! The ready jobs of one queue, and who waits for them.
+//! The ready jobs of one queue, and the workers that wait for them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::time::Timestamp;
 
-/// Ready jobs of one queue that are kept in memory, some 60 bytes each; the rest is read from the store when they are gone.
+/// How many ready jobs of one queue are kept in memory, about 60 bytes each. The others are read from the store when these are used up.
 const KEPT: usize = 16_384;
 
 /// What a ready row has after its queue: priority, time, workflow and job. It sorts as jobs are to be taken.
@@ -34,7 +34,7 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 pub(super) struct Waiter {
     pub(super) notify: Notify,
-    /// It was woken, or went away.
+    /// Whether it was woken or has left.
     pub(super) done: AtomicBool,
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Waiting<'a> {
 }
 
 impl Queues {
-    /// Waits for work from now on; work that comes before [`Waiting::arrived`] is not missed.
+    /// Starts to wait. Jobs that arrive before the call of [`Waiting::arrived`] are not missed.
     pub(crate) fn wait<'a>(&'a self, names: &'a [String]) -> Waiting<'a> {
         let waiter = Arc::new(Waiter::default());
         let mut each = self.each();
@@ -31,10 +31,10 @@ impl Queues {
 }
 
 impl Waiting<'_> {
-    /// Returns when there may be work.
+    /// Returns when there may be a job.
     ///
     /// # Cancellation
-    /// Dropping it wakes another waiter instead, if it was this one's turn.
+    /// If this worker was woken, dropping the future wakes another one instead.
     pub(crate) async fn arrived(mut self) {
         self.waiter.notify.notified().await;
         // This worker will claim, so no other has to be woken when this is dropped.

@@ -1,4 +1,4 @@
-//! Changes of one partition as calls of the script `apply.lua`, whose header says what it gets, and what it answered.
+//! Changes of one partition as calls of the script `apply.lua`, and its answers. The header of the script describes both.
 
 use hashbrown::HashSet;
 use tidegate_pipeline::{Arg, Reply, UnitBuilder};
@@ -13,12 +13,12 @@ use crate::store::error::StoreError;
 /// The script.
 pub(super) const SCRIPT: &str = include_str!("apply.lua");
 
-/// A call takes no more changes when it is this large: Redis runs nothing else meanwhile, and a call that is larger is not
-/// cheaper for each change.
+/// The size at which a call takes no more changes. Redis runs nothing else during a call, and a larger call costs no less for
+/// each change.
 const MOST_ARGUMENTS: usize = 4_000;
 const MOST_BYTES: usize = 512 << 10;
 
-/// What the script can do, by its number there.
+/// The operations of the script, by their number there.
 #[derive(Debug, Clone, Copy)]
 enum Command {
     PutFields = 1,
@@ -42,7 +42,7 @@ impl Piece<'_> {
         match self {
             Self::Bytes(bytes) => Arg::Bytes(bytes),
             Self::Text(text) => Arg::Bytes(text.as_bytes()),
-            // A moment beyond that is never, and so is this one.
+            // A later time has the same meaning: never.
             Self::Integer(value) => Arg::Integer(i64::try_from(*value).unwrap_or(i64::MAX)),
         }
     }
@@ -56,21 +56,21 @@ impl Piece<'_> {
     }
 }
 
-/// A write that is one change's alone.
+/// A write of one change.
 #[derive(Debug)]
 struct Operation {
     change: usize,
     command: Command,
-    /// Among the keys after those of the states.
+    /// Its key, as a position among the keys after those of the states.
     key: usize,
     arguments: usize,
 }
 
-/// A write that changes have in common: rows to put into a set, or to take out.
+/// A write that several changes share: rows to add to a set, or to remove.
 #[derive(Debug, Default)]
 struct Rows<'a> {
     pieces: Vec<Piece<'a>>,
-    /// The changes that have a part in it, with how many arguments.
+    /// The changes that take part in it, each with its number of arguments.
     shares: Vec<(usize, usize)>,
 }
 
@@ -96,8 +96,8 @@ pub(super) struct Call<'a> {
     idempotency_keys: HashSet<&'a str>,
 }
 
-/// Cuts changes into calls. No call has two changes of a workflow, or of an idempotency key: the script checks all before it
-/// writes.
+/// Divides changes into calls. A call never has two changes of the same workflow or idempotency key, because the script checks all
+/// changes before it writes.
 pub(super) fn calls<'a>(keys: &Keys, changes: &'a [Change]) -> Vec<Call<'a>> {
     let mut calls: Vec<Call<'a>> = Vec::new();
     for change in changes {
@@ -109,7 +109,7 @@ pub(super) fn calls<'a>(keys: &Keys, changes: &'a [Change]) -> Vec<Call<'a>> {
     calls
 }
 
-/// The key that a change takes or gives back.
+/// The idempotency key that a change takes or releases.
 fn idempotency_key(change: &Change) -> Option<&str> {
     match &change.write {
         Write::Put(put) => put.birth.as_ref()?.idempotency_key.as_deref(),

@@ -1,4 +1,4 @@
-//! The names of keys. One partition's keys have one hash tag, so they are on one node and one script may write them all.
+//! The names of keys. All keys of a partition have the same hash tag, so they are on one node and one script may write them all.
 
 use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::record::change::ResultField;
@@ -23,10 +23,10 @@ pub(super) struct Keys {
     partitions: u16,
 }
 
-/// What a workflow has of its own.
+/// The keys that belong to one workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// A hash: meta, label, and the jobs to which something has happened.
+    /// A hash: meta, label, and the jobs that have changed.
     State = b'w' as isize,
     /// A string: the graph.
     Graph = b'd' as isize,
@@ -81,7 +81,7 @@ impl Keys {
     }
 
     fn of(&self, partition: Partition, rest: usize) -> String {
-        // An id may name a partition that this store does not have: it is nowhere, and looked for where nothing is.
+        // An id may name a partition that this store does not have. Then the key is one that does not exist.
         let tag = TAGS[usize::from(partition.0 % self.partitions) * (TAGS.len() / usize::from(self.partitions))];
         let mut key = String::with_capacity(self.prefix.len() + 6 + rest);
         key.push_str(&self.prefix);
@@ -125,7 +125,7 @@ impl Keys {
     }
 }
 
-/// The field of a result: the job, and for an error a dot and its place.
+/// The field of a result: the job, and for an error a dot and its number.
 pub(super) fn result_field(field: ResultField) -> String {
     match field {
         ResultField::Output(job) => job.to_string(),
@@ -138,8 +138,8 @@ pub(super) fn job_of(field: &[u8]) -> Option<JobIndex> {
     std::str::from_utf8(field).ok()?.parse().ok().map(JobIndex)
 }
 
-/// The fields of a label. One value longer than Redis likes would make the whole state three times as large, so a long label
-/// is cut; a very long one is not worth it.
+/// The fields of a label. One long value would make Redis store the whole hash in three times the memory, so a long label is divided
+/// into pieces. A very long one is not.
 pub(super) fn label_fields(label: &[u8]) -> impl Iterator<Item = (&'static [u8], &[u8])> {
     let piece = if label.len() <= COMPACT * LABEL.len() { COMPACT } else { label.len() };
     // An empty label has a field too.
@@ -147,8 +147,8 @@ pub(super) fn label_fields(label: &[u8]) -> impl Iterator<Item = (&'static [u8],
     LABEL.into_iter().zip(pieces)
 }
 
-/// Tag n is in slots 64n to 64n+63. So P partitions that take every 256/P-th are spread evenly over nodes that own runs of
-/// slots, as nodes do; numbers as tags would not be.
+/// Tag n is in slots 64n to 64n+63. P partitions use every 256/P-th tag, so they are spread evenly over nodes that own ranges of
+/// slots. Plain numbers as tags would not be.
 #[rustfmt::skip]
 const TAGS: [&str; 256] = [
     "cv", "bl", "cr", "bh", "afb", "bd", "cz", "ma", "cg", "aga", "cc", "by", "co", "bu", "ck", "bq", "ae", "aec",

@@ -1,4 +1,4 @@
-//! Finds or makes a store, and looks at whether Redis will keep what is written.
+//! Finds or creates a store, and checks whether Redis will keep what is written.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,10 +19,10 @@ const PARTITIONS: &[u8] = b"partitions";
 const KEEPS_ALL: &str = "noeviction";
 
 impl RedisStore {
-    /// Finds the store, or makes it when there is none. It keeps the number of partitions that it was made with.
+    /// Finds the store, or creates it. An existing store keeps its number of partitions.
     ///
     /// # Errors
-    /// Redis does not answer, or what is there is not a store that this program knows.
+    /// Redis does not answer, or the store has a layout that this program does not know.
     ///
     /// # Cancellation
     /// When the future is dropped, the store may have been made, empty.
@@ -44,8 +44,8 @@ impl RedisStore {
         Ok(store)
     }
 
-    /// Teaches the script to every node that has a partition, and asks each what it does when its memory is full. Returns the
-    /// script's digest.
+    /// Loads the script into every node that has a partition, and asks each node what it does when its memory is full. Returns the
+    /// digest of the script.
     async fn introduce(&self) -> Result<Arc<[u8]>, StoreError> {
         /// Of each partition.
         const COMMANDS: usize = 4;
@@ -53,7 +53,7 @@ impl RedisStore {
         let mut batch = Batch::new();
         for partition in self.keys.all() {
             let key = self.keys.set(partition, Set::Ready);
-            // The key alone leads the commands to the node.
+            // The key only selects the node.
             let unit = batch.unit().repeatable("EXISTS", &[Arg::Key(key.as_bytes())]);
             unit.repeatable("SCRIPT", &[Arg::Bytes(b"LOAD"), Arg::Bytes(call::SCRIPT.as_bytes())])
                 .repeatable("CONFIG", &[Arg::Bytes(b"GET"), Arg::Bytes(b"maxmemory-policy")])
@@ -86,7 +86,7 @@ fn knows_ranges(outcome: &Outcome) -> Result<(), StoreError> {
     }
 }
 
-/// What a node does when its memory is full; None when it does not say. Many services do not allow to ask.
+/// What a node does when its memory is full. None: it does not answer; many hosted services do not allow the question.
 fn policy(outcome: &Outcome) -> Option<String> {
     let policy = answer(outcome).and_then(reply::entries);
     match policy {

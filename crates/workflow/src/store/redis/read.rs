@@ -14,7 +14,7 @@ use crate::store::error::StoreError;
 use crate::store::query::{Clockwork, Head, Order, Register, RowSet, Span};
 use crate::time::Timestamp;
 
-/// Where a run of rows begins and ends, as Redis reads it.
+/// The beginning and the end of a range of rows, in the syntax of Redis.
 struct Between {
     from: Vec<u8>,
     to: Vec<u8>,
@@ -31,7 +31,7 @@ impl Between {
         Self { from: [b"[", prefix].concat(), to }
     }
 
-    /// Rows behind one, or all.
+    /// The rows after a row, or all rows.
     fn behind(row: Option<&[u8]>) -> Self {
         Self { from: row.map_or(b"-".to_vec(), |row| [b"(", row].concat()), to: b"+".to_vec() }
     }
@@ -51,7 +51,7 @@ impl Between {
         };
     }
 
-    /// Asks how many they are.
+    /// Asks for their number.
     fn count(&self, batch: &mut Batch, key: &str) {
         let args = [Arg::Key(key.as_bytes()), Arg::Bytes(&self.from), Arg::Bytes(&self.to)];
         batch.unit().repeatable("ZLEXCOUNT", &args);
@@ -112,7 +112,7 @@ impl RedisStore {
         let outcomes = self.send(batch).await;
         let mut outcomes = outcomes.iter();
         let values = |(_, fields): &(WorkflowId, Vec<ResultField>)| {
-            // Redis refuses to be asked for no fields.
+            // Redis refuses a command without fields.
             if fields.is_empty() {
                 return Ok(Vec::new());
             }
@@ -243,7 +243,7 @@ impl RedisStore {
             let rows = found.into_iter().map(|(id, at)| due_row(at, id));
             let rows: Vec<Row> =
                 rows.filter(|row| after.is_none_or(|after| row.as_slice() > after)).take(limit).collect();
-            // Rows of the same moment that were read before come again; there may be so many that nothing else fitted.
+            // Rows with the same time that were read before come again. There may be so many that no others fit.
             if all || !rows.is_empty() || limit == 0 {
                 return Ok(rows);
             }

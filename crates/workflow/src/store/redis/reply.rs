@@ -1,4 +1,4 @@
-//! What Redis answers, as what the store promised.
+//! From replies of Redis to the results of the store.
 
 use bytes::Bytes;
 use tidegate_pipeline::{Outcome, Reply};
@@ -11,13 +11,13 @@ use crate::store::error::StoreError;
 use crate::store::query::Head;
 use crate::time::Timestamp;
 
-/// What an answer was expected to be, and was not.
+/// An error for a reply of an unexpected type.
 pub(super) fn unexpected(expected: &str, reply: &Reply) -> StoreError {
     let found: String = format!("{reply:?}").chars().take(200).collect();
     StoreError::Corrupt { what: format!("an answer of redis, {expected},"), reason: format!("it is {found}") }
 }
 
-/// Why there is no reply, when nothing was written or what was asked for was only a read.
+/// The error for a missing reply when nothing was written.
 pub(super) fn unavailable(outcome: &Outcome) -> StoreError {
     StoreError::Unavailable { reason: reason(outcome) }
 }

@@ -1,4 +1,4 @@
-//! How moments, results and registers are kept as numbers in columns.
+//! Times, results and registers as numbers in columns.
 
 use crate::record::change::ResultField;
 use crate::store::query::Register;
@@ -9,12 +9,12 @@ pub(super) fn moment(micros: i64) -> Timestamp {
     Timestamp::from_micros(u64::try_from(micros).unwrap_or_default())
 }
 
-/// A moment as SQLite's integers can hold it; those after the year 294,246 are one.
+/// A time as an integer of SQLite. All times after the year 294,246 are the same.
 pub(super) fn micros(at: Timestamp) -> i64 {
     i64::try_from(at.micros()).unwrap_or(i64::MAX)
 }
 
-/// A place among results as a number: 512 for each job, of which the output is the first.
+/// The name of a result as a number. Each job has 512 numbers, and the first is its output.
 pub(super) fn field_number(field: ResultField) -> i64 {
     match field {
         ResultField::Output(job) => i64::from(job.0) << 9,

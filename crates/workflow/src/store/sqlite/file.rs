@@ -13,7 +13,7 @@ use tracing::info;
 
 use crate::store::error::{SCHEMA_VERSION, StoreError};
 
-/// `Tdgt`: tells our files from all others.
+/// `Tdgt`: marks our files.
 const APPLICATION: u32 = u32::from_be_bytes(*b"Tdgt");
 
 /// How long a write waits for another program, such as a backup, that locks the file.
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// where 440 MiB took 2.0 s.
 const CHECK: Duration = Duration::from_millis(500);
 
-/// Statements that a connection keeps prepared: more than there are.
+/// How many prepared statements a connection keeps: more than exist.
 const STATEMENTS: usize = 64;
 
 const TABLES: &str = "
@@ -47,12 +47,12 @@ const TABLES: &str = "
 pub(super) struct Opened {
     pub(super) writer: Connection,
     pub(super) readers: [Connection; 2],
-    /// Others may open the file once this is dropped.
+    /// The lock. Another process may open the file when this is dropped.
     pub(super) lock: File,
     pub(super) partitions: u16,
 }
 
-/// Opens the store at `path`, or makes one of `partitions` partitions.
+/// Opens the store at `path`, or creates one with `partitions` partitions.
 pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
     let lock = prepare(path)?;
     let writer = connect(path)?;
@@ -113,7 +113,7 @@ fn lock(path: &Path) -> Result<File, StoreError> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
-            // Only a hint to people: the holder may be about to write its number, or gone.
+            // Only a hint for people: the number may be missing or outdated.
             let _ = file.read_to_string(&mut holder);
             let holder = holder.trim();
             return Err(unusable(
@@ -137,7 +137,7 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Whether the file is empty; an error when it is not ours, or not of this version.
+/// Whether the file is empty. An error when it is not a store, or has another version.
 fn is_fresh(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
     let foreign = |reason: &str| StoreError::Corrupt { what: path.display().to_string(), reason: reason.to_owned() };
     let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
@@ -154,7 +154,7 @@ fn is_fresh(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
     if found == SCHEMA_VERSION { Ok(false) } else { Err(StoreError::other_schema(found)) }
 }
 
-/// Makes the tables, all or none.
+/// Creates all tables or none.
 fn create(connection: &Connection, partitions: u16) -> Result<(), StoreError> {
     let transaction = rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     transaction.execute_batch(TABLES)?;
@@ -164,7 +164,7 @@ fn create(connection: &Connection, partitions: u16) -> Result<(), StoreError> {
     Ok(transaction.commit()?)
 }
 
-/// Looks for damage until [`CHECK`] is over, and says how far it came.
+/// Looks for damage for at most [`CHECK`], and logs how far it came.
 fn check_for_a_while(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let started = Instant::now();
     let complete = thread::scope(|scope| {
@@ -185,7 +185,7 @@ fn check_for_a_while(connection: &Connection, path: &Path) -> Result<(), StoreEr
     Ok(())
 }
 
-/// Reads every page once; false when it was interrupted before it found damage or the end.
+/// Reads every page once. False: it was interrupted before it found damage or the end.
 pub(super) fn check(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
     let damaged = |reason: String| StoreError::Corrupt { what: path.display().to_string(), reason };
     match connection.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0)) {

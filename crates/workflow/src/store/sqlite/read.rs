@@ -1,4 +1,4 @@
-//! Reads, each as of one moment.
+//! Reads. Each sees the store as it was at one moment.
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Params, Row as SqlRow, params};
@@ -12,7 +12,7 @@ use crate::store::error::StoreError;
 use crate::store::query::{Clockwork, Head, Order, Register, RowSet, Span};
 use crate::time::Timestamp;
 
-/// Does `read` while what it sees stays as it is.
+/// Runs `read` in a transaction, so that it sees the store at one moment.
 pub(super) fn in_one_moment<T>(
     connection: &Connection,
     read: impl FnOnce(&Connection) -> Result<T, StoreError>,
@@ -90,7 +90,7 @@ pub(super) fn results(
     fields.iter().map(result).collect()
 }
 
-/// The first row that no longer begins with `prefix`. No row begins with 255: names are UTF-8 and sections are letters.
+/// The first row after all rows that begin with `prefix`. No row begins with byte 255: names are UTF-8 and sections are letters.
 fn end_of(prefix: &[u8]) -> Row {
     let kept = prefix.iter().rposition(|&byte| byte < u8::MAX);
     kept.map_or_else(|| vec![u8::MAX], |last| [&prefix[..last], &[prefix[last] + 1]].concat())
@@ -195,7 +195,7 @@ fn due_rows(
             "SELECT at, id FROM expiry WHERE partition = ?1 AND (at, id) > (?2, ?3) ORDER BY at, id LIMIT ?4"
         }
     };
-    // Before everything: no moment is negative.
+    // Before every row: no time is negative.
     let (at, id) = match after.and_then(read_due_row) {
         Some((at, id)) => (micros(at), id.bytes().to_vec()),
         None => (-1, Vec::new()),

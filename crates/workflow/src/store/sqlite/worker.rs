@@ -1,4 +1,4 @@
-//! A thread that works off a queue, and ends with its owner.
+//! A thread that handles a queue of jobs, and ends with its owner.
 
 use std::io;
 use std::thread::{self, JoinHandle};
@@ -18,7 +18,7 @@ enum Message<J> {
     Close,
 }
 
-/// What waits for a worker.
+/// The jobs that wait for a worker.
 pub(super) struct Jobs<J> {
     queue: Receiver<Message<J>>,
     closing: bool,
@@ -39,7 +39,7 @@ impl<J> Jobs<J> {
         }
     }
 
-    /// A job that is there already.
+    /// A job that waits already. None: there is none now.
     pub(super) fn waiting(&mut self) -> Option<J> {
         loop {
             match self.queue.try_recv().ok()? {
@@ -51,11 +51,11 @@ impl<J> Jobs<J> {
 }
 
 impl<J: Send + 'static> Worker<J> {
-    /// Starts a thread that does `run`, until there are no more jobs. At most `bound` of them wait.
+    /// Starts a thread that runs `run` until its owner is dropped and no job waits. At most `bound` jobs wait.
     pub(super) fn spawn(name: &str, bound: usize, run: impl FnOnce(&mut Jobs<J>) + Send + 'static) -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel(bound);
         let body = move || {
-            // Goes last of all, also when `run` panics: whoever sees the queue closed knows that what `run` owned is gone.
+            // Dropped last, also after a panic of `run`: when the queue is closed, everything that `run` owned is dropped.
             let mut jobs = Jobs { queue: receiver, closing: false };
             run(&mut jobs);
         };
@@ -63,7 +63,7 @@ impl<J: Send + 'static> Worker<J> {
         Ok(Self { queue: Some(sender), thread: Some(thread) })
     }
 
-    /// Hands over a job.
+    /// Adds a job.
     pub(super) async fn send(&self, job: J) -> Result<(), StoreError> {
         let queue = self.queue.as_ref().expect("the queue goes when the worker is dropped");
         queue.send(Message::Job(job)).await.map_err(|_| ended())
@@ -89,7 +89,7 @@ impl<J> Drop for Worker<J> {
     }
 }
 
-/// What callers hear once the thread is gone.
+/// The error for callers after the thread has ended.
 pub(super) fn ended() -> StoreError {
     StoreError::Unavailable { reason: "it is closed".to_owned() }
 }

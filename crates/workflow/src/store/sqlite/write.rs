@@ -1,4 +1,4 @@
-//! Writes. All that wait share a transaction, and so one sync of the disk.
+//! Writes. All writes that wait share one transaction, and so one sync of the disk.
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
 use tokio::sync::oneshot;
@@ -12,8 +12,8 @@ use crate::record::rows::Row;
 use crate::store::error::StoreError;
 use crate::store::query::Register;
 
-/// Changes in one transaction, at which it takes no more requests. Some 50 ms of work: the first in a group does not wait long
-/// for the last, and the sync costs little beside them.
+/// The number of changes at which a transaction takes no more requests: about 50 ms of work. The first request of a group does not wait
+/// long for the last one, and one sync for all of them costs little.
 const GROUP: usize = 1_024;
 
 /// What the thread that writes is asked to do.
@@ -24,7 +24,7 @@ pub(super) enum Request {
 
 type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// What became of a request, until its transaction is committed.
+/// The outcome of a request before its transaction is committed.
 enum Done {
     Applied(Vec<Applied>),
     Entered,
@@ -102,7 +102,7 @@ fn write(connection: &Connection, group: &[Request]) -> Result<Vec<Done>, StoreE
     }
 }
 
-/// When a workflow is looked at and when it is removed.
+/// The rows for the timer and the expiry of a workflow.
 #[derive(Clone, Copy, Default)]
 struct Moments {
     timer: Option<i64>,
