@@ -38,7 +38,7 @@ use edge::route::{self, Call};
 pub use edge::tokens::{Role, Tokens};
 use edge::{auth, body};
 use jobs::{claims, leases, reports};
-pub use workflows::definition::{CheckedDefinition, DefinitionMistake, check_definition};
+pub use workflows::definition::{DefinitionMistake, check_definition};
 use workflows::{act, bulk, create, graph, list, show};
 
 /// The API of one engine. A clone is the same.

@@ -93,7 +93,7 @@ fn prose(text: &str) -> String {
 /// The anchors of a page, as GitHub makes them from its headings.
 fn anchors(text: &str) -> Vec<String> {
     let prose = prose(text);
-    let headings = prose.lines().filter_map(|line| line.starts_with('#').then(|| line.trim_start_matches('#').trim()));
+    let headings = prose.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
     let mut seen = HashMap::new();
     let slug = |heading: &str| -> String {
         let kept = heading.to_lowercase().replace(' ', "-");
