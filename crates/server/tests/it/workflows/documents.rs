@@ -68,22 +68,42 @@ fn the_description_that_is_served_is_the_one_in_the_documents() {
     assert_eq!(served, document());
 }
 
-#[test]
-fn answers_are_as_described() {
-    let flows = Flows::start(&[]);
-    let schemas = Schemas(document());
-    let check = |template: &str, method: &str, path: &str, body: Value| -> Value {
+/// A server whose answers are held against the document.
+struct Described {
+    flows: Flows,
+    schemas: Schemas,
+}
+
+impl Described {
+    fn start() -> Self {
+        Self { flows: Flows::start(&[]), schemas: Schemas(document()) }
+    }
+
+    /// What the server answers, which must be as described for the template of its path.
+    #[track_caller]
+    fn check(&self, template: &str, method: &str, path: &str, body: Value) -> Value {
         let text = if method == "get" { String::new() } else { body.to_string() };
-        let answer = flows.ask(&method.to_uppercase(), path, &[], &text);
-        let responses = &schemas.0["paths"][template][method]["responses"];
-        let described = responses.get(answer.status.to_string()).unwrap_or(&responses["default"]);
+        let answer = self.flows.ask(&method.to_uppercase(), path, &[], &text);
+        let described = &self.schemas.0["paths"][template][method]["responses"][answer.status.to_string()];
         let kind = answer.header("content-type").unwrap();
         let schema = &described["content"][kind]["schema"];
         assert!(!schema.is_null(), "{method} {path}: {answer:?} is not described");
-        let value = serde_json::from_str(&answer.body).unwrap();
-        schemas.check(schema, &value, path).unwrap();
+        let value: Value = serde_json::from_str(&answer.body).unwrap();
+        self.schemas.check(schema, &value, path).unwrap();
+        if let Some(code) = value["code"].as_str().filter(|_| answer.status >= 400) {
+            let text = described["description"].as_str().unwrap();
+            assert!(text.contains(code), "{method} {path}: {code} is not among {text}");
+        }
         value
-    };
+    }
+}
+
+const ONE: &str = "/v1/workflows/{id}";
+
+#[test]
+fn answers_are_as_described() {
+    let described = Described::start();
+    let check = |template: &str, method: &str, path: &str, body: Value| described.check(template, method, path, body);
     let mut body = workflow("w", "a b<a c<a later stuck");
     body["tags"] = json!(["t"]);
     body["globals"] = json!({"g": 1});
@@ -91,33 +111,66 @@ fn answers_are_as_described() {
     body["jobs"][3]["wait"] = json!("1h");
     body["jobs"][4]["queue"] = json!("far");
     let id = check("/v1/workflows", "post", "/v1/workflows", body)["id"].as_str().unwrap().to_owned();
-    let one = "/v1/workflows/{id}";
-    let job = flows.claim(1).pop().unwrap();
+    let job = described.flows.claim(1).pop().unwrap();
     let claim = json!({"queues": ["default"], "worker": "w"});
     let reports =
         json!([{"lease": job["lease"], "outcome": "succeeded", "output": 1}, {"lease": "?", "outcome": "succeeded"}]);
     let next = check("/v1/jobs/report", "post", "/v1/jobs/report", json!({"reports": reports, "claim": claim}));
     check("/v1/jobs/extend", "post", "/v1/jobs/extend", json!({"leases": [next["jobs"][0]["lease"], "?"]}));
-    flows.fail(&next["jobs"][0]);
+    described.flows.fail(&next["jobs"][0]);
     check("/v1/jobs/claim", "post", "/v1/jobs/claim", claim);
     for view in ["summary", "jobs", "full"] {
-        check(one, "get", &format!("/v1/workflows/{id}?view={view}"), Value::Null);
+        check(ONE, "get", &format!("/v1/workflows/{id}?view={view}"), Value::Null);
     }
     for path in ["/jobs", "/graph.json"] {
-        check(&format!("{one}{path}"), "get", &format!("/v1/workflows/{id}{path}"), Value::Null);
+        check(&format!("{ONE}{path}"), "get", &format!("/v1/workflows/{id}{path}"), Value::Null);
     }
-    let shown = check(&format!("{one}/jobs/{{name}}"), "get", &format!("/v1/workflows/{id}/jobs/b"), Value::Null);
+    let shown = check(&format!("{ONE}/jobs/{{name}}"), "get", &format!("/v1/workflows/{id}/jobs/b"), Value::Null);
     assert_eq!(shown["errors"].as_array().unwrap().len(), 1);
     for path in ["/v1/workflows", "/v1/workflows:count", "/v1/queues", "/v1/version"] {
         check(path, "get", path, Value::Null);
     }
     check("/v1/workflows:count", "get", "/v1/workflows:count?by=name", Value::Null);
-    check("/v1/workflows", "get", "/v1/workflows?limit=0", Value::Null);
-    check("/v1/workflows", "post", "/v1/workflows", workflow("w", "a<a"));
     check("/v1/queues/{name}:pause", "post", "/v1/queues/far:pause", json!({}));
     check("/v1/workflows:batch", "post", "/v1/workflows:batch", json!({"workflows": [workflow("w", "a"), {}]}));
     check("/v1/workflows:bulk", "post", "/v1/workflows:bulk", json!({"action": "delete", "filter": {}}));
-    check(&format!("{one}:expire"), "post", &format!("/v1/workflows/{id}:expire"), json!({"after": "2d"}));
+    check(&format!("{ONE}:expire"), "post", &format!("/v1/workflows/{id}:expire"), json!({"after": "2d"}));
+}
+
+#[test]
+fn problems_are_as_described() {
+    let described = Described::start();
+    let check = |template: &str, method: &str, path: &str, body: Value| {
+        let answer = described.check(template, method, path, body);
+        assert!(answer["code"].is_string(), "{method} {path}: {answer}");
+    };
+    let id = described.flows.create(workflow("w", "a"));
+    check("/v1/workflows", "get", "/v1/workflows?limit=0", Value::Null);
+    check("/v1/workflows", "get", "/v1/workflows?cursor=x", Value::Null);
+    check("/v1/workflows", "post", "/v1/workflows", workflow("w", "a<a"));
+    check("/v1/workflows:byKey", "get", "/v1/workflows:byKey?key=none", Value::Null);
+    check("/v1/queues/{name}:pause", "post", "/v1/queues/none:pause", json!({}));
+    for (verb, body) in [("start", json!({})), ("restart", json!({"jobs": ["none"]}))] {
+        check(&format!("{ONE}:{verb}"), "post", &format!("/v1/workflows/{id}:{verb}"), body);
+    }
+    check(ONE, "delete", &format!("/v1/workflows/{id}"), Value::Null);
+    for verb in ["retry", "skip", "cancel", "mark_succeeded"] {
+        let template = format!("{ONE}/jobs/{{name}}:{verb}");
+        check(&template, "post", &format!("/v1/workflows/{id}/jobs/none:{verb}"), json!({}));
+    }
+    check(&format!("{ONE}/jobs/{{name}}:retry"), "post", &format!("/v1/workflows/{id}/jobs/a:retry"), json!({}));
+}
+
+#[test]
+fn every_code_is_explained() {
+    let text = std::fs::read_to_string(repository().join("docs/http-api.md")).unwrap();
+    let table = text.split_once("| code |").unwrap().1.split("\n\n").next().unwrap();
+    let codes = table.lines().filter_map(|line| line.split('|').nth(1));
+    let explained: BTreeSet<&str> = codes.flat_map(|codes| codes.split('`').skip(1).step_by(2)).collect();
+    let document = document();
+    let all =
+        document["components"]["schemas"]["Problem"]["properties"]["code"]["x-extensible-enum"].as_array().unwrap();
+    assert_eq!(explained, all.iter().map(|code| code.as_str().unwrap()).collect());
 }
 
 #[test]

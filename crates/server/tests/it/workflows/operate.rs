@@ -111,3 +111,23 @@ fn one_call_does_the_same_to_many() {
         assert_eq!(flows.get("/v1/workflows:count")["by_status"]["paused"], 75);
     });
 }
+
+#[test]
+fn one_call_changes_how_long_many_are_kept() {
+    on_each_store(|flows| {
+        let all = [workflow("w", "a"), workflow("w", "a"), workflow("w", "a")];
+        flows.post("/v1/workflows:batch", json!({"workflows": all}));
+        let expire = json!({"action": "expire", "filter": {"name": "w"}, "after": "forever", "limit": 2});
+        let done = flows.post("/v1/workflows:bulk", expire);
+        assert_eq!((&done["matched"], &done["done"], &done["more"]), (&json!(2), &json!(2), &json!(true)), "{done}");
+        let items = flows.get("/v1/workflows?order=oldest")["items"].clone();
+        let kept = |item: &Value| {
+            flows.get(&format!("/v1/workflows/{}?view=jobs", item["id"].as_str().unwrap()))["keep_forever"].clone()
+        };
+        assert_eq!(items.as_array().unwrap().iter().map(kept).collect::<Vec<_>>(), [true, true, false]);
+        for body in [json!({"action": "expire", "filter": {}}), json!({"action": "pause", "filter": {}, "after": "1d"})]
+        {
+            assert_eq!(flows.refused("/v1/workflows:bulk", body).2, "after");
+        }
+    });
+}
