@@ -39,8 +39,14 @@ pub(super) fn build(values: &mut Values) -> Option<Workflows> {
     let partitions = partitions(values);
     let max_body = values.integer("TIDEGATE_MAX_BODY", 1_024..=1 << 30) as usize;
     let memory = values.integer("TIDEGATE_WORKFLOW_MEMORY", 1 << 20..=i64::MAX) as u64;
+    let address = address(values)?;
+    if !address.host.is_loopback() && tokens.is_none() && !anonymous {
+        let reason = "other machines can reach this address; say who may use it with TIDEGATE_TOKENS_FILE, or set \
+                      TIDEGATE_ALLOW_ANONYMOUS=true to allow everything to everybody";
+        values.problem(ADDRESS, &values.text(ADDRESS), reason.to_owned());
+    }
     Some(Workflows {
-        address: address(values, tokens.is_some() || anonymous)?,
+        address,
         data_dir: values.text("TIDEGATE_DATA_DIR").into(),
         partitions,
         retention: values.retention("TIDEGATE_RETENTION"),
@@ -59,22 +65,14 @@ fn partitions(values: &mut Values) -> u16 {
     partitions as u16
 }
 
-/// Where the API listens; none when it is not wanted. `protected`: it was said who may use it.
-fn address(values: &mut Values, protected: bool) -> Option<Endpoint> {
+/// Where the API listens; none when it is not wanted.
+fn address(values: &mut Values) -> Option<Endpoint> {
     let text = values.text(ADDRESS);
-    if text.is_empty() {
-        return None;
-    }
-    let Some(address) = host_and_port(&text) else {
+    let address = host_and_port(&text);
+    if address.is_none() && !text.is_empty() {
         values.problem(ADDRESS, &text, "expected host:port".to_owned());
-        return None;
-    };
-    if !address.host.is_loopback() && !protected {
-        let reason = "other machines can reach this address; say who may use it with TIDEGATE_TOKENS_FILE, or set \
-                      TIDEGATE_ALLOW_ANONYMOUS=true to allow everything to everybody";
-        values.problem(ADDRESS, &text, reason.to_owned());
     }
-    Some(address)
+    address
 }
 
 fn tokens(values: &mut Values) -> Option<Tokens> {
