@@ -6,6 +6,7 @@ mod files;
 mod watch;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -86,7 +87,8 @@ impl fmt::Display for Origin {
         let Self::Files(files) = self else {
             return f.write_str("built-in sample (set RUNTIME_ROOT to use your own files)");
         };
-        let subdirectory = files.root.join(&files.subdirectory);
+        // Through components, because joining an empty subdirectory leaves a slash at the end.
+        let subdirectory: PathBuf = files.root.join(&files.subdirectory).components().collect();
         match files.scope {
             Scope::AppDirectory => write!(f, "{}", subdirectory.join(&files.app_directory).display()),
             Scope::Subdirectory => {
