@@ -75,7 +75,7 @@ impl Screen {
     /// Prints an object: what the server said of it, its name, or what people are shown.
     ///
     /// # Errors
-    /// As of [`print`], and those of `table`.
+    /// As of [`print()`], and those of `table`.
     pub fn object(
         &self,
         json: &str,
@@ -112,10 +112,10 @@ impl Screen {
         self.format == Format::Wide
     }
 
-    /// Writes a line, as [`print`] does.
+    /// Writes a line, as [`print()`] does.
     ///
     /// # Errors
-    /// As of [`print`].
+    /// As of [`print()`].
     pub fn line(&self, text: &str) -> Result<(), Failure> {
         print(&format!("{text}\n"))
     }

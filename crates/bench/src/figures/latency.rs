@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 
-use super::{Spread, Tally, micros};
+use super::spread::Spread;
+use super::tally::{Tally, micros};
 
 /// What every turn of a variant showed.
 #[derive(Default, Serialize, Deserialize)]

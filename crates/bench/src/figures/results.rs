@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Sheet;
+use super::sheet::Sheet;
 
 /// The figures of a comparison. Its tables are made of nothing else, so they can be made again from a file.
 pub(crate) trait Results: Serialize + DeserializeOwned {

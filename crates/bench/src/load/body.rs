@@ -6,7 +6,7 @@
 use anyhow::{Context as _, ensure};
 use bytes::{Bytes, BytesMut};
 
-use crate::load::Keys;
+use crate::load::keys::Keys;
 
 /// Digits of a key in a descriptor value; u32 has at most ten.
 const DIGITS: usize = 10;
@@ -89,7 +89,7 @@ fn put_bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Distribution;
+    use crate::load::keys::Distribution;
 
     fn bodies(descriptors: u16, hits: u32) -> Vec<Bytes> {
         let shape = Shape { domain: "d".into(), key: "k".into(), descriptors, hits };

@@ -7,9 +7,9 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 
 use super::report;
-use crate::load::Load;
-use crate::load::Shape;
-use crate::load::{Distribution, Keys};
+use crate::load::body::Shape;
+use crate::load::keys::{Distribution, Keys};
+use crate::load::run::Load;
 use crate::machine::Address;
 use crate::machine::Process;
 

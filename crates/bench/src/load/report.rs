@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::Measured;
+use super::run::Measured;
 use crate::figures::{micros, per_call};
 use crate::machine::Cost;
 

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{sleep, timeout};
 
+use super::body::{Bodies, Shape};
 use super::connection;
-use super::{Bodies, Shape};
 use crate::figures::{Answer, Tally};
-use crate::load::Keys;
-use crate::load::Pace;
+use crate::load::keys::Keys;
+use crate::load::pace::Pace;
 use crate::machine::Address;
 use crate::machine::{Cost, Process};
 

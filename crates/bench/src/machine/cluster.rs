@@ -9,8 +9,8 @@ use tidegate_pipeline::{Address, Config};
 use tokio::time::sleep;
 
 use crate::delay::DelayProxy;
-use crate::machine::Process;
 use crate::machine::pin::{self, Core};
+use crate::machine::process::Process;
 
 /// Longest wait until all nodes know each other's new ports.
 const SETTLE: Duration = Duration::from_secs(20);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::machine::Address;
+use crate::machine::address::Address;
 
 /// Totals since a process began. Subtract two of them for what happened between.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

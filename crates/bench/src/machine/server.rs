@@ -9,8 +9,8 @@ use anyhow::{Context as _, bail};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-use crate::machine::Address;
-use crate::machine::Process;
+use crate::machine::address::Address;
+use crate::machine::process::Process;
 
 /// A limit that is never reached, for costs, and one whose counters are gone after a second, for memory.
 const CONFIGURATION: &str = "\

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tidegate_pipeline::test_util::RedisServer;
 
-use super::{Cost, Process, Server};
+use super::process::{Cost, Process};
+use super::server::Server;
 use crate::delay::DelayProxy;
 
 /// Where the server keeps what it must remember.
