@@ -9,11 +9,44 @@ use tidegate_workflow::Retention;
 /// A hundred years: what is longer was meant otherwise, and a moment so far ahead still has a place in the store.
 pub const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
 
+/// The units, longer names before those that they begin with.
+const UNITS: [&str; 7] = ["us", "µs", "ms", "s", "m", "h", "d"];
+
 /// Reads a span of at most [`LONGEST`], to the microsecond. A day has 24 hours.
 pub fn read(text: &str) -> Option<Duration> {
+    // The parser also knows clock times, signs, words and spaces, which other readers of the same text do not.
+    if !is_sum(text) {
+        return None;
+    }
     let span = SpanParser::new().parse_span(text).ok()?;
     let span = Duration::try_from(span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?).ok()?;
-    (span <= LONGEST).then(|| Duration::from_micros(span.as_micros() as u64))
+    let is_lost = span < Duration::from_micros(1) && !span.is_zero();
+    (span <= LONGEST && !is_lost).then(|| Duration::from_micros(span.as_micros() as u64))
+}
+
+/// Whether a text is nothing but numbers, each with a unit.
+fn is_sum(text: &str) -> bool {
+    let mut rest = text;
+    while let Some(after) = after_part(rest) {
+        rest = after;
+    }
+    rest.is_empty()
+}
+
+/// What follows the first number and its unit.
+fn after_part(text: &str) -> Option<&str> {
+    let rest = after_digits(text)?;
+    let rest = match rest.strip_prefix('.') {
+        Some(fraction) => after_digits(fraction)?,
+        None => rest,
+    };
+    UNITS.iter().find_map(|unit| rest.strip_prefix(unit))
+}
+
+/// What follows the digits, of which there must be one at least.
+fn after_digits(text: &str) -> Option<&str> {
+    let rest = text.trim_start_matches(|character: char| character.is_ascii_digit());
+    (rest.len() < text.len()).then_some(rest)
 }
 
 /// Reads a span, or `forever`.
@@ -37,8 +70,19 @@ mod tests {
         check("1.5s", Some(1_500_000));
         check("1.0001ms", Some(1_000));
         check("36500d", Some(3_153_600_000_000_000));
-        check("1 hour, 30 mins", Some(5_400_000_000));
+        check("5us", Some(5));
+        check("5µs", Some(5));
+        check("1d12h", Some(129_600_000_000));
         for text in ["", "s", "5", "0", "-1s", "1s ago", "1x", "1s2", "36501d", "1..2s", "1e3s", "é", "1y", "1mo"] {
+            check(text, None);
+        }
+        for text in
+            ["00:05:00", "1d 00:00:05", "1,5h", "1.5,5h", "5ns", "0.5us", "-0s", "+5s", "5s ", " 5s", "5 s", "1h 30m"]
+        {
+            check(text, None);
+        }
+        for text in ["1 hour, 30 mins", "5sec", "5min", "5S", "1w", "1.s", ".5s", "١s", "PT5S", "30m1h", "1h1h", "5s\0"]
+        {
             check(text, None);
         }
     }
