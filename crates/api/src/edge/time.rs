@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use jiff::fmt::temporal::DateTimePrinter;
+use jiff::civil::Time;
+use jiff::fmt::temporal::{DateTimePrinter, Pieces};
 use serde::{Serialize, Serializer};
 use tidegate_workflow::Timestamp;
 #[cfg(test)]
@@ -38,9 +39,18 @@ impl Serialize for Rfc3339 {
 }
 
 /// Reads a moment of 1970 or later, in any time zone. Digits beyond the microsecond are cut, and a leap second is the one before it.
+/// Moments in the last two days of the year 9999 are read as the last one that can be written.
 pub(crate) fn read(text: &str) -> Option<Timestamp> {
-    let moment: jiff::Timestamp = text.parse().ok()?;
+    let moment = text.parse().ok().or_else(|| last(text))?;
     u64::try_from(moment.as_microsecond()).ok().map(Timestamp::from_micros)
+}
+
+/// The last moment that can be written, if the text is a later one: whoever means the end of time writes the end of 9999.
+fn last(text: &str) -> Option<jiff::Timestamp> {
+    let pieces = Pieces::parse(text).ok()?;
+    let (time, offset): (Time, _) = (pieces.time()?, pieces.to_numeric_offset()?);
+    let moment = pieces.date().to_datetime(time);
+    (moment > offset.to_datetime(jiff::Timestamp::MAX)).then_some(jiff::Timestamp::MAX)
 }
 
 #[cfg(test)]
@@ -72,6 +82,11 @@ mod tests {
         check("1970-01-01 00:00:01.1234567z", Some(1_123_456));
         check("1970-01-01T00:01Z", Some(60_000_000));
         check("1970-01-01T00:00:60Z", Some(59_000_000));
+        let last = jiff::Timestamp::MAX.as_microsecond() as u64;
+        check("9999-12-31T23:59:59Z", Some(last));
+        check("9999-12-31T23:59:59.999999Z", Some(last));
+        check("9999-12-31T00:00:00-12:00", Some(last));
+        check("9999-12-30T22:00:00Z", Some(last - 999_999));
         for text in [
             "",
             "2026-11-21",
@@ -85,6 +100,10 @@ mod tests {
             "2026-11-21T24:00:00Z",
             "2026-11-21T12:00:00.Z",
             "2026-11-21T12:00:00Zx",
+            "9999-12-31",
+            "9999-12-31T23:59:59",
+            "9999-12-32T00:00:00Z",
+            "10000-01-01T00:00:00Z",
         ] {
             check(text, None);
         }
