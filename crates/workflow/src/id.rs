@@ -19,6 +19,9 @@ const RANDOM_BITS: u32 = 60;
 /// Microseconds within a millisecond.
 const MICROS_BITS: u32 = 10;
 
+/// The last of all ids.
+const LAST: WorkflowId = WorkflowId([u8::MAX; 16]);
+
 /// The most partitions that a store can have: as many as an id can name.
 pub const MAX_PARTITIONS: u16 = 1 << PARTITION_BITS;
 
@@ -72,12 +75,17 @@ impl FromStr for IdPrefix {
     type Err = InvalidPrefix;
 
     fn from_str(text: &str) -> Result<Self, InvalidPrefix> {
+        let is_beginning = |text: &str| text.bytes().all(|character| digit(character).is_some());
+        if !(SHORTEST_PREFIX..=TEXT_LENGTH).contains(&text.len()) || !is_beginning(text) {
+            return Err(InvalidPrefix);
+        }
         let id = |filler: &str| format!("{text}{}", filler.repeat(TEXT_LENGTH.saturating_sub(text.len()))).parse();
         let (first, last): (Result<WorkflowId, _>, Result<WorkflowId, _>) = (id("0"), id("Z"));
-        match (first, last) {
-            (Ok(first), Ok(last)) if text.len() >= SHORTEST_PREFIX => Ok(Self { first, end: last.next() }),
-            _ => Err(InvalidPrefix),
-        }
+        Ok(match (first, last) {
+            (Ok(first), Ok(last)) => Self { first, end: last.next() },
+            // The first character of an id is at most 7, so no id begins like this: the range is empty.
+            _ => Self { first: LAST, end: LAST },
+        })
     }
 }
 
@@ -126,6 +134,12 @@ impl WorkflowId {
     pub fn first_at(now: Timestamp) -> Self {
         Self(moment(now).to_be_bytes())
     }
+}
+
+/// What a character of an id stands for.
+fn digit(character: u8) -> Option<u128> {
+    let character = character.to_ascii_uppercase();
+    ALPHABET.iter().position(|&known| known == character).map(|digit| digit as u128)
 }
 
 /// The part of an id that comes from the time.
@@ -177,9 +191,7 @@ impl FromStr for WorkflowId {
         }
         let mut number: u128 = 0;
         for character in text.bytes() {
-            let character = character.to_ascii_uppercase();
-            let digit = ALPHABET.iter().position(|&known| known == character).ok_or_else(invalid)?;
-            number = number << 5 | digit as u128;
+            number = number << 5 | digit(character).ok_or_else(invalid)?;
         }
         Ok(Self(number.to_be_bytes()))
     }
@@ -215,8 +227,12 @@ mod tests {
         check("01m7z85", "01M7Z850000000000000000000", "01M7Z85ZZZZZZZZZZZZZZZZZZZ");
         let whole = "01M7Z85C8H08RJZ5Q5JGPKMY04";
         check(whole, whole, whole);
-        for text in ["", "01M", "01U7", "8000", "01M7Z85C8H08RJZ5Q5JGPKMY040", "01M\u{e9}"] {
+        for text in ["", "01M", "01U7", "dea!", "01M7Z85C8H08RJZ5Q5JGPKMY040", "01M\u{e9}"] {
             assert_eq!(text.parse::<IdPrefix>(), Err(InvalidPrefix), "{text}");
+        }
+        for text in ["8000", "AAAA", "dead", "ZZZZZZZZZZZZZZZZZZZZZZZZZZ"] {
+            let none: IdPrefix = text.parse().unwrap();
+            assert_eq!(none.first(), none.end(), "no id begins with {text}");
         }
     }
 
