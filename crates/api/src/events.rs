@@ -21,7 +21,6 @@ use utoipa::ToSchema;
 
 use crate::edge::ask::{Answer, Ask, LOOK};
 use crate::edge::json::{self, Id};
-use crate::edge::query::Query;
 use crate::edge::words::StateWord;
 use crate::workflows::view::Workflow;
 pub(crate) use view::Views;
@@ -52,7 +51,6 @@ pub(crate) struct RemovedEvent {
 
 pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
     let id = ask.workflow()?;
-    Query::new(ask.query)?.end()?;
     let last = ask.headers.get("last-event-id").map(|last| last.to_str().unwrap_or_default().to_owned());
     let engine = ask.api.engine.clone();
     // Before the first look, so that nothing falls between.

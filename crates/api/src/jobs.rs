@@ -78,7 +78,6 @@ fn find(snapshot: &Snapshot, name: &str) -> Result<JobIndex, Problem> {
 
 pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     let id = ask.workflow()?;
-    Query::new(ask.query)?.end()?;
     let snapshot = ask.api.engine.show(id).await?;
     let index = find(&snapshot, &ask.matched.name(1)?)?;
     let result = ask.api.engine.results(id, &[index]).await?.pop().unwrap_or_default();

@@ -33,6 +33,7 @@ pub use edge::ask::{Access, Host};
 use edge::ask::{Answer, Ask, Context};
 use edge::json;
 use edge::problem::{Code, Problem};
+use edge::query::Query;
 use edge::request_id::{self, RequestId};
 use edge::route::{self, Call};
 pub use edge::tokens::{Role, Tokens};
@@ -105,7 +106,20 @@ async fn answer(api: &Context, head: &Parts, body: Body) -> Answer {
     dispatch(&ask).await
 }
 
+/// Whether a call has parameters after the question mark, which it then reads itself.
+const fn has_parameters(call: Call) -> bool {
+    match call {
+        Call::List | Call::Count | Call::ByKey | Call::Show | Call::Graph(_) | Call::Jobs => true,
+        // Probes are configured in many places; they keep working whatever is added to their address.
+        Call::Healthz | Call::Readyz => true,
+        _ => false,
+    }
+}
+
 async fn dispatch(ask: &Ask<'_>) -> Answer {
+    if !has_parameters(ask.matched.route.call) {
+        Query::new(ask.query)?.end()?;
+    }
     match ask.matched.route.call {
         Call::Claim => claims::claim(ask).await,
         Call::Report => reports::report(ask).await,

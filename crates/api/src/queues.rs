@@ -9,7 +9,6 @@ use crate::edge::ask::{Answer, Ask};
 use crate::edge::body::{self, NoBody};
 use crate::edge::json;
 use crate::edge::problem::{Code, Problem};
-use crate::edge::query::Query;
 use crate::edge::time::Rfc3339;
 
 /// All queues that a job ever named.
@@ -56,7 +55,6 @@ impl<'a> Queue<'a> {
 }
 
 pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
-    Query::new(ask.query)?.end()?;
     let queues = ask.api.engine.queue_states().await?;
     Ok(json::ok(&QueueList { items: queues.iter().map(Queue::of).collect() }))
 }

@@ -30,7 +30,8 @@ fn document() -> Value {
             "description": "Workflows: create them, run their jobs, look at them. Unknown fields and parameters of requests are refused. \
                 Answers may get more fields, and more words where a schema says so. Times are RFC 3339 in UTC with microseconds. Time spans \
                 are texts such as `30s` in requests, and numbers of milliseconds under names that end in `_ms` in answers. Every answer \
-                has a header X-Request-Id: the one that the request was sent with, or a new one.",
+                has a header X-Request-Id: the one that the request was sent with, or a new one. A path that is asked with a method that it \
+                does not have answers 405 with the code `method_not_allowed` and a header Allow.",
         },
         "servers": [{"url": "http://127.0.0.1:7070"}],
         "tags": [
@@ -154,15 +155,12 @@ fn problems(route: &Route, about: &Operation) -> Vec<Code> {
     if route.role.is_none() {
         return codes;
     }
-    codes.extend([Code::Unauthorized, Code::Forbidden]);
-    if route.method == Method::POST {
-        codes.extend([Code::InvalidJson, Code::InvalidField, Code::PayloadTooLarge, Code::RequestTimeout]);
+    codes.extend([Code::Unauthorized, Code::Forbidden, Code::InvalidField]);
+    if route.method != Method::GET {
+        codes.extend([Code::InvalidJson, Code::PayloadTooLarge, Code::RequestTimeout]);
     }
     if matches!(route.call, Call::Version | Call::OpenApi) {
         return codes;
-    }
-    if route.method == Method::GET {
-        codes.push(Code::InvalidField);
     }
     codes.extend([Code::Overloaded, Code::StoreUnavailable, Code::ShuttingDown, Code::Internal]);
     codes

@@ -76,6 +76,7 @@ pub(crate) async fn expire(ask: &Ask<'_>) -> Answer {
 }
 
 pub(crate) async fn delete(ask: &Ask<'_>) -> Answer {
+    body::read_optional::<NoBody>(ask.body)?;
     ask.api.engine.act(ask.workflow()?, Action::Delete, ask.api.now()).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

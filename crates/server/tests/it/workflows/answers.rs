@@ -167,6 +167,10 @@ fn parameters_are_refused_by_name() {
         (&format!("/v1/workflows/{id}?view=all"), "view"),
         ("/v1/workflows?id_prefix=01M", "id_prefix"),
         ("/v1/workflows?id_prefix=order", "id_prefix"),
+        ("/v1/version?verbose=1", "verbose"),
+        ("/v1/openapi.json?format=yaml", "format"),
+        ("/v1/queues?limit=1", "limit"),
+        (&format!("/v1/workflows/{id}/events?from=1"), "from"),
         ("/v1/workflows:byKey", "key"),
         (&format!("/v1/workflows/{id}?wait=2h"), "wait"),
         (&format!("/v1/workflows/{id}?wait=5"), "wait"),
@@ -175,6 +179,16 @@ fn parameters_are_refused_by_name() {
     ] {
         check(&flows, ("GET", path, ""), 422, "invalid_field", Some(name));
     }
+    for (method, path) in [
+        ("DELETE", format!("/v1/workflows/{id}?dry_run=true")),
+        ("POST", format!("/v1/workflows/{id}:cancel?dry_run=true")),
+        ("POST", format!("/v1/workflows/{id}/jobs/a:skip?dry_run=true")),
+        ("POST", "/v1/workflows:bulk?dry_run=true".to_owned()),
+        ("POST", "/v1/jobs/claim?dry_run=true".to_owned()),
+    ] {
+        check(&flows, (method, &path, ""), 422, "invalid_field", Some("dry_run"));
+    }
+    assert_eq!(flows.get(&format!("/v1/workflows/{id}"))["status"], "running", "nothing was done");
     check(&flows, ("GET", "/v1/workflows?cursor=x", ""), 400, "invalid_cursor", None);
     check(&flows, ("GET", &format!("/v1/workflows/{id}/jobs?cursor=x"), ""), 400, "invalid_cursor", None);
 }
