@@ -1,13 +1,15 @@
 //! Bodies of requests: JSON that must be exactly what is expected, or the answer says where it is not.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, header};
 use http_body_util::BodyExt as _;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+use serde::de::value::{MapAccessDeserializer, StrDeserializer};
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use serde_json::value::RawValue;
 use tokio::time::timeout;
@@ -99,7 +101,23 @@ fn depth(json: &str) -> usize {
 /// # Errors
 /// It is not JSON, or not of this shape.
 pub(crate) fn read<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Problem> {
-    serde_json::from_slice(body).map_err(|error| mistake::<T>(body, &error))
+    let read: Result<Object<T>, _> = serde_json::from_slice(body);
+    read.map(|object| object.0).map_err(|error| mistake::<T>(body, &error))
+}
+
+/// Reads a body that has no mistake.
+pub(crate) fn read_correct<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Option<T> {
+    serde_json::from_slice(body).ok().map(|Object(read)| read)
+}
+
+/// Checks how many items one call has.
+///
+/// # Errors
+/// There are more than `most`.
+pub(crate) fn check_number(number: usize, most: usize, field: &str) -> Result<(), Problem> {
+    let detail = || format!("{number} {field}, more than {most}: send them in several calls");
+    let too_many = || Problem::new(Code::PayloadTooLarge, detail()).at(field);
+    if number > most { Err(too_many()) } else { Ok(()) }
 }
 
 /// Reads a body of which every field may be left out, and so may the body.
@@ -109,11 +127,15 @@ pub(crate) fn read_optional<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result
 
 /// Reads once more to find out where the mistake is; only those who make one pay for it.
 fn mistake<'de, T: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error) -> Problem {
-    if !error.is_data() {
+    // The parser calls some wrong types errors of syntax, and may find a wrong type before an error of syntax.
+    if let Err(error) = serde_json::from_slice::<IgnoredAny>(body) {
         return Problem::new(Code::InvalidJson, error.to_string());
     }
+    if std::str::from_utf8(body).is_err() {
+        return Problem::new(Code::InvalidJson, "the body is not UTF-8");
+    }
     let mut json = serde_json::Deserializer::from_slice(body);
-    match serde_path_to_error::deserialize::<_, T>(&mut json) {
+    match serde_path_to_error::deserialize::<_, Object<T>>(&mut json) {
         Err(error) => {
             let path = error.path().to_string();
             let detail = error.into_inner().to_string();
@@ -131,6 +153,75 @@ fn with_field(path: &str, detail: &str) -> String {
         Some((field, _)) if !path.ends_with(field) => format!("{path}.{field}"),
         _ => path.to_owned(),
     }
+}
+
+/// An object. By itself, serde also reads a struct from the list of its values.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Reader<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(Reader(PhantomData))
+    }
+}
+
+/// A word of an enum. By itself, serde also reads it from an object with the word as its only key.
+struct Word<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Word<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Reader<T> {
+            type Value = Word<T>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a word")
+            }
+            fn visit_str<E: Error>(self, word: &str) -> Result<Self::Value, E> {
+                T::deserialize(StrDeserializer::new(word)).map(Word)
+            }
+        }
+        deserializer.deserialize_str(Reader(PhantomData))
+    }
+}
+
+/// Reads a field that is an object.
+pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Object::deserialize(deserializer).map(|object| object.0)
+}
+
+/// Reads a field that is an object, null, or left out.
+pub(crate) fn optional_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    Option::deserialize(deserializer).map(|read| read.map(|Object(object)| object))
+}
+
+/// Reads a field that is a list of objects.
+pub(crate) fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    Vec::deserialize(deserializer).map(|read| read.into_iter().map(|Object(object)| object).collect())
+}
+
+/// Reads a field that is a word.
+pub(crate) fn word<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Word::deserialize(deserializer).map(|word| word.0)
+}
+
+/// Reads a field that is a word, null, or left out.
+pub(crate) fn optional_word<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    Option::deserialize(deserializer).map(|read| read.map(|Word(word)| word))
 }
 
 /// A time span: numbers with units such as `500ms`, `30s`, `1h30m` or `7d`, of at most 36500 days. A bare number is refused.

@@ -112,6 +112,21 @@ impl Code {
     }
 }
 
+/// Most characters of a detail; it may repeat what the request says.
+const MOST_DETAIL: usize = 1_000;
+/// Most characters of a path.
+const MOST_PATH: usize = 200;
+
+/// A text of at most so many characters: of a longer one, the middle is left out.
+fn cut(text: String, most: usize) -> String {
+    if text.len() <= most || text.chars().count() <= most {
+        return text;
+    }
+    let start: String = text.chars().take(most / 2).collect();
+    let end: Vec<char> = text.chars().rev().take(most / 2).collect();
+    start + "…" + &end.into_iter().rev().collect::<String>()
+}
+
 /// One problem.
 #[derive(Debug)]
 pub(crate) struct Problem {
@@ -165,7 +180,7 @@ enum More {
 
 impl Problem {
     pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into(), path: None, more: None }
+        Self { code, detail: cut(detail.into(), MOST_DETAIL), path: None, more: None }
     }
 
     /// A field of the request that is wrong.
@@ -174,12 +189,15 @@ impl Problem {
     }
 
     pub(crate) fn at(self, path: impl Into<String>) -> Self {
-        Self { path: Some(path.into()), ..self }
+        Self { path: Some(cut(path.into(), MOST_PATH)), ..self }
     }
 
     /// The same, of a part of the request that is at `prefix`.
     pub(crate) fn under(self, prefix: &str) -> Self {
-        let path = self.path.as_ref().map(|path| format!("{prefix}{path}"));
+        let path = self.path.as_ref().map(|path| match path.as_str() {
+            "" => prefix.trim_end_matches('.').to_owned(),
+            path => format!("{prefix}{path}"),
+        });
         Self { path, ..self }
     }
 
@@ -297,5 +315,20 @@ impl From<GraphError> for Problem {
             GraphError::UnknownJob { path, .. } => of(Code::UnknownDependency).at(path),
             GraphError::Cycle { cycle } => of(Code::GraphCycle).at("jobs").with(More::Cycle(cycle)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_does_not_repeat_a_long_request() {
+        let long = "é".repeat(100_000);
+        let problem = Problem::field(long.clone(), format!("unknown field `{long}`, expected `name`"));
+        assert_eq!(problem.path().map(|path| path.chars().count()), Some(MOST_PATH + 1));
+        assert_eq!(problem.detail().chars().count(), MOST_DETAIL + 1);
+        assert!(problem.detail().starts_with("unknown field `éé") && problem.detail().ends_with("`, expected `name`"));
+        assert_eq!(cut("é".repeat(MOST_PATH), MOST_PATH), "é".repeat(MOST_PATH));
     }
 }

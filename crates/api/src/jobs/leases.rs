@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use tidegate_workflow::{LeaseRef, Timestamp};
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -25,6 +26,14 @@ pub(crate) struct ExtendBody {
     #[cfg_attr(test, schema(max_items = 1000))]
     leases: Vec<String>,
     /// How long from now on: 5s to 1h, 30s if left out.
+    lease: Option<Span>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawExtendBody<'a> {
+    #[serde(borrow)]
+    leases: Vec<&'a RawValue>,
     lease: Option<Span>,
 }
 
@@ -63,14 +72,27 @@ pub(crate) fn parse_lease(text: &str, path: &str) -> Result<LeaseRef, Problem> {
     text.parse().map_err(|_| Problem::field(path, "this is not a lease; send the lease that a claim returned"))
 }
 
-pub(crate) async fn extend(ask: &Ask<'_>) -> Answer {
-    let ExtendBody { leases, lease } = body::read(ask.body)?;
-    if leases.len() > MOST {
-        return Err(Problem::field("leases", format!("expected at most {MOST}")));
+/// The leases of a call, each right or wrong for itself, and for how long.
+#[expect(clippy::type_complexity, reason = "a pair that one caller takes apart at once")]
+fn leases(body: &[u8]) -> Result<(Vec<Result<LeaseRef, Problem>>, Option<Span>), Problem> {
+    let path = |at: usize| format!("leases[{at}]");
+    if let Some(ExtendBody { leases, lease }) = body::read_correct(body) {
+        body::check_number(leases.len(), MOST, "leases")?;
+        return Ok((leases.iter().enumerate().map(|(at, text)| parse_lease(text, &path(at))).collect(), lease));
     }
+    // Something is wrong: the others are extended all the same, so each is read for itself.
+    let RawExtendBody { leases, lease } = body::read(body)?;
+    body::check_number(leases.len(), MOST, "leases")?;
+    let one = |(at, raw): (usize, &RawValue)| {
+        // What is no text is no lease either.
+        parse_lease(&serde_json::from_str::<String>(raw.get()).unwrap_or_default(), &path(at))
+    };
+    Ok((leases.into_iter().enumerate().map(one).collect(), lease))
+}
+
+pub(crate) async fn extend(ask: &Ask<'_>) -> Answer {
+    let (parsed, lease) = leases(ask.body)?;
     let expires = ask.api.now() + claims::lease(lease, "lease")?;
-    let parsed: Vec<Result<LeaseRef, Problem>> =
-        leases.iter().enumerate().map(|(at, text)| parse_lease(text, &format!("leases[{at}]"))).collect();
     let extensions = parsed.iter().flatten().map(|lease| (*lease, expires)).collect();
     let mut extended = ask.api.engine.extend(extensions, ask.api.now()).await.into_iter();
     let outcome = |parsed: Result<LeaseRef, Problem>| {
@@ -84,4 +106,17 @@ pub(crate) async fn extend(ask: &Ask<'_>) -> Answer {
     let is_lost = |outcome: &Result<(), Problem>| matches!(outcome, Err(problem) if problem.code == Code::LeaseLost);
     ask.api.activity.add(Event::LeaseLost, number(is_lost));
     Ok(json::ok(&ExtendResult { leases: outcomes.iter().map(|outcome| LeaseItem::of(outcome, expires)).collect() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_a_text_does_not_stop_the_other_leases() {
+        let (leases, _) = leases(br#"{"leases":[5,"x"]}"#).unwrap();
+        let paths: Vec<Option<String>> =
+            leases.into_iter().map(|lease| lease.err()?.path().map(str::to_owned)).collect();
+        assert_eq!(paths, [Some("leases[0]".to_owned()), Some("leases[1]".to_owned())]);
+    }
 }

@@ -32,10 +32,20 @@ const MOST: usize = 1_000;
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ReportRequest))]
 pub(crate) struct ReportsBody<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "body::objects")]
     #[cfg_attr(test, schema(max_items = 1000))]
     reports: Vec<ReportBody<'a>>,
     /// Jobs to take in the same call. It waits only when the reports make no job ready.
+    #[serde(default, deserialize_with = "body::optional_object")]
+    claim: Option<ClaimBody>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawReportsBody<'a> {
+    #[serde(borrow)]
+    reports: Vec<&'a RawValue>,
+    #[serde(default, deserialize_with = "body::optional_object")]
     claim: Option<ClaimBody>,
 }
 
@@ -46,14 +56,17 @@ pub(crate) struct ReportsBody<'a> {
 pub(crate) struct ReportBody<'a> {
     /// The lease that the claim gave.
     lease: String,
+    #[serde(deserialize_with = "body::word")]
     outcome: Word,
     /// With `succeeded`: any JSON of at most 1 MiB.
     #[serde(borrow)]
     #[cfg_attr(test, schema(value_type = Option<serde_json::Value>))]
     output: Option<&'a RawValue>,
     /// With `failed`, and then required.
+    #[serde(default, deserialize_with = "body::optional_object")]
     error: Option<ErrorBody>,
     /// With `failed`: whether another attempt may follow; `policy` if left out.
+    #[serde(default, deserialize_with = "body::optional_word")]
     retry: Option<RetryWord>,
     /// With `failed`: the pause before the next attempt.
     retry_after: Option<Span>,
@@ -227,12 +240,10 @@ fn cut(mut text: String, most: usize) -> String {
 }
 
 pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
-    let ReportsBody { reports, claim } = body::read(ask.body)?;
-    if reports.len() > MOST {
-        return Err(Problem::field("reports", format!("expected at most {MOST}")));
-    }
+    let (order, claim) = reports(ask.body)?;
     let claim = claim.map(|claim| claim.resolve("claim.")).transpose()?;
-    let (valid, order) = resolved(reports);
+    let mut valid = Vec::with_capacity(order.len());
+    let order = order.into_iter().map(|report| report.map(|report| valid.push(report))).collect();
     let api = ask.api;
     let (reported, mut claimed) = api.engine.report(valid, claim.as_ref().map(|(claim, _)| claim), api.now()).await;
     if let (Ok(none), Some((claim, wait))) = (&claimed, &claim)
@@ -255,15 +266,24 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
     }))
 }
 
-/// The reports that can be taken, and for each report whether it is one of them.
-fn resolved(reports: Vec<ReportBody<'_>>) -> (Vec<Report>, Vec<Result<(), Problem>>) {
-    let mut valid = Vec::with_capacity(reports.len());
-    let mut order = Vec::with_capacity(reports.len());
-    for (at, report) in reports.into_iter().enumerate() {
-        let report = report.resolve().map_err(|problem| problem.under(&format!("reports[{at}].")));
-        order.push(report.map(|report| valid.push(report)));
+/// The reports of a call, each right or wrong for itself, and what to claim.
+#[expect(clippy::type_complexity, reason = "a pair that one caller takes apart at once")]
+fn reports(body: &[u8]) -> Result<(Vec<Result<Report, Problem>>, Option<ClaimBody>), Problem> {
+    let prefix = |at: usize| format!("reports[{at}].");
+    if let Some(ReportsBody { reports, claim }) = body::read_correct(body) {
+        body::check_number(reports.len(), MOST, "reports")?;
+        let resolved = reports.into_iter().enumerate();
+        let resolved = resolved.map(|(at, one)| one.resolve().map_err(|problem| problem.under(&prefix(at))));
+        return Ok((resolved.collect(), claim));
     }
-    (valid, order)
+    // Something is wrong: the others are taken all the same, so each is read for itself.
+    let RawReportsBody { reports, claim } = body::read(body)?;
+    body::check_number(reports.len(), MOST, "reports")?;
+    let one = |(at, raw): (usize, &RawValue)| {
+        let report = body::read::<ReportBody<'_>>(raw.get().as_bytes());
+        report.and_then(ReportBody::resolve).map_err(|problem| problem.under(&prefix(at)))
+    };
+    Ok((reports.into_iter().enumerate().map(one).collect(), claim))
 }
 
 /// What became of each report, in the order of the request.
@@ -304,6 +324,33 @@ const fn counted(state: JobState) -> Event {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_report_that_cannot_be_read_does_not_stop_the_others() {
+        let lease = "x".to_owned();
+        let check = |report: &str, path: &str| {
+            let body = format!(r#"{{"reports":[{report},{{"lease":"{lease}","outcome":"succeeded"}}]}}"#);
+            let found: Vec<Option<String>> = reports(body.as_bytes())
+                .unwrap()
+                .0
+                .into_iter()
+                .map(|report| report.err().and_then(|problem| problem.path().map(str::to_owned)))
+                .collect();
+            assert_eq!(found, [Some(path.to_owned()), Some("reports[1].lease".to_owned())], "{report}");
+        };
+        check(r#"{"lease":"x","outcome":"nonsense"}"#, "reports[0].outcome");
+        check(r#"{"lease":"x","outcome":5}"#, "reports[0].outcome");
+        check(r#"{"lease":"x","outcome":{"failed":null}}"#, "reports[0].outcome");
+        check(r#"{"lease":"x","outcome":"failed","error":["k","m"]}"#, "reports[0].error");
+        check(r#"{"outcome":"failed"}"#, "reports[0].lease");
+        check(r#"{"lease":5,"outcome":"failed"}"#, "reports[0].lease");
+        check("5", "reports[0]");
+        check(r#"["x","failed"]"#, "reports[0]");
+        let many = vec![r#"{"lease":"x","outcome":"failed"}"#; MOST + 1].join(",");
+        for body in [format!(r#"{{"reports":[{many}]}}"#), format!(r#"{{"reports":[5,{many}]}}"#)] {
+            assert_eq!(reports(body.as_bytes()).err().map(|problem| problem.code), Some(Code::PayloadTooLarge));
+        }
+    }
 
     #[test]
     fn texts_are_cut_between_characters() {

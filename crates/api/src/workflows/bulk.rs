@@ -23,7 +23,9 @@ const AT_A_TIME: usize = 64;
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Bulk))]
 pub(crate) struct BulkBody {
+    #[serde(deserialize_with = "body::word")]
     action: Word,
+    #[serde(deserialize_with = "body::object")]
     filter: FilterBody,
     /// How long to keep them after their end: with `expire`, and only then.
     after: Option<RetentionBody>,

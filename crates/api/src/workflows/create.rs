@@ -25,7 +25,7 @@ const MOST_JOBS: usize = 100_000;
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Batch))]
 pub(crate) struct BatchBody<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "body::objects")]
     #[cfg_attr(test, schema(max_items = 1000))]
     workflows: Vec<DefinitionBody<'a>>,
 }
@@ -125,8 +125,8 @@ pub(crate) async fn create_batch(ask: &Ask<'_>) -> Answer {
 /// The workflows of a batch, each right or wrong for itself.
 fn definitions(body: &[u8]) -> Result<Vec<Result<NewWorkflow, Problem>>, Problem> {
     let prefix = |at: usize| format!("workflows[{at}].");
-    if let Ok(BatchBody { workflows }) = serde_json::from_slice(body) {
-        check_number(workflows.len())?;
+    if let Some(BatchBody { workflows }) = body::read_correct(body) {
+        body::check_number(workflows.len(), MOST_WORKFLOWS, "workflows")?;
         if workflows.iter().map(|workflow| workflow.jobs.len()).sum::<usize>() > MOST_JOBS {
             let detail = format!("more than {MOST_JOBS} jobs in all: send the workflows in several calls");
             return Err(Problem::new(Code::PayloadTooLarge, detail).at("workflows"));
@@ -136,16 +136,10 @@ fn definitions(body: &[u8]) -> Result<Vec<Result<NewWorkflow, Problem>>, Problem
     }
     // Something is wrong: the others are created all the same, so each is read for itself.
     let RawBatchBody { workflows } = body::read(body)?;
-    check_number(workflows.len())?;
+    body::check_number(workflows.len(), MOST_WORKFLOWS, "workflows")?;
     let one = |(at, raw): (usize, &RawValue)| {
         let definition = body::read::<DefinitionBody<'_>>(raw.get().as_bytes());
         definition.and_then(|definition| definition.resolve(None)).map_err(|problem| problem.under(&prefix(at)))
     };
     Ok(workflows.into_iter().enumerate().map(one).collect())
-}
-
-fn check_number(workflows: usize) -> Result<(), Problem> {
-    let detail = || format!("{workflows} workflows, more than {MOST_WORKFLOWS}: send them in several calls");
-    let too_many = || Problem::new(Code::PayloadTooLarge, detail()).at("workflows");
-    if workflows > MOST_WORKFLOWS { Err(too_many()) } else { Ok(()) }
 }

@@ -49,7 +49,7 @@ pub fn check_definition(json: &str) -> Result<(), DefinitionMistake> {
 pub(crate) struct DefinitionBody<'a> {
     /// What workflows of this kind are called.
     name: String,
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "body::objects")]
     #[cfg_attr(test, schema(min_items = 1, max_items = 65535))]
     pub(crate) jobs: Vec<JobBody<'a>>,
     /// What every job gets below its own params.
@@ -60,12 +60,14 @@ pub(crate) struct DefinitionBody<'a> {
     #[cfg_attr(test, schema(max_items = 16))]
     tags: Option<Vec<String>>,
     /// What the failure of one job means for the others; `continue` if left out.
+    #[serde(default, deserialize_with = "body::optional_word")]
     on_failure: Option<OnFailureBody>,
     /// How long it is kept after its end; if left out, the server decides.
     retention: Option<RetentionBody>,
     /// A second workflow with this key is not created. The header Idempotency-Key does the same.
     idempotency_key: Option<String>,
     /// When it starts; `now` if left out.
+    #[serde(default, deserialize_with = "body::optional_word")]
     start: Option<Start>,
 }
 
@@ -97,6 +99,7 @@ pub(crate) struct JobBody<'a> {
     /// An attempt that takes longer has failed.
     timeout: Option<Span>,
     /// Which outcomes of the jobs before it let it run; `all_success` if left out.
+    #[serde(default, deserialize_with = "body::optional_word")]
     rule: Option<Rule>,
     /// Names of jobs that it runs after.
     after: Option<Names>,
@@ -243,6 +246,15 @@ mod tests {
         check(r#"{"name":"w","jobs":[{"handler":"a"},{"handler":"b","after":"a","timeout":"5s"}]}"#, None);
         check("{", Some(("invalid_json", None)));
         check(r#"{"name":"w","jobs":[{"handler":"a","timeout":5}]}"#, Some(("invalid_field", Some("jobs[0].timeout"))));
+        for (field, value) in [("on_failure", "5"), ("on_failure", r#"{"continue":null}"#), ("start", "{}")] {
+            let json = format!(r#"{{"name":"w","jobs":[{{"handler":"a"}}],"{field}":{value}}}"#);
+            check(&json, Some(("invalid_field", Some(field))));
+        }
+        check(r#"{"name":"w","jobs":[{"handler":"a","rule":true}]}"#, Some(("invalid_field", Some("jobs[0].rule"))));
+        check(r#"{"name":"w","jobs":[{"handler":"a","rule":null}],"start":null,"on_failure":null}"#, None);
+        check(r#"{"name":"w","jobs":[["a","b"]]}"#, Some(("invalid_field", Some("jobs[0]"))));
+        check(r#"["w",[{"handler":"a"}]]"#, Some(("invalid_field", Some(""))));
+        check(r#"{"name":5,"jobs":[{"handler":"a"}"#, Some(("invalid_json", None)));
         let unknown = r#"{"name":"w","jobs":[{"handler":"a","after":["b"]}]}"#;
         check(unknown, Some(("unknown_dependency", Some("jobs[0].after[0]"))));
     }
