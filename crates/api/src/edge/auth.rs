@@ -15,10 +15,10 @@ pub(crate) fn check(access: &Access, headers: &HeaderMap, route: &Route) -> Resu
         return Err(Problem::new(Code::Unauthorized, "the header `Authorization: Bearer <token>` is required"));
     };
     match tokens.find(secret) {
-        None => Err(Problem::new(Code::Unauthorized, "the token is not in TIDEGATE_TOKENS_FILE")),
+        None => Err(Problem::new(Code::Unauthorized, "the token is not known to this server")),
         Some((role, name)) if role < needed => {
-            let detail = format!("the token of {name} has the role {role:?}; this call needs the role {needed:?}")
-                .to_lowercase();
+            let (role, needed) = (role.word(), needed.word());
+            let detail = format!("the token of {name} has the role {role}; this call needs the role {needed}");
             Err(Problem::new(Code::Forbidden, detail))
         }
         Some(_) => Ok(()),

@@ -162,6 +162,9 @@ pub(crate) fn find<'a>(method: &Method, path: &'a str) -> Result<Matched<'a>, Pr
             allowed.push(route.method.as_str());
         }
     }
+    if let Some(unknown) = unknown_action(method, path) {
+        return Err(unknown);
+    }
     if allowed.is_empty() {
         let shown: String = path.chars().take(200).collect();
         return Err(Problem::new(
@@ -172,6 +175,19 @@ pub(crate) fn find<'a>(method: &Method, path: &'a str) -> Result<Matched<'a>, Pr
     let allowed = allowed.join(", ");
     let detail = format!("the path does not have the method {method}; it has {allowed}");
     Err(Problem::new(Code::MethodNotAllowed, detail).allowing(allowed))
+}
+
+/// A call of an action that the noun of the path does not have, such as `:cancle`.
+fn unknown_action(method: &Method, path: &str) -> Option<Problem> {
+    let (noun, action) = path.rsplit_once(':').filter(|(_, action)| method == Method::POST && !action.contains('/'))?;
+    let actions = ROUTES.iter().filter_map(|route| {
+        let (template, action) = route.template.rsplit_once("}:")?;
+        names(&format!("{template}}}"), noun).map(|_| format!(":{action}"))
+    });
+    let actions: Vec<String> = actions.collect();
+    let shown: String = action.chars().take(200).collect();
+    let detail = format!("there is no action :{shown} here; the actions are {}", actions.join(", "));
+    (!actions.is_empty()).then(|| Problem::new(Code::NotFound, detail))
 }
 
 /// What the path has in the place of the template's names, if it is of its form.
@@ -216,6 +232,20 @@ mod tests {
         check(Method::POST, "/v1/workflows/a/jobs/x:skip:retry", Call::JobAct(JobAction::Retry), ["a", "x:skip"]);
         check(Method::GET, "/v1/workflows:byKey", Call::ByKey, ["", ""]);
         check(Method::POST, "/v1/queues/q:pause", Call::SetQueue(Paused::Yes), ["q", ""]);
+    }
+
+    #[test]
+    fn an_unknown_action_is_told_which_there_are() {
+        let check = |path: &str, detail: &str| {
+            let problem = find(&Method::POST, path).unwrap_err();
+            assert_eq!((problem.code, problem.detail()), (Code::NotFound, detail), "{path}");
+        };
+        let workflow = "there is no action :nope here; the actions are :start, :cancel, :pause, :resume, :retry, :restart, :expire";
+        check("/v1/workflows/a:nope", workflow);
+        check("/v1/workflows/a:cancel:nope", workflow);
+        let job = "there is no action :nope here; the actions are :skip, :mark_succeeded, :cancel, :retry";
+        check("/v1/workflows/a/jobs/x:nope", job);
+        check("/v1/queues/q:nope", "there is no action :nope here; the actions are :pause, :resume");
     }
 
     #[test]

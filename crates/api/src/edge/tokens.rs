@@ -16,6 +16,17 @@ pub enum Role {
     Admin,
 }
 
+impl Role {
+    /// The word for it in a tokens file.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Work => "work",
+            Self::Admin => "admin",
+        }
+    }
+}
+
 /// Who may use the API. Never shown: neither the tokens nor their number of characters.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Tokens(Arc<[Token]>);

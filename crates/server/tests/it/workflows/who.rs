@@ -10,7 +10,8 @@ use crate::support::variables;
 #[test]
 fn roles_allow_what_they_say() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), "# who may what\nread ui r-secret\nwork sdk w-secret\nadmin ada a-secret\n").unwrap();
+    std::fs::write(file.path(), "# who may what\nread Dashboard-A r-secret\nwork sdk w-secret\nadmin ada a-secret\n")
+        .unwrap();
     let flows = Flows::start(&[("TIDEGATE_TOKENS_FILE", file.path().to_str().unwrap())]);
     let body = workflow("w", "a").to_string();
     let status = |method: &str, path: &str, token: Option<&str>| {
@@ -37,6 +38,12 @@ fn roles_allow_what_they_say() {
     }
     let refused = flows.ask("GET", "/v1/workflows", &[], "");
     assert_eq!((problem(&refused).1.as_str(), refused.header("www-authenticate")), ("unauthorized", Some("Bearer")));
+    let told = |token: &str| {
+        let answer = flows.ask("POST", "/v1/workflows:bulk", &[("authorization", token)], "");
+        serde_json::from_str::<serde_json::Value>(&answer.body).unwrap()["detail"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(told("Bearer r-secret"), "the token of Dashboard-A has the role read; this call needs the role admin");
+    assert_eq!(told("Bearer r-secre"), "the token is not known to this server");
     // A page of another site that has the token may use it.
     let page = [("authorization", "Bearer r-secret"), ("origin", "http://dash.example"), ("host", "flows.example")];
     assert_eq!(flows.ask("GET", "/v1/workflows", &page, "").status, 200);
