@@ -8,6 +8,7 @@ pub(crate) mod problem;
 pub(crate) mod query;
 pub(crate) mod request_id;
 pub(crate) mod route;
+pub(crate) mod shape;
 pub(crate) mod time;
 pub(crate) mod tokens;
 pub(crate) mod words;

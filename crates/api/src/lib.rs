@@ -73,7 +73,7 @@ async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
     api.activity.add(Event::Request, 1);
     let (head, body) = request.into_parts();
     let id = RequestId::of(&head.headers);
-    let mut response = answer(api, &head, body).await.unwrap_or_else(|problem| {
+    let mut response = answer(api, &id, &head, body).await.unwrap_or_else(|problem| {
         if matches!(problem.code, Code::StoreUnavailable | Code::Internal) {
             api.activity.add(Event::StoreError, 1);
         }
@@ -95,14 +95,14 @@ fn log(id: &RequestId, head: &Parts, problem: &Problem) {
     }
 }
 
-async fn answer(api: &Context, head: &Parts, body: Body) -> Answer {
+async fn answer(api: &Context, id: &RequestId, head: &Parts, body: Body) -> Answer {
     let matched = route::find(&head.method, head.uri.path())?;
     auth::check(&api.access, &head.headers, matched.route)?;
     let body = match head.method {
         Method::GET | Method::HEAD => Bytes::new(),
         _ => body::receive(api.access.max_body, &head.headers, body).await?,
     };
-    let ask = Ask { api, matched, query: head.uri.query(), headers: &head.headers, body: &body };
+    let ask = Ask { api, matched, query: head.uri.query(), headers: &head.headers, body: &body, id };
     dispatch(&ask).await
 }
 

@@ -41,7 +41,7 @@ pub struct JobIndex(pub u16);
 
 /// A text is not the id of a workflow.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("'{text}' is not a workflow id: 26 characters of 0-9 and A-Z without I, L, O and U")]
+#[error("'{text}' is not a workflow id: expected 26 characters, digits and letters except I, L, O and U")]
 pub struct InvalidId {
     /// What was given, cut to 40 characters.
     pub text: String,
@@ -56,7 +56,7 @@ pub struct IdPrefix {
 
 /// A text is not the beginning of an id.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("expected {SHORTEST_PREFIX} to {TEXT_LENGTH} characters of an id: 0-9 and A-Z without I, L, O and U")]
+#[error("expected {SHORTEST_PREFIX} to {TEXT_LENGTH} characters of an id, digits and letters except I, L, O and U")]
 pub struct InvalidPrefix;
 
 impl IdPrefix {

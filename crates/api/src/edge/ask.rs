@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::problem::{Code, Problem};
+use super::request_id::RequestId;
 use super::route::Matched;
 use super::tokens::Tokens;
 use crate::activity::Activity;
@@ -68,6 +69,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) query: Option<&'a str>,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: &'a [u8],
+    pub(crate) id: &'a RequestId,
 }
 
 pub(crate) type Answer = Result<Response, Problem>;

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use utoipa::ToSchema;
 
 use super::problem::{Code, Problem};
+use super::shape;
 use crate::span;
 
 /// How long a body may take to arrive: a slow line brings the largest in it, and nobody keeps memory busy for longer.
@@ -129,7 +130,7 @@ pub(crate) fn read_optional<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result
 fn mistake<'de, T: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error) -> Problem {
     // The parser calls some wrong types errors of syntax, and may find a wrong type before an error of syntax.
     if let Err(error) = serde_json::from_slice::<IgnoredAny>(body) {
-        return Problem::new(Code::InvalidJson, error.to_string());
+        return Problem::new(Code::InvalidJson, shape::not_json(body, &error.to_string()));
     }
     if std::str::from_utf8(body).is_err() {
         return Problem::new(Code::InvalidJson, "the body is not UTF-8");
@@ -139,9 +140,9 @@ fn mistake<'de, T: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error)
         Err(error) => {
             let path = error.path().to_string();
             let detail = error.into_inner().to_string();
-            Problem::field(with_field(if path == "." { "" } else { &path }, &detail), detail)
+            Problem::field(with_field(if path == "." { "" } else { &path }, &detail), shape::plain(&detail))
         }
-        Ok(_) => Problem::field("", error.to_string()),
+        Ok(_) => Problem::field("", shape::plain(&error.to_string())),
     }
 }
 

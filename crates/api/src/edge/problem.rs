@@ -3,7 +3,7 @@
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tidegate_workflow::{EngineError, GraphError, Refusal, StoreError, WorkflowId};
+use tidegate_workflow::{EngineError, GraphError, MAX_TAGS, Refusal, StoreError, WorkflowId};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -164,9 +164,8 @@ pub(crate) struct Body<'a> {
     /// Seconds after which it may be tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<u64>,
-    /// The id of the request, as in the header X-Request-Id. Problems of single items have none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request_id: Option<&'a str>,
+    /// The id of the request, as in the header X-Request-Id.
+    request_id: &'a str,
 }
 
 /// What programs may want to know besides.
@@ -232,8 +231,8 @@ impl Problem {
         self.path.as_deref()
     }
 
-    /// What is written of it: with the id of the request when it is the answer, without when it is an item of one.
-    pub(crate) fn body<'a>(&'a self, request: Option<&'a RequestId>) -> Body<'a> {
+    /// What is written of it, as the answer to a request or as an item of one.
+    pub(crate) fn body<'a>(&'a self, request: &'a RequestId) -> Body<'a> {
         let (code, status, title) = self.code.about();
         let (workflow_id, cycle) = match self.more.as_deref() {
             Some(More::Workflow(id)) => (Some(Id(*id)), None),
@@ -250,14 +249,14 @@ impl Problem {
             workflow_id,
             cycle,
             retry_after: self.retry_after(),
-            request_id: request.map(RequestId::text),
+            request_id: request.text(),
         }
     }
 
     /// The answer to the request that has this problem.
     pub(crate) fn response(&self, request: &RequestId) -> Response {
         let kind = [(header::CONTENT_TYPE, "application/problem+json")];
-        let mut response = (self.status(), kind, json::text(&self.body(Some(request)))).into_response();
+        let mut response = (self.status(), kind, json::text(&self.body(request))).into_response();
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after() {
             headers.insert(header::RETRY_AFTER, seconds.into());
@@ -304,16 +303,26 @@ impl From<StoreError> for Problem {
 
 impl From<GraphError> for Problem {
     fn from(error: GraphError) -> Self {
-        let detail = error.to_string();
-        let of = |code| Self::new(code, detail);
+        let text = error.to_string();
+        // The text is about the definition alone, which may be one of many: only `path` says where it is in the request.
+        let of = |code, path: String| {
+            let detail = text.strip_prefix(&format!("{path}: ")).unwrap_or(&text);
+            Self::new(code, detail).at(path)
+        };
         match error {
-            GraphError::NoJobs | GraphError::TooManyJobs { .. } => of(Code::InvalidDefinition).at("jobs"),
-            GraphError::TooManyTags { .. } => of(Code::InvalidDefinition).at("tags"),
-            GraphError::InvalidName { path, .. } => of(Code::InvalidDefinition).at(path),
-            GraphError::NotAnObject { path } => of(Code::InvalidField).at(path),
-            GraphError::DuplicateName { second, .. } => of(Code::DuplicateJobName).at(format!("jobs[{second}].name")),
-            GraphError::UnknownJob { path, .. } => of(Code::UnknownDependency).at(path),
-            GraphError::Cycle { cycle } => of(Code::GraphCycle).at("jobs").with(More::Cycle(cycle)),
+            GraphError::NoJobs | GraphError::TooManyJobs { .. } => of(Code::InvalidDefinition, "jobs".to_owned()),
+            GraphError::TooManyTags { count } => {
+                let detail = format!("there are {count} tags, more than {MAX_TAGS}");
+                Self::new(Code::InvalidDefinition, detail).at("tags")
+            }
+            GraphError::InvalidName { path, .. } => of(Code::InvalidDefinition, path),
+            GraphError::NotAnObject { path } => of(Code::InvalidField, path),
+            GraphError::DuplicateName { name, second, .. } => {
+                let detail = format!("'{name}' is also the name of an earlier job: give each job a name of its own");
+                Self::new(Code::DuplicateJobName, detail).at(format!("jobs[{second}].name"))
+            }
+            GraphError::UnknownJob { path, .. } => of(Code::UnknownDependency, path),
+            GraphError::Cycle { cycle } => of(Code::GraphCycle, "jobs".to_owned()).with(More::Cycle(cycle)),
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::edge::ask::{Answer, Ask};
 use crate::edge::body::{self, Span};
 use crate::edge::json;
 use crate::edge::problem::{self, Code, Problem};
+use crate::edge::request_id::RequestId;
 use crate::edge::time::Rfc3339;
 
 /// Most leases of one call.
@@ -48,7 +49,7 @@ pub(crate) struct ExtendResult<'a> {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct LeaseItem<'a> {
-    /// The HTTP status that this lease would have had alone.
+    /// The status that a single call would have got.
     status: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     lease_expires_at: Option<Rfc3339>,
@@ -57,11 +58,11 @@ struct LeaseItem<'a> {
 }
 
 impl<'a> LeaseItem<'a> {
-    fn of(extended: &'a Result<(), Problem>, expires: Timestamp) -> Self {
+    fn of(extended: &'a Result<(), Problem>, expires: Timestamp, request: &'a RequestId) -> Self {
         match extended {
             Ok(()) => Self { status: StatusCode::OK.as_u16(), lease_expires_at: Some(Rfc3339(expires)), error: None },
             Err(problem) => {
-                Self { status: problem.status().as_u16(), lease_expires_at: None, error: Some(problem.body(None)) }
+                Self { status: problem.status().as_u16(), lease_expires_at: None, error: Some(problem.body(request)) }
             }
         }
     }
@@ -105,7 +106,9 @@ pub(crate) async fn extend(ask: &Ask<'_>) -> Answer {
     ask.api.activity.add(Event::Extended, number(Result::is_ok));
     let is_lost = |outcome: &Result<(), Problem>| matches!(outcome, Err(problem) if problem.code == Code::LeaseLost);
     ask.api.activity.add(Event::LeaseLost, number(is_lost));
-    Ok(json::ok(&ExtendResult { leases: outcomes.iter().map(|outcome| LeaseItem::of(outcome, expires)).collect() }))
+    Ok(json::ok(&ExtendResult {
+        leases: outcomes.iter().map(|outcome| LeaseItem::of(outcome, expires, ask.id)).collect(),
+    }))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::edge::ask::{Answer, Ask, Context};
 use crate::edge::body::{self, Span};
 use crate::edge::json;
 use crate::edge::problem::{self, Code, Problem};
+use crate::edge::request_id::RequestId;
 use crate::edge::words::{StateWord, StatusWord};
 
 /// Largest output.
@@ -95,7 +96,7 @@ enum RetryWord {
 
 /// What went wrong.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with `kind` and `message`")]
 #[cfg_attr(test, derive(ToSchema), schema(as = ReportError))]
 pub(crate) struct ErrorBody {
     /// Such as the class of the error; cut to 200 bytes.
@@ -122,7 +123,7 @@ pub(crate) struct ReportResult<'a> {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct ReportItem<'a> {
-    /// The HTTP status that this report would have had alone.
+    /// The status that a single call would have got.
     status: u16,
     /// What the job is doing now.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,7 +138,7 @@ struct ReportItem<'a> {
 }
 
 impl<'a> ReportItem<'a> {
-    fn of(reported: &'a Result<Reported, Problem>) -> Self {
+    fn of(reported: &'a Result<Reported, Problem>, request: &'a RequestId) -> Self {
         match reported {
             Ok(Reported { job, workflow, already }) => Self {
                 status: StatusCode::OK.as_u16(),
@@ -151,7 +152,7 @@ impl<'a> ReportItem<'a> {
                 job_state: None,
                 workflow_status: None,
                 already: None,
-                error: Some(problem.body(None)),
+                error: Some(problem.body(request)),
             },
         }
     }
@@ -260,9 +261,9 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
     };
     api.activity.add(Event::Claimed, claimed.len() as u64);
     Ok(json::ok(&ReportResult {
-        reports: reported.iter().map(ReportItem::of).collect(),
+        reports: reported.iter().map(|reported| ReportItem::of(reported, ask.id)).collect(),
         jobs: claimed.iter().map(ClaimedJob::of).collect(),
-        claim_error: refused.as_ref().map(|problem| problem.body(None)),
+        claim_error: refused.as_ref().map(|problem| problem.body(ask.id)),
     }))
 }
 

@@ -13,6 +13,7 @@ use crate::edge::body::{self, Names};
 use crate::edge::json::{self, Id};
 use crate::edge::problem::{self, Problem};
 use crate::edge::query::status;
+use crate::edge::request_id::RequestId;
 use crate::edge::time;
 
 /// Actions at a time: enough to share writes, few enough to leave room for workers.
@@ -88,14 +89,14 @@ pub(crate) struct BulkResult<'a> {
 #[cfg_attr(test, derive(ToSchema))]
 struct BulkFailure<'a> {
     id: Id,
-    /// The HTTP status that this workflow would have had alone.
+    /// The status that a single call would have got.
     status: u16,
     error: problem::Body<'a>,
 }
 
 impl<'a> BulkFailure<'a> {
-    fn of((id, problem): &'a (WorkflowId, Problem)) -> Self {
-        Self { id: Id(*id), status: problem.status().as_u16(), error: problem.body(None) }
+    fn of((id, problem): &'a (WorkflowId, Problem), request: &'a RequestId) -> Self {
+        Self { id: Id(*id), status: problem.status().as_u16(), error: problem.body(request) }
     }
 }
 
@@ -155,7 +156,7 @@ pub(crate) async fn bulk(ask: &Ask<'_>) -> Answer {
     let matched = page.items.len();
     let mut failed = act(ask, &action, page.items.into_iter().map(|item| item.workflow)).await;
     failed.sort_by_key(|(id, _)| *id);
-    let failed: Vec<BulkFailure<'_>> = failed.iter().map(BulkFailure::of).collect();
+    let failed: Vec<BulkFailure<'_>> = failed.iter().map(|failure| BulkFailure::of(failure, ask.id)).collect();
     Ok(json::ok(&BulkResult {
         matched,
         done: matched - failed.len(),

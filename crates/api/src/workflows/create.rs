@@ -13,6 +13,7 @@ use crate::edge::ask::{Answer, Ask};
 use crate::edge::body;
 use crate::edge::json::{self, Id};
 use crate::edge::problem::{self, Code, Problem};
+use crate::edge::request_id::RequestId;
 use crate::edge::words::StatusWord;
 
 /// Most workflows of one call.
@@ -59,7 +60,7 @@ pub(crate) struct BatchAnswer<'a> {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct BatchItem<'a> {
-    /// The HTTP status that this workflow would have had alone.
+    /// The status that a single call would have got.
     status: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<Id>,
@@ -71,14 +72,14 @@ struct BatchItem<'a> {
 }
 
 impl<'a> BatchItem<'a> {
-    fn of(created: &'a Result<Created, Problem>) -> Self {
+    fn of(created: &'a Result<Created, Problem>, request: &'a RequestId) -> Self {
         match created {
             Ok(Created { workflow, existing, .. }) => {
                 let status = status(*existing).as_u16();
                 Self { status, id: Some(Id(*workflow)), existing: Some(*existing), error: None }
             }
             Err(problem) => {
-                Self { status: problem.status().as_u16(), id: None, existing: None, error: Some(problem.body(None)) }
+                Self { status: problem.status().as_u16(), id: None, existing: None, error: Some(problem.body(request)) }
             }
         }
     }
@@ -119,7 +120,7 @@ pub(crate) async fn create_batch(ask: &Ask<'_>) -> Answer {
     let outcomes: Vec<Result<Created, Problem>> = order.into_iter().map(outcome).collect();
     let fresh = outcomes.iter().flatten().filter(|created| !created.existing).count();
     ask.api.activity.add(Event::Created, fresh as u64);
-    Ok(json::ok(&BatchAnswer { items: outcomes.iter().map(BatchItem::of).collect() }))
+    Ok(json::ok(&BatchAnswer { items: outcomes.iter().map(|outcome| BatchItem::of(outcome, ask.id)).collect() }))
 }
 
 /// The workflows of a batch, each right or wrong for itself.

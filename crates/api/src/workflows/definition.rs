@@ -52,7 +52,7 @@ pub(crate) struct DefinitionBody<'a> {
     #[serde(borrow, deserialize_with = "body::objects")]
     #[cfg_attr(test, schema(min_items = 1, max_items = 65535))]
     pub(crate) jobs: Vec<JobBody<'a>>,
-    /// What every job gets below its own params.
+    /// Every job gets these, too; its own `params` win.
     #[serde(borrow)]
     #[cfg_attr(test, schema(value_type = Option<Object>))]
     globals: Option<&'a RawValue>,
@@ -64,7 +64,7 @@ pub(crate) struct DefinitionBody<'a> {
     on_failure: Option<OnFailureBody>,
     /// How long it is kept after its end; if left out, the server decides.
     retention: Option<RetentionBody>,
-    /// A second workflow with this key is not created. The header Idempotency-Key does the same.
+    /// Creating again with this key returns the first workflow. The header Idempotency-Key does the same.
     idempotency_key: Option<String>,
     /// When it starts; `now` if left out.
     #[serde(default, deserialize_with = "body::optional_word")]
@@ -86,13 +86,13 @@ pub(crate) struct JobBody<'a> {
     params: Option<&'a RawValue>,
     /// The queue that workers take it from; `default` if left out.
     queue: Option<String>,
-    /// How long it waits after the jobs before it are done; not at all if left out.
+    /// The pause after the jobs before it are done; none if left out.
     wait: Option<Span>,
-    /// Jobs of a higher priority are taken first; 0 if left out.
+    /// Higher first; among equals, the oldest first. 0 if left out.
     priority: Option<u8>,
     /// How often it runs again after a failure; 0 if left out.
     retries: Option<u16>,
-    /// The pause before the first retry; it doubles with each. 1s if left out.
+    /// The pause before the first retry; it doubles each time, up to `backoff_max`. 1s if left out.
     backoff: Option<Span>,
     /// The longest pause before a retry; 1h if left out.
     backoff_max: Option<Span>,

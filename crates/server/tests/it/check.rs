@@ -108,6 +108,10 @@ flow.yaml:6:13: error: there is no job 'c'
     let circle = FLOW.replace("handler: h}", "handler: h, after: b}");
     check("flow.yaml", &circle, "flow.yaml:2:1: error: ");
     check("flow.yaml", &FLOW.replace("after: [a]", "timeout: 5"), "flow.yaml:6:5: error: ");
+    let priority = "flow.yaml:6:5: error: expected a whole number from 0 to 255, got 300\n";
+    check("flow.yaml", &FLOW.replace("after: [a]", "priority: 300"), priority);
+    let rule = "flow.yaml:6:5: error: expected one of `all_success`, `all_done`, `any_success`, `any_failed`, `none_failed`, got 'all'\n";
+    check("flow.yaml", &FLOW.replace("after: [a]", "rule: all"), rule);
     check("flow.yaml", &FLOW.replace("after:", "after"), "flow.yaml:");
     check(
         "flow.json",

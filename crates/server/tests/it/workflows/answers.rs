@@ -345,3 +345,90 @@ fn the_log_names_the_request_that_was_not_served() {
         (&json!("warning"), &json!("GET"), &json!("/v1/workflows"), &json!("store_unavailable"))
     );
 }
+
+#[test]
+fn a_problem_of_an_item_is_whole_by_itself() {
+    // A client may pass on one item without the others: its problem has the id of the request and one path, from the request's root.
+    let flows = Flows::start(&[]);
+    let mut twice = workflow("w", "a a");
+    twice["jobs"][1]["queue"] = json!("q");
+    let tagged = json!({"name": "w", "jobs": [{"handler": "a"}], "tags": (0..17).map(|tag| tag.to_string()).collect::<Vec<_>>()});
+    let batch = json!({"workflows": [workflow("w", "a"), workflow("w", "a<b"), twice, workflow("", "a"), {"name": 7}]});
+    let lost = format!("{NOBODY}-0-7066ddda7b6a22e8");
+    let late = json!({"lease": lost, "outcome": "succeeded"});
+    for (path, body, items, expected) in [
+        (
+            "/v1/workflows:batch",
+            batch,
+            "items",
+            &[
+                ("workflows[1].jobs[0].after[0]", "there is no job 'b'"),
+                (
+                    "workflows[2].jobs[1].name",
+                    "'a' is also the name of an earlier job: give each job a name of its own",
+                ),
+                ("workflows[3].name", "a name must have 1 to 200 bytes and no control characters, but this is empty"),
+                ("workflows[4].name", "expected a string, got 7"),
+            ][..],
+        ),
+        ("/v1/jobs/report", json!({"reports": [late]}), "reports", &[("", "")]),
+        ("/v1/jobs/extend", json!({"leases": [lost]}), "leases", &[("", "")]),
+    ] {
+        let answer = flows.ask("POST", path, &[("x-request-id", "order-17")], &body.to_string());
+        let answer: Value = serde_json::from_str(&answer.body).unwrap();
+        let problems: Vec<&Value> = answer[items]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| &item["error"])
+            .filter(|error| !error.is_null())
+            .collect();
+        assert_eq!(problems.len(), expected.len(), "{answer}");
+        for (problem, (place, detail)) in problems.into_iter().zip(expected) {
+            assert_eq!(problem["request_id"], "order-17", "{problem}");
+            assert!(
+                place.is_empty() || (&problem["path"], &problem["detail"]) == (&json!(place), &json!(detail)),
+                "{problem}"
+            );
+        }
+    }
+    let tags = flows.ask("POST", "/v1/workflows", &[], &tagged.to_string());
+    assert!(tags.body.contains("\"there are 17 tags, more than 16\""), "{tags:?}");
+}
+
+#[test]
+fn an_unknown_action_is_not_a_wrong_method() {
+    let flows = Flows::start(&[]);
+    let id = flows.create(workflow("w", "a"));
+    let answer = flows.ask("POST", &format!("/v1/workflows/{id}:nope"), &[], "");
+    assert_eq!(problem(&answer).1, "not_found");
+    assert!(answer.body.contains("there is no action :nope here; the actions are :start, :cancel,"), "{answer:?}");
+    check(&flows, ("POST", &format!("/v1/workflows/{id}"), ""), 405, "method_not_allowed", None);
+}
+
+#[test]
+fn wrong_values_are_told_in_the_words_of_json() {
+    let flows = Flows::start(&[]);
+    for (path, body, detail) in [
+        (
+            "/v1/workflows",
+            r#"{"name":"w","jobs":[{"handler":"a","priority":300}]}"#,
+            "expected a whole number from 0 to 255, got 300",
+        ),
+        ("/v1/workflows", r#"{"name":"w","jobs":{}}"#, "expected a list, got an object"),
+        (
+            "/v1/jobs/report",
+            r#"{"reports":[{"lease":"x","outcome":"failed","error":"no"}]}"#,
+            r#"expected an object with `kind` and `message`, got "no""#,
+        ),
+        (
+            "/v1/jobs/report",
+            r#"{"reports":[{"lease":"x","outcome":"succeded"}]}"#,
+            "expected one of `succeeded`, `failed`, `given_back`, got 'succeded'",
+        ),
+        ("/v1/jobs/claim", "not", "the body is not JSON: expected true, false or null at line 1 column 2"),
+    ] {
+        let answer: Value = serde_json::from_str(&flows.ask("POST", path, &[], body).body).unwrap();
+        assert_eq!(answer["detail"], detail, "{body}");
+    }
+}
