@@ -4,11 +4,12 @@ use std::fs::read_to_string;
 
 use serde_json::Value;
 
-use super::Flows;
+use super::{Flows, found};
 use crate::support::repository;
 
 /// A call in a shell block of a document.
 struct Call<'a> {
+    method: &'a str,
     path: &'a str,
     body: Option<&'a str>,
     /// The lines of comment after it.
@@ -21,11 +22,13 @@ fn calls(text: &str) -> Vec<Call<'_>> {
 }
 
 fn call(text: &str) -> Option<Call<'_>> {
-    let rest = text.trim_start_matches('\'').strip_prefix("localhost:7070")?;
+    let posted = text.strip_prefix("-X POST ");
+    let rest = posted.unwrap_or(text).trim_start_matches('\'').strip_prefix("localhost:7070")?;
     let (path, rest) = rest.split_at(rest.find([' ', '\'', '\n'])?);
     let body = rest.strip_prefix(" -d '").map(|body| body.split('\'').next().unwrap());
     let answer = rest.lines().filter_map(|line| line.strip_prefix("# ")).collect();
-    Some(Call { path, body, answer })
+    let method = if posted.is_some() || body.is_some() { "POST" } else { "GET" };
+    Some(Call { method, path, body, answer })
 }
 
 /// Makes the calls of a document in their order; `paths` are those that it shows.
@@ -34,13 +37,16 @@ fn check(document: &str, paths: &[&str]) {
     let flows = Flows::start(&[]);
     let calls = calls(&text);
     assert_eq!(calls.iter().map(|call| call.path).collect::<Vec<_>>(), paths, "{document}");
-    let mut lease = Value::Null;
+    let (mut lease, mut id) = (Value::Null, SHOWN.to_owned());
     for call in calls {
-        let answer = match call.body {
-            Some(body) => flows.post(call.path, with_lease(body, &lease)),
-            None => flows.get(call.path),
-        };
-        assert!(answer["reports"][0]["error"].is_null(), "{document}: {answer}");
+        let body = call.body.map(|body| with_lease(body, &lease).to_string()).unwrap_or_default();
+        let answer = found(flows.ask(call.method, &call.path.replace(SHOWN, &id), &[], &body));
+        for items in ["items", "reports", "leases"] {
+            assert!(answer[items][0]["error"].is_null(), "{document}: {answer}");
+        }
+        if let Some(created) = answer["id"].as_str().or(answer["items"][0]["id"].as_str()) {
+            id = created.to_owned();
+        }
         if let Some(job) = answer["jobs"].get(0) {
             lease = job["lease"].clone();
         }
@@ -55,11 +61,17 @@ fn check(document: &str, paths: &[&str]) {
     }
 }
 
+/// The id that documents show, which readers replace with that of their workflow.
+const SHOWN: &str = "01M7Z85C8H08RJZ5Q5JGPKMY04";
+
 /// A body as it is shown, with the lease of today: the one that is shown is that of another day.
 fn with_lease(body: &str, lease: &Value) -> Value {
     let mut body: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{body}: {error}"));
     for report in body.get_mut("reports").and_then(Value::as_array_mut).into_iter().flatten() {
         report["lease"] = lease.clone();
+    }
+    if let Some(leases) = body.get_mut("leases") {
+        *leases = serde_json::json!([lease]);
     }
     body
 }
@@ -69,6 +81,12 @@ fn calls_in_documents_do_what_they_say() {
     let life = ["/v1/workflows", "/v1/jobs/claim", "/v1/jobs/report"];
     let looks = ["/v1/workflows?status=running&limit=10", "/v1/workflows?id_prefix=01M7", "/v1/workflows:count"];
     check("README.md", &life);
-    check("docs/http-api.md", &[life, looks].concat());
+    let one = "/v1/workflows/01M7Z85C8H08RJZ5Q5JGPKMY04";
+    let verbs = [":start", ":pause", ":resume", "/jobs/count:skip", ":cancel", ":retry", ":restart", ":expire"];
+    let acts = verbs.map(|verb| format!("{one}{verb}"));
+    let extend = "/v1/jobs/extend";
+    let many = ["/v1/workflows:batch", "/v1/workflows:bulk"];
+    let acts: Vec<&str> = acts.iter().map(String::as_str).collect();
+    check("docs/http-api.md", &[&life[..], &looks, &[extend], &many[..1], &acts, &many[1..]].concat());
     check("docs/workflows.md", &life[..1]);
 }
