@@ -47,11 +47,7 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     let id = ask.workflow()?;
     let mut query = Query::new(ask.query)?;
     let state = query.take("state");
-    let words: Vec<&str> = state.iter().flat_map(|state| state.split(',')).collect();
-    if let Some(word) = words.iter().find(|word| !JobState::WORDS.contains(*word)) {
-        let known = JobState::WORDS.join(", ");
-        return Err(Problem::field("state", format!("'{word}' is not a state; expected one of {known}")));
-    }
+    let words = states(state.as_deref())?;
     let limit = query.limit(100, MOST_ITEMS)?;
     let from = match query.take("cursor") {
         Some(text) => {
@@ -68,6 +64,14 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     let job = |at: usize| Job::of(&snapshot, JobIndex(at as u16), None);
     let items = wanted.by_ref().take(limit).map(job).collect();
     Ok(json::ok(&JobPage { items, next_cursor: wanted.next().map(|next| next.to_string()) }))
+}
+
+/// The words of a list of states, each of which must be one.
+fn states(list: Option<&str>) -> Result<Vec<&str>, Problem> {
+    let words: Vec<&str> = list.iter().flat_map(|list| list.split(',')).collect();
+    let Some(word) = words.iter().find(|word| !JobState::WORDS.contains(*word)) else { return Ok(words) };
+    let known = JobState::WORDS.join(", ");
+    Err(Problem::field("state", format!("'{word}' is not a state; expected one of {known}")))
 }
 
 /// The job that the path names.

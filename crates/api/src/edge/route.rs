@@ -162,19 +162,19 @@ pub(crate) fn find<'a>(method: &Method, path: &'a str) -> Result<Matched<'a>, Pr
             allowed.push(route.method.as_str());
         }
     }
-    if let Some(unknown) = unknown_action(method, path) {
-        return Err(unknown);
-    }
+    Err(unknown_action(method, path).unwrap_or_else(|| no_route(method, path, &allowed)))
+}
+
+/// A path that does not exist, or that has only the methods `allowed`.
+fn no_route(method: &Method, path: &str, allowed: &[&str]) -> Problem {
     if allowed.is_empty() {
         let shown: String = path.chars().take(200).collect();
-        return Err(Problem::new(
-            Code::NotFound,
-            format!("the path {shown} does not exist; /v1/openapi.json lists all paths"),
-        ));
+        let detail = format!("the path {shown} does not exist; /v1/openapi.json lists all paths");
+        return Problem::new(Code::NotFound, detail);
     }
     let allowed = allowed.join(", ");
     let detail = format!("the path does not have the method {method}; it has {allowed}");
-    Err(Problem::new(Code::MethodNotAllowed, detail).allowing(allowed))
+    Problem::new(Code::MethodNotAllowed, detail).allowing(allowed)
 }
 
 /// A call of an action that the noun of the path does not have, such as `:cancle`.

@@ -98,18 +98,7 @@ impl ClaimBody {
     /// What to claim, and how long to wait for it. `prefix` leads to this part of the request.
     pub(crate) fn resolve(self, prefix: &str) -> Result<(Claim, Duration), Problem> {
         let path = |field: &str| format!("{prefix}{field}");
-        if self.queues.is_empty() || self.queues.len() > MOST_QUEUES {
-            return Err(Problem::field(path("queues"), format!("expected 1 to {MOST_QUEUES} names")));
-        }
-        let wrong = |path: String| {
-            Problem::field(path, format!("expected a name of 1 to {MAX_NAME} bytes without control characters"))
-        };
-        if let Some(at) = self.queues.iter().position(|name| !is_name(name)) {
-            return Err(wrong(path(&format!("queues[{at}]"))));
-        }
-        if !is_name(&self.worker) {
-            return Err(wrong(path("worker")));
-        }
+        self.check_names(prefix)?;
         let limit = self.limit.unwrap_or(1);
         if !(1..=MOST_JOBS).contains(&limit) {
             return Err(Problem::field(path("limit"), format!("expected a number from 1 to {MOST_JOBS}")));
@@ -123,6 +112,22 @@ impl ClaimBody {
         queues.sort_unstable();
         queues.dedup();
         Ok((Claim { queues, worker: self.worker, limit, lease }, wait))
+    }
+
+    /// Whether queues and worker have names that a queue could have, and a terminal show.
+    fn check_names(&self, prefix: &str) -> Result<(), Problem> {
+        let wrong = |field: &str| {
+            let detail = format!("expected a name of 1 to {MAX_NAME} bytes without control characters");
+            Err(Problem::field(format!("{prefix}{field}"), detail))
+        };
+        if self.queues.is_empty() || self.queues.len() > MOST_QUEUES {
+            return Err(Problem::field(format!("{prefix}queues"), format!("expected 1 to {MOST_QUEUES} names")));
+        }
+        match self.queues.iter().position(|name| !is_name(name)) {
+            Some(at) => wrong(&format!("queues[{at}]")),
+            None if !is_name(&self.worker) => wrong("worker"),
+            None => Ok(()),
+        }
     }
 }
 

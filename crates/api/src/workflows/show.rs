@@ -1,8 +1,10 @@
 //! Showing one workflow, at once or when it is over.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_workflow::{EngineError, JobIndex, JobResult, Snapshot, Status, WorkflowId};
+use tidegate_workflow::{EngineError, JobIndex, JobResult, Notice, Snapshot, Status, WorkflowId};
+use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, timeout_at};
 
@@ -90,20 +92,22 @@ async fn settled(api: &Context, id: WorkflowId, wait: Duration) -> Result<Snapsh
             return api.engine.show(id).await;
         }
         let next = if api.has_company() { until.min(Instant::now() + LOOK) } else { until };
-        let ended = async {
-            loop {
-                match notices.recv().await {
-                    Ok((about, notice)) if about == id && notice.status.is_none_or(Status::is_over) => return,
-                    Ok(_) => {}
-                    // What was missed may have been it.
-                    Err(RecvError::Lagged(_)) => return,
-                    Err(RecvError::Closed) => return std::future::pending().await,
-                }
-            }
-        };
         tokio::select! {
-            _ = timeout_at(next, ended) => {}
+            _ = timeout_at(next, ended(&mut notices, id)) => {}
             () = api.host.drain.cancelled() => {}
+        }
+    }
+}
+
+/// Returns when the workflow may have ended.
+async fn ended(notices: &mut broadcast::Receiver<(WorkflowId, Arc<Notice>)>, id: WorkflowId) {
+    loop {
+        match notices.recv().await {
+            Ok((about, notice)) if about == id && notice.status.is_none_or(Status::is_over) => return,
+            Ok(_) => {}
+            // What was missed may have been it.
+            Err(RecvError::Lagged(_)) => return,
+            Err(RecvError::Closed) => return std::future::pending().await,
         }
     }
 }
