@@ -22,6 +22,7 @@ use crate::operate::health::{Health, Part};
 use crate::operate::metrics::Metrics;
 use crate::settings::{Files, FirstLoad, Scope};
 use files::Reading;
+pub(crate) use files::{Entry, entries};
 use watch::Watch;
 
 /// The configuration of a fresh start.

@@ -1,5 +1,6 @@
 //! `tidegate check`: rate limit configuration and definitions of workflows, read as the server would read them.
 
+mod folder;
 mod report;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use tidegate_cli::{Definition, fields_of};
 use tidegate_ratelimit::{Configuration, SameDomain, Source};
 
 use super::Check;
+use folder::Folder;
 pub(crate) use report::Report;
 use report::{Checked, Mistake};
 
@@ -19,31 +21,65 @@ use report::{Checked, Mistake};
 const NEITHER: &str = "this is neither a rate limit configuration, which has `domain` and `descriptors`, nor a workflow definition, which \
                        has `name` and `jobs`";
 
+/// What is said of a folder without any.
+const NOTHING: &str = "this folder has no file to check: no limits, and no file that ends in .yaml, .yml or .json";
+
+/// What is said of a file beside limits.
+const BESIDE_LIMITS: &str = "the server reads every file of this folder as limits, and this is not a rate limit configuration; move it to \
+                             another folder";
+
+/// What the files of one argument may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expected {
+    /// Limits, as all files of a folder with limits.
+    Limits,
+    /// Limits or a definition of a workflow.
+    Any,
+}
+
 /// Reads all files and reports on them.
 pub(crate) fn check(arguments: &Check) -> Report {
     let (mut report, mut checked, mut configurations) = (Report::default(), Checked::default(), Vec::new());
-    for path in arguments.paths.iter().flat_map(|path| files(path, &mut report)).collect::<Vec<_>>() {
-        let source = match read(&path) {
-            Ok(text) => Source { name: name(&path), text },
-            Err(error) => {
-                report.unreadable(&path, &error);
-                continue;
+    for path in &arguments.paths {
+        let (paths, expected) = files(path, &mut report);
+        for path in paths {
+            match read(&path) {
+                Ok(text) => {
+                    checked.files += 1;
+                    let source = Source { name: name(&path), text };
+                    configurations.extend(check_file(&path, source, expected, &mut checked, &mut report));
+                }
+                Err(error) => report.unreadable(&path, &error),
             }
-        };
-        checked.files += 1;
-        if is_configuration(&source) {
-            configurations.push(source);
-            continue;
-        }
-        match definition(&path, &source) {
-            Ok(()) => checked.definitions += 1,
-            Err(mistake) => report.mistake(&mistake, &source.text),
         }
     }
     let same_domain = if arguments.merge_domain_configs { SameDomain::Merge } else { SameDomain::Refuse };
     checked.configuration = load(&configurations, same_domain, &mut report);
     report.summary(&checked);
     report
+}
+
+/// Returns limits, which are checked together, and checks everything else.
+fn check_file(
+    path: &Path,
+    source: Source,
+    expected: Expected,
+    checked: &mut Checked,
+    report: &mut Report,
+) -> Option<Source> {
+    let fields = fields_of(&String::from_utf8_lossy(&source.text));
+    let is_definition = fields.iter().any(|field| field == "jobs");
+    match expected {
+        _ if is_configuration(&fields) => return Some(source),
+        // A file that cannot be read as YAML: the reader of limits says where the mistake is.
+        Expected::Limits if folder::is_yaml_or_json(path) && !is_definition => return Some(source),
+        Expected::Limits => report.mistake(&Mistake::new(&source.name, None, BESIDE_LIMITS), &source.text),
+        Expected::Any => match definition(path, &source) {
+            Ok(()) => checked.definitions += 1,
+            Err(mistake) => report.mistake(&mistake, &source.text),
+        },
+    }
+    None
 }
 
 fn load(sources: &[Source], same_domain: SameDomain, report: &mut Report) -> Option<Configuration> {
@@ -59,22 +95,29 @@ fn load(sources: &[Source], same_domain: SameDomain, report: &mut Report) -> Opt
 }
 
 /// `path` itself, or the files of the folder that it is.
-fn files(path: &Path, report: &mut Report) -> Vec<PathBuf> {
+fn files(path: &Path, report: &mut Report) -> (Vec<PathBuf>, Expected) {
     if !path.is_dir() {
-        return vec![path.to_owned()];
+        return (vec![path.to_owned()], Expected::Any);
     }
-    let entries = match fs::read_dir(path) {
-        Ok(entries) => entries,
-        Err(error) => {
-            report.unreadable(path, &error);
-            return Vec::new();
+    match Folder::read(path, has_limits) {
+        Ok(Folder::Limits(files)) => (files, Expected::Limits),
+        Ok(Folder::Others(files)) => {
+            if files.is_empty() {
+                report.mistake(&Mistake::new(&name(path), None, NOTHING), b"");
+            }
+            (files, Expected::Any)
         }
-    };
-    let hidden = |file: &Path| file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-    let mut files: Vec<_> =
-        entries.flatten().map(|entry| entry.path()).filter(|file| file.is_file() && !hidden(file)).collect();
-    files.sort();
-    files
+        Err((folder, error)) => {
+            report.unreadable(&folder, &error);
+            (Vec::new(), Expected::Any)
+        }
+    }
+}
+
+/// Whether a file is a rate limit configuration. A file that cannot be read is none.
+fn has_limits(path: &Path) -> bool {
+    let text = fs::read(path).ok().and_then(|text| String::from_utf8(text).ok());
+    text.is_some_and(|text| is_configuration(&fields_of(&text)))
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -89,8 +132,7 @@ fn name(path: &Path) -> String {
     if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
 }
 
-fn is_configuration(source: &Source) -> bool {
-    let fields = fields_of(&String::from_utf8_lossy(&source.text));
+fn is_configuration(fields: &[String]) -> bool {
     fields.iter().any(|field| field == "domain" || field == "descriptors")
 }
 

@@ -39,6 +39,35 @@ impl From<&Metadata> for Identity {
     }
 }
 
+/// What is in a folder of limits.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Entry {
+    /// Also a symbolic link, whatever it leads to.
+    File(PathBuf),
+    /// A folder whose files are read, too.
+    Folder(PathBuf),
+}
+
+/// What the server reads in `folder`.
+///
+/// # Errors
+/// The folder cannot be read.
+pub(crate) fn entries(folder: &Path, dot_files: DotFiles) -> io::Result<Vec<Entry>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)?.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        // Kubernetes keeps the versions of a mounted ConfigMap in folders that begin with two dots, and links to their files.
+        if name.starts_with("..") || (name.starts_with('.') && dot_files == DotFiles::Skip) {
+            continue;
+        }
+        // As in the reference: symbolic links to files are followed, links to folders are not.
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        found.push(if is_folder { Entry::Folder(entry.path()) } else { Entry::File(entry.path()) });
+    }
+    Ok(found)
+}
+
 /// Reads all files. A folder that does not exist has none.
 pub(super) fn read(files: &Files) -> Reading {
     let mut reading = Reading::default();
@@ -88,26 +117,18 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn folder(&self, folder: &Path, reading: &mut Reading) {
-        let entries = match fs::read_dir(folder) {
+        let entries = match entries(folder, self.files.dot_files) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => return reading.failures.push((folder.to_owned(), error)),
         };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            // Kubernetes keeps the versions of a mounted ConfigMap in folders that begin with two dots, and links to their files.
-            let skipped = name.starts_with("..") || (name.starts_with('.') && self.files.dot_files == DotFiles::Skip);
-            if skipped {
-                continue;
-            }
-            let path = entry.path();
-            // As in the reference: symbolic links to files are followed, links to folders are not.
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                reading.watch(&path);
-                self.folder(&path, reading);
-            } else {
-                self.file(path, reading);
+        for entry in entries {
+            match entry {
+                Entry::Folder(path) => {
+                    reading.watch(&path);
+                    self.folder(&path, reading);
+                }
+                Entry::File(path) => self.file(path, reading),
             }
         }
     }

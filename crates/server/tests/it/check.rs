@@ -15,7 +15,9 @@ fn run(folder: &TempDir, arguments: &[&str]) -> (Option<i32>, String) {
 fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
-        std::fs::write(folder.path().join(name), text).unwrap();
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
     }
     folder
 }
@@ -24,7 +26,7 @@ const GOOD: &str = "domain: a\ndescriptors:\n  - key: k\n    rate_limit: {unit: 
 
 #[test]
 fn good_files_are_summed_up() {
-    let files = folder(&[("a.yaml", GOOD), ("b.yaml", &GOOD.replace("domain: a", "domain: b")), (".hidden", "x")]);
+    let files = folder(&[("a.yaml", GOOD), ("b.yaml", &GOOD.replace("domain: a", "domain: b")), ("..data/c", "x")]);
     assert_eq!(run(&files, &["a.yaml"]), (Some(0), "ok: 1 file, 1 domain, 1 limit\n".to_owned()));
     assert_eq!(run(&files, &["."]), (Some(0), "ok: 2 files, 2 domains, 2 limits\n".to_owned()));
 }
@@ -84,10 +86,51 @@ fn definitions_of_workflows_are_checked_by_the_rules_of_the_server() {
     assert_eq!(run(&files, &["flow.yaml"]), (Some(0), "ok: 1 file, 1 workflow definition\n".to_owned()));
     let both = "ok: 2 files, 1 domain, 1 limit, 1 workflow definition\n".to_owned();
     assert_eq!(run(&files, &["a.yaml", "flow.yaml"]), (Some(0), both));
-    let (code, text) = run(&files, &["."]);
+    let (code, text) = run(&files, &["a.yaml", "flow.yaml", "flow.json"]);
     assert_eq!(code, Some(1));
-    assert!(text.starts_with("./flow.json:1:15: error: "), "{text}");
+    assert!(text.starts_with("flow.json:1:15: error: "), "{text}");
     assert!(text.ends_with("1 error in 1 of 3 files\n"), "{text}");
+}
+
+/// The server reads every file of its folder, and one that is not a configuration makes it refuse all limits.
+#[test]
+fn every_file_beside_limits_must_be_limits() {
+    let beside = "the server reads every file of this folder as limits";
+    for (name, text) in [
+        ("flow.yaml", FLOW),
+        ("deep/flow.json", r#"{"name": "w", "jobs": []}"#),
+        ("README.md", "# Limits\n"),
+        (".shop.yaml.swp", "x"),
+        ("worker.py", "import os\n"),
+    ] {
+        let files = folder(&[("limits/a.yaml", GOOD), (&format!("limits/{name}"), text)]);
+        let (code, shown) = run(&files, &["limits"]);
+        assert_eq!(code, Some(1), "{name}: {shown}");
+        assert!(shown.starts_with(&format!("limits/{name}: error: {beside}")), "{name}: {shown}");
+    }
+    let files = folder(&[("deep/a.yaml", GOOD), ("flow.yaml", FLOW)]);
+    assert!(run(&files, &["."]).1.contains(beside));
+    let files = folder(&[("a.yaml", GOOD), ("b.yaml", "'''\n")]);
+    assert!(run(&files, &["."]).1.starts_with("./b.yaml:"));
+}
+
+#[test]
+fn subfolders_are_checked_as_the_server_reads_them() {
+    let bad = GOOD.replace("domain: a", "domain: b").replace("day", "foo");
+    let files = folder(&[("config/a.yaml", GOOD), ("config/deep/er/b", &bad)]);
+    let (code, text) = run(&files, &["config"]);
+    assert_eq!(code, Some(1));
+    assert!(text.starts_with("config/deep/er/b:4:24: error: invalid rate limit unit"), "{text}");
+    let flows = folder(&[("flows/a.yaml", FLOW), ("flows/README.md", "x"), ("flows/more/worker.py", "x")]);
+    assert_eq!(run(&flows, &["flows"]), (Some(0), "ok: 1 file, 1 workflow definition\n".to_owned()));
+}
+
+#[test]
+fn a_folder_without_a_file_to_check_is_a_mistake() {
+    let files = folder(&[("empty/README.md", "x")]);
+    let (code, text) = run(&files, &["empty"]);
+    assert_eq!(code, Some(1));
+    assert!(text.starts_with("empty: error: this folder has no file to check"), "{text}");
 }
 
 #[test]
@@ -123,14 +166,14 @@ flow.yaml:6:13: error: there is no job 'c'
 #[test]
 fn what_is_neither_is_said_to_be_neither() {
     let files = folder(&[("a.yaml", "name: x\n"), ("b.json", "{\"a\": 1"), ("c.txt", "- a\n")]);
-    let (code, text) = run(&files, &["."]);
+    let (code, text) = run(&files, &["a.yaml", "b.json", "c.txt"]);
     assert_eq!(code, Some(1));
     assert_eq!(
         text.matches("neither a rate limit configuration, which has `domain` and `descriptors`, nor").count(),
         2,
         "{text}"
     );
-    assert!(text.contains("./b.json:1:7: error: "), "{text}");
+    assert!(text.contains("b.json:1:7: error: "), "{text}");
 }
 
 #[test]
