@@ -18,7 +18,7 @@ use tidegate_cli::{Exit, Failure, Options, complain, print, with_examples, witho
 use crate::edge::cores;
 use crate::settings::{self, Settings};
 
-/// A rate limit service for Envoy, and a workflow server. Without a command it serves.
+/// A rate limit service for Envoy, and a workflow server. Without a command, it starts the server.
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version, max_term_width = 100)]
 struct Arguments {
@@ -142,12 +142,15 @@ fn ended(done: Result<Exit, Failure>) -> ExitCode {
 /// Prints the values in force, and what a server would say about them.
 fn show_settings() -> Result<Exit, Failure> {
     print(&settings::effective())?;
-    let settings = Settings::from_environment().map_err(|problems| Failure::usage(problems.to_string()))?;
-    for warning in settings.warnings {
+    let (warnings, done) = match Settings::from_environment() {
+        Ok(settings) => (settings.warnings, Ok(Exit::Done)),
+        Err(problems) => (problems.warnings.clone(), Err(Failure::usage(problems.to_string()))),
+    };
+    for warning in warnings {
         // A closed standard error must not change how the command ends.
         let _ = writeln!(io::stderr(), "warning: {warning}");
     }
-    Ok(Exit::Done)
+    done
 }
 
 async fn run(command: Command, options: &Options) -> Result<Exit, Failure> {

@@ -6,7 +6,6 @@ mod files;
 mod watch;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -20,7 +19,7 @@ use tracing::{error, info, warn};
 use crate::error::ServeError;
 use crate::operate::health::{Health, Part};
 use crate::operate::metrics::Metrics;
-use crate::settings::{Files, FirstLoad, Scope};
+use crate::settings::{Files, FirstLoad};
 use files::Reading;
 pub(crate) use files::{Entry, entries};
 use watch::Watch;
@@ -85,16 +84,9 @@ impl Origin {
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Files(files) = self else {
-            return f.write_str("built-in sample (set RUNTIME_ROOT to use your own files)");
-        };
-        // Through components, because joining an empty subdirectory leaves a slash at the end.
-        let subdirectory: PathBuf = files.root.join(&files.subdirectory).components().collect();
-        match files.scope {
-            Scope::AppDirectory => write!(f, "{}", subdirectory.join(&files.app_directory).display()),
-            Scope::Subdirectory => {
-                write!(f, "{} (files under {})", subdirectory.display(), files.app_directory.display())
-            }
+        match self {
+            Self::Sample => f.write_str("built-in sample (set RUNTIME_ROOT to use your own files)"),
+            Self::Files(files) => write!(f, "{}", files.folder().display()),
         }
     }
 }

@@ -18,6 +18,6 @@ mod workflows;
 
 pub use edge::listen::{Addresses, GrpcAddress};
 pub use error::ServeError;
-pub use operate::banner::Started;
+pub use operate::banner::{Loaded, Started};
 pub use rls::proto;
 pub use server::run;

@@ -18,7 +18,7 @@ use crate::edge::cores::{self, Work};
 use crate::edge::http;
 use crate::edge::listen::{Addresses, Listeners, Sockets};
 use crate::error::ServeError;
-use crate::operate::banner::{Started, example};
+use crate::operate::banner::{Loaded, Started, example};
 use crate::operate::debug;
 use crate::operate::health::{Health, HealthService, Part};
 use crate::operate::metrics::Metrics;
@@ -216,7 +216,19 @@ impl Server {
                 .map_or_else(|| "memory of this process".to_owned(), ToString::to_string),
             workflows: self.workflows.as_ref().map(|workflows| workflows.store.clone()),
             configuration: origin.to_string(),
-            example: self.limiter.configuration().and_then(|configuration| example(&configuration)),
+            loaded: self.loaded(),
+        }
+    }
+
+    fn loaded(&self) -> Loaded {
+        let folder = self.settings.files.folder();
+        match self.limiter.configuration() {
+            Some(configuration) => match example(&configuration) {
+                Some(example) => Loaded::Limits { example },
+                None => Loaded::NoLimits { folder },
+            },
+            None if self.settings.files.first_load == FirstLoad::AfterPorts => Loaded::Later,
+            None => Loaded::Mistakes { folder },
         }
     }
 

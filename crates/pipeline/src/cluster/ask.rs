@@ -27,7 +27,7 @@ pub(crate) async fn ask(address: &Address, context: &ClientContext, login: &Logi
         Ok(Outcome::Reply(reply)) => Some(reply),
         Ok(_) => None,
         Err(error) => {
-            warn!(node = %address, error, "cannot ask who owns what");
+            warn!(node = %address, error, "cannot read the cluster's slots from this node");
             None
         }
     }

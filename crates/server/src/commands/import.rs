@@ -34,7 +34,7 @@ struct Gush {
     /// Gush's Redis, written as for REDIS_URL
     #[arg(long, value_name = "URL")]
     redis: String,
-    /// How long to wait for one answer of it
+    /// How long to wait for each answer of Redis
     #[arg(long, value_name = "SPAN", value_parser = span_of, default_value = "30s")]
     timeout: Duration,
     /// Only print what would be imported

@@ -1,5 +1,6 @@
 //! Without a subcommand: the server.
 
+use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
@@ -17,7 +18,11 @@ pub(crate) fn serve() -> ExitCode {
         Ok(settings) => settings,
         Err(problems) => {
             // Before logging is set up, and for a person.
-            let _ = writeln!(io::stderr(), "error: {problems}\n`tidegate settings` lists all settings");
+            let mut text = format!("error: {problems}\n`tidegate settings` lists all settings\n");
+            for warning in &problems.warnings {
+                let _ = writeln!(text, "warning: {warning}");
+            }
+            let _ = io::stderr().write_all(text.as_bytes());
             return Exit::Usage.into();
         }
     };

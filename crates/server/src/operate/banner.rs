@@ -2,16 +2,11 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use tidegate_ratelimit::{Configuration, Entry};
 
 use crate::edge::listen::{Addresses, GrpcAddress};
-
-/// Printed in place of a command to try.
-const NO_LIMITS: &str = "\
-No limits are loaded. Write them to YAML files in the folder above, or use the files of another folder: set RUNTIME_ROOT,
-RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY. `tidegate check FILE` reports the mistakes in a file.
-";
 
 /// What a server reports once it has started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,8 +19,30 @@ pub struct Started {
     pub workflows: Option<String>,
     /// Where limits come from.
     pub configuration: String,
-    /// A body for `/json` that the first limit applies to. None: no limit is loaded.
-    pub example: Option<String>,
+    /// What came of it.
+    pub loaded: Loaded,
+}
+
+/// What came of the first load.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Loaded {
+    /// Limits.
+    Limits {
+        /// A body for `/json` that the first limit applies to.
+        example: String,
+    },
+    /// No limit.
+    NoLimits {
+        /// Where files with limits belong.
+        folder: PathBuf,
+    },
+    /// Files with mistakes.
+    Mistakes {
+        /// Where they are.
+        folder: PathBuf,
+    },
+    /// Nothing yet: the ports were opened first.
+    Later,
 }
 
 impl fmt::Display for Started {
@@ -51,9 +68,30 @@ impl fmt::Display for Started {
         if let Some(api) = addresses.api {
             writeln!(f, "  API            {api}  /v1 (workflows; described by /v1/openapi.json)")?;
         }
-        match &self.example {
-            Some(body) => writeln!(f, "Try it:\n  curl -s {}/json -d '{body}'", reachable(addresses.http)),
-            None => f.write_str(NO_LIMITS),
+        match &self.loaded {
+            Loaded::Limits { example } => {
+                writeln!(f, "Try it:\n  curl -s {}/json -d '{example}'", reachable(addresses.http))
+            }
+            other => writeln!(f, "{other}"),
+        }
+    }
+}
+
+impl fmt::Display for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limits { example } => f.write_str(example),
+            Self::NoLimits { folder } => write!(
+                f,
+                "No limits are loaded. Write them to YAML files in {}, or set RUNTIME_ROOT to use another folder.",
+                folder.display()
+            ),
+            Self::Mistakes { folder } => write!(
+                f,
+                "No limits are loaded: the configuration has mistakes; see the error above. `tidegate check {}` shows all of them.",
+                folder.display()
+            ),
+            Self::Later => f.write_str("The configuration is not loaded yet. The log names the mistakes in it."),
         }
     }
 }

@@ -54,6 +54,16 @@ pub enum FirstLoad {
     AfterPorts,
 }
 
+impl Files {
+    /// The folder that files with limits belong into, as an absolute path.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        let folder = self.root.join(&self.subdirectory).join(&self.app_directory);
+        // Through components, because joining an empty folder leaves a slash at the end.
+        std::path::absolute(&folder).unwrap_or(folder).components().collect()
+    }
+}
+
 pub(super) fn build(values: &Values) -> Files {
     Files {
         root: values.text("RUNTIME_ROOT").into(),

@@ -7,8 +7,8 @@ use std::fmt;
 pub struct Problem {
     /// The variable.
     pub variable: String,
-    /// Its value, masked when it is secret.
-    pub value: String,
+    /// Its value, masked when it is secret. None: no value would be right.
+    pub value: Option<String>,
     /// What is wrong with it, or what is expected.
     pub reason: String,
 }
@@ -29,10 +29,10 @@ impl fmt::Display for SettingsError {
         let count = self.problems.len();
         write!(f, "{count} setting{} wrong", if count == 1 { " is" } else { "s are" })?;
         for Problem { variable, value, reason } in &self.problems {
-            write!(f, "\n  {variable}='{value}': {reason}")?;
-        }
-        for warning in &self.warnings {
-            write!(f, "\n  warning: {warning}")?;
+            match value {
+                Some(value) => write!(f, "\n  {variable}='{value}': {reason}")?,
+                None => write!(f, "\n  {variable}: {reason}")?,
+            }
         }
         Ok(())
     }

@@ -71,7 +71,7 @@ impl Values {
         if name.starts_with(PREFIX) {
             if !self.values.contains_key(name) {
                 let reason = format!("there is no such setting; did you mean {}?", closest(name, PREFIX));
-                self.problems.push(Problem { variable: name.to_owned(), value: "..".to_owned(), reason });
+                self.problems.push(Problem { variable: name.to_owned(), value: None, reason });
             }
             return;
         }
@@ -83,7 +83,7 @@ impl Values {
 
     pub(super) fn problem(&mut self, name: &'static str, text: &str, reason: String) {
         let kind = variables().find(|variable| variable.name == name).expect("only names of the table are read").kind;
-        self.problems.push(Problem { variable: name.to_owned(), value: kind.masked(text), reason });
+        self.problems.push(Problem { variable: name.to_owned(), value: Some(kind.masked(text)), reason });
     }
 }
 

@@ -15,9 +15,10 @@ Every setting is an environment variable. The server reads all of them once, at 
 envoyproxy/ratelimit, with two exceptions that let a fresh start work: without `REDIS_URL`, counters are kept in memory and
 workflows in a file; and `USE_STATSD` is off unless it is set. Names that begin with `TIDEGATE_` are Tidegate's own.
 
-`tidegate settings` prints the value of every setting. It also lists every mistake, as the server does at start, and then ends with
-code 64. A name that looks like a misspelt setting, such as `REDIS_ULR`, is a warning there and in the server's log.
-An unknown name that begins with `TIDEGATE_` is a mistake.
+`tidegate settings` prints the value of every setting. A `#` in front of a variable says that it is not
+set, and the line shows its default. The command also lists every mistake, as the server does at start, and then ends with code
+64. A name that looks like a misspelt setting, such as `REDIS_ULR`, is a warning there and in the server's log. An unknown
+name that begins with `TIDEGATE_` is a mistake.
 
 A time span is written as `150ms`, `10s` or `1h30m`, and a retention also as `7d`. A list is written as `a,b`, and a map as
 `name:value,other:value`. A number, boolean or time span that is set but empty is a mistake.
@@ -34,6 +35,9 @@ The column *support* says what this version does with a setting:
 This page is generated from the table in the source: `make gen` writes it.
 ";
 
+/// The first line of the values in force.
+const LEGEND: &str = "# A # in front of a variable says that it is not set. The line shows its default.\n";
+
 /// The page docs/settings.md.
 #[must_use]
 pub fn markdown() -> String {
@@ -42,7 +46,11 @@ pub fn markdown() -> String {
         let head = "| variable | type | default | support | what it does |\n|---|---|---|---|---|";
         let _ = writeln!(page, "\n## {}\n\n{head}", section.title);
         for row in section.rows {
-            let default = if row.default.is_empty() { String::new() } else { format!("`{}`", row.default) };
+            let default = match (row.unset, row.default) {
+                (Some(unset), _) => unset.to_owned(),
+                (None, "") => String::new(),
+                (None, default) => format!("`{default}`"),
+            };
             let (kind, support) = (kind(row.kind), support(row.support));
             let _ = writeln!(page, "| `{}` | {kind} | {default} | {support} | {} |", row.name, row.doc);
         }
@@ -59,9 +67,12 @@ pub fn effective() -> String {
 fn lines(given: &HashMap<String, String>) -> String {
     let line = |row: &Variable| match given.get(row.name) {
         Some(text) => format!("{}={}\n", row.name, row.kind.masked(text)),
-        None => format!("# {}={}\n", row.name, row.default),
+        None => match row.unset {
+            Some(unset) => format!("# {}: {unset}\n", row.name),
+            None => format!("# {}={}\n", row.name, row.default),
+        },
     };
-    variables().map(line).collect()
+    std::iter::once(LEGEND.to_owned()).chain(variables().map(line)).collect()
 }
 
 fn kind(kind: Kind) -> String {
@@ -101,5 +112,12 @@ mod tests {
         assert!(!text.contains("hunter2"), "{text}");
         assert!(text.contains("\nPORT=1\n"), "{text}");
         assert!(text.contains("\n# DEBUG_PORT=6070\n"), "{text}");
+    }
+
+    #[test]
+    fn what_happens_without_a_value_is_shown_as_the_default() {
+        let text = lines(&HashMap::new());
+        assert!(text.starts_with(LEGEND) && text.contains("\n# REDIS_POOL_SIZE: 4 for each core\n"), "{text}");
+        assert!(markdown().contains("| `REDIS_TIMEOUT` | time span | 1s for a connection, 10s for an answer |"));
     }
 }

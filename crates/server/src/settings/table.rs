@@ -10,6 +10,8 @@ pub(crate) struct Variable {
     pub(crate) kind: Kind,
     /// The value when the variable is not set. Empty when there is none.
     pub(crate) default: &'static str,
+    /// What happens when the variable is not set, where the default alone does not say it.
+    pub(crate) unset: Option<&'static str>,
     pub(crate) doc: &'static str,
     pub(crate) support: Support,
 }
@@ -40,10 +42,13 @@ pub(crate) fn variables() -> impl Iterator<Item = &'static Variable> {
 }
 
 const fn row(name: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> Variable {
-    Variable { name, kind, default, doc, support: Support::Full }
+    Variable { name, kind, default, unset: None, doc, support: Support::Full }
 }
 
 impl Variable {
+    const fn unset(self, unset: &'static str) -> Self {
+        Self { unset: Some(unset), ..self }
+    }
     const fn refused(self, but: &'static str, why: &'static str) -> Self {
         Self { support: Support::Refused { but, why }, ..self }
     }
@@ -62,6 +67,8 @@ const NO_MEMCACHE: &str = "this version counts in memory or in Redis";
 const LEVELS: Kind = Choice(&["panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"]);
 const REDIS_TYPES: Kind = Choice(&["single", "cluster", "sentinel"]);
 const SOCKETS: Kind = Choice(&["", "tcp", "unix"]);
+const POOL_UNSET: &str = "4 for each core";
+const TIMEOUT_UNSET: &str = "1s for a connection, 10s for an answer";
 const ON_EMPTY: &str = "calls share connections, so none is created or refused when all are busy";
 
 pub(crate) const SECTIONS: &[Section] = &[
@@ -140,7 +147,7 @@ const LOGGING: &[Variable] = &[
 const CONFIGURATION: &[Variable] = &[
     row("CONFIG_TYPE", Choice(&["FILE", "GRPC_XDS_SOTW"]), "FILE", "Where the configuration comes from.").refused("FILE", NO_XDS),
     row("FORCE_START_WITHOUT_INITIAL_CONFIG", Boolean, "false", "Open the ports before the configuration is loaded. Until then, calls fail."),
-    row("RUNTIME_ROOT", Path, "/srv/runtime_data/current", "Folder, or symbolic link to a folder, that contains the next two. When it is not set and the default does not exist, a built-in sample is served."),
+    row("RUNTIME_ROOT", Path, "/srv/runtime_data/current", "Folder, or symbolic link to a folder, that contains RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY. When it is not set and the default does not exist, a built-in sample is served."),
     row("RUNTIME_SUBDIRECTORY", Path, "", "Folder under RUNTIME_ROOT. Empty: RUNTIME_ROOT itself."),
     row("RUNTIME_APPDIRECTORY", Path, "config", "Folder with the configuration files, under RUNTIME_SUBDIRECTORY."),
     row("RUNTIME_IGNOREDOTFILES", Boolean, "false", "Skip files and folders whose name begins with a dot. Names that begin with two dots are always skipped."),
@@ -209,8 +216,8 @@ const REDIS: &[Variable] = &[
     row("REDIS_SOCKET_TYPE", SOCKETS, "", "`tcp` or `unix`. Not set: decided by the form of REDIS_URL."),
     row("REDIS_TYPE", REDIS_TYPES, "single", "Kind of deployment. For a cluster, REDIS_URL is `host:port,host:port,..`; with sentinels, it is `master name,host:port,..`."),
     row("REDIS_AUTH", Secret, "", "`password` or `user:password`."),
-    row("REDIS_POOL_SIZE", Integer("connections"), "10", "The highest number of connections to each Redis server, divided among the cores, at least one for each core. Not set: at most 4 per core."),
-    row("REDIS_TIMEOUT", Duration, "10s", "The longest wait for a connection and for an answer. Not set: 1s for a connection."),
+    row("REDIS_POOL_SIZE", Integer("connections"), "10", "The highest number of connections to each Redis server, divided among the cores, at least one for each core.").unset(POOL_UNSET),
+    row("REDIS_TIMEOUT", Duration, "10s", "The longest wait for a connection and for an answer.").unset(TIMEOUT_UNSET),
     row("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", Boolean, "false", "Be unhealthy while Redis does not answer."),
     row("REDIS_STARTUP_INITIAL_INTERVAL", Duration, "1s", "Wait after the first attempt at start. It doubles with each attempt."),
     row("REDIS_STARTUP_MAX_INTERVAL", Duration, "30s", "Longest wait between two attempts at start."),
@@ -218,7 +225,7 @@ const REDIS: &[Variable] = &[
     row("REDIS_POOL_ON_EMPTY_BEHAVIOR", Choice(&["WAIT", "CREATE", "ERROR"]), "WAIT", "What to do when every connection is busy.").refused("WAIT", ON_EMPTY),
     row("REDIS_PIPELINE_WINDOW", Duration, "0", "Has no effect: concurrent calls share writes without waiting.").unused(),
     row("REDIS_PIPELINE_LIMIT", Integer("commands"), "0", "Has no effect, for the same reason.").unused(),
-    row("REDIS_CLUSTER_PIPELINE_PARALLELISM", Integer("nodes"), "1", "How many nodes of a cluster one call talks to at a time. 1: one after the other, until one fails. 0: as many as REDIS_POOL_SIZE, which is also the maximum."),
+    row("REDIS_CLUSTER_PIPELINE_PARALLELISM", Integer("nodes"), "1", "How many nodes of a cluster a call asks at once. 1: one by one; stops at the first that fails. 0: REDIS_POOL_SIZE, or 10 if that is not set. Never more than that."),
     row("REDIS_SENTINEL_AUTH", Secret, "", "`password` or `user:password` for the sentinels."),
     row("REDIS_TLS", Boolean, "false", "Use TLS to Redis and to sentinels. A URL that begins with `rediss://` has the same effect."),
     row("REDIS_TLS_CLIENT_CERT", Path, "", "File with the client certificate, PEM. Used only together with its key."),
@@ -234,8 +241,8 @@ const REDIS_PER_SECOND: &[Variable] = &[
     row("REDIS_PERSECOND_SOCKET_TYPE", SOCKETS, "", "As REDIS_SOCKET_TYPE."),
     row("REDIS_PERSECOND_TYPE", REDIS_TYPES, "single", "As REDIS_TYPE."),
     row("REDIS_PERSECOND_AUTH", Secret, "", "As REDIS_AUTH."),
-    row("REDIS_PERSECOND_POOL_SIZE", Integer("connections"), "10", "As REDIS_POOL_SIZE."),
-    row("REDIS_PERSECOND_TIMEOUT", Duration, "10s", "As REDIS_TIMEOUT."),
+    row("REDIS_PERSECOND_POOL_SIZE", Integer("connections"), "10", "As REDIS_POOL_SIZE.").unset(POOL_UNSET),
+    row("REDIS_PERSECOND_TIMEOUT", Duration, "10s", "As REDIS_TIMEOUT.").unset(TIMEOUT_UNSET),
     row("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", Choice(&["WAIT", "CREATE", "ERROR"]), "WAIT", "As REDIS_POOL_ON_EMPTY_BEHAVIOR.").refused("WAIT", ON_EMPTY),
     row("REDIS_PERSECOND_PIPELINE_WINDOW", Duration, "0", "As REDIS_PIPELINE_WINDOW.").unused(),
     row("REDIS_PERSECOND_PIPELINE_LIMIT", Integer("commands"), "0", "As REDIS_PIPELINE_LIMIT.").unused(),

@@ -104,10 +104,11 @@ fn the_printed_line_asks_for_the_first_limit_of_the_configuration() {
     assert_eq!(statuses, [200, 429, 429, 429], "{banner}");
 
     let (banner, statuses) = printed("domain: shop\n");
-    assert!(
-        statuses.is_empty() && banner.contains("No limits are loaded") && banner.contains("RUNTIME_ROOT"),
-        "{banner}"
-    );
+    assert!(statuses.is_empty() && banner.contains("No limits are loaded. Write them to YAML files in /"), "{banner}");
+    assert!(banner.contains("/config, or set RUNTIME_ROOT"), "{banner}");
+
+    let (banner, _) = printed("jobs: []\n");
+    assert!(banner.contains("No limits are loaded: the configuration has mistakes; see the error above"), "{banner}");
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn every_mistake_is_reported_at_once() {
   SHADOW_MODE='': expected true or false
   REDIS_URL='redis://*****@host:x': expected host:port after the //
   REDIS_TYPE='ring': expected one of single, cluster, sentinel
-  TIDEGATE_CORE='..': there is no such setting; did you mean TIDEGATE_CORES?"
+  TIDEGATE_CORE: there is no such setting; did you mean TIDEGATE_CORES?"
     );
 }
 
@@ -190,12 +190,16 @@ fn names_that_look_misspelt_are_warned_of() {
     // The right name is there too: the other one is for another program.
     assert!(warnings(&[("REDIS_URI", "a:1"), ("REDIS_URL", "a:1")]).is_empty());
     // What is missing may be what was misspelt.
-    let error = parse(&[("REDIS_TYPE", "cluster"), ("REDIS_ULR", "a:1")]).unwrap_err();
-    assert!(error.contains("\n  REDIS_TYPE='cluster': set REDIS_URL to the addresses of its servers"), "{error}");
-    assert!(
-        error.ends_with("\n  warning: REDIS_ULR is not a setting and has no effect; did you mean REDIS_URL?"),
-        "{error}"
-    );
+    let misspelt = [("REDIS_TYPE", "cluster"), ("REDIS_ULR", "a:1")];
+    let error = parse(&misspelt).unwrap_err();
+    assert!(error.ends_with("\n  REDIS_TYPE='cluster': set REDIS_URL to the addresses of its servers"), "{error}");
+    for arguments in [&[][..], &["settings"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let output = command.env_clear().args(arguments).envs(misspelt).output().unwrap();
+        let log = String::from_utf8(output.stderr).unwrap();
+        let warning = "warning: REDIS_ULR is not a setting and has no effect; did you mean REDIS_URL?";
+        assert!(log.lines().any(|line| line == warning), "a warning is not listed under the error:\n{log}");
+    }
 }
 
 #[test]

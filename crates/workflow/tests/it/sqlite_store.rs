@@ -74,9 +74,9 @@ async fn one_server_at_a_time_has_the_file() {
     let path = file(&directory);
     let first = open_at(&path).unwrap();
     let second = first.clone();
-    refused(&path, &format!("process {} uses it", std::process::id()));
+    refused(&path, &format!("in use by process {}", std::process::id()));
     drop(first);
-    refused(&path, "one server at a time");
+    refused(&path, "set TIDEGATE_DATA_DIR");
     drop(second);
     let third = open_at(&path).unwrap();
     let Store::Sqlite(sqlite) = &third else { unreachable!() };

@@ -118,9 +118,7 @@ fn lock(path: &Path) -> Result<File, StoreError> {
             let holder = holder.trim();
             return Err(unusable(
                 path,
-                &format!(
-                    "process {holder} uses it; one server at a time may: stop that one, or choose another directory"
-                ),
+                &format!("it is in use by process {holder}. Stop it, or set TIDEGATE_DATA_DIR to another folder"),
             ));
         }
         Err(TryLockError::Error(error)) => return Err(failed(error)),
