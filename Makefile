@@ -32,7 +32,7 @@ bench: ## Measure the server and the engine, all in one run
 
 publish: ## Put the figures of the last make bench into docs
 	cp bench-results/run.json docs/benchmarks.json
-	target/release/tidegate-bench tables --run docs/benchmarks.json --document docs/benchmarks.md
+	target/release/tidegate-bench tables --run docs/benchmarks.json --document docs/benchmarks.md --readme README.md
 
 gen: ## Make the committed generated files again
 	$(CARGO) run --manifest-path proto/Cargo.toml

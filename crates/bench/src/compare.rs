@@ -126,6 +126,34 @@ fn rows(with_reference: bool) -> Vec<Row> {
     rows
 }
 
+impl Results {
+    /// The rows of the README: what a decision costs, here and in envoyproxy/ratelimit.
+    pub(crate) fn summary(&self) -> Vec<Vec<String>> {
+        let ours = |store, descriptors| self.server_us(Program::Tidegate, store, descriptors);
+        let row = |what: &str, store, descriptors, other| {
+            vec![format!("processor time for a decision on {what}"), ours(store, descriptors), other]
+        };
+        let other = |descriptors| {
+            format!("envoyproxy/ratelimit: {}", self.server_us(Program::Reference, Store::Redis, descriptors))
+        };
+        vec![
+            row("one descriptor, Redis", Store::Redis, 1, other(1)),
+            row("ten descriptors, Redis", Store::Redis, 10, other(10)),
+            row("one descriptor, memory", Store::Embedded, 1, "-".to_owned()),
+        ]
+    }
+
+    /// The median under h2load.
+    fn server_us(&self, program: Program, store: Store, descriptors: u16) -> String {
+        let wanted = |row: &&Row| {
+            (row.program, row.store, row.traffic, row.descriptors) == (program, store, Traffic::H2load, descriptors)
+        };
+        let turns = self.decisions.iter().find(wanted).into_iter().flat_map(|row| &row.turns);
+        let spread = Spread::new(turns.map(|turn| turn.server_us).collect());
+        spread.map_or_else(|| "not measured".to_owned(), |spread| format!("{:.1} us", spread.median))
+    }
+}
+
 impl figures::Results for Results {
     const NAME: &str = "compare";
 

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{connections, pipelines, pipelining};
-use crate::figures::{Results, Table, read_json, write_json};
+use crate::figures::{Results, Sheet, Table, read_json, write_json};
 use crate::service::{callers, round_trips};
 use crate::{compare, layout, workflow};
 use machine::Machine;
@@ -43,6 +43,9 @@ pub(crate) struct TablesArguments {
     /// `<!-- end -->`.
     #[arg(long)]
     document: Option<PathBuf>,
+    /// Put the few figures of the README into this Markdown file, in the same way.
+    #[arg(long)]
+    readme: Option<PathBuf>,
 }
 
 /// A comparison of the run.
@@ -107,15 +110,24 @@ pub(crate) fn all(arguments: &AllArguments) -> anyhow::Result<()> {
 
 /// Prints the tables of a run, or puts them into a document.
 pub(crate) fn tables(arguments: &TablesArguments) -> anyhow::Result<()> {
-    let tables = read_json::<Run>(&arguments.run)?.tables();
-    let Some(path) = &arguments.document else {
-        for table in tables {
+    let run = read_json::<Run>(&arguments.run)?;
+    if let Some(path) = &arguments.document {
+        put(path, &run.tables())?;
+    }
+    if let Some(path) = &arguments.readme {
+        put(path, &[run.summary()])?;
+    }
+    if arguments.document.is_none() && arguments.readme.is_none() {
+        for table in run.tables() {
             println!("{}:\n\n{}", table.name, table.sheet);
         }
-        return Ok(());
-    };
+    }
+    Ok(())
+}
+
+fn put(path: &Path, tables: &[Table]) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))?;
-    let filled = document::fill(&text, &tables).with_context(|| format!("{} was not changed", path.display()))?;
+    let filled = document::fill(&text, tables).with_context(|| format!("{} was not changed", path.display()))?;
     std::fs::write(path, filled).with_context(|| format!("could not write {}", path.display()))
 }
 
@@ -157,6 +169,13 @@ impl Run {
             workflow: read(folder)?,
             layout: read(folder)?,
         })
+    }
+
+    /// The figures of the README.
+    fn summary(&self) -> Table {
+        let mut sheet = Sheet::new(&["", "Tidegate", "compared with"]);
+        self.compare.summary().into_iter().chain(self.round_trips.summary()).for_each(|row| sheet.row(row));
+        Table::new("figures", sheet)
     }
 
     fn tables(&self) -> Vec<Table> {

@@ -72,6 +72,21 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     finish(&Results { proxy, rows }, &arguments.turns.results)
 }
 
+impl Results {
+    /// The row of the README: five descriptors.
+    pub(crate) fn summary(&self) -> Vec<Vec<String>> {
+        let five = self.rows.iter().filter(|row| row.descriptors == 5);
+        let row = |row: &Row| {
+            vec![
+                "mean time of a call with five descriptors, cluster 1 ms away each way".to_owned(),
+                format!("{:.1} ms", row.parallel.mean_ms().median),
+                format!("{:.1} ms with one node after the other", row.serial.mean_ms().median),
+            ]
+        };
+        five.map(row).collect()
+    }
+}
+
 impl figures::Results for Results {
     const NAME: &str = "round-trips";
 

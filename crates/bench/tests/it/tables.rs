@@ -143,13 +143,15 @@ fn two_builds(figures: &Value) {
 
 #[test]
 fn the_tables_of_the_document_are_those_of_its_run() {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    let folder = tempfile::tempdir().unwrap();
-    let document = folder.path().join("benchmarks.md");
-    std::fs::copy(docs.join("benchmarks.md"), &document).unwrap();
-    let run = docs.join("benchmarks.json");
-    bench(&["tables", "--run", run.to_str().unwrap(), "--document", document.to_str().unwrap()]);
-    let filled = std::fs::read_to_string(document).unwrap();
-    let committed = std::fs::read_to_string(docs.join("benchmarks.md")).unwrap();
-    assert!(filled == committed, "docs/benchmarks.md does not have the figures of docs/benchmarks.json: make publish");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let run = root.join("docs/benchmarks.json");
+    for (option, name) in [("--document", "docs/benchmarks.md"), ("--readme", "README.md")] {
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join("copy.md");
+        std::fs::copy(root.join(name), &copy).unwrap();
+        bench(&["tables", "--run", run.to_str().unwrap(), option, copy.to_str().unwrap()]);
+        let filled = std::fs::read_to_string(copy).unwrap();
+        let committed = std::fs::read_to_string(root.join(name)).unwrap();
+        assert!(filled == committed, "{name} does not have the figures of docs/benchmarks.json: make publish");
+    }
 }
