@@ -31,7 +31,7 @@ enum Verb {
     Show(Named),
     /// Runs a failed or cancelled job again
     Retry(Named),
-    /// Skips a job: the jobs after it run without it
+    /// Skips a job; jobs after it run only if their rule is none_failed or all_done, others are skipped too
     Skip(Named),
     /// Marks a job as succeeded, with an output if one is given
     MarkSucceeded(Mark),
@@ -115,15 +115,14 @@ impl List {
         let path = format!("{}/jobs", self.id.path(remote).await?);
         let (items, more) = pages(&path, &query, self.limit, remote).await?;
         let name = |item: &RawValue| Ok(remote.parse::<wire::Job>(item.get())?.name);
-        screen.list(&items, name, || {
+        let more = more.map(|_| format!("there are more: --limit {}", self.limit.saturating_mul(10)));
+        screen.list(&items, name, more.as_deref(), || {
             let jobs: Vec<wire::Job> = items.iter().map(|item| remote.parse(item.get())).collect::<Result<_, _>>()?;
             if jobs.is_empty() {
                 return Ok("no jobs\n".to_owned());
             }
             let jobs: Vec<&wire::Job> = jobs.iter().collect();
-            let limit = self.limit.saturating_mul(10);
-            let more = more.map(|_| format!("{} there are more: --limit {limit}\n", screen.dots()));
-            Ok(show::jobs(&jobs, &[], (Moment::now(), screen)).text(screen) + &more.unwrap_or_default())
+            Ok(show::jobs(&jobs, &[], (Moment::now(), screen)).text(screen))
         })?;
         Ok(Exit::Done)
     }

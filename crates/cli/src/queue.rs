@@ -50,7 +50,7 @@ impl Queue {
 async fn list(remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     let page: wire::Page = remote.read(&Ask::get("/v1/queues")).await?;
     let name = |item: &RawValue| Ok(remote.parse::<wire::Queue>(item.get())?.name);
-    screen.list(&page.items, name, || {
+    screen.list(&page.items, name, None, || {
         let queues: Vec<wire::Queue> =
             page.items.iter().map(|item| remote.parse(item.get())).collect::<Result<_, _>>()?;
         Ok(match queues.is_empty() {

@@ -49,6 +49,8 @@ pub(crate) struct Terminal {
 #[derive(Debug, Clone, Copy)]
 pub struct Screen {
     pub(crate) format: Format,
+    /// The form that was asked for.
+    pub(crate) asked: Option<Format>,
     pub(crate) terminal: Terminal,
     /// Whether a person looks at it.
     pub(crate) live: bool,
@@ -63,7 +65,7 @@ impl Screen {
         let colour = if live { locale.colour } else { Colour::None };
         // Wide tables are not wrapped either.
         let width = if live && format != Format::Wide { columns(&out) } else { ENDLESS };
-        Self { format, terminal: Terminal { width, glyphs: locale.glyphs, colour }, live }
+        Self { format, asked, terminal: Terminal { width, glyphs: locale.glyphs, colour }, live }
     }
 
     /// Whether output is for people.
@@ -90,22 +92,37 @@ impl Screen {
         }
     }
 
-    /// Prints a list, in the same ways. `name` finds the name of an item.
+    /// Prints a list, in the same ways. `name` finds the name of an item; `more` says that there are others. A program reads
+    /// standard output, so there it is left out and goes to standard error.
     pub(crate) fn list(
         &self,
         items: &[Box<RawValue>],
         name: impl Fn(&RawValue) -> Result<String, Failure>,
+        more: Option<&str>,
         table: impl FnOnce() -> Result<String, Failure>,
     ) -> Result<(), Failure> {
         match self.format {
-            Format::Table | Format::Wide => print(&table()?),
-            Format::Json => self.line(&array(items)),
-            Format::Yaml => print(&as_yaml(&array(items))?),
+            Format::Table | Format::Wide => print(&table()?)?,
+            Format::Json => self.line(&array(items))?,
+            Format::Yaml => print(&as_yaml(&array(items))?)?,
             Format::Name => {
                 let names = items.iter().map(|item| Ok(printable(&name(item)?) + "\n"));
-                print(&names.collect::<Result<String, Failure>>()?)
+                print(&names.collect::<Result<String, Failure>>()?)?;
             }
         }
+        match more {
+            None => Ok(()),
+            Some(more) if self.is_table() => self.line(&format!("{} {more}", self.dots())),
+            Some(more) => {
+                // The list is complete without this remark.
+                let _ = writeln!(io::stderr(), "{} {more}", self.dots());
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn is_name(&self) -> bool {
+        self.format == Format::Name
     }
 
     pub(crate) fn is_wide(&self) -> bool {

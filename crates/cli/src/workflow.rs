@@ -21,7 +21,7 @@ use crate::screen::printable::printable;
 use follow::{Wait, Watch};
 use list::{Count, List};
 use show::{Graph, Show};
-use targets::{Deed, Targets};
+use targets::{Deed, Keep, Targets};
 
 /// Creates, follows and controls workflows.
 #[derive(Debug, Args)]
@@ -54,7 +54,7 @@ pub(crate) enum Verb {
     Resume(Targets),
     /// Runs the failed and cancelled jobs of workflows again
     Retry(Targets),
-    /// Runs chosen jobs of a workflow again, in whatever state they are
+    /// Runs chosen jobs of a workflow that have ended again
     Restart(Restart),
     /// Removes workflows that are over
     Rm(Targets),
@@ -101,9 +101,8 @@ pub(crate) struct Restart {
 
 #[derive(Debug, Args)]
 pub(crate) struct Expire {
-    /// Workflows: ids or their first characters, key:KEY, or name:NAME for the newest of this name
-    #[arg(required = true, value_name = "ID", value_hint = ValueHint::Other)]
-    ids: Vec<Which>,
+    #[command(flatten)]
+    targets: Targets,
     /// Keep them this long after their end, such as 7d; 0s removes them when they are over
     #[arg(long, value_name = "SPAN", value_parser = span_of, value_hint = ValueHint::Other, required_unless_present = "never")]
     after: Option<Duration>,
@@ -200,15 +199,8 @@ impl Restart {
 
 impl Expire {
     async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-        let body = match self.after {
-            Some(after) => json!({ "after": format!("{}ms", after.as_millis()) }),
-            None => json!({ "after": "never" }),
-        };
-        let body = body.to_string();
-        for_each(&self.ids, async |which| {
-            act(&Ask::post(format!("{}:expire", which.path(remote).await?), body.clone()), remote, screen).await
-        })
-        .await
+        let keep = self.after.map_or(Keep::Forever, Keep::For);
+        self.targets.each(Deed::Expire(keep), remote, screen).await
     }
 }
 

@@ -59,10 +59,9 @@ pub(crate) fn unreached(target: &Target, error: &ClientError) -> String {
     if let Some(error) = causes.iter().find_map(|cause| cause.downcast_ref()) {
         return untrusted(target, error);
     }
-    let parsed = |cause: &&(dyn Error + 'static)| cause.downcast_ref().is_some_and(hyper::Error::is_parse);
-    if causes.iter().any(parsed) {
+    if causes.iter().any(|cause| cause.downcast_ref().is_some_and(is_other_protocol)) {
         let hint = if target.is_encrypted() { "" } else { "; if it speaks TLS, write https://" };
-        return format!("what answers at {target} does not speak HTTP{hint}");
+        return format!("what answers at {target} is not the HTTP API of Tidegate{hint}");
     }
     let reason = causes.last().map(ToString::to_string).unwrap_or_default();
     if error.is_connect() {
@@ -70,6 +69,13 @@ pub(crate) fn unreached(target: &Target, error: &ClientError) -> String {
     } else {
         format!("the connection to {target} was lost: {reason}")
     }
+}
+
+/// Whether the other end sent what is not HTTP/1, or spoke first as HTTP/2 servers do. hyper has no name for the latter: it is
+/// the error without a cause that is none of the others.
+fn is_other_protocol(error: &hyper::Error) -> bool {
+    let is_loss = error.is_closed() || error.is_canceled() || error.is_incomplete_message() || error.is_timeout();
+    error.is_parse() || (!is_loss && error.source().is_none())
 }
 
 /// `error` and its causes. An I/O error does not list the error that it wraps as its source, so this looks inside.

@@ -11,7 +11,7 @@ use crate::screen::printable::printable;
 pub enum Exit {
     /// Done as asked.
     Done = 0,
-    /// The workflow failed, or a check found something.
+    /// The workflow failed, a check found something, or the server could not run.
     Failed = 1,
     /// The workflow was cancelled.
     Cancelled = 2,
@@ -53,7 +53,7 @@ impl Exit {
     const fn meaning(self) -> &'static str {
         match self {
             Self::Done => "it was done; if a workflow was waited for, it succeeded",
-            Self::Failed => "the workflow failed, or a check found mistakes",
+            Self::Failed => "the workflow failed, a check found mistakes, or the server could not run",
             Self::Cancelled => "the workflow was cancelled",
             Self::TimedOut => "the workflow was not over within --timeout",
             Self::NotFound => "there is no such workflow, job, queue or store",

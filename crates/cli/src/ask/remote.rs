@@ -8,6 +8,7 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
@@ -68,7 +69,7 @@ impl Remote {
         let shown = self.target.to_string();
         let answer = async {
             let response = self.send(ask, "application/json").await?;
-            whole(response, &shown).await
+            self.whole(response).await
         };
         let late = || Failure::unavailable(format!("{shown} did not answer within {} s", PATIENCE.as_secs()));
         timeout(PATIENCE, answer).await.map_err(|_| late())?
@@ -81,7 +82,7 @@ impl Remote {
     }
 
     /// Reads an answer, or a part of it.
-    pub(crate) fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<T, Failure> {
+    pub(crate) fn parse<'a, T: Deserialize<'a>>(&self, text: &'a str) -> Result<T, Failure> {
         serde_json::from_str(text).map_err(|error| {
             let shown = self.target.to_string();
             Failure::unavailable(format!("what answers at {shown} is not a Tidegate server of this version: {error}"))
@@ -95,7 +96,7 @@ impl Remote {
         let late = |_| Failure::unavailable(format!("{shown} did not answer within {} s", PATIENCE.as_secs()));
         let response = response.map_err(late)??;
         // The body of the answer owns the connection from here on.
-        if response.status().is_success() { Ok(response.into_body()) } else { Err(refusal(response, &shown).await) }
+        if response.status().is_success() { Ok(response.into_body()) } else { Err(self.refusal(response).await) }
     }
 
     async fn send(&self, ask: &Ask, accept: &'static str) -> Result<Response<Incoming>, Failure> {
@@ -122,37 +123,48 @@ impl Remote {
         let wrong = |error: http::Error| Failure::usage(format!("the request is not valid HTTP: {error}"));
         request.body(Full::new(ask.body.clone())).map_err(wrong)
     }
-}
 
-async fn whole(response: Response<Incoming>, shown: &str) -> Result<String, Failure> {
-    if !response.status().is_success() {
-        return Err(refusal(response, shown).await);
+    async fn whole(&self, response: Response<Incoming>) -> Result<String, Failure> {
+        if !response.status().is_success() {
+            return Err(self.refusal(response).await);
+        }
+        let bytes = Limited::new(response.into_body(), LARGEST).collect().await;
+        let broken = |error: &dyn std::fmt::Display| {
+            Failure::unavailable(format!("the answer of {} was cut off: {error}", self.target))
+        };
+        let bytes = bytes.map_err(|error| broken(&error))?.to_bytes();
+        String::from_utf8(bytes.into()).map_err(|error| broken(&error))
     }
-    let bytes = Limited::new(response.into_body(), LARGEST).collect().await;
-    let broken =
-        |error: &dyn std::fmt::Display| Failure::unavailable(format!("the answer of {shown} was cut off: {error}"));
-    let bytes = bytes.map_err(|error| broken(&error))?.to_bytes();
-    String::from_utf8(bytes.into()).map_err(|error| broken(&error))
-}
 
-/// What the server says instead of an answer.
-async fn refusal(response: Response<Incoming>, shown: &str) -> Failure {
-    // Longest text that is of any use to a person.
-    const LONGEST: usize = 64 << 10;
-    let status = response.status();
-    let bytes =
-        Limited::new(response.into_body(), LONGEST).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let Some(problem) = serde_json::from_slice::<Problem>(&bytes).ok().filter(|problem| problem.code.is_some()) else {
-        return Failure::unavailable(format!("what answers at {shown} is not a Tidegate server: it says {status}"));
-    };
-    let Problem { title, detail, code, path, request_id } = problem;
-    let mut text = if detail.is_empty() { title } else { detail };
-    if status == StatusCode::UNAUTHORIZED {
-        text += ". Give a token with TIDEGATE_TOKEN or --token-file";
+    /// What the server says instead of an answer.
+    async fn refusal(&self, response: Response<Incoming>) -> Failure {
+        // Longest text that is of any use to a person.
+        const LONGEST: usize = 64 << 10;
+        let status = response.status();
+        let bytes =
+            Limited::new(response.into_body(), LONGEST).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let Some(problem) = serde_json::from_slice::<Problem>(&bytes).ok().filter(|problem| problem.code.is_some())
+        else {
+            return Failure::unavailable(format!(
+                "what answers at {} is not a Tidegate server: it says {status}",
+                self.target
+            ));
+        };
+        let Problem { title, detail, code, path, request_id } = problem;
+        let mut text = if detail.is_empty() { title } else { detail };
+        if status == StatusCode::UNAUTHORIZED {
+            text = match self.token {
+                Some(_) => {
+                    "the server does not know the token that was given; TIDEGATE_TOKEN or --token-file names another"
+                        .into()
+                }
+                None => text + ". Give a token with TIDEGATE_TOKEN or --token-file",
+            };
+        }
+        let exit = exit(status);
+        let request = request_id.filter(|_| exit == Exit::Unavailable);
+        Failure { request, ..Failure::new(exit, text).by_server(code, path) }
     }
-    let exit = exit(status);
-    let request = request_id.filter(|_| exit == Exit::Unavailable);
-    Failure { request, ..Failure::new(exit, text).by_server(code, path) }
 }
 
 /// The rule of docs/cli.md: 64 for wrong input, 5 for a state or a token that does not allow it, 4 for what does not exist.

@@ -63,6 +63,9 @@ impl Which {
         if is_beginning(&self.0) {
             return self.only(remote).await;
         }
+        if !is_id(&self.0) {
+            return Err(self.missing());
+        }
         Ok(self.0.clone())
     }
 
@@ -86,7 +89,10 @@ impl Which {
     fn missing(&self) -> Failure {
         let text = match self.0.strip_prefix("name:") {
             Some(name) => format!("there is no workflow with the name '{name}'"),
-            None => format!("there is no workflow whose id begins with '{}'", self.0),
+            None => format!(
+                "no workflow id begins with '{0}' (at least {FEWEST} characters of 0-9 and A-Z); for a name, write name:{0}",
+                self.0
+            ),
         };
         Failure::new(Exit::NotFound, text).by_server(Some("workflow_not_found".to_owned()), None)
     }
@@ -101,9 +107,17 @@ impl Which {
 
 /// Whether a text can be the beginning of an id, and is not a whole one.
 fn is_beginning(text: &str) -> bool {
-    // Ids do not use the letters that look like digits.
-    let known = |c: char| c.is_ascii_alphanumeric() && !matches!(c.to_ascii_uppercase(), 'I' | 'L' | 'O' | 'U');
-    (FEWEST..WHOLE).contains(&text.len()) && text.chars().all(known)
+    (FEWEST..WHOLE).contains(&text.len()) && text.chars().all(is_in_ids)
+}
+
+/// Whether a text can be a whole id.
+fn is_id(text: &str) -> bool {
+    text.len() == WHOLE && text.chars().all(is_in_ids)
+}
+
+/// Ids do not use the letters that look like digits.
+fn is_in_ids(c: char) -> bool {
+    c.is_ascii_alphanumeric() && !matches!(c.to_ascii_uppercase(), 'I' | 'L' | 'O' | 'U')
 }
 
 #[cfg(test)]

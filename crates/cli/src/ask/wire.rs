@@ -156,11 +156,12 @@ impl Summary {
         each.into_iter().filter(|&(_, number)| number > 0)
     }
 
-    /// Such as `42% 3/7: 1 failed, 2 running, 1 waiting`.
+    /// Such as `42%  2/7 succeeded, 1 failed, 3 running, 1 waiting`.
     pub(crate) fn progress(&self) -> String {
         let states = self.listed(|word| word != "succeeded");
-        let states = if states.is_empty() { states } else { format!(": {states}") };
-        format!("{}% {}/{}{states}", self.job_counts.percent(), self.job_counts.over(), self.job_counts.total)
+        let states = if states.is_empty() { states } else { format!(", {states}") };
+        let Counts { succeeded, total, .. } = self.job_counts;
+        format!("{}%  {succeeded}/{total} succeeded{states}", self.job_counts.percent())
     }
 
     /// How long it ran, or has run by `now`.
@@ -171,7 +172,7 @@ impl Summary {
 
 impl Counts {
     /// Jobs that ended, in any state.
-    pub(crate) fn over(&self) -> u64 {
+    fn over(&self) -> u64 {
         self.succeeded + self.failed + self.cancelled + self.skipped
     }
 

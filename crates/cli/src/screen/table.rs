@@ -208,7 +208,7 @@ mod tests {
         table.note("a note that is long, too\nof two lines");
         table.row(vec!["漢字".into(), "".into(), "".into(), "e\u{301}\u{1b}[2J".into()]);
         let terminal = Terminal { width: most, glyphs: Glyphs::Unicode, colour };
-        assert_eq!(table.text(&Screen { format: Format::Table, terminal, live: true }), expected);
+        assert_eq!(table.text(&Screen { format: Format::Table, asked: None, terminal, live: true }), expected);
     }
 
     #[test]

@@ -68,6 +68,10 @@ pub(crate) struct Count {
 }
 
 impl Statuses {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.status.is_empty()
+    }
+
     /// Those that were asked for, or `else_these`.
     pub(crate) fn or(&self, else_these: &[&str]) -> Vec<String> {
         if self.status.is_empty() {
@@ -79,6 +83,10 @@ impl Statuses {
 }
 
 impl Chosen {
+    pub(crate) fn is_empty(&self) -> bool {
+        [&self.name, &self.tag, &self.since, &self.until].into_iter().all(Option::is_none)
+    }
+
     /// As the parameters of a list.
     pub(crate) fn query(&self) -> Result<Query, Failure> {
         let now = Moment::now();
@@ -138,13 +146,13 @@ pub(crate) async fn list(list: &List, remote: &Remote, screen: &Screen) -> Resul
     let query = list.chosen.query()?.with("status", statuses).with("order", Some(order));
     let (items, more) = pages("/v1/workflows", &query, limit, remote).await?;
     let id = |item: &RawValue| Ok(remote.parse::<Summary>(item.get())?.id);
-    screen.list(&items, id, || {
+    let more = more.map(|_| format!("there are more: --{order} {}", limit.saturating_mul(10)));
+    screen.list(&items, id, more.as_deref(), || {
         let items: Vec<Summary> = items.iter().map(|item| remote.parse(item.get())).collect::<Result<_, _>>()?;
         if items.is_empty() {
             return Ok("no workflows\n".to_owned());
         }
-        let more = more.map(|_| format!("{} there are more: --{order} {}\n", screen.dots(), limit.saturating_mul(10)));
-        Ok(table(&items, screen).text(screen) + &more.unwrap_or_default())
+        Ok(table(&items, screen).text(screen))
     })?;
     Ok(Exit::Done)
 }
@@ -203,6 +211,9 @@ struct Named {
 }
 
 pub(crate) async fn count(count: &Count, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    if screen.is_name() && !count.by_name {
+        return Err(Failure::usage("-o name: without --by-name this command prints numbers and no names"));
+    }
     let query = count.chosen.query()?.with("by", count.by_name.then_some("name"));
     let text = remote.text(&Ask::get(query.of("/v1/workflows:count"))).await?;
     let (table, names) = if count.by_name {

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum, ValueHint};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::ask::address::{Query, escaped};
 use crate::ask::environment::{Colour, Glyphs};
@@ -14,7 +16,7 @@ use crate::ask::wire::{Job, STATES, Summary};
 use crate::screen::moment::{Moment, short};
 use crate::screen::printable::printable;
 use crate::screen::table::{Cell, Table};
-use crate::screen::{Screen, print};
+use crate::screen::{Format, Screen, print};
 use crate::workflow::list::status;
 
 /// Jobs that are shown unless all are asked for: more than a screen, and few enough to scroll back.
@@ -90,8 +92,34 @@ pub(crate) async fn show(show: &Show, remote: &Remote, screen: &Screen) -> Resul
     let text = remote.text(&Ask::get(format!("{path}?view={view}"))).await?;
     let workflow: Summary = remote.parse(&text)?;
     let shown = if screen.is_table() { shown(show, &workflow, remote, screen).await? } else { String::new() };
+    let text = if show.jobs.is_empty() || screen.is_table() { text } else { chosen(&text, show, remote)? };
     screen.object(&text, &workflow.id, || Ok(shown))?;
     Ok(Exit::Done)
+}
+
+/// The answer of the server with only the jobs that are to be shown. The rest of the text stays as it is.
+fn chosen(text: &str, show: &Show, remote: &Remote) -> Result<String, Failure> {
+    #[derive(Deserialize)]
+    struct Whole<'a> {
+        #[serde(borrow)]
+        jobs: &'a RawValue,
+    }
+    #[derive(Deserialize)]
+    struct Stated {
+        state: String,
+    }
+    let whole: Whole<'_> = remote.parse(text)?;
+    let jobs = whole.jobs.get();
+    let items: Vec<&RawValue> = remote.parse(jobs)?;
+    let mut kept = Vec::new();
+    for item in items {
+        if show.wants(&remote.parse::<Stated>(item.get())?.state) {
+            kept.push(item.get());
+        }
+    }
+    // `jobs` is a part of `text`, so the difference of their addresses is its place.
+    let start = jobs.as_ptr() as usize - text.as_ptr() as usize;
+    Ok(format!("{}[{}]{}", &text[..start], kept.join(","), &text[start + jobs.len()..]))
 }
 
 async fn shown(show: &Show, workflow: &Summary, remote: &Remote, screen: &Screen) -> Result<String, Failure> {
@@ -134,9 +162,9 @@ fn overview(workflow: &Summary, now: Moment, screen: &Screen) -> String {
     let more = [("started", workflow.started_at), ("finished", workflow.finished_at)];
     lines.extend(more.into_iter().filter_map(|(name, at)| Some((name, moment(at?)))));
     lines.extend(workflow.duration(now).map(|duration| ("duration", short(duration))));
-    lines.extend(workflow.expires_at.map(|at| ("removed", moment(at))));
+    lines.extend(workflow.expires_at.map(|at| ("kept until", moment(at))));
     let line =
-        |(name, text): (&str, String)| if text.is_empty() { String::new() } else { format!("{name:<9} {text}\n") };
+        |(name, text): (&str, String)| if text.is_empty() { String::new() } else { format!("{name:<10} {text}\n") };
     lines.into_iter().map(line).collect()
 }
 
@@ -200,6 +228,9 @@ pub(crate) fn attempt(job: &Job) -> String {
 
 pub(crate) async fn graph(graph: &Graph, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     let Graph { id, form, file } = graph;
+    if matches!(screen.asked, Some(Format::Json | Format::Yaml | Format::Name)) {
+        return Err(Failure::usage("--output: a graph has its own forms: --form text, svg, dot, mermaid or json"));
+    }
     let path = id.path(remote).await?;
     let text = match form {
         Form::Text => drawing(&path, remote, screen).await?,

@@ -1,6 +1,7 @@
 //! The workflows that a verb is for: those that are named, or all that a filter finds.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::time::Duration;
 
 use clap::{ArgGroup, Args, ValueHint};
 use serde::{Deserialize, Serialize};
@@ -8,8 +9,11 @@ use serde_json::json;
 
 use crate::ask::exit::{Exit, Failure, complain};
 use crate::ask::remote::{Ask, Remote};
-use crate::ask::which::Which;
+use crate::ask::which::{Which, path};
+use crate::ask::wire::{Acted, STATUSES, Summary};
 use crate::screen::Screen;
+use crate::screen::moment::{Moment, short};
+use crate::screen::printable::printable;
 use crate::workflow::list::{Chosen, Counted, Statuses};
 use crate::workflow::{act, for_each};
 
@@ -20,20 +24,20 @@ const MOST: u64 = 1_000;
 
 /// Which workflows.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("filter").args(["status", "name", "tag", "since", "until"]).multiple(true))]
+#[command(group = ArgGroup::new("filter").args(["status", "name", "tag", "since", "until", "yes", "dry_run"]).multiple(true))]
 pub(crate) struct Targets {
     /// Workflows: ids or their first characters, key:KEY, or name:NAME for the newest of this name
-    #[arg(required_unless_present = "filter", conflicts_with = "filter", value_name = "ID", value_hint = ValueHint::Other)]
+    #[arg(conflicts_with = "filter", value_name = "ID", value_hint = ValueHint::Other)]
     pub(crate) ids: Vec<Which>,
     #[command(flatten)]
     statuses: Statuses,
     #[command(flatten)]
     chosen: Chosen,
     /// With a filter: do not ask whether to go on
-    #[arg(long, short, requires = "filter")]
+    #[arg(long, short)]
     yes: bool,
     /// With a filter: only say how many workflows it finds
-    #[arg(long, requires = "filter")]
+    #[arg(long)]
     dry_run: bool,
 }
 
@@ -46,6 +50,24 @@ pub(crate) enum Deed {
     Resume,
     Retry,
     Remove,
+    Expire(Keep),
+}
+
+/// How long workflows are kept after their end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    For(Duration),
+    Forever,
+}
+
+impl Keep {
+    /// What the API calls it.
+    pub(crate) fn word(self) -> String {
+        match self {
+            Self::For(span) => format!("{}ms", span.as_millis()),
+            Self::Forever => "never".to_owned(),
+        }
+    }
 }
 
 impl Deed {
@@ -58,10 +80,28 @@ impl Deed {
             Self::Resume => "resume",
             Self::Retry => "retry",
             Self::Remove => "delete",
+            Self::Expire(_) => "expire",
         }
     }
 
-    /// The statuses that it changes: those of a filter that names none.
+    /// What people call it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Remove => "remove",
+            deed => deed.word(),
+        }
+    }
+
+    /// The statuses that a filter may name.
+    const fn accepts(self) -> &'static [&'static str] {
+        match self {
+            Self::Retry => &["running", "paused", "failed", "cancelled"],
+            Self::Remove => &["pending", "succeeded", "failed", "cancelled"],
+            deed => deed.applies_to(),
+        }
+    }
+
+    /// The statuses of a filter that names none.
     const fn applies_to(self) -> &'static [&'static str] {
         match self {
             Self::Start => &["pending"],
@@ -70,6 +110,20 @@ impl Deed {
             Self::Resume => &["paused"],
             Self::Retry => &["failed", "cancelled"],
             Self::Remove => &["succeeded", "failed", "cancelled"],
+            Self::Expire(_) => &STATUSES,
+        }
+    }
+
+    /// Refuses statuses that it can never change.
+    fn check(self, statuses: &[String]) -> Result<(), Failure> {
+        let accepted = self.accepts();
+        match statuses.iter().find(|status| !accepted.contains(&status.as_str())) {
+            None => Ok(()),
+            Some(status) => Err(Failure::usage(format!(
+                "--status {status}: {} applies only to workflows that are {}",
+                self.name(),
+                accepted.join(", ")
+            ))),
         }
     }
 }
@@ -109,17 +163,35 @@ impl Targets {
 
     pub(crate) async fn each(&self, deed: Deed, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         if self.ids.is_empty() {
+            self.check(screen)?;
             return self.all(deed, remote, screen).await;
         }
         for_each(&self.ids, async |which| match deed {
             Deed::Remove => remove(which, remote, screen).await,
+            Deed::Expire(keep) => expire(which, keep, remote, screen).await,
             deed => act(&Ask::post(format!("{}:{}", which.path(remote).await?, deed.word()), ""), remote, screen).await,
         })
         .await
     }
 
+    /// Refuses an action without ids and without a filter, and a form of output that it does not have.
+    fn check(&self, screen: &Screen) -> Result<(), Failure> {
+        if self.statuses.is_empty() && self.chosen.is_empty() {
+            return Err(Failure::usage(
+                "which workflows? Give their ids, or a filter: --status, --name, --tag, --since or --until",
+            ));
+        }
+        if screen.is_name() {
+            return Err(Failure::usage(
+                "-o name: an action by filter prints numbers and no ids; `tidegate workflow list -o name` lists ids by filter",
+            ));
+        }
+        Ok(())
+    }
+
     async fn all(&self, deed: Deed, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         let statuses = self.statuses.or(deed.applies_to());
+        deed.check(&statuses)?;
         let counted: Counted = remote.read(&Ask::get(self.chosen.query()?.of("/v1/workflows:count"))).await?;
         let matched = statuses.iter().filter_map(|status| counted.by_status.get(status)).sum();
         if self.dry_run || matched == 0 {
@@ -139,6 +211,9 @@ impl Targets {
         while outcome.matched < most {
             let limit = (most - outcome.matched).min(MOST);
             let mut body = json!({ "action": deed.word(), "filter": filter, "limit": limit });
+            if let Deed::Expire(keep) = deed {
+                body["after"] = keep.word().into();
+            }
             if let Some(cursor) = cursor {
                 body["cursor"] = serde_json::Value::String(cursor);
             }
@@ -156,14 +231,14 @@ impl Targets {
 
     fn told(&self, deed: Deed, outcome: &Outcome, screen: &Screen) -> Result<Exit, Failure> {
         let Outcome { matched, done, failed } = outcome;
-        let word = deed.word();
+        let word = deed.name();
         let json = json!({
             "action": word, "matched": matched, "done": done, "failed": failed, "dry_run": self.dry_run,
         });
         let told = match (*matched, self.dry_run) {
             (0, _) => "no workflows\n".to_owned(),
-            (_, true) => format!("{word}: {matched} workflows, if this were not a dry run\n"),
-            (_, false) => format!("{word}: {done} of {matched} workflows\n"),
+            (_, true) => format!("{word}: {}, if this were not a dry run\n", workflows(*matched)),
+            (_, false) => format!("{word}: {done} of {}\n", workflows(*matched)),
         };
         screen.object(&json.to_string(), &matched.to_string(), || Ok(told))?;
         for Refused { id, error } in failed.iter().take(TOLD) {
@@ -171,9 +246,13 @@ impl Targets {
         }
         match failed.len() {
             0 => Ok(Exit::Done),
-            many => Err(Failure::new(Exit::Refused, format!("{many} of {matched} workflows were refused"))),
+            many => Err(Failure::new(Exit::Refused, format!("{many} of {} refused", workflows(*matched)))),
         }
     }
+}
+
+fn workflows(number: u64) -> String {
+    format!("{number} workflow{}", if number == 1 { "" } else { "s" })
 }
 
 /// Asks a person, if there is one.
@@ -187,7 +266,7 @@ fn confirmed(deed: Deed, matched: u64) -> Result<bool, Failure> {
         ));
     }
     let unread = |error| Failure::new(Exit::Output, format!("the question cannot be asked: {error}"));
-    write!(io::stderr(), "{} {matched} workflows? [y/N] ", deed.word()).map_err(unread)?;
+    write!(io::stderr(), "{} {}? [y/N] ", deed.name(), workflows(matched)).map_err(unread)?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(unread)?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
@@ -195,8 +274,54 @@ fn confirmed(deed: Deed, matched: u64) -> Result<bool, Failure> {
 
 async fn remove(which: &Which, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     let id = which.id(remote).await?;
-    remote.text(&Ask::delete(crate::ask::which::path(&id))).await?;
+    remote.text(&Ask::delete(path(&id))).await?;
     let json = json!({ "id": id, "removed": true }).to_string();
-    screen.object(&json, &id, || Ok(format!("{}  removed\n", crate::screen::printable::printable(&id))))?;
+    screen.object(&json, &id, || Ok(format!("{}  removed\n", printable(&id))))?;
     Ok(Exit::Done)
+}
+
+async fn expire(which: &Which, keep: Keep, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    let id = which.id(remote).await?;
+    let body = json!({ "after": keep.word() }).to_string();
+    let text = remote.text(&Ask::post(format!("{}:expire", path(&id)), body)).await?;
+    let kept = if screen.is_table() { kept(&remote.parse(&text)?, keep, remote).await? } else { String::new() };
+    screen.object(&text, &id, || Ok(format!("{}  {kept}\n", printable(&id))))?;
+    Ok(Exit::Done)
+}
+
+/// Until when a workflow is kept. Only the server knows the moment, so it is asked.
+async fn kept(acted: &Acted, keep: Keep, remote: &Remote) -> Result<String, Failure> {
+    let is_over = ["succeeded", "failed", "cancelled"].contains(&acted.status.as_str());
+    Ok(match keep {
+        Keep::Forever => "kept for ever".to_owned(),
+        Keep::For(Duration::ZERO) => "removed when it is over".to_owned(),
+        Keep::For(span) if !is_over => format!("kept for {} after its end", short(span)),
+        Keep::For(_) => {
+            let workflow: Summary = remote.read(&Ask::get(path(&acted.id))).await?;
+            let until = |at: Moment| format!("kept until {}  {}", at.to_the_second(), at.relative(Moment::now()));
+            workflow.expires_at.map(until).unwrap_or_default()
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_that_an_action_never_changes_are_refused() {
+        let check = |deed: Deed, status: &str, expected: Option<&str>| {
+            let found = deed.check(&[status.to_owned()]).err().map(|failure| failure.text);
+            assert_eq!(found.as_deref(), expected, "{deed:?} {status}");
+        };
+        check(Deed::Remove, "failed", None);
+        check(Deed::Remove, "pending", None);
+        check(Deed::Retry, "running", None);
+        check(Deed::Expire(Keep::Forever), "running", None);
+        let remove =
+            "--status running: remove applies only to workflows that are pending, succeeded, failed, cancelled";
+        check(Deed::Remove, "running", Some(remove));
+        check(Deed::Pause, "failed", Some("--status failed: pause applies only to workflows that are running"));
+        assert_eq!((workflows(1), workflows(2)), ("1 workflow".to_owned(), "2 workflows".to_owned()));
+    }
 }

@@ -33,7 +33,44 @@ fn a_verb_is_done_to_all_that_a_filter_finds() {
     tidegate(&flows, &["workflow", "show", &ids[0]]).expect(NOT_FOUND);
     tidegate(&flows, &["workflow", "show", &other]).expect(DONE);
     act("cancel", &["--tag", "nothing", "-o", "table"]).expect(DONE).says("no workflows");
-    act("start", &["--tag", "y", "--status", "succeeded"]).expect(REFUSED).says("1 of 1 workflows were refused");
+    act("start", &["--tag", "y", "--status", "succeeded"]).expect(USAGE).says("start applies only to workflows");
+}
+
+#[test]
+fn only_what_can_be_done_is_counted_and_done() {
+    let flows = Flows::start(&[]);
+    tagged(&flows, "x");
+    let act = |verb: &str, filter: &[&str]| tidegate(&flows, &[&["workflow", verb], filter].concat());
+    act("rm", &["--status", "running", "--dry-run"]).expect(USAGE).says("pending, succeeded, failed, cancelled");
+    act("pause", &["--tag", "x", "--dry-run", "-o", "table"])
+        .expect(DONE)
+        .says("pause: 1 workflow, if this were not a dry run\n");
+    act("cancel", &["--tag", "x", "-o", "name"]).expect(USAGE).says("workflow list -o name");
+    assert_eq!(count(&flows, "running"), 1);
+    act("cancel", &["--tag", "x", "-o", "table"]).expect(DONE).says("cancel: 1 of 1 workflow\n");
+    let dry = act("rm", &["--tag", "x", "--dry-run"]).expect(DONE).json();
+    assert_eq!((&dry["action"], &dry["matched"]), (&"remove".into(), &1.into()));
+    act("rm", &["--tag", "x", "-o", "table"]).expect(DONE).says("remove: 1 of 1 workflow\n");
+}
+
+#[test]
+fn workflows_found_by_a_filter_are_kept_as_long_as_said() {
+    let flows = Flows::start(&[]);
+    let ids = [tagged(&flows, "x"), tagged(&flows, "x"), tagged(&flows, "y")];
+    work(&flows);
+    let expires = |id: &str| flows.get(&format!("/v1/workflows/{id}"))["expires_at"].clone();
+    tidegate(&flows, &["workflow", "expire", "--tag", "x", "--never"]).expect(DONE);
+    assert!(expires(&ids[0]).is_null() && expires(&ids[1]).is_null() && !expires(&ids[2]).is_null());
+    tidegate(&flows, &["workflow", "expire", "--after", "7d"]).expect(USAGE).says("ids, or a filter");
+    let say = |arguments: &[&str]| {
+        tidegate(&flows, &[&["workflow", "expire", "-o", "table"], arguments].concat()).expect(DONE).out
+    };
+    let kept = say(&[&ids[0], "--after", "7d"]);
+    let until = expires(&ids[0]).as_str().unwrap()[..19].replace('T', " ");
+    assert!(kept.contains(&format!("  kept until {until}Z  in ")), "{kept}");
+    let running = tagged(&flows, "z");
+    assert_eq!(say(&[&running, "--after", "7d"]), format!("{running}  kept for 7d after its end\n"));
+    assert_eq!(say(&[&running, "--never"]), format!("{running}  kept for ever\n"));
 }
 
 #[test]
@@ -43,6 +80,9 @@ fn filters_and_ids_are_not_mixed() {
         [&["cancel"][..], &["cancel", "01M7", "--tag", "x"], &["cancel", "01M7", "--yes"], &["rm", "--dry-run"]]
     {
         tidegate(&flows, &[&["workflow"], arguments].concat()).expect(USAGE);
+    }
+    for arguments in [&["cancel"][..], &["cancel", "--dry-run"], &["rm", "--yes"]] {
+        tidegate(&flows, &[&["workflow"], arguments].concat()).expect(USAGE).says("Give their ids, or a filter");
     }
 }
 
@@ -78,6 +118,7 @@ fn an_id_may_be_shortened_where_it_is_the_only_one() {
     let unique = (4..26).find(|&length| ids.iter().all(|id| id[..length] != first[..length])).unwrap();
     assert_eq!(shown(&first[..unique]).expect(DONE).json()["id"], *first);
     shown("7ZZZ").expect(NOT_FOUND).says("workflow_not_found");
+    shown("report").expect(NOT_FOUND).says("no workflow id begins with 'report'").says("write name:report");
     tidegate(&flows, &["workflow", "cancel", &ids[5][..unique.max(25)]]).expect(DONE);
 }
 

@@ -18,6 +18,49 @@ fn names_are_one_on_a_line() {
     assert_eq!(named(&["queue", "pause", "default"]), "default\n");
     assert_eq!(named(&["workflow", "count", "--by-name"]), "w\n");
     assert_eq!(named(&["workflow", "list", "--status", "failed"]), "");
+    tidegate(&flows, &["workflow", "count", "-o", "name"]).expect(USAGE).says("--by-name");
+}
+
+#[test]
+fn a_list_that_is_cut_says_so_in_every_form() {
+    let flows = Flows::start(&[]);
+    (0..3).for_each(|_| drop(flows.create(workflow("w", "a b<a"))));
+    for form in ["json", "yaml", "name"] {
+        let cut = tidegate(&flows, &["workflow", "list", "--newest", "2", "-o", form]).expect(DONE);
+        assert!(cut.error.contains("there are more: --newest 20") && !cut.out.contains("more"), "{cut:?}");
+        let all = tidegate(&flows, &["workflow", "list", "--newest", "3", "-o", form]).expect(DONE);
+        assert_eq!(all.error, "");
+    }
+    let jobs = tidegate(&flows, &["job", "list", "name:w", "--limit", "1"]).expect(DONE);
+    assert!(jobs.error.contains("there are more: --limit 10"), "{jobs:?}");
+}
+
+#[test]
+fn show_has_only_the_chosen_jobs_in_every_form() {
+    let flows = Flows::start(&[]);
+    let id = failing(&flows);
+    work(&flows);
+    let shown = |jobs: &str| tidegate(&flows, &["workflow", "show", &id, "--jobs", jobs]).expect(DONE).json();
+    let names =
+        |json: &Value| json["jobs"].as_array().unwrap().iter().map(|job| job["name"].clone()).collect::<Vec<_>>();
+    let failed = shown("failed");
+    assert_eq!(
+        (names(&failed), &failed["id"], &failed["job_counts"]["total"]),
+        (vec!["fetch".into()], &(*id).into(), &2.into())
+    );
+    assert_eq!((names(&shown("all")).len(), names(&shown("none")).len()), (2, 0));
+    let yaml = tidegate(&flows, &["workflow", "show", &id, "--jobs", "failed", "-o", "yaml"]).expect(DONE).out;
+    assert!(yaml.contains("fetch") && !yaml.contains("name: send") && !yaml.contains("name: \"send\""), "{yaml}");
+}
+
+#[test]
+fn a_graph_has_its_own_forms() {
+    let flows = Flows::start(&[]);
+    let id = flows.create(workflow("w", "a"));
+    for form in ["json", "yaml", "name"] {
+        tidegate(&flows, &["workflow", "graph", &id, "-o", form]).expect(USAGE).says("--form");
+    }
+    tidegate(&flows, &["workflow", "graph", &id, "-o", "table"]).expect(DONE);
 }
 
 #[test]

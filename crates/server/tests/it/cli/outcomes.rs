@@ -138,6 +138,7 @@ fn a_server_that_does_not_answer_is_named() {
     list("http://").expect(USAGE).says("such as http://127.0.0.1:7070");
     let flows = Flows::start(&[]);
     list(&flows.server.http().to_string()).expect(UNAVAILABLE).says("is not a Tidegate server");
+    list(&flows.server.grpc().to_string()).expect(UNAVAILABLE).says("is not the HTTP API of Tidegate");
     // The option takes precedence over the variable.
     run(binary(&["workflow", "list", "--server", &flows.api().to_string()]).env("TIDEGATE_SERVER", closed))
         .expect(DONE);
@@ -150,7 +151,10 @@ fn tokens_decide_who_may() {
     let flows = Flows::start(&[("TIDEGATE_TOKENS_FILE", &files.text("tokens"))]);
     let with = |token: &str, arguments: &[&str]| run(ask(&flows, arguments).env("TIDEGATE_TOKEN", token));
     tidegate(&flows, &["queue", "list"]).expect(REFUSED).says("TIDEGATE_TOKEN or --token-file");
-    with("wrong", &["queue", "list"]).expect(REFUSED).says("unauthorized");
+    with("wrong", &["queue", "list"])
+        .expect(REFUSED)
+        .says("unauthorized")
+        .says("does not know the token that was given");
     with("secret-of-eve", &["queue", "list"]).expect(DONE);
     with("secret-of-eve", &["queue", "pause", "default"]).expect(REFUSED).says("forbidden");
     with("wrong", &["queue", "list", "--token-file", &files.text("mine")]).expect(DONE);

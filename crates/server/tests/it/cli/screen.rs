@@ -115,6 +115,11 @@ fn progress_is_one_line_that_fits_and_goes_away() {
     assert!(plain(drawn[1]).chars().count() < 30 && drawn[1].contains('░'), "{text:?}");
     assert!(plain(drawn[2]).starts_with(&format!("{id}  w  running: ")), "{text:?}");
     assert_eq!(rest, "");
+    // Everywhere the first number is of the jobs that succeeded.
+    let failed = failing(&flows);
+    work(&flows);
+    let watched = tidegate(&flows, &["workflow", "watch", &failed, "-o", "table"]).expect(FAILED);
+    assert!(watched.out.ends_with("failed  50%  0/2 succeeded, 1 failed, 1 blocked\n"), "{watched:?}");
 }
 
 #[test]
