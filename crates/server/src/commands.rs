@@ -11,6 +11,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use tidegate_cli::{Exit, Failure, Options, complain, print, with_examples, without_options};
@@ -74,8 +75,8 @@ struct Completion {
 fn command() -> clap::Command {
     let about = format!(
         "\
-Settings are environment variables; `tidegate settings` lists them. The commands that ask a server read TIDEGATE_SERVER,
-TIDEGATE_TOKEN and TIDEGATE_CACERT. The verbs of Gush are known, too: create, create_and_start, start, stop, show, rm, list,
+Settings are environment variables; `tidegate settings` lists them. The commands that ask a server read TIDEGATE_SERVER, \
+TIDEGATE_TOKEN and TIDEGATE_CACERT. The verbs of Gush are known, too: create, create_and_start, start, stop, show, rm, list, \
 viz, migrate.
 
 Exit codes:
@@ -108,10 +109,23 @@ pub fn main() -> ExitCode {
         Ok(Arguments { options, command: Some(command) }) => ended(start(command, &options)),
         Err(error) => {
             // Help and the version are no mistakes. Nothing is left to do when they cannot be written.
+            let error = explained(error);
             let _ = error.print();
             if error.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS }
         }
     }
+}
+
+/// Tells those who look for a command that starts the server that there is none.
+fn explained(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && matches!(word.as_str(), "serve" | "server")
+    {
+        error.remove(ContextKind::SuggestedSubcommand);
+        let tip = "Without a command, tidegate starts the server.".into();
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    }
+    error
 }
 
 fn start(command: Command, options: &Options) -> Result<Exit, Failure> {
@@ -158,7 +172,11 @@ async fn run(command: Command, options: &Options) -> Result<Exit, Failure> {
         Command::Check(arguments) => {
             let report = check::check(&arguments);
             print(&report.text)?;
-            Ok(if report.errors == 0 { Exit::Done } else { Exit::Failed })
+            Ok(match (report.absent, report.errors) {
+                (1.., _) => Exit::Usage,
+                (0, 0) => Exit::Done,
+                (0, _) => Exit::Failed,
+            })
         }
         Command::Settings(Show { markdown: true }) => print(&settings::markdown()).map(|()| Exit::Done),
         Command::Settings(Show { markdown: false }) => show_settings(),

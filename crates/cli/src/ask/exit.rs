@@ -1,10 +1,12 @@
 //! Exit codes, and the messages of failures.
 
 use std::fmt;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
+use crate::screen::columns;
 use crate::screen::printable::printable;
+use crate::screen::table::wrapped;
 
 /// The codes with which the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,7 +134,10 @@ impl fmt::Display for Failure {
 /// Tells a person why something was not done.
 pub fn complain(failure: &Failure) {
     if failure.exit != Exit::Unread {
+        let out = io::stderr();
+        let most = if out.is_terminal() { columns(&out) } else { usize::MAX };
+        let lines: Vec<String> = failure.to_string().lines().flat_map(|line| wrapped(line, most)).collect();
         // A failure to write this message cannot be reported.
-        let _ = writeln!(io::stderr(), "{failure}");
+        let _ = writeln!(out.lock(), "{}", lines.join("\n"));
     }
 }

@@ -11,10 +11,9 @@ const GAP: usize = 2;
 /// Spaces before a note, and the least width of a note.
 const INDENT: usize = 4;
 const LEAST_NOTE: usize = 20;
-/// The least width of the first column, so that ids are not broken.
-const LEAST_FIRST: usize = 26;
-/// The least width of other columns.
+/// The least width of a column of names, as long as the table fits, and when it does not.
 const LEAST: usize = 8;
+const NARROW: usize = 4;
 
 /// Rows under a head. A column without any text is left out.
 #[derive(Debug)]
@@ -34,11 +33,23 @@ struct Row {
 pub struct Cell {
     lines: Vec<String>,
     state: Option<String>,
+    wrap: Wrap,
+}
+
+/// When a cell is broken into lines because the screen is narrow, the first first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Wrap {
+    #[default]
+    Early,
+    /// A short text that is read as one, such as a status.
+    Late,
+    /// What is copied, such as an id.
+    Never,
 }
 
 impl<T: AsRef<str>> From<T> for Cell {
     fn from(text: T) -> Self {
-        Self { lines: lines(text.as_ref()), state: None }
+        Self { lines: lines(text.as_ref()), state: None, wrap: Wrap::Early }
     }
 }
 
@@ -46,7 +57,17 @@ impl Cell {
     /// A text in the colour of a state.
     #[must_use]
     pub fn of_state(text: &str, state: &str) -> Self {
-        Self { state: Some(state.to_owned()), ..Self::from(text) }
+        Self { state: Some(state.to_owned()), ..Self::short(text) }
+    }
+
+    /// A short text that is broken only when nothing else can be.
+    pub(crate) fn short(text: &str) -> Self {
+        Self { wrap: Wrap::Late, ..Self::from(text) }
+    }
+
+    /// A text that is never broken.
+    pub(crate) fn whole(text: &str) -> Self {
+        Self { wrap: Wrap::Never, ..Self::from(text) }
     }
 
     fn width(&self) -> usize {
@@ -103,22 +124,40 @@ impl Table {
     /// Each column as wide as its text, but the widest ones narrower when the screen is.
     fn widths(&self, used: &[usize], most: usize) -> Vec<usize> {
         let of = |at: usize| self.rows.iter().map(|row| row.cells[at].width()).max().unwrap_or(0);
-        let mut widths: Vec<usize> = used.iter().map(|&at| of(at).max(self.head[at].width())).collect();
-        let least = |place: usize| match place {
-            0 => LEAST_FIRST,
-            _ => LEAST.max(self.head[used[place]].width()),
+        let widths: Vec<usize> = used.iter().map(|&at| of(at).max(self.head[at].width())).collect();
+        let room = most.saturating_sub(GAP * used.len().saturating_sub(1));
+        let narrowed = |(latest, least): (Wrap, usize)| {
+            let least = |at: usize| match self.wrap(at) <= latest {
+                true => least.max(self.head[at].width()),
+                false => usize::MAX,
+            };
+            let least: Vec<usize> = used.iter().map(|&at| least(at)).collect();
+            narrow(widths.clone(), &least, room)
         };
-        let gaps = GAP * used.len().saturating_sub(1);
-        while let total = widths.iter().sum::<usize>() + gaps
-            && total > most
-            && let Some(place) =
-                (0..widths.len()).filter(|&place| widths[place] > least(place)).max_by_key(|&place| widths[place])
-        {
-            let wanted = widths[place].saturating_sub(total - most).max(widths[place] / 2);
-            widths[place] = wanted.max(least(place));
-        }
-        widths
+        let tried =
+            [(Wrap::Early, LEAST), (Wrap::Early, NARROW), (Wrap::Late, LEAST), (Wrap::Late, NARROW)].map(narrowed);
+        // When nothing fits, narrow columns help nobody.
+        let fitting = tried.iter().find(|widths| widths.iter().sum::<usize>() <= room);
+        fitting.unwrap_or(&tried[0]).clone()
     }
+
+    /// How the cells of a column are broken.
+    fn wrap(&self, at: usize) -> Wrap {
+        self.rows.iter().map(|row| row.cells[at].wrap).max().unwrap_or_default()
+    }
+}
+
+/// Makes the widest columns narrower until all have room, or have their least width.
+fn narrow(mut widths: Vec<usize>, least: &[usize], room: usize) -> Vec<usize> {
+    while let total = widths.iter().sum::<usize>()
+        && total > room
+        && let Some(place) =
+            (0..widths.len()).filter(|&place| widths[place] > least[place]).max_by_key(|&place| widths[place])
+    {
+        let wanted = widths[place].saturating_sub(total - room).max(widths[place] / 2);
+        widths[place] = wanted.max(least[place]);
+    }
+    widths
 }
 
 /// One row: as many lines as its highest cell has.
@@ -224,6 +263,40 @@ mod tests {
             Colour::None,
             "ID    STATE   TEXT\n1     failed  what is\n              long\n              goes on\n    a note that is long,\n    too\n    of two lines\n漢字          e\u{301}\u{FFFD}[2J\n",
         );
+    }
+
+    #[test]
+    fn ids_and_statuses_stay_whole_and_names_give_way() {
+        let mut table = Table::new(&["ID", "NAME", "STATUS", "SUCCEEDED", "CREATED", "DURATION"]);
+        let (id, status, jobs) = ("01M7Z85C8H08RJZ5Q5JGPKMY04", "running 50%", "0/2, 1 failed");
+        let ago = "23h59m ago".into();
+        let name = "a-long-name-of-a-workflow".into();
+        table.row(vec![
+            Cell::whole(id),
+            name,
+            Cell::of_state(status, "running"),
+            Cell::short(jobs),
+            ago,
+            "59m59s".into(),
+        ]);
+        let shown = |width| {
+            let terminal = Terminal { width, glyphs: Glyphs::Unicode, colour: Colour::None };
+            table.text(&Screen { format: Format::Table, asked: None, terminal, live: true })
+        };
+        let text = shown(80);
+        assert!(text.lines().all(|line| line.width() <= 80), "{text}");
+        assert!([id, status, jobs].iter().all(|part| text.contains(part)), "{text}");
+        // There is no room for all of it: the id is still whole.
+        let text = shown(75);
+        assert!(text.lines().all(|line| line.width() <= 75) && text.contains(id), "{text}");
+        let mut table =
+            Table::new(&["NAME", "PENDING", "RUNNING", "PAUSED", "SUCCEEDED", "FAILED", "CANCELLED", "TOTAL"]);
+        table.row(
+            ["a-long-name-of-a-workflow", "1", "2", "3", "4", "5", "6", "7"].into_iter().map(Cell::from).collect(),
+        );
+        let terminal = Terminal { width: 80, glyphs: Glyphs::Unicode, colour: Colour::None };
+        let text = table.text(&Screen { format: Format::Table, asked: None, terminal, live: true });
+        assert!(text.lines().all(|line| line.width() <= 80), "{text}");
     }
 
     #[test]

@@ -167,10 +167,10 @@ fn table(items: &[Summary], screen: &Screen) -> Table {
     for item in items {
         let duration = item.duration(now).map(short).unwrap_or_default();
         let mut row = vec![
-            Cell::from(&item.id),
+            Cell::whole(&item.id),
             Cell::from(&item.name),
             Cell::of_state(&status(item), &item.status),
-            jobs(item).into(),
+            Cell::short(&jobs(item)),
         ];
         if screen.is_wide() {
             let exact = |moment: Option<Moment>| Cell::from(moment.map(Moment::to_the_second).unwrap_or_default());

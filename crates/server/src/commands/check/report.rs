@@ -12,6 +12,8 @@ use tidegate_ratelimit::{ConfigError, Configuration};
 pub(crate) struct Report {
     pub(crate) text: String,
     pub(crate) errors: usize,
+    /// Paths that are not there.
+    pub(crate) absent: usize,
     faulty: BTreeSet<String>,
 }
 
@@ -56,6 +58,7 @@ impl From<&ConfigError> for Mistake {
 impl Report {
     pub(super) fn unreadable(&mut self, path: &Path, error: &io::Error) {
         self.errors += 1;
+        self.absent += usize::from(error.kind() == io::ErrorKind::NotFound);
         let _ = writeln!(self.text, "{}: error: cannot be read: {error}", path.display());
     }
 

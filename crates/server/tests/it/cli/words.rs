@@ -29,6 +29,25 @@ fn misspelt_words_get_a_suggestion() {
     check(&["workflow", "lst"], "'list'");
     check(&["workflow", "list", "--staus", "failed"], "'--status'");
     check(&["workflow", "list", "--status", "faild"], "'failed'");
+    check(&["serve"], "Without a command, tidegate starts the server.");
+    assert!(!run(&mut binary(&["serve"])).error.contains("store"));
+}
+
+#[test]
+fn help_and_errors_fit_the_terminal() {
+    let long = "x".repeat(60);
+    for arguments in [
+        &["--help"][..],
+        &["workflow", "--help"],
+        &["workflow", "cancel", "--help"],
+        &["workflow", "show", "--help"],
+        &["job", "list", "--help"],
+        &["job", "skip", "--help"],
+        &["workflow", "show", &long, "--server", "127.0.0.1:1"],
+    ] {
+        let (_, text) = on_terminal(&mut binary(arguments), 80);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{arguments:?}: {text}");
+    }
 }
 
 #[test]
