@@ -1,5 +1,6 @@
 //! Definitions of workflows in files: JSON as it is, YAML as the JSON that it means.
 
+mod json;
 mod reader;
 pub(crate) mod source;
 mod tree;
@@ -9,10 +10,8 @@ use std::fmt;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-pub use tree::fields as fields_of;
 use tree::{Node, Place};
 
 const EXPECTED: &str = "a definition, which is a map with `name` and `jobs`";
@@ -21,7 +20,14 @@ const EXPECTED: &str = "a definition, which is a map with `name` and `jobs`";
 #[derive(Debug)]
 pub struct Definition {
     text: String,
+    language: Language,
     fields: BTreeMap<String, Box<RawValue>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Language {
+    Json,
+    Yaml,
 }
 
 /// What is wrong with it, and where: a line and a column, both counted from 1.
@@ -48,12 +54,18 @@ impl Definition {
     /// # Errors
     /// It is neither, or not a map, or a field is in it twice.
     pub fn parse(file: &Path, text: String) -> Result<Self, Mistake> {
-        let json = if is_yaml(file, &text) { Some(Node::read(&text).map_err(of_yaml)?.json()) } else { None };
-        let fields: Result<Fields, _> = serde_json::from_str(json.as_ref().unwrap_or(&text));
-        match fields {
-            Ok(Fields(fields)) => Ok(Self { text, fields }),
-            Err(error) => Err(of_json(&error)),
-        }
+        let language = Language::of(file, &text);
+        let fields = match language {
+            Language::Json => fields(&text)?,
+            Language::Yaml => fields(&Node::read(&text).map_err(of_yaml)?.json())?,
+        };
+        Ok(Self { text, language, fields })
+    }
+
+    /// Whether it has this field.
+    #[must_use]
+    pub fn has(&self, field: &str) -> bool {
+        self.fields.contains_key(field)
     }
 
     /// The same as JSON.
@@ -65,11 +77,14 @@ impl Definition {
     /// What a server found wrong at a path such as `jobs[0].after`, with the place in the text that the path leads to.
     #[must_use]
     pub fn mistake(&self, path: &str, detail: &str) -> Mistake {
-        let place = Node::read(&self.text).ok().and_then(|root| root.place(path));
+        let place = match self.language {
+            Language::Json => json::place(&self.text, path),
+            Language::Yaml => Node::read(&self.text).ok().and_then(|root| root.place(path)),
+        };
         // The server counts lines in the JSON that it got, and its text may begin with the path, which is shown separately.
-        let reason = detail.rsplit_once(" at line ").map_or(detail, |(reason, _)| reason);
+        let reason = without_place(detail);
         let reason = reason.strip_prefix(path).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(reason);
-        Mistake { place: place.map(|Place { line, column }| (line, column)), reason: reason.to_owned() }
+        Mistake { place: place.map(Place::pair), reason: reason.to_owned() }
     }
 }
 
@@ -85,52 +100,65 @@ pub fn text_of(file: &Path) -> io::Result<String> {
     io::stdin().lock().read_to_string(&mut text).map(|_| text)
 }
 
-fn is_yaml(file: &Path, text: &str) -> bool {
-    match file.extension().and_then(|extension| extension.to_str()) {
-        Some("yaml" | "yml") => true,
-        Some("json") => false,
-        _ => !text.trim_start().starts_with('{'),
+/// The names of the outermost fields of a YAML or JSON file, as far as it can be read.
+#[must_use]
+pub fn fields_of(file: &Path, text: &str) -> Vec<String> {
+    let names = |pairs: Vec<json::Pair<'_>>| pairs.into_iter().map(|(raw, _)| json::name(raw)).collect();
+    match Language::of(file, text) {
+        Language::Json => json::pairs(text).and_then(names).unwrap_or_else(|_| tree::names(text)),
+        Language::Yaml => tree::names(text),
     }
 }
 
-fn of_yaml(tree::Mistake { place: Place { line, column }, reason }: tree::Mistake) -> Mistake {
-    Mistake { place: Some((line, column)), reason }
+impl Language {
+    fn of(file: &Path, text: &str) -> Self {
+        match file.extension().and_then(|extension| extension.to_str()) {
+            Some("yaml" | "yml") => Self::Yaml,
+            Some("json") => Self::Json,
+            _ if text.trim_start().starts_with('{') => Self::Json,
+            _ => Self::Yaml,
+        }
+    }
 }
 
-fn of_json(error: &serde_json::Error) -> Mistake {
+/// The fields of an object. A field that occurs twice is refused, since one would hide the other.
+fn fields(json: &str) -> Result<BTreeMap<String, Box<RawValue>>, Mistake> {
+    let mut fields = BTreeMap::new();
+    for (raw, value) in json::pairs(json).map_err(|error| of_json(&error, json))? {
+        let mistake = |reason| Mistake { place: Some(json::place_of(raw.get(), json).pair()), reason };
+        let name = json::name(raw).map_err(|error| mistake(without_place(&error.to_string()).to_owned()))?;
+        if fields.contains_key(&name) {
+            return Err(mistake(format!("'{name}' is there twice")));
+        }
+        fields.insert(name, value.to_owned());
+    }
+    Ok(fields)
+}
+
+fn of_yaml(tree::Mistake { place, reason }: tree::Mistake) -> Mistake {
+    Mistake { place: Some(place.pair()), reason }
+}
+
+fn of_json(error: &serde_json::Error, json: &str) -> Mistake {
     let whole = error.to_string();
-    let reason = whole.rsplit_once(" at line ").map_or(whole.as_str(), |(reason, _)| reason);
+    let reason = without_place(&whole);
     // Only the outermost value has an expected type here.
     if reason.starts_with("invalid type") {
         return Mistake { place: None, reason: format!("expected {EXPECTED}") };
     }
-    Mistake { place: Some((error.line(), error.column())), reason: reason.to_owned() }
+    // Its columns are bytes.
+    let before: usize = json.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+    let offset = before + error.column().saturating_sub(1);
+    Mistake { place: Some(Place::of(json, offset).pair()), reason: reason.to_owned() }
 }
 
-/// The fields of an object. A field that occurs twice is refused, since one would hide the other.
-struct Fields(BTreeMap<String, Box<RawValue>>);
-
-impl<'de> Deserialize<'de> for Fields {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Fields;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str(EXPECTED)
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
-                let mut fields = BTreeMap::new();
-                while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
-                    if fields.contains_key(&name) {
-                        return Err(A::Error::custom(format!("'{name}' is there twice")));
-                    }
-                    fields.insert(name, value);
-                }
-                Ok(Fields(fields))
-            }
-        }
-        deserializer.deserialize_map(Reader)
+/// A message of a JSON reader without the place at its end.
+fn without_place(message: &str) -> &str {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_place =
+        |place: &str| place.split_once(" column ").is_some_and(|(line, column)| number(line) && number(column));
+    match message.rsplit_once(" at line ") {
+        Some((reason, place)) if is_place(place) => reason,
+        _ => message,
     }
 }

@@ -1,6 +1,7 @@
 //! From the events of a YAML parser to a tree: anchors and aliases, limits, and the types of the core schema.
 
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 use saphyr_parser::{Event, ScalarStyle};
 use serde_json::value::RawValue;
@@ -9,6 +10,9 @@ use super::tree::{Node, Place, Value};
 
 /// Most values in a file, with aliases followed. This bounds what a small file of nested aliases can ask for.
 const MAX_NODES: usize = 1_000_000;
+/// An alias to a long text counts as one more value for each of these bytes, because every use of it is a copy in the JSON. With
+/// [`MAX_NODES`], the copies of one file have at most 64 MB.
+const ALIAS_BYTES: usize = 64;
 /// Greatest depth of lists and maps: the same as the server allows in JSON.
 const MAX_DEPTH: usize = 100;
 
@@ -25,7 +29,11 @@ pub(super) struct Reader {
 #[derive(Debug)]
 struct Open {
     anchor: usize,
-    node: Node,
+    place: Place,
+    value: Value,
+    /// As in [`Node`].
+    size: usize,
+    height: usize,
     /// In a map, the key whose value comes next, and all keys so far.
     key: Option<(String, Place)>,
     names: HashSet<String>,
@@ -43,18 +51,21 @@ impl Reader {
             Event::Scalar(_, _, _, Some(_)) => Err("tags are not understood here".to_owned()),
             Event::Scalar(text, style, anchor, None) => {
                 let json = if style == ScalarStyle::Plain { plain(&text) } else { quoted(&text) };
+                let size = 1 + json.len() / ALIAS_BYTES;
                 self.spend(1)?;
-                self.finish(anchor, Node { place, value: Value::Scalar(json), size: 1 })
+                self.finish(anchor, Node { place, value: Rc::new(Value::Scalar(json)), size, height: 0 })
             }
             Event::SequenceStart(anchor, _) => self.start(anchor, place, Value::List(Vec::new())),
             Event::MappingStart(anchor, _) => self.start(anchor, place, Value::Map(Vec::new())),
             Event::SequenceEnd | Event::MappingEnd => {
-                let Open { anchor, node, .. } = self.open.pop().expect("the parser pairs starts and ends");
-                self.finish(anchor, node)
+                let Open { anchor, place, value, size, height, .. } =
+                    self.open.pop().expect("the parser pairs starts and ends");
+                self.finish(anchor, Node { place, value: Rc::new(value), size, height: height + 1 })
             }
             Event::Alias(anchor) => {
                 let node = self.anchors.get(&anchor).cloned().ok_or("an alias to itself")?;
                 self.spend(node.size)?;
+                self.descend(node.height)?;
                 self.finish(0, Node { place, ..node })
             }
             _ => Ok(()),
@@ -66,11 +77,17 @@ impl Reader {
         if self.size > MAX_NODES { Err(format!("more than {MAX_NODES} values")) } else { Ok(()) }
     }
 
-    fn start(&mut self, anchor: usize, place: Place, value: Value) -> Result<(), String> {
-        if self.open.len() == MAX_DEPTH {
+    /// Refuses a value with `levels` lists and maps inside each other where this would be too deep.
+    fn descend(&self, levels: usize) -> Result<(), String> {
+        if self.open.len() + levels > MAX_DEPTH {
             return Err(format!("more than {MAX_DEPTH} lists and maps inside each other"));
         }
-        self.open.push(Open { anchor, node: Node { place, value, size: 1 }, key: None, names: HashSet::new() });
+        Ok(())
+    }
+
+    fn start(&mut self, anchor: usize, place: Place, value: Value) -> Result<(), String> {
+        self.descend(1)?;
+        self.open.push(Open { anchor, place, value, size: 1, height: 0, key: None, names: HashSet::new() });
         self.spend(1)
     }
 
@@ -82,15 +99,19 @@ impl Reader {
             self.root = Some(node);
             return Ok(());
         };
-        open.node.size += node.size;
-        match &mut open.node.value {
+        open.size += node.size;
+        open.height = open.height.max(node.height);
+        match &mut open.value {
             Value::List(items) => items.push(node),
             Value::Map(pairs) => match open.key.take() {
-                None => open.key = Some((name(&node)?, node.place)),
-                Some((name, _)) if !open.names.insert(name.clone()) => {
-                    return Err(format!("'{name}' is there twice"));
-                }
                 Some((name, place)) => pairs.push((name, place, node)),
+                None => {
+                    let name = name(&node)?;
+                    if !open.names.insert(name.clone()) {
+                        return Err(format!("'{name}' is there twice"));
+                    }
+                    open.key = Some((name, node.place));
+                }
             },
             Value::Scalar(_) => {}
         }
@@ -100,7 +121,7 @@ impl Reader {
 
 /// A key, which JSON has only as text.
 fn name(node: &Node) -> Result<String, String> {
-    match &node.value {
+    match &*node.value {
         Value::Scalar(json) if json.starts_with('"') => Ok(serde_json::from_str(json).expect("it was written here")),
         Value::Scalar(json) => Ok(json.clone()),
         _ => Err("a key that is not a text".to_owned()),

@@ -116,7 +116,9 @@ mod tests {
         check("{\n  \"name\": nope\n}", Begin::Unsaid, "definition:2:12: expected ident");
         check("{\"name\": \"a\"} x", Begin::Unsaid, "definition:1:15: trailing characters");
         check("jobs: [\n", Begin::Unsaid, "definition:");
-        check("{\"a\": 1,\n\"a\": 2}", Begin::Unsaid, "definition:2:7: 'a' is there twice");
+        check("{\"a\": 1,\n\"a\": 2}", Begin::Unsaid, "definition:2:1: 'a' is there twice");
+        check("{\"\u{e9}\u{1f600}\": nope}", Begin::Unsaid, "definition:1:9: expected ident");
+        check("{\"a\": 1, \"\\ud83d\": 2}", Begin::Unsaid, "definition:1:10: unexpected end of hex escape");
         for text in ["[]", "", "- a", "7"] {
             check(text, Begin::Unsaid, "error: definition: expected a definition, which is a map");
         }
@@ -134,6 +136,9 @@ mod tests {
         let text = "name: a\njobs:\n  - name: b\n    after: [c]\n";
         check(text, "there is no job 'c'", Some("jobs[0].after[0]"), "definition:4:13: there is no job 'c'");
         check(text, "unknown field at line 1 column 7", Some("jobs[0].name"), "definition:3:5: unknown field");
+        check(text, "there is no job 'x at line 5'", None, "there is no job 'x at line 5'");
+        check(text, "no 'x at line 5'", Some("name"), "definition:1:1: no 'x at line 5'");
+        check("{\"x\": \"\\ud83d\\ude00\",\n \"y\": 1}", "wrong", Some("y"), "definition:2:2: wrong");
         check(text, "too long", Some("idempotency_key"), "definition: too long");
         check(text, "too busy", None, "too busy");
     }

@@ -1,6 +1,7 @@
-//! YAML as a tree whose nodes know their place. JSON is YAML, too. The core schema's types, anchors and aliases, no tags.
+//! YAML as a tree whose nodes know their place. The core schema's types, anchors and aliases, no tags.
 
 use std::fmt;
+use std::rc::Rc;
 
 use saphyr_parser::{Event, Marker, Parser};
 
@@ -11,6 +12,22 @@ use super::reader::{Reader, quoted};
 pub(crate) struct Place {
     pub(crate) line: usize,
     pub(crate) column: usize,
+}
+
+impl Place {
+    /// The place of a byte of `text`.
+    pub(super) fn of(text: &str, offset: usize) -> Self {
+        let before = &text.as_bytes()[..offset.min(text.len())];
+        let line = before.rsplit(|byte| *byte == b'\n').next().unwrap_or(before);
+        // Columns are characters. The bytes of a character after its first are left out.
+        let column = line.iter().filter(|byte| **byte & 0xC0 != 0x80).count() + 1;
+        Self { line: before.iter().filter(|byte| **byte == b'\n').count() + 1, column }
+    }
+
+    /// Line and column.
+    pub(super) fn pair(self) -> (usize, usize) {
+        (self.line, self.column)
+    }
 }
 
 impl From<Marker> for Place {
@@ -32,16 +49,18 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// A value, and where it begins.
+/// A value, and where it begins. A clone shares what is in it.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(super) place: Place,
-    pub(super) value: Value,
-    /// Values in it, itself included.
+    pub(super) value: Rc<Value>,
+    /// What an alias to it counts as: the values in it, itself included.
     pub(super) size: usize,
+    /// Lists and maps inside each other; 0 for a scalar.
+    pub(super) height: usize,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) enum Value {
     /// As JSON.
     Scalar(String),
@@ -65,8 +84,13 @@ impl Node {
             }
             reader.event(event, place).map_err(|reason| Mistake { place, reason })?;
         }
-        let null = Self { place: Place { line: 1, column: 1 }, value: Value::Scalar("null".to_owned()), size: 1 };
-        Ok(reader.root().unwrap_or(null))
+        let null = || Rc::new(Value::Scalar("null".to_owned()));
+        Ok(reader.root().unwrap_or_else(|| Self {
+            place: Place { line: 1, column: 1 },
+            value: null(),
+            size: 1,
+            height: 0,
+        }))
     }
 
     /// The same as JSON.
@@ -77,7 +101,7 @@ impl Node {
     }
 
     fn write(&self, out: &mut String) {
-        match &self.value {
+        match &*self.value {
             Value::Scalar(json) => out.push_str(json),
             Value::List(items) => {
                 for (at, item) in items.iter().enumerate() {
@@ -101,21 +125,15 @@ impl Node {
     /// The place of what a path such as `jobs[0].after[1]` leads to, or of the innermost thing on the way there; nothing when not
     /// even its first step is here. The place of a field is that of its name.
     pub(crate) fn place(&self, path: &str) -> Option<Place> {
-        let (place, inner, rest) = match &self.value {
+        let (place, inner, rest) = match &*self.value {
             Value::Scalar(_) => None,
             Value::List(items) => {
-                let (number, rest) = path.strip_prefix('[')?.split_once(']')?;
-                let item = items.get(number.parse::<usize>().ok()?)?;
+                let (number, rest) = item(path)?;
+                let item = items.get(number)?;
                 Some((item.place, item, rest))
             }
-            // Names may have dots in them.
             Value::Map(pairs) => {
-                let path = path.strip_prefix('.').unwrap_or(path);
-                let leads = |name: &str| {
-                    let rest = path.strip_prefix(name)?;
-                    Some(rest).filter(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-                };
-                let fitting = pairs.iter().filter_map(|(name, place, node)| Some((*place, node, leads(name)?)));
+                let fitting = pairs.iter().filter_map(|(name, place, node)| Some((*place, node, after(name, path)?)));
                 fitting.min_by_key(|(_, _, rest)| rest.len())
             }
         }?;
@@ -123,8 +141,20 @@ impl Node {
     }
 }
 
-/// The names of the outermost fields of a YAML or JSON text, as far as it can be read.
-pub fn fields(text: &str) -> Vec<String> {
+/// The number of the item that a path begins with, and the rest of the path.
+pub(super) fn item(path: &str) -> Option<(usize, &str)> {
+    let (number, rest) = path.strip_prefix('[')?.split_once(']')?;
+    Some((number.parse().ok()?, rest))
+}
+
+/// The rest of a path that begins with the name of a field. Names may have dots in them.
+pub(super) fn after<'a>(name: &str, path: &'a str) -> Option<&'a str> {
+    let rest = path.strip_prefix('.').unwrap_or(path).strip_prefix(name)?;
+    Some(rest).filter(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+/// The names of the outermost fields of a YAML text, as far as it can be read.
+pub(super) fn names(text: &str) -> Vec<String> {
     let (mut names, mut depth, mut is_name) = (Vec::new(), 0_usize, true);
     for (event, _) in Parser::new_from_str(text).map_while(Result::ok) {
         match event {
@@ -182,8 +212,34 @@ mod tests {
     }
 
     #[test]
+    fn copies_by_aliases_are_bounded_in_bytes_and_depth() {
+        let text = |aliases: usize| format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), vec!["*a"; aliases].join(","));
+        assert_eq!(Node::read(&text(600)).unwrap().json().len(), 601 * 100_002 + 600 + 12);
+        assert_eq!(Node::read(&text(20_000)).unwrap_err().to_string(), "2:1922: more than 1000000 values");
+        let inner = format!("a: &a {}{}\n", "[".repeat(60), "]".repeat(60));
+        check(
+            &format!("{inner}b: {}*a{}\n", "[".repeat(39), "]".repeat(39)),
+            &Node::read(&format!("{inner}b: {}{}", "[".repeat(99), "]".repeat(99))).unwrap().json(),
+        );
+        let deep = Node::read(&format!("{inner}b: {}*a{}\n", "[".repeat(40), "]".repeat(40))).unwrap_err();
+        assert_eq!(deep.to_string(), "2:44: more than 100 lists and maps inside each other");
+    }
+
+    #[test]
+    fn an_anchor_does_not_copy_what_it_names() {
+        let anchors: String = (0..90).map(|at| format!("&a{at} [")).collect();
+        let node = Node::read(&format!("{anchors}1{}", "]".repeat(90))).unwrap();
+        // The reader and its anchors are gone, so only the list around it has the innermost one.
+        let mut value = &node.value;
+        while let Value::List(items) = &**value {
+            value = &items[0].value;
+            assert_eq!(Rc::strong_count(value), 1);
+        }
+    }
+
+    #[test]
     fn mistakes_have_a_place() {
-        check("a: 1\na: 2", "2:4: 'a' is there twice");
+        check("a: 1\na: 2", "2:1: 'a' is there twice");
         check("[1]: 2", "1:3: a key that is not a text");
         check("a: !!int 1", "1:4: tags are not understood here");
         check("a: 1\n---\nb: 2", "2:1: a second document: a file has one definition");
@@ -204,8 +260,6 @@ mod tests {
         place(yaml, "jobs[0]", Some((3, 5)));
         place(yaml, "jobs[0].after[1]", Some((4, 16)));
         place(yaml, "jobs[1].params.k.l[1].m", Some((5, 34)));
-        let json = "{\n\t\"name\": \"x\",\n\t\"jobs\": [{\"name\": \"a\", \"hand\": 1}]\n}";
-        place(json, "jobs[0].hand", Some((3, 25)));
     }
 
     #[test]
@@ -219,8 +273,8 @@ mod tests {
 
     #[test]
     fn outermost_names_are_found_without_reading_all() {
-        assert_eq!(fields("domain: a\ndescriptors:\n- {key: k, jobs: 1}\nx: *y\n"), ["domain", "descriptors", "x"]);
-        assert_eq!(fields("a: {b: [c]}\n{"), ["a"]);
-        assert!(fields("- a\n").is_empty() && fields("").is_empty());
+        assert_eq!(names("domain: a\ndescriptors:\n- {key: k, jobs: 1}\nx: *y\n"), ["domain", "descriptors", "x"]);
+        assert_eq!(names("a: {b: [c]}\n{"), ["a"]);
+        assert!(names("- a\n").is_empty() && names("").is_empty());
     }
 }

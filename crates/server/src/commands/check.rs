@@ -67,7 +67,7 @@ fn check_file(
     checked: &mut Checked,
     report: &mut Report,
 ) -> Option<Source> {
-    let fields = fields_of(&String::from_utf8_lossy(&source.text));
+    let fields = fields_of(path, &String::from_utf8_lossy(&source.text));
     let is_definition = fields.iter().any(|field| field == "jobs");
     match expected {
         _ if is_configuration(&fields) => return Some(source),
@@ -117,7 +117,7 @@ fn files(path: &Path, report: &mut Report) -> (Vec<PathBuf>, Expected) {
 /// Whether a file is a rate limit configuration. A file that cannot be read is none.
 fn has_limits(path: &Path) -> bool {
     let text = fs::read(path).ok().and_then(|text| String::from_utf8(text).ok());
-    text.is_some_and(|text| is_configuration(&fields_of(&text)))
+    text.is_some_and(|text| is_configuration(&fields_of(path, &text)))
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -140,9 +140,8 @@ fn definition(path: &Path, source: &Source) -> Result<(), Mistake> {
     let file = &source.name;
     let text = String::from_utf8(source.text.clone())
         .map_err(|error| Mistake::new(file, None, format!("this is not UTF-8: {error}")))?;
-    let has_jobs = fields_of(&text).iter().any(|field| field == "jobs");
     let definition = match Definition::parse(path, text) {
-        Ok(_) if !has_jobs => return Err(Mistake::new(file, None, NEITHER)),
+        Ok(definition) if !definition.has("jobs") => return Err(Mistake::new(file, None, NEITHER)),
         Ok(definition) => definition,
         Err(mistake) if mistake.place.is_none() => return Err(Mistake::new(file, None, NEITHER)),
         Err(mistake) => return Err(Mistake::new(file, mistake.place, mistake.reason)),

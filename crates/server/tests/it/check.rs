@@ -165,6 +165,17 @@ flow.yaml:6:13: error: there is no job 'c'
 }
 
 #[test]
+fn json_is_read_as_json() {
+    let flow = r#"{"name": "\ud83d\ude00", "x": DEEP, "jobs": [{"name": "é", "handler": "h", "\u0061fter": ["zz"]}]}"#;
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    let files = folder(&[("a.json", &flow.replace("\"x\": DEEP, ", "")), ("b.json", &flow.replace("DEEP", &deep))]);
+    let (code, text) = run(&files, &["a.json", "b.json"]);
+    assert_eq!(code, Some(1));
+    assert!(text.contains("a.json:1:80: error: there is no job 'zz'"), "{text}");
+    assert!(!text.contains("neither") && text.contains("unknown field `x`"), "{text}");
+}
+
+#[test]
 fn what_is_neither_is_said_to_be_neither() {
     let files = folder(&[("a.yaml", "name: x\n"), ("b.json", "{\"a\": 1"), ("c.txt", "- a\n")]);
     let (code, text) = run(&files, &["a.yaml", "b.json", "c.txt"]);
