@@ -21,6 +21,15 @@ pub(crate) struct Target {
 impl Target {
     /// Reads a URL, or a host and a port.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        // What stands before the @ may be a password, so no part of the text is shown.
+        if text.contains('@') {
+            return Err("the server's address has a user or a password in it; give a token with TIDEGATE_TOKEN or \
+                        --token-file instead"
+                .to_owned());
+        }
+        if text.contains(['?', '#']) {
+            return Err(format!("the server '{text}': an address with ? or # is not understood"));
+        }
         let wrong = || format!("the server '{text}': expected an address such as http://127.0.0.1:7070");
         let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
         let uri: Uri = whole.parse().map_err(|_| wrong())?;
@@ -95,8 +104,19 @@ mod tests {
         check("box:1", Some("http://box:1"));
         check("http://box/tidegate/", Some("http://box/tidegate"));
         check("https://box", Some("https://box"));
-        for text in ["", "redis://box:1", "http://", "http://box:x", "https://:1"] {
+        for text in ["", "redis://box:1", "http://", "http://box:x", "https://:1", "http://box?a=1", "box#a", "u:p@box"]
+        {
             check(text, None);
+        }
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        for text in
+            ["http://user:secret@box", "user:secret@box:1", "http://user:secret@box:x", "http://user:sec/secret@box"]
+        {
+            let reason = Target::parse(text).unwrap_err();
+            assert!(reason.contains("a user or a password") && !reason.contains("secret"), "{reason}");
         }
     }
 
