@@ -47,6 +47,7 @@ fn document() -> Value {
                 "scheme": "bearer",
                 "description": "A token of TIDEGATE_TOKENS_FILE. Without that file the server asks for none.",
             }},
+            "headers": described_headers(),
             "schemas": schemas::all(),
         },
     })
@@ -124,7 +125,7 @@ fn parameter(parameter: &Parameter) -> Value {
 fn responses(route: &Route, about: &Operation) -> Value {
     let mut responses = BTreeMap::new();
     for &(status, description, content) in &about.answers {
-        let mut response = json!({"description": description});
+        let mut response = json!({"description": description, "headers": headers(&["X-Request-Id"])});
         match content {
             Content::Object => response["content"] = json!({"application/json": {"schema": {"type": "object"}}}),
             Content::Json(schema) => response["content"] = json!({"application/json": {"schema": reference(schema)}}),
@@ -144,9 +145,34 @@ fn responses(route: &Route, about: &Operation) -> Value {
     for (status, words) in codes {
         let description = format!("Code: {}.", words.join(", "));
         let content = json!({"application/problem+json": {"schema": reference("Problem")}});
-        responses.insert(status.to_string(), json!({"description": description, "content": content}));
+        let headers = match status {
+            401 => headers(&["X-Request-Id", "WWW-Authenticate"]),
+            503 => headers(&["X-Request-Id", "Retry-After"]),
+            _ => headers(&["X-Request-Id"]),
+        };
+        let response = json!({"description": description, "headers": headers, "content": content});
+        responses.insert(status.to_string(), response);
     }
     json!(responses)
+}
+
+/// The headers of an answer, which `components` describes.
+fn headers(names: &[&str]) -> Value {
+    let reference = |name: &&str| ((*name).to_owned(), json!({"$ref": format!("#/components/headers/{name}")}));
+    Value::Object(names.iter().map(reference).collect())
+}
+
+/// What the headers of answers say.
+fn described_headers() -> Value {
+    let text = json!({"type": "string"});
+    json!({
+        "X-Request-Id": {"description": "The id of the request: the one that was sent, or a new one.", "schema": text},
+        "WWW-Authenticate": {"description": "The kind of token that is wanted: Bearer.", "schema": text},
+        "Retry-After": {
+            "description": "Seconds after which it may be tried again.",
+            "schema": {"type": "integer", "minimum": 0},
+        },
+    })
 }
 
 /// All codes that a route can answer with.

@@ -61,13 +61,27 @@ fn answers() -> Schemas {
 /// All of them by name.
 pub(super) fn all() -> Map<String, Value> {
     let mut all = Map::new();
-    for (name, schema) in requests().into_iter().chain(answers()) {
+    let requests = requests().into_iter().map(|(name, schema)| (name, serde_json::to_value(schema).unwrap()));
+    let answers = answers().into_iter().map(|(name, schema)| {
         let mut schema = serde_json::to_value(schema).unwrap();
         without_needless_nulls(&mut schema);
+        (name, schema)
+    });
+    for (name, mut schema) in requests.chain(answers) {
         open_objects(&mut schema);
         all.insert(name, schema);
     }
     describe_words(&mut all);
+    // A name of its own, so that generators of clients do not make one up for each field.
+    for (schema, field) in [("Definition", "globals"), ("JobDefinition", "params")] {
+        let field = &mut all[schema]["properties"][field];
+        let reference = json!({"$ref": "#/components/schemas/Params", "description": field["description"]});
+        *field = json!({"oneOf": [reference, {"type": "null"}]});
+    }
+    all.insert(
+        "Params".to_owned(),
+        json!({"description": "Any object.", "type": "object", "additionalProperties": true}),
+    );
     all["Names"] = json!({
         "description": "One name, or a list of names.",
         "oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
@@ -76,7 +90,7 @@ pub(super) fn all() -> Map<String, Value> {
     all
 }
 
-/// A field that is not required is left out. In answers it is never null, and in requests null is the same.
+/// A field of an answer that is not required is left out, and never null. In requests both are the same.
 fn without_needless_nulls(schema: &mut Value) {
     let required = schema["required"].clone();
     let is_required = |name: &str| required.as_array().is_some_and(|names| names.iter().any(|known| known == name));
@@ -96,10 +110,15 @@ fn without_needless_nulls(schema: &mut Value) {
 /// Objects of which nothing is described may have any entries.
 fn open_objects(schema: &mut Value) {
     let Some(entries) = schema.as_object_mut() else { return };
-    if entries.get("type").is_some_and(|kind| kind == "object") && !entries.contains_key("properties") {
+    if entries.get("type").is_some_and(is_object) && !entries.contains_key("properties") {
         entries.entry("additionalProperties").or_insert(json!(true));
     }
     entries.values_mut().for_each(open_objects);
+}
+
+/// Whether a type is an object, or an object and null.
+fn is_object(kind: &Value) -> bool {
+    kind == "object" || kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "object"))
 }
 
 /// Sets of words in answers grow, so clients are told the words, and not that there are no others.

@@ -89,8 +89,10 @@ pub(crate) struct JobBody<'a> {
     /// The pause after the jobs before it are done; none if left out.
     wait: Option<Span>,
     /// Higher first; among equals, the oldest first. 0 if left out.
+    #[cfg_attr(test, schema(minimum = 0, maximum = 255))]
     priority: Option<u8>,
     /// How often it runs again after a failure; 0 if left out.
+    #[cfg_attr(test, schema(minimum = 0, maximum = 65535))]
     retries: Option<u16>,
     /// The pause before the first retry; it doubles each time, up to `backoff_max`. 1s if left out.
     backoff: Option<Span>,

@@ -12,8 +12,8 @@ from tidegate_client.models import (
     Created,
     Definition,
     JobDefinition,
-    JobDefinitionParams,
     Outcome,
+    Params,
     Problem,
     Report,
     ReportRequest,
@@ -35,7 +35,7 @@ def main(address: str) -> None:
     # A server without TIDEGATE_TOKENS_FILE asks for no token, and ignores this one.
     client = AuthenticatedClient(base_url=address, token="any")
 
-    params = JobDefinitionParams.from_dict({"size": 1})
+    params = Params.from_dict({"size": 1})
     jobs = [JobDefinition(handler="first", params=params), JobDefinition(handler="second", after="first")]
     created = expect(Created, create_workflow.sync(client=client, body=Definition(name="python", jobs=jobs)))
     assert (created.status, created.existing) == ("running", False)

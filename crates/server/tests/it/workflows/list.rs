@@ -111,11 +111,13 @@ fn lists_are_filtered_by_status_name_tag_and_time() {
         check("tag=green", &[]);
         check(&format!("created_after={}", created.replace(":", "%3A")), &[&new]);
         check("created_before=2001-01-01T00:00:00Z", &[]);
+        check("created_before=9999-12-31T23:59:59Z&order=oldest", &[&old, &new]);
         check(&format!("id_prefix={new}"), &[&new]);
         check(&format!("id_prefix={}&order=oldest", old[..4].to_lowercase()), &[&old, &new]);
         check(&format!("id_prefix={}&name=tagged&tag=red", &old[..4]), &[&old]);
         check(&format!("id_prefix={old}&status=pending"), &[]);
         check("id_prefix=0000", &[]);
+        check("id_prefix=dead", &[]);
         assert_eq!(flows.get(&format!("/v1/workflows:count?id_prefix={new}"))["total"], 1);
         check("status=running&tag=blue&name=tagged", &[&old]);
         assert_eq!(flows.get("/v1/workflows:count?name=manual")["by_status"]["pending"], 1);
