@@ -128,12 +128,8 @@ pub(crate) fn read_optional<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result
 
 /// Reads once more to find out where the mistake is; only those who make one pay for it.
 fn mistake<'de, T: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error) -> Problem {
-    // The parser calls some wrong types errors of syntax, and may find a wrong type before an error of syntax.
-    if let Err(error) = serde_json::from_slice::<IgnoredAny>(body) {
-        return Problem::new(Code::InvalidJson, shape::not_json(body, &error.to_string()));
-    }
-    if std::str::from_utf8(body).is_err() {
-        return Problem::new(Code::InvalidJson, "the body is not UTF-8");
+    if let Some(said) = not_json(body) {
+        return Problem::new(Code::InvalidJson, shape::not_json(body, &said));
     }
     let mut json = serde_json::Deserializer::from_slice(body);
     match serde_path_to_error::deserialize::<_, Object<T>>(&mut json) {
@@ -143,6 +139,14 @@ fn mistake<'de, T: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error)
             Problem::field(with_field(if path == "." { "" } else { &path }, &detail), shape::plain(&detail))
         }
         Ok(_) => Problem::field("", shape::plain(&error.to_string())),
+    }
+}
+
+/// Why a body is not JSON of whatever shape. The reader of a shape may stop before that, or call a number in place of a word no JSON.
+fn not_json(body: &[u8]) -> Option<String> {
+    match std::str::from_utf8(body) {
+        Ok(text) => serde_json::from_str::<IgnoredAny>(text).err().map(|error| error.to_string()),
+        Err(error) => Some(error.to_string()),
     }
 }
 

@@ -78,6 +78,7 @@ fn wanted(said: &str) -> &str {
         "a sequence" => "a list",
         "a map" => "an object",
         "a boolean" => "true or false",
+        "unit" => "no value",
         "u8" => "a whole number from 0 to 255",
         "u16" => "a whole number from 0 to 65535",
         "u64" | "usize" => "a whole number of 0 or more",
@@ -146,6 +147,7 @@ mod tests {
         check(r#"{"list":[null]}"#, "list[0]", "expected a string, got null");
         check(r#"{"word":"succeded"}"#, "word", "expected `succeeded` or `given_back`, got 'succeded'");
         check(r#"{"word":5}"#, "word", "expected a string");
+        check(r#"{"word":{"succeeded":1}}"#, "word.succeeded", "expected no value, got 1");
         check(r#"{"named":"x"}"#, "named", r#"expected an object with `kind`, got "x""#);
         check(r#"{"named":[]}"#, "named", "expected an object with `kind`, got a list");
         check(r#"{"named":{}}"#, "named.kind", "missing field `kind`");
@@ -172,6 +174,7 @@ mod tests {
         check("{", "the body is not JSON: it ends too early at line 1 column 1");
         check("{} 1", "the body is not JSON: there is more after its end at line 1 column 4");
         check("{\n 'a': 1}", "the body is not JSON: expected a name in double quotes at line 2 column 2");
+        check(r#"{"other": 01}"#, "the body is not JSON: invalid number at line 1 column 12");
         check(r#"{"word":}"#, "the body is not JSON: expected a value at line 1 column 9");
     }
 }
