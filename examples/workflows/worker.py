@@ -1,11 +1,15 @@
-"""A worker for report.yaml. It needs Python 3 and nothing else.
+"""A worker for report.yaml. It needs Python 3 and nothing else. It runs until Ctrl-C.
 
 A worker asks for jobs, runs the handler that each job names, and reports what came out. One call does both: it reports the last
 jobs and asks for the next ones.
 """
 
+import http.client
 import json
 import os
+import sys
+import time
+import urllib.error
 import urllib.request
 
 SERVER = os.environ.get("TIDEGATE_SERVER", "http://127.0.0.1:7070")
@@ -28,8 +32,19 @@ def call(path, body):
     request = urllib.request.Request(
         SERVER + path, json.dumps(body).encode(), {"content-type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            # A server that is about to stop answers 503. Other refusals stay what they are.
+            if error.code != 503:
+                sys.exit(f"worker: {path}: {error.read().decode()}")
+            reason = error.reason
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = error
+        print(f"worker: {SERVER} does not answer ({reason}); trying again", file=sys.stderr, flush=True)
+        time.sleep(1)
 
 
 def run(job):
@@ -51,4 +66,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        pass

@@ -1,5 +1,7 @@
 //! What the documents say works.
 
+mod workflows;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -30,17 +32,19 @@ fn assert_loads(name: &str, text: &str) {
 
 #[test]
 fn configurations_shown_to_users_load() {
-    let readme = read("README.md");
-    let shown = blocks(&readme, "yaml");
-    assert!(!shown.is_empty(), "README.md shows no configuration");
-    shown.iter().for_each(|text| assert_loads("README.md", text));
+    for (page, number) in [("README.md", 1), ("docs/limits-file.md", 11)] {
+        let text = read(page);
+        let shown = blocks(&text, "yaml");
+        assert_eq!(shown.len(), number, "{page}");
+        shown.iter().for_each(|text| assert_loads(page, text));
+    }
     assert_loads("example.yaml", &read("examples/envoy/config/example.yaml"));
 }
 
 #[test]
 fn settings_named_in_documents_exist() {
     let settings = read("docs/settings.md");
-    for path in ["README.md", "docs/redis-keys.md", "examples/envoy/README.md"] {
+    for path in ["README.md", "docs/redis-keys.md", "docs/limits-file.md", "examples/envoy/README.md"] {
         let text = read(path);
         let words =
             text.split(|letter: char| !(letter.is_ascii_uppercase() || letter.is_ascii_digit() || letter == '_'));
