@@ -31,7 +31,7 @@ enum Verb {
     Show(Named),
     /// Runs a failed or cancelled job again
     Retry(Named),
-    /// Skips a job; jobs after it run only if their rule is none_failed or all_done, others are skipped too
+    /// Skips a job; the rule of a job after it decides whether that runs: with none_failed or all_done it does, with all_success it is skipped, too
     Skip(Named),
     /// Marks a job as succeeded, with an output if one is given
     MarkSucceeded(Mark),

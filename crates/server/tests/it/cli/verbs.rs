@@ -78,6 +78,18 @@ fn jobs_and_queues_are_steered() {
 }
 
 #[test]
+fn the_rule_of_a_job_decides_whether_it_runs_after_a_skipped_one() {
+    let flows = Flows::start(&[]);
+    let mut body = workflow("w", "a strict<a lenient<a");
+    body["jobs"][2]["rule"] = "none_failed".into();
+    let id = flows.create(body);
+    tidegate(&flows, &["job", "skip", &id, "a"]).expect(DONE);
+    let state = |job: &str| field(&flows, &["job", "show", &id, job], "state");
+    assert_eq!((state("strict"), state("lenient")), ("skipped".to_owned(), "ready".to_owned()));
+    run(&mut binary(&["job", "skip", "--help"])).expect(DONE).says("with all_success it is skipped");
+}
+
+#[test]
 fn lists_are_filtered_cut_and_counted() {
     let flows = Flows::start(&[]);
     assert_eq!(tidegate(&flows, &["workflow", "list"]).out, "[]\n");
