@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use crate::ask::environment::{Colour, Glyphs, Locale};
 use crate::ask::exit::{Exit, Failure};
-use printable::{indented, printable};
+use printable::{escaped_json, indented, printable};
 
 /// The form of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -86,7 +86,7 @@ impl Screen {
     ) -> Result<(), Failure> {
         match self.format {
             Format::Table | Format::Wide => print(&table()?),
-            Format::Json => self.line(json),
+            Format::Json => self.json(json),
             Format::Yaml => print(&as_yaml(json)?),
             Format::Name => self.line(&indented(name, 0)),
         }
@@ -103,7 +103,7 @@ impl Screen {
     ) -> Result<(), Failure> {
         match self.format {
             Format::Table | Format::Wide => print(&table()?)?,
-            Format::Json => self.line(&array(items))?,
+            Format::Json => self.json(&array(items))?,
             Format::Yaml => print(&as_yaml(&array(items))?)?,
             Format::Name => {
                 let names = items.iter().map(|item| Ok(printable(&name(item)?) + "\n"));
@@ -125,6 +125,12 @@ impl Screen {
         self.format == Format::Name
     }
 
+    fn json(&self, json: &str) -> Result<(), Failure> {
+        serde_json::from_str::<&RawValue>(json)
+            .map_err(|error| Failure::unavailable(format!("the answer is not JSON: {error}")))?;
+        if self.live { self.line(&escaped_json(json)) } else { self.line(json) }
+    }
+
     pub(crate) fn is_wide(&self) -> bool {
         self.format == Format::Wide
     }
@@ -137,11 +143,12 @@ impl Screen {
         print(&format!("{text}\n"))
     }
 
-    /// `text` in the colour of the state or status that `word` names.
+    /// `text`, made safe, in the colour of the state or status that `word` names.
     pub(crate) fn paint(&self, text: &str, word: &str) -> String {
+        let text = printable(text);
         match (self.terminal.colour, colour(word)) {
             (Colour::Ansi, Some(code)) => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
-            _ => text.to_owned(),
+            _ => text,
         }
     }
 
@@ -158,7 +165,7 @@ fn array(items: &[Box<RawValue>]) -> String {
 }
 
 fn as_yaml(json: &str) -> Result<String, Failure> {
-    yaml::document(json).map_err(|error| Failure::unavailable(format!("the answer is not JSON: {error}")))
+    yaml::document(json).map_err(|error| Failure::unavailable(format!("the answer cannot be shown as YAML: {error}")))
 }
 
 /// The code of the colour of a state or status.

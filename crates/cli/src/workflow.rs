@@ -148,7 +148,7 @@ fn say(text: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
 fn said(acted: &Acted, screen: &Screen) -> String {
     let status = screen.paint(&acted.status, &acted.status);
     let note = if acted.existing { "  (it exists: the key was used before)" } else { "" };
-    format!("{}  {status}{note}", acted.id)
+    format!("{}  {status}{note}", printable(&acted.id))
 }
 
 /// Does the same for each of `items`, and goes on when it fails for one of them. The last failure counts.

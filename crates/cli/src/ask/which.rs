@@ -98,7 +98,9 @@ impl Which {
     }
 
     fn several(&self, found: &[Item]) -> Failure {
-        let line = |item: &Item| format!("\n  {}  {}  {}", item.id, printable(&item.name), item.status);
+        let line = |item: &Item| {
+            format!("\n  {}  {}  {}", printable(&item.id), printable(&item.name), printable(&item.status))
+        };
         let named: String = found.iter().take(NAMED).map(line).collect();
         let more = if found.len() > NAMED { "\n  and more" } else { "" };
         Failure::usage(format!("several workflows have ids that begin with '{}':{named}{more}", self.0))

@@ -173,12 +173,13 @@ impl Summary {
 impl Counts {
     /// Jobs that ended, in any state.
     fn over(&self) -> u64 {
-        self.succeeded + self.failed + self.cancelled + self.skipped
+        // A server may say anything, and a sum too large must not end the program.
+        [self.failed, self.cancelled, self.skipped].into_iter().fold(self.succeeded, u64::saturating_add)
     }
 
     /// How much of the work is over, in percent; less than 100 until all is.
     pub(crate) fn percent(&self) -> u64 {
-        (100 * self.over()).checked_div(self.total).unwrap_or(100)
+        self.over().saturating_mul(100).checked_div(self.total).unwrap_or(100).min(100)
     }
 }
 
@@ -190,5 +191,23 @@ impl Job {
             _ => self.finished_at?,
         };
         Some(end.since(self.started_at?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_any_size_have_a_percentage() {
+        let check = |succeeded: u64, failed: u64, total: u64, over: u64, percent: u64| {
+            let counts = Counts { succeeded, failed, total, ..Counts::default() };
+            assert_eq!((counts.over(), counts.percent()), (over, percent), "{counts:?}");
+        };
+        check(0, 0, 0, 0, 100);
+        check(2, 1, 7, 3, 42);
+        check(9, 0, 3, 9, 100);
+        check(u64::MAX, u64::MAX, 1, u64::MAX, 100);
+        check(u64::MAX, 0, u64::MAX, u64::MAX, 1);
     }
 }

@@ -97,8 +97,9 @@ fn ended(Last { summary: workflow, text }: &Last, screen: &Screen) -> Result<Exi
         let others = workflow.listed(|word| word != "succeeded" && word != "failed");
         let others = if others.is_empty() { others } else { format!(", {others}") };
         let jobs = format!("{} succeeded, {} failed{others}", counts.succeeded, counts.failed);
-        let line = format!("{}  {}  {status}{duration}: {jobs}\n", workflow.id, printable(&workflow.name));
-        let hint = format!("`tidegate workflow show {} --jobs failed` shows why\n", workflow.id);
+        let id = printable(&workflow.id);
+        let line = format!("{id}  {}  {status}{duration}: {jobs}\n", printable(&workflow.name));
+        let hint = format!("`tidegate workflow show {id} --jobs failed` shows why\n");
         Ok(if outcome == Exit::Failed { line + &hint } else { line })
     })?;
     Ok(outcome)

@@ -128,9 +128,12 @@ pub(crate) async fn pages(
         let size = (limit - items.len()).min(PAGE).to_string();
         let page = query.clone().with("limit", Some(size)).with("cursor", cursor.as_ref());
         let page: Page = remote.read(&Ask::get(page.of(path))).await?;
+        let is_empty = page.items.is_empty();
         items.extend(page.items);
+        // A server whose empty pages never end must not be asked for ever.
+        let is_last = page.next_cursor.is_none() || (is_empty && page.next_cursor == cursor);
         cursor = page.next_cursor;
-        if cursor.is_none() {
+        if is_last {
             break;
         }
     }
@@ -242,7 +245,7 @@ fn by_name(Named { by_name }: &Named) -> Table {
         let of = |status| by_status.get(status).copied().unwrap_or_default().to_string();
         let mut row = vec![Cell::from(name)];
         row.extend(STATUSES.map(|status| Cell::from(of(status))));
-        row.push(by_status.values().sum::<u64>().to_string().into());
+        row.push(by_status.values().fold(0_u64, |sum, count| sum.saturating_add(*count)).to_string().into());
         table.row(row);
     }
     table

@@ -14,7 +14,7 @@ use crate::ask::remote::{Ask, Remote};
 use crate::ask::which::{Which, path};
 use crate::ask::wire::{Job, STATES, Summary};
 use crate::screen::moment::{Moment, short};
-use crate::screen::printable::printable;
+use crate::screen::printable::{self, printable};
 use crate::screen::table::{Cell, Table};
 use crate::screen::{Format, Screen, print};
 use crate::workflow::list::status;
@@ -152,7 +152,7 @@ fn overview(workflow: &Summary, now: Moment, screen: &Screen) -> String {
     let jobs: Vec<String> =
         workflow.present().map(|(word, number)| screen.paint(&format!("{number} {word}"), word)).collect();
     let mut lines = vec![
-        ("workflow", workflow.id.clone()),
+        ("workflow", printable(&workflow.id)),
         ("name", printable(&workflow.name)),
         ("tags", printable(&workflow.tags.join(", "))),
         ("status", screen.paint(&status(workflow), &workflow.status)),
@@ -174,7 +174,8 @@ async fn drawing(path: &str, remote: &Remote, screen: &Screen) -> Result<String,
         .with("width", Some(screen.terminal.width.clamp(LEAST_WIDTH, MOST_WIDTH).to_string()))
         .with("ascii", Some((screen.terminal.glyphs == Glyphs::Ascii).to_string()))
         .with("colour", Some((screen.terminal.colour == Colour::Ansi).to_string()));
-    remote.text(&Ask::get(query.of(&format!("{path}/graph.txt")))).await
+    let text = remote.text(&Ask::get(query.of(&format!("{path}/graph.txt")))).await?;
+    Ok(printable::drawing(&text, screen.terminal.colour))
 }
 
 /// The last error of the first failed jobs, in their order.
@@ -222,7 +223,7 @@ pub(crate) fn attempt(job: &Job) -> String {
     let lost = if job.lost > 0 { format!(", {} lost", job.lost) } else { String::new() };
     match job.attempt {
         0 if job.lost == 0 => String::new(),
-        attempt => format!("{attempt}/{}{lost}", job.retries + 1),
+        attempt => format!("{attempt}/{}{lost}", job.retries.saturating_add(1)),
     }
 }
 
@@ -241,6 +242,7 @@ pub(crate) async fn graph(graph: &Graph, remote: &Remote, screen: &Screen) -> Re
     };
     let end = if text.ends_with('\n') { "" } else { "\n" };
     match file {
+        None if screen.live && *form != Form::Text => print(&(printable::drawing(&text, Colour::None) + end))?,
         None => print(&format!("{text}{end}"))?,
         Some(file) => {
             let shown = file.display();

@@ -193,7 +193,10 @@ impl Targets {
         let statuses = self.statuses.or(deed.applies_to());
         deed.check(&statuses)?;
         let counted: Counted = remote.read(&Ask::get(self.chosen.query()?.of("/v1/workflows:count"))).await?;
-        let matched = statuses.iter().filter_map(|status| counted.by_status.get(status)).sum();
+        let matched = statuses
+            .iter()
+            .filter_map(|status| counted.by_status.get(status))
+            .fold(0, |sum: u64, count| sum.saturating_add(*count));
         if self.dry_run || matched == 0 {
             return self.told(deed, &Outcome { matched, ..Outcome::default() }, screen);
         }
@@ -207,24 +210,26 @@ impl Targets {
     /// Acts on the oldest `most` of them, so that what comes meanwhile is left alone.
     async fn act(&self, deed: Deed, statuses: &[String], most: u64, remote: &Remote) -> Result<Outcome, Failure> {
         let filter = self.chosen.filter(statuses)?;
-        let (mut outcome, mut cursor) = (Outcome::default(), None);
+        let (mut outcome, mut cursor, mut empty) = (Outcome::default(), None, 0);
         while outcome.matched < most {
             let limit = (most - outcome.matched).min(MOST);
             let mut body = json!({ "action": deed.word(), "filter": filter, "limit": limit });
             if let Deed::Expire(keep) = deed {
                 body["after"] = keep.word().into();
             }
-            if let Some(cursor) = cursor {
-                body["cursor"] = serde_json::Value::String(cursor);
+            if let Some(cursor) = &cursor {
+                body["cursor"] = json!(cursor);
             }
             let page: Page = remote.read(&Ask::post("/v1/workflows:bulk", body.to_string())).await?;
-            outcome.matched += page.matched;
-            outcome.done += page.done;
+            outcome.matched = outcome.matched.saturating_add(page.matched);
+            outcome.done = outcome.done.saturating_add(page.done);
             outcome.failed.extend(page.failed);
-            cursor = page.next_cursor;
-            if cursor.is_none() {
+            empty = if page.matched == 0 { empty + 1 } else { 0 };
+            // A server whose pages never end must not be asked for ever.
+            if page.next_cursor.is_none() || page.next_cursor == cursor || empty == 2 {
                 break;
             }
+            cursor = page.next_cursor;
         }
         Ok(outcome)
     }

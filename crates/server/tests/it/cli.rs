@@ -4,6 +4,7 @@ mod documents;
 mod filters;
 mod follow;
 mod forms;
+mod hostile;
 mod outcomes;
 mod screen;
 mod store;

@@ -171,7 +171,7 @@ impl<'a> Follower<'a> {
             }
             Show::Changes(_) => self.screen.object(&self.last.text, &workflow.id, || {
                 let now = Moment::now().to_the_second();
-                Ok(format!("{now}  {}  {}\n", workflow.status, workflow.progress()))
+                Ok(format!("{now}  {}  {}\n", printable(&workflow.status), workflow.progress()))
             }),
         }
     }

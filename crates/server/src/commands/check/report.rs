@@ -59,14 +59,14 @@ impl Report {
     pub(super) fn unreadable(&mut self, path: &Path, error: &io::Error) {
         self.errors += 1;
         self.absent += usize::from(error.kind() == io::ErrorKind::NotFound);
-        let _ = writeln!(self.text, "{}: error: cannot be read: {error}", path.display());
+        let _ = writeln!(self.text, "{}: error: cannot be read: {error}", printable(&path.display().to_string()));
     }
 
     pub(super) fn mistake(&mut self, mistake: &Mistake, text: &[u8]) {
         let Mistake { file, place, message, path, hint } = mistake;
         self.errors += 1;
         self.faulty.insert(file.clone());
-        let message = printable(message);
+        let (file, message) = (printable(file), printable(message));
         let _ = match place {
             None => writeln!(self.text, "{file}: error: {message}"),
             Some((line, column)) => writeln!(self.text, "{file}:{line}:{column}: error: {message}"),
@@ -78,7 +78,7 @@ impl Report {
             let _ = writeln!(self.text, "   = at: {}", printable(path));
         }
         if let Some(hint) = hint {
-            let _ = writeln!(self.text, "   = hint: {hint}");
+            let _ = writeln!(self.text, "   = hint: {}", printable(hint));
         }
     }
 
