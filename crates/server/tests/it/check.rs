@@ -76,7 +76,7 @@ fn a_file_cannot_steer_the_terminal() {
     let name = "\u{1b}[31m\u{202e}.yaml";
     let files = folder(&[(name, "domain: a\ndescriptors:\n  - key: k\n    \"unknown\u{1b}[31m\": 1 # \u{7}\n")]);
     let (code, text) = run(&files, &[name, "\u{1b}missing"]);
-    assert_eq!(code, Some(1));
+    assert_eq!(code, Some(64));
     assert!(text.contains("unknown key") && !text.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{text:?}");
 }
 

@@ -22,8 +22,9 @@ impl Process {
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut banner = String::new();
-        // The last line is a command to try, or says how to load limits.
-        while !(banner.contains("curl") || banner.contains("`tidegate check FILE`")) {
+        // The last line is a command to try, or says why there is none.
+        let last = ["  curl", "No limits", "The configuration", "Limits are loaded"];
+        while !banner.lines().any(|line| last.iter().any(|start| line.starts_with(start))) {
             match lines.next() {
                 Some(line) => banner += &(line.unwrap() + "\n"),
                 None => panic!("it ended: {banner}{}", log(&mut child)),
