@@ -8,7 +8,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, header};
 use http_body_util::BodyExt as _;
 use serde::Deserialize;
-use serde::de::value::{MapAccessDeserializer, StrDeserializer};
+use serde::de::value::{Error as ValueError, MapAccessDeserializer, StrDeserializer, UnitDeserializer};
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use serde_json::value::RawValue;
@@ -170,7 +170,10 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
             type Value = Object<T>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("an object")
+                // The type says what it expects when it is given nothing.
+                let nothing = UnitDeserializer::<ValueError>::new();
+                let refusal = T::deserialize(nothing).err().map(|error| error.to_string()).unwrap_or_default();
+                formatter.write_str(refusal.split_once("expected ").map_or("an object", |(_, expected)| expected))
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
                 T::deserialize(MapAccessDeserializer::new(map)).map(Object)

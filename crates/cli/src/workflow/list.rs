@@ -87,9 +87,8 @@ impl Chosen {
         [&self.name, &self.tag, &self.since, &self.until].into_iter().all(Option::is_none)
     }
 
-    /// As the parameters of a list.
-    pub(crate) fn query(&self) -> Result<Query, Failure> {
-        let now = Moment::now();
+    /// As the parameters of a list. Spans are counted back from `now`.
+    pub(crate) fn query(&self, now: Moment) -> Result<Query, Failure> {
         Ok(Query::default()
             .with("name", self.name.as_ref())
             .with("tag", self.tag.as_ref())
@@ -97,9 +96,8 @@ impl Chosen {
             .with("created_before", moment("until", self.until.as_ref(), now)?))
     }
 
-    /// As the filter of an action.
-    pub(crate) fn filter(&self, statuses: &[String]) -> Result<serde_json::Value, Failure> {
-        let now = Moment::now();
+    /// As the filter of an action. Spans are counted back from `now`.
+    pub(crate) fn filter(&self, statuses: &[String], now: Moment) -> Result<serde_json::Value, Failure> {
         Ok(json!({
             "status": statuses, "name": self.name, "tag": self.tag,
             "created_after": moment("since", self.since.as_ref(), now)?,
@@ -146,7 +144,7 @@ pub(crate) async fn list(list: &List, remote: &Remote, screen: &Screen) -> Resul
         None => ("newest", list.newest),
     };
     let statuses = Some(list.statuses.or(&[]).join(",")).filter(|statuses| !statuses.is_empty());
-    let query = list.chosen.query()?.with("status", statuses).with("order", Some(order));
+    let query = list.chosen.query(Moment::now())?.with("status", statuses).with("order", Some(order));
     let (items, more) = pages("/v1/workflows", &query, limit, remote).await?;
     let id = |item: &RawValue| Ok(remote.parse::<Summary>(item.get())?.id);
     let more = more.map(|_| format!("there are more: --{order} {}", limit.saturating_mul(10)));
@@ -217,7 +215,7 @@ pub(crate) async fn count(count: &Count, remote: &Remote, screen: &Screen) -> Re
     if screen.is_name() && !count.by_name {
         return Err(Failure::usage("-o name: without --by-name this command prints numbers and no names"));
     }
-    let query = count.chosen.query()?.with("by", count.by_name.then_some("name"));
+    let query = count.chosen.query(Moment::now())?.with("by", count.by_name.then_some("name"));
     let text = remote.text(&Ask::get(query.of("/v1/workflows:count"))).await?;
     let (table, names) = if count.by_name {
         let counted: Named = remote.parse(&text)?;

@@ -192,7 +192,9 @@ impl Targets {
     async fn all(&self, deed: Deed, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         let statuses = self.statuses.or(deed.applies_to());
         deed.check(&statuses)?;
-        let counted: Counted = remote.read(&Ask::get(self.chosen.query()?.of("/v1/workflows:count"))).await?;
+        // One moment for both, so that --since and --until mean the same when somebody took long to answer.
+        let now = Moment::now();
+        let counted: Counted = remote.read(&Ask::get(self.chosen.query(now)?.of("/v1/workflows:count"))).await?;
         let matched = statuses
             .iter()
             .filter_map(|status| counted.by_status.get(status))
@@ -203,35 +205,9 @@ impl Targets {
         if !self.yes && !confirmed(deed, matched)? {
             return screen.line("nothing was changed").map(|()| Exit::Done);
         }
-        let outcome = self.act(deed, &statuses, matched, remote).await?;
+        let filter = self.chosen.filter(&statuses, now)?;
+        let outcome = act_on_oldest(deed, &filter, matched, remote).await?;
         self.told(deed, &outcome, screen)
-    }
-
-    /// Acts on the oldest `most` of them, so that what comes meanwhile is left alone.
-    async fn act(&self, deed: Deed, statuses: &[String], most: u64, remote: &Remote) -> Result<Outcome, Failure> {
-        let filter = self.chosen.filter(statuses)?;
-        let (mut outcome, mut cursor, mut empty) = (Outcome::default(), None, 0);
-        while outcome.matched < most {
-            let limit = (most - outcome.matched).min(MOST);
-            let mut body = json!({ "action": deed.word(), "filter": filter, "limit": limit });
-            if let Deed::Expire(keep) = deed {
-                body["after"] = keep.word().into();
-            }
-            if let Some(cursor) = &cursor {
-                body["cursor"] = json!(cursor);
-            }
-            let page: Page = remote.read(&Ask::post("/v1/workflows:bulk", body.to_string())).await?;
-            outcome.matched = outcome.matched.saturating_add(page.matched);
-            outcome.done = outcome.done.saturating_add(page.done);
-            outcome.failed.extend(page.failed);
-            empty = if page.matched == 0 { empty + 1 } else { 0 };
-            // A server whose pages never end must not be asked for ever.
-            if page.next_cursor.is_none() || page.next_cursor == cursor || empty == 2 {
-                break;
-            }
-            cursor = page.next_cursor;
-        }
-        Ok(outcome)
     }
 
     fn told(&self, deed: Deed, outcome: &Outcome, screen: &Screen) -> Result<Exit, Failure> {
@@ -307,6 +283,32 @@ async fn kept(acted: &Acted, keep: Keep, remote: &Remote) -> Result<String, Fail
             workflow.expires_at.map(until).unwrap_or_default()
         }
     })
+}
+
+/// Acts on the oldest `most` of them, so that no more are changed than were counted.
+async fn act_on_oldest(deed: Deed, filter: &serde_json::Value, most: u64, remote: &Remote) -> Result<Outcome, Failure> {
+    let (mut outcome, mut cursor, mut empty) = (Outcome::default(), None, 0);
+    while outcome.matched < most {
+        let limit = (most - outcome.matched).min(MOST);
+        let mut body = json!({ "action": deed.word(), "filter": filter, "limit": limit });
+        if let Deed::Expire(keep) = deed {
+            body["after"] = keep.word().into();
+        }
+        if let Some(cursor) = &cursor {
+            body["cursor"] = json!(cursor);
+        }
+        let page: Page = remote.read(&Ask::post("/v1/workflows:bulk", body.to_string())).await?;
+        outcome.matched = outcome.matched.saturating_add(page.matched);
+        outcome.done = outcome.done.saturating_add(page.done);
+        outcome.failed.extend(page.failed);
+        empty = if page.matched == 0 { empty + 1 } else { 0 };
+        // A server whose pages never end must not be asked for ever.
+        if page.next_cursor.is_none() || page.next_cursor == cursor || empty == 2 {
+            break;
+        }
+        cursor = page.next_cursor;
+    }
+    Ok(outcome)
 }
 
 #[cfg(test)]

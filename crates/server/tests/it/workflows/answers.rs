@@ -419,7 +419,7 @@ fn wrong_values_are_told_in_the_words_of_json() {
         (
             "/v1/jobs/report",
             r#"{"reports":[{"lease":"x","outcome":"failed","error":"no"}]}"#,
-            r#"expected an object, got "no""#,
+            r#"expected an object with `kind` and `message`, got "no""#,
         ),
         (
             "/v1/jobs/report",
