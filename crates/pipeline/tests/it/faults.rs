@@ -27,7 +27,10 @@ async fn nobody_listening_is_an_error_at_once() {
 #[tokio::test]
 async fn a_hanging_server_is_waited_for_until_the_deadline_only() {
     let server = RedisServer::start().await;
-    let client = Client::new(server.config()).unwrap();
+    let mut config = server.config();
+    // A second one would then mean that the first was given up.
+    config.max_connections = 1;
+    let client = Client::new(config).unwrap();
     send_one(&client, "SET", &[Arg::Key(b"k"), Arg::Integer(1)]).await.reply().unwrap();
     server.pause();
     let deadline = Instant::now() + Duration::from_millis(100);
@@ -160,6 +163,8 @@ async fn a_user_who_is_made_anew_gets_in_with_the_new_password() {
         let password = told.lock().unwrap().to_string();
         Ok(Credentials { username: Some("limiter".to_owned()), password })
     }));
+    // A second one would then mean that the first was given up.
+    config.max_connections = 1;
     let client = Client::new(config).unwrap();
     let whoami = async || send_one(&client, "ACL", &[Arg::Bytes(b"WHOAMI")]).await;
     assert_eq!(whoami().await.bytes().unwrap(), Some(&b"limiter"[..]));
