@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../tests/it/foreign.rs"]
+#[path = "../../tests/it/generated/foreign.rs"]
 #[expect(dead_code, reason = "the other targets use the rest")]
 mod foreign;
 

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use tidegate_pipeline::test_util::fuzzing::Splitter;
 
-#[path = "../../tests/it/splitter.rs"]
+#[path = "../../tests/it/generated/splitter.rs"]
 mod splitter;
 
 static SPLITTER: LazyLock<Splitter> = LazyLock::new(|| Splitter::new(splitter::NODES));

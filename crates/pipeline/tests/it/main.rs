@@ -2,27 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod cluster;
-mod commands;
-mod endurance;
-mod fairness;
-mod fake;
+mod connections;
 mod faults;
-mod foreign;
-mod links;
-mod load;
-mod matrix;
-mod mutation;
-mod oracle;
-mod pool;
-mod properties;
-mod proxy;
-mod regression;
-mod rejected;
+mod generated;
 mod rooms;
-mod scripted;
-mod sentinel;
-mod splitter;
+mod servers;
 mod support;
-mod tls;
-mod valkey;

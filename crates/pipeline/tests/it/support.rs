@@ -1,5 +1,9 @@
 //! What the tests share.
 
+pub(crate) mod fake;
+pub(crate) mod load;
+pub(crate) mod proxy;
+
 use std::time::{Duration, Instant};
 
 use tidegate_pipeline::{Arg, Batch, Client, Outcome};

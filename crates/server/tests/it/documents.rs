@@ -61,24 +61,31 @@ fn settings_named_in_documents_exist() {
 /// Words in capitals that documents use for something else.
 const NOT_SETTINGS: [&str; 2] = ["OVER_LIMIT", "NOT_SERVING"];
 
-/// The crash points are worth what their tests are: each that is named must be there. `…` stands for the rest of a name.
+/// The pages of failures are worth what their tests are: each that is named must be there. `…` stands for the rest of a name.
 #[test]
-fn tests_named_for_crash_points_exist() {
-    let text = read("docs/crash-points.md");
-    let named: Vec<&str> = text.split('`').skip(1).step_by(2).filter(|word| word.contains("::")).collect();
-    assert!(named.len() > 20, "{named:?}");
-    for name in named {
-        let (folder, path) = match name.strip_prefix("server/") {
-            Some(path) => ("crates/server", path),
-            None => ("crates/workflow", name),
-        };
-        let (module, function) = path.rsplit_once("::").unwrap();
-        let source = read(&format!("{folder}/tests/it/{}.rs", module.replace("::", "/")));
-        let wanted = match function.strip_suffix('…') {
-            Some(beginning) => format!("fn {beginning}"),
-            None => format!("fn {function}("),
-        };
-        assert!(source.contains(&wanted), "docs/crash-points.md names {name}, which is not there");
+fn tests_named_for_failures_exist() {
+    for (page, krate) in [("docs/crash-points.md", "crates/workflow"), ("docs/failure-modes.md", "crates/pipeline")] {
+        let text = read(page);
+        let words = text.split('`').skip(1).step_by(2);
+        // A type begins with a capital, and a test does not.
+        let named: Vec<&str> =
+            words.filter(|word| word.contains("::") && word.starts_with(char::is_lowercase)).collect();
+        assert!(named.len() > 20, "{named:?}");
+        for name in named {
+            let (folder, path) = match name.split_once('/') {
+                Some(("server", path)) => ("crates/server/tests/it".to_owned(), path),
+                Some(("src", path)) => (format!("{krate}/src"), path),
+                _ => (format!("{krate}/tests/it"), name),
+            };
+            let (module, last) = path.rsplit_once("::").unwrap();
+            let source = read(&format!("{folder}/{}.rs", module.replace("::", "/")));
+            let wanted = match last.strip_suffix('…') {
+                Some(beginning) => format!("fn {beginning}"),
+                None => format!("fn {last}("),
+            };
+            let is_there = source.contains(&wanted) || source.contains(&format!("mod {last};"));
+            assert!(is_there, "{page} names {name}, which is not there");
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Flows, ask, problem, redis, workflow};
-use crate::process::Process;
+use crate::operate::process::Process;
 
 #[track_caller]
 fn check(flows: &Flows, (method, path, body): (&str, &str, &str), status: u16, code: &str, place: Option<&str>) {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tidegate_pipeline::test_util::{RedisCluster, RedisServer, free_port};
 
 use super::redis;
-use crate::process::Process;
+use crate::operate::process::Process;
 use crate::support::variables;
 use client::Client;
 use traffic::{Loss, Told, Traffic};

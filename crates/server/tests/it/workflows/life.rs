@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::watch::Events;
 use super::{Flows, ask, found, on_each_store, workflow};
-use crate::process::Process;
+use crate::operate::process::Process;
 use crate::support::{PATIENCE, await_that};
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
 use tidegate_pipeline::{Arg, Client, Outcome};
 
-use crate::load::{Load, Tally, check_books, check_exact, check_not_doubled, keys_where};
+use crate::support::load::{Load, Tally, check_books, check_exact, check_not_doubled, keys_where};
 use crate::support::{eventually, one};
 
 /// Longer than any failover here.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_pipeline::{Arg, Batch, Client, Outcome, Unknown};
 
-use crate::load::{Load, check_books, check_exact, keys_where};
-use crate::proxy::{Mode, Proxy};
+use crate::support::load::{Load, check_books, check_exact, keys_where};
+use crate::support::proxy::{Mode, Proxy};
 use crate::support::{eventually, send_one, soon};
 
 const GREETING: (usize, usize) = ("*1\r\n$4\r\nPING\r\n".len(), "+PONG\r\n".len());

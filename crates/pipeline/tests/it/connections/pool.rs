@@ -8,8 +8,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::fake::{FakeCluster, Weather};
-use crate::scripted::{GET_K, expect, greet, listener};
+use super::scripted::{GET_K, expect, greet, listener};
+use crate::support::fake::{FakeCluster, Weather};
 use crate::support::{eventually, one, send_one, soon};
 
 fn get(client: &Client) -> JoinHandle<Outcome> {

@@ -91,7 +91,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::mutation::fuzz;
+    use crate::generated::mutation::fuzz;
 
     /// What servers send: every type of both protocols, errors that say "not run", and lists of slots. The first four bytes
     /// say where the rest is cut.

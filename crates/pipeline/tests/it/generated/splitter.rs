@@ -118,7 +118,7 @@ fn check_outcomes(units: &[Unit], outcomes: &[Outcome], owner: impl Fn(u32) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mutation::fuzz;
+    use crate::generated::mutation::fuzz;
 
     /// One node, several nodes, all groupings, units without keys, large units, and slots without an owner.
     const CORPUS: &[&[u8]] = &[

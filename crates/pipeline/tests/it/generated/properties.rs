@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use tidegate_pipeline::{Arg, Batch, Client, NotSent, Outcome, Reply, Stats};
 use tokio::task::JoinSet;
 
-use crate::fake::{FakeCluster, Replies, Weather};
+use crate::support::fake::{FakeCluster, Replies, Weather};
 use crate::support::{eventually, soon};
 
 /// A failing case is found again by its seed only when it does not depend on the scheduler, so shrinking it says little.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::test_util::RedisCluster;
 use tidegate_pipeline::{Address, AddressMap, Arg, Batch, Client, Grouping, NotSent, Outcome, Parallelism, Reply};
 
-use crate::fake::FakeCluster;
+use crate::support::fake::FakeCluster;
 use crate::support::{eventually, one, send_one, soon};
 
 fn counters(keys: &[String]) -> Batch {

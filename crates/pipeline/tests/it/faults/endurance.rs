@@ -6,8 +6,8 @@ use fastrand::Rng;
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisCluster;
 
-use crate::load::{Load, check_books, check_not_doubled, keys_where};
 use crate::support::eventually;
+use crate::support::load::{Load, check_books, check_not_doubled, keys_where};
 
 /// A run by hand sets this to 600 or more. Then memory is checked too: in a short run other tests share the process.
 const SECONDS: &str = "TIDEGATE_FAULT_SECONDS";

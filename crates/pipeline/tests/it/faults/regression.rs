@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_pipeline::{Arg, Batch, Client};
 
-use crate::fake::FakeCluster;
+use crate::support::fake::FakeCluster;
 use crate::support::{eventually, send_one, soon};
 
 /// The books of a node that left the cluster were closed while its connections still were being closed: each such node

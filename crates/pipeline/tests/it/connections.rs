@@ -1,0 +1,6 @@
+//! Connections: when they open, who gets them, and what breaks or blocks them.
+
+mod fairness;
+mod links;
+mod pool;
+mod scripted;

@@ -1,0 +1,8 @@
+//! Every kind of server that the engine speaks to: one, a cluster, the one that sentinels name, encrypted, Valkey.
+
+mod cluster;
+mod commands;
+mod oracle;
+mod sentinel;
+mod tls;
+mod valkey;

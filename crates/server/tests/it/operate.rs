@@ -1,0 +1,6 @@
+//! What those who run the server meet: the process, its settings, its health and its numbers.
+
+mod health;
+mod metrics;
+pub(crate) mod process;
+mod settings;
