@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** a call uses the shard of its own core only, so it waits for the lock only while a reader copies the shard.
 
+mod counts;
 mod name;
 mod prometheus;
 mod snapshot;
@@ -12,39 +13,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hashbrown::HashMap;
 use tidegate_api::Activity;
 use tidegate_pipeline::Client;
-use tidegate_ratelimit::{Facts, Limiter, MemoryStore, Tally};
+use tidegate_ratelimit::{Facts, Limiter, MemoryStore};
 
 use crate::settings::{self, ResponseTime};
+use counts::Counts;
+pub(crate) use counts::Method;
+use snapshot::{Snapshot, cache_gauges, total};
 
 /// Counts the limits for which there was no room among the names.
 const OVERFLOW: &str = "_overflow";
-
-/// Upper bounds of the response time histogram, as text, in seconds, and in microseconds.
-const BUCKETS: [(&str, u64); 11] = [
-    ("0.005", 5_000),
-    ("0.01", 10_000),
-    ("0.025", 25_000),
-    ("0.05", 50_000),
-    ("0.1", 100_000),
-    ("0.25", 250_000),
-    ("0.5", 500_000),
-    ("1", 1_000_000),
-    ("2.5", 2_500_000),
-    ("5", 5_000_000),
-    ("10", 10_000_000),
-];
-
-/// A unary gRPC method that is counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Method {
-    ShouldRateLimit,
-    Check,
-}
-
-const METHODS: [(Method, &str); 2] = [(Method::ShouldRateLimit, "ShouldRateLimit"), (Method::Check, "Check")];
 
 /// Why a call failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,36 +73,6 @@ pub(crate) struct Shard {
     names: Arc<Names>,
     unit: ResponseTime,
     counts: Mutex<Counts>,
-}
-
-#[derive(Debug, Clone, Default)]
-struct Counts {
-    limits: HashMap<Arc<str>, LimitCounts>,
-    unknown_domains: HashMap<Arc<str>, u64>,
-    global_shadow_mode: u64,
-    store_errors: u64,
-    service_errors: u64,
-    methods: [MethodCounts; METHODS.len()],
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct LimitCounts {
-    total_hits: u64,
-    over_limit: u64,
-    near_limit: u64,
-    within_limit: u64,
-    over_limit_with_local_cache: u64,
-    shadow_mode: u64,
-    total_negative_hits: u64,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct MethodCounts {
-    calls: u64,
-    /// Sum of response times.
-    microseconds: u64,
-    /// Calls per bucket, not cumulative. Calls beyond the last bound are only in `calls`.
-    buckets: [u64; BUCKETS.len()],
 }
 
 /// The names in use by all shards. They come from clients, so their number in the process is bounded.
@@ -190,6 +139,50 @@ impl Metrics {
     pub(crate) fn stats(&self) -> String {
         stats::encode(&self.snapshot())
     }
+
+    /// All counters at this moment.
+    fn snapshot(&self) -> Snapshot {
+        let mut sum = Snapshot::default();
+        let mut global_shadow_mode = 0;
+        for shard in &self.shards {
+            // Copied as a whole, so that the core's calls wait for a short time only.
+            let counts = lock(&shard.counts).clone();
+            global_shadow_mode += counts.global_shadow_mode;
+            sum.add(&counts);
+        }
+        sum.counters = vec![
+            ("ratelimit.service.config_load_success", read(&self.loads.success)),
+            ("ratelimit.service.config_load_error", read(&self.loads.error)),
+            ("ratelimit.service.global_shadow_mode", global_shadow_mode),
+            ("runtime.load_attempts", read(&self.loads.attempts)),
+            ("runtime.load_failures", read(&self.loads.failures)),
+        ];
+        sum.gauges.push(("runtime.num_values".to_owned(), read(&self.loads.files)));
+        self.ask_sources(&mut sum);
+        sum
+    }
+
+    fn ask_sources(&self, sum: &mut Snapshot) {
+        let sources = lock(&self.sources);
+        if let Some(cache) = sources.limiter.as_ref().and_then(Limiter::local_cache_stats) {
+            sum.gauges
+                .extend(cache_gauges(&cache).map(|(name, value)| (format!("ratelimit.localcache.{name}"), value)));
+        }
+        if let Some(memory) = &sources.memory {
+            sum.gauges.push(("tidegate.memory.keys".to_owned(), memory.len() as u64));
+            sum.counters.push(("tidegate.memory.evictions", memory.evictions()));
+        }
+        if let Some(workflows) = &sources.workflows {
+            sum.counters.extend(workflows.each());
+            sum.queues = workflows.queues();
+        }
+        if let Some(total) = total(&sources.redis) {
+            sum.add_redis(&total);
+        }
+        if let Some(total) = total(&sources.redis_per_second) {
+            sum.add_redis_per_second(&total);
+        }
+    }
 }
 
 impl Shard {
@@ -225,38 +218,6 @@ impl Shard {
     pub(crate) fn call(&self, method: Method, elapsed: Duration) {
         let microseconds = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         lock(&self.counts).methods[method as usize].observe(microseconds, self.unit);
-    }
-}
-
-impl MethodCounts {
-    fn observe(&mut self, microseconds: u64, unit: ResponseTime) {
-        self.calls += 1;
-        self.microseconds = self.microseconds.saturating_add(microseconds);
-        // Old dashboards expect milliseconds in buckets that are named in seconds.
-        let value = match unit {
-            ResponseTime::Seconds => microseconds,
-            ResponseTime::Milliseconds => microseconds.saturating_mul(1_000),
-        };
-        if let Some(at) = BUCKETS.iter().position(|&(_, bound)| value <= bound) {
-            self.buckets[at] += 1;
-        }
-    }
-}
-
-impl LimitCounts {
-    /// Adds the hits of one call. Clients choose their number, so a sum wraps around instead of ending the process.
-    fn add(&mut self, tally: &Tally) {
-        for (count, more) in [
-            (&mut self.total_hits, tally.total_hits),
-            (&mut self.over_limit, tally.over_limit),
-            (&mut self.near_limit, tally.near_limit),
-            (&mut self.within_limit, tally.within_limit),
-            (&mut self.over_limit_with_local_cache, tally.over_limit_with_local_cache),
-            (&mut self.shadow_mode, tally.shadow_mode),
-            (&mut self.total_negative_hits, tally.total_negative_hits),
-        ] {
-            *count = count.wrapping_add(more);
-        }
     }
 }
 

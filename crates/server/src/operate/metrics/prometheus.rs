@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::counts::{BUCKETS, LimitCounts, METHODS, MethodCounts};
+use super::name;
 use super::snapshot::Snapshot;
-use super::{BUCKETS, LimitCounts, METHODS, MethodCounts, name};
 use crate::settings::{self, ResponseTime};
 use tidegate_api::QueueSample;
 

@@ -7,7 +7,8 @@ use tidegate_ratelimit::LocalCacheStats;
 
 use tidegate_api::QueueSample;
 
-use super::{Counts, LimitCounts, METHODS, MethodCounts, Metrics, lock, name, read};
+use super::counts::{Counts, LimitCounts, METHODS, MethodCounts};
+use super::name;
 
 /// The sum of all shards, and the values of the sources.
 #[derive(Debug, Default)]
@@ -26,54 +27,9 @@ pub(super) struct Snapshot {
     pub(super) service_errors: u64,
 }
 
-impl Metrics {
-    pub(super) fn snapshot(&self) -> Snapshot {
-        let mut sum = Snapshot::default();
-        let mut global_shadow_mode = 0;
-        for shard in &self.shards {
-            // Copied as a whole, so that the core's calls wait for a short time only.
-            let counts = lock(&shard.counts).clone();
-            global_shadow_mode += counts.global_shadow_mode;
-            sum.add(&counts);
-        }
-        sum.counters = vec![
-            ("ratelimit.service.config_load_success", read(&self.loads.success)),
-            ("ratelimit.service.config_load_error", read(&self.loads.error)),
-            ("ratelimit.service.global_shadow_mode", global_shadow_mode),
-            ("runtime.load_attempts", read(&self.loads.attempts)),
-            ("runtime.load_failures", read(&self.loads.failures)),
-        ];
-        sum.gauges.push(("runtime.num_values".to_owned(), read(&self.loads.files)));
-        self.ask_sources(&mut sum);
-        sum
-    }
-
-    fn ask_sources(&self, sum: &mut Snapshot) {
-        let sources = lock(&self.sources);
-        if let Some(cache) = sources.limiter.as_ref().and_then(tidegate_ratelimit::Limiter::local_cache_stats) {
-            sum.gauges
-                .extend(cache_gauges(&cache).map(|(name, value)| (format!("ratelimit.localcache.{name}"), value)));
-        }
-        if let Some(memory) = &sources.memory {
-            sum.gauges.push(("tidegate.memory.keys".to_owned(), memory.len() as u64));
-            sum.counters.push(("tidegate.memory.evictions", memory.evictions()));
-        }
-        if let Some(workflows) = &sources.workflows {
-            sum.counters.extend(workflows.each());
-            sum.queues = workflows.queues();
-        }
-        if let Some(total) = total(&sources.redis) {
-            sum.add_redis(&total);
-        }
-        if let Some(total) = total(&sources.redis_per_second) {
-            sum.add_redis_per_second(&total);
-        }
-    }
-}
-
 impl Snapshot {
     /// Adds the counters of one core.
-    fn add(&mut self, counts: &Counts) {
+    pub(super) fn add(&mut self, counts: &Counts) {
         for (key, limit) in &counts.limits {
             self.limits.entry(name::sanitized(key)).or_default().merge(limit);
         }
@@ -87,7 +43,8 @@ impl Snapshot {
         self.service_errors += counts.service_errors;
     }
 
-    fn add_redis(&mut self, total: &Stats) {
+    /// Adds the statistics of the clients of the main Redis.
+    pub(super) fn add_redis(&mut self, total: &Stats) {
         self.gauges.push(("ratelimit.redis_pool.cx_active".to_owned(), total.connections));
         self.gauges.push(("tidegate.redis.waiting_commands".to_owned(), total.waiting));
         self.counters.extend([
@@ -100,7 +57,8 @@ impl Snapshot {
         ]);
     }
 
-    fn add_redis_per_second(&mut self, total: &Stats) {
+    /// Adds the statistics of the clients of the Redis for limits per second.
+    pub(super) fn add_redis_per_second(&mut self, total: &Stats) {
         self.gauges.push(("ratelimit.redis_per_second_pool.cx_active".to_owned(), total.connections));
         self.counters.extend([
             ("ratelimit.redis_per_second_pool.cx_total", total.opened),
@@ -109,7 +67,8 @@ impl Snapshot {
     }
 }
 
-fn total(clients: &[Client]) -> Option<Stats> {
+/// The sum of what these clients did; none without clients.
+pub(super) fn total(clients: &[Client]) -> Option<Stats> {
     let mut total = clients.first()?.stats();
     for stats in clients[1..].iter().map(Client::stats) {
         total.connections += stats.connections;
@@ -124,7 +83,8 @@ fn total(clients: &[Client]) -> Option<Stats> {
     Some(total)
 }
 
-fn cache_gauges(cache: &LocalCacheStats) -> [(&'static str, u64); 8] {
+/// The gauges of a cache under the reference's names.
+pub(super) fn cache_gauges(cache: &LocalCacheStats) -> [(&'static str, u64); 8] {
     [
         ("evacuateCount", cache.evacuate_count),
         ("expiredCount", cache.expired_count),
@@ -135,26 +95,4 @@ fn cache_gauges(cache: &LocalCacheStats) -> [(&'static str, u64); 8] {
         ("lookupCount", cache.lookup_count),
         ("overwriteCount", cache.overwrite_count),
     ]
-}
-
-impl LimitCounts {
-    fn merge(&mut self, other: &Self) {
-        self.total_hits += other.total_hits;
-        self.over_limit += other.over_limit;
-        self.near_limit += other.near_limit;
-        self.within_limit += other.within_limit;
-        self.over_limit_with_local_cache += other.over_limit_with_local_cache;
-        self.shadow_mode += other.shadow_mode;
-        self.total_negative_hits += other.total_negative_hits;
-    }
-}
-
-impl MethodCounts {
-    fn merge(&mut self, other: &Self) {
-        self.calls += other.calls;
-        self.microseconds = self.microseconds.saturating_add(other.microseconds);
-        for (into, from) in self.buckets.iter_mut().zip(&other.buckets) {
-            *into += from;
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! The page `/stats`: every counter under the reference's name.
 
+use super::counts::{LimitCounts, METHODS};
 use super::snapshot::Snapshot;
-use super::{LimitCounts, METHODS};
 
 pub(super) fn encode(snapshot: &Snapshot) -> String {
     let mut lines = Vec::new();
