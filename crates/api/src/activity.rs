@@ -22,7 +22,7 @@ pub enum Event {
     LeaseLost,
     /// A request arrived.
     Request,
-    /// A request failed because of the store.
+    /// A request, or an item of it, failed because of the store.
     StoreError,
 }
 

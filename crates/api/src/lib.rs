@@ -7,6 +7,7 @@
 mod activity;
 mod edge;
 mod events;
+mod failures;
 mod jobs;
 mod openapi;
 mod queues;
@@ -24,7 +25,6 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tidegate_workflow::Engine;
 use tokio::sync::watch;
-use tracing::{error, warn};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -32,7 +32,6 @@ pub use activity::{Activity, Event, QueueSample};
 pub use edge::ask::{Access, Host};
 use edge::ask::{Answer, Ask, Context};
 use edge::json;
-use edge::problem::{Code, Problem};
 use edge::query::Query;
 use edge::request_id::{self, RequestId};
 use edge::route::{self, Call};
@@ -74,25 +73,11 @@ async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
     let (head, body) = request.into_parts();
     let id = RequestId::of(&head.headers);
     let mut response = answer(api, &id, &head, body).await.unwrap_or_else(|problem| {
-        if matches!(problem.code, Code::StoreUnavailable | Code::Internal) {
-            api.activity.add(Event::StoreError, 1);
-        }
-        log(&id, &head, &problem);
+        failures::request(api, &id, &head, &problem);
         problem.response(&id)
     });
     response.headers_mut().insert(request_id::HEADER, id.header());
     response
-}
-
-/// Logs what is not the client's fault.
-fn log(id: &RequestId, head: &Parts, problem: &Problem) {
-    let (id, method, path) = (id.text(), &head.method, head.uri.path());
-    let (status, code, detail) = (problem.status(), problem.word(), problem.detail());
-    if status == StatusCode::INTERNAL_SERVER_ERROR {
-        error!(request_id = id, %method, path, code, detail, "a request failed");
-    } else if status.is_server_error() {
-        warn!(request_id = id, %method, path, code, detail, "a request was not served");
-    }
 }
 
 async fn answer(api: &Context, id: &RequestId, head: &Parts, body: Body) -> Answer {

@@ -15,6 +15,7 @@ use crate::edge::json;
 use crate::edge::problem::{self, Code, Problem};
 use crate::edge::request_id::RequestId;
 use crate::edge::time::Rfc3339;
+use crate::failures;
 
 /// Most leases of one call.
 const MOST: usize = 1_000;
@@ -106,6 +107,7 @@ pub(crate) async fn extend(ask: &Ask<'_>) -> Answer {
     ask.api.activity.add(Event::Extended, number(Result::is_ok));
     let is_lost = |outcome: &Result<(), Problem>| matches!(outcome, Err(problem) if problem.code == Code::LeaseLost);
     ask.api.activity.add(Event::LeaseLost, number(is_lost));
+    failures::items(ask, outcomes.iter().filter_map(|outcome| outcome.as_ref().err()));
     Ok(json::ok(&ExtendResult {
         leases: outcomes.iter().map(|outcome| LeaseItem::of(outcome, expires, ask.id)).collect(),
     }))

@@ -18,6 +18,7 @@ use crate::edge::json;
 use crate::edge::problem::{self, Code, Problem};
 use crate::edge::request_id::RequestId;
 use crate::edge::words::{StateWord, StatusWord};
+use crate::failures;
 
 /// Largest output.
 pub(crate) const MOST_OUTPUT: usize = 1024 * 1024;
@@ -254,11 +255,9 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
         claimed = claims::wait_for(api, claim, *wait).await;
     }
     let reported = outcomes(api, order, reported);
-    let (claimed, refused) = match claimed {
-        Ok(claimed) => (claimed, None),
-        // The reports are told all the same.
-        Err(error) => (Vec::new(), Some(Problem::from(error))),
-    };
+    // The reports are told all the same when the claim failed.
+    let (claimed, refused) = claimed.map_or_else(|error| (Vec::new(), Some(error.into())), |jobs| (jobs, None));
+    failures::items(ask, reported.iter().filter_map(|reported| reported.as_ref().err()).chain(&refused));
     api.activity.add(Event::Claimed, claimed.len() as u64);
     Ok(json::ok(&ReportResult {
         reports: reported.iter().map(|reported| ReportItem::of(reported, ask.id)).collect(),

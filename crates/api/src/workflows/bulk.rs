@@ -15,6 +15,7 @@ use crate::edge::problem::{self, Problem};
 use crate::edge::query::status;
 use crate::edge::request_id::RequestId;
 use crate::edge::time;
+use crate::failures;
 
 /// Actions at a time: enough to share writes, few enough to leave room for workers.
 const AT_A_TIME: usize = 64;
@@ -156,6 +157,7 @@ pub(crate) async fn bulk(ask: &Ask<'_>) -> Answer {
     let matched = page.items.len();
     let mut failed = act(ask, &action, page.items.into_iter().map(|item| item.workflow)).await;
     failed.sort_by_key(|(id, _)| *id);
+    failures::items(ask, failed.iter().map(|(_, problem)| problem));
     let failed: Vec<BulkFailure<'_>> = failed.iter().map(|failure| BulkFailure::of(failure, ask.id)).collect();
     Ok(json::ok(&BulkResult {
         matched,

@@ -15,6 +15,7 @@ use crate::edge::json::{self, Id};
 use crate::edge::problem::{self, Code, Problem};
 use crate::edge::request_id::RequestId;
 use crate::edge::words::StatusWord;
+use crate::failures;
 
 /// Most workflows of one call.
 const MOST_WORKFLOWS: usize = 1_000;
@@ -120,6 +121,7 @@ pub(crate) async fn create_batch(ask: &Ask<'_>) -> Answer {
     let outcomes: Vec<Result<Created, Problem>> = order.into_iter().map(outcome).collect();
     let fresh = outcomes.iter().flatten().filter(|created| !created.existing).count();
     ask.api.activity.add(Event::Created, fresh as u64);
+    failures::items(ask, outcomes.iter().filter_map(|outcome| outcome.as_ref().err()));
     Ok(json::ok(&BatchAnswer { items: outcomes.iter().map(|outcome| BatchItem::of(outcome, ask.id)).collect() }))
 }
 

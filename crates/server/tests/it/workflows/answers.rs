@@ -1,6 +1,9 @@
 //! What is refused, and in which words.
 
+use std::net::SocketAddr;
+
 use serde_json::{Value, json};
+use tidegate_pipeline::test_util::RedisServer;
 
 use super::{Flows, ask, problem, redis, workflow};
 use crate::operate::process::Process;
@@ -325,13 +328,19 @@ fn every_answer_has_the_id_of_its_request() {
     }
 }
 
-#[test]
-fn the_log_names_the_request_that_was_not_served() {
-    let redis = redis();
+/// A process on this Redis that logs as JSON, and where its API is.
+fn logging(redis: &RedisServer) -> (Process, SocketAddr) {
     let url = redis.address().to_string();
     let settings = [("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("REDIS_URL", &url), ("REDIS_SOCKET_TYPE", "tcp")];
     let process = Process::start(&[&settings[..], &[("LOG_FORMAT", "json")]].concat());
     let api = process.address("API");
+    (process, api)
+}
+
+#[test]
+fn the_log_names_the_request_that_was_not_served() {
+    let redis = redis();
+    let (process, api) = logging(&redis);
     assert_eq!(ask(api, "GET", "/v1/workflows", &[], "").status, 200);
     drop(redis);
     let answer = ask(api, "GET", "/v1/workflows?name=secret", &[("x-request-id", "who-asks")], "");
@@ -344,6 +353,50 @@ fn the_log_names_the_request_that_was_not_served() {
         (&line["level"], &line["method"], &line["path"], &line["code"]),
         (&json!("warning"), &json!("GET"), &json!("/v1/workflows"), &json!("store_unavailable"))
     );
+}
+
+#[test]
+fn the_log_has_one_line_for_all_items_that_were_not_served() {
+    let redis = redis();
+    let (process, api) = logging(&redis);
+    let post = |path: &str, id: &str, body: Value| -> Value {
+        let answer = ask(api, "POST", path, &[("x-request-id", id)], &body.to_string());
+        assert_eq!(answer.status, 200, "{answer:?}");
+        serde_json::from_str(&answer.body).unwrap()
+    };
+    let three = json!({"workflows": [workflow("w", "a"), workflow("w", "a"), workflow("w", "a")]});
+    post("/v1/workflows:batch", "served", three);
+    let claim = json!({"queues": ["default"], "worker": "w", "limit": 2});
+    let jobs = post("/v1/jobs/claim", "served", claim)["jobs"].take();
+    let leases = [&jobs[0]["lease"], &jobs[1]["lease"]];
+    let ended = leases.map(|lease| json!({"lease": lease, "outcome": "succeeded"}));
+    // From now on the store answers, but takes no writes.
+    assert_eq!(redis.raw("CONFIG SET min-replicas-to-write 1"), "+OK\r\n");
+    let wrong = workflow("w", "a<b");
+    let calls = [
+        ("/v1/workflows:bulk", json!({"action": "cancel", "filter": {"name": "w"}}), 3),
+        ("/v1/workflows:batch", json!({"workflows": [wrong, workflow("w", "a"), workflow("w", "a")]}), 2),
+        ("/v1/jobs/report", json!({"reports": ended}), 2),
+        ("/v1/jobs/extend", json!({"leases": leases}), 2),
+        // Mistakes of the client are the client's to log.
+        ("/v1/workflows:batch", json!({"workflows": [wrong, wrong]}), 0),
+    ];
+    for (at, (path, body, _)) in calls.iter().enumerate() {
+        post(path, &format!("call-{at}"), body.clone());
+    }
+    process.signal("TERM");
+    let log = process.end().1;
+    for (at, (path, _, items)) in calls.iter().enumerate() {
+        let lines: Vec<&str> = log.lines().filter(|line| line.contains(&format!("call-{at}"))).collect();
+        assert_eq!(lines.len(), usize::from(*items > 0), "{path}: {log}");
+        for line in lines {
+            let line: Value = serde_json::from_str(line).unwrap();
+            assert_eq!((&line["level"], &line["path"]), (&json!("warning"), &json!(path)), "{line}");
+            assert_eq!((&line["items"], &line["code"]), (&json!(items), &json!("store_unavailable")), "{line}");
+            assert!(line["detail"].as_str().is_some_and(|detail| detail.contains("NOREPLICAS")), "{line}");
+        }
+    }
+    assert!(!log.contains("\"served\""), "what was served is logged: {log}");
 }
 
 #[test]
