@@ -15,13 +15,15 @@ use hyper_util::rt::TokioExecutor;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::{CertificateError, ClientConfig, Error as TlsError, RootCertStore};
+use tokio_rustls::rustls::{CertificateError, ClientConfig, Error as TlsError, OtherError, RootCertStore};
 
 use crate::ask::address::Target;
 use crate::ask::exit::Failure;
 
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(5);
+/// How long a connection that nobody uses is used again. After a stream was silent for long, the others may be dead as well.
+const IDLE: Duration = Duration::from_secs(20);
 
 pub(crate) type Connections = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
@@ -50,7 +52,8 @@ pub(crate) fn client(target: &Target, more: Option<&Path>) -> Result<Connections
     sockets.set_nodelay(true);
     sockets.set_connect_timeout(Some(CONNECT));
     let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
-    Ok(Client::builder(TokioExecutor::new()).build(connector.wrap_connector(sockets)))
+    let mut client = Client::builder(TokioExecutor::new());
+    Ok(client.pool_idle_timeout(IDLE).build(connector.wrap_connector(sockets)))
 }
 
 /// Why the server at `target` did not answer.
@@ -63,12 +66,29 @@ pub(crate) fn unreached(target: &Target, error: &ClientError) -> String {
         let hint = if target.is_encrypted() { "" } else { "; if it speaks TLS, write https://" };
         return format!("what answers at {target} is not the HTTP API of Tidegate{hint}");
     }
-    let reason = causes.last().map(ToString::to_string).unwrap_or_default();
-    if error.is_connect() {
-        format!("no server answers at {target}. Is it running? `tidegate` starts one\n  ({reason})")
-    } else {
-        format!("the connection to {target} was lost: {reason}")
+    if !error.is_connect() {
+        return format!("the connection to {target} was lost: {}", reason(error));
     }
+    if causes.iter().any(|cause| is_end(*cause)) {
+        let hint = "is it an https:// server? If it does not speak TLS, write http://";
+        return format!("what answers at {target} closed the connection before TLS was agreed on; {hint}");
+    }
+    format!("no server answers at {target}. Is it running? `tidegate` starts one\n  ({})", reason(error))
+}
+
+/// What is behind an error, in plain words. Libraries explain an end without notice to programmers, with a link.
+pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
+    let causes: Vec<_> = causes(error).collect();
+    match causes.last() {
+        Some(_) if causes.iter().any(|cause| is_end(*cause)) => "the other end closed it without notice".to_owned(),
+        Some(cause) => cause.to_string(),
+        None => String::new(),
+    }
+}
+
+/// Whether the other end closed the connection in the middle of something.
+fn is_end(error: &(dyn Error + 'static)) -> bool {
+    error.downcast_ref().is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof)
 }
 
 /// Whether the other end sent what is not HTTP/1, or spoke first as HTTP/2 servers do. hyper has no name for the latter: it is
@@ -100,8 +120,21 @@ fn untrusted(target: &Target, error: &TlsError) -> String {
         TlsError::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
             "it has expired"
         }
+        TlsError::InvalidCertificate(CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }) => {
+            "it is not valid yet, or the clock of this machine is wrong"
+        }
+        TlsError::InvalidCertificate(CertificateError::Other(other)) if is_authority(other) => {
+            "it is that of an authority, which may sign certificates but may not be a server's own. Give the server another one: \
+             signed by this authority, or self-signed with basicConstraints=CA:FALSE"
+        }
         TlsError::InvalidMessage(_) => return format!("what answers at {target} does not speak TLS; write http://"),
         error => return format!("TLS with {target} failed: {error}"),
     };
     format!("the certificate of {target} is refused: {reason}")
+}
+
+/// Whether a certificate was refused because it is that of an authority. rustls has no word of its own for it, and passes on what
+/// the library says that checks certificates.
+fn is_authority(error: &OtherError) -> bool {
+    error.to_string() == "CaUsedAsEndEntity"
 }
