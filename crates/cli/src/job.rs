@@ -81,7 +81,7 @@ impl Named {
     }
 
     async fn show(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-        let text = remote.text(&Ask::get(self.path(remote).await?)).await?;
+        let text = remote.text(&Ask::whole(self.path(remote).await?)).await?;
         screen.object(&text, &self.job, || Ok(shown(&remote.parse(&text)?, screen)))?;
         Ok(Exit::Done)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -19,8 +19,10 @@ use crate::ask::wire::Problem;
 
 /// Longest wait for an answer to what the server does at once.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Largest answer: a workflow of the largest size, in full, is some 100 MB.
-const LARGEST: usize = 1 << 30;
+/// Largest answer that is held. The largest picture has 32 MiB, and a page less.
+const LARGEST: usize = 64 << 20;
+/// Largest answer that shows all of something: a workflow of the largest size, in full, is some 100 MB.
+const LARGEST_WHOLE: usize = 256 << 20;
 
 /// A server.
 #[derive(Debug)]
@@ -36,11 +38,18 @@ pub(crate) struct Ask {
     method: Method,
     path: String,
     body: Bytes,
+    /// Bytes of the answer.
+    most: usize,
 }
 
 impl Ask {
     pub(crate) fn get(path: impl Into<String>) -> Self {
-        Self { method: Method::GET, path: path.into(), body: Bytes::new() }
+        Self { method: Method::GET, path: path.into(), body: Bytes::new(), most: LARGEST }
+    }
+
+    /// A workflow with all of its jobs, or a job with all of its errors.
+    pub(crate) fn whole(path: impl Into<String>) -> Self {
+        Self { most: LARGEST_WHOLE, ..Self::get(path) }
     }
 
     pub(crate) fn delete(path: impl Into<String>) -> Self {
@@ -66,13 +75,11 @@ impl Remote {
 
     /// Asks, and returns the text of the answer. If the future is dropped, the server may still do what was asked.
     pub(crate) async fn text(&self, ask: &Ask) -> Result<String, Failure> {
-        let shown = self.target.to_string();
         let answer = async {
             let response = self.send(ask, "application/json").await?;
-            self.whole(response).await
+            self.received(response, ask.most).await
         };
-        let late = || Failure::unavailable(format!("{shown} did not answer within {} s", PATIENCE.as_secs()));
-        timeout(PATIENCE, answer).await.map_err(|_| late())?
+        self.patiently(answer).await
     }
 
     /// Asks, and reads the answer.
@@ -91,12 +98,17 @@ impl Remote {
 
     /// Asks for events, which come as long as the answer is read.
     pub(crate) async fn stream(&self, path: &str) -> Result<Incoming, Failure> {
-        let shown = self.target.to_string();
-        let response = timeout(PATIENCE, self.send(&Ask::get(path), "text/event-stream")).await;
-        let late = |_| Failure::unavailable(format!("{shown} did not answer within {} s", PATIENCE.as_secs()));
-        let response = response.map_err(late)??;
-        // The body of the answer owns the connection from here on.
-        if response.status().is_success() { Ok(response.into_body()) } else { Err(self.refusal(response).await) }
+        let opened = async {
+            let response = self.send(&Ask::get(path), "text/event-stream").await?;
+            // The body of the answer owns the connection from here on.
+            if response.status().is_success() { Ok(response.into_body()) } else { Err(self.refusal(response).await) }
+        };
+        self.patiently(opened).await
+    }
+
+    async fn patiently<T>(&self, answer: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        let late = |_| Failure::unavailable(format!("{} did not answer within {} s", self.target, PATIENCE.as_secs()));
+        timeout(PATIENCE, answer).await.map_err(late)?
     }
 
     async fn send(&self, ask: &Ask, accept: &'static str) -> Result<Response<Incoming>, Failure> {
@@ -124,16 +136,19 @@ impl Remote {
         request.body(Full::new(ask.body.clone())).map_err(wrong)
     }
 
-    async fn whole(&self, response: Response<Incoming>) -> Result<String, Failure> {
+    async fn received(&self, response: Response<Incoming>, most: usize) -> Result<String, Failure> {
         if !response.status().is_success() {
             return Err(self.refusal(response).await);
         }
-        let bytes = Limited::new(response.into_body(), LARGEST).collect().await;
-        let broken = |error: &dyn std::fmt::Display| {
-            Failure::unavailable(format!("the answer of {} was cut off: {error}", self.target))
-        };
-        let bytes = bytes.map_err(|error| broken(&error))?.to_bytes();
-        String::from_utf8(bytes.into()).map_err(|error| broken(&error))
+        let bytes = Limited::new(response.into_body(), most).collect().await;
+        let bytes = bytes.map_err(|error| match error.is::<LengthLimitError>() {
+            true => format!("is larger than {} MiB, and no more is read", most >> 20),
+            false => format!("was cut off: {}", connect::reason(&*error)),
+        });
+        let text = bytes.and_then(|bytes| {
+            String::from_utf8(bytes.to_bytes().into()).map_err(|error| format!("is not text: {error}"))
+        });
+        text.map_err(|reason| Failure::unavailable(format!("the answer of {} {reason}", self.target)))
     }
 
     /// What the server says instead of an answer.

@@ -89,7 +89,7 @@ pub(crate) fn shown_states() -> PossibleValuesParser {
 pub(crate) async fn show(show: &Show, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     let path = show.id.path(remote).await?;
     let view = if screen.is_table() { "jobs" } else { "full" };
-    let text = remote.text(&Ask::get(format!("{path}?view={view}"))).await?;
+    let text = remote.text(&Ask::whole(format!("{path}?view={view}"))).await?;
     let workflow: Summary = remote.parse(&text)?;
     let shown = if screen.is_table() { shown(show, &workflow, remote, screen).await? } else { String::new() };
     let text = if show.jobs.is_empty() || screen.is_table() { text } else { chosen(&text, show, remote)? };

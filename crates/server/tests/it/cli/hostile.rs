@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-const ID: &str = "01M80N3E29M4V4D07KAVEE8P07";
+pub(super) const ID: &str = "01M80N3E29M4V4D07KAVEE8P07";
 const STEERS: &str = "x\u{1b}]0;title\u{7}\u{9b}2J\u{202e}\u{61c}\u{200b}\u{7f}\nforged";
 
 /// A server that gives an answer for each path, and how often it was asked before.
@@ -32,13 +32,13 @@ fn respond(stream: &mut TcpStream, answer: impl Fn(&str) -> Value) {
     write!(stream, "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
 }
 
-fn asked(server: &str, arguments: &[&str]) -> std::process::Command {
+pub(super) fn asked(server: &str, arguments: &[&str]) -> std::process::Command {
     let mut command = binary(arguments);
     command.env("TIDEGATE_SERVER", server);
     command
 }
 
-fn flow(text: &str, number: u64) -> Value {
+pub(super) fn flow(text: &str, number: u64) -> Value {
     let counts = json!({ "total": number, "succeeded": number, "failed": number, "running": number });
     let job = json!({ "name": text, "handler": text, "queue": text, "state": text, "attempt": number, "lost": number,
         "retries": number });
@@ -73,6 +73,24 @@ fn pages_without_end_are_not_read_for_ever() {
     });
     run(&mut asked(&server, &["workflow", "cancel", "--status", "running", "--yes"])).expect(DONE);
     run(&mut asked(&server, &["workflow", "list"])).expect(DONE);
+}
+
+#[test]
+fn an_answer_without_end_is_not_held() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 4096]).unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n").unwrap();
+            // Until the client has enough of it.
+            while stream.write_all(&[b' '; 1 << 16]).is_ok() {}
+        }
+    });
+    run(&mut asked(&address, &["queue", "list"]))
+        .expect(UNAVAILABLE)
+        .says(&format!("the answer of http://{address} is larger than 64 MiB"));
 }
 
 #[test]
