@@ -140,7 +140,12 @@ fn start(command: Command, options: &Options) -> Result<Exit, Failure> {
     let runtime = cores::runtime();
     let runtime =
         runtime.map_err(|error| Failure::unavailable(format!("the system refuses to start a client: {error}")))?;
-    runtime.block_on(run(command, options))
+    let done = runtime.block_on(run(command, options));
+    if asks {
+        // The system may still look up the name of a server that nobody waits for any more; that cannot be stopped.
+        runtime.shutdown_background();
+    }
+    done
 }
 
 fn ended(done: Result<Exit, Failure>) -> ExitCode {
