@@ -14,6 +14,7 @@ use crate::ask::exit::{Exit, Failure, complain};
 use crate::ask::remote::{Ask, Remote};
 use crate::ask::which::{self, Which};
 use crate::ask::wire::Acted;
+use crate::definition::Definition;
 use crate::definition::source::{Begin, Source};
 use crate::screen::Screen;
 use crate::screen::moment::span_of;
@@ -186,7 +187,8 @@ impl Create {
             Self { start: true, .. } => Begin::Now,
             _ => Begin::Unsaid,
         };
-        say(&self.source.create(begin, remote).await?, remote, screen)
+        let definition = self.source.read(begin)?;
+        say(&self.source.create(&definition, remote).await?, remote, screen)
     }
 }
 
@@ -206,7 +208,14 @@ impl Expire {
 
 impl Run {
     async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-        let text = self.source.create(Begin::Now, remote).await?;
+        // Reading standard input blocks, so it comes before Ctrl-C is handled.
+        let definition = self.source.read(Begin::Now)?;
+        follow::run(self.started(&definition, remote, screen), &self.until, remote, screen).await
+    }
+
+    /// Creates the workflow, and returns its id.
+    async fn started(&self, definition: &Definition, remote: &Remote, screen: &Screen) -> Result<String, Failure> {
+        let text = self.source.create(definition, remote).await?;
         let created: Acted = remote.parse(&text)?;
         if screen.is_table() {
             let name = created.name.as_deref().unwrap_or_default();
@@ -216,6 +225,6 @@ impl Run {
         if created.status == "pending" {
             remote.text(&Ask::post(format!("{}:start", which::path(&created.id)), "")).await?;
         }
-        follow::run(&created.id, &self.until, remote, screen).await
+        Ok(created.id)
     }
 }

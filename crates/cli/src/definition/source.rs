@@ -34,13 +34,17 @@ pub(crate) enum Begin {
 }
 
 impl Source {
-    /// Creates it, and returns the answer of the server.
-    pub(crate) async fn create(&self, begin: Begin, remote: &Remote) -> Result<String, Failure> {
+    /// Reads the definition, and puts the arguments over it. Standard input is read to its end, without a pause for others.
+    pub(crate) fn read(&self, begin: Begin) -> Result<Definition, Failure> {
         let text = text_of(&self.file);
         let text = text.map_err(|error| Failure::usage(format!("{} cannot be read: {error}", self.name())))?;
-        let definition = self.definition(text, begin)?;
+        self.definition(text, begin)
+    }
+
+    /// Creates it, and returns the answer of the server.
+    pub(crate) async fn create(&self, definition: &Definition, remote: &Remote) -> Result<String, Failure> {
         let created = remote.text(&Ask::post("/v1/workflows", definition.json())).await;
-        created.map_err(|failure| self.placed(failure, &definition))
+        created.map_err(|failure| self.placed(failure, definition))
     }
 
     fn definition(&self, text: String, begin: Begin) -> Result<Definition, Failure> {

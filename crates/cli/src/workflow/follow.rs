@@ -1,12 +1,9 @@
 //! Waiting for the end of a workflow: `tidegate workflow wait`, `watch` and `run`.
 
+mod bounds;
 mod follower;
 
-use std::time::Duration;
-
 use clap::{Args, ValueHint};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::Instant;
 
 use crate::ask::exit::{Exit, Failure};
 use crate::ask::remote::{Ask, Remote};
@@ -14,20 +11,10 @@ use crate::ask::which::{Which, path};
 use crate::ask::wire::Summary;
 use crate::screen::Screen;
 use crate::screen::bar::Bar;
-use crate::screen::moment::{Moment, short, span_of};
+use crate::screen::moment::{Moment, short};
 use crate::screen::printable::printable;
+pub(crate) use bounds::{Bounds, Until};
 use follower::{Follower, Last, Show};
-
-/// A wait without end.
-const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
-
-/// How long to wait.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct Until {
-    /// Wait this long at most, such as 10m; then the exit code is 3
-    #[arg(long, value_name = "SPAN", value_parser = span_of, value_hint = ValueHint::Other)]
-    timeout: Option<Duration>,
-}
 
 #[derive(Debug, Args)]
 pub(crate) struct Wait {
@@ -47,33 +34,67 @@ pub(crate) struct Watch {
     until: Until,
 }
 
-impl Until {
-    fn deadline(&self) -> Instant {
-        Instant::now() + self.timeout.unwrap_or(FOR_EVER)
-    }
-}
-
 /// Waits in silence, and says how the workflow ended.
 pub(crate) async fn wait(wait: &Wait, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let id = wait.id.id(remote).await?;
-    let last = followed(&id, &wait.until, remote, (screen, Show::Nothing)).await?;
-    ended(&last, screen)
-}
-
-/// Shows progress, if there is a terminal, until the workflow is over, and says how it ended.
-pub(crate) async fn run(id: &str, until: &Until, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let last = followed(id, until, remote, (screen, Show::Progress(Bar::new(screen)))).await?;
+    let mut bounds = Bounds::new(&wait.until);
+    let first = found(&wait.id, &mut bounds, remote).await?;
+    let last = followed(first, &mut bounds, remote, (screen, Show::Nothing)).await?;
     ended(&last, screen)
 }
 
 /// Shows progress on a terminal, and elsewhere every change, until the workflow is over.
 pub(crate) async fn watch(watch: &Watch, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let id = watch.id.id(remote).await?;
+    let mut bounds = Bounds::new(&watch.until);
+    let first = found(&watch.id, &mut bounds, remote).await?;
     if screen.live && screen.is_table() {
-        return run(&id, &watch.until, remote, screen).await;
+        return progress(first, &mut bounds, remote, screen).await;
     }
-    let last = followed(&id, &watch.until, remote, (screen, Show::Changes(Bar::new(screen)))).await?;
+    let last = followed(first, &mut bounds, remote, (screen, Show::Changes(Bar::new(screen)))).await?;
     Ok(outcome(&last.summary))
+}
+
+/// Does `create`, which gives an id, shows progress, if there is a terminal, until the workflow is over, and says how it ended.
+pub(crate) async fn run(
+    create: impl Future<Output = Result<String, Failure>>,
+    until: &Until,
+    remote: &Remote,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
+    let mut bounds = Bounds::new(until);
+    let doubt = "; the workflow may or may not have been created and started";
+    let first = Box::pin(async { look(create.await?, remote).await });
+    let first = bounds.first((remote.shown(), doubt), first).await?;
+    progress(first, &mut bounds, remote, screen).await
+}
+
+async fn progress(first: Last, bounds: &mut Bounds, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    let last = followed(first, bounds, remote, (screen, Show::Progress(Bar::new(screen)))).await?;
+    ended(&last, screen)
+}
+
+/// The workflow that is meant, as it is now.
+async fn found(which: &Which, bounds: &mut Bounds, remote: &Remote) -> Result<Last, Failure> {
+    let first = Box::pin(async { look(which.id(remote).await?, remote).await });
+    bounds.first((remote.shown(), ""), first).await
+}
+
+async fn look(id: String, remote: &Remote) -> Result<Last, Failure> {
+    let text = remote.text(&Ask::get(path(&id))).await?;
+    Ok(Last { summary: remote.parse(&text)?, id, text })
+}
+
+/// Follows a workflow until it is over or the time is.
+async fn followed(
+    first: Last,
+    bounds: &mut Bounds,
+    remote: &Remote,
+    (screen, show): (&Screen, Show<'_>),
+) -> Result<Last, Failure> {
+    let id = first.id.clone();
+    let mut follower = Follower::new(remote, (screen, show), first);
+    // What it knows last counts, also when the time was over first.
+    bounds.wait(&id, Box::pin(follower.run())).await?;
+    Ok(follower.last)
 }
 
 /// What the end of a workflow means for the exit code.
@@ -87,7 +108,7 @@ fn outcome(workflow: &Summary) -> Exit {
 }
 
 /// Says how a workflow ended, or how far it came.
-fn ended(Last { summary: workflow, text }: &Last, screen: &Screen) -> Result<Exit, Failure> {
+fn ended(Last { summary: workflow, text, .. }: &Last, screen: &Screen) -> Result<Exit, Failure> {
     let outcome = outcome(workflow);
     screen.object(text, &workflow.id, || {
         let status = screen.paint(&workflow.status, &workflow.status);
@@ -103,24 +124,4 @@ fn ended(Last { summary: workflow, text }: &Last, screen: &Screen) -> Result<Exi
         Ok(if outcome == Exit::Failed { line + &hint } else { line })
     })?;
     Ok(outcome)
-}
-
-/// Follows a workflow until it is over, the time is, or somebody interrupts.
-async fn followed(
-    id: &str,
-    until: &Until,
-    remote: &Remote,
-    (screen, show): (&Screen, Show<'_>),
-) -> Result<Last, Failure> {
-    let mut interrupt = signal(SignalKind::interrupt()).expect("a handler for this signal can be installed");
-    let text = remote.text(&Ask::get(path(id))).await?;
-    let last = Last { summary: remote.parse(&text)?, text };
-    let follower = Follower::new(id, remote, (screen, show), last);
-    tokio::select! {
-        followed = follower.run(until.deadline()) => followed,
-        _ = interrupt.recv() => {
-            let again = format!("workflow {id} continues; `tidegate workflow watch {id}` follows it again");
-            Err(Failure::new(Exit::Interrupted, format!("interrupted: {again}")))
-        }
-    }
 }

@@ -7,6 +7,7 @@ mod forms;
 mod hostile;
 mod outcomes;
 mod screen;
+mod silent;
 mod store;
 mod tls;
 mod verbs;
