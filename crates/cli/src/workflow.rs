@@ -1,5 +1,6 @@
 //! `tidegate workflow`: everything that is done to workflows from a terminal.
 
+pub(crate) mod bulk;
 pub(crate) mod follow;
 pub(crate) mod list;
 pub(crate) mod show;

@@ -12,6 +12,7 @@ use crate::edge::ask::{Answer, Ask};
 use crate::edge::json;
 use crate::edge::problem::{Code, Problem};
 use crate::edge::query::Query;
+use crate::edge::time::Rfc3339;
 
 /// Most items of a page.
 pub(crate) const MOST_ITEMS: usize = 1_000;
@@ -32,6 +33,8 @@ pub(crate) struct WorkflowPage<'a> {
 pub(crate) struct Count {
     total: u64,
     by_status: Numbers,
+    /// The server's time before it counted. As `created_before` of a filter, it leaves out what is created later.
+    as_of: Rfc3339,
     /// Numbers by name and status, with `by=name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     by_name: Option<BTreeMap<String, Numbers>>,
@@ -81,7 +84,8 @@ pub(crate) async fn count(ask: &Ask<'_>) -> Answer {
     let filter = filter(&mut query)?;
     let by = query.take("by");
     query.end()?;
-    let engine = &ask.api.engine;
+    // Before it counts: what is created meanwhile may be counted, and must not be taken for something that was.
+    let (engine, as_of) = (&ask.api.engine, Rfc3339(ask.api.now()));
     let (by_status, by_name) = match by.as_deref() {
         None => (numbers(engine.count(&filter).await?), None),
         Some("name") => {
@@ -91,7 +95,7 @@ pub(crate) async fn count(ask: &Ask<'_>) -> Answer {
         }
         Some(_) => return Err(Problem::field("by", "expected name")),
     };
-    Ok(json::ok(&Count { total: by_status.0.values().sum(), by_status, by_name }))
+    Ok(json::ok(&Count { total: by_status.0.values().sum(), by_status, as_of, by_name }))
 }
 
 fn numbers(counts: Vec<(Status, u64)>) -> Numbers {

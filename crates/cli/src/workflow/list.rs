@@ -14,10 +14,13 @@ use crate::ask::remote::{Ask, Remote};
 use crate::ask::wire::{Page, STATUSES, Summary};
 use crate::screen::Screen;
 use crate::screen::moment::{Moment, short};
+use crate::screen::printable::printable;
 use crate::screen::table::{Cell, Table};
 
 /// The largest page that the server gives.
 pub(crate) const PAGE: usize = 1_000;
+/// Empty pages one after the other: a server looks through some thousand workflows for each.
+const EMPTY: usize = 1_000;
 
 /// Which workflows.
 #[derive(Debug, Clone, Default, Args)]
@@ -92,24 +95,30 @@ impl Chosen {
         Ok(Query::default()
             .with("name", self.name.as_ref())
             .with("tag", self.tag.as_ref())
-            .with("created_after", moment("since", self.since.as_ref(), now)?)
-            .with("created_before", moment("until", self.until.as_ref(), now)?))
+            .with("created_after", moment("since", self.since.as_ref(), now)?.map(|since| since.to_string()))
+            .with("created_before", moment("until", self.until.as_ref(), now)?.map(|until| until.to_string())))
     }
 
-    /// As the filter of an action. Spans are counted back from `now`.
-    pub(crate) fn filter(&self, statuses: &[String], now: Moment) -> Result<serde_json::Value, Failure> {
+    /// As the filter of an action on what was created before `as_of`. Spans are counted back from `now`.
+    pub(crate) fn filter(
+        &self,
+        statuses: &[String],
+        now: Moment,
+        as_of: Option<Moment>,
+    ) -> Result<serde_json::Value, Failure> {
+        let before = moment("until", self.until.as_ref(), now)?.into_iter().chain(as_of).min();
         Ok(json!({
             "status": statuses, "name": self.name, "tag": self.tag,
-            "created_after": moment("since", self.since.as_ref(), now)?,
-            "created_before": moment("until", self.until.as_ref(), now)?,
+            "created_after": moment("since", self.since.as_ref(), now)?.map(|since| since.to_string()),
+            "created_before": before.map(|before| before.to_string()),
         }))
     }
 }
 
-fn moment(option: &str, text: Option<&String>, now: Moment) -> Result<Option<String>, Failure> {
+fn moment(option: &str, text: Option<&String>, now: Moment) -> Result<Option<Moment>, Failure> {
     let Some(text) = text else { return Ok(None) };
     let expected = "expected a time such as 2026-11-21T12:00:00Z, a date, or a time span back from now such as 1h";
-    let read = Moment::parse(text, now).map(|moment| Some(moment.to_string()));
+    let read = Moment::parse(text, now).map(Some);
     read.ok_or_else(|| Failure::usage(format!("--{option} '{text}': {expected}")))
 }
 
@@ -120,22 +129,42 @@ pub(crate) async fn pages(
     limit: usize,
     remote: &Remote,
 ) -> Result<(Vec<Box<RawValue>>, Option<String>), Failure> {
-    let mut items = Vec::new();
-    let mut cursor: Option<String> = None;
+    let (mut items, mut cursor, mut patience) = (Vec::new(), None::<String>, Patience::default());
     while items.len() < limit {
         let size = (limit - items.len()).min(PAGE).to_string();
         let page = query.clone().with("limit", Some(size)).with("cursor", cursor.as_ref());
         let page: Page = remote.read(&Ask::get(page.of(path))).await?;
-        let is_empty = page.items.is_empty();
+        let found = page.items.len();
         items.extend(page.items);
-        // A server whose empty pages never end must not be asked for ever.
-        let is_last = page.next_cursor.is_none() || (is_empty && page.next_cursor == cursor);
-        cursor = page.next_cursor;
-        if is_last {
+        let last = std::mem::replace(&mut cursor, page.next_cursor);
+        if cursor.is_none() || (found == 0 && cursor == last) {
             break;
         }
+        patience.page(found)?;
     }
     Ok((items, cursor))
+}
+
+/// Counts pages without items. Some are usual: for a name together with a tag, the server looks through all with the tag.
+#[derive(Debug, Default)]
+pub(crate) struct Patience {
+    empty: usize,
+}
+
+impl Patience {
+    /// Takes note of a page that is not the last.
+    ///
+    /// # Errors
+    /// There were so many empty ones that the end will not come. Stopping in silence would hide what comes after them.
+    pub(crate) fn page(&mut self, found: usize) -> Result<(), Failure> {
+        self.empty = if found == 0 { self.empty + 1 } else { 0 };
+        if self.empty < EMPTY {
+            return Ok(());
+        }
+        Err(Failure::unavailable(format!(
+            "the server gave {EMPTY} pages without items one after the other, and still no end"
+        )))
+    }
 }
 
 pub(crate) async fn list(list: &List, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
@@ -204,6 +233,8 @@ fn jobs(item: &Summary) -> String {
 pub(crate) struct Counted {
     total: u64,
     pub(crate) by_status: BTreeMap<String, u64>,
+    /// By the server's clock. Older servers do not say it.
+    pub(crate) as_of: Option<Moment>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -219,7 +250,7 @@ pub(crate) async fn count(count: &Count, remote: &Remote, screen: &Screen) -> Re
     let text = remote.text(&Ask::get(query.of("/v1/workflows:count"))).await?;
     let (table, names) = if count.by_name {
         let counted: Named = remote.parse(&text)?;
-        (by_name(&counted), counted.by_name.into_keys().collect::<Vec<_>>())
+        (by_name(&counted), counted.by_name.keys().map(|name| printable(name)).collect::<Vec<_>>())
     } else {
         (by_status(&remote.parse(&text)?), STATUSES.map(str::to_owned).to_vec())
     };
@@ -227,7 +258,7 @@ pub(crate) async fn count(count: &Count, remote: &Remote, screen: &Screen) -> Re
     Ok(Exit::Done)
 }
 
-fn by_status(Counted { total, by_status }: &Counted) -> Table {
+fn by_status(Counted { total, by_status, .. }: &Counted) -> Table {
     let mut table = Table::new(&["STATUS", "WORKFLOWS"]);
     for status in STATUSES {
         let number = by_status.get(status).copied().unwrap_or_default();
@@ -247,4 +278,27 @@ fn by_name(Named { by_name }: &Named) -> Table {
         table.row(row);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_ends_of_a_filter_the_earlier_one_counts() {
+        let now = Moment::parse("2026-11-21T12:00:00Z", Moment::now()).unwrap();
+        let check = |until: Option<&str>, as_of: Option<&str>, before: Option<&str>| {
+            let chosen = Chosen { until: until.map(str::to_owned), ..Chosen::default() };
+            let as_of = as_of.and_then(|as_of| Moment::parse(as_of, now));
+            let filter = chosen.filter(&[], now, as_of).unwrap();
+            assert_eq!(filter["created_before"].as_str(), before, "{until:?} {as_of:?}");
+        };
+        let as_of = Some("2026-11-21T12:00:00.000001Z");
+        check(None, as_of, as_of);
+        check(Some("1h"), as_of, Some("2026-11-21T11:00:00.000000Z"));
+        check(Some("2026-11-22"), as_of, as_of);
+        // An older server says no moment.
+        check(Some("2026-11-22"), None, Some("2026-11-22T00:00:00.000000Z"));
+        check(None, None, None);
+    }
 }

@@ -4,23 +4,18 @@ use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, ValueHint};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::ask::exit::{Exit, Failure, complain};
+use crate::ask::exit::{Exit, Failure};
 use crate::ask::remote::{Ask, Remote};
 use crate::ask::which::{Which, path};
 use crate::ask::wire::{Acted, STATUSES, Summary};
 use crate::screen::Screen;
 use crate::screen::moment::{Moment, short};
 use crate::screen::printable::printable;
+use crate::workflow::bulk::{Outcome, act_on_oldest, workflows};
 use crate::workflow::list::{Chosen, Counted, Statuses};
 use crate::workflow::{act, for_each};
-
-/// Failures that are told one by one.
-const TOLD: usize = 20;
-/// Most workflows of one request.
-const MOST: u64 = 1_000;
 
 /// Which workflows.
 #[derive(Debug, Args)]
@@ -72,7 +67,7 @@ impl Keep {
 
 impl Deed {
     /// What the API calls it.
-    const fn word(self) -> &'static str {
+    pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Start => "start",
             Self::Cancel => "cancel",
@@ -85,7 +80,7 @@ impl Deed {
     }
 
     /// What people call it.
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Remove => "remove",
             deed => deed.word(),
@@ -126,33 +121,6 @@ impl Deed {
             ))),
         }
     }
-}
-
-#[derive(Debug, Deserialize)]
-struct Page {
-    matched: u64,
-    done: u64,
-    failed: Vec<Refused>,
-    next_cursor: Option<String>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Refused {
-    id: String,
-    error: Reason,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Reason {
-    code: String,
-    detail: String,
-}
-
-#[derive(Debug, Default)]
-struct Outcome {
-    matched: u64,
-    done: u64,
-    failed: Vec<Refused>,
 }
 
 impl Targets {
@@ -199,41 +167,16 @@ impl Targets {
             .iter()
             .filter_map(|status| counted.by_status.get(status))
             .fold(0, |sum: u64, count| sum.saturating_add(*count));
-        if self.dry_run || matched == 0 {
-            return self.told(deed, &Outcome { matched, ..Outcome::default() }, screen);
+        if self.dry_run {
+            return Outcome::counted(matched).told(deed, screen);
         }
-        if !self.yes && !confirmed(deed, matched)? {
+        if matched > 0 && !self.yes && !confirmed(deed, matched)? {
             return screen.line("nothing was changed").map(|()| Exit::Done);
         }
-        let filter = self.chosen.filter(&statuses, now)?;
-        let outcome = act_on_oldest(deed, &filter, matched, remote).await?;
-        self.told(deed, &outcome, screen)
+        // By the server's clock: what is created while the person thinks was not counted.
+        let filter = self.chosen.filter(&statuses, now, counted.as_of)?;
+        act_on_oldest(deed, &filter, matched, remote).await.told(deed, screen)
     }
-
-    fn told(&self, deed: Deed, outcome: &Outcome, screen: &Screen) -> Result<Exit, Failure> {
-        let Outcome { matched, done, failed } = outcome;
-        let word = deed.name();
-        let json = json!({
-            "action": word, "matched": matched, "done": done, "failed": failed, "dry_run": self.dry_run,
-        });
-        let told = match (*matched, self.dry_run) {
-            (0, _) => "no workflows\n".to_owned(),
-            (_, true) => format!("{word}: {}, if this were not a dry run\n", workflows(*matched)),
-            (_, false) => format!("{word}: {done} of {}\n", workflows(*matched)),
-        };
-        screen.object(&json.to_string(), &matched.to_string(), || Ok(told))?;
-        for Refused { id, error } in failed.iter().take(TOLD) {
-            complain(&Failure::new(Exit::Refused, format!("{id}: {}", error.detail)));
-        }
-        match failed.len() {
-            0 => Ok(Exit::Done),
-            many => Err(Failure::new(Exit::Refused, format!("{many} of {} refused", workflows(*matched)))),
-        }
-    }
-}
-
-fn workflows(number: u64) -> String {
-    format!("{number} workflow{}", if number == 1 { "" } else { "s" })
 }
 
 /// Asks a person, if there is one.
@@ -285,32 +228,6 @@ async fn kept(acted: &Acted, keep: Keep, remote: &Remote) -> Result<String, Fail
     })
 }
 
-/// Acts on the oldest `most` of them, so that no more are changed than were counted.
-async fn act_on_oldest(deed: Deed, filter: &serde_json::Value, most: u64, remote: &Remote) -> Result<Outcome, Failure> {
-    let (mut outcome, mut cursor, mut empty) = (Outcome::default(), None, 0);
-    while outcome.matched < most {
-        let limit = (most - outcome.matched).min(MOST);
-        let mut body = json!({ "action": deed.word(), "filter": filter, "limit": limit });
-        if let Deed::Expire(keep) = deed {
-            body["after"] = keep.word().into();
-        }
-        if let Some(cursor) = &cursor {
-            body["cursor"] = json!(cursor);
-        }
-        let page: Page = remote.read(&Ask::post("/v1/workflows:bulk", body.to_string())).await?;
-        outcome.matched = outcome.matched.saturating_add(page.matched);
-        outcome.done = outcome.done.saturating_add(page.done);
-        outcome.failed.extend(page.failed);
-        empty = if page.matched == 0 { empty + 1 } else { 0 };
-        // A server whose pages never end must not be asked for ever.
-        if page.next_cursor.is_none() || page.next_cursor == cursor || empty == 2 {
-            break;
-        }
-        cursor = page.next_cursor;
-    }
-    Ok(outcome)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,6 +246,5 @@ mod tests {
             "--status running: remove applies only to workflows that are pending, succeeded, failed, cancelled";
         check(Deed::Remove, "running", Some(remove));
         check(Deed::Pause, "failed", Some("--status failed: pause applies only to workflows that are running"));
-        assert_eq!((workflows(1), workflows(2)), ("1 workflow".to_owned(), "2 workflows".to_owned()));
     }
 }

@@ -16,7 +16,7 @@ mod words;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -32,6 +32,7 @@ const NOT_FOUND: i32 = 4;
 const REFUSED: i32 = 5;
 const USAGE: i32 = 64;
 const UNAVAILABLE: i32 = 69;
+const OUTPUT: i32 = 74;
 const INTERRUPTED: i32 = 130;
 const UNREAD: i32 = 141;
 
@@ -103,16 +104,52 @@ fn terminal(columns: u16) -> (File, File) {
     (File::from(ours), File::options().read(true).write(true).open(name).unwrap())
 }
 
-fn read_terminal(command: &mut Command, mut ours: File, theirs: File) -> (Option<i32>, String) {
-    let mut child = command.stdout(theirs.try_clone().unwrap()).stderr(theirs).spawn().unwrap();
-    // The command keeps the terminal open, too.
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let (mut text, mut some) = (Vec::new(), [0; 4096]);
-    // When nobody has the other end any more, reading is an error.
-    while let Ok(length @ 1..) = ours.read(&mut some) {
-        text.extend_from_slice(&some[..length]);
+fn read_terminal(command: &mut Command, ours: File, theirs: File) -> (Option<i32>, String) {
+    Asking::on(command, ours, theirs).answer("")
+}
+
+/// A command on a terminal, which a person can answer when it asks.
+struct Asking {
+    child: Child,
+    ours: File,
+    seen: Vec<u8>,
+}
+
+impl Asking {
+    fn start(command: &mut Command) -> Self {
+        let (ours, theirs) = terminal(80);
+        command.stdin(theirs.try_clone().unwrap());
+        Self::on(command, ours, theirs)
     }
-    (child.wait().unwrap().code(), String::from_utf8(text).unwrap().replace("\r\n", "\n"))
+
+    fn on(command: &mut Command, ours: File, theirs: File) -> Self {
+        let child = command.stdout(theirs.try_clone().unwrap()).stderr(theirs).spawn().unwrap();
+        // The command keeps the terminal open, too.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Self { child, ours, seen: Vec::new() }
+    }
+
+    /// Reads some; false when nobody has the other end any more, which is an error.
+    fn read(&mut self) -> bool {
+        let mut some = [0; 4096];
+        let length = self.ours.read(&mut some).unwrap_or(0);
+        self.seen.extend_from_slice(&some[..length]);
+        length > 0
+    }
+
+    #[track_caller]
+    fn read_until(&mut self, end: &str) {
+        while !self.seen.ends_with(end.as_bytes()) {
+            assert!(self.read(), "it ended with {:?}", String::from_utf8_lossy(&self.seen));
+        }
+    }
+
+    /// Types this, and reads to the end.
+    fn answer(mut self, text: &str) -> (Option<i32>, String) {
+        self.ours.write_all(text.as_bytes()).unwrap();
+        while self.read() {}
+        (self.child.wait().unwrap().code(), String::from_utf8(self.seen).unwrap().replace("\r\n", "\n"))
+    }
 }
 
 /// What is seen of a text, without colours.

@@ -105,6 +105,21 @@ fn a_person_is_asked_before_many_workflows_change() {
 }
 
 #[test]
+fn what_is_created_while_a_person_thinks_is_left_alone() {
+    let flows = Flows::start(&[]);
+    let ids = [tagged(&flows, "x"), tagged(&flows, "x")];
+    let mut asking = Asking::start(&mut ask(&flows, &["workflow", "cancel", "--status", "running", "--tag", "x"]));
+    asking.read_until("cancel 2 workflows? [y/N] ");
+    // One of the two is over, so the number alone would leave room for the new one.
+    flows.post(&format!("/v1/workflows/{}:cancel", ids[0]), serde_json::json!({}));
+    let new = tagged(&flows, "x");
+    let (code, text) = asking.answer("y\n");
+    assert!(text.contains("cancel: 1 of 1 workflow\n"), "{text}");
+    let status = |id: &str| flows.get(&format!("/v1/workflows/{id}"))["status"].clone();
+    assert_eq!((code, status(&ids[1]), status(&new)), (Some(DONE), "cancelled".into(), "running".into()));
+}
+
+#[test]
 fn an_id_may_be_shortened_where_it_is_the_only_one() {
     let flows = Flows::start(&[]);
     let first = flows.create(workflow("one", "a"));

@@ -1,0 +1,194 @@
+//! One thing done to all workflows that a filter finds.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::ask::exit::{Exit, Failure, complain};
+use crate::ask::remote::{Ask, Remote};
+use crate::screen::Screen;
+use crate::screen::printable::printable;
+use crate::workflow::list::Patience;
+use crate::workflow::targets::Deed;
+
+/// Failures that are told one by one.
+const TOLD: usize = 20;
+/// Most workflows of one request.
+const MOST: u64 = 1_000;
+/// The status of a workflow that is not there.
+const ABSENT: u16 = 404;
+
+#[derive(Debug, Deserialize)]
+struct Page {
+    matched: u64,
+    done: u64,
+    failed: Vec<Refused>,
+    next_cursor: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Refused {
+    id: String,
+    /// What a single call would have been answered with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    error: Reason,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Reason {
+    code: String,
+    detail: String,
+}
+
+/// What became of all of them.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    matched: u64,
+    done: u64,
+    failed: Vec<Refused>,
+    end: End,
+}
+
+#[derive(Debug)]
+enum End {
+    /// They were only counted.
+    DryRun,
+    Whole,
+    /// What became of the others is not known.
+    BrokenOff(Failure),
+}
+
+impl Refused {
+    fn is_fault(&self) -> bool {
+        self.status.is_some_and(|status| status >= 500)
+    }
+}
+
+/// Acts on the oldest `most` of them, so that no more are changed than were counted.
+pub(crate) async fn act_on_oldest(deed: Deed, filter: &Value, most: u64, remote: &Remote) -> Outcome {
+    let mut outcome = Outcome { end: End::Whole, ..Outcome::counted(0) };
+    if let Err(failure) = outcome.pages(deed, filter, most, remote).await {
+        outcome.matched = most;
+        outcome.end = End::BrokenOff(failure);
+    }
+    outcome
+}
+
+impl Outcome {
+    /// So many were found, and nothing was done.
+    pub(crate) fn counted(matched: u64) -> Self {
+        Self { matched, done: 0, failed: Vec::new(), end: End::DryRun }
+    }
+
+    async fn pages(&mut self, deed: Deed, filter: &Value, most: u64, remote: &Remote) -> Result<(), Failure> {
+        let (mut cursor, mut patience) = (None, Patience::default());
+        while self.matched < most {
+            let limit = (most - self.matched).min(MOST);
+            let mut body = json!({ "action": deed.word(), "filter": filter, "limit": limit });
+            if let Deed::Expire(keep) = deed {
+                body["after"] = keep.word().into();
+            }
+            if let Some(cursor) = &cursor {
+                body["cursor"] = json!(cursor);
+            }
+            let page: Page = remote.read(&Ask::post("/v1/workflows:bulk", body.to_string())).await?;
+            let found = usize::try_from(page.matched).unwrap_or(usize::MAX);
+            let next = self.take(page, deed);
+            if next.is_none() || next == cursor {
+                break;
+            }
+            cursor = next;
+            patience.page(found)?;
+        }
+        Ok(())
+    }
+
+    /// Adds what became of some, and returns where the others begin.
+    fn take(&mut self, page: Page, deed: Deed) -> Option<String> {
+        // Somebody else removed these meanwhile, which is what was asked for.
+        let is_gone = |refused: &Refused| deed == Deed::Remove && refused.status == Some(ABSENT);
+        let (gone, failed): (Vec<Refused>, Vec<Refused>) = page.failed.into_iter().partition(is_gone);
+        self.matched = self.matched.saturating_add(page.matched);
+        self.done = self.done.saturating_add(page.done).saturating_add(gone.len() as u64);
+        self.failed.extend(failed);
+        page.next_cursor
+    }
+
+    /// Prints what was done and what was not, and says how the program ends.
+    pub(crate) fn told(self, deed: Deed, screen: &Screen) -> Result<Exit, Failure> {
+        let Self { matched, done, failed, end } = &self;
+        let is_dry = matches!(end, End::DryRun);
+        let answered = *done > 0 || !failed.is_empty();
+        if answered || !matches!(end, End::BrokenOff(_)) {
+            let json = json!({
+                "action": deed.name(), "matched": matched, "done": done, "failed": failed, "dry_run": is_dry,
+            });
+            screen.object(&json.to_string(), &matched.to_string(), || Ok(self.line(deed)))?;
+        }
+        for Refused { id, error, .. } in failed.iter().take(TOLD) {
+            // A line is one failure, whatever is in its texts.
+            complain(&Failure::new(Exit::Refused, format!("{}: {}", printable(id), printable(&error.detail))));
+        }
+        self.exit()
+    }
+
+    fn line(&self, deed: Deed) -> String {
+        let (word, all, done) = (deed.name(), workflows(self.matched), self.done);
+        match (&self.end, self.matched) {
+            (End::BrokenOff(_), _) => format!("{word}: {done} of {all}, then it broke off\n"),
+            (_, 0) => "no workflows\n".to_owned(),
+            (End::DryRun, _) => format!("{word}: {all}, if this were not a dry run\n"),
+            (End::Whole, _) => format!("{word}: {done} of {all}\n"),
+        }
+    }
+
+    fn exit(self) -> Result<Exit, Failure> {
+        let (all, many) = (workflows(self.matched), self.failed.len());
+        let faults = self.failed.iter().filter(|refused| refused.is_fault()).count();
+        match (self.end, many, faults) {
+            (End::BrokenOff(failure), _, _) => Err(failure),
+            (_, 0, _) => Ok(Exit::Done),
+            (_, _, 0) => Err(Failure::new(Exit::Refused, format!("{many} of {all} refused"))),
+            _ => {
+                Err(Failure::unavailable(format!("{many} of {all} failed, {faults} of them by a fault of the server")))
+            }
+        }
+    }
+}
+
+/// Such as `2 workflows`.
+pub(crate) fn workflows(number: u64) -> String {
+    format!("{number} workflow{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(status: u16) -> Refused {
+        let error = Reason { code: "code".to_owned(), detail: "detail".to_owned() };
+        Refused { id: "id".to_owned(), status: Some(status), error }
+    }
+
+    #[test]
+    fn the_gravest_failure_decides_how_it_ends() {
+        let check = |deed: Deed, statuses: &[u16], exit: Exit, done: u64| {
+            let failed: Vec<Refused> = statuses.iter().copied().map(refused).collect();
+            let mut outcome = Outcome { end: End::Whole, ..Outcome::counted(0) };
+            outcome.take(Page { matched: 3, done: 3 - failed.len() as u64, failed, next_cursor: None }, deed);
+            assert_eq!(outcome.done, done, "{statuses:?}");
+            assert_eq!(outcome.exit().unwrap_or_else(|failure| failure.exit), exit, "{statuses:?}");
+        };
+        check(Deed::Cancel, &[], Exit::Done, 3);
+        check(Deed::Cancel, &[409], Exit::Refused, 2);
+        check(Deed::Cancel, &[404], Exit::Refused, 2);
+        check(Deed::Cancel, &[503, 409], Exit::Unavailable, 1);
+        check(Deed::Remove, &[404, 404], Exit::Done, 3);
+        check(Deed::Remove, &[404, 409], Exit::Refused, 2);
+    }
+
+    #[test]
+    fn one_workflow_is_not_several() {
+        assert_eq!((workflows(1), workflows(2)), ("1 workflow".to_owned(), "2 workflows".to_owned()));
+    }
+}
