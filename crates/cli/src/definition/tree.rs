@@ -198,6 +198,30 @@ mod tests {
     }
 
     #[test]
+    fn numbers_keep_all_of_their_digits_or_are_refused() {
+        check(
+            "[18446744073709551615, +12345678901234567890123, -0012345678901234567890123]",
+            "[18446744073709551615,12345678901234567890123,-12345678901234567890123]",
+        );
+        check(
+            "[0xffffffffffffffff, 0o1777777777777777777777, 0x, 0x+1, -0x1, 0xg]",
+            r#"[18446744073709551615,18446744073709551615,"0x","0x+1","-0x1","0xg"]"#,
+        );
+        check(
+            "[+0.12345678901234567890123, -.5, 5., 1.E+400, 00.50, 000, -0]",
+            "[0.12345678901234567890123,-0.5,5.0,1.0E+400,0.50,0,-0]",
+        );
+        check(
+            "[., +, 1e, e5, .e5, 1e+, 1.2e3.4, 1-2, \".inf\"]",
+            r#"[".","+","1e","e5",".e5","1e+","1.2e3.4","1-2",".inf"]"#,
+        );
+        let large = "larger than 18446744073709551615; write it in decimal digits, or in quotes as a text";
+        check("a:\n  b: 0x10000000000000000", &format!("2:6: 0x10000000000000000 is {large}"));
+        check("a: [1, 0o2000000000000000000000]", &format!("1:8: 0o2000000000000000000000 is {large}"));
+        check("a: -.inf", "1:4: -.inf is a number that JSON does not have; in quotes it is a text");
+    }
+
+    #[test]
     fn aliases_are_followed_and_bounded() {
         check("a: &x {k: 1}\nb: *x", r#"{"a":{"k":1},"b":{"k":1}}"#);
         let mut bomb = "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n".to_owned();
@@ -242,6 +266,10 @@ mod tests {
         check("a: 1\na: 2", "2:1: 'a' is there twice");
         check("[1]: 2", "1:3: a key that is not a text");
         check("a: !!int 1", "1:4: tags are not understood here");
+        check("a: !!map {b: 1}", "1:4: tags are not understood here");
+        check("a: !!set\n  b: 1", "1:4: tags are not understood here");
+        check("a:\n  - !!seq [1]", "2:5: tags are not understood here");
+        check("a: !mine [1]", "1:4: tags are not understood here");
         check("a: 1\n---\nb: 2", "2:1: a second document: a file has one definition");
         assert_eq!(Node::read("a: [1\nb: 2").unwrap_err().place.line, 2);
         check("", "null");
