@@ -27,7 +27,7 @@ pub use examples::with_examples;
 pub use screen::moment::span_of;
 pub use screen::printable::printable;
 pub use screen::table::{Cell, Table};
-pub use screen::{Screen, print};
+pub use screen::{Screen, print, unwritten};
 
 /// The commands that ask a server.
 #[derive(Debug, Subcommand)]

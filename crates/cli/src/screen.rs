@@ -1,6 +1,7 @@
 //! Where output goes, and what may be written there.
 
 pub(crate) mod bar;
+pub(crate) mod file;
 pub(crate) mod moment;
 pub(crate) mod printable;
 pub(crate) mod table;
@@ -193,8 +194,14 @@ pub(crate) fn columns(out: &impl AsFd) -> usize {
 /// It cannot be written, or its reader closed it.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| unwritten(&error))
+}
+
+/// The failure to write to standard output.
+#[must_use]
+pub fn unwritten(error: &io::Error) -> Failure {
+    match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::new(Exit::Unread, "nobody reads the output any more"),
         _ => Failure::new(Exit::Output, format!("the output cannot be written: {error}")),
-    })
+    }
 }

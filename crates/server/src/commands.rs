@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
-use tidegate_cli::{Exit, Failure, Options, complain, print, with_examples, without_options};
+use tidegate_cli::{Exit, Failure, Options, complain, print, unwritten, with_examples, without_options};
 
 use crate::edge::cores;
 use crate::settings::{self, Settings};
@@ -108,10 +108,13 @@ pub fn main() -> ExitCode {
         Ok(Arguments { command: None, .. }) => serve::serve(),
         Ok(Arguments { options, command: Some(command) }) => ended(start(command, &options)),
         Err(error) => {
-            // Help and the version are no mistakes. Nothing is left to do when they cannot be written.
             let error = explained(error);
-            let _ = error.print();
-            if error.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS }
+            let printed = error.print().and_then(|()| io::stdout().flush());
+            // A mistake stays one when nobody can be told. Help and the version are what was asked for.
+            if error.use_stderr() {
+                return Exit::Usage.into();
+            }
+            ended(printed.map(|()| Exit::Done).map_err(|error| unwritten(&error)))
         }
     }
 }

@@ -49,7 +49,8 @@ enum Wrap {
 
 impl<T: AsRef<str>> From<T> for Cell {
     fn from(text: T) -> Self {
-        Self { lines: lines(text.as_ref()), state: None, wrap: Wrap::Early }
+        // A name with a line break in it must not look like two rows.
+        Self { lines: vec![line(text.as_ref())], state: None, wrap: Wrap::Early }
     }
 }
 
@@ -65,6 +66,11 @@ impl Cell {
         Self { wrap: Wrap::Late, ..Self::from(text) }
     }
 
+    /// A text whose line breaks stay.
+    pub(crate) fn lines(text: &str) -> Self {
+        Self { lines: lines(text), ..Self::default() }
+    }
+
     /// A text that is never broken.
     pub(crate) fn whole(text: &str) -> Self {
         Self { wrap: Wrap::Never, ..Self::from(text) }
@@ -76,7 +82,11 @@ impl Cell {
 }
 
 fn lines(text: &str) -> Vec<String> {
-    text.lines().map(|line| printable(&line.replace('\t', "    "))).collect()
+    text.lines().map(line).collect()
+}
+
+fn line(text: &str) -> String {
+    printable(&text.replace('\t', "    "))
 }
 
 impl Table {

@@ -13,6 +13,7 @@ use crate::ask::exit::{Exit, Failure};
 use crate::ask::remote::{Ask, Remote};
 use crate::ask::which::{Which, path};
 use crate::ask::wire::{Job, STATES, Summary};
+use crate::screen::file;
 use crate::screen::moment::{Moment, short};
 use crate::screen::printable::{self, printable};
 use crate::screen::table::{Cell, Table};
@@ -207,7 +208,7 @@ pub(crate) fn jobs(jobs: &[&Job], errors: &[String], (now, screen): (Moment, &Sc
             let exact = |moment: Option<Moment>| Cell::from(moment.map(Moment::to_the_second).unwrap_or_default());
             row.extend([Cell::from(&job.handler), Cell::from(&job.queue), attempt(job).into(), worker.into()]);
             row.extend([exact(job.ready_at), exact(job.started_at), exact(job.finished_at)]);
-            row.extend([duration.into(), why.into()]);
+            row.extend([duration.into(), Cell::lines(&why)]);
             table.row(row);
         } else {
             row.extend([Cell::from(attempt(job)), worker.into(), duration.into()]);
@@ -246,7 +247,7 @@ pub(crate) async fn graph(graph: &Graph, remote: &Remote, screen: &Screen) -> Re
         None => print(&format!("{text}{end}"))?,
         Some(file) => {
             let shown = file.display();
-            let written = std::fs::write(file, format!("{text}{end}"));
+            let written = file::write(file, &format!("{text}{end}"));
             written.map_err(|error| Failure::new(Exit::Output, format!("{shown} cannot be written: {error}")))?;
             if screen.is_table() {
                 screen.line(&format!("written to {}", printable(&shown.to_string())))?;

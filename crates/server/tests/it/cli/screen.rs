@@ -186,6 +186,25 @@ fn nobody_panics_when_the_output_goes_nowhere() {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let output = ask(&flows, &["workflow", "list"]).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
     let output = output.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(74));
+    assert_eq!(output.status.code(), Some(OUTPUT));
     assert!(String::from_utf8(output.stderr).unwrap().contains("cannot be written"));
+}
+
+#[test]
+fn help_and_scripts_end_as_other_output_does_when_nobody_can_read_them() {
+    for arguments in [&["--help"][..], &["--version"], &["workflow", "list", "-h"], &["completion", "bash"]] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = binary(arguments).stdout(full).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(OUTPUT), "{arguments:?}");
+        assert!(error.starts_with("error: the output cannot be written: "), "{arguments:?}: {error}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output =
+            binary(arguments).stdout(writer).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+        assert_eq!((output.status.code(), output.stderr), (Some(UNREAD), Vec::new()), "{arguments:?}");
+    }
+    // A mistake is one even when nobody can be told.
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    assert_eq!(binary(&["workflow", "lst"]).stderr(full).status().unwrap().code(), Some(USAGE));
 }

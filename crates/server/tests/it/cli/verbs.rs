@@ -187,3 +187,45 @@ fn the_verbs_of_gush_are_understood() {
     tidegate(&flows, &["workflow", "cancel", &other]).expect(DONE);
     assert_eq!(tidegate(&flows, &["rm", &other]).expect(DONE).json()["removed"], true);
 }
+
+#[test]
+fn a_drawing_that_does_not_fit_leaves_the_file_as_it_was() {
+    let flows = Flows::start(&[]);
+    let id = flows.create(workflow("w", "a b<a c<b"));
+    let files = Files::new(&[("old.svg", "old")]);
+    let draw = |file: &str, most: &str| {
+        // A file larger than the limit cannot be written, as on a full disk.
+        let script = format!("trap '' XFSZ; ulimit -f {most}; exec \"$@\"");
+        let mut shell = Command::new("/bin/bash");
+        shell.args([
+            "-c",
+            &script,
+            "-",
+            env!("CARGO_BIN_EXE_tidegate"),
+            "workflow",
+            "graph",
+            &id,
+            "-f",
+            "svg",
+            "--file",
+        ]);
+        run(shell.arg(file).env_clear().env("TIDEGATE_SERVER", flows.api().to_string()))
+    };
+    let names = || {
+        let names = std::fs::read_dir(files.path("")).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    draw(&files.text("new.svg"), "0").expect(OUTPUT).says("new.svg cannot be written: ");
+    draw(&files.text("old.svg"), "0").expect(OUTPUT);
+    assert_eq!(
+        (names(), std::fs::read_to_string(files.path("old.svg")).unwrap()),
+        (vec!["old.svg".into()], "old".into())
+    );
+    draw(&files.text("old.svg"), "unlimited").expect(DONE);
+    draw(&files.text("new.svg"), "unlimited").expect(DONE);
+    assert_eq!(names(), ["new.svg", "old.svg"]);
+    assert!(std::fs::read_to_string(files.path("old.svg")).unwrap().starts_with("<svg "));
+    draw("/dev/stdout", "unlimited").expect(DONE).says("<svg ");
+}
