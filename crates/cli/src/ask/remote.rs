@@ -16,6 +16,7 @@ use crate::ask::address::Target;
 use crate::ask::connect::{self, Connections};
 use crate::ask::exit::{Exit, Failure};
 use crate::ask::wire::Problem;
+use crate::screen::printable::printable;
 
 /// Longest wait for an answer to what the server does at once.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -40,11 +41,36 @@ pub(crate) struct Ask {
     body: Bytes,
     /// Bytes of the answer.
     most: usize,
+    effect: Effect,
+}
+
+/// What it means when nobody knows whether the server did it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    /// Nothing: it only reads.
+    Read,
+    /// It may have been done.
+    Write,
+    /// The same, but doing it again changes nothing.
+    Repeatable,
+}
+
+impl Effect {
+    /// What a person should know then, as a line of its own.
+    const fn doubt(self) -> &'static str {
+        match self {
+            Self::Read => "",
+            Self::Write => "\n  The request may have been carried out: look before you repeat it",
+            Self::Repeatable => {
+                "\n  The request may have been carried out; with its idempotency key it can be repeated safely"
+            }
+        }
+    }
 }
 
 impl Ask {
     pub(crate) fn get(path: impl Into<String>) -> Self {
-        Self { method: Method::GET, path: path.into(), body: Bytes::new(), most: LARGEST }
+        Self { method: Method::GET, path: path.into(), body: Bytes::new(), most: LARGEST, effect: Effect::Read }
     }
 
     /// A workflow with all of its jobs, or a job with all of its errors.
@@ -53,11 +79,21 @@ impl Ask {
     }
 
     pub(crate) fn delete(path: impl Into<String>) -> Self {
-        Self { method: Method::DELETE, ..Self::get(path) }
+        Self { method: Method::DELETE, effect: Effect::Write, ..Self::get(path) }
     }
 
     pub(crate) fn post(path: impl Into<String>, body: impl Into<Bytes>) -> Self {
-        Self { method: Method::POST, body: body.into(), ..Self::get(path) }
+        Self { method: Method::POST, body: body.into(), effect: Effect::Write, ..Self::get(path) }
+    }
+
+    /// The same with an idempotency key in its body.
+    pub(crate) fn with_key(self) -> Self {
+        Self { effect: Effect::Repeatable, ..self }
+    }
+
+    /// A failure after which nobody knows whether it was done.
+    fn doubtful(&self, text: &str) -> Failure {
+        Failure::unavailable(format!("{text}{}", self.effect.doubt()))
     }
 }
 
@@ -77,15 +113,15 @@ impl Remote {
     pub(crate) async fn text(&self, ask: &Ask) -> Result<String, Failure> {
         let answer = async {
             let response = self.send(ask, "application/json").await?;
-            self.received(response, ask.most).await
+            self.received(ask, response).await
         };
-        self.patiently(answer).await
+        self.patiently(ask, answer).await
     }
 
     /// Asks, and reads the answer.
     pub(crate) async fn read<T: DeserializeOwned>(&self, ask: &Ask) -> Result<T, Failure> {
         let text = self.text(ask).await?;
-        self.parse(&text)
+        self.parse(&text).map_err(|failure| ask.doubtful(&failure.text))
     }
 
     /// Reads an answer, or a part of it.
@@ -98,28 +134,29 @@ impl Remote {
 
     /// Asks for events, which come as long as the answer is read.
     pub(crate) async fn stream(&self, path: &str) -> Result<Incoming, Failure> {
+        let ask = Ask::get(path);
         let opened = async {
-            let response = self.send(&Ask::get(path), "text/event-stream").await?;
+            let response = self.send(&ask, "text/event-stream").await?;
             // The body of the answer owns the connection from here on.
-            if response.status().is_success() { Ok(response.into_body()) } else { Err(self.refusal(response).await) }
+            if response.status().is_success() {
+                Ok(response.into_body())
+            } else {
+                Err(self.refusal(&ask, response).await)
+            }
         };
-        self.patiently(opened).await
+        self.patiently(&ask, opened).await
     }
 
-    async fn patiently<T>(&self, answer: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-        let late = |_| Failure::unavailable(format!("{} did not answer within {} s", self.target, PATIENCE.as_secs()));
+    async fn patiently<T>(&self, ask: &Ask, answer: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        let late = |_| ask.doubtful(&format!("{} did not answer within {} s", self.target, PATIENCE.as_secs()));
         timeout(PATIENCE, answer).await.map_err(late)?
     }
 
     async fn send(&self, ask: &Ask, accept: &'static str) -> Result<Response<Incoming>, Failure> {
         let request = self.request(ask, accept)?;
         self.client.request(request).await.map_err(|error| {
-            let doubt = match ask.method {
-                Method::GET => "",
-                _ if error.is_connect() => "",
-                _ => "; it may or may not have done what was asked",
-            };
-            Failure::unavailable(format!("{}{doubt}", connect::unreached(&self.target, &error)))
+            let text = connect::unreached(&self.target, &error);
+            if error.is_connect() { Failure::unavailable(text) } else { ask.doubtful(&text) }
         })
     }
 
@@ -136,23 +173,23 @@ impl Remote {
         request.body(Full::new(ask.body.clone())).map_err(wrong)
     }
 
-    async fn received(&self, response: Response<Incoming>, most: usize) -> Result<String, Failure> {
+    async fn received(&self, ask: &Ask, response: Response<Incoming>) -> Result<String, Failure> {
         if !response.status().is_success() {
-            return Err(self.refusal(response).await);
+            return Err(self.refusal(ask, response).await);
         }
-        let bytes = Limited::new(response.into_body(), most).collect().await;
+        let bytes = Limited::new(response.into_body(), ask.most).collect().await;
         let bytes = bytes.map_err(|error| match error.is::<LengthLimitError>() {
-            true => format!("is larger than {} MiB, and no more is read", most >> 20),
+            true => format!("is larger than {} MiB, and no more is read", ask.most >> 20),
             false => format!("was cut off: {}", connect::reason(&*error)),
         });
         let text = bytes.and_then(|bytes| {
             String::from_utf8(bytes.to_bytes().into()).map_err(|error| format!("is not text: {error}"))
         });
-        text.map_err(|reason| Failure::unavailable(format!("the answer of {} {reason}", self.target)))
+        text.map_err(|reason| ask.doubtful(&format!("the answer of {} {reason}", self.target)))
     }
 
     /// What the server says instead of an answer.
-    async fn refusal(&self, response: Response<Incoming>) -> Failure {
+    async fn refusal(&self, ask: &Ask, response: Response<Incoming>) -> Failure {
         // Longest text that is of any use to a person.
         const LONGEST: usize = 64 << 10;
         let status = response.status();
@@ -160,25 +197,30 @@ impl Remote {
             Limited::new(response.into_body(), LONGEST).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         let Some(problem) = serde_json::from_slice::<Problem>(&bytes).ok().filter(|problem| problem.code.is_some())
         else {
-            return Failure::unavailable(format!(
-                "what answers at {} is not a Tidegate server: it says {status}",
-                self.target
-            ));
+            let text = format!("what answers at {} is not a Tidegate server: it says {status}", self.target);
+            // A proxy that waited in vain says so in its own words.
+            return if status.is_server_error() { ask.doubtful(&text) } else { Failure::unavailable(text) };
         };
-        let Problem { title, detail, code, path, request_id } = problem;
-        let mut text = if detail.is_empty() { title } else { detail };
-        if status == StatusCode::UNAUTHORIZED {
-            text = match self.token {
-                Some(_) => {
-                    "the server does not know the token that was given; TIDEGATE_TOKEN or --token-file names another"
-                        .into()
-                }
-                None => text + ". Give a token with TIDEGATE_TOKEN or --token-file",
-            };
+        let mut text = self.reason(status, &problem);
+        // A store that did not answer may have written.
+        if matches!(problem.code.as_deref(), Some("store_unavailable" | "internal")) {
+            text += ask.effect.doubt();
         }
         let exit = exit(status);
-        let request = request_id.filter(|_| exit == Exit::Unavailable);
-        Failure { request, ..Failure::new(exit, text).by_server(code, path) }
+        let request = problem.request_id.filter(|_| exit == Exit::Unavailable);
+        Failure { request, ..Failure::new(exit, text).by_server(problem.code, problem.path) }
+    }
+
+    /// What is wrong. It is one line, whatever names are in it.
+    fn reason(&self, status: StatusCode, Problem { title, detail, .. }: &Problem) -> String {
+        let text = printable(if detail.is_empty() { title } else { detail });
+        match (status, &self.token) {
+            (StatusCode::UNAUTHORIZED, None) => text + ". Give a token with TIDEGATE_TOKEN or --token-file",
+            (StatusCode::UNAUTHORIZED, Some(_)) => {
+                "the server does not know the token that was given; TIDEGATE_TOKEN or --token-file names another".into()
+            }
+            _ => text,
+        }
     }
 }
 

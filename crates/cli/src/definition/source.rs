@@ -43,8 +43,9 @@ impl Source {
 
     /// Creates it, and returns the answer of the server.
     pub(crate) async fn create(&self, definition: &Definition, remote: &Remote) -> Result<String, Failure> {
-        let created = remote.text(&Ask::post("/v1/workflows", definition.json())).await;
-        created.map_err(|failure| self.placed(failure, definition))
+        let ask = Ask::post("/v1/workflows", definition.json());
+        let ask = if has_key(definition) { ask.with_key() } else { ask };
+        remote.text(&ask).await.map_err(|failure| self.placed(failure, definition))
     }
 
     fn definition(&self, text: String, begin: Begin) -> Result<Definition, Failure> {
@@ -85,6 +86,11 @@ impl Source {
     fn name(&self) -> String {
         if self.file == Path::new("-") { "standard input".to_owned() } else { self.file.display().to_string() }
     }
+}
+
+/// Whether creating it again creates no other.
+fn has_key(definition: &Definition) -> bool {
+    definition.fields.get("idempotency_key").is_some_and(|key| key.get() != "null")
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::*;
 pub(super) const ID: &str = "01M80N3E29M4V4D07KAVEE8P07";
 const STEERS: &str = "x\u{1b}]0;title\u{7}\u{9b}2J\u{202e}\u{61c}\u{200b}\u{7f}\nforged";
 
-/// A server that gives an answer for each path, and how often it was asked before.
+/// A server that gives an answer for each path, and how often it was asked before. Null is no answer; a text is cut off.
 fn server(answer: impl Fn(&str, usize) -> Value + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -27,8 +27,11 @@ fn respond(stream: &mut TcpStream, answer: impl Fn(&str) -> Value) {
     let head: Vec<String> = reader.by_ref().lines().map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
     let length = head.iter().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
     reader.read_exact(&mut vec![0; length.unwrap_or(0)]).unwrap();
-    let body = answer(head[0].split(' ').nth(1).unwrap()).to_string();
-    let length = body.len();
+    let body = match answer(head[0].split(' ').nth(1).unwrap()) {
+        Value::Null => return,
+        body => body.to_string(),
+    };
+    let length = body.len() + if body.starts_with('"') { 100 } else { 0 };
     write!(stream, "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
 }
 
@@ -69,9 +72,12 @@ fn pages_without_end_are_not_read_for_ever() {
         path if path.contains(":bulk") => {
             json!({ "matched": 0, "done": 0, "failed": [], "next_cursor": count.to_string() })
         }
+        path if path.contains("status=") => json!({ "items": [], "next_cursor": count.to_string() }),
         _ => json!({ "items": [], "next_cursor": "same" }),
     });
-    run(&mut asked(&server, &["workflow", "cancel", "--status", "running", "--yes"])).expect(DONE);
+    let endless = "1000 pages without items";
+    run(&mut asked(&server, &["workflow", "cancel", "--status", "running", "--yes"])).expect(UNAVAILABLE).says(endless);
+    run(&mut asked(&server, &["workflow", "list", "--status", "running"])).expect(UNAVAILABLE).says(endless);
     run(&mut asked(&server, &["workflow", "list"])).expect(DONE);
 }
 
@@ -94,15 +100,95 @@ fn an_answer_without_end_is_not_held() {
 }
 
 #[test]
+fn a_few_pages_without_items_are_usual() {
+    let server = server(|path, count| match (path.contains(":count"), count) {
+        (true, _) => json!({ "total": 1, "by_status": { "running": 1 } }),
+        (_, ..20) => json!({ "matched": 0, "done": 0, "failed": [], "next_cursor": count.to_string() }),
+        _ => json!({ "matched": 1, "done": 1, "failed": [], "next_cursor": null }),
+    });
+    let done = run(&mut asked(&server, &["workflow", "cancel", "--name", "n", "--tag", "x"])).expect(DONE).json();
+    assert_eq!((&done["matched"], &done["done"]), (&1.into(), &1.into()));
+}
+
+const DOUBT: &str = "The request may have been carried out: look before you repeat it";
+const NO_DOUBT: &str = "with its idempotency key it can be repeated safely";
+
+#[test]
+fn a_write_without_an_answer_may_have_been_done() {
+    let files = Files::new(&[("a.yaml", "name: n\njobs:\n- {handler: h}\n")]);
+    let file = files.text("a.yaml");
+    for answer in [Value::Null, "cut off".into()] {
+        let server = server(move |_, _| answer.clone());
+        let failed = |arguments: &[&str]| run(&mut asked(&server, arguments)).expect(UNAVAILABLE);
+        for arguments in [&["workflow", "cancel", ID][..], &["workflow", "rm", ID], &["workflow", "create", &file]] {
+            failed(arguments).says(DOUBT);
+        }
+        failed(&["workflow", "create", &file, "--key", "k"]).says(NO_DOUBT);
+        for arguments in [&["workflow", "show", ID][..], &["queue", "list"]] {
+            let failed = failed(arguments);
+            assert!(!failed.error.contains("carried out"), "{failed:?}");
+        }
+    }
+}
+
+#[test]
+fn what_was_done_before_an_action_broke_off_is_told() {
+    let server = server(|path, count| match (path.contains(":count"), count) {
+        (true, _) => json!({ "total": 2_500, "by_status": { "running": 2_500 } }),
+        (_, 1) => {
+            let error = json!({ "code": "state_conflict", "detail": "it is over" });
+            let failed = [json!({ "id": ID, "status": 409, "error": error })];
+            json!({ "matched": 1_000, "done": 999, "failed": failed, "next_cursor": "1" })
+        }
+        _ => Value::Null,
+    });
+    let cancel = ["workflow", "cancel", "--status", "running"];
+    let ended = run(&mut asked(&server, &cancel)).expect(UNAVAILABLE).says(DOUBT).says("it is over");
+    let told = ended.json();
+    assert_eq!((&told["matched"], &told["done"], &told["failed"][0]["id"]), (&2_500.into(), &999.into(), &ID.into()));
+}
+
+/// A server whose one workflow is answered with this status.
+fn refusing(status: u16) -> String {
+    server(move |path, _| match path.contains(":count") {
+        true => json!({ "total": 1, "by_status": { "failed": 1 } }),
+        _ => {
+            let error = json!({ "code": "code", "detail": STEERS });
+            let failed = [json!({ "id": STEERS, "status": status, "error": error })];
+            json!({ "matched": 1, "done": 0, "failed": failed, "next_cursor": null })
+        }
+    })
+}
+
+#[test]
+fn a_fault_of_the_server_is_no_refusal() {
+    let end = |status: u16, verb: &str, code: i32| {
+        let server = refusing(status);
+        let ended = run(&mut asked(&server, &["workflow", verb, "--status", "failed"])).expect(code);
+        assert!(!ended.error.lines().any(|line| line.starts_with("forged")), "{ended:?}");
+        ended
+    };
+    end(503, "retry", UNAVAILABLE).says("1 of 1 workflow failed, 1 of them by a fault of the server");
+    end(409, "retry", REFUSED).says("1 of 1 workflow refused");
+    end(404, "retry", REFUSED);
+    // Somebody else removed it meanwhile.
+    let removed = end(404, "rm", DONE).json();
+    assert_eq!((&removed["done"], &removed["failed"]), (&1.into(), &json!([])));
+}
+
+#[test]
 fn a_server_cannot_steer_the_terminal() {
     let server = server(|path, _| match path {
         path if path.contains("/jobs/") => flow(STEERS, 1)["jobs"][0].clone(),
+        path if path.contains("order=") => json!({ "items": [flow(STEERS, 1)], "next_cursor": null }),
         _ => flow(STEERS, 1),
     });
     for arguments in [
         &["workflow", "cancel", ID][..],
         &["workflow", "cancel", ID, "-o", "json"],
         &["workflow", "show", ID],
+        &["workflow", "show", ID, "-o", "wide"],
+        &["workflow", "list"],
         &["job", "show", ID, "a"],
         &["job", "show", ID, "a", "-o", "json"],
     ] {
@@ -110,8 +196,7 @@ fn a_server_cannot_steer_the_terminal() {
         assert!(text.contains("title"), "{arguments:?}: {text:?}");
         let steers = ["\u{1b}]", "\u{7}", "\u{9b}", "\u{202e}", "\u{61c}", "\u{200b}", "\u{7f}"];
         assert!(!steers.iter().any(|steers| text.contains(steers)), "{arguments:?}: {text:?}");
-        // Only a table has lines for the lines of a name.
-        let is_line = text.lines().any(|line| line.starts_with("forged"));
-        assert!(!is_line || arguments.starts_with(&["workflow", "show"]), "{arguments:?}: {text:?}");
+        // A name with a line break in it must not look like two rows.
+        assert!(!text.lines().any(|line| line.starts_with("forged")), "{arguments:?}: {text:?}");
     }
 }
