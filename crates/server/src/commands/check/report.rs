@@ -7,6 +7,11 @@ use std::path::Path;
 
 use tidegate_ratelimit::{ConfigError, Configuration};
 
+/// Most characters of a line that are shown: two lines of a terminal.
+const LONGEST: usize = 160;
+/// What stands for the rest of it.
+const DOTS: &str = "...";
+
 /// What is printed, and how many errors are in it.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
@@ -87,10 +92,11 @@ impl Report {
         let Some(source) = text.lines().nth(line.saturating_sub(1)) else { return };
         let number = line.to_string();
         let margin = " ".repeat(number.len());
+        let (source, column) = part(source, column);
+        let source = printable(&source);
         // Tabs stay tabs, so that the caret is below its character however wide they are shown.
         let before = source.chars().take(column.saturating_sub(1));
         let indent: String = before.map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
-        let source = printable(source);
         let _ = writeln!(self.text, " {number} | {source}\n {margin} | {indent}^");
     }
 
@@ -118,6 +124,19 @@ impl std::fmt::Display for Checked {
     }
 }
 
+/// The part of a long line that is around a column, and the column in it.
+fn part(source: &str, column: usize) -> (String, usize) {
+    let length = source.chars().count();
+    if length <= LONGEST {
+        return (source.to_owned(), column);
+    }
+    let first = column.saturating_sub(LONGEST / 2).min(length - LONGEST);
+    let dots = |is_cut: bool| if is_cut { DOTS } else { "" };
+    let (before, after) = (dots(first > 0), dots(first + LONGEST < length));
+    let shown: String = source.chars().skip(first).take(LONGEST).collect();
+    ([before, &shown, after].concat(), column.saturating_sub(first) + before.len())
+}
+
 /// A line of a file, whose tabs stay.
 fn printable(text: &str) -> String {
     text.split('\t').map(tidegate_cli::printable).collect::<Vec<_>>().join("\t")
@@ -125,4 +144,29 @@ fn printable(text: &str) -> String {
 
 fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_line_the_part_around_the_column_is_shown() {
+        let check = |before: usize, after: usize, is_cut: [bool; 2]| {
+            let source = format!("{}X{}", "é".repeat(before), "a".repeat(after));
+            let (part, column) = part(&source, before + 1);
+            assert_eq!(part.chars().nth(column - 1), Some('X'), "{part}");
+            assert!(part.chars().count() <= LONGEST + 2 * DOTS.len(), "{part}");
+            assert_eq!([part.starts_with(DOTS), part.ends_with(DOTS)], is_cut, "{part}");
+        };
+        check(0, 0, [false, false]);
+        check(80, 79, [false, false]);
+        check(0, 160, [false, true]);
+        check(100_000, 0, [true, false]);
+        check(100_000, 100_000, [true, true]);
+        // What ends in the middle of a line has a column after its end.
+        assert_eq!(part("a", 2), ("a".to_owned(), 2));
+        let (long, column) = part(&"a".repeat(1_000), 1_001);
+        assert_eq!((long.len(), column), (LONGEST + DOTS.len(), LONGEST + DOTS.len() + 1));
+    }
 }

@@ -47,6 +47,19 @@ a.yaml:4:24: error: invalid rate limit unit 'foo'
 }
 
 #[test]
+fn of_a_long_line_the_part_around_the_mistake_is_shown() {
+    let keys: String = (0..10_000).map(|at| format!("{{key: k{at}}}, ")).collect();
+    let text = format!("domain: a\ndescriptors: [{keys}{{kee: b}}, {keys}]\n");
+    let files = folder(&[("a.yaml", &text)]);
+    let (code, shown) = run(&files, &["a.yaml"]);
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(lines[1].starts_with(" 2 | ...") && lines[1].ends_with("...") && lines[1].len() < 200, "{shown}");
+    let caret = lines[2].find('^').unwrap();
+    assert!(lines[1][caret..].starts_with("kee: b"), "{shown}");
+}
+
+#[test]
 fn every_mistake_of_every_file_is_shown() {
     let files = folder(&[("a.yaml", "descriptors: []\n"), ("b.yaml", "'''\n"), ("c.yaml", GOOD), ("d.yaml", GOOD)]);
     let (code, text) = run(&files, &["a.yaml", "b.yaml", "c.yaml", "d.yaml", "missing.yaml"]);
