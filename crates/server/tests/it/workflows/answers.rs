@@ -84,6 +84,7 @@ fn definitions_are_refused_with_the_place() {
         (&job(json!({"rule": "some"})), "invalid_field", Some("jobs[1].rule")),
         (&job(json!({"after": [1]})), "invalid_field", Some("jobs[1].after[0]")),
         (&job(json!({"params": 1})), "invalid_field", Some("jobs[1].params")),
+        (r#"{"name":"w","jobs":[["a","h"]]}"#, "invalid_field", Some("jobs[0]")),
     ] {
         check(&flows, ("POST", "/v1/workflows", body), 422, code, place);
     }
@@ -91,6 +92,28 @@ fn definitions_are_refused_with_the_place() {
         check(&flows, ("POST", "/v1/workflows", body), 400, "invalid_json", None);
     }
     assert_eq!(flows.get("/v1/workflows:count")["total"], 0);
+}
+
+#[test]
+fn a_list_is_no_object() {
+    let flows = Flows::start(&[]);
+    for (path, body, place) in [
+        ("/v1/workflows:bulk", r#"{"action":"cancel","filter":["running"]}"#, "filter"),
+        ("/v1/workflows:bulk", r#"["cancel",{}]"#, ""),
+        ("/v1/jobs/claim", r#"[["q"],"w"]"#, ""),
+        ("/v1/jobs/report", r#"{"reports":[],"claim":[["q"],"w"]}"#, "claim"),
+        ("/v1/jobs/extend", r#"[["x"]]"#, ""),
+    ] {
+        check(&flows, ("POST", path, body), 422, "invalid_field", Some(place));
+    }
+    let batch = flows.post("/v1/workflows:batch", json!({"workflows": [["w", [["h"]]]]}));
+    assert_eq!(batch["items"][0]["status"], 422, "{batch}");
+    flows.create(workflow("w", "a"));
+    let lease = &flows.claim(1)[0]["lease"];
+    let report = json!({"lease": lease, "outcome": "failed", "error": ["kind", "message"]});
+    let answer = flows.post("/v1/jobs/report", json!({"reports": [report, [lease, "succeeded"]]}));
+    let places = [0, 1].map(|at| answer["reports"][at]["error"]["path"].clone());
+    assert_eq!(places, [json!("reports[0].error"), json!("reports[1]")], "{answer}");
 }
 
 #[test]
