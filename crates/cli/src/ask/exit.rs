@@ -61,7 +61,7 @@ impl Exit {
             Self::NotFound => "there is no such workflow, job, queue or store",
             Self::Refused => "the state of the workflow or job does not allow it, or the token does not",
             Self::Usage => "an argument, a setting or a file is wrong",
-            Self::Unavailable => "cannot reach the server or the store, or it is not a Tidegate server",
+            Self::Unavailable => "cannot reach the server or the store, it has a fault, or it is not a Tidegate server",
             Self::Output => "the output cannot be written",
             Self::Interrupted => "you interrupted the wait; the workflow continues",
             Self::Unread => "the reader of the output closed it",
