@@ -17,6 +17,8 @@ use crate::store::query::{Head, Order, Span};
 
 /// How often index rows are read for one page, when a filter without an index skips many.
 const ROUNDS: usize = 20;
+/// Fewest rows of such a read, so that a small page does not end after a few rows without a match.
+const AT_ONCE: usize = 100;
 
 /// One page.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -47,7 +49,8 @@ impl Engine {
         let limit = query.limit.max(1);
         let mut page = Page { items: Vec::with_capacity(limit), next: query.after };
         for _ in 0..ROUNDS {
-            let wanted = limit - page.items.len();
+            let missing = limit - page.items.len();
+            let wanted = if query.filter.needs_labels() { missing.max(AT_ONCE) } else { missing };
             let (ids, more) = self.ids(query, page.next, wanted).await?;
             page.next = ids.last().copied().filter(|_| more);
             let heads = self.store().heads(&ids).await?;
@@ -64,6 +67,10 @@ impl Engine {
             if page.next.is_none() || page.items.len() >= limit || !query.filter.needs_labels() {
                 break;
             }
+        }
+        if page.items.len() > limit {
+            page.items.truncate(limit);
+            page.next = page.items.last().map(|last| last.workflow);
         }
         Ok(page)
     }

@@ -130,6 +130,27 @@ fn lists_are_filtered_by_status_name_tag_and_time() {
 }
 
 #[test]
+fn a_small_page_for_a_name_and_a_tag_looks_past_many_others() {
+    on_each_store(|flows| {
+        let tagged = |name: &str| {
+            let mut body = workflow(name, "a");
+            body["tags"] = json!(["x"]);
+            body
+        };
+        let many: Vec<Value> = (0..150).map(|_| tagged("other")).collect();
+        flows.post("/v1/workflows:batch", json!({"workflows": many}));
+        let ids = [(); 3].map(|()| flows.create(tagged("mine")));
+        let (mut found, mut cursor) = (Vec::new(), String::new());
+        for _ in 0..3 {
+            let page = flows.get(&format!("/v1/workflows?name=mine&tag=x&order=oldest&limit=1&cursor={cursor}"));
+            found.extend(page["items"].as_array().unwrap().iter().map(|item| item["id"].as_str().unwrap().to_owned()));
+            cursor = page["next_cursor"].as_str().unwrap_or_default().to_owned();
+        }
+        assert_eq!((found, cursor), (ids.to_vec(), String::new()));
+    });
+}
+
+#[test]
 fn a_count_tells_a_moment_that_parts_the_counted_from_the_later_ones() {
     on_each_store(|flows| {
         let old = flows.create(workflow("w", "a"));
