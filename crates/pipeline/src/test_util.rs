@@ -341,6 +341,21 @@ impl Monitor {
     }
 }
 
+/// The valkey-server that `make test` installs, or the one that TIDEGATE_TEST_VALKEY names.
+///
+/// # Panics
+/// When it is missing: a test without its peer must fail.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "the place of a test's peer is no setting of the server")]
+pub fn valkey_program() -> PathBuf {
+    let program = match std::env::var_os("TIDEGATE_TEST_VALKEY") {
+        Some(program) => PathBuf::from(program),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/valkey-server"),
+    };
+    assert!(program.exists(), "there is no Valkey at {}; `make test` installs it", program.display());
+    program
+}
+
 /// A port nobody listens on now.
 ///
 /// # Panics

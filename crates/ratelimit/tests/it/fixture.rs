@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_ratelimit::{
-    Checked, Code, Configuration, Descriptor, Entry, Limiter, MemoryStore, Options, RedisStore, Request, Response,
-    SameDomain, Source, Store, Tally, Timestamp,
+    Checked, Code, Configuration, Descriptor, Entry, Limiter, MemoryStore, Options, Request, Response, SameDomain,
+    Source, Store, Tally, Timestamp,
 };
 
 /// 14 s into a minute; 46 s before the end of it, 826 s before that of the hour, 36,826 s before that of the day.
@@ -102,11 +102,4 @@ pub(crate) fn numbers(tally: &Tally) -> [u64; 7] {
 
 pub(crate) fn client(server: &RedisServer) -> Client {
     Client::new(server.config()).expect("default bounds are valid")
-}
-
-/// Runs a test against every store, each empty.
-pub(crate) async fn for_every_store(test: impl AsyncFn(Store)) {
-    test(memory()).await;
-    let server = RedisServer::start().await;
-    test(Store::Redis(RedisStore::new(client(&server), None))).await;
 }

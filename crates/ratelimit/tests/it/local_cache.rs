@@ -4,9 +4,9 @@ use tidegate_ratelimit::Code::{Ok as Pass, OverLimit};
 use tidegate_ratelimit::{Limiter, Options, OverLimitKeys};
 
 use crate::fixture::{
-    NOW, check_at, descriptor, for_every_store, limiter_with, memory, numbers, options, outline, refund, request,
-    with_hits,
+    NOW, check_at, descriptor, limiter_with, memory, numbers, options, outline, refund, request, with_hits,
 };
+use crate::store::for_every_store;
 
 const LIMITS: &str = "
 domain: test-domain

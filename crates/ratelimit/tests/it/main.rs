@@ -2,10 +2,8 @@
 
 mod answers;
 mod configuration;
-mod contract;
 mod fixture;
 mod local_cache;
 mod lookup;
-mod memory;
 mod properties;
-mod redis;
+mod store;

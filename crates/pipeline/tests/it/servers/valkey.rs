@@ -1,21 +1,9 @@
 //! The same engine on Valkey.
 
-use std::path::{Path, PathBuf};
-
-use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
+use tidegate_pipeline::test_util::{RedisCluster, RedisServer, valkey_program};
 use tidegate_pipeline::{Arg, Batch, Client, Outcome, Protocol};
 
 use crate::support::soon;
-
-#[expect(clippy::disallowed_methods, reason = "the place of a test's peer is no setting of the server")]
-fn program() -> PathBuf {
-    let program = match std::env::var_os("TIDEGATE_TEST_VALKEY") {
-        Some(program) => PathBuf::from(program),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/valkey-server"),
-    };
-    assert!(program.exists(), "there is no Valkey at {}; `make test` installs it", program.display());
-    program
-}
 
 fn counters() -> Batch {
     let mut batch = Batch::new();
@@ -36,7 +24,7 @@ fn check(outcomes: &[Outcome], total: i64) {
 
 #[tokio::test]
 async fn one_server_counts_in_both_protocols() {
-    let server = RedisServer::start_program(program(), &[]).await;
+    let server = RedisServer::start_program(valkey_program(), &[]).await;
     for (protocol, total) in [(Protocol::Resp2, 2), (Protocol::Resp3, 4)] {
         let mut config = server.config();
         config.protocol = protocol;
@@ -46,7 +34,7 @@ async fn one_server_counts_in_both_protocols() {
 
 #[tokio::test]
 async fn a_cluster_counts_on_every_node() {
-    let cluster = RedisCluster::start_program(program(), 3, 0).await;
+    let cluster = RedisCluster::start_program(valkey_program(), 3, 0).await;
     let mut config = cluster.config();
     // A busy node gets more connections. With one at most for each, their number is that of the nodes.
     config.max_connections = 1;

@@ -3,9 +3,9 @@
 use tidegate_ratelimit::Code::{Ok as Pass, OverLimit};
 use tidegate_ratelimit::{Code, Descriptor, Limiter, Options, OverLimitKeys, Request};
 
+use super::stores::for_every_store;
 use crate::fixture::{
-    NOW, answer, check_at, descriptor, for_every_store, limiter_with, numbers, options, outline, refund, request,
-    with_hits,
+    NOW, answer, check_at, descriptor, limiter_with, numbers, options, outline, refund, request, with_hits,
 };
 
 const LIMITS: &str = "

@@ -1,0 +1,8 @@
+//! What stores do: each by itself, and all alike.
+
+mod contract;
+mod memory;
+mod redis;
+mod stores;
+
+pub(crate) use stores::for_every_store;

@@ -1,0 +1,52 @@
+//! Every store that there is, for tests that run against all of them.
+
+use tidegate_pipeline::test_util::{RedisCluster, RedisServer, valkey_program};
+use tidegate_pipeline::{Client, Config, Protocol};
+use tidegate_ratelimit::{RedisStore, Store};
+
+use crate::fixture::memory;
+
+/// Runs a test against every store, each empty.
+pub(crate) async fn for_every_store(test: impl AsyncFn(Store)) {
+    run("memory", memory(), &test).await;
+    let (redis, valkey, cluster) = tokio::join!(
+        RedisServer::start(),
+        RedisServer::start_program(valkey_program(), &[]),
+        RedisCluster::start(3, 0)
+    );
+    run("Redis, RESP2", single(&redis, Protocol::Resp2), &test).await;
+    forget(&redis);
+    run("Redis, RESP3", single(&redis, Protocol::Resp3), &test).await;
+    run("Valkey, RESP2", single(&valkey, Protocol::Resp2), &test).await;
+    forget(&valkey);
+    run("Valkey, RESP3", single(&valkey, Protocol::Resp3), &test).await;
+    forget(&redis);
+    forget(&valkey);
+    let two = RedisStore::new(client(redis.config()), Some(client(valkey.config())));
+    run("two servers, one for limits per second", Store::Redis(two), &test).await;
+    run("Redis Cluster", Store::Redis(RedisStore::new(client(cluster.config()), None)), &test).await;
+    cluster.servers().iter().for_each(forget);
+    forget(&redis);
+    let two = RedisStore::new(client(cluster.config()), Some(client(redis.config())));
+    run("Redis Cluster, and a server for limits per second", Store::Redis(two), &test).await;
+}
+
+/// The name is printed with a test that fails.
+async fn run(name: &str, store: Store, test: &impl AsyncFn(Store)) {
+    println!("{name}");
+    test(store).await;
+}
+
+fn single(server: &RedisServer, protocol: Protocol) -> Store {
+    let mut config = server.config();
+    config.protocol = protocol;
+    Store::Redis(RedisStore::new(client(config), None))
+}
+
+fn client(config: Config) -> Client {
+    Client::new(config).expect("default bounds are valid")
+}
+
+fn forget(server: &RedisServer) {
+    assert_eq!(server.raw("FLUSHALL"), "+OK\r\n");
+}
