@@ -7,7 +7,7 @@
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::time::{Duration, Instant};
 //! use tidegate_ratelimit::{
-//!     Code, Configuration, Descriptor, Entry, Limiter, MemoryStore, Options, Request, SameDomain, Source, Store, Timestamp,
+//!     Code, Configuration, Descriptor, Entry, Limiter, MemoryBounds, MemoryStore, Options, Request, SameDomain, Source, Store, Timestamp,
 //! };
 //!
 //! let text = "
@@ -18,7 +18,7 @@
 //! ";
 //! let source = Source { name: "shop.yaml".into(), text: text.into() };
 //! let configuration = Configuration::load(&[source], SameDomain::Refuse).map_err(|errors| errors[0].to_string())?;
-//! let limiter = Limiter::new(Store::Memory(MemoryStore::new(1_000_000)), Options::default());
+//! let limiter = Limiter::new(Store::Memory(MemoryStore::new(MemoryBounds::default())), Options::default());
 //! limiter.configure(configuration);
 //!
 //! let entries = vec![Entry { key: "user".into(), value: "ada".into() }];
@@ -54,5 +54,5 @@ pub use config::{ConfigError, Configuration, SameDomain, Source};
 pub use limiter::{Limiter, LocalCacheStats, Options, OverLimitKeys};
 pub use request::{Descriptor, Entry, Override, Request, Timestamp};
 pub use response::{Checked, Code, CurrentLimit, Error, Facts, LimitHeaders, Response, Status, Tally};
-pub use store::{MemoryStore, RedisStore, Store, StoreError};
+pub use store::{MemoryBounds, MemoryStore, RedisStore, Store, StoreError};
 pub use tree::Unit;

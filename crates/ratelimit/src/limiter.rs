@@ -159,12 +159,12 @@ fn refused(error: Error) -> Checked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MemoryStore;
+    use crate::{MemoryBounds, MemoryStore};
 
     #[test]
     fn a_check_may_run_on_any_thread() {
         fn is_send(_: impl Send) {}
-        let limiter = Limiter::new(Store::Memory(MemoryStore::new(1)), Options::default());
+        let limiter = Limiter::new(Store::Memory(MemoryStore::new(MemoryBounds::default())), Options::default());
         is_send(limiter.check(&Request::default(), Timestamp(0), Instant::now()));
         is_send(limiter.clone());
     }

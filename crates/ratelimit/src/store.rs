@@ -1,8 +1,10 @@
 //! Stores of counters: in memory, or in Redis.
 
 mod counter_key;
+mod eviction;
 mod memory;
 mod redis;
+mod short_key;
 mod window_counters;
 
 use std::time::Instant;
@@ -12,7 +14,7 @@ use thiserror::Error;
 use tidegate_pipeline::CommandError;
 
 pub(crate) use counter_key::{Scope, write as write_counter_key};
-pub use memory::MemoryStore;
+pub use memory::{MemoryBounds, MemoryStore};
 pub use redis::RedisStore;
 
 use crate::window::{Seconds, Window};
@@ -52,6 +54,19 @@ pub(crate) struct Charge<'a> {
     pub(crate) window: Window,
     /// Seconds until a store may expire the counter.
     pub(crate) time_to_live: u32,
+    /// What the counter is counted against.
+    pub(crate) requests_per_unit: u32,
+    /// Tells limits apart. Limits that requests brought are one.
+    pub(crate) limit: usize,
+}
+
+#[cfg(test)]
+impl<'a> Charge<'a> {
+    /// Adds hits to a counter of 5 a minute.
+    pub(crate) fn for_test(key: &'a [u8], hits: i64) -> Self {
+        let window = Window::at(crate::tree::Unit::Minute, Seconds(0));
+        Self { key, hits, change: Change::Add, window, time_to_live: 60, requests_per_unit: 5, limit: 0 }
+    }
 }
 
 /// How hits change a counter.

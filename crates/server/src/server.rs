@@ -81,7 +81,7 @@ struct Server {
 impl Server {
     fn new(settings: Settings) -> Self {
         let healthy_unless = |needed| if needed { Part::Unhealthy } else { Part::Healthy };
-        let memory = MemoryStore::new(settings.max_keys);
+        let memory = MemoryStore::new(settings.counters);
         Self {
             supervisor: Supervisor::default(),
             health: Health::new(healthy_unless(settings.redis.is_some()), healthy_unless(settings.health_needs_domain)),

@@ -20,6 +20,8 @@ use std::collections::HashMap;
 use std::num::NonZero;
 use std::time::Duration;
 
+use tidegate_ratelimit::MemoryBounds;
+
 pub use files::{DotFiles, Files, FirstLoad, Scope};
 pub use listen::{ConnectionAge, Endpoint, GrpcEndpoint};
 pub use log::{Log, LogFormat};
@@ -57,8 +59,8 @@ pub struct Settings {
     pub redis: Option<Redis>,
     /// The API and its workflows. None: neither is served.
     pub workflows: Option<Workflows>,
-    /// The highest number of counters in memory.
-    pub max_keys: usize,
+    /// The most that counters in memory may take.
+    pub counters: MemoryBounds,
     /// Threads that serve calls, at least 1.
     pub cores: usize,
     /// The longest time that a call waits for the store.
@@ -120,7 +122,7 @@ impl Settings {
             header_names: limiter::header_names(values),
             redis: redis::build(values, cores),
             workflows: workflows::build(values),
-            max_keys: values.integer("TIDEGATE_MAX_KEYS", 1..=i64::MAX) as usize,
+            counters: limiter::counters(values),
             cores,
             call_timeout: values.positive_duration("TIDEGATE_CALL_TIMEOUT"),
             drain: Drain {

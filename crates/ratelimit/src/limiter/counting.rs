@@ -64,6 +64,8 @@ impl Limiter {
             change: counted.change,
             window: counted.window,
             time_to_live: counted.window.unit.seconds().saturating_add(jitter),
+            requests_per_unit: counted.requests_per_unit,
+            limit: counted.limit.map_or(0, |limit| std::ptr::from_ref(limit).addr()),
         }
     }
 

@@ -6,26 +6,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::DefaultHashBuilder;
 
+use super::short_key::Digests;
 use super::window_counters::WindowCounters;
 use super::{Change, Charge, StoreError, Totals};
 use crate::request::Timestamp;
 use crate::window::Seconds;
 
-/// With 64 shards two cores rarely want the same lock, and an empty store stays small.
-const MAX_SHARDS: usize = 64;
-/// Smaller stores have fewer shards, because each shard has its own share of the bound.
+/// Two cores rarely want the lock of the same shard, and what an eviction or a growing table costs at once stays below 1 ms.
+const SHARD_BYTES: usize = 512 << 10;
+/// Enough for 2 GiB of such shards, and for any number of cores.
+const MAX_SHARDS: usize = 4096;
+/// Each shard has its share of the bounds. With fewer keys its share would differ too much from what falls to it.
 const MIN_KEYS_PER_SHARD: usize = 1024;
-/// The bound on the bytes of all keys allows this mean length. A typical key has 40 bytes, so that the bound on the number
-/// of keys comes first.
-const MEAN_KEY_BYTES: usize = 256;
-/// Offsets of keys have 32 bits. Twice this number must fit, because keys of evicted counters take room too.
+/// Places of keys in a window have 32 bits.
 const MAX_SHARD_BYTES: usize = 1 << 30;
 
 /// Counters in this process. Clones share the counters.
 ///
-/// The store is bounded. When it is full, it drops counters of windows that have ended, then counters of the window that
-/// ends soonest. A dropped counter starts again from zero, so that more hits pass than its limit allows;
-/// [`MemoryStore::evictions`] counts these.
+/// The store is bounded. When it is full, it drops counters of windows that have ended, then counters of the window that takes
+/// the most memory: there, of the limit with the most counters, and of this limit, those of which there are the most that used
+/// about the same share of it. So a flood of new keys costs neither other windows nor other limits a counter as long as these
+/// have fewer, and of its own limit only counters that were hit as often as the flood hits each. A dropped counter starts again
+/// from zero, so that more hits pass than its limit allows; [`MemoryStore::evictions`] counts these.
 ///
 /// Unlike in Redis, a limit per minute and a limit per hour for the same entries never share a counter.
 #[derive(Debug, Clone)]
@@ -33,19 +35,31 @@ pub struct MemoryStore {
     shards: Arc<Shards>,
 }
 
+/// The most that a store in memory may hold. One counter always fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryBounds {
+    /// Number of counters.
+    pub keys: usize,
+    /// Bytes of memory of counters and their tables. While a table grows, its old memory comes on top: at most one table for
+    /// each core, a few hundred thousand bytes.
+    pub bytes: usize,
+}
+
+impl Default for MemoryBounds {
+    /// 128 MiB, which a machine of 512 MiB can spare, and any number of keys that fits.
+    fn default() -> Self {
+        Self { keys: usize::MAX, bytes: 128 << 20 }
+    }
+}
+
 #[derive(Debug)]
 struct Shards {
     hasher: DefaultHashBuilder,
+    digests: Digests,
     shards: Box<[Mutex<Shard>]>,
-    bound: Bound,
+    /// The bounds of one shard.
+    bounds: MemoryBounds,
     evictions: AtomicU64,
-}
-
-/// The most that one shard may hold.
-#[derive(Debug, Clone, Copy)]
-struct Bound {
-    keys: usize,
-    key_bytes: usize,
 }
 
 /// The counters of one part of the hash space, grouped by the end of their window.
@@ -55,19 +69,19 @@ struct Shard {
 }
 
 impl MemoryStore {
-    /// An empty store of at most `max_keys` counters, but at least one; long keys count more.
+    /// An empty store.
     #[must_use]
-    pub fn new(max_keys: usize) -> Self {
-        let shards = (max_keys / MIN_KEYS_PER_SHARD).clamp(1, MAX_SHARDS);
+    pub fn new(bounds: MemoryBounds) -> Self {
+        let shards = (bounds.keys / MIN_KEYS_PER_SHARD).min(bounds.bytes / SHARD_BYTES).clamp(1, MAX_SHARDS);
         // Rounded down to a power of two, so that a mask picks the shard.
         let shards = 1 << shards.ilog2();
-        let keys = (max_keys / shards).max(1);
-        let key_bytes = keys.saturating_mul(MEAN_KEY_BYTES).min(MAX_SHARD_BYTES);
+        let bounds = MemoryBounds { keys: bounds.keys / shards, bytes: (bounds.bytes / shards).min(MAX_SHARD_BYTES) };
         Self {
             shards: Arc::new(Shards {
                 hasher: DefaultHashBuilder::default(),
+                digests: Digests::default(),
                 shards: (0..shards).map(|_| Mutex::default()).collect(),
-                bound: Bound { keys, key_bytes },
+                bounds,
                 evictions: AtomicU64::new(0),
             }),
         }
@@ -93,6 +107,12 @@ impl MemoryStore {
         self.shards.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
+    /// Bytes of memory that counters and their tables take.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.shards.shards.iter().map(|shard| lock(shard).bytes()).sum()
+    }
+
     /// Whether there is no counter.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -107,10 +127,11 @@ impl MemoryStore {
 
     pub(crate) fn read(&self, charges: &[Charge<'_>]) -> Totals {
         let read = |charge: &Charge<'_>| {
-            let (shard, hash) = self.shards.shard(charge.key);
+            let key = self.shards.digests.shorten(charge.key);
+            let (shard, hash) = self.shards.shard(key.as_ref());
             let shard = lock(shard);
             let window = shard.windows.iter().find(|window| window.end == charge.window.end());
-            window.and_then(|window| window.get(hash, charge.key)).unwrap_or(0).unsigned_abs()
+            window.and_then(|window| window.get(hash, key.as_ref())).unwrap_or(0).unsigned_abs()
         };
         charges.iter().map(read).collect()
     }
@@ -119,8 +140,10 @@ impl MemoryStore {
     pub(crate) fn add(&self, charges: &[Charge<'_>], now: Seconds) -> Result<Totals, StoreError> {
         let mut failed = None;
         let mut add = |charge: &Charge<'_>| {
-            let (shard, hash) = self.shards.shard(charge.key);
-            let (total, evicted) = lock(shard).add(hash, charge, now, &self.shards);
+            let key = self.shards.digests.shorten(charge.key);
+            let (shard, hash) = self.shards.shard(key.as_ref());
+            let charge = Charge { key: key.as_ref(), ..*charge };
+            let (total, evicted) = lock(shard).add(hash, &charge, now, &self.shards);
             if evicted > 0 {
                 self.shards.evictions.fetch_add(evicted, Relaxed);
             }
@@ -153,8 +176,8 @@ impl Shard {
         self.windows.iter().map(WindowCounters::len).sum()
     }
 
-    fn key_bytes(&self) -> usize {
-        self.windows.iter().map(WindowCounters::key_bytes).sum()
+    fn bytes(&self) -> usize {
+        self.windows.iter().map(WindowCounters::bytes).sum()
     }
 
     /// Makes one charge. Returns the new count, and how many counters were dropped to make room.
@@ -168,34 +191,38 @@ impl Shard {
         if charge.hits == 0 || charge.change == Change::Refund {
             return (Ok(0), 0);
         }
-        let evicted = self.make_room(charge.key.len(), now, shards.bound);
+        let evicted = self.make_room(charge, now, shards);
         let index = self.windows.iter().position(|window| window.end == end).unwrap_or_else(|| {
             self.windows.push(WindowCounters::new(end));
             self.windows.len() - 1
         });
-        self.windows[index].insert(hash, charge.key, charge.hits, &shards.hasher);
+        self.windows[index].insert(hash, charge, &shards.hasher);
         (Ok(charge.hits.unsigned_abs()), evicted)
     }
 
-    /// Makes room for one more key. Returns how many counters of current windows were dropped.
-    fn make_room(&mut self, key_bytes: usize, now: Seconds, bound: Bound) -> u64 {
-        let is_full =
-            |shard: &Self| shard.len() >= bound.keys || shard.key_bytes().saturating_add(key_bytes) > bound.key_bytes;
-        if !is_full(self) {
+    /// Makes room for the counter of a charge. Returns how many counters of current windows were dropped.
+    fn make_room(&mut self, charge: &Charge<'_>, now: Seconds, shards: &Shards) -> u64 {
+        if self.has_room(charge, shards.bounds) {
             return 0;
         }
-        self.windows.retain(|window| window.end > now && window.len() > 0);
+        self.windows.retain(|window| window.end > now);
         let mut evicted = 0;
-        while is_full(self) {
-            let Some(soonest) = self.windows.iter_mut().min_by_key(|window| window.end) else { break };
-            if soonest.evict() {
-                evicted += 1;
-            } else {
-                let end = soonest.end;
-                self.windows.retain(|window| window.end != end);
-            }
+        while !self.has_room(charge, shards.bounds) {
+            let Some(fullest) = self.windows.iter_mut().max_by_key(|window| window.bytes()) else { break };
+            evicted += fullest.evict(&shards.hasher) as u64;
+            self.windows.retain(|window| window.len() > 0);
         }
         evicted
+    }
+
+    fn has_room(&self, charge: &Charge<'_>, bounds: MemoryBounds) -> bool {
+        let (end, key_length) = (charge.window.end(), charge.key.len());
+        let window = self.windows.iter().find(|window| window.end == end);
+        let growth = window.map_or_else(
+            || WindowCounters::BYTES + WindowCounters::new(end).growth(key_length),
+            |window| window.growth(key_length),
+        );
+        self.len() < bounds.keys && (growth == 0 || self.bytes().saturating_add(growth) <= bounds.bytes)
     }
 }
 

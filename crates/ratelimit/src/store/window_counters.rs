@@ -1,47 +1,77 @@
 //! The counters of one window. They are in two allocations, so that dropping them costs the same whatever their number.
 
+use std::hash::BuildHasher;
+
 use hashbrown::{DefaultHashBuilder, HashTable};
 
+use super::Charge;
+use super::eviction::{Standing, Victims};
 use crate::window::Seconds;
+
+/// An eviction takes this share of a window: it looks at every counter there, so that one counter at a time would be slow.
+const EVICTED_SHARE: usize = 8;
+/// After an eviction this share stays free, so that as many more counters need no work.
+const SPARE_SHARE: usize = 16;
+/// The room for keys grows by this share of itself. Doubling would leave up to half of the bound unused.
+const GROWTH_SHARE: usize = 4;
+/// The least by which the room for keys grows: one typical key.
+const MIN_GROWTH: usize = 64;
 
 /// The counters of all windows that end at the same second.
 #[derive(Debug)]
 pub(super) struct WindowCounters {
     pub(super) end: Seconds,
     table: HashTable<Counter>,
-    /// All keys, one after the other, also those of evicted counters.
+    /// All keys, one after the other.
     keys: Vec<u8>,
-    /// Bytes of `keys` that belong to evicted counters.
-    dead_bytes: usize,
-    /// The bucket of the table that was evicted last.
-    last_evicted: usize,
 }
 
 #[derive(Debug)]
 struct Counter {
     key_start: u32,
-    key_length: u32,
+    key_length: u8,
+    standing: Standing,
     count: i64,
 }
 
 impl Counter {
     fn key<'k>(&self, keys: &'k [u8]) -> &'k [u8] {
-        &keys[self.key_start as usize..][..self.key_length as usize]
+        &keys[self.key_start as usize..][..self.key_length.into()]
     }
 }
 
 impl WindowCounters {
+    /// The bytes of a window without counters.
+    pub(super) const BYTES: usize = size_of::<Self>();
+
     pub(super) fn new(end: Seconds) -> Self {
-        Self { end, table: HashTable::new(), keys: Vec::new(), dead_bytes: 0, last_evicted: 0 }
+        Self { end, table: HashTable::new(), keys: Vec::new() }
     }
 
     pub(super) fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Bytes of the keys.
-    pub(super) fn key_bytes(&self) -> usize {
-        self.keys.len() - self.dead_bytes
+    /// Bytes of memory that the window takes.
+    pub(super) fn bytes(&self) -> usize {
+        Self::BYTES + self.table.allocation_size() + self.keys.capacity()
+    }
+
+    /// By how many bytes the window grows when a counter with such a key is added.
+    pub(super) fn growth(&self, key_length: usize) -> usize {
+        let table = if self.table.len() < self.table.capacity() {
+            0
+        } else {
+            grown_table(&self.table) - self.table.allocation_size()
+        };
+        table + self.key_growth(key_length)
+    }
+
+    fn key_growth(&self, key_length: usize) -> usize {
+        if self.keys.capacity() - self.keys.len() >= key_length {
+            return 0;
+        }
+        (self.keys.capacity() / GROWTH_SHARE).max(MIN_GROWTH).max(key_length)
     }
 
     pub(super) fn get(&self, hash: u64, key: &[u8]) -> Option<i64> {
@@ -54,44 +84,98 @@ impl WindowCounters {
     }
 
     /// Adds a counter. There must be none with this key.
-    pub(super) fn insert(&mut self, hash: u64, key: &[u8], count: i64, hasher: &DefaultHashBuilder) {
-        use std::hash::BuildHasher;
-
-        let offset = |value: usize| u32::try_from(value).expect("the store bounds the bytes of a window below 4 GiB");
-        let counter = Counter { key_start: offset(self.keys.len()), key_length: offset(key.len()), count };
-        self.keys.extend_from_slice(key);
+    pub(super) fn insert(&mut self, hash: u64, charge: &Charge<'_>, hasher: &DefaultHashBuilder) {
+        let counter = Counter {
+            key_start: offset(self.keys.len()),
+            key_length: u8::try_from(charge.key.len()).expect("the store shortens longer keys"),
+            standing: Standing::of(charge),
+            count: charge.hits,
+        };
+        let growth = self.key_growth(charge.key.len());
+        if growth > 0 {
+            self.keys.reserve_exact(self.keys.capacity() + growth - self.keys.len());
+        }
+        self.keys.extend_from_slice(charge.key);
         let keys = &self.keys;
         self.table.insert_unique(hash, counter, |counter| hasher.hash_one(counter.key(keys)));
     }
 
-    /// Drops any one counter. Returns false when there is none.
-    pub(super) fn evict(&mut self) -> bool {
-        if self.table.is_empty() {
-            return false;
-        }
-        // Going around the table spreads the evictions: a counter that was just added is not evicted next.
-        let evicted = loop {
-            self.last_evicted = (self.last_evicted + 1) % self.table.num_buckets();
-            if let Ok(entry) = self.table.get_bucket_entry(self.last_evicted) {
-                break entry.remove().0;
-            }
-        };
-        self.dead_bytes += evicted.key_length as usize;
-        if self.dead_bytes > self.keys.len() / 2 {
-            self.compact();
-        }
-        true
+    /// Drops an eighth of the counters, at least one if there is any, and returns how many.
+    pub(super) fn evict(&mut self, hasher: &DefaultHashBuilder) -> usize {
+        let before = self.len();
+        let standings = self.table.iter().map(|counter| (counter.standing, counter.count));
+        let mut victims = Victims::choose(standings, before.div_ceil(EVICTED_SHARE));
+        self.table.retain(|counter| !victims.take(counter.standing, counter.count));
+        self.rebuild(hasher);
+        before - self.len()
     }
 
-    /// Removes the keys of evicted counters from `keys`.
-    fn compact(&mut self) {
-        let mut keys = Vec::with_capacity(self.key_bytes());
-        for counter in self.table.iter_mut() {
-            let start = keys.len() as u32;
-            keys.extend_from_slice(counter.key(&self.keys));
-            counter.key_start = start;
+    /// Moves all counters to new allocations, with a little room to spare.
+    fn rebuild(&mut self, hasher: &DefaultHashBuilder) {
+        let with_spare = |size: usize| size + size / SPARE_SHARE;
+        let key_bytes: usize = self.table.iter().map(|counter| usize::from(counter.key_length)).sum();
+        let mut keys = Vec::with_capacity(with_spare(key_bytes));
+        let mut table = HashTable::with_capacity(with_spare(self.len()));
+        for mut counter in self.table.drain() {
+            let key = counter.key(&self.keys);
+            let hash = hasher.hash_one(key);
+            counter.key_start = offset(keys.len());
+            keys.extend_from_slice(key);
+            table.insert_unique(hash, counter, |_| unreachable!("the new table has room for all counters"));
         }
+        self.table = table;
         self.keys = keys;
-        self.dead_bytes = 0;
+    }
+}
+
+fn offset(bytes: usize) -> u32 {
+    u32::try_from(bytes).expect("the store bounds the bytes of a window below 4 GiB")
+}
+
+/// Bytes of a full table after it has grown: twice the buckets, a byte more for each, and one group of those.
+fn grown_table(table: &HashTable<Counter>) -> usize {
+    let buckets = if table.allocation_size() == 0 { 4 } else { 2 * table.num_buckets() };
+    buckets * (size_of::<Counter>() + 1) + 16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_takes_16_bytes() {
+        assert_eq!(size_of::<Counter>(), 16);
+    }
+
+    #[test]
+    fn growth_is_known_before_it_happens() {
+        let hasher = DefaultHashBuilder::default();
+        let mut window = WindowCounters::new(Seconds(60));
+        for number in 0..10_000_u32 {
+            let key = format!("{number:0width$}", width = 5 + number as usize % 90);
+            let charge = Charge::for_test(key.as_bytes(), 1);
+            let expected = window.bytes() + window.growth(key.len());
+            window.insert(hasher.hash_one(key.as_bytes()), &charge, &hasher);
+            assert_eq!(window.bytes(), expected, "{number}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_after_an_eviction_is_found() {
+        let hasher = DefaultHashBuilder::default();
+        let mut window = WindowCounters::new(Seconds(60));
+        let keys: Vec<String> = (0..1_000).map(|number| format!("key {number}")).collect();
+        for (hits, key) in (1..).zip(&keys) {
+            window.insert(hasher.hash_one(key.as_bytes()), &Charge::for_test(key.as_bytes(), hits), &hasher);
+        }
+        assert_eq!((window.evict(&hasher), window.len()), (125, 875));
+        let counts = keys.iter().map(|key| window.get(hasher.hash_one(key.as_bytes()), key.as_bytes()));
+        for (hits, count) in (1..).zip(counts) {
+            assert_eq!(count.unwrap_or(hits), hits);
+        }
+        while window.len() > 0 {
+            window.evict(&hasher);
+        }
+        assert_eq!((window.evict(&hasher), window.bytes()), (0, WindowCounters::BYTES));
     }
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_ratelimit::{
-    Checked, Code, Configuration, Descriptor, Entry, Limiter, MemoryStore, Options, Request, Response, SameDomain,
-    Source, Store, Tally, Timestamp,
+    Checked, Code, Configuration, Descriptor, Entry, Limiter, MemoryBounds, MemoryStore, Options, Request, Response,
+    SameDomain, Source, Store, Tally, Timestamp,
 };
 
 /// 14 s into a minute; 46 s before the end of it, 826 s before that of the hour, 36,826 s before that of the day.
@@ -30,7 +30,7 @@ pub(crate) fn options() -> Options {
 }
 
 pub(crate) fn memory() -> Store {
-    Store::Memory(MemoryStore::new(100_000))
+    Store::Memory(MemoryStore::new(MemoryBounds::default()))
 }
 
 #[track_caller]

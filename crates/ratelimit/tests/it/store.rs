@@ -1,6 +1,7 @@
 //! What stores do: each by itself, and all alike.
 
 mod contract;
+mod flood;
 mod memory;
 mod redis;
 mod stores;

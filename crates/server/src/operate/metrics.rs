@@ -170,6 +170,7 @@ impl Metrics {
         }
         if let Some(memory) = &sources.memory {
             sum.gauges.push(("tidegate.memory.keys".to_owned(), memory.len() as u64));
+            sum.gauges.push(("tidegate.memory.bytes".to_owned(), memory.bytes() as u64));
             sum.counters.push(("tidegate.memory.evictions", memory.evictions()));
         }
         if let Some(workflows) = &sources.workflows {

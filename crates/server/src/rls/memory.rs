@@ -1,9 +1,10 @@
-//! Counters in memory: those whose window has passed are removed.
+//! Counters in memory: those whose window has passed are removed, and it is said when others had to make room.
 
 use std::time::Duration;
 
 use tidegate_ratelimit::MemoryStore;
 use tokio::time::interval;
+use tracing::warn;
 
 use crate::edge::clock;
 use crate::supervise::Supervisor;
@@ -16,14 +17,21 @@ const PURGE_INTERVAL: Duration = Duration::from_secs(1);
 const REQUESTS: u32 = 4;
 const REQUEST_BYTES: usize = 4 << 20;
 
+/// A full store is told of at most this often, in removals: once a minute.
+const TICKS_BETWEEN_WARNINGS: u32 = 60;
+
 /// Removes counters whose window has passed, until the server drains.
 pub(crate) async fn purge(memory: MemoryStore, supervisor: Supervisor) {
     let mut ticks = interval(PURGE_INTERVAL);
     let mut requests = 0;
+    let mut dropped = Dropped::default();
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
             () = supervisor.drain.cancelled() => return,
+        }
+        if let Some(counters) = dropped.since_told(memory.evictions()) {
+            warn!(counters, "memory for counters is full, so counters were dropped; raise TIDEGATE_COUNTER_MEMORY");
         }
         if memory.purge(clock::now()) > 0 {
             requests = REQUESTS;
@@ -31,5 +39,43 @@ pub(crate) async fn purge(memory: MemoryStore, supervisor: Supervisor) {
             requests -= 1;
             drop(std::hint::black_box(Vec::<u8>::with_capacity(REQUEST_BYTES)));
         }
+    }
+}
+
+/// Counters that a full store dropped.
+#[derive(Debug, Default)]
+struct Dropped {
+    told: u64,
+    /// Ticks in which nothing is told.
+    quiet: u32,
+}
+
+impl Dropped {
+    /// At each tick: how many counters were dropped since this was told last, if it is to be told now.
+    fn since_told(&mut self, evictions: u64) -> Option<u64> {
+        self.quiet = self.quiet.saturating_sub(1);
+        let dropped = evictions - self.told;
+        if dropped == 0 || self.quiet > 0 {
+            return None;
+        }
+        *self = Self { told: evictions, quiet: TICKS_BETWEEN_WARNINGS };
+        Some(dropped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_store_is_told_of_once_a_minute() {
+        let mut dropped = Dropped::default();
+        assert_eq!(dropped.since_told(0), None);
+        assert_eq!(dropped.since_told(7), Some(7));
+        let told: Vec<Option<u64>> = (1..=120).map(|tick| dropped.since_told(7 + tick)).collect();
+        let expected = |tick| if tick % 60 == 0 { Some(60) } else { None };
+        assert_eq!(told, (1..=120).map(expected).collect::<Vec<_>>());
+        let quiet: Vec<Option<u64>> = (1..=120).map(|_| dropped.since_told(127)).collect();
+        assert_eq!(quiet, [None; 120]);
     }
 }

@@ -1,6 +1,6 @@
 //! How to count and answer.
 
-use tidegate_ratelimit::{Options, OverLimitKeys};
+use tidegate_ratelimit::{MemoryBounds, Options, OverLimitKeys};
 
 use super::read::Values;
 
@@ -15,6 +15,14 @@ pub(super) fn header_names(values: &mut Values) -> [String; 3] {
         }
         text
     })
+}
+
+pub(super) fn counters(values: &mut Values) -> MemoryBounds {
+    let keys = match values.integer("TIDEGATE_MAX_KEYS", 0..=i64::MAX) as usize {
+        0 => usize::MAX,
+        keys => keys,
+    };
+    MemoryBounds { keys, bytes: values.integer("TIDEGATE_COUNTER_MEMORY", 1 << 20..=i64::MAX) as usize }
 }
 
 pub(super) fn options(values: &mut Values) -> Options {

@@ -84,6 +84,7 @@ fn kind(kind: Kind) -> String {
         Kind::Choice(words) => words.iter().filter(|word| !word.is_empty()).copied().collect::<Vec<_>>().join(", "),
         Kind::Boolean => "boolean".to_owned(),
         Kind::Integer(unit) => unit.to_owned(),
+        Kind::Bytes => "bytes".to_owned(),
         Kind::Float => "number".to_owned(),
         Kind::Duration => "time span".to_owned(),
         Kind::Retention => "retention".to_owned(),

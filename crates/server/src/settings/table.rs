@@ -1,7 +1,9 @@
 //! Every variable, one row each.
 
 use super::value::Kind;
-use super::value::Kind::{Boolean, Choice, Duration, Float, Integer, List, Map, Path, Retention, Secret, Text, Url};
+use super::value::Kind::{
+    Boolean, Bytes, Choice, Duration, Float, Integer, List, Map, Path, Retention, Secret, Text, Url,
+};
 
 /// One variable.
 #[derive(Debug, Clone, Copy)]
@@ -93,7 +95,8 @@ const TIDEGATE: &[Variable] = &[
     row("TIDEGATE_CALL_TIMEOUT", Duration, "1s", "The longest time that a call waits for the store. A shorter deadline of the client takes precedence, and so does a shorter REDIS_TIMEOUT."),
     row("TIDEGATE_REDIS_AUTH_FILE", Path, "", "A file with a value for REDIS_AUTH, read again at every connect. Use it for passwords and tokens that change. Takes precedence over REDIS_AUTH."),
     row("TIDEGATE_REDIS_GROUPING", Choice(&["node", "slot", "key"]), "node", "How the commands of a call are grouped. `slot` and `key` need more round trips than `node`; they exist for measurements only."),
-    row("TIDEGATE_MAX_KEYS", Integer("keys"), "10000000", "The highest number of counters in memory without Redis. Beyond it, the counters that end soonest are dropped. Lower it on small machines."),
+    row("TIDEGATE_COUNTER_MEMORY", Bytes, "128M", "Memory for counters without Redis. When it is full, counters are dropped where there are most of a kind, and a warning is logged. A counter with a key of 40 bytes takes about 90 bytes."),
+    row("TIDEGATE_MAX_KEYS", Integer("keys"), "0", "The highest number of counters without Redis. 0: as many as TIDEGATE_COUNTER_MEMORY has room for."),
     row("TIDEGATE_MAX_METRIC_KEYS", Integer("names"), "100000", "The highest number of names of limits in metrics. Further names are counted together under `_overflow`."),
     row("TIDEGATE_DRAIN_DELAY", Duration, "0s", "After a signal to stop: how long new connections are still accepted while health says NOT_SERVING. Set it to the time that your load balancer needs to notice."),
     row("TIDEGATE_DRAIN_TIMEOUT", Duration, "10s", "After that delay: how long calls in flight may take. Connections that are still open then are closed."),
@@ -107,8 +110,8 @@ const WORKFLOWS: &[Variable] = &[
     row("TIDEGATE_RETENTION", Retention, "succeeded=7d,failed=30d", "How long ended workflows are kept, unless they say so themselves. Cancelled workflows count as failed. One time span holds for both; `forever` keeps them."),
     row("TIDEGATE_TOKENS_FILE", Path, "", "File with the tokens of the API: one `role name token` a line. Roles are `read`, `work` and `admin`. Read once at start. Needed on addresses that other machines can reach."),
     row("TIDEGATE_ALLOW_ANONYMOUS", Boolean, "false", "Serve the API without tokens on addresses that other machines can reach. Everybody who can reach the port may then do everything."),
-    row("TIDEGATE_MAX_BODY", Integer("bytes"), "8388608", "The largest body of a request to the API."),
-    row("TIDEGATE_WORKFLOW_MEMORY", Integer("bytes"), "268435456", "Memory for the states of recently used workflows. Raise it when many large workflows run at the same time."),
+    row("TIDEGATE_MAX_BODY", Bytes, "8M", "The largest body of a request to the API."),
+    row("TIDEGATE_WORKFLOW_MEMORY", Bytes, "256M", "Memory for the states of recently used workflows. Raise it when many large workflows run at the same time."),
 ];
 
 #[rustfmt::skip] // as above

@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     Boolean,
     /// A whole number of these.
     Integer(&'static str),
+    /// A number of bytes, such as 512k or 128M.
+    Bytes,
     /// A number.
     Float,
     /// A time span.
@@ -44,7 +46,7 @@ pub(crate) enum Value {
     Text(String),
     /// Of [`Kind::Boolean`].
     Boolean(bool),
-    /// Of [`Kind::Integer`].
+    /// Of [`Kind::Integer`] and [`Kind::Bytes`].
     Integer(i64),
     /// Of [`Kind::Float`].
     Float(f64),
@@ -71,6 +73,7 @@ impl Kind {
             }
             Self::Boolean => go::boolean(text).map(Value::Boolean),
             Self::Integer(_) => go::integer(text).map(Value::Integer),
+            Self::Bytes => bytes(text).map(Value::Integer),
             Self::Float => text.parse().ok().filter(|number: &f64| number.is_finite()).map(Value::Float),
             Self::Duration => go::duration(text).map(Value::Duration),
             Self::Retention => retention(text).map(Value::Retention),
@@ -91,6 +94,7 @@ impl Kind {
             }
             Self::Boolean => "true or false".to_owned(),
             Self::Integer(unit) => format!("a whole number ({unit})"),
+            Self::Bytes => "a number of bytes such as 4096, 512k, 128M or 2G".to_owned(),
             Self::Float => "a number such as 0.8".to_owned(),
             Self::Duration => "a time span such as 150ms, 10s or 1h30m".to_owned(),
             Self::Retention => "a time span such as 7d, forever, or succeeded=7d,failed=30d".to_owned(),
@@ -125,6 +129,19 @@ pub(crate) fn mask_urls(text: &str) -> String {
         }
         _ => text.split(',').map(mask).collect::<Vec<_>>().join(","),
     }
+}
+
+/// A whole number, of bytes or of a power of 1024: `k` or `KiB`, `M` or `MiB`, `G` or `GiB`.
+fn bytes(text: &str) -> Option<i64> {
+    let Some(start) = text.find(['k', 'K', 'm', 'M', 'g', 'G']) else { return go::integer(text) };
+    let (number, unit) = text.split_at(start);
+    let factor = match unit.to_ascii_lowercase().as_str() {
+        "k" | "ki" | "kib" => 1 << 10,
+        "m" | "mi" | "mib" => 1 << 20,
+        "g" | "gi" | "gib" => 1 << 30,
+        _ => return None,
+    };
+    go::integer(number)?.checked_mul(factor)
 }
 
 /// One span for all, or one for each of the two ways in which workflows end.
@@ -183,6 +200,28 @@ mod tests {
         check(Kind::Float, "NaN", None);
         check(Kind::Choice(&["FILE", "XDS"]), "file", Some(Value::Text("FILE".into())));
         check(Kind::Choice(&["FILE", "XDS"]), "dir", None);
+    }
+
+    #[test]
+    fn bytes_have_units() {
+        for (text, value) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("0x10", 16),
+            ("512k", 512 << 10),
+            ("1K", 1 << 10),
+            ("128M", 128 << 20),
+            ("128m", 128 << 20),
+            ("128Mi", 128 << 20),
+            ("3MiB", 3 << 20),
+            ("2G", 2 << 30),
+            ("-1k", -1024),
+        ] {
+            check(Kind::Bytes, text, Some(Value::Integer(value)));
+        }
+        for text in ["", "M", "1.5M", "1 M", "1MB", "1T", "1kk", "9999999999G"] {
+            check(Kind::Bytes, text, None);
+        }
     }
 
     #[test]

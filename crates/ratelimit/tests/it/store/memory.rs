@@ -1,7 +1,7 @@
 //! The memory store forgets what it must, and gives memory back.
 
 use tidegate_ratelimit::Code::{Ok as Pass, OverLimit};
-use tidegate_ratelimit::{Limiter, MemoryStore, Store, Timestamp};
+use tidegate_ratelimit::{Limiter, MemoryBounds, MemoryStore, Store, Timestamp};
 
 use crate::fixture::{NOW, check_at, descriptor, limiter_with, options, outline, refund, request, with_hits};
 
@@ -12,8 +12,12 @@ descriptors:
   - {key: hour, rate_limit: {unit: hour, requests_per_unit: 10}}
 ";
 
-fn store(max_keys: usize) -> (MemoryStore, Limiter) {
-    let store = MemoryStore::new(max_keys);
+fn store(keys: usize) -> (MemoryStore, Limiter) {
+    bounded(MemoryBounds { keys, ..MemoryBounds::default() })
+}
+
+fn bounded(bounds: MemoryBounds) -> (MemoryStore, Limiter) {
+    let store = MemoryStore::new(bounds);
     (store.clone(), limiter_with(Store::Memory(store), LIMITS, options()))
 }
 
@@ -55,23 +59,24 @@ async fn a_full_store_forgets_passed_windows_first() {
 }
 
 #[tokio::test]
-async fn a_full_store_forgets_the_window_that_ends_soonest() {
-    let (store, limiter) = store(10);
-    for value in 0..5 {
-        hit(&limiter, NOW, &format!("minute={value}")).await;
-        hit(&limiter, NOW, &format!("hour={value}")).await;
+async fn a_full_store_forgets_of_the_fullest_window() {
+    for (fullest, other) in [("minute", "hour"), ("hour", "minute")] {
+        let (store, limiter) = store(10);
+        for value in 0..8 {
+            hit(&limiter, NOW, &format!("{fullest}={value}")).await;
+        }
+        for value in 0..4 {
+            hit(&limiter, NOW, &format!("{other}={value}")).await;
+        }
+        assert_eq!((store.len(), store.evictions()), (10, 2));
+        for value in 0..4 {
+            assert_eq!(hit(&limiter, NOW, &format!("{other}={value}")).await, 8, "{other} is remembered");
+        }
+        for value in 8..30 {
+            hit(&limiter, NOW, &format!("{fullest}={value}")).await;
+        }
+        assert_eq!((store.len(), store.evictions()), (10, 24), "then {fullest} makes room for {fullest}");
     }
-    for value in 5..8 {
-        hit(&limiter, NOW, &format!("hour={value}")).await;
-    }
-    assert_eq!((store.len(), store.evictions()), (10, 3));
-    for value in 0..8 {
-        assert_eq!(hit(&limiter, NOW, &format!("hour={value}")).await, 8, "hours are all remembered");
-    }
-    for value in 8..30 {
-        hit(&limiter, NOW, &format!("hour={value}")).await;
-    }
-    assert_eq!((store.len(), store.evictions()), (10, 25), "then hours make room for hours");
 }
 
 #[tokio::test]
@@ -94,16 +99,39 @@ async fn the_bound_holds_under_a_flood_and_what_is_left_is_right() {
 }
 
 #[tokio::test]
-async fn long_keys_count_by_their_length() {
+async fn the_bound_in_bytes_holds_and_is_used() {
+    const BYTES: usize = 3 << 20;
+    for value_length in [1, 30, 200, 1_000] {
+        let (store, limiter) = bounded(MemoryBounds { keys: usize::MAX, bytes: BYTES });
+        let mut most = 0;
+        for value in 0..60_000 {
+            let unit = ["minute", "hour"][value / 7 % 2];
+            assert_eq!(hit(&limiter, NOW, &format!("{unit}={value:0value_length$}")).await, 9);
+            if value % 64 == 0 {
+                most = most.max(store.bytes());
+            }
+        }
+        assert!(most <= BYTES, "{most} bytes with values of {value_length}");
+        assert!(most >= BYTES / 2 && store.evictions() > 0, "only {most} bytes with values of {value_length}");
+        store.purge(second(NOW + 3_600));
+        assert_eq!(store.bytes(), 0);
+    }
+}
+
+#[tokio::test]
+async fn long_keys_are_told_apart_and_take_little_room() {
     let (store, limiter) = store(1_000);
     let long = "x".repeat(100_000);
-    for value in 0..100 {
-        hit(&limiter, NOW, &format!("minute={long}{value}")).await;
+    for expected in [9, 8] {
+        for value in 0..100 {
+            assert_eq!(hit(&limiter, NOW, &format!("minute={long}{value}")).await, expected);
+        }
     }
-    assert_eq!(store.len(), 2, "1,000 keys of 256 bytes are room for two of 100,000");
-    let huge = "y".repeat(1_000_000);
-    assert_eq!(hit(&limiter, NOW, &format!("minute={huge}")).await, 9);
-    assert_eq!(hit(&limiter, NOW, &format!("minute={huge}")).await, 8, "a single key always fits");
+    assert_eq!((store.len(), store.evictions()), (100, 0));
+    assert!(store.bytes() < 100 * 100, "{} bytes", store.bytes());
+    let mixed = request(&[with_hits(&format!("minute={long}7"), 0), refund(&format!("minute={long}7"), 1)]);
+    let looked = check_at(&limiter, NOW, &mixed).await.response.unwrap();
+    assert_eq!(outline(&looked), [(Pass, 8), (Pass, 9)]);
 }
 
 #[tokio::test]
