@@ -20,6 +20,9 @@ pub enum Arg<'a> {
 #[derive(Debug)]
 pub struct UnitBuilder<'a> {
     batch: &'a mut Batch,
+    unit: Unit,
+    /// Index of the unit's first command.
+    first: u32,
 }
 
 /// Whether a command would change what a connection means for other callers, or hold up their replies.
@@ -53,15 +56,9 @@ fn is_refused(name: &str) -> bool {
 impl Batch {
     /// Starts a unit. A unit without commands is dropped.
     pub fn unit(&mut self) -> UnitBuilder<'_> {
-        let empty =
-            Unit { commands_end: self.commands.len() as u32, placement: Placement::Anywhere, transaction: false };
-        // A unit left empty is overwritten rather than kept: units and outcomes must stay in step.
-        let previous = self.units.len().checked_sub(2).map_or(0, |at| self.units[at].commands_end);
-        match self.units.last_mut() {
-            Some(last) if last.commands_end == previous => *last = empty,
-            _ => self.units.push(empty),
-        }
-        UnitBuilder { batch: self }
+        let first = self.commands.len() as u32;
+        let unit = Unit { commands_end: first, placement: Placement::Anywhere, transaction: false };
+        UnitBuilder { batch: self, unit, first }
     }
 
     /// Encodes a key of `unit`. The first one decides which node runs the unit.
@@ -84,28 +81,29 @@ impl UnitBuilder<'_> {
     ///
     /// Commands that block or change the connection (SUBSCRIBE, BLPOP, SELECT, WATCH, ..), and keys in different slots,
     /// make the whole batch fail with [`NotSent::Refused`] or [`NotSent::CrossSlot`] when it is sent.
-    pub fn command(self, name: &'static str, args: &[Arg<'_>]) -> Self {
-        self.encode(name, args, false)
+    pub fn command(mut self, name: &'static str, args: &[Arg<'_>]) -> Self {
+        self.encode(name, args, false);
+        self
     }
 
     /// As [`UnitBuilder::command`], for a command that may run twice without harm.
     ///
     /// It is then sent again when a command before it in the unit has to be: EXPIRE behind INCRBY, say.
-    pub fn repeatable(self, name: &'static str, args: &[Arg<'_>]) -> Self {
-        self.encode(name, args, true)
+    pub fn repeatable(mut self, name: &'static str, args: &[Arg<'_>]) -> Self {
+        self.encode(name, args, true);
+        self
     }
 
-    fn encode(self, name: &'static str, args: &[Arg<'_>], repeatable: bool) -> Self {
-        let batch = &mut *self.batch;
+    fn encode(&mut self, name: &'static str, args: &[Arg<'_>], repeatable: bool) {
+        let Self { batch, unit, first } = self;
         if is_refused(name) {
             batch.refused = Some(NotSent::Refused { command: name });
         }
-        let mut unit = *batch.units.last().expect("a builder exists only after its unit was pushed");
         push_array(&mut batch.encoded, args.len() + 1);
         push_bulk(&mut batch.encoded, name.as_bytes());
         for arg in args {
             match *arg {
-                Arg::Key(key) => batch.push_key(&mut unit, key),
+                Arg::Key(key) => batch.push_key(unit, key),
                 Arg::Bytes(bytes) => {
                     push_bulk(&mut batch.encoded, bytes);
                 }
@@ -114,13 +112,15 @@ impl UnitBuilder<'_> {
                 }
             }
         }
-        let end = batch.encoded.len() as u32;
-        let before = batch.units.len().checked_sub(2).map_or(0, |at| batch.units[at].commands_end);
-        unit.transaction |= unit.commands_end == before && name == "MULTI";
+        batch.commands.push(Command { end: batch.encoded.len() as u32, repeatable });
+        let is_first = unit.commands_end == *first;
+        unit.transaction |= is_first && name == "MULTI";
         unit.commands_end += 1;
-        batch.commands.push(Command { end, repeatable });
-        *batch.units.last_mut().expect("it was there above") = unit;
-        self
+        // Every unit has a command: one without would be a group whose replies never end.
+        match batch.units.last_mut() {
+            Some(last) if !is_first => *last = *unit,
+            _ => batch.units.push(*unit),
+        }
     }
 }
 
@@ -159,6 +159,7 @@ mod tests {
         batch.unit().command("PING", &[]);
         batch.unit();
         batch.unit().command("PING", &[]);
+        batch.unit();
         assert_eq!(batch.units.iter().map(|unit| unit.commands_end).collect::<Vec<_>>(), [1, 2]);
     }
 }

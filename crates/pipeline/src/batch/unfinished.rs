@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Batch, Command, Placement};
+use super::{Batch, Command, Placement, Unit};
 use crate::outcome::{Outcome, Unknown};
 
 /// Whether commands go to a node that their slot is still moving to.
@@ -44,7 +44,6 @@ impl Batch {
     pub(crate) fn append(&mut self, from: &Self, unit: u32, commands: &[usize], asking: Asking) -> Vec<usize> {
         let transaction = from.units[unit as usize].transaction;
         let mut places = Vec::with_capacity(commands.len());
-        self.unit();
         for (position, &command) in commands.iter().enumerate() {
             // The server forgets ASKING after one command, but remembers it for a whole transaction.
             if asking == Asking::Yes && (position == 0 || !transaction) {
@@ -53,17 +52,14 @@ impl Batch {
             places.push(self.commands.len());
             self.push(&from.encoded[from.bytes_of(command..command + 1)], from.commands[command].repeatable);
         }
-        let last = self.units.last_mut().expect("the unit was just started");
-        last.transaction = transaction;
-        last.placement = from.slot_of(unit).map_or(Placement::Anywhere, Placement::Slot);
+        let placement = from.slot_of(unit).map_or(Placement::Anywhere, Placement::Slot);
+        self.units.push(Unit { commands_end: self.commands.len() as u32, placement, transaction });
         places
     }
 
     fn push(&mut self, encoded: &[u8], repeatable: bool) {
         self.encoded.extend_from_slice(encoded);
         self.commands.push(Command { end: self.encoded.len() as u32, repeatable });
-        let unit = self.units.last_mut().expect("commands are pushed into a unit");
-        unit.commands_end += 1;
     }
 }
 

@@ -4,11 +4,11 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use tidegate_pipeline::test_util::RedisServer;
-use tidegate_pipeline::{Arg, Batch, Client};
+use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
+use tidegate_pipeline::{Arg, Batch, Client, Outcome};
 
 use crate::support::fake::FakeCluster;
-use crate::support::{eventually, send_one, soon};
+use crate::support::{eventually, one, send_one, soon};
 
 /// The books of a node that left the cluster were closed while its connections still were being closed: each such node
 /// left a connection in the statistics that nobody had.
@@ -69,4 +69,28 @@ async fn a_process_that_did_not_run_does_not_blame_its_server() {
         send_one(&client, "PING", &[]).await.reply().unwrap();
     }
     assert_eq!(client.stats().opened, 1, "nobody was silent");
+}
+
+/// A unit without commands at the end of a batch became a group of its own: behind a full group, or at another node of a
+/// cluster. No reply ended that group, so it took the reply of the next caller.
+#[tokio::test]
+async fn a_batch_may_end_with_an_empty_unit() {
+    let server = RedisServer::start().await;
+    let client = Client::new(server.config()).unwrap();
+    let mut batch = Batch::new();
+    batch.unit().command("SET", &[Arg::Key(b"k"), Arg::Bytes(&vec![b'x'; 300 * 1024])]);
+    batch.unit();
+    let next = one("INCRBY", &[Arg::Key(b"n"), Arg::Integer(1)]);
+    let (outcomes, next) = tokio::join!(client.send(batch, soon()), client.send(next, soon()));
+    assert!(matches!(&outcomes[..], [Outcome::Reply(_)]), "{outcomes:?}");
+    assert_eq!(next[0].integer().unwrap(), 1);
+
+    let cluster = RedisCluster::start(3, 0).await;
+    let client = Client::new(cluster.config()).unwrap();
+    for count in 1..=20 {
+        let mut batch = one("INCRBY", &[Arg::Key(b"n"), Arg::Integer(1)]);
+        batch.unit();
+        assert_eq!(client.send(batch, soon()).await[0].integer().unwrap(), count);
+        assert_eq!(client.stats().closed, 0, "a connection was silent");
+    }
 }
