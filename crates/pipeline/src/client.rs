@@ -51,7 +51,9 @@ impl Client {
     /// Sends the commands of `batch` and returns one outcome per command, in their order, at `deadline` at the latest.
     ///
     /// What was not sent, or what the server refused to run for now, is sent again while the deadline allows, to another
-    /// node when the server named one. What may have run is not.
+    /// node when the server named one. What may have run is not, but for repeatable commands that end a unit: when it is
+    /// unknown whether they ran, they are sent once more by themselves. So the expiry of a counter follows an increment that
+    /// may have run, as long as the deadline allows.
     ///
     /// # Order
     /// Commands of one key run in the order of the batch, unless one has to be sent again: then commands of later units may

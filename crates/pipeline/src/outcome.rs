@@ -211,6 +211,21 @@ impl Outcome {
         }
     }
 
+    /// Whether a repeatable command that ends its unit should be sent again, for which [`Outcome::may_be_sent_again`] says
+    /// no. With `begun`, a command before it may have run: then it is not given up because others were in the way.
+    pub(crate) fn may_be_repeated(&self, begun: bool) -> bool {
+        match self {
+            Self::Unknown(Unknown::ConnectionLost { .. }) => true,
+            Self::NotSent(NotSent::Overloaded { .. } | NotSent::Skipped) => begun,
+            _ => false,
+        }
+    }
+
+    /// Whether the server ran the command, or may have.
+    pub(crate) fn may_have_run(&self) -> bool {
+        matches!(self, Self::Reply(_) | Self::Unknown(_))
+    }
+
     /// Whether the server ran the command and said so.
     pub(crate) fn ran(&self) -> bool {
         matches!(self, Self::Reply(_))

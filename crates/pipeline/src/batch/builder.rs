@@ -88,7 +88,8 @@ impl UnitBuilder<'_> {
 
     /// As [`UnitBuilder::command`], for a command that may run twice without harm.
     ///
-    /// It is then sent again when a command before it in the unit has to be: EXPIRE behind INCRBY, say.
+    /// It is then sent again when a command before it in the unit has to be: EXPIRE behind INCRBY, say. At the end of a unit
+    /// it is also sent again, without the commands before it, when it is unknown whether it ran.
     pub fn repeatable(mut self, name: &'static str, args: &[Arg<'_>]) -> Self {
         self.encode(name, args, true);
         self

@@ -1,9 +1,11 @@
 //! What of a batch is sent again.
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
 use super::{Batch, Command, Placement, Unit};
-use crate::outcome::{Outcome, Unknown};
+use crate::outcome::Outcome;
 
 /// Whether commands go to a node that their slot is still moving to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,27 +17,47 @@ pub(crate) enum Asking {
 impl Batch {
     /// What of a unit must be sent again, given the outcomes of the whole batch: indices of commands, in order.
     ///
-    /// Commands that did not run, for a reason that may pass, are sent again. A command behind one of those that ran already
-    /// is sent again when it may run twice: the expiry of a counter must follow its increment. A unit in which every
-    /// command may run twice is also sent again when it is unknown whether it ran. Nothing else is sent again.
+    /// A command that did not run, for a reason that may pass, is sent again. Of the repeatable commands that end the unit,
+    /// all from the first one that may not have run: a counter must not stay without its expiry because the connection
+    /// broke between the two. A repeatable command is also sent again behind any other that is. Nothing else is: what may
+    /// have run and is not repeatable never runs twice.
     pub(crate) fn unfinished(&self, unit: u32, outcomes: &[Outcome]) -> SmallVec<[usize; 2]> {
         let commands = self.commands_of(unit..unit + 1);
-        let harmless = commands.clone().all(|command| self.commands[command].repeatable);
-        let again = |command: &usize| {
-            let lost = matches!(outcomes[*command], Outcome::Unknown(Unknown::ConnectionLost { .. }));
-            outcomes[*command].may_be_sent_again() || (harmless && lost)
-        };
         if self.units[unit as usize].transaction {
-            let ran = commands.clone().last().is_some_and(|exec| outcomes[exec].ran());
-            return match !ran && commands.clone().any(|command| again(&command)) {
-                true => commands.collect(),
-                false => SmallVec::new(),
-            };
+            return self.unfinished_transaction(commands, outcomes);
         }
+        let tail = self.tail_of(commands.clone());
+        let begun = commands.clone().any(|command| outcomes[command].may_have_run());
+        let again = |&command: &usize| {
+            let outcome = &outcomes[command];
+            outcome.may_be_sent_again() || (command >= tail && outcome.may_be_repeated(begun))
+        };
         let Some(first) = commands.clone().find(again) else { return SmallVec::new() };
-        (first..commands.end)
-            .filter(|command| again(command) || (outcomes[*command].ran() && self.commands[*command].repeatable))
-            .collect()
+        (first..commands.end).filter(|command| again(command) || self.commands[*command].repeatable).collect()
+    }
+
+    /// A transaction goes again as a whole, and only if it did not run.
+    fn unfinished_transaction(&self, commands: Range<usize>, outcomes: &[Outcome]) -> SmallVec<[usize; 2]> {
+        let exec = commands.end - 1;
+        let harmless = self.tail_of(commands.clone()) == commands.start;
+        let again = |command: usize| {
+            outcomes[command].may_be_sent_again() || (harmless && outcomes[command].may_be_repeated(false))
+        };
+        match !outcomes[exec].ran() && commands.clone().any(again) {
+            true => commands.collect(),
+            false => SmallVec::new(),
+        }
+    }
+
+    /// Where the repeatable commands begin that end a unit.
+    fn tail_of(&self, mut commands: Range<usize>) -> usize {
+        let start = commands.start;
+        commands.rfind(|&command| !self.commands[command].repeatable).map_or(start, |last| last + 1)
+    }
+
+    /// Whether a command of a unit ran.
+    pub(crate) fn has_begun(&self, unit: u32, outcomes: &[Outcome]) -> bool {
+        outcomes[self.commands_of(unit..unit + 1)].iter().any(Outcome::ran)
     }
 
     /// Appends commands of `from` as one unit. With `asking`, each is told to run at a node its slot is moving to.
@@ -67,7 +89,7 @@ impl Batch {
 mod tests {
     use super::*;
     use crate::Arg;
-    use crate::outcome::{Rejected, Rejection};
+    use crate::outcome::{NotSent, Rejected, Rejection, Unknown};
     use crate::wire::reply::{Reply, ServerError};
     use crate::wire::slot::Slot;
 
@@ -93,6 +115,14 @@ mod tests {
         Outcome::Unknown(Unknown::DeadlineExceeded { node: "n".into() })
     }
 
+    fn lost() -> Outcome {
+        Outcome::Unknown(Unknown::ConnectionLost { node: "n".into(), reason: "reset".into() })
+    }
+
+    fn failed() -> Outcome {
+        Outcome::ServerError(ServerError { message: "WRONGTYPE".into() })
+    }
+
     fn check(batch: &Batch, unit: &[Outcome], expected: &[usize]) {
         let outcomes: Vec<Outcome> = [ran()].into_iter().chain(unit.iter().cloned()).collect();
         assert_eq!(&batch.unfinished(1, &outcomes)[..], expected, "{unit:?}");
@@ -107,7 +137,29 @@ mod tests {
         check(&batch, &[rejected(), ran()], &[1, 2]);
         check(&batch, &[unknown(), rejected()], &[2]);
         check(&batch, &[unknown(), unknown()], &[]);
-        check(&batch, &[rejected(), unknown()], &[1]);
+        check(&batch, &[rejected(), unknown()], &[1, 2]);
+        check(&batch, &[rejected(), failed()], &[1, 2]);
+        check(&batch, &[failed(), failed()], &[]);
+    }
+
+    #[test]
+    fn an_expiry_that_may_be_missing_goes_again_by_itself() {
+        let batch = counter();
+        check(&batch, &[ran(), lost()], &[2]);
+        check(&batch, &[lost(), lost()], &[2]);
+        check(&batch, &[rejected(), lost()], &[1, 2]);
+        check(&batch, &[unknown(), unknown()], &[]);
+        let overloaded = || Outcome::NotSent(NotSent::Overloaded { node: "n".into() });
+        check(&batch, &[ran(), overloaded()], &[2]);
+        check(&batch, &[lost(), overloaded()], &[2]);
+        check(&batch, &[overloaded(), overloaded()], &[]);
+        // An increment in between must not run before the write that it follows is repeated.
+        let mut batch = Batch::new();
+        batch.unit().command("PING", &[]);
+        let key = Arg::Key(b"k");
+        batch.unit().repeatable("SET", &[key]).command("INCR", &[key]).repeatable("EXPIRE", &[key]);
+        check(&batch, &[lost(), lost(), lost()], &[3]);
+        check(&batch, &[ran(), rejected(), ran()], &[2, 3]);
     }
 
     #[test]
@@ -115,11 +167,9 @@ mod tests {
         let mut batch = Batch::new();
         batch.unit().command("PING", &[]);
         batch.unit().repeatable("GET", &[Arg::Key(b"k")]).repeatable("TTL", &[Arg::Key(b"k")]);
-        let lost = || Outcome::Unknown(Unknown::ConnectionLost { node: "n".into(), reason: "reset".into() });
         check(&batch, &[lost(), lost()], &[1, 2]);
         check(&batch, &[ran(), lost()], &[2]);
         check(&batch, &[unknown(), unknown()], &[]);
-        check(&counter(), &[lost(), lost()], &[]);
     }
 
     #[test]

@@ -47,6 +47,7 @@ pub(crate) async fn resend(sender: &Sender, first: &Attempt, outcomes: &mut [Out
             sent.record(unfinished, &results, outcomes);
             unfinished.asked = attempt.node_of(unit as u32).cloned();
             unfinished.commands = batch.unfinished(unfinished.unit, outcomes);
+            unfinished.begun = batch.has_begun(unfinished.unit, outcomes);
         }
         unfinished.retain(|unfinished| !unfinished.commands.is_empty());
     }
@@ -60,6 +61,7 @@ fn unfinished_units(attempt: &Attempt, outcomes: &[Outcome]) -> Vec<UnfinishedUn
             commands: batch.unfinished(unit, outcomes),
             asked: attempt.node_of(unit).cloned(),
             redirects: 0,
+            begun: batch.has_begun(unit, outcomes),
         })
         .filter(|unfinished| !unfinished.commands.is_empty())
         .collect()

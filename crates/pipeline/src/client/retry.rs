@@ -28,6 +28,8 @@ pub(crate) struct UnfinishedUnit {
     /// The node that was asked last.
     pub(crate) asked: Option<Arc<Node>>,
     pub(crate) redirects: u32,
+    /// A command before these ran. It must not stay alone.
+    pub(crate) begun: bool,
 }
 
 /// What to do about an unfinished unit.
@@ -51,7 +53,7 @@ impl UnfinishedUnit {
     pub(crate) fn retry(&mut self, backend: &Backend, outcomes: &[Outcome], epoch: u64) -> Retry {
         let reason = self.commands.iter().map(|&command| &outcomes[command]).find(|outcome| !outcome.ran());
         match (backend, reason) {
-            (Backend::Single(node), Some(outcome)) => retry_at_single(node, outcome),
+            (Backend::Single(node), Some(outcome)) => self.retry_at_single(node, outcome),
             (Backend::Cluster(cluster), Some(outcome)) => self.retry_in_cluster(cluster, outcome, epoch),
             (_, None) => Retry::GiveUp,
         }
@@ -129,20 +131,21 @@ impl UnfinishedUnit {
         }
         Retry::Wait
     }
-}
 
-/// No other server can take over from a single one, and a single one has no other to redirect to.
-fn retry_at_single(node: &Arc<Node>, outcome: &Outcome) -> Retry {
-    match outcome {
-        Outcome::NotSent(NotSent::Unavailable { .. }) | Outcome::Reply(_) | Outcome::ServerError(_) => Retry::GiveUp,
-        Outcome::NotSent(_) | Outcome::Unknown(_) => Retry::Wait,
-        Outcome::Rejected(rejected) => match rejected.kind {
-            Rejection::Moved { .. } | Rejection::Ask { .. } => Retry::GiveUp,
-            Rejection::ReadOnly | Rejection::Unauthenticated => {
-                node.renew();
-                Retry::Wait
-            }
-            _ => Retry::Wait,
-        },
+    /// No other server can take over from a single one, and a single one has no other to redirect to.
+    fn retry_at_single(&self, node: &Arc<Node>, outcome: &Outcome) -> Retry {
+        match outcome {
+            Outcome::NotSent(NotSent::Unavailable { .. }) if !self.begun => Retry::GiveUp,
+            Outcome::Reply(_) | Outcome::ServerError(_) => Retry::GiveUp,
+            Outcome::NotSent(_) | Outcome::Unknown(_) => Retry::Wait,
+            Outcome::Rejected(rejected) => match rejected.kind {
+                Rejection::Moved { .. } | Rejection::Ask { .. } => Retry::GiveUp,
+                Rejection::ReadOnly | Rejection::Unauthenticated => {
+                    node.renew();
+                    Retry::Wait
+                }
+                _ => Retry::Wait,
+            },
+        }
     }
 }

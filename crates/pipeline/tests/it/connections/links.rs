@@ -12,6 +12,10 @@ use crate::support::{eventually, send_one, soon};
 const GREETING: (usize, usize) = ("*1\r\n$4\r\nPING\r\n".len(), "+PONG\r\n".len());
 const INCREMENT: (usize, usize) = ("*3\r\n$6\r\nINCRBY\r\n$4\r\nkey1\r\n$1\r\n1\r\n".len(), ":1\r\n".len());
 
+/// A counter and its expiry.
+const COUNTED: usize =
+    "*3\r\n$6\r\nINCRBY\r\n$1\r\na\r\n$1\r\n1\r\n*3\r\n$6\r\nEXPIRE\r\n$1\r\na\r\n$3\r\n600\r\n".len();
+
 fn three_increments() -> Batch {
     let mut batch = Batch::new();
     for key in [b"key1", b"key2", b"key3"] {
@@ -72,6 +76,33 @@ async fn a_cut_at_any_byte_on_the_way_down_loses_only_the_replies_behind_it() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn a_cut_between_a_counter_and_its_expiry_leaves_no_key_for_ever() {
+    let server = RedisServer::start().await;
+    let keys = ["a", "b", "c"];
+    let mut cut_inside = 0;
+    for at in GREETING.0..GREETING.0 + 3 * COUNTED {
+        assert_eq!(server.raw("FLUSHALL"), "+OK\r\n");
+        let proxy = Proxy::start(server.port(), Mode::CutUp(at)).await;
+        let mut config = proxy.config();
+        config.backoff_min = Duration::from_millis(1);
+        let client = Client::new(config).unwrap();
+        let mut batch = Batch::new();
+        for key in keys.map(|key| Arg::Key(key.as_bytes())) {
+            batch.unit().command("INCRBY", &[key, Arg::Integer(1)]).repeatable("EXPIRE", &[key, Arg::Integer(600)]);
+        }
+        let outcomes = client.send(batch, soon()).await;
+        for (key, unit) in keys.iter().zip(outcomes.chunks(2)) {
+            let ttl = server.raw(&format!("TTL {key}"));
+            assert_ne!(ttl, ":-1\r\n", "cut at {at}: {key} stays for ever: {unit:?}");
+            let value = server.raw(&format!("GET {key}"));
+            assert!(["$-1\r\n", "$1\r\n1\r\n"].contains(&&value[..]), "cut at {at}: {key} is {value}");
+        }
+        cut_inside += usize::from(matches!(&outcomes[..2], [Outcome::Unknown(_), Outcome::Reply(_)]));
+    }
+    assert!(cut_inside > 0, "no expiry was sent by itself: the test shows nothing");
 }
 
 #[tokio::test]
