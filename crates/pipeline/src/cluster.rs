@@ -172,14 +172,17 @@ impl Cluster {
         if epoch == 1 {
             info!(nodes = topology.nodes.len(), slots = view.covered(), "topology learned");
         }
-        let in_use: Vec<Address> = topology.nodes.iter().map(|node| node.address.clone()).collect();
         self.topology.store(topology);
         self.renewed.notify_waiters();
         let mut nodes = self.nodes();
+        // A redirect may have added a node to the snapshot since.
+        let in_use: Vec<Address> = self.topology.load().nodes.iter().map(|node| node.address.clone()).collect();
         let gone: Vec<Arc<Node>> =
             nodes.serving.extract_if(|address, _| !in_use.contains(address)).map(|(_, node)| node).collect();
+        nodes.leaving.extend(gone.iter().cloned());
+        drop(nodes);
         for node in gone {
-            nodes.leaving.push(Arc::clone(&node));
+            node.leave();
             let cluster = Arc::clone(self);
             self.context.spawn(self.context.stop.clone(), async move { cluster.retire(node).await });
         }
@@ -188,7 +191,7 @@ impl Cluster {
     /// Gives a node that left time to answer what is in flight, then closes it.
     async fn retire(&self, node: Arc<Node>) {
         sleep(DRAIN_TIMEOUT).await;
-        node.close();
+        node.end();
         // Its connections end in their own tasks, and until then they are open.
         while node.stats().connections > 0 {
             sleep(Duration::from_millis(10)).await;

@@ -54,8 +54,8 @@ enum ConnectState {
     Connecting,
     /// Connects fail, and the next one is scheduled: callers are refused with the reason.
     Down { reason: Arc<str>, since: Instant },
-    /// The client was closed.
-    Closed,
+    /// Nothing is sent any more: the client was closed, or the node left the cluster. Callers are refused with this.
+    Closed(NotSent),
 }
 
 impl Node {
@@ -90,7 +90,7 @@ impl Node {
         state.pool.drop_abandoned(total, self.queue_bound());
         let waiting = state.pool.waiting();
         let refusal = match &state.connect {
-            ConnectState::Closed => Some(NotSent::Closed),
+            ConnectState::Closed(reason) => Some(reason.clone()),
             ConnectState::Down { reason, .. } if !state.pool.is_serving() => Some(self.unavailable(reason)),
             _ if waiting.commands > 0 && !waiting.fits(total, self.queue_bound()) => {
                 Some(NotSent::Overloaded { node: Arc::clone(&self.name) })
@@ -123,14 +123,30 @@ impl Node {
 
     /// Refuses what waits and what will come, and ends the connections.
     pub(crate) fn close(&self) {
+        self.refuse_all(NotSent::Closed);
+        self.stop.cancel();
+    }
+
+    /// Refuses what is not written and what will come, so that it goes to the new owners. Connections end when they have
+    /// answered what is in flight; [`Node::end`] ends them before that.
+    pub(crate) fn leave(&self) {
+        self.refuse_all(NotSent::NodeLeft { node: Arc::clone(&self.name) });
+        self.state().pool.apply_to_all(Event::Replaced);
+    }
+
+    /// Ends the connections of a node that has left.
+    pub(crate) fn end(&self) {
+        self.stop.cancel();
+    }
+
+    fn refuse_all(&self, reason: NotSent) {
         let mut state = self.state();
-        state.connect = ConnectState::Closed;
-        let waiting = state.pool.drain();
+        state.connect = ConnectState::Closed(reason.clone());
+        let waiting = state.pool.drain_unwritten();
         drop(state);
         for group in waiting {
-            group.refuse(NotSent::Closed);
+            group.refuse(reason.clone());
         }
-        self.stop.cancel();
     }
 
     fn unavailable(&self, reason: &Arc<str>) -> NotSent {

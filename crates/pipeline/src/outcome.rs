@@ -56,6 +56,12 @@ pub enum NotSent {
         /// What broke it.
         reason: Arc<str>,
     },
+    /// The node left the cluster before the command was written, and its new owner was not reached before the deadline.
+    #[error("redis at {node} left the cluster before the command was sent")]
+    NodeLeft {
+        /// The node's address.
+        node: Arc<str>,
+    },
     /// The command cannot run on a shared connection.
     #[error("{command} cannot run on a shared connection")]
     Refused {
@@ -203,9 +209,13 @@ impl Outcome {
     /// Whether the command did not run, for a reason that may pass within a call.
     pub(crate) fn may_be_sent_again(&self) -> bool {
         match self {
-            Self::NotSent(reason) => {
-                matches!(reason, NotSent::ConnectionLost { .. } | NotSent::NoOwner { .. } | NotSent::Unavailable { .. })
-            }
+            Self::NotSent(reason) => matches!(
+                reason,
+                NotSent::ConnectionLost { .. }
+                    | NotSent::NodeLeft { .. }
+                    | NotSent::NoOwner { .. }
+                    | NotSent::Unavailable { .. }
+            ),
             Self::Rejected(_) => true,
             Self::Reply(_) | Self::ServerError(_) | Self::Unknown(_) => false,
         }

@@ -12,7 +12,6 @@ use crate::link::connection::Connection;
 use crate::link::handshake::{self, Probe, ReadySocket};
 use crate::link::host::LinkId;
 use crate::link::life::{Effect, Event};
-use crate::outcome::NotSent;
 use crate::stats::count;
 
 /// A connection that breaks sooner than this counts as a failed attempt, so that a server which accepts and then closes
@@ -61,7 +60,7 @@ impl Node {
     /// Records a failed attempt. False when the other connections of the node make another attempt needless.
     fn keep_trying(&self, reason: &Arc<str>) -> bool {
         let mut state = self.state();
-        if matches!(state.connect, ConnectState::Closed) {
+        if matches!(state.connect, ConnectState::Closed(_)) {
             return false;
         }
         state.failures = state.failures.saturating_add(1);
@@ -95,7 +94,7 @@ impl Node {
     fn attach(self: &Arc<Self>, greeted: ReadySocket, probe: Probe) {
         let mut state = self.state();
         match state.connect {
-            ConnectState::Closed => return,
+            ConnectState::Closed(_) => return,
             ConnectState::Down { .. } => info!(node = %self.name, "redis is available again"),
             ConnectState::Idle | ConnectState::Connecting => {}
         }
@@ -122,10 +121,11 @@ impl Node {
         count(&self.counters.closed, 1);
         let mut state = self.state();
         let (link, effect) = state.pool.remove(id);
-        if matches!(state.connect, ConnectState::Closed) {
+        if let ConnectState::Closed(reason) = &state.connect {
+            let reason = reason.clone();
             drop(state);
             for group in link.queue {
-                group.refuse(NotSent::Closed);
+                group.refuse(reason.clone());
             }
             return;
         }

@@ -271,6 +271,12 @@ impl Pool {
         self.links.iter().for_each(Link::wake);
     }
 
+    /// Takes all that waits, and all that connections have not taken.
+    pub(crate) fn drain_unwritten(&mut self) -> impl Iterator<Item = Group> + use<> {
+        let placed: Vec<Group> = self.links.iter_mut().flat_map(Link::empty_queue).collect();
+        placed.into_iter().chain(self.drain())
+    }
+
     /// Takes all that waits.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Group> + use<> {
         self.queue.drain().chain(self.large.drain())

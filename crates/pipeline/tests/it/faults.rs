@@ -1,6 +1,7 @@
 //! Servers that die, hang, change or refuse, and what once went wrong.
 
 mod crashes;
+mod departure;
 mod endurance;
 mod matrix;
 mod regression;

@@ -48,6 +48,8 @@ struct State {
     ports: Vec<u16>,
     rng: Rng,
     weather: Weather,
+    /// How long each reply of a node waits.
+    delays: Vec<Duration>,
     /// For each slot the index of its owner.
     owners: Vec<usize>,
     /// Slots on their way, and where to.
@@ -94,6 +96,7 @@ impl FakeCluster {
             ports: ports.clone(),
             rng: Rng::with_seed(seed),
             weather: Weather::default(),
+            delays: vec![Duration::ZERO; nodes],
             owners: (0..16_384).map(|slot| slot * nodes / 16_384).collect(),
             moving: HashMap::new(),
             disowned: HashSet::new(),
@@ -134,6 +137,16 @@ impl FakeCluster {
     /// Changes how connections are treated. Those that are open keep the point at which they will be cut.
     pub(crate) fn set_weather(&self, weather: Weather) {
         self.state().weather = weather;
+    }
+
+    /// The node that owns a key.
+    pub(crate) fn owner(&self, key: &str) -> usize {
+        self.state().owners[usize::from(slot_of(key.as_bytes()))]
+    }
+
+    /// Makes each reply of a node wait so long.
+    pub(crate) fn slow_down(&self, node: usize, delay: Duration) {
+        self.state().delays[node] = delay;
     }
 
     /// The value of a counter; 0 when nobody ever counted there.
@@ -201,14 +214,15 @@ async fn serve(mut stream: TcpStream, node: usize, state: Arc<Mutex<State>>) {
         readable -= read - unread;
         // Commands that arrived whole before the cut do run: the client cannot know.
         input.truncate(input.len() - unread);
-        let weather = {
+        let (weather, delay) = {
             let mut state = lock(&state);
             while let Some(command) = next_command(&mut input) {
                 let reply = state.run(node, &mut session, command);
                 output.extend_from_slice(reply.as_bytes());
             }
-            state.weather
+            (state.weather, state.delays[node])
         };
+        tokio::time::sleep(delay).await;
         if weather.replies == Replies::Swallowed {
             output.truncate(if output.starts_with(b"+PONG\r\n") { 7 } else { 0 });
         }
