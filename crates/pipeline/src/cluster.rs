@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::info;
 
-use crate::cluster::discovery::Discovery;
+use crate::cluster::discovery::{Discovery, Known};
 use crate::cluster::topology::Topology;
 use crate::cluster::view::View;
 use crate::config::address::Address;
@@ -159,8 +159,8 @@ impl Cluster {
     /// Takes a new snapshot. False while there has never been one.
     async fn refresh(self: &Arc<Self>) -> bool {
         count(&self.refreshes, 1);
-        let in_use = self.topology.load().nodes.iter().map(|node| node.address.clone()).collect();
-        if let Some(view) = self.discovery.view(in_use, &self.context).await {
+        let known = Known::of(&self.topology.load());
+        if let Some(view) = self.discovery.view(known, &self.context).await {
             self.install(&view);
         }
         self.topology.load().epoch > 0

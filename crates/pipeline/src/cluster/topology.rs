@@ -42,6 +42,11 @@ impl Topology {
         self.nodes.get(usize::from(self.owners[slot.index()].load(Relaxed)))
     }
 
+    /// How many slots have an owner.
+    pub(crate) fn covered(&self) -> usize {
+        self.owners.iter().filter(|owner| owner.load(Relaxed) != NO_OWNER).count()
+    }
+
     /// Gives a slot to a node of this snapshot. False when the node is not in it.
     pub(crate) fn patch(&self, slot: Slot, node: &Arc<Node>) -> bool {
         let known = self.nodes.iter().position(|known| Arc::ptr_eq(known, node));

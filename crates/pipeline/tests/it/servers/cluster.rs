@@ -319,3 +319,30 @@ async fn a_killed_primary_is_replaced_and_nothing_counts_twice() {
     let outcomes = client.send(counters(&keys), soon()).await;
     assert!(outcomes.iter().all(|outcome| outcome.reply().is_ok()), "{outcomes:?}");
 }
+
+/// The answer of a single node that knows less than the others replaced the whole topology, when no other node could be asked.
+#[tokio::test]
+async fn one_node_that_knows_less_changes_nothing() {
+    let cluster = RedisCluster::start(3, 0).await;
+    let client = Client::new(cluster.config()).unwrap();
+    let key = (0..).map(|index| format!("key-{index}")).find(|key| cluster.owner(key) == 2).unwrap();
+    let get = async |deadline: Instant| client.send(one("GET", &[Arg::Key(key.as_bytes())]), deadline).await.remove(0);
+    get(soon()).await.reply().unwrap();
+    for server in &cluster.servers()[1..] {
+        assert_eq!(server.raw("ACL SETUSER default -cluster|slots"), "+OK\r\n");
+    }
+    let asked = cluster.servers()[0].raw("CLUSTER SLOTS").len();
+    assert_eq!(cluster.servers()[0].raw(&format!("CLUSTER FORGET {}", cluster.id(2))), "+OK\r\n");
+    assert!(cluster.servers()[0].raw("CLUSTER SLOTS").len() < asked, "it knows as much as before");
+    // A lost connection calls for a refresh; the second one that begins shows that the first one is over.
+    let before = client.stats().refreshes;
+    for refreshes in 1..=2 {
+        let _ = cluster.servers()[2].raw("CLIENT KILL TYPE normal SKIPME yes");
+        eventually("the slots were asked for", async || {
+            let _ = get(Instant::now() + Duration::from_millis(100)).await;
+            client.stats().refreshes >= before + refreshes
+        })
+        .await;
+    }
+    get(Instant::now() + Duration::from_secs(1)).await.reply().unwrap();
+}
