@@ -3,4 +3,5 @@
 pub(crate) mod command;
 pub(crate) mod reply;
 pub(crate) mod resp;
+mod scan;
 pub(crate) mod slot;

@@ -26,8 +26,7 @@ use crate::link::stagger::{ReadStep, Stagger};
 use crate::link::watchdog::{Verdict, Watchdog};
 use crate::outcome::{NotSent, Outcome};
 use crate::stats::count;
-use crate::wire::reply::Protocol;
-use crate::wire::resp;
+use crate::wire::resp::Decoder;
 
 /// With this many commands in flight a turn lets other ready tasks add theirs before it writes; with fewer, waiting
 /// would only delay a caller.
@@ -48,7 +47,7 @@ pub(crate) struct Connection<H: Host> {
     host: H,
     link: LinkId,
     socket: Socket,
-    protocol: Protocol,
+    decoder: Decoder,
     read: BytesMut,
     write: BytesMut,
     /// Bytes that the socket took and may hold back, as TLS does.
@@ -99,7 +98,7 @@ impl<H: Host> Connection<H> {
             host,
             link,
             socket,
-            protocol,
+            decoder: Decoder::new(protocol),
             read: BytesMut::new(),
             write: BytesMut::new(),
             unflushed: false,
@@ -192,8 +191,8 @@ impl<H: Host> Connection<H> {
         let mut replies = 0;
         let mut until_half = Stagger::first_half(self.owed.groups());
         let mut last_finished = None;
-        let Self { read: buffer, owed, released, .. } = self;
-        let decoded = resp::decode(self.protocol, buffer, |answer| {
+        let Self { decoder, read: buffer, owed, released, .. } = self;
+        let decoded = decoder.decode(buffer, |answer| {
             replies += 1;
             let Some(finished) = owed.answer(Outcome::of(answer))? else { return Ok(()) };
             released.add(finished.load);

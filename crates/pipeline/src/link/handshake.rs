@@ -13,7 +13,7 @@ use crate::link::context::ClientContext;
 use crate::link::socket::Socket;
 use crate::outcome::{Outcome, Rejection};
 use crate::wire::reply::Protocol;
-use crate::wire::resp;
+use crate::wire::resp::Decoder;
 
 /// What a connection tells the server before it is used.
 #[derive(Debug, Clone)]
@@ -155,14 +155,14 @@ impl ReadySocket {
     ) -> Result<(), String> {
         self.socket.write_all(&batch.encoded).await.map_err(|error| error.to_string())?;
         self.socket.flush().await.map_err(|error| error.to_string())?;
-        let mut buffer = BytesMut::with_capacity(512);
+        let (mut decoder, mut buffer) = (Decoder::new(self.protocol), BytesMut::with_capacity(512));
         let mut replies = 0;
         while replies < batch.len() {
             let read = self.socket.read_buf(&mut buffer).await.map_err(|error| error.to_string())?;
             if read == 0 {
                 return Err("closed by the server during the handshake".to_owned());
             }
-            resp::decode(self.protocol, &mut buffer, |answer| {
+            decoder.decode(&mut buffer, |answer| {
                 replies += 1;
                 each(Outcome::of(answer))
             })?;

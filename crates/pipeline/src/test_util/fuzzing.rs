@@ -18,17 +18,17 @@ use crate::link::context::ClientContext;
 use crate::node::Node;
 use crate::outcome::{NotSent, Outcome};
 use crate::wire::reply::{Protocol, Reply};
-use crate::wire::resp;
+use crate::wire::resp::Decoder;
 
 /// Decodes `pieces`, which arrive one after the other, and returns what they say and how many bytes are left over.
 ///
 /// # Errors
 /// The stream is malformed; what came before is returned all the same.
 pub fn decode<'a>(protocol: Protocol, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Outcome>, Result<usize, String>) {
-    let (mut buffer, mut outcomes) = (BytesMut::new(), Vec::new());
+    let (mut decoder, mut buffer, mut outcomes) = (Decoder::new(protocol), BytesMut::new(), Vec::new());
     for piece in pieces {
         buffer.extend_from_slice(piece);
-        let decoded = resp::decode(protocol, &mut buffer, |answer| {
+        let decoded = decoder.decode(&mut buffer, |answer| {
             outcomes.push(Outcome::of(answer));
             Ok(())
         });

@@ -8,69 +8,96 @@ use resp_rs::resp2::{self, Frame};
 use resp_rs::resp3;
 
 use crate::wire::reply::{Protocol, Reply, ServerError};
+use crate::wire::scan::Scan;
 
 /// What the server answered to one command.
 pub(crate) type Answer = Result<Reply, ServerError>;
 
-/// Takes the complete frames off the front of `buffer` and gives each to `take`.
-///
-/// The library bounds nesting at 128, lines at 64 KiB, arrays at ten million and bulk strings at 512 MiB, and allocates
-/// only for what arrived.
-///
-/// # Errors
-/// What `take` returned: frames after that one stay in the buffer. Or the first malformed frame, in words: the position in
-/// the stream is lost then, and the connection must be closed.
-pub(crate) fn decode<E: From<String>>(
+/// Reads the replies of one connection.
+#[derive(Debug)]
+pub(crate) struct Decoder {
     protocol: Protocol,
-    buffer: &mut BytesMut,
-    mut take: impl FnMut(Answer) -> Result<(), E>,
-) -> Result<(), E> {
-    let (decoded, plain) = decode_plain(buffer, &mut take);
-    if decoded == buffer.len() || plain.is_err() {
-        buffer.advance(decoded);
-        return plain;
-    }
-    // The library reads from `Bytes`. Turning the buffer into one and back costs no copy while no reply points into it.
-    let whole = std::mem::take(buffer).freeze();
-    let mut rest = whole.slice(decoded..);
-    let result = decode_frames(protocol, &mut rest, &mut take);
-    let consumed = whole.len() - rest.len();
-    drop(rest);
-    *buffer = match whole.try_into_mut() {
-        Ok(mut buffer) => {
-            let _ = buffer.split_to(consumed);
-            buffer
-        }
-        Err(context) => BytesMut::from(&context[consumed..]),
-    };
-    result
+    /// What is known of the incomplete frame at the front of the buffer.
+    scan: Scan,
 }
 
-/// Takes frames of any kind off the front of `rest`, until it is empty or the last frame is incomplete.
-fn decode_frames<E: From<String>>(
-    protocol: Protocol,
-    rest: &mut Bytes,
-    take: &mut impl FnMut(Answer) -> Result<(), E>,
-) -> Result<(), E> {
-    loop {
-        let (decoded, plain) = decode_plain(rest, take);
-        rest.advance(decoded);
-        plain?;
-        if rest.is_empty() {
+impl Decoder {
+    pub(crate) fn new(protocol: Protocol) -> Self {
+        Self { protocol, scan: Scan::default() }
+    }
+
+    /// Takes the complete frames off the front of `buffer` and gives each to `take`. What stays in the buffer must be at its
+    /// front the next time.
+    ///
+    /// The library bounds nesting at 128, lines at 64 KiB, arrays at ten million and bulk strings at 512 MiB, and allocates
+    /// only for what arrived.
+    ///
+    /// # Errors
+    /// What `take` returned: frames after that one stay in the buffer. Or the first malformed frame, in words: the position in
+    /// the stream is lost then, and the connection must be closed.
+    pub(crate) fn decode<E: From<String>>(
+        &mut self,
+        buffer: &mut BytesMut,
+        mut take: impl FnMut(Answer) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (decoded, plain) = decode_plain(buffer, &mut take);
+        if decoded > 0 {
+            self.scan = Scan::Fresh;
+        }
+        if decoded == buffer.len() || plain.is_err() {
+            buffer.advance(decoded);
+            return plain;
+        }
+        if !self.scan.may_be_complete(self.protocol, &buffer[decoded..]) {
+            buffer.advance(decoded);
             return Ok(());
         }
-        let parsed = match protocol {
-            Protocol::Resp2 => resp2::parse_frame(rest.clone()).map(|(frame, after)| (Some(reply(frame)), after)),
-            Protocol::Resp3 => resp3::parse_frame(rest.clone()).map(|(frame, after)| (reply3(frame), after)),
+        // The library reads from `Bytes`. Turning the buffer into one and back costs no copy while no reply points into it.
+        let whole = std::mem::take(buffer).freeze();
+        let mut rest = whole.slice(decoded..);
+        let result = self.decode_frames(&mut rest, &mut take);
+        let consumed = whole.len() - rest.len();
+        drop(rest);
+        *buffer = match whole.try_into_mut() {
+            Ok(mut buffer) => {
+                let _ = buffer.split_to(consumed);
+                buffer
+            }
+            Err(context) => BytesMut::from(&context[consumed..]),
         };
-        let (reply, after) = match parsed {
-            Ok(parsed) => parsed,
-            Err(ParseError::Incomplete) => return Ok(()),
-            Err(error) => return Err(format!("malformed reply: {error}").into()),
-        };
-        *rest = after;
-        if let Some(reply) = reply {
-            take(reply)?;
+        result
+    }
+
+    /// Takes frames of any kind off the front of `rest`, until it is empty or the last frame is incomplete.
+    fn decode_frames<E: From<String>>(
+        &mut self,
+        rest: &mut Bytes,
+        take: &mut impl FnMut(Answer) -> Result<(), E>,
+    ) -> Result<(), E> {
+        loop {
+            let (decoded, plain) = decode_plain(rest, take);
+            rest.advance(decoded);
+            plain?;
+            if rest.is_empty() {
+                return Ok(());
+            }
+            let parsed = match self.protocol {
+                Protocol::Resp2 => resp2::parse_frame(rest.clone()).map(|(frame, after)| (Some(reply(frame)), after)),
+                Protocol::Resp3 => resp3::parse_frame(rest.clone()).map(|(frame, after)| (reply3(frame), after)),
+            };
+            let (reply, after) = match parsed {
+                Ok(parsed) => parsed,
+                Err(ParseError::Incomplete) => {
+                    self.scan.incomplete(rest);
+                    return Ok(());
+                }
+                Err(error) => return Err(format!("malformed reply: {error}").into()),
+            };
+            self.scan = Scan::Fresh;
+            *rest = after;
+            if let Some(reply) = reply {
+                take(reply)?;
+            }
         }
     }
 }
@@ -145,13 +172,19 @@ fn reply3(frame: resp3::Frame) -> Option<Answer> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use proptest::prelude::*;
 
     use super::*;
 
     fn decode_all(buffer: &mut BytesMut) -> Result<Vec<Answer>, String> {
+        decode_more(&mut Decoder::new(Protocol::Resp2), buffer)
+    }
+
+    fn decode_more(decoder: &mut Decoder, buffer: &mut BytesMut) -> Result<Vec<Answer>, String> {
         let mut answers = Vec::new();
-        decode(Protocol::Resp2, buffer, |answer| {
+        decoder.decode(buffer, |answer| {
             answers.push(answer);
             Ok::<(), String>(())
         })?;
@@ -195,7 +228,7 @@ mod tests {
                 answers.push(answer);
                 Ok::<(), String>(())
             };
-            decode(Protocol::Resp3, &mut buffer, take).unwrap();
+            Decoder::new(Protocol::Resp3).decode(&mut buffer, take).unwrap();
             assert_eq!(answers, expected, "{wire:?}");
         };
         let one = |reply: Reply| [Ok(reply)];
@@ -221,7 +254,7 @@ mod tests {
                 left -= 1;
                 if left == 0 { Err("enough".to_owned()) } else { Ok(()) }
             };
-            assert_eq!(decode(Protocol::Resp2, &mut buffer, take), Err("enough".to_owned()));
+            assert_eq!(Decoder::new(Protocol::Resp2).decode(&mut buffer, take), Err("enough".to_owned()));
             assert_eq!(buffer, expected);
         }
     }
@@ -253,6 +286,20 @@ mod tests {
         assert!(decode_all(&mut BytesMut::from("*1000000000\r\n")).is_err());
     }
 
+    #[test]
+    fn a_large_array_in_small_pieces_is_read_in_linear_time() {
+        let wire = format!("*100000\r\n{}", "$1\r\nx\r\n".repeat(100_000));
+        let (mut decoder, mut buffer) = (Decoder::new(Protocol::Resp2), BytesMut::new());
+        let (started, mut answers) = (Instant::now(), Vec::new());
+        for piece in wire.as_bytes().chunks(64) {
+            buffer.extend_from_slice(piece);
+            answers.extend(decode_more(&mut decoder, &mut buffer).unwrap());
+            assert!(started.elapsed() < Duration::from_secs(10), "after {} pieces' bytes", buffer.len());
+        }
+        let [Ok(Reply::Array(elements))] = &answers[..] else { panic!("{} answers", answers.len()) };
+        assert_eq!(elements.len(), 100_000);
+    }
+
     proptest! {
         #[test]
         fn replies_do_not_depend_on_how_bytes_arrive(cuts in proptest::collection::vec(0_usize..72, 0..12)) {
@@ -261,11 +308,11 @@ mod tests {
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(wire.len())).collect();
             cuts.extend([0, wire.len()]);
             cuts.sort_unstable();
-            let mut buffer = BytesMut::new();
+            let (mut decoder, mut buffer) = (Decoder::new(Protocol::Resp2), BytesMut::new());
             let mut pieces = Vec::new();
             for pair in cuts.windows(2) {
                 buffer.extend_from_slice(&wire[pair[0]..pair[1]]);
-                pieces.extend(decode_all(&mut buffer).unwrap());
+                pieces.extend(decode_more(&mut decoder, &mut buffer).unwrap());
             }
             prop_assert_eq!(whole, pieces);
             prop_assert!(buffer.is_empty());

@@ -8,6 +8,7 @@ use tokio::net::UnixStream;
 use super::*;
 use crate::config::Config;
 use crate::stats::Counters;
+use crate::wire::reply::Protocol;
 
 /// A host without groups, which notes what it is told.
 #[derive(Debug)]
