@@ -121,6 +121,12 @@ impl Call {
         self.progress().done
     }
 
+    /// Whether all of these groups are done.
+    pub(crate) fn all_done(&self, groups: &[usize]) -> bool {
+        let progress = self.progress();
+        groups.iter().all(|&group| matches!(progress.stages[group], Stage::Done(_)))
+    }
+
     /// Whether a command of a group that is done failed for good.
     pub(crate) fn failed(&self) -> bool {
         let failed = |outcome: &Outcome| !outcome.ran() && !outcome.may_be_sent_again();

@@ -46,7 +46,7 @@ pub enum Servers {
 pub struct Config {
     /// The servers.
     pub servers: Servers,
-    /// Most node groups of one batch under way at once. Default all.
+    /// Most groups of one batch under way at once: nodes, unless `grouping` says otherwise. Default all.
     pub parallelism: Parallelism,
     /// Which units of a batch travel together. Default all that one node owns.
     pub grouping: Grouping,
@@ -77,7 +77,8 @@ pub struct Config {
     /// How fast connections are opened over all nodes, in this client and in those made from clones of this configuration.
     /// Default 100 at once, then 100 a second.
     pub connect_pace: ConnectPace,
-    /// Most commands between write and reply on one connection. Default 1024.
+    /// Most commands between write and reply on one connection. Default 1024. A connection with nothing under way takes all
+    /// commands of one call within `in_flight_bytes`.
     pub in_flight_commands: usize,
     /// Most bytes between write and reply on one connection. Default 1 MiB.
     pub in_flight_bytes: usize,

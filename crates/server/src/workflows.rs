@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tidegate_api::{Access, Activity, Api, Host};
-use tidegate_pipeline::Client;
+use tidegate_pipeline::{Client, Config, Grouping, Parallelism};
 use tidegate_workflow::{
     Engine, EngineOptions, RedisOptions, RedisStore, SqliteOptions, SqliteStore, Store, StoreError,
 };
@@ -157,6 +157,15 @@ pub(crate) fn shown(settings: &Settings, redis: Option<&RedisServer>) -> String 
     }
 }
 
+/// How the engine reaches Redis. Of the settings for rate limits it has where and with what to connect, but not how a call is split: the
+/// reference's default of one node at a time would make lists and sweeps wait for node after node.
+fn engine_config(server: &RedisServer) -> Config {
+    let mut config = server.config.clone();
+    config.parallelism = Parallelism::UNBOUNDED;
+    config.grouping = Grouping::Node;
+    config
+}
+
 /// Opens the store, or creates it.
 ///
 /// # Errors
@@ -165,7 +174,7 @@ pub(crate) async fn open(settings: &Settings, redis: Option<&RedisServer>) -> Re
     let partitions = settings.partitions;
     match redis {
         Some(server) => {
-            let client = Client::new(server.config.clone())
+            let client = Client::new(engine_config(server))
                 .map_err(|error| StoreError::Unavailable { reason: error.to_string() })?;
             let options = RedisOptions::new("tg:", partitions, server.timeout);
             Ok(Store::Redis(RedisStore::open(client, options.expect("settings bound partitions")).await?))
@@ -174,5 +183,24 @@ pub(crate) async fn open(settings: &Settings, redis: Option<&RedisServer>) -> Re
             let options = SqliteOptions::new(partitions).expect("settings bound partitions");
             Ok(Store::Sqlite(SqliteStore::open(&file(settings), &options)?))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn workflows_talk_to_all_nodes_at_once_whatever_rate_limits_do() {
+        let mut config = Config::single("127.0.0.1:1".parse().unwrap());
+        config.parallelism = Parallelism::SERIAL;
+        config.grouping = Grouping::Key;
+        config.database = 3;
+        let server = RedisServer { config, shown: String::new(), timeout: Duration::from_secs(1) };
+        let config = engine_config(&server);
+        assert_eq!((config.parallelism, config.grouping), (Parallelism::UNBOUNDED, Grouping::Node));
+        assert_eq!(config.database, 3);
     }
 }

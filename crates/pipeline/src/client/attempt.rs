@@ -1,6 +1,5 @@
 //! One attempt to send a batch: its groups go to their nodes, and their outcomes come back in the caller's order.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,8 +9,9 @@ use crate::batch::Batch;
 use crate::batch::load::Load;
 use crate::call::group::Group;
 use crate::call::{Call, DeadlinePassed, Written};
-use crate::client::route::Route;
+use crate::client::route::{GroupParts, Route, whole_groups};
 use crate::cluster::Cluster;
+use crate::config::Config;
 use crate::config::parallelism::Parallelism;
 use crate::link::context::ClientContext;
 use crate::node::Node;
@@ -55,7 +55,7 @@ impl Sender {
     ) -> (Attempt, Vec<Outcome>) {
         let attempt = self.route(batch, targets, deadline);
         let guard = AbandonOnDrop(&attempt.call);
-        let in_time = attempt.run(self.context.config.parallelism).await;
+        let in_time = attempt.run(&self.context.config).await;
         std::mem::forget(guard);
         let outcomes = attempt.call.leave(|group, written| {
             let node = Arc::clone(&attempt.nodes[group].name);
@@ -114,38 +114,45 @@ impl Attempt {
         Some(&self.nodes[group])
     }
 
-    /// Submits the groups, at most so many at once, and waits until all are done or a serial one failed.
-    async fn run(&self, parallelism: Parallelism) -> Result<(), DeadlinePassed> {
+    /// Submits the groups and waits until all are done, or a serial one failed.
+    ///
+    /// At most so many are under way at once. The parts of a group that was cut because it is large count as one: they are
+    /// written one behind the other, and none waits for the reply to another.
+    async fn run(&self, Config { parallelism, grouping, .. }: &Config) -> Result<(), DeadlinePassed> {
         let (call, groups, limit) = (&self.call, self.nodes.len(), parallelism.groups());
         if groups <= limit {
             self.submit(0..groups);
             return call.until(groups).await;
         }
-        let mut submitted = 0;
-        while submitted < groups {
-            let end = groups.min(call.done().saturating_add(limit));
-            self.submit(submitted..end);
-            submitted = end;
-            if submitted < groups {
-                call.until(submitted - limit + 1).await?;
-                if parallelism == Parallelism::SERIAL && call.failed() {
-                    return Ok(());
-                }
+        let mut waiting = whole_groups(&call.batch, &call.groups, &self.nodes, *grouping).into_iter().peekable();
+        let mut under_way: Vec<GroupParts> = Vec::new();
+        while waiting.peek().is_some() {
+            let done = call.done();
+            under_way.retain(|parts| !call.all_done(parts));
+            if *parallelism == Parallelism::SERIAL && call.failed() {
+                return Ok(());
+            }
+            for parts in waiting.by_ref().take(limit - under_way.len()) {
+                self.submit(parts.iter().copied());
+                under_way.push(parts);
+            }
+            if waiting.peek().is_some() {
+                call.until(done + 1).await?;
             }
         }
         call.until(groups).await
     }
 
     /// Hands groups to their nodes. The groups of one node go in together, so that it takes all or none.
-    fn submit(&self, groups: Range<usize>) {
+    fn submit(&self, groups: impl Iterator<Item = usize> + Clone) {
         let call = &self.call;
-        for first in groups.clone() {
+        for (at, first) in groups.clone().enumerate() {
             let node = &self.nodes[first];
             let same = |&group: &usize| Arc::ptr_eq(&self.nodes[group], node);
-            if (groups.start..first).any(|earlier| same(&earlier)) {
+            if groups.clone().take(at).any(|earlier| same(&earlier)) {
                 continue;
             }
-            let together = (first..groups.end).filter(same);
+            let together = groups.clone().skip(at).filter(same);
             let mut total = Load::default();
             together.clone().for_each(|group| total.add(call.groups[group].load));
             node.submit(together.map(|index| Group { call: Arc::clone(call), index }), total);

@@ -54,6 +54,31 @@ impl Route {
     }
 }
 
+/// The parts of one group, as indices into the groups of a call.
+pub(crate) type GroupParts = SmallVec<[usize; 1]>;
+
+/// The groups as they were before large ones were cut, in the order of their first parts.
+pub(crate) fn whole_groups(
+    batch: &Batch,
+    parts: &[UnitSet],
+    nodes: &[Arc<Node>],
+    grouping: Grouping,
+) -> SmallVec<[GroupParts; 4]> {
+    let mut groups: SmallVec<[GroupParts; 4]> = SmallVec::new();
+    let belong_together = |one: usize, other: usize| {
+        let units = parts[one].first().zip(parts[other].first());
+        let same_node = Arc::ptr_eq(&nodes[one], &nodes[other]);
+        same_node && units.is_some_and(|(one, other)| travel_together(batch, grouping, one, other))
+    };
+    for part in 0..parts.len() {
+        match groups.iter_mut().find(|group| belong_together(group[0], part)) {
+            Some(group) => group.push(part),
+            None => groups.push(GroupParts::from_elem(part, 1)),
+        }
+    }
+    groups
+}
+
 /// Whether two units of one node belong to one group.
 fn travel_together(batch: &Batch, grouping: Grouping, one: u32, other: u32) -> bool {
     match grouping {

@@ -4,7 +4,8 @@ use std::num::NonZero;
 
 use crate::config::error::ConfigError;
 
-/// How many node groups of one batch may be under way at once.
+/// How many groups of one batch may be under way at once. What one node runs is one group, however large it is, unless
+/// [`Grouping`](crate::Grouping) says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parallelism(NonZero<usize>);
 

@@ -165,14 +165,28 @@ impl Pool {
         let is_large = total.bytes > LARGE;
         let lane = self.lane(is_large);
         let is_shared = is_large && lane == Lane::Any && self.links.iter().any(|link| link.load.commands > 0);
-        for group in groups {
-            self.place_one(group, lane);
+        match self.room_for_all(total, lane) {
+            Some(at) => groups.for_each(|group| {
+                let load = group.load();
+                self.links[at].push(group, load);
+            }),
+            None => groups.for_each(|group| self.place_one(group, lane)),
         }
         // The next large call gets the new connection. This one would wait longer for it than it takes here.
         if is_shared && self.max > 1 {
             return Demand::Another;
         }
         self.demand(self.head_waited())
+    }
+
+    /// A connection for a call with more commands than a connection takes beside others, when nothing is under way on it.
+    ///
+    /// Else the parts of the call would wait for replies to each other. The bound on bytes holds.
+    fn room_for_all(&self, total: Load, lane: Lane) -> Option<usize> {
+        if total.commands <= self.cap.commands || total.bytes > self.cap.bytes || self.waiting().commands > 0 {
+            return None;
+        }
+        self.links.iter().position(|link| lane.has(link.id) && link.is_serving() && link.load == Load::default())
     }
 
     fn place_one(&mut self, group: Group, lane: Lane) {

@@ -3,4 +3,5 @@
 mod fairness;
 mod links;
 mod pool;
+mod round_trips;
 mod scripted;

@@ -16,6 +16,8 @@ use tokio::task::JoinSet;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Forward,
+    /// What is on its way to the server waits for so long: each round trip takes this time at least.
+    Delay(Duration),
     /// One byte per write.
     Trickle,
     /// Bytes vanish, and no end is told: the other side is gone without a word. An open connection never recovers.
@@ -39,8 +41,15 @@ struct Pump {
     from: OwnedReadHalf,
     to: OwnedWriteHalf,
     mode: watch::Receiver<Mode>,
+    direction: Direction,
     /// Bytes left until the cut.
     left: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Up,
+    Down,
 }
 
 impl Proxy {
@@ -54,7 +63,11 @@ impl Proxy {
     }
 
     pub(crate) fn config(&self) -> Config {
-        Config::single(Address::Tcp { host: "127.0.0.1".to_owned(), port: self.port })
+        Config::single(self.address())
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        Address::Tcp { host: "127.0.0.1".to_owned(), port: self.port }
     }
 
     pub(crate) fn set(&self, mode: Mode) {
@@ -88,8 +101,8 @@ async fn join(client: TcpStream, server: TcpStream, mode: watch::Receiver<Mode>,
     }
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let up = Pump { from: from_client, to: to_server, mode: mode.clone(), left: budgets.0 };
-    let down = Pump { from: from_server, to: to_client, mode, left: budgets.1 };
+    let up = Pump { from: from_client, to: to_server, mode: mode.clone(), direction: Direction::Up, left: budgets.0 };
+    let down = Pump { from: from_server, to: to_client, mode, direction: Direction::Down, left: budgets.1 };
     tokio::select! {
         () = up.run() => {}
         () = down.run() => {}
@@ -97,6 +110,17 @@ async fn join(client: TcpStream, server: TcpStream, mode: watch::Receiver<Mode>,
 }
 
 impl Pump {
+    /// Forwards bytes and all that arrived behind them.
+    async fn forward_rest(&mut self, first: &[u8]) {
+        let mut bytes = first.to_vec();
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(more @ 1..) = self.from.try_read(&mut buffer) {
+            bytes.extend_from_slice(&buffer[..more]);
+        }
+        // A connection that broke is noticed by the next read.
+        let _ = self.to.write_all(&bytes).await;
+    }
+
     async fn run(mut self) {
         let mut buffer = vec![0; 64 * 1024];
         let mut silent = false;
@@ -106,6 +130,11 @@ impl Pump {
             let mode = *self.mode.borrow();
             silent |= mode == Mode::Silent;
             if silent {
+                continue;
+            }
+            if let (Mode::Delay(time), Direction::Up) = (mode, self.direction) {
+                tokio::time::sleep(time).await;
+                self.forward_rest(&buffer[..read]).await;
                 continue;
             }
             self.left -= bytes.len();
