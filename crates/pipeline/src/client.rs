@@ -1,6 +1,6 @@
 //! The interface for callers: sends a batch, and sends again what did not run.
 
-mod attempt;
+pub(crate) mod attempt;
 mod resend;
 mod retry;
 pub(crate) mod route;
@@ -81,6 +81,10 @@ impl Client {
             tokio::task::coop::consume_budget().await;
         }
         outcomes
+    }
+
+    pub(crate) fn sender(&self) -> &Arc<Sender> {
+        &self.sender
     }
 
     /// What the connections did so far.

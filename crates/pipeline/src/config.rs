@@ -146,6 +146,13 @@ impl Config {
         }
     }
 
+    /// How long to wait after so many failures in a row, at least one. Full jitter: anything up to a bound that doubles with
+    /// each failure, so that clients spread out after an outage.
+    pub(crate) fn backoff(&self, failures: u32) -> Duration {
+        let bound = self.backoff_min.saturating_mul(1 << (failures - 1).min(16)).min(self.backoff_max);
+        bound.mul_f64(fastrand::f64())
+    }
+
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         match &self.servers {
             Servers::Cluster(addresses) | Servers::Sentinel { sentinels: addresses, .. } if addresses.is_empty() => {

@@ -24,6 +24,8 @@
 //! # Ok(()) }
 //! ```
 //!
+//! A [`Subscriber`] listens to what others publish, on connections of its own, and says when it may have missed something.
+//!
 //! Words: a *unit* is a run of commands that belong together on one node; a *batch* is a caller's units; commands are
 //! *in flight* between the write and their reply.
 //!
@@ -39,6 +41,7 @@ mod link;
 mod node;
 mod outcome;
 mod stats;
+mod subscriber;
 #[cfg(feature = "test-util")]
 pub mod test_util;
 mod wire;
@@ -57,4 +60,5 @@ pub use config::tls::{ClientCertificate, Tls, TlsError, Verification};
 pub use config::{Config, Servers};
 pub use outcome::{CommandError, NotSent, Outcome, Rejected, Rejection, Unknown};
 pub use stats::Stats;
+pub use subscriber::{Delivery, Refusal, Subscriber, SubscriberEvent, SubscriberOptions};
 pub use wire::reply::{Protocol, Reply, ServerError};

@@ -1,6 +1,7 @@
 //! What Redis fixes: the RESP protocol and the hash slots of keys.
 
 pub(crate) mod command;
+pub(crate) mod push;
 pub(crate) mod reply;
 pub(crate) mod resp;
 mod scan;

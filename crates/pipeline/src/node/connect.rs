@@ -7,7 +7,6 @@ use tracing::{info, warn};
 
 use super::{ConnectState, Node, State};
 use crate::call::group::Group;
-use crate::config::Config;
 use crate::link::connection::Connection;
 use crate::link::handshake::{self, Probe, ReadySocket};
 use crate::link::host::LinkId;
@@ -32,7 +31,7 @@ impl Node {
         loop {
             let failures = self.state().failures;
             if failures > 0 {
-                tokio::time::sleep(backoff(self.config(), failures)).await;
+                tokio::time::sleep(self.config().backoff(failures)).await;
             }
             let probe = self.probe_needed();
             self.config().connect_pace.permit().await;
@@ -151,10 +150,4 @@ impl Node {
     pub(crate) fn renew(&self) {
         self.state().pool.replace_older_than(SHORT_LIFE);
     }
-}
-
-/// Full jitter: anything up to a bound that doubles with each failure, so that clients spread out after an outage.
-fn backoff(config: &Config, failures: u32) -> Duration {
-    let bound = config.backoff_min.saturating_mul(1 << (failures - 1).min(16)).min(config.backoff_max);
-    bound.mul_f64(fastrand::f64())
 }

@@ -170,6 +170,56 @@ fn reply3(frame: resp3::Frame) -> Option<Answer> {
     }))
 }
 
+/// What arrives on a connection that is subscribed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Incoming {
+    /// Its elements. RESP2 has no type of its own for pushes: there every array is one.
+    Push(Vec<Answer>),
+    /// The answer to a command.
+    Answer(Answer),
+}
+
+/// As [`decode`], for a connection that is subscribed.
+pub(crate) fn decode_incoming(protocol: Protocol, buffer: &mut BytesMut) -> Result<Vec<Incoming>, String> {
+    let whole = std::mem::take(buffer).freeze();
+    let (mut rest, mut all) = (whole.clone(), Vec::new());
+    while !rest.is_empty() {
+        let parsed = match protocol {
+            Protocol::Resp2 => resp2::parse_frame(rest.clone()).map(|(frame, after)| (Some(incoming2(frame)), after)),
+            Protocol::Resp3 => resp3::parse_frame(rest.clone()).map(|(frame, after)| (incoming3(frame), after)),
+        };
+        match parsed {
+            Ok((incoming, after)) => {
+                all.extend(incoming);
+                rest = after;
+            }
+            Err(ParseError::Incomplete) => break,
+            Err(error) => return Err(format!("malformed message: {error}")),
+        }
+    }
+    let consumed = whole.len() - rest.len();
+    drop(rest);
+    *buffer = match whole.try_into_mut() {
+        Ok(mut buffer) => buffer.split_off(consumed),
+        Err(whole) => BytesMut::from(&whole[consumed..]),
+    };
+    Ok(all)
+}
+
+fn incoming2(frame: Frame) -> Incoming {
+    match frame {
+        Frame::Array(Some(fields)) => Incoming::Push(fields.into_iter().map(reply).collect()),
+        frame => Incoming::Answer(reply(frame)),
+    }
+}
+
+fn incoming3(frame: resp3::Frame) -> Option<Incoming> {
+    match frame {
+        resp3::Frame::Push(fields) => Some(Incoming::Push(fields.into_iter().filter_map(reply3).collect())),
+        frame => reply3(frame).map(Incoming::Answer),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
@@ -243,6 +293,27 @@ mod tests {
         check("~1\r\n$1\r\nx\r\n", &one(Reply::Array(vec![Ok(bulk("x"))])));
         check(">2\r\n+invalidate\r\n*1\r\n$1\r\nk\r\n:7\r\n", &one(Reply::Integer(7)));
         check("-WRONGTYPE no\r\n", &[Err(server_error("WRONGTYPE no"))]);
+    }
+
+    #[test]
+    fn pushes_and_answers_are_told_apart_however_they_arrive() {
+        let bulk = |text: &str| Ok(Reply::Bulk(text.to_owned().into()));
+        let push = || Incoming::Push(vec![bulk("message"), bulk("c"), bulk("p")]);
+        for (protocol, tag) in [(Protocol::Resp2, '*'), (Protocol::Resp3, '>')] {
+            let message = format!("{tag}3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\np\r\n");
+            let wire = format!("{message}+PONG\r\n-NOPERM no\r\n{message}");
+            let pong = Incoming::Answer(Ok(Reply::Simple("PONG".into())));
+            let expected = [push(), pong, Incoming::Answer(Err(server_error("NOPERM no"))), push()];
+            for cut in 0..wire.len() {
+                let mut buffer = BytesMut::from(&wire[..cut]);
+                let mut all = decode_incoming(protocol, &mut buffer).unwrap();
+                buffer.extend_from_slice(&wire.as_bytes()[cut..]);
+                all.extend(decode_incoming(protocol, &mut buffer).unwrap());
+                assert_eq!(all, expected, "{protocol:?}, cut at {cut}");
+                assert!(buffer.is_empty());
+            }
+        }
+        assert!(decode_incoming(Protocol::Resp3, &mut BytesMut::from("?\r\n")).is_err());
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 /// Highest first, as in ARCHITECTURE.md.
-const ROOMS: [&str; 10] = ["client", "cluster", "node", "link", "call", "batch", "config", "outcome", "stats", "wire"];
+const ROOMS: [&str; 11] =
+    ["subscriber", "client", "cluster", "node", "link", "call", "batch", "config", "outcome", "stats", "wire"];
 
 #[test]
 fn a_room_imports_only_rooms_below_it() {

@@ -4,5 +4,6 @@ mod cluster;
 mod commands;
 mod oracle;
 mod sentinel;
+mod subscriber;
 mod tls;
 mod valkey;

@@ -131,7 +131,7 @@ async fn a_transaction_follows_its_slot() {
 }
 
 /// Moves the slot of a key that holds nothing.
-fn move_slot(cluster: &RedisCluster, key: &str, from: usize, to: usize) {
+pub(crate) fn move_slot(cluster: &RedisCluster, key: &str, from: usize, to: usize) {
     let slot = cluster.servers()[0].raw(&format!("CLUSTER KEYSLOT {key}"));
     let slot = slot.trim_start_matches(':').trim();
     let id = cluster.id(to);

@@ -1,0 +1,119 @@
+//! Messages that others publish: a subscription that outlives connections, and says when it may have missed something.
+
+mod event;
+mod mailbox;
+mod roster;
+mod session;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use tokio_util::sync::DropGuard;
+
+pub use self::event::{Refusal, SubscriberEvent};
+use self::mailbox::Mailbox;
+use self::roster::Roster;
+use crate::client::Client;
+
+/// How messages reach their subscribers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Delivery {
+    /// PUBLISH and SUBSCRIBE. In a cluster every message goes to every node.
+    Broadcast,
+    /// SPUBLISH and SSUBSCRIBE, from Redis 7 on. In a cluster a channel belongs to the node that owns its slot, as a key does.
+    Sharded,
+}
+
+/// What a [`Subscriber`] listens to, and how much it keeps for its reader.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct SubscriberOptions {
+    /// How messages are published.
+    pub delivery: Delivery,
+    /// Most messages that wait for the reader. Default 4,096. What comes on top is dropped, and told as
+    /// [`SubscriberEvent::Missed`].
+    pub queue_messages: usize,
+    /// Most bytes of messages that wait for the reader. Default 1 MiB. A single message of more bytes ends the connection,
+    /// which is told as well.
+    pub queue_bytes: usize,
+}
+
+impl SubscriberOptions {
+    /// Default bounds.
+    #[must_use]
+    pub fn new(delivery: Delivery) -> Self {
+        Self { delivery, queue_messages: 4096, queue_bytes: 1 << 20 }
+    }
+}
+
+/// Listens to channels, on connections of its own: one to each node that has any of them.
+///
+/// Redis keeps no message for a subscriber that is away, so no subscription is complete. This one says where it may have
+/// gaps: at every [`SubscriberEvent::Subscribed`], the first as well, and at every [`SubscriberEvent::Missed`]. A reader
+/// that looks at what the messages are about at each of them misses nothing for longer than a connection is down.
+///
+/// It connects again by itself, with waits as [`Config`](crate::Config) has them, and follows channels whose slot moves
+/// and primaries that are replaced. A connection that is silent for
+/// [`Config::stall_timeout`](crate::Config::stall_timeout) is asked with a PING, and given up after as long again. It
+/// keeps its client open. Dropping it ends its connections.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = tidegate_pipeline::test_util::RedisServer::start().await;
+/// use tidegate_pipeline::{Client, Config, Delivery, Subscriber, SubscriberEvent, SubscriberOptions};
+///
+/// let client = Client::new(Config::single(server.address()))?;
+/// let mut subscriber = Subscriber::new(&client, ["news"], SubscriberOptions::new(Delivery::Broadcast));
+/// let Some(SubscriberEvent::Subscribed { channel }) = subscriber.next().await else { panic!() };
+/// assert_eq!(channel, "news"); // look at what was published before
+/// # Ok(()) }
+/// ```
+pub struct Subscriber {
+    mailbox: Arc<Mailbox>,
+    channels: watch::Sender<HashSet<Bytes>>,
+    _stop: DropGuard,
+}
+
+impl Subscriber {
+    /// Starts to listen, on the runtime of `client` and to the same servers.
+    pub fn new(
+        client: &Client,
+        channels: impl IntoIterator<Item = impl Into<Bytes>>,
+        options: SubscriberOptions,
+    ) -> Self {
+        let (channels, wanted) = watch::channel(channels.into_iter().map(Into::into).collect());
+        let mailbox = Arc::new(Mailbox::new(&options));
+        let sender = Arc::clone(client.sender());
+        let context = Arc::clone(&sender.context);
+        let stop = context.stop.child_token();
+        let roster = Roster::new(sender, options, wanted, Arc::clone(&mailbox), stop.clone());
+        context.spawn(stop.clone(), roster.run());
+        Self { mailbox, channels, _stop: stop.drop_guard() }
+    }
+
+    /// Listens to these channels from now on, and to no others. The ones it listened to before go on without a gap.
+    pub fn set_channels(&self, channels: impl IntoIterator<Item = impl Into<Bytes>>) {
+        self.channels.send_replace(channels.into_iter().map(Into::into).collect());
+    }
+
+    /// The next event; none after the client was closed.
+    ///
+    /// News of channels and of missed messages go before messages that wait, even older ones: a reader that looks because
+    /// of them sees what those messages would tell.
+    ///
+    /// # Cancellation
+    /// Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<SubscriberEvent> {
+        self.mailbox.next().await
+    }
+}
+
+impl fmt::Debug for Subscriber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscriber").field("channels", &self.channels.borrow().len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,223 @@
+//! What waits for the reader of a subscriber: bounded in messages and bytes.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use crate::subscriber::SubscriberOptions;
+use crate::subscriber::event::{Refusal, SubscriberEvent};
+
+/// What waits for the reader. One reader, several connections that add.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    queue_messages: usize,
+    queue_bytes: usize,
+    state: Mutex<State>,
+    /// Notified when there is something to read.
+    arrived: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// How each channel stands, as the reader was told or will be.
+    standings: HashMap<Bytes, Standing>,
+    /// Channels whose standing the reader does not know yet, at most once each: so they are bounded without a bound.
+    news: VecDeque<Bytes>,
+    messages: VecDeque<(Bytes, Bytes)>,
+    bytes: usize,
+    /// Messages dropped, not yet told.
+    missed: u64,
+    closed: bool,
+}
+
+/// How a channel stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Standing {
+    Subscribed,
+    Unsubscribed(Arc<str>),
+    Refused(Refusal),
+}
+
+impl Mailbox {
+    pub(super) fn new(options: &SubscriberOptions) -> Self {
+        let SubscriberOptions { queue_messages, queue_bytes, .. } = *options;
+        Self { queue_messages, queue_bytes, state: Mutex::default(), arrived: Notify::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a message, or counts it as missed when there is no room.
+    pub(super) fn message(&self, channel: &Bytes, payload: &[u8]) {
+        let mut state = self.state();
+        let bytes = channel.len() + payload.len();
+        if state.messages.len() >= self.queue_messages || state.bytes + bytes > self.queue_bytes {
+            state.missed += 1;
+        } else {
+            state.bytes += bytes;
+            // A copy, because the payload may be a small part of a large buffer.
+            state.messages.push_back((channel.clone(), Bytes::copy_from_slice(payload)));
+        }
+        drop(state);
+        self.arrived.notify_one();
+    }
+
+    /// Tells how a channel stands. Only the latest standing waits for the reader.
+    ///
+    /// A failure that follows a failure is no news; a new subscription always is.
+    pub(super) fn stands(&self, channel: &Bytes, standing: Standing) {
+        let mut state = self.state();
+        let is_failure = standing != Standing::Subscribed;
+        let failed = state.standings.get(channel).is_some_and(|last| *last != Standing::Subscribed);
+        let same_kind =
+            state.standings.get(channel).map(std::mem::discriminant) == Some(std::mem::discriminant(&standing));
+        let is_weaker = failed && matches!(standing, Standing::Unsubscribed(_));
+        if is_failure && failed && (same_kind || is_weaker) {
+            return;
+        }
+        state.standings.insert(channel.clone(), standing);
+        if !state.news.contains(channel) {
+            state.news.push_back(channel.clone());
+        }
+        drop(state);
+        self.arrived.notify_one();
+    }
+
+    /// Forgets a channel that is not wanted any more, with its messages.
+    pub(super) fn forget(&self, channel: &Bytes) {
+        let mut state = self.state();
+        state.standings.remove(channel);
+        state.news.retain(|other| other != channel);
+        state.messages.retain(|(other, _)| other != channel);
+        state.bytes = state.messages.iter().map(|(channel, payload)| channel.len() + payload.len()).sum();
+    }
+
+    /// Nothing more will come.
+    pub(super) fn close(&self) {
+        self.state().closed = true;
+        self.arrived.notify_one();
+    }
+
+    /// The next event; none after [`Mailbox::close`].
+    pub(super) async fn next(&self) -> Option<SubscriberEvent> {
+        loop {
+            {
+                let mut state = self.state();
+                if let Some(event) = state.next() {
+                    return Some(event);
+                }
+                if state.closed {
+                    return None;
+                }
+            }
+            self.arrived.notified().await;
+        }
+    }
+}
+
+impl State {
+    fn next(&mut self) -> Option<SubscriberEvent> {
+        if let Some(channel) = self.news.pop_front() {
+            let standing = self.standings[&channel].clone();
+            return Some(standing.told_of(channel));
+        }
+        if self.missed > 0 {
+            return Some(SubscriberEvent::Missed { messages: std::mem::take(&mut self.missed) });
+        }
+        let (channel, payload) = self.messages.pop_front()?;
+        self.bytes -= channel.len() + payload.len();
+        Some(SubscriberEvent::Message { channel, payload })
+    }
+}
+
+impl Standing {
+    fn told_of(self, channel: Bytes) -> SubscriberEvent {
+        match self {
+            Self::Subscribed => SubscriberEvent::Subscribed { channel },
+            Self::Unsubscribed(reason) => SubscriberEvent::Unsubscribed { channel, reason },
+            Self::Refused(refusal) => SubscriberEvent::Refused { channel, refusal },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::subscriber::Delivery;
+
+    fn mailbox(queue_messages: usize, queue_bytes: usize) -> Mailbox {
+        let options = SubscriberOptions { queue_messages, queue_bytes, ..SubscriberOptions::new(Delivery::Broadcast) };
+        Mailbox::new(&options)
+    }
+
+    fn events(mailbox: &Mailbox) -> Vec<SubscriberEvent> {
+        std::iter::from_fn(|| mailbox.state().next()).collect()
+    }
+
+    fn message(payload: &'static str) -> SubscriberEvent {
+        SubscriberEvent::Message { channel: "c".into(), payload: payload.into() }
+    }
+
+    /// Which of three messages of three bytes wait, and how many were missed.
+    fn check(messages: usize, bytes: usize, kept: usize) {
+        let mailbox = mailbox(messages, bytes);
+        ["11", "22", "33"].iter().for_each(|payload| mailbox.message(&"c".into(), payload.as_bytes()));
+        let missed = (kept < 3).then_some(SubscriberEvent::Missed { messages: 3 - kept as u64 });
+        let waiting = ["11", "22", "33"].into_iter().take(kept).map(message);
+        assert_eq!(events(&mailbox), missed.into_iter().chain(waiting).collect::<Vec<_>>(), "{messages}, {bytes}");
+        mailbox.message(&"c".into(), b"44");
+        assert_eq!(events(&mailbox), [message("44")], "there is room again");
+    }
+
+    #[test]
+    fn the_queue_is_bounded_in_messages_and_bytes() {
+        check(4, 100, 3);
+        check(2, 100, 2);
+        check(4, 8, 2);
+        check(4, 9, 3);
+    }
+
+    #[test]
+    fn a_channel_has_one_piece_of_news_however_often_it_comes_and_goes() {
+        let mailbox = mailbox(4, 100);
+        let channel = Bytes::from("c");
+        for round in 0..100 {
+            mailbox.stands(&channel, Standing::Subscribed);
+            mailbox.stands(&channel, Standing::Unsubscribed(format!("loss {round}").into()));
+        }
+        let lost = SubscriberEvent::Unsubscribed { channel: channel.clone(), reason: "loss 99".into() };
+        assert_eq!(events(&mailbox), [lost]);
+        mailbox.stands(&channel, Standing::Unsubscribed("still".into()));
+        assert_eq!(events(&mailbox), [], "a failure after a failure is no news");
+        mailbox.stands(&channel, Standing::Subscribed);
+        mailbox.stands(&channel, Standing::Subscribed);
+        assert_eq!(events(&mailbox), [SubscriberEvent::Subscribed { channel }]);
+    }
+
+    #[test]
+    fn a_refusal_is_told_once() {
+        let mailbox = mailbox(4, 100);
+        let (channel, refusal) = (Bytes::from("c"), Refusal::of("NOPERM no".into()));
+        for _ in 0..3 {
+            mailbox.stands(&channel, Standing::Unsubscribed("lost".into()));
+            mailbox.stands(&channel, Standing::Refused(refusal.clone()));
+        }
+        assert_eq!(events(&mailbox), [SubscriberEvent::Refused { channel: channel.clone(), refusal: refusal.clone() }]);
+        mailbox.stands(&channel, Standing::Refused(refusal));
+        assert_eq!(events(&mailbox), []);
+    }
+
+    #[test]
+    fn a_channel_that_is_not_wanted_leaves_nothing() {
+        let mailbox = mailbox(4, 100);
+        mailbox.stands(&"c".into(), Standing::Subscribed);
+        mailbox.message(&"c".into(), b"11");
+        mailbox.message(&"d".into(), b"22");
+        mailbox.forget(&"c".into());
+        let left = SubscriberEvent::Message { channel: "d".into(), payload: "22".into() };
+        assert_eq!(events(&mailbox), [left]);
+    }
+}

@@ -1,0 +1,263 @@
+//! One connection of a subscriber.
+
+use std::collections::{HashSet, VecDeque};
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::config::address::Address;
+use crate::link::context::ClientContext;
+use crate::link::handshake::{self, Probe, ReadySocket};
+use crate::outcome::{Outcome, Rejection};
+use crate::subscriber::Delivery;
+use crate::subscriber::mailbox::Mailbox;
+use crate::wire::command::{push_array, push_bulk};
+use crate::wire::push::Push;
+use crate::wire::reply::ServerError;
+use crate::wire::resp::{self, Incoming};
+
+/// One read takes a burst of small messages.
+const READ_SIZE: usize = 16 * 1024;
+
+/// What the roster wants of a session.
+#[derive(Debug)]
+pub(super) enum Order {
+    Subscribe(Bytes),
+    Unsubscribe(Bytes),
+}
+
+/// What a session tells the roster.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) address: Address,
+    /// Which session to this address it was.
+    pub(super) session: u64,
+    pub(super) news: News,
+}
+
+#[derive(Debug)]
+pub(super) enum News {
+    Subscribed(Bytes),
+    /// The server ended this subscription: the slot of its channel moved.
+    Unsubscribed(Bytes),
+    /// The server answered with an error.
+    Refused(Bytes, ServerError),
+    /// The connection has ended, or could not be opened.
+    Ended(String),
+}
+
+/// What a connection to one node needs.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) id: u64,
+    pub(super) address: Address,
+    pub(super) context: Arc<ClientContext>,
+    pub(super) delivery: Delivery,
+    /// A message of more bytes ends the connection.
+    pub(super) largest_message: usize,
+    pub(super) orders: mpsc::Receiver<Order>,
+    pub(super) reports: mpsc::Sender<Report>,
+    pub(super) mailbox: Arc<Mailbox>,
+}
+
+/// An open connection.
+struct Connection<'a> {
+    session: &'a mut Session,
+    ready: ReadySocket,
+    buffer: BytesMut,
+    /// What was asked and not answered, in order.
+    asked: VecDeque<Asked>,
+    subscribed: HashSet<Bytes>,
+    /// When bytes arrived last.
+    heard: Instant,
+}
+
+enum Asked {
+    Subscribe(Bytes),
+    Unsubscribe(Bytes),
+    Ping,
+}
+
+impl Session {
+    /// Connects and listens until the connection ends, and reports its end.
+    pub(super) async fn run(mut self) {
+        let reason = match self.open_and_listen().await {
+            Ok(never) => match never {},
+            Err(reason) => reason,
+        };
+        self.report(News::Ended(reason)).await;
+    }
+
+    async fn open_and_listen(&mut self) -> Result<Infallible, String> {
+        self.context.config.connect_pace.permit().await;
+        let ready = handshake::open(&self.address, &self.context, Probe::Ping).await?;
+        let connection = Connection {
+            session: self,
+            ready,
+            buffer: BytesMut::new(),
+            asked: VecDeque::new(),
+            subscribed: HashSet::new(),
+            heard: Instant::now(),
+        };
+        connection.listen().await
+    }
+
+    async fn report(&self, news: News) {
+        let report = Report { address: self.address.clone(), session: self.id, news };
+        // Without a roster the subscriber is gone, and so is this session in a moment.
+        let _ = self.reports.send(report).await;
+    }
+
+    fn silence(&self) -> Duration {
+        self.context.config.stall_timeout
+    }
+}
+
+impl Connection<'_> {
+    async fn listen(mut self) -> Result<Infallible, String> {
+        loop {
+            let silence = self.session.silence();
+            let is_pinged = self.asked.iter().any(|asked| matches!(asked, Asked::Ping));
+            let wake = self.heard + if is_pinged { 2 * silence } else { silence };
+            self.buffer.reserve(READ_SIZE);
+            tokio::select! {
+                // What has arrived goes before the clock: after a pause of this process both are ready.
+                biased;
+                read = self.ready.socket.read_buf(&mut self.buffer) => self.read(read).await?,
+                order = self.session.orders.recv() => match order {
+                    Some(order) => self.obey(order).await?,
+                    None => return Err("nobody listens any more".to_owned()),
+                },
+                () = sleep_until(wake) => match is_pinged {
+                    true => return Err(format!("no answer to PING for {silence:?}")),
+                    false => self.ask(Asked::Ping).await?,
+                },
+            }
+        }
+    }
+
+    async fn read(&mut self, read: io::Result<usize>) -> Result<(), String> {
+        if read.map_err(|error| error.to_string())? == 0 {
+            return Err("closed by the server".to_owned());
+        }
+        self.heard = Instant::now();
+        for incoming in resp::decode_incoming(self.ready.protocol, &mut self.buffer)? {
+            match incoming {
+                Incoming::Push(fields) => {
+                    // Later versions of Redis may push what this one does not know.
+                    if let Some(push) = Push::read(&fields) {
+                        self.take(push).await?;
+                    }
+                }
+                Incoming::Answer(answer) => self.answered(Outcome::of(answer)).await?,
+            }
+        }
+        match self.buffer.len() > self.session.largest_message.max(READ_SIZE) {
+            true => Err(format!("a message of more than {} bytes", self.session.largest_message)),
+            false => Ok(()),
+        }
+    }
+
+    async fn take(&mut self, push: Push) -> Result<(), String> {
+        match push {
+            Push::Message { channel, payload } => {
+                if let Some(channel) = self.subscribed.get(&channel) {
+                    self.session.mailbox.message(channel, &payload);
+                }
+            }
+            Push::Subscribed(channel) => {
+                let Some(Asked::Subscribe(asked)) = self.asked.pop_front().filter(|asked| asked.is_for(&channel))
+                else {
+                    return Err("a subscription that was not asked for".to_owned());
+                };
+                self.subscribed.insert(asked.clone());
+                self.session.report(News::Subscribed(asked)).await;
+            }
+            Push::Unsubscribed(channel) => {
+                if matches!(self.asked.front(), Some(Asked::Unsubscribe(asked)) if *asked == channel) {
+                    self.asked.pop_front();
+                } else if let Some(channel) = self.subscribed.take(&channel) {
+                    self.session.report(News::Unsubscribed(channel)).await;
+                }
+            }
+            Push::Pong => self.answered_ping()?,
+        }
+        Ok(())
+    }
+
+    /// Takes an answer that is no push: an error, or the answer to PING.
+    async fn answered(&mut self, outcome: Outcome) -> Result<(), String> {
+        let error = match outcome {
+            Outcome::Reply(_) => return self.answered_ping(),
+            Outcome::Rejected(rejected) if rejected.kind == Rejection::Unauthenticated => {
+                return Err(rejected.to_string());
+            }
+            Outcome::Rejected(rejected) => ServerError { message: rejected.message },
+            Outcome::ServerError(error) => error,
+            Outcome::NotSent(_) | Outcome::Unknown(_) => return Err("an answer that is none".to_owned()),
+        };
+        match self.asked.pop_front() {
+            Some(Asked::Subscribe(channel)) => self.session.report(News::Refused(channel, error)).await,
+            // The slot of its channel has moved already, and the subscription with it.
+            Some(Asked::Unsubscribe(_)) => {}
+            Some(Asked::Ping) | None => return Err(error.to_string()),
+        }
+        Ok(())
+    }
+
+    fn answered_ping(&mut self) -> Result<(), String> {
+        match self.asked.pop_front() {
+            Some(Asked::Ping) => Ok(()),
+            _ => Err("an answer that was not asked for".to_owned()),
+        }
+    }
+
+    async fn obey(&mut self, order: Order) -> Result<(), String> {
+        match order {
+            Order::Subscribe(channel) => self.ask(Asked::Subscribe(channel)).await,
+            Order::Unsubscribe(channel) => {
+                self.subscribed.remove(&channel);
+                self.ask(Asked::Unsubscribe(channel)).await
+            }
+        }
+    }
+
+    /// Writes one command. Each channel has a command of its own, so that an error is about one channel.
+    async fn ask(&mut self, asked: Asked) -> Result<(), String> {
+        let (name, channel): (&[u8], _) = match (&asked, self.session.delivery) {
+            (Asked::Ping, _) => (b"PING", None),
+            (Asked::Subscribe(channel), Delivery::Broadcast) => (b"SUBSCRIBE", Some(channel)),
+            (Asked::Subscribe(channel), Delivery::Sharded) => (b"SSUBSCRIBE", Some(channel)),
+            (Asked::Unsubscribe(channel), Delivery::Broadcast) => (b"UNSUBSCRIBE", Some(channel)),
+            (Asked::Unsubscribe(channel), Delivery::Sharded) => (b"SUNSUBSCRIBE", Some(channel)),
+        };
+        let mut command = Vec::new();
+        push_array(&mut command, 1 + usize::from(channel.is_some()));
+        push_bulk(&mut command, name);
+        if let Some(channel) = channel {
+            push_bulk(&mut command, channel);
+        }
+        self.asked.push_back(asked);
+        let socket = &mut self.ready.socket;
+        let write = async {
+            socket.write_all(&command).await?;
+            socket.flush().await
+        };
+        match timeout(self.session.silence(), write).await {
+            Ok(wrote) => wrote.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("it read nothing for {:?}", self.session.silence())),
+        }
+    }
+}
+
+impl Asked {
+    fn is_for(&self, channel: &Bytes) -> bool {
+        matches!(self, Self::Subscribe(asked) if asked == channel)
+    }
+}
