@@ -25,8 +25,15 @@ pub struct UnitBuilder<'a> {
     first: u32,
 }
 
-/// Whether a command would change what a connection means for other callers, or hold up their replies.
-fn is_refused(name: &str) -> bool {
+/// Whether a command would change what a connection means for other callers, hold up their replies, or have more or fewer
+/// replies than one.
+fn is_refused(name: &str, args: &[Arg<'_>]) -> bool {
+    if name.bytes().any(|byte| byte.is_ascii_lowercase()) {
+        return is_refused(&name.to_ascii_uppercase(), args);
+    }
+    if name == "CLIENT" {
+        return matches!(args, [Arg::Bytes(what), ..] if what.eq_ignore_ascii_case(b"REPLY"));
+    }
     matches!(
         name,
         "AUTH"
@@ -41,11 +48,15 @@ fn is_refused(name: &str) -> bool {
             | "HELLO"
             | "MONITOR"
             | "PSUBSCRIBE"
+            | "PSYNC"
+            | "PUNSUBSCRIBE"
             | "QUIT"
             | "RESET"
             | "SELECT"
             | "SSUBSCRIBE"
             | "SUBSCRIBE"
+            | "SUNSUBSCRIBE"
+            | "SYNC"
             | "UNSUBSCRIBE"
             | "WAIT"
             | "WAITAOF"
@@ -97,7 +108,7 @@ impl UnitBuilder<'_> {
 
     fn encode(&mut self, name: &'static str, args: &[Arg<'_>], repeatable: bool) {
         let Self { batch, unit, first } = self;
-        if is_refused(name) {
+        if is_refused(name, args) {
             batch.refused = Some(NotSent::Refused { command: name });
         }
         push_array(&mut batch.encoded, args.len() + 1);
@@ -139,6 +150,22 @@ mod tests {
         );
         assert_eq!(batch.len(), 2);
         assert_eq!(batch.units.len(), 1);
+    }
+
+    #[test]
+    fn commands_without_exactly_one_reply_are_refused() {
+        let check = |name: &'static str, args: &[Arg<'_>], refused: bool| {
+            let mut batch = Batch::new();
+            batch.unit().command(name, args);
+            assert_eq!(batch.refused, refused.then_some(NotSent::Refused { command: name }), "{name}");
+        };
+        for name in ["SUBSCRIBE", "subscribe", "SUNSUBSCRIBE", "PUNSUBSCRIBE", "Monitor", "SYNC", "PSYNC"] {
+            check(name, &[], true);
+        }
+        check("CLIENT", &[Arg::Bytes(b"reply"), Arg::Bytes(b"OFF")], true);
+        check("client", &[Arg::Bytes(b"REPLY"), Arg::Bytes(b"SKIP")], true);
+        check("CLIENT", &[Arg::Bytes(b"TRACKING"), Arg::Bytes(b"ON")], false);
+        check("get", &[Arg::Key(b"reply")], false);
     }
 
     #[test]

@@ -374,3 +374,43 @@ fn a_caller_whose_clients_runtime_ends_is_told() {
     let outcomes = callers.block_on(client.send(one("GET", &[Arg::Key(b"k")]), deadline));
     assert!(matches!(&outcomes[..], [Outcome::NotSent(_)]), "{outcomes:?}");
 }
+
+/// A push may stand anywhere between replies, and arrive in pieces: it is nobody's reply.
+#[tokio::test]
+async fn stray_pushes_shift_no_reply() {
+    let (listener, mut config) = listener().await;
+    config.protocol = tidegate_pipeline::Protocol::Resp3;
+    let client = Client::new(config).unwrap();
+    let mut batch = Batch::new();
+    batch.unit().command("GET", &[Arg::Key(b"k")]).command("GET", &[Arg::Key(b"k")]);
+    let caller = {
+        let client = client.clone();
+        tokio::spawn(async move { client.send(batch, soon()).await })
+    };
+    let (mut stream, _) = listener.accept().await.unwrap();
+    expect(&mut stream, "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n").await;
+    // Also before the client has said who it is.
+    stream.write_all(b">2\r\n+hello\r\n:1\r\n%1\r\n+proto\r\n:3\r\n").await.unwrap();
+    expect(&mut stream, PING).await;
+    stream.write_all(b">1\r\n+early\r\n+PONG\r\n").await.unwrap();
+    expect(&mut stream, GET_K).await;
+    expect(&mut stream, GET_K).await;
+    let invalidate = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n";
+    let unknown = ">3\r\n+of-a-later-version\r\n_\r\n>1\r\n:7\r\n";
+    let wire = format!("{invalidate}$1\r\na\r\n{unknown}{invalidate}:2\r\n{invalidate}");
+    for piece in wire.as_bytes().chunks(3) {
+        stream.write_all(piece).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    let outcomes = caller.await.unwrap();
+    assert_eq!(outcomes[0].bytes().unwrap(), Some(&b"a"[..]));
+    assert_eq!(outcomes[1].integer().unwrap(), 2);
+    // And the connection is as good as before.
+    let next = {
+        let client = client.clone();
+        tokio::spawn(async move { send_one(&client, "GET", &[Arg::Key(b"k")]).await })
+    };
+    expect(&mut stream, GET_K).await;
+    stream.write_all(b":3\r\n").await.unwrap();
+    assert_eq!(next.await.unwrap().integer().unwrap(), 3);
+}
