@@ -14,6 +14,8 @@ mod yaml;
 
 use std::fmt::Write as _;
 
+use hashbrown::HashMap;
+
 pub use error::ConfigError;
 
 use crate::request::Entry;
@@ -62,7 +64,25 @@ impl Configuration {
         for source in sources {
             errors.extend(load_file(source, same_domain, &mut domains));
         }
-        if errors.is_empty() { Ok(Self { domains }) } else { Err(errors) }
+        if errors.is_empty() { Ok(Self::numbered(domains)) } else { Err(errors) }
+    }
+
+    /// The slots are the places of the stats keys in their order.
+    fn numbered(domains: Domains) -> Self {
+        let mut configuration = Self { domains };
+        let keys = configuration.stats_keys().map(Box::from).zip(0..);
+        let slots: HashMap<Box<str>, u32> = keys.collect();
+        configuration.assign_slots(|key| slots[key]);
+        configuration
+    }
+
+    /// Gives each limit the slot under which [`crate::Tally`] reports it: what `slot_of` says of its stats key. Whoever counts can
+    /// use slots as indices and need not look names up. Without this call, a slot is the place of the key among
+    /// [`Self::stats_keys`].
+    pub fn assign_slots(&mut self, slot_of: impl Fn(&str) -> u32) {
+        for level in self.domains.values_mut() {
+            level.change_limits(&mut |limit| limit.slot = slot_of(&limit.stats_key));
+        }
     }
 
     /// The number of domains.

@@ -1,13 +1,13 @@
 //! Envoy's rate limit semantics: configuration, lookup, counting and decisions.
 //!
 //! A [`Request`] has a domain and descriptors. A [`Limiter`] finds the limit of each descriptor in the [`Configuration`],
-//! charges its counter in a [`Store`], and returns a [`Response`] and the [`Facts`] for statistics.
+//! charges its counter in a [`Store`], returns a [`Response`], and notes the [`Facts`] for statistics.
 //!
 //! ```
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::time::{Duration, Instant};
 //! use tidegate_ratelimit::{
-//!     Code, Configuration, Descriptor, Entry, Limiter, MemoryBounds, MemoryStore, Options, Request, SameDomain, Source, Store, Timestamp,
+//!     Code, Configuration, Descriptor, Entry, Facts, Limiter, MemoryBounds, MemoryStore, Options, Request, SameDomain, Source, Store, Timestamp,
 //! };
 //!
 //! let text = "
@@ -25,8 +25,9 @@
 //! let descriptors = vec![Descriptor { entries, ..Descriptor::default() }];
 //! let request = Request { domain: "shop".into(), descriptors, hits_addend: 0 };
 //! for expected in [Code::Ok, Code::Ok, Code::OverLimit] {
-//!     let checked = limiter.check(&request, Timestamp(0), Instant::now() + Duration::from_secs(1)).await;
-//!     assert_eq!(checked.response?.code, expected);
+//!     let (deadline, mut facts) = (Instant::now() + Duration::from_secs(1), Facts::default());
+//!     assert_eq!(limiter.check(&request, Timestamp(0), deadline, &mut facts).await?.code, expected);
+//!     assert_eq!(facts.tallies[0].total_hits, 1);
 //! }
 //! # Ok(()) }
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
@@ -40,7 +41,9 @@
 //! descriptor from the count of its counter. Only the call to the store waits for anything.
 //!
 //! **Invariant:** testable without a socket. No protobuf, HTTP, environment, clock or metrics library: time is an argument,
-//! and facts are returned for the server to count.
+//! and facts are left to the server to count.
+//!
+//! **Invariant:** a check writes no memory that other cores write too, apart from the counters of a [`MemoryStore`].
 
 mod config;
 mod limiter;
@@ -53,6 +56,6 @@ mod window;
 pub use config::{ConfigError, Configuration, SameDomain, Source};
 pub use limiter::{Limiter, LocalCacheStats, Options, OverLimitKeys};
 pub use request::{Descriptor, Entry, Override, Request, Timestamp};
-pub use response::{Checked, Code, CurrentLimit, Error, Facts, LimitHeaders, Response, Status, Tally};
+pub use response::{Code, CurrentLimit, Error, Facts, LimitHeaders, Response, Status, Tally};
 pub use store::{MemoryBounds, MemoryStore, RedisStore, Store, StoreError};
-pub use tree::Unit;
+pub use tree::{StatsKey, Unit};

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use crate::config::Configuration;
 use crate::store::StoreError;
-use crate::tree::Unit;
+use crate::tree::{StatsKey, Unit};
 
 /// Whether a descriptor, or the whole request, may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,15 +15,6 @@ pub enum Code {
     Ok,
     /// Refuse.
     OverLimit,
-}
-
-/// The outcome of one check. There are facts to count even when there is no answer.
-#[derive(Debug)]
-pub struct Checked {
-    /// The facts to count.
-    pub facts: Facts,
-    /// The answer.
-    pub response: Result<Response, Error>,
 }
 
 /// Why a request has no answer.
@@ -59,7 +51,7 @@ pub enum Error {
 }
 
 /// What happened, for the server's counters.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Facts {
     /// One per descriptor whose hits are counted.
     pub tallies: Vec<Tally>,
@@ -67,13 +59,18 @@ pub struct Facts {
     pub domain_not_found: u64,
     /// The overall code was OVER_LIMIT, and global shadow mode made it OK.
     pub global_shadow_mode: bool,
+    /// The slots of the tallies are those of this configuration: it lives until the facts are counted.
+    pub(crate) configuration: Option<CoreConfiguration>,
 }
+
+/// A configuration as one core has it. Reference counts of the outer `Arc` are written by that core only.
+pub(crate) type CoreConfiguration = Arc<Arc<Configuration>>;
 
 /// Additions to the counters of one limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tally {
-    /// The limit's name in metrics: `domain.key_value.subkey`, not sanitised.
-    pub stats_key: Arc<str>,
+    /// The limit's name in metrics.
+    pub stats_key: StatsKey,
     /// Hits asked for.
     pub total_hits: u64,
     /// Hits beyond the limit.
@@ -124,7 +121,7 @@ pub struct CurrentLimit {
     /// The window.
     pub unit: Unit,
     /// The limit's configured name; empty when it has none.
-    pub name: Arc<str>,
+    pub name: String,
 }
 
 /// Values of the three response headers.

@@ -5,13 +5,12 @@ mod limit;
 mod pattern;
 mod stats_key;
 
-use std::sync::Arc;
-
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 pub use limit::Unit;
 pub(crate) use limit::{Limit, Rate};
+pub use stats_key::StatsKey;
 pub(crate) use stats_key::override_stats_key;
 
 use crate::request::Entry;
@@ -45,7 +44,7 @@ pub(crate) struct Node {
 #[derive(Debug)]
 pub(crate) struct LimitMatch<'t> {
     pub(crate) limit: &'t Limit,
-    pub(crate) stats_key: Arc<str>,
+    pub(crate) stats_key: StatsKey,
     pub(crate) shared: SharedValues<'t>,
 }
 
@@ -94,6 +93,14 @@ impl Level {
         for node in &self.nodes {
             into.extend(&node.limit);
             node.below.limits(into);
+        }
+    }
+
+    /// Gives every limit of this level and below it to `change`.
+    pub(crate) fn change_limits(&mut self, change: &mut impl FnMut(&mut Limit)) {
+        for node in &mut self.nodes {
+            node.limit.iter_mut().for_each(&mut *change);
+            node.below.change_limits(change);
         }
     }
 

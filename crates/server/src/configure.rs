@@ -101,7 +101,7 @@ impl Target {
     fn load(&self, sources: &[Source]) {
         match Configuration::load(sources, self.same_domain) {
             Ok(configuration) => {
-                self.metrics.declare(configuration.stats_keys());
+                let configuration = self.metrics.declare(configuration);
                 let domains = configuration.domain_count();
                 if self.health_needs_domain {
                     self.health.set_configuration(if domains > 0 { Part::Healthy } else { Part::Unhealthy });

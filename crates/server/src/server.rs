@@ -6,7 +6,6 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tidegate_ratelimit::{Limiter, MemoryStore, RedisStore, Store};
 use tokio::sync::oneshot;
@@ -160,7 +159,7 @@ impl Server {
         let tasks = &self.supervisor.tasks;
         let spawn_http = |listener, router| tasks.spawn(http::serve(listener, router, self.supervisor.clone()));
         tasks.spawn(doors.accept(grpc, self.supervisor.clone()));
-        let calls = calls(&self.settings, &self.metrics, 0, self.limiter.clone());
+        let calls = Calls::new(self.limiter.clone(), self.metrics.shard(0), &self.settings);
         spawn_http(http, json::router(calls, self.health.clone()));
         if let Some(listener) = debug {
             spawn_http(listener, debug::router(self.limiter.clone(), self.metrics.clone()));
@@ -175,7 +174,7 @@ impl Server {
     /// What each core serves with. The first uses the clients that waited for Redis, the others make their own.
     fn work(&self) -> impl Fn(usize) -> Work + Clone + Send + 'static {
         let (settings, supervisor, health) = (self.settings.clone(), self.supervisor.clone(), self.health.clone());
-        let (metrics, limiter) = (self.metrics.clone(), self.limiter.clone());
+        let (metrics, limiter, memory) = (self.metrics.clone(), self.limiter.clone(), self.memory.clone());
         move |core| {
             let limiter = match &settings.redis {
                 Some(redis) if core > 0 => {
@@ -183,9 +182,10 @@ impl Server {
                     metrics.watch_redis(clients.main.clone(), clients.per_second.clone());
                     limiter.with_store(store(&clients))
                 }
+                None if core > 0 => limiter.with_store(Store::Memory(memory.clone())),
                 _ => limiter.clone(),
             };
-            let calls = calls(&settings, &metrics, core, limiter);
+            let calls = Calls::new(limiter, metrics.shard(core), &settings);
             let (health, supervisor) = (health.clone(), supervisor.clone());
             let health = HealthService { health, supervisor: supervisor.clone(), metrics: metrics.shard(core) };
             Work { services: Services::new(calls, health), age: settings.connection_age, supervisor }
@@ -255,11 +255,4 @@ impl Server {
 
 fn store(clients: &Clients) -> Store {
     Store::Redis(RedisStore::new(clients.main.clone(), clients.per_second.clone()))
-}
-
-/// Answers calls on one core, within the shortest timeout of the settings.
-fn calls(settings: &Settings, metrics: &Metrics, core: usize, limiter: Limiter) -> Calls {
-    let servers = settings.redis.iter().flat_map(|redis| std::iter::once(&redis.main).chain(&redis.per_second));
-    let timeout = servers.map(|server| server.timeout).fold(settings.call_timeout, Duration::min);
-    Calls::new(limiter, metrics.shard(core), timeout, settings.header_names.clone())
 }

@@ -62,6 +62,7 @@ fn node(descriptor: Descriptor, composite: &str, stats_key: &str, path: &Path<'_
     }
     let limit = descriptor.rate_limit.map(|rate_limit| Limit {
         stats_key: stats_key.into(),
+        slot: 0,
         rate: rate(&rate_limit, &path.key("rate_limit"), report),
         replaces: replaces(&rate_limit, &path.key("rate_limit"), report),
         name: rate_limit.name.text.into(),

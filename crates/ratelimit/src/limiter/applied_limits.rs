@@ -1,15 +1,15 @@
 //! The limits that apply to a request: limit, window and counter of each descriptor, before any counter is touched.
 
 use std::ops::Range;
-use std::sync::Arc;
 
+use hashbrown::HashSet;
 use smallvec::SmallVec;
 
 use crate::config::Configuration;
 use crate::request::{Descriptor, Request};
 use crate::response::Error;
 use crate::store::{Change, Scope, write_counter_key};
-use crate::tree::{Level, Limit, Rate, SharedValues, Unit, override_stats_key};
+use crate::tree::{Level, Limit, Rate, SharedValues, StatsKey, Unit, override_stats_key};
 use crate::window::{Seconds, Window};
 
 /// The limits that apply to a request.
@@ -41,7 +41,7 @@ pub(super) struct CountedLimit<'a> {
     pub(super) window: Window,
     /// The configured limit; `None` when the request brought its own.
     pub(super) limit: Option<&'a Limit>,
-    pub(super) stats_key: Arc<str>,
+    pub(super) stats_key: StatsKey,
     /// At most `i64::MAX`: no counter holds more.
     pub(super) hits: u64,
     pub(super) change: Change,
@@ -86,6 +86,14 @@ impl<'a> AppliedLimits<'a> {
         })
     }
 
+    /// As [`Self::counted`], to change them.
+    pub(super) fn counted_mut(&mut self) -> impl Iterator<Item = &mut CountedLimit<'a>> {
+        self.limits.iter_mut().filter_map(|limit| match limit {
+            AppliedLimit::Counted(counted) => Some(counted),
+            _ => None,
+        })
+    }
+
     /// The counter key of a limit.
     pub(super) fn key(&self, counted: &CountedLimit<'_>) -> &[u8] {
         &self.keys[counted.key.clone()]
@@ -94,16 +102,15 @@ impl<'a> AppliedLimits<'a> {
     /// Drops the limits that another limit of this request replaces by name. Limits that are dropped themselves, and
     /// unlimited ones, replace others too.
     fn remove_replaced(&mut self) {
-        let mut replaced: SmallVec<[&'a str; 4]> = SmallVec::new();
-        for limit in self.limits.iter().filter_map(AppliedLimit::configured) {
-            replaced.extend(limit.replaces.iter().map(|name| &**name));
-        }
-        if replaced.is_empty() {
+        let limits = || self.limits.iter().filter_map(AppliedLimit::configured);
+        if limits().all(|limit| limit.replaces.is_empty()) {
             return;
         }
+        // A set, because a request may have many descriptors.
+        let replaced: HashSet<&str> = limits().flat_map(|limit| limit.replaces.iter().map(|name| &**name)).collect();
         for applied in &mut self.limits {
             if let AppliedLimit::Counted(CountedLimit { limit: Some(limit), .. }) = applied
-                && replaced.contains(&&*limit.name)
+                && replaced.contains(&*limit.name)
             {
                 *applied = AppliedLimit::None;
             }
@@ -175,6 +182,6 @@ impl<'a> Lookup<'a, '_> {
 #[cfg(test)]
 impl CountedLimit<'_> {
     pub(super) fn for_test(window: Window, requests_per_unit: u32, hits: u64, change: Change) -> Self {
-        Self { requests_per_unit, window, limit: None, stats_key: "test".into(), hits, change, key: 0..0 }
+        Self { requests_per_unit, window, limit: None, stats_key: StatsKey::default(), hits, change, key: 0..0 }
     }
 }

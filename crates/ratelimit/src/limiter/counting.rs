@@ -50,7 +50,7 @@ impl Limiter {
 
     fn is_known_over(&self, counted: &CountedLimit<'_>, key: &[u8], now: Seconds) -> bool {
         let Some(cache) = &self.state.local_cache else { return false };
-        counted.change == Change::Add && cache.contains(key, now)
+        counted.change == Change::Add && cache.contains(key, now, &self.core.lookups)
     }
 
     fn charge<'p>(&self, counted: &CountedLimit<'_>, key: &'p [u8]) -> Charge<'p> {

@@ -1,7 +1,5 @@
 //! The decision about one descriptor: its status, and what its hits add to the statistics of the limit.
 
-use std::sync::Arc;
-
 use super::applied_limits::CountedLimit;
 use crate::response::{Code, CurrentLimit, Status, Tally};
 use crate::store::Change;
@@ -16,14 +14,14 @@ pub(super) enum Count {
     After(u64),
 }
 
-/// The tally of hits about which nothing was decided.
-pub(super) fn undecided(counted: &CountedLimit<'_>) -> Tally {
+/// The tally of hits about which nothing was decided. It gets the limit's stats key.
+pub(super) fn undecided(counted: &mut CountedLimit<'_>) -> Tally {
     let (total_hits, total_negative_hits) = match counted.change {
         Change::Add => (counted.hits, 0),
         Change::Refund => (0, counted.hits),
     };
     Tally {
-        stats_key: Arc::clone(&counted.stats_key),
+        stats_key: std::mem::take(&mut counted.stats_key),
         total_hits,
         over_limit: 0,
         near_limit: 0,
@@ -34,10 +32,15 @@ pub(super) fn undecided(counted: &CountedLimit<'_>) -> Tally {
     }
 }
 
-/// Decides one descriptor: returns its status, and what its hits add to the statistics.
-pub(super) fn decide(counted: &CountedLimit<'_>, count: Count, near_limit_ratio: f32, now: Seconds) -> (Status, Tally) {
-    let mut tally = undecided(counted);
-    let over = hits_over(&mut tally, counted, count, near_limit_ratio);
+/// Decides one descriptor: returns its status, and adds to an undecided tally what its hits add to the statistics.
+pub(super) fn decide(
+    counted: &CountedLimit<'_>,
+    count: Count,
+    near_limit_ratio: f32,
+    now: Seconds,
+    tally: &mut Tally,
+) -> Status {
+    let over = hits_over(tally, counted, count, near_limit_ratio);
     let shadow_mode = counted.limit.is_some_and(|limit| limit.shadow_mode);
     if let Some(over) = over {
         tally.over_limit = over;
@@ -46,7 +49,7 @@ pub(super) fn decide(counted: &CountedLimit<'_>, count: Count, near_limit_ratio:
         }
     }
     let code = if over.is_some() && !shadow_mode { Code::OverLimit } else { Code::Ok };
-    (status(counted, code, count, now), tally)
+    status(counted, code, count, now)
 }
 
 fn status(counted: &CountedLimit<'_>, code: Code, count: Count, now: Seconds) -> Status {
@@ -59,7 +62,7 @@ fn status(counted: &CountedLimit<'_>, code: Code, count: Count, now: Seconds) ->
         limit: Some(CurrentLimit {
             requests_per_unit: counted.requests_per_unit,
             unit: counted.window.unit,
-            name: counted.limit.map_or_else(Arc::default, |limit| Arc::clone(&limit.name)),
+            name: counted.limit.map_or_else(String::new, |limit| String::from(&*limit.name)),
         }),
         remaining: u32::try_from(remaining).expect("at most the limit, which has 32 bits"),
         seconds_until_reset: Some(counted.window.seconds_left(now)),
@@ -115,12 +118,12 @@ fn split_hits(tally: &mut Tally, limit: u64, hits: u64, reading: Reading, near_l
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::Unit;
+    use crate::tree::{StatsKey, Unit};
     use crate::window::Window;
 
     fn tally(limit: u32, hits: u64, after: u64, ratio: f32) -> (Option<u64>, u64, u64) {
         let mut tally = Tally {
-            stats_key: "".into(),
+            stats_key: StatsKey::default(),
             total_hits: 0,
             over_limit: 0,
             near_limit: 0,
@@ -182,11 +185,12 @@ mod tests {
     #[test]
     fn a_refund_is_always_ok() {
         let now = Seconds(30);
-        let counted = CountedLimit::for_test(Window::at(Unit::Minute, now), 10, 4, Change::Refund);
-        let (status, tally) = decide(&counted, Count::After(12), 0.8, now);
+        let mut counted = CountedLimit::for_test(Window::at(Unit::Minute, now), 10, 4, Change::Refund);
+        let mut tally = undecided(&mut counted);
+        let status = decide(&counted, Count::After(12), 0.8, now, &mut tally);
         assert_eq!((status.code, status.remaining, status.seconds_until_reset), (Code::Ok, 0, Some(30)));
         assert_eq!((tally.total_hits, tally.total_negative_hits, tally.over_limit), (0, 4, 0));
-        let (status, _) = decide(&counted, Count::After(7), 0.8, now);
+        let status = decide(&counted, Count::After(7), 0.8, now, &mut tally);
         assert_eq!(status.remaining, 3);
     }
 }

@@ -1,18 +1,21 @@
 //! The cache of exceeded limits: the store need not be asked about a counter that is over its limit until its window ends.
+//!
+//! All cores share one table, so that what one learns, all know. Nearly all uses are lookups, and these write nothing: an entry is
+//! two words, and the first one alone says whether it is the right one.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-use hashbrown::DefaultHashBuilder;
-use quick_cache::sync::Cache;
-use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
-
+use super::cores::Lookups;
 use crate::window::Seconds;
 
 /// The reference's library does not go below this size.
 const MIN_BYTES: usize = 512 << 10;
-/// What an entry costs beside its key: expiry, key pointer, hash table and queue slots of the cache.
-const ENTRY_BYTES: u64 = 64;
+/// Entries among which a key has its place: one line of the processor's cache.
+const WAYS: usize = 4;
+/// A tag that no key has.
+const EMPTY: u64 = 0;
 
 /// Figures of the cache of exceeded limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,74 +41,87 @@ pub struct LocalCacheStats {
 /// A bounded set of counter keys, each with the time at which it expires.
 #[derive(Debug)]
 pub(super) struct LocalCache {
-    entries: Cache<Box<[u8]>, Seconds, EntryBytes, DefaultHashBuilder, Evictions>,
-    evictions: Evictions,
-    expired: AtomicU64,
-    hits: AtomicU64,
-    misses: AtomicU64,
+    sets: Box<[Set]>,
+    /// Keyed at random and strong, so that no client can choose keys that meet in a set or have equal tags.
+    hasher: RandomState,
+    entries: AtomicI64,
+    evictions: AtomicU64,
     overwrites: AtomicU64,
 }
 
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Set([Entry; WAYS]);
+
+/// A key, known by its hash alone. Among 2^k keys, a lookup of another key finds one of them once in 2^(64 - k) times.
+#[derive(Debug, Default)]
+struct Entry {
+    tag: AtomicU64,
+    /// Seconds since the epoch. A key contains the start of its window, so nobody asks for it after that window: what is read here
+    /// while another core replaces the entry cannot prolong a refusal.
+    expires: AtomicU64,
+}
+
 impl LocalCache {
-    /// Makes a cache of about `bytes` bytes; `None` when `bytes` is 0.
+    /// Makes a cache of about `bytes` bytes, taken at once; `None` when `bytes` is 0.
     pub(super) fn new(bytes: usize) -> Option<Self> {
         if bytes == 0 {
             return None;
         }
-        let bytes = bytes.max(MIN_BYTES) as u64;
-        let evictions = Evictions::default();
-        let options = OptionsBuilder::new()
-            .weight_capacity(bytes)
-            // 40 bytes is a typical key; the estimate only sizes the shards.
-            .estimated_items_capacity((bytes / (ENTRY_BYTES + 40)) as usize)
-            .build()
-            .expect("both required options are set");
+        let sets = bytes.max(MIN_BYTES) / size_of::<Set>();
         Some(Self {
-            entries: Cache::with_options(options, EntryBytes, DefaultHashBuilder::default(), evictions.clone()),
-            evictions,
-            expired: AtomicU64::new(0),
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
+            sets: std::iter::repeat_with(Set::default).take(sets).collect(),
+            hasher: RandomState::new(),
+            entries: AtomicI64::new(0),
+            evictions: AtomicU64::new(0),
             overwrites: AtomicU64::new(0),
         })
     }
 
-    /// Whether the counter is known to be over its limit.
-    pub(super) fn contains(&self, key: &[u8], now: Seconds) -> bool {
-        let found = match self.entries.get(key) {
-            Some(expires) if expires > now => true,
-            Some(_) => {
-                self.expired.fetch_add(1, Relaxed);
-                self.entries.remove_if(key, |expires| *expires <= now);
-                false
+    /// Whether the counter is known to be over its limit. Notes in `lookups` what was found.
+    pub(super) fn contains(&self, key: &[u8], now: Seconds, lookups: &Lookups) -> bool {
+        let (set, tag) = self.place(key);
+        let found = set.find(tag).is_some_and(|entry| {
+            let current = entry.expires.load(Relaxed) > now.0;
+            if !current {
+                lookups.expired.fetch_add(1, Relaxed);
+                self.clear(entry, tag);
             }
-            None => false,
-        };
-        if found { &self.hits } else { &self.misses }.fetch_add(1, Relaxed);
+            current
+        });
+        if found { &lookups.hits } else { &lookups.misses }.fetch_add(1, Relaxed);
         found
     }
 
     /// Adds a counter until `expires`, which is at or after the end of its window.
     pub(super) fn insert(&self, key: &[u8], expires: Seconds) {
-        if self.entries.peek(key).is_some() {
+        let (set, tag) = self.place(key);
+        if set.find(tag).is_some() {
             // The key contains the start of the window, so that the existing entry lasts long enough.
             self.overwrites.fetch_add(1, Relaxed);
             return;
         }
-        self.entries.insert(key.into(), expires);
+        let entry = set.find(EMPTY).unwrap_or_else(|| &set.0[fastrand::usize(..WAYS)]);
+        entry.expires.store(expires.0, Relaxed);
+        match entry.tag.swap(tag, Relaxed) {
+            EMPTY => self.entries.fetch_add(1, Relaxed).unsigned_abs(),
+            _ => self.evictions.fetch_add(1, Relaxed),
+        };
     }
 
     /// Removes a counter.
     pub(super) fn remove(&self, key: &[u8]) {
-        self.entries.remove(key);
+        let (set, tag) = self.place(key);
+        // Two cores may have added it at the same time.
+        set.0.iter().for_each(|entry| self.clear(entry, tag));
     }
 
-    pub(super) fn stats(&self) -> LocalCacheStats {
-        let (hit_count, miss_count) = (self.hits.load(Relaxed), self.misses.load(Relaxed));
+    pub(super) fn stats(&self, lookups: &Lookups) -> LocalCacheStats {
+        let (hit_count, miss_count) = (lookups.hits.load(Relaxed), lookups.misses.load(Relaxed));
         LocalCacheStats {
-            evacuate_count: self.evictions.0.load(Relaxed),
-            expired_count: self.expired.load(Relaxed),
-            entry_count: self.entries.len() as u64,
+            evacuate_count: self.evictions.load(Relaxed),
+            expired_count: lookups.expired.load(Relaxed),
+            entry_count: self.entries.load(Relaxed).max(0).unsigned_abs(),
             average_access_time: 0,
             hit_count,
             miss_count,
@@ -113,27 +129,23 @@ impl LocalCache {
             overwrite_count: self.overwrites.load(Relaxed),
         }
     }
-}
 
-/// Weighs entries in bytes.
-#[derive(Debug, Clone)]
-struct EntryBytes;
+    fn place(&self, key: &[u8]) -> (&Set, u64) {
+        let hash = self.hasher.hash_one(key);
+        let set = (u128::from(hash) * self.sets.len() as u128) >> 64;
+        (&self.sets[set as usize], hash.max(EMPTY + 1))
+    }
 
-impl Weighter<Box<[u8]>, Seconds> for EntryBytes {
-    fn weight(&self, key: &Box<[u8]>, _: &Seconds) -> u64 {
-        key.len() as u64 + ENTRY_BYTES
+    fn clear(&self, entry: &Entry, tag: u64) {
+        if entry.tag.load(Relaxed) == tag && entry.tag.compare_exchange(tag, EMPTY, Relaxed, Relaxed).is_ok() {
+            self.entries.fetch_sub(1, Relaxed);
+        }
     }
 }
 
-/// Counts what the cache drops to make room.
-#[derive(Debug, Clone, Default)]
-struct Evictions(Arc<AtomicU64>);
-
-impl Lifecycle<Box<[u8]>, Seconds> for Evictions {
-    type RequestState = ();
-
-    fn on_evict(&self, _: &mut (), _: Box<[u8]>, _: Seconds) {
-        self.0.fetch_add(1, Relaxed);
+impl Set {
+    fn find(&self, tag: u64) -> Option<&Entry> {
+        self.0.iter().find(|entry| entry.tag.load(Relaxed) == tag)
     }
 }
 
@@ -148,13 +160,13 @@ mod tests {
 
     #[test]
     fn an_entry_is_found_until_its_time_is_up() {
-        let cache = LocalCache::new(1).unwrap();
-        assert!(!cache.contains(b"a", Seconds(10)));
+        let (cache, lookups) = (LocalCache::new(1).unwrap(), Lookups::default());
+        assert!(!cache.contains(b"a", Seconds(10), &lookups));
         cache.insert(b"a", Seconds(20));
         cache.insert(b"a", Seconds(20));
-        assert!(cache.contains(b"a", Seconds(19)));
-        assert!(!cache.contains(b"a", Seconds(20)));
-        assert!(!cache.contains(b"a", Seconds(19)), "an expired entry is gone");
+        assert!(cache.contains(b"a", Seconds(19), &lookups));
+        assert!(!cache.contains(b"a", Seconds(20), &lookups));
+        assert!(!cache.contains(b"a", Seconds(19), &lookups), "an expired entry is gone");
         let expected = LocalCacheStats {
             expired_count: 1,
             hit_count: 1,
@@ -163,21 +175,30 @@ mod tests {
             overwrite_count: 1,
             ..LocalCacheStats::default()
         };
-        assert_eq!(cache.stats(), expected);
+        assert_eq!(cache.stats(&lookups), expected);
+    }
+
+    #[test]
+    fn a_removed_entry_is_gone() {
+        let (cache, lookups) = (LocalCache::new(1).unwrap(), Lookups::default());
+        cache.insert(b"a", Seconds(20));
+        cache.remove(b"b");
+        assert!(cache.contains(b"a", Seconds(1), &lookups));
+        cache.remove(b"a");
+        assert!(!cache.contains(b"a", Seconds(1), &lookups));
+        assert_eq!(cache.stats(&lookups).entry_count, 0);
     }
 
     #[test]
     fn size_is_bounded_in_bytes() {
-        let cache = LocalCache::new(1).unwrap();
-        let key_bytes = 1_000;
-        for number in 0..2_000_u64 {
-            let mut key = vec![0; key_bytes];
-            key[..8].copy_from_slice(&number.to_be_bytes());
-            cache.insert(&key, Seconds(1));
+        let (cache, lookups) = (LocalCache::new(1).unwrap(), Lookups::default());
+        assert_eq!(size_of_val(&*cache.sets), MIN_BYTES);
+        for number in 0..200_000_u64 {
+            cache.insert(&number.to_be_bytes(), Seconds(1));
         }
-        let stats = cache.stats();
-        assert!(stats.entry_count as usize * key_bytes <= MIN_BYTES, "{stats:?}");
-        assert!(stats.entry_count > 0, "{stats:?}");
-        assert_eq!(stats.entry_count + stats.evacuate_count, 2_000);
+        let stats = cache.stats(&lookups);
+        assert_eq!(stats.entry_count + stats.evacuate_count, 200_000);
+        let room = MIN_BYTES / size_of::<Entry>();
+        assert!((room * 9 / 10..=room).contains(&(stats.entry_count as usize)), "{stats:?}");
     }
 }

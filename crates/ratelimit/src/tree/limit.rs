@@ -1,7 +1,5 @@
 //! Units of time, and the limits that count in them.
 
-use std::sync::Arc;
-
 use serde_json::{Map, Value};
 
 /// The length of a limit's window. The numbers are those of `RateLimitResponse.RateLimit.Unit` on the wire.
@@ -78,10 +76,12 @@ impl Unit {
 #[derive(Debug)]
 pub(crate) struct Limit {
     /// `domain.key_value.subkey`: the path in the configuration.
-    pub(crate) stats_key: Arc<str>,
+    pub(crate) stats_key: Box<str>,
+    /// The number of the stats key; see [`crate::StatsKey`].
+    pub(crate) slot: u32,
     pub(crate) rate: Rate,
     /// Empty when the limit has none.
-    pub(crate) name: Arc<str>,
+    pub(crate) name: Box<str>,
     /// Names of the limits that this one replaces.
     pub(crate) replaces: Box<[Box<str>]>,
     pub(crate) shadow_mode: bool,

@@ -1,13 +1,30 @@
 //! Stats keys: the names of limits in statistics.
 
-use std::sync::Arc;
-
 use super::{Limit, NodeMatches};
 use crate::request::Entry;
 
+/// The name of a limit in statistics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StatsKey {
+    /// That of a configured limit. The slot is the one that [`crate::Configuration::assign_slots`] was told.
+    Configured {
+        /// Limits with equal names have the same slot.
+        slot: u32,
+    },
+    /// Made of keys and values of the request: `domain.key_value.subkey`, not sanitised.
+    Made(Box<str>),
+}
+
+impl Default for StatsKey {
+    /// The empty name.
+    fn default() -> Self {
+        Self::Made(Box::default())
+    }
+}
+
 /// The stats key of a limit: the path in the configuration, unless a node on the path asks for the request's values.
 #[inline]
-pub(super) fn stats_key(limit: &Limit, domain: &str, entries: &[Entry], nodes: &NodeMatches<'_>) -> Arc<str> {
+pub(super) fn stats_key(limit: &Limit, domain: &str, entries: &[Entry], nodes: &NodeMatches<'_>) -> StatsKey {
     let pairs = || entries.iter().zip(nodes);
     if limit.detailed_metric {
         let any_shared = nodes.iter().any(|node| node.shared_value().is_some());
@@ -18,7 +35,7 @@ pub(super) fn stats_key(limit: &Limit, domain: &str, entries: &[Entry], nodes: &
                 shared => key.entry(&entry.key, shared.unwrap_or(&entry.value)),
             }
         }
-        return key.0.into();
+        return StatsKey::Made(key.0.into());
     }
     if pairs().any(|(entry, node)| node.may_change_stats_key(entry)) {
         let mut key = Builder::new(domain);
@@ -26,10 +43,10 @@ pub(super) fn stats_key(limit: &Limit, domain: &str, entries: &[Entry], nodes: &
             key.entry(&entry.key, node.metric_value(entry));
         }
         if *key.0 != *limit.stats_key {
-            return key.0.into();
+            return StatsKey::Made(key.0.into());
         }
     }
-    Arc::clone(&limit.stats_key)
+    StatsKey::Configured { slot: limit.slot }
 }
 
 /// Puts a stats key together.
@@ -57,13 +74,13 @@ impl Builder {
 }
 
 /// The stats key of a limit that the request brings.
-pub(crate) fn override_stats_key(domain: &str, entries: &[Entry]) -> Arc<str> {
+pub(crate) fn override_stats_key(domain: &str, entries: &[Entry]) -> StatsKey {
     if entries.is_empty() {
-        return format!("{domain}.").into();
+        return StatsKey::Made(format!("{domain}.").into());
     }
     let mut key = Builder::new(domain);
     for entry in entries {
         key.entry(&entry.key, &entry.value);
     }
-    key.0.into()
+    StatsKey::Made(key.0.into())
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_ratelimit::{
-    Checked, Code, Configuration, Descriptor, Entry, Limiter, MemoryBounds, MemoryStore, Options, Request, Response,
-    SameDomain, Source, Store, Tally, Timestamp,
+    Code, Configuration, Descriptor, Entry, Error, Facts, Limiter, MemoryBounds, MemoryStore, Options, Request, Response,
+    SameDomain, Source, StatsKey, Store, Tally, Timestamp,
 };
 
 /// 14 s into a minute; 46 s before the end of it, 826 s before that of the hour, 36,826 s before that of the day.
@@ -71,10 +71,31 @@ pub(crate) fn request(descriptors: &[Descriptor]) -> Request {
     Request { domain: "test-domain".into(), descriptors: descriptors.to_vec(), hits_addend: 0 }
 }
 
+/// The outcome of one check.
+pub(crate) struct Checked {
+    pub(crate) facts: Facts,
+    pub(crate) response: Result<Response, Error>,
+    /// One per tally.
+    pub(crate) stats_keys: Vec<String>,
+}
+
 /// Asks at a second.
 pub(crate) async fn check_at(limiter: &Limiter, second: u64, request: &Request) -> Checked {
     let deadline = Instant::now() + Duration::from_secs(10);
-    limiter.check(request, Timestamp(second * 1_000_000), deadline).await
+    let mut facts = Facts::default();
+    let response = limiter.check(request, Timestamp(second * 1_000_000), deadline, &mut facts).await;
+    let stats_keys = facts.tallies.iter().map(|tally| stats_key(limiter, tally)).collect();
+    Checked { facts, response, stats_keys }
+}
+
+fn stats_key(limiter: &Limiter, tally: &Tally) -> String {
+    match &tally.stats_key {
+        StatsKey::Configured { slot } => {
+            let configuration = limiter.configuration().expect("something was counted");
+            configuration.stats_keys().nth(*slot as usize).expect("slots are places").to_owned()
+        }
+        StatsKey::Made(text) => String::from(&**text),
+    }
 }
 
 /// Asks at [`NOW`] and expects an answer.

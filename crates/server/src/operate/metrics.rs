@@ -1,26 +1,34 @@
-//! Counters: one shard per core, summed when somebody reads them.
+//! Counters: a shard for each core, summed when somebody reads them.
 //!
-//! **Invariant:** a call uses the shard of its own core only, so it waits for the lock only while a reader copies the shard.
+//! **Invariant:** a call writes to the shard of its own core only. A reader never holds a lock of a shard for longer than it takes to
+//! swap two pointers.
 
-mod counts;
+mod limit_counts;
+mod made_names;
+mod method_counts;
 mod name;
 mod prometheus;
+mod registry;
+mod shard;
+mod slots;
 mod snapshot;
 mod stats;
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::Instant;
 
 use tidegate_api::Activity;
 use tidegate_pipeline::Client;
-use tidegate_ratelimit::{Facts, Limiter, MemoryStore};
+use tidegate_ratelimit::{Configuration, Limiter, MemoryStore};
 
-use crate::settings::{self, ResponseTime};
-use counts::Counts;
-pub(crate) use counts::Method;
-use snapshot::{Snapshot, cache_gauges, total};
+use crate::settings;
+use limit_counts::LimitCounts;
+use made_names::MadeTotals;
+pub(crate) use method_counts::Method;
+use method_counts::{BUCKETS, METHODS, MethodCounts};
+use registry::Registry;
+pub(crate) use shard::Shard;
 
 /// Counts the limits for which there was no room among the names.
 const OVERFLOW: &str = "_overflow";
@@ -38,8 +46,9 @@ pub(crate) enum Failure {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     settings: settings::Metrics,
-    names: Arc<Names>,
     shards: Vec<Arc<Shard>>,
+    registry: Mutex<Registry>,
+    made: Mutex<MadeTotals>,
     pub(crate) loads: Loads,
     sources: Mutex<Sources>,
 }
@@ -67,31 +76,15 @@ struct Sources {
     workflows: Option<Arc<Activity>>,
 }
 
-/// The counters of one core.
-#[derive(Debug)]
-pub(crate) struct Shard {
-    names: Arc<Names>,
-    unit: ResponseTime,
-    counts: Mutex<Counts>,
-}
-
-/// The names in use by all shards. They come from clients, so their number in the process is bounded.
-#[derive(Debug)]
-struct Names {
-    limit: usize,
-    known: Mutex<HashSet<Arc<str>>>,
-}
-
 impl Metrics {
     /// Counters for this many cores.
     pub(crate) fn new(settings: settings::Metrics, cores: usize) -> Self {
-        let names = Arc::new(Names { limit: settings.max_names, known: Mutex::default() });
-        let unit = settings.response_time;
-        let shard = || Arc::new(Shard { names: names.clone(), unit, counts: Mutex::default() });
+        let shards = (0..cores).map(|_| Arc::new(Shard::new(&settings))).collect();
         Self {
-            shards: (0..cores).map(|_| shard()).collect(),
             settings,
-            names,
+            shards,
+            registry: Mutex::default(),
+            made: Mutex::new(MadeTotals::new(Instant::now())),
             loads: Loads::default(),
             sources: Mutex::default(),
         }
@@ -121,13 +114,15 @@ impl Metrics {
         lock(&self.sources).workflows = Some(activity);
     }
 
-    /// Creates the counters of configured limits before their first hit, even beyond the bound on names.
-    pub(crate) fn declare<'a>(&self, stats_keys: impl Iterator<Item = &'a str>) {
-        let Some(first) = self.shards.first() else { return };
-        for key in stats_keys {
-            let key = self.names.admit_always(key);
-            lock(&first.counts).limits.entry(key).or_default();
+    /// Makes room for the counts of a configuration, whatever the bound on names, and shows its limits from now on. Limits of other
+    /// configurations are forgotten. Must be called before the limiter gets the configuration.
+    pub(crate) fn declare(&self, configuration: Configuration) -> Arc<Configuration> {
+        let mut registry = lock(&self.registry);
+        let (configuration, freed) = registry.declare(configuration);
+        for slot in freed {
+            self.shards.iter().for_each(|shard| shard.limits.clear(slot));
         }
+        configuration
     }
 
     /// The text for Prometheus.
@@ -138,113 +133,6 @@ impl Metrics {
     /// Every counter under the reference's name, sorted, a line each.
     pub(crate) fn stats(&self) -> String {
         stats::encode(&self.snapshot())
-    }
-
-    /// All counters at this moment.
-    fn snapshot(&self) -> Snapshot {
-        let mut sum = Snapshot::default();
-        let mut global_shadow_mode = 0;
-        for shard in &self.shards {
-            // Copied as a whole, so that the core's calls wait for a short time only.
-            let counts = lock(&shard.counts).clone();
-            global_shadow_mode += counts.global_shadow_mode;
-            sum.add(&counts);
-        }
-        sum.counters = vec![
-            ("ratelimit.service.config_load_success", read(&self.loads.success)),
-            ("ratelimit.service.config_load_error", read(&self.loads.error)),
-            ("ratelimit.service.global_shadow_mode", global_shadow_mode),
-            ("runtime.load_attempts", read(&self.loads.attempts)),
-            ("runtime.load_failures", read(&self.loads.failures)),
-        ];
-        sum.gauges.push(("runtime.num_values".to_owned(), read(&self.loads.files)));
-        self.ask_sources(&mut sum);
-        sum
-    }
-
-    fn ask_sources(&self, sum: &mut Snapshot) {
-        let sources = lock(&self.sources);
-        if let Some(cache) = sources.limiter.as_ref().and_then(Limiter::local_cache_stats) {
-            sum.gauges
-                .extend(cache_gauges(&cache).map(|(name, value)| (format!("ratelimit.localcache.{name}"), value)));
-        }
-        if let Some(memory) = &sources.memory {
-            sum.gauges.push(("tidegate.memory.keys".to_owned(), memory.len() as u64));
-            sum.gauges.push(("tidegate.memory.bytes".to_owned(), memory.bytes() as u64));
-            sum.counters.push(("tidegate.memory.evictions", memory.evictions()));
-        }
-        if let Some(workflows) = &sources.workflows {
-            sum.counters.extend(workflows.each());
-            sum.queues = workflows.queues();
-        }
-        if let Some(total) = total(&sources.redis) {
-            sum.add_redis(&total);
-        }
-        if let Some(total) = total(&sources.redis_per_second) {
-            sum.add_redis_per_second(&total);
-        }
-    }
-}
-
-impl Shard {
-    /// Counts what happened in one decision on `domain`.
-    pub(crate) fn decision(&self, domain: &str, facts: &Facts) {
-        let mut counts = lock(&self.counts);
-        for tally in &facts.tallies {
-            match counts.limits.get_mut(&*tally.stats_key) {
-                Some(limit) => limit.add(tally),
-                None => {
-                    let name = self.names.admit(&tally.stats_key);
-                    counts.limits.entry(name).or_default().add(tally);
-                }
-            }
-        }
-        if facts.domain_not_found > 0 {
-            let name = self.names.admit(domain);
-            *counts.unknown_domains.entry(name).or_default() += facts.domain_not_found;
-        }
-        counts.global_shadow_mode += u64::from(facts.global_shadow_mode);
-    }
-
-    /// Counts a call that failed.
-    pub(crate) fn failure(&self, failure: Failure) {
-        let mut counts = lock(&self.counts);
-        match failure {
-            Failure::Store => counts.store_errors += 1,
-            Failure::Service => counts.service_errors += 1,
-        }
-    }
-
-    /// Counts a unary gRPC call that took `elapsed`.
-    pub(crate) fn call(&self, method: Method, elapsed: Duration) {
-        let microseconds = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
-        lock(&self.counts).methods[method as usize].observe(microseconds, self.unit);
-    }
-}
-
-impl Names {
-    /// `name`, or the name for overflow when there are too many names.
-    fn admit(&self, name: &str) -> Arc<str> {
-        let mut known = lock(&self.known);
-        if let Some(name) = known.get(name) {
-            return name.clone();
-        }
-        if known.len() >= self.limit {
-            return OVERFLOW.into();
-        }
-        let name: Arc<str> = name.into();
-        known.insert(name.clone());
-        name
-    }
-
-    fn admit_always(&self, name: &str) -> Arc<str> {
-        let mut known = lock(&self.known);
-        if let Some(name) = known.get(name) {
-            return name.clone();
-        }
-        let name: Arc<str> = name.into();
-        known.insert(name.clone());
-        name
     }
 }
 

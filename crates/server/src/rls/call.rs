@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use prost_types::value::Kind;
-use tidegate_ratelimit::{Code, Descriptor, Entry, Error, LimitHeaders, Limiter, Override, Request, Response};
+use tidegate_ratelimit::{
+    Code, Descriptor, Entry, Error, Facts, LimitHeaders, Limiter, Override, Request, Response, StoreError,
+};
 use tracing::warn;
 
 use crate::edge::clock;
@@ -14,6 +16,7 @@ use crate::rls::proto::envoy::config::core::v3::HeaderValue;
 use crate::rls::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::rls::proto::envoy::service::ratelimit::v3::rate_limit_response::{self, DescriptorStatus, RateLimit};
 use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::settings::Settings;
 
 /// Answers calls on one core. Clones share everything.
 #[derive(Debug, Clone)]
@@ -32,10 +35,12 @@ struct Parts {
 }
 
 impl Calls {
-    /// Answers from `limiter`, and waits at most `timeout` for its store.
-    pub(crate) fn new(limiter: Limiter, metrics: Arc<Shard>, timeout: Duration, header_names: [String; 3]) -> Self {
-        let last_logged = AtomicU64::new(0);
-        Self { inner: Arc::new(Parts { limiter, metrics, timeout, header_names, last_logged }) }
+    /// Answers from `limiter`, and waits at most as long for its store as the settings allow.
+    pub(crate) fn new(limiter: Limiter, metrics: Arc<Shard>, settings: &Settings) -> Self {
+        let servers = settings.redis.iter().flat_map(|redis| std::iter::once(&redis.main).chain(&redis.per_second));
+        let timeout = servers.map(|server| server.timeout).fold(settings.call_timeout, Duration::min);
+        let header_names = settings.header_names.clone();
+        Self { inner: Arc::new(Parts { limiter, metrics, timeout, header_names, last_logged: AtomicU64::new(0) }) }
     }
 
     /// The counters of this core.
@@ -46,37 +51,61 @@ impl Calls {
     /// Decides, and counts what happened. `timeout` is the caller's, if it set one.
     ///
     /// # Cancellation
-    /// As [`Limiter::check`]; a dropped call is not counted.
+    /// As [`Limiter::check`]. A dropped call is counted as one whose store failed.
     pub(crate) async fn decide(
         &self,
         message: RateLimitRequest,
+        started: Instant,
         timeout: Option<Duration>,
     ) -> Result<RateLimitResponse, Error> {
         let Parts { limiter, metrics, .. } = &*self.inner;
         let timeout = timeout.map_or(self.inner.timeout, |timeout| timeout.min(self.inner.timeout));
-        let request = request(message);
-        let checked = limiter.check(&request, clock::now(), Instant::now() + timeout).await;
-        metrics.decision(&request.domain, &checked.facts);
-        match checked.response {
-            Ok(response) => Ok(message_of(response, &self.inner.header_names)),
-            Err(error) => {
-                self.failed(&error);
-                Err(error)
-            }
+        let mut counting = Counting::new(metrics, request(message));
+        let answer = limiter.check(&counting.request, clock::now(), started + timeout, &mut counting.facts).await;
+        counting.failure = answer.as_ref().err().map(failure);
+        if let Err(Error::Store(cause)) = &answer {
+            self.log(cause);
         }
+        answer.map(|response| message_of(response, &self.inner.header_names))
     }
 
-    fn failed(&self, error: &Error) {
-        let Error::Store(cause) = error else {
-            self.inner.metrics.failure(Failure::Service);
-            return;
-        };
-        self.inner.metrics.failure(Failure::Store);
+    fn log(&self, cause: &StoreError) {
         // At most once a second: when the store fails, every call fails, and a line for each would flood the log.
         let second = clock::now().0 / 1_000_000;
         if self.inner.last_logged.swap(second, Relaxed) != second {
             warn!(error = %cause, "the store of counters failed; calls fail with it");
         }
+    }
+}
+
+/// Counts a call when it is dropped: at its end, or when its client has reset it. Its hits were sent to the store by then.
+struct Counting<'c> {
+    metrics: &'c Shard,
+    request: Request,
+    facts: Facts,
+    failure: Option<Failure>,
+}
+
+impl<'c> Counting<'c> {
+    /// A call waits for its store and nothing else, so that is what failed when it goes no further.
+    fn new(metrics: &'c Shard, request: Request) -> Self {
+        Self { metrics, request, facts: Facts::default(), failure: Some(Failure::Store) }
+    }
+}
+
+impl Drop for Counting<'_> {
+    fn drop(&mut self) {
+        self.metrics.decision(&self.request.domain, &self.facts);
+        if let Some(failure) = self.failure {
+            self.metrics.failure(failure);
+        }
+    }
+}
+
+fn failure(error: &Error) -> Failure {
+    match error {
+        Error::Store(_) => Failure::Store,
+        _ => Failure::Service,
     }
 }
 
@@ -102,7 +131,7 @@ fn message_of(response: Response, header_names: &[String; 3]) -> RateLimitRespon
     let statuses = response.statuses.into_iter().map(|status| DescriptorStatus {
         code: code(status.code),
         current_limit: status.limit.map(|limit| RateLimit {
-            name: String::from(&*limit.name),
+            name: limit.name,
             requests_per_unit: limit.requests_per_unit,
             unit: limit.unit.number(),
         }),

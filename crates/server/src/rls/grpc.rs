@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use tidegate_ratelimit::Error;
@@ -75,10 +75,9 @@ impl RateLimitService for Calls {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let started = Instant::now();
+        let counted = self.metrics().time(Method::ShouldRateLimit);
         let timeout = request.metadata().get("grpc-timeout").and_then(|text| timeout(text.as_encoded_bytes()));
-        let answer = self.decide(request.into_inner(), timeout).await;
-        self.metrics().call(Method::ShouldRateLimit, started.elapsed());
+        let answer = self.decide(request.into_inner(), counted.started, timeout).await;
         answer.map(Response::new).map_err(|error| status(&error))
     }
 }

@@ -1,6 +1,7 @@
 //! `/json`: a request as protobuf JSON. The status code of the answer says whether it is allowed.
 
 use std::sync::LazyLock;
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -44,7 +45,7 @@ async fn answer(State(calls): State<Calls>, body: Result<Bytes, BytesRejection>)
         return plain(StatusCode::BAD_REQUEST, "Bad Request\n");
     };
     // HTTP has no deadline of the client: the server's own applies.
-    let Ok(response) = calls.decide(request, None).await else {
+    let Ok(response) = calls.decide(request, Instant::now(), None).await else {
         return plain(StatusCode::BAD_REQUEST, "Bad Request\n");
     };
     let status = match response.overall_code() {

@@ -1,8 +1,10 @@
 //! What reaches Redis, byte for byte, and what is told when it does not answer.
 
+use std::time::{Duration, Instant};
+
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_ratelimit::Code::Ok as Pass;
-use tidegate_ratelimit::{Descriptor, Options, OverLimitKeys, RedisStore, Request, Store};
+use tidegate_ratelimit::{Descriptor, Facts, Options, OverLimitKeys, RedisStore, Request, Store, Timestamp};
 
 use crate::fixture::{
     NOW, check_at, client, descriptor, limiter_with, numbers, options, outline, refund, request, with_hits,
@@ -138,6 +140,25 @@ async fn without_redis_there_is_an_error_and_hits_count_as_asked_for() {
     let error = checked.response.unwrap_err().to_string();
     assert!(error.contains("redis at 127.0.0.1:"), "{error}");
     let tallies: Vec<[u64; 7]> = checked.facts.tallies.iter().map(numbers).collect();
+    assert_eq!(tallies, [[3, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 2]]);
+}
+
+#[tokio::test]
+async fn a_check_that_is_dropped_leaves_the_hits_that_were_asked_for() {
+    let server = RedisServer::start().await;
+    let limiter = limiter_with(Store::Redis(RedisStore::new(client(&server), None)), LIMITS, options());
+    let asked = request(&[with_hits("minute=x", 3), refund("hour=x", 2), descriptor("none=x")]);
+    server.pause();
+    let (mut facts, deadline) = (Facts::default(), Instant::now() + Duration::from_secs(60));
+    {
+        let check = limiter.check(&asked, Timestamp(NOW * 1_000_000), deadline, &mut facts);
+        tokio::select! {
+            biased;
+            _ = check => panic!("redis does not answer"),
+            () = std::future::ready(()) => {}
+        }
+    }
+    let tallies: Vec<[u64; 7]> = facts.tallies.iter().map(numbers).collect();
     assert_eq!(tallies, [[3, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 2]]);
 }
 

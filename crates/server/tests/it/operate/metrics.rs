@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
-use crate::support::{Server, ask, get, request};
+use tidegate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+
+use crate::support::{Limits, Server, ask, await_that, get, request};
 
 /// The value of a sample; 0 is not the same as none.
 fn sample(page: &str, name: &str) -> Option<f64> {
@@ -100,6 +102,63 @@ async fn names_from_callers_are_bounded() {
         page.lines().filter(|line| line.starts_with("ratelimit_service_rate_limit_") && line.contains("not_found "));
     assert_eq!(names.count(), 3, "two fit beside the four limits, the rest is in one\n{page}");
     check(&page, &[("ratelimit_service_rate_limit__overflow_domain_not_found", Some(48.0))]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn names_from_callers_are_bounded_in_bytes() {
+    let server = Server::start(&[("TIDEGATE_CORES", "1")]);
+    let channel = server.channel().await;
+    let long = "x".repeat(100_000);
+    for number in 0..200 {
+        ask(&channel, request(&format!("{number}{long}"), &[&[("user", "ada")]])).await.unwrap();
+        let mut override_limit = request("shop", &[&[("user", &format!("{number}{long}"))]]);
+        override_limit.descriptors[0].limit = Some(RateLimitOverride { requests_per_unit: 9, unit: 4 });
+        ask(&channel, override_limit).await.unwrap();
+    }
+    let page = get(server.debug(), "/metrics").body;
+    assert!(page.len() < 20_000, "{} bytes", page.len());
+    check(
+        &page,
+        &[
+            ("ratelimit_service_rate_limit__overflow_domain_not_found", Some(200.0)),
+            (r#"ratelimit_service_rate_limit_total_hits{domain="_overflow"}"#, Some(200.0)),
+        ],
+    );
+    // Many short names have room for a thousand.
+    for number in 0..1_500 {
+        ask(&channel, request(&format!("domain{number}"), &[&[("user", "ada")]])).await.unwrap();
+    }
+    let page = get(server.debug(), "/metrics").body;
+    let names = page.lines().filter(|line| line.starts_with("ratelimit_") && line.contains("_domain_not_found "));
+    assert_eq!(names.count(), 1_001);
+    check(&page, &[("ratelimit_service_rate_limit__overflow_domain_not_found", Some(700.0))]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn configured_limits_keep_their_names_beside_junk_and_are_forgotten_with_their_file() {
+    let limits = |key: &str| {
+        format!(
+            "domain: d\ndescriptors:\n  - {{key: stays, rate_limit: {{unit: day, requests_per_unit: 9}}}}\n  - {{key: {key}, rate_limit: {{unit: day, requests_per_unit: 9}}}}\n"
+        )
+    };
+    let files = Limits::new(&limits("first"));
+    let server = Server::start_bare(&[("RUNTIME_ROOT", files.root()), ("TIDEGATE_MAX_METRIC_KEYS", "4")]);
+    let channel = server.channel().await;
+    for number in 0..50 {
+        let mut junk = request("d", &[&[("junk", &number.to_string())]]);
+        junk.descriptors[0].limit = Some(RateLimitOverride { requests_per_unit: 9, unit: 4 });
+        ask(&channel, junk).await.unwrap();
+    }
+    ask(&channel, request("d", &[&[("stays", "x")], &[("first", "x")]])).await.unwrap();
+    assert_eq!(server.stat("ratelimit.service.rate_limit.d.first.total_hits"), 1);
+    assert_eq!(server.stat("ratelimit.service.rate_limit._overflow.total_hits"), 48);
+
+    files.write("limits.yaml", &limits("second"));
+    await_that("the file is read", || get(server.debug(), "/rlconfig").body.contains("d.second"));
+    ask(&channel, request("d", &[&[("stays", "x")], &[("second", "x")]])).await.unwrap();
+    assert_eq!(server.stat("ratelimit.service.rate_limit.d.stays.total_hits"), 2, "a reload loses nothing");
+    assert_eq!(server.stat("ratelimit.service.rate_limit.d.second.total_hits"), 1);
+    assert!(!get(server.debug(), "/stats").body.contains("d.first"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -1,0 +1,83 @@
+//! Counts and response times of one gRPC method.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::settings::ResponseTime;
+
+/// Upper bounds of the response time histogram, as text, in seconds, and in microseconds.
+pub(super) const BUCKETS: [(&str, u64); 11] = [
+    ("0.005", 5_000),
+    ("0.01", 10_000),
+    ("0.025", 25_000),
+    ("0.05", 50_000),
+    ("0.1", 100_000),
+    ("0.25", 250_000),
+    ("0.5", 500_000),
+    ("1", 1_000_000),
+    ("2.5", 2_500_000),
+    ("5", 5_000_000),
+    ("10", 10_000_000),
+];
+
+/// A unary gRPC method that is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Method {
+    ShouldRateLimit,
+    Check,
+}
+
+pub(super) const METHODS: [(Method, &str); 2] =
+    [(Method::ShouldRateLimit, "ShouldRateLimit"), (Method::Check, "Check")];
+
+/// The counts of one method, as numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct MethodCounts {
+    pub(super) calls: u64,
+    /// Sum of response times.
+    pub(super) microseconds: u64,
+    /// Calls per bucket, not cumulative. Calls beyond the last bound are only in `calls`.
+    pub(super) buckets: [u64; BUCKETS.len()],
+}
+
+/// The counts of one method that one core adds to and others read.
+#[derive(Debug, Default)]
+pub(super) struct SharedMethodCounts {
+    calls: AtomicU64,
+    microseconds: AtomicU64,
+    buckets: [AtomicU64; BUCKETS.len()],
+}
+
+impl SharedMethodCounts {
+    /// Counts a call that took `elapsed`.
+    pub(super) fn observe(&self, elapsed: Duration, unit: ResponseTime) {
+        let microseconds = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
+        self.calls.fetch_add(1, Relaxed);
+        self.microseconds.fetch_add(microseconds, Relaxed);
+        // Old dashboards expect milliseconds in buckets that are named in seconds.
+        let value = match unit {
+            ResponseTime::Seconds => microseconds,
+            ResponseTime::Milliseconds => microseconds.saturating_mul(1_000),
+        };
+        if let Some(at) = BUCKETS.iter().position(|&(_, bound)| value <= bound) {
+            self.buckets[at].fetch_add(1, Relaxed);
+        }
+    }
+
+    pub(super) fn read(&self) -> MethodCounts {
+        let buckets = self.buckets.each_ref().map(|bucket| bucket.load(Relaxed));
+        // A call may be counted between the two readings, and a histogram must not go down.
+        let calls = self.calls.load(Relaxed).max(buckets.iter().sum());
+        MethodCounts { calls, microseconds: self.microseconds.load(Relaxed), buckets }
+    }
+}
+
+impl MethodCounts {
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.microseconds = self.microseconds.saturating_add(other.microseconds);
+        for (into, from) in self.buckets.iter_mut().zip(&other.buckets) {
+            *into += from;
+        }
+    }
+}

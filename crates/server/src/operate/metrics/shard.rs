@@ -1,0 +1,92 @@
+//! The counters of one core.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use tidegate_ratelimit::{Facts, StatsKey};
+
+use super::made_names::MadeNames;
+use super::method_counts::{METHODS, Method, SharedMethodCounts};
+use super::slots::Slots;
+use super::{Failure, lock};
+use crate::settings::{self, ResponseTime};
+
+/// The counters of one core. The core adds, and others only read, but for the names that calls made, which they take away.
+// 128 bytes: processors fetch lines of 64 bytes in pairs.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Shard {
+    unit: ResponseTime,
+    max_names: usize,
+    pub(super) limits: Slots,
+    /// Locked for one addition, or to swap it with an empty one.
+    pub(super) made: Mutex<MadeNames>,
+    pub(super) global_shadow_mode: AtomicU64,
+    pub(super) store_errors: AtomicU64,
+    pub(super) service_errors: AtomicU64,
+    pub(super) methods: [SharedMethodCounts; METHODS.len()],
+}
+
+/// Counts a call of a method when it is dropped, with the time since it was made.
+#[derive(Debug)]
+pub(crate) struct Timed<'s> {
+    shard: &'s Shard,
+    method: Method,
+    pub(crate) started: Instant,
+}
+
+impl Shard {
+    pub(super) fn new(settings: &settings::Metrics) -> Self {
+        Self {
+            unit: settings.response_time,
+            max_names: settings.max_names,
+            limits: Slots::default(),
+            made: Mutex::default(),
+            global_shadow_mode: AtomicU64::new(0),
+            store_errors: AtomicU64::new(0),
+            service_errors: AtomicU64::new(0),
+            methods: Default::default(),
+        }
+    }
+
+    /// Counts what happened in one decision on `domain`.
+    pub(crate) fn decision(&self, domain: &str, facts: &Facts) {
+        for tally in &facts.tallies {
+            match &tally.stats_key {
+                StatsKey::Configured { slot } => self.limits.add(*slot, tally),
+                StatsKey::Made(name) => lock(&self.made).add(name, tally, self.max_names),
+            }
+        }
+        if facts.domain_not_found > 0 {
+            lock(&self.made).add_unknown_domain(domain, facts.domain_not_found, self.max_names);
+        }
+        if facts.global_shadow_mode {
+            self.global_shadow_mode.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Counts a call that failed.
+    pub(crate) fn failure(&self, failure: Failure) {
+        let count = match failure {
+            Failure::Store => &self.store_errors,
+            Failure::Service => &self.service_errors,
+        };
+        count.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a unary gRPC call that begins now, once it ends or its client has gone.
+    pub(crate) fn time(&self, method: Method) -> Timed<'_> {
+        Timed { shard: self, method, started: Instant::now() }
+    }
+
+    fn call(&self, method: Method, elapsed: Duration) {
+        self.methods[method as usize].observe(elapsed, self.unit);
+    }
+}
+
+impl Drop for Timed<'_> {
+    fn drop(&mut self) {
+        self.shard.call(self.method, self.started.elapsed());
+    }
+}
