@@ -37,6 +37,8 @@ fn main() -> Result<()> {
     write(&out.join("service.bin"), &set.encode_to_vec())?;
     tonic_prost_build::configure()
         .build_client(false)
+        // The server has one method and a codec of its own.
+        .build_server(false)
         .build_transport(false)
         .disable_comments(["."])
         .emit_rerun_if_changed(false)

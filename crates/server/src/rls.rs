@@ -1,6 +1,8 @@
 //! Envoy's rate limit service: messages in, messages out. The rules are in the crate `ratelimit`.
 
+pub(crate) mod bounds;
 pub(crate) mod call;
+mod codec;
 pub(crate) mod grpc;
 pub(crate) mod json;
 pub(crate) mod memory;

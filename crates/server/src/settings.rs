@@ -61,6 +61,8 @@ pub struct Settings {
     pub workflows: Option<Workflows>,
     /// The most that counters in memory may take.
     pub counters: MemoryBounds,
+    /// The highest number of descriptors of a request, at least 1.
+    pub max_descriptors: usize,
     /// Threads that serve calls, at least 1.
     pub cores: usize,
     /// The longest time that a call waits for the store.
@@ -123,6 +125,7 @@ impl Settings {
             redis: redis::build(values, cores),
             workflows: workflows::build(values),
             counters: limiter::counters(values),
+            max_descriptors: values.integer("TIDEGATE_MAX_DESCRIPTORS", 1..=i64::from(u32::MAX)) as usize,
             cores,
             call_timeout: values.positive_duration("TIDEGATE_CALL_TIMEOUT"),
             drain: Drain {

@@ -12,6 +12,7 @@ use tracing::warn;
 
 use crate::edge::clock;
 use crate::operate::metrics::{Failure, Shard};
+use crate::rls::bounds::{Bounds, Excess};
 use crate::rls::proto::envoy::config::core::v3::HeaderValue;
 use crate::rls::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::rls::proto::envoy::service::ratelimit::v3::rate_limit_response::{self, DescriptorStatus, RateLimit};
@@ -29,6 +30,7 @@ struct Parts {
     limiter: Limiter,
     metrics: Arc<Shard>,
     timeout: Duration,
+    bounds: Bounds,
     header_names: [String; 3],
     /// The second in which a failure of the store was last logged.
     last_logged: AtomicU64,
@@ -39,8 +41,21 @@ impl Calls {
     pub(crate) fn new(limiter: Limiter, metrics: Arc<Shard>, settings: &Settings) -> Self {
         let servers = settings.redis.iter().flat_map(|redis| std::iter::once(&redis.main).chain(&redis.per_second));
         let timeout = servers.map(|server| server.timeout).fold(settings.call_timeout, Duration::min);
-        let header_names = settings.header_names.clone();
-        Self { inner: Arc::new(Parts { limiter, metrics, timeout, header_names, last_logged: AtomicU64::new(0) }) }
+        let (bounds, header_names) = (Bounds::new(settings.max_descriptors), settings.header_names.clone());
+        Self {
+            inner: Arc::new(Parts { limiter, metrics, timeout, bounds, header_names, last_logged: AtomicU64::new(0) }),
+        }
+    }
+
+    /// What a request may hold. To be checked before it is decoded.
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.inner.bounds
+    }
+
+    /// Counts a request that was not decoded, and tells the caller.
+    pub(crate) fn refuse(&self, excess: Excess) -> String {
+        self.inner.metrics.failure(Failure::Service);
+        excess.to_string()
     }
 
     /// The counters of this core.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use tidegate_ratelimit::Error;
 use tonic::codegen::{BoxFuture, Service as _};
+use tonic::server::{Grpc, UnaryService};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_server::HealthServer;
@@ -15,11 +16,9 @@ use tonic_reflection::server::Builder;
 use crate::operate::health::HealthService;
 use crate::operate::metrics::Method;
 use crate::rls::call::Calls;
+use crate::rls::codec::{BoundedCodec, Decoded};
 use crate::rls::proto::COMPLETE_DESCRIPTORS;
-use crate::rls::proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
-    RateLimitService, RateLimitServiceServer,
-};
-use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::rls::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 
 /// ShouldRateLimit: nearly every request.
 const HOT_PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -41,16 +40,14 @@ static REFLECTION: LazyLock<Routes> = LazyLock::new(|| {
 /// The services of one core. Clones share everything.
 #[derive(Debug, Clone)]
 pub(crate) struct Services {
-    rate_limit: RateLimitServiceServer<Calls>,
+    calls: Calls,
     rest: Routes,
 }
 
 impl Services {
     /// Rate limits and health. Reflection is the same for all cores.
     pub(crate) fn new(calls: Calls, health: HealthService) -> Self {
-        let rate_limit = RateLimitServiceServer::new(calls);
-        let rest = Routes::new(rate_limit.clone()).add_service(HealthServer::new(health)).prepare();
-        Self { rate_limit, rest }
+        Self { calls, rest: Routes::new(HealthServer::new(health)).prepare() }
     }
 }
 
@@ -62,23 +59,34 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         let path = request.uri().path();
         if path == HOT_PATH {
-            return self.rate_limit.clone().call(request);
+            let calls = self.calls.clone();
+            // Without compression, so that nobody makes 4 MiB of a message with fewer bytes.
+            return Box::pin(async move {
+                let mut grpc = Grpc::new(BoundedCodec(calls.bounds()));
+                Ok(grpc.unary(ShouldRateLimit(calls), request).await)
+            });
         }
         let mut routes = if path.starts_with(REFLECTION_PATH) { REFLECTION.clone() } else { self.rest.clone() };
         Box::pin(routes.call(request.map(tonic::body::Body::new)))
     }
 }
 
-#[tonic::async_trait]
-impl RateLimitService for Calls {
-    async fn should_rate_limit(
-        &self,
-        request: Request<RateLimitRequest>,
-    ) -> Result<Response<RateLimitResponse>, Status> {
-        let counted = self.metrics().time(Method::ShouldRateLimit);
-        let timeout = request.metadata().get("grpc-timeout").and_then(|text| timeout(text.as_encoded_bytes()));
-        let answer = self.decide(request.into_inner(), counted.started, timeout).await;
-        answer.map(Response::new).map_err(|error| status(&error))
+/// The method ShouldRateLimit.
+struct ShouldRateLimit(Calls);
+
+impl UnaryService<Decoded> for ShouldRateLimit {
+    type Response = RateLimitResponse;
+    type Future = BoxFuture<Response<RateLimitResponse>, Status>;
+
+    fn call(&mut self, request: Request<Decoded>) -> Self::Future {
+        let calls = self.0.clone();
+        Box::pin(async move {
+            let counted = calls.metrics().time(Method::ShouldRateLimit);
+            let timeout = request.metadata().get("grpc-timeout").and_then(|text| timeout(text.as_encoded_bytes()));
+            let message = request.into_inner().map_err(|excess| Status::invalid_argument(calls.refuse(excess)))?;
+            let answer = calls.decide(message, counted.started, timeout).await;
+            answer.map(Response::new).map_err(|error| status(&error))
+        })
     }
 }
 

@@ -41,11 +41,14 @@ pub(crate) fn router(calls: Calls, health: Health) -> Router {
 }
 
 async fn answer(State(calls): State<Calls>, body: Result<Bytes, BytesRejection>) -> Response {
-    let Some(request) = body.ok().and_then(|body| parse(&body)) else {
-        return plain(StatusCode::BAD_REQUEST, "Bad Request\n");
-    };
+    let started = Instant::now();
+    let Ok(body) = body else { return plain(StatusCode::BAD_REQUEST, "Bad Request\n") };
+    if let Err(excess) = calls.bounds().check_json(&body) {
+        return plain(StatusCode::BAD_REQUEST, calls.refuse(excess) + "\n");
+    }
+    let Some(request) = parse(&body) else { return plain(StatusCode::BAD_REQUEST, "Bad Request\n") };
     // HTTP has no deadline of the client: the server's own applies.
-    let Ok(response) = calls.decide(request, Instant::now(), None).await else {
+    let Ok(response) = calls.decide(request, started, None).await else {
         return plain(StatusCode::BAD_REQUEST, "Bad Request\n");
     };
     let status = match response.overall_code() {
@@ -72,7 +75,7 @@ fn encode(response: &RateLimitResponse) -> Option<Vec<u8>> {
     serde_json::to_vec(&message).ok()
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Response {
+fn plain(status: StatusCode, text: impl IntoResponse) -> Response {
     let headers = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
     (status, headers, text).into_response()
 }

@@ -107,9 +107,56 @@ async fn messages_that_are_not_protobuf_are_refused() {
     assert_alive(&server).await;
 }
 
+/// Sends a message, and returns the refusal.
+async fn refusal(server: &Server, message: Vec<u8>) -> tonic::Status {
+    let mut client = tonic::client::Grpc::new(server.channel().await);
+    client.ready().await.unwrap();
+    let path = http::uri::PathAndQuery::from_static("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
+    client.unary(tonic::Request::new(message), path, Raw).await.unwrap_err()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn more_descriptors_than_allowed_are_refused_before_they_are_decoded() {
+    let server = Server::start(&[]);
+    let pairs: [(&str, &str); 1] = [("user", "x")];
+    let channel = server.channel().await;
+    let error = ask(&channel, request("shop", &vec![&pairs[..]; 1_001])).await.unwrap_err();
+    assert_eq!(error.code(), tonic::Code::InvalidArgument);
+    let told = "the request has more than 1000 descriptors: send fewer at a time, or raise TIDEGATE_MAX_DESCRIPTORS";
+    assert_eq!(error.message(), told);
+    let entries: Vec<_> = vec![("user", "x"); 9_000];
+    let error = ask(&channel, request("shop", &[&entries, &entries])).await.unwrap_err();
+    assert_eq!(error.code(), tonic::Code::InvalidArgument);
+    assert!(error.message().contains("more than 16000 entries"), "{error:?}");
+
+    // A domain, and then nearly 4 MiB of descriptors without entries. The last bytes are not protobuf: who decodes, sees that.
+    let message = [b"\x0a\x01d", b"\x12\x00".repeat(2_097_000).as_slice(), b"\xff"].concat();
+    let error = refusal(&server, message).await;
+    assert_eq!((error.code(), error.message()), (tonic::Code::InvalidArgument, told));
+
+    assert_eq!(ask(&channel, request("shop", &vec![&pairs[..]; 1_000])).await.unwrap().statuses.len(), 1_000);
+    assert_eq!(server.stat("ratelimit.service.call.should_rate_limit.service_error"), 3);
+    assert_eq!(server.stat("ratelimit_server.ShouldRateLimit.total_requests"), 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn compressed_requests_are_refused_unread() {
+    let server = Server::start(&[]);
+    let mut client = tonic::client::Grpc::new(server.channel().await);
+    for encoding in ["gzip", "deflate", "zstd"] {
+        client.ready().await.unwrap();
+        let path = http::uri::PathAndQuery::from_static("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
+        let mut message = tonic::Request::new(b"\x0a\x01d".to_vec());
+        message.metadata_mut().insert("grpc-encoding", encoding.parse().unwrap());
+        let error = client.unary(message, path, Raw).await.unwrap_err();
+        assert_eq!(error.code(), tonic::Code::Unimplemented, "{error:?}");
+    }
+    assert_alive(&server).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn thousands_of_descriptors_are_answered() {
-    let server = Server::start(&[]);
+    let server = Server::start(&[("TIDEGATE_MAX_DESCRIPTORS", "10000")]);
     let pairs = [("plan", "gold"), ("user", "x")];
     let descriptors: Vec<&[(&str, &str)]> = vec![&pairs; 10_000];
     let answer = ask(&server.channel().await, request("shop", &descriptors)).await.unwrap();

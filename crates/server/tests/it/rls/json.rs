@@ -41,6 +41,21 @@ fn json_takes_every_form_that_the_mapping_allows() {
 }
 
 #[test]
+fn json_with_more_descriptors_than_allowed_is_refused_before_it_is_decoded() {
+    let server = Server::start(&[("TIDEGATE_MAX_DESCRIPTORS", "5")]);
+    let descriptors =
+        |number| json!({"domain": "shop", "descriptors": vec![json!({"entries": [{"key": "a"}]}); number]});
+    assert_eq!(post(server.http(), "/json", &descriptors(5).to_string()).status, 200);
+    let answer = post(server.http(), "/json", &descriptors(6).to_string());
+    let told = "the request has more than 5 descriptors: send fewer at a time, or raise TIDEGATE_MAX_DESCRIPTORS\n";
+    assert_eq!((answer.status, answer.body.as_str()), (400, told));
+    // What follows is not JSON, which nobody looks at.
+    let endless = format!("{{\"descriptors\":[{}", "{},".repeat(1_000_000));
+    assert_eq!(post(server.http(), "/json", &endless).body, told);
+    assert_eq!(server.stat("ratelimit.service.call.should_rate_limit.service_error"), 2);
+}
+
+#[test]
 fn json_answers_400_to_everything_else() {
     let server = Server::start(&[]);
     let large = format!("{}{}", body("large"), " ".repeat(4 << 20));
