@@ -16,7 +16,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 use clap_complete::Shell;
 use tidegate_cli::{Exit, Failure, Options, complain, print, unwritten, with_examples, without_options};
 
-use crate::edge::cores;
+use crate::edge::runtime::runtime;
 use crate::settings::{self, Settings};
 
 /// A rate limit service for Envoy, and a workflow server. Without a command, it starts the server.
@@ -140,9 +140,8 @@ fn start(command: Command, options: &Options) -> Result<Exit, Failure> {
             "this command asks no server: it takes no --server, --token-file, --cacert{which}"
         )));
     }
-    let runtime = cores::runtime();
     let runtime =
-        runtime.map_err(|error| Failure::unavailable(format!("the system refuses to start a client: {error}")))?;
+        runtime().map_err(|error| Failure::unavailable(format!("the system refuses to start a client: {error}")))?;
     let done = runtime.block_on(run(command, options));
     if asks {
         // The system may still look up the name of a server that nobody waits for any more; that cannot be stopped.

@@ -9,21 +9,24 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tidegate_ratelimit::{Configuration, Limiter, SameDomain, Source};
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::error::ServeError;
 use crate::operate::health::{Health, Part};
 use crate::operate::metrics::Metrics;
 use crate::settings::{Files, FirstLoad};
+use crate::supervise::{Supervisor, tripwire};
 use files::Reading;
 pub(crate) use files::{Entry, entries};
 use watch::Watch;
 
+/// The name of the thread.
+const PART: &str = "configure";
 /// The configuration of a fresh start.
 const SAMPLE: &str = include_str!("configure/sample.yaml");
 /// The sample's name in messages.
@@ -58,14 +61,15 @@ pub(crate) enum Origin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wake {
     Changed,
+    /// Somebody wants the files to be loaded, changed or not.
+    Asked,
     Stop,
 }
 
-/// The thread that loads configurations. Dropping this ends the thread and waits for it.
+/// The thread that loads configurations. Dropping this tells it to end; the supervisor waits for it.
 #[derive(Debug)]
 pub(crate) struct Loader {
     wake: SyncSender<Wake>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Origin {
@@ -135,43 +139,64 @@ impl Loader {
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub(crate) fn start(files: Files, target: Target, loaded: oneshot::Sender<()>) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        files: Files,
+        target: Target,
+        loaded: oneshot::Sender<()>,
+        supervisor: &Supervisor,
+    ) -> std::io::Result<Self> {
         let (wake, wakes) = sync_channel(16);
-        let watch = Watch::new(&files, wake.clone());
-        let main = move || run(&files, &target, watch, &wakes, loaded);
-        let thread = std::thread::Builder::new().name("configure".to_owned()).spawn(main)?;
-        Ok(Self { wake, thread: Some(thread) })
+        let (drain, waker) = (supervisor.drain.clone(), wake.clone());
+        let mut reload = Reload { files, target, loaded: Some(loaded), last: None };
+        supervisor.repaired_thread(PART, move || reload.run(&waker, &wakes, &drain))?;
+        Ok(Self { wake })
+    }
+
+    /// Loads the files again, also when they have not changed.
+    pub(crate) fn reload(&self) {
+        // A full queue already wakes the thread.
+        let _ = self.wake.try_send(Wake::Asked);
     }
 }
 
 impl Drop for Loader {
     fn drop(&mut self) {
-        // A closed queue means that the thread has ended.
-        let _ = self.wake.send(Wake::Stop);
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            error!("the thread that loads configurations panicked");
-        }
+        // A closed queue means that the thread has ended. Before a full one it wakes up, and sees that the server drains.
+        let _ = self.wake.try_send(Wake::Stop);
     }
 }
 
-fn run(files: &Files, target: &Target, mut watch: Watch, wakes: &Receiver<Wake>, loaded: oneshot::Sender<()>) {
-    let mut loaded = Some(loaded);
-    let mut last = None;
-    loop {
-        let reading = files::read(files);
-        if last.replace(reading.fingerprint) != Some(reading.fingerprint) {
-            target.read(&reading);
-        }
-        // A file may have changed before its folder was watched: read once more.
-        if watch.follow(reading.folders) == watch::Change::Moved {
-            continue;
-        }
-        if let Some(loaded) = loaded.take() {
-            // The starter may have stopped waiting.
-            let _ = loaded.send(());
-        }
-        if wait(wakes) == Wake::Stop {
-            return;
+/// What the thread knows, also when it is started again after a panic.
+struct Reload {
+    files: Files,
+    target: Target,
+    loaded: Option<oneshot::Sender<()>>,
+    /// What was read last. It is set before that is loaded: files that make the loader panic are not loaded again.
+    last: Option<u64>,
+}
+
+impl Reload {
+    fn run(&mut self, wake: &SyncSender<Wake>, wakes: &Receiver<Wake>, drain: &CancellationToken) {
+        let mut watch = Watch::new(&self.files, wake.clone());
+        while !drain.is_cancelled() {
+            let reading = files::read(&self.files);
+            if self.last.replace(reading.fingerprint) != Some(reading.fingerprint) {
+                self.target.read(&reading);
+            }
+            tripwire::check(PART);
+            // A file may have changed before its folder was watched: read once more.
+            if watch.follow(reading.folders) == watch::Change::Moved {
+                continue;
+            }
+            if let Some(loaded) = self.loaded.take() {
+                // The starter may have stopped waiting.
+                let _ = loaded.send(());
+            }
+            match wait(wakes) {
+                Wake::Stop => return,
+                Wake::Asked => self.last = None,
+                Wake::Changed => {}
+            }
         }
     }
 }
@@ -180,6 +205,7 @@ fn run(files: &Files, target: &Target, mut watch: Watch, wakes: &Receiver<Wake>,
 fn wait(wakes: &Receiver<Wake>) -> Wake {
     match wakes.recv_timeout(POLL) {
         Ok(Wake::Changed) => {}
+        Ok(Wake::Asked) => return Wake::Asked,
         Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return Wake::Stop,
         Err(RecvTimeoutError::Timeout) => return Wake::Changed,
     }
@@ -187,6 +213,7 @@ fn wait(wakes: &Receiver<Wake>) -> Wake {
     while Instant::now() < latest {
         match wakes.recv_timeout(QUIET) {
             Ok(Wake::Changed) => {}
+            Ok(Wake::Asked) => return Wake::Asked,
             Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return Wake::Stop,
             Err(RecvTimeoutError::Timeout) => break,
         }

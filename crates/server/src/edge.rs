@@ -6,3 +6,4 @@ pub(crate) mod connection;
 pub(crate) mod cores;
 pub(crate) mod http;
 pub(crate) mod listen;
+pub(crate) mod runtime;

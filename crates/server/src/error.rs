@@ -1,11 +1,13 @@
-//! Why a server does not start.
+//! Why a server does not start, or does not go on.
 
 use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Why the server did not start.
+use crate::supervise::Ended;
+
+/// Why the server did not start, or did not go on.
 #[derive(Debug, Error)]
 pub enum ServeError {
     /// A port or socket cannot be bound.
@@ -43,6 +45,9 @@ pub enum ServeError {
         /// The cause.
         source: tidegate_workflow::StoreError,
     },
+    /// A part of the server ended although nobody asked it to, while the server ran.
+    #[error("{0}")]
+    Ended(Ended),
     /// The system refused a thread, a runtime or a socket.
     #[error("the operating system refused a thread, a runtime or a socket: {0}")]
     System(#[from] io::Error),

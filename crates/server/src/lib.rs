@@ -21,3 +21,4 @@ pub use error::ServeError;
 pub use operate::banner::{Loaded, Started};
 pub use rls::proto;
 pub use server::run;
+pub use supervise::{Ended, How};

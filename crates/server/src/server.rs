@@ -4,10 +4,12 @@
 //! [`Server::until`] waits for the end.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 
 use tidegate_ratelimit::{Limiter, MemoryStore, RedisStore, Store};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
@@ -16,6 +18,7 @@ use crate::configure::{Loader, Origin, Target};
 use crate::edge::cores::{self, Work};
 use crate::edge::http;
 use crate::edge::listen::{Addresses, Listeners, Sockets};
+use crate::edge::runtime::ThreadRuntime;
 use crate::error::ServeError;
 use crate::operate::banner::{Loaded, Started, example};
 use crate::operate::debug;
@@ -26,16 +29,23 @@ use crate::rls::grpc::Services;
 use crate::rls::redis::Clients;
 use crate::rls::{json, memory, redis};
 use crate::settings::{FirstLoad, HealthCheck, Settings};
-use crate::supervise::Supervisor;
+use crate::supervise::{Ended, How, Supervisor, tripwire};
 use crate::workflows::Workflows;
 
-/// Serves until `shutdown` completes and the calls in flight have ended, or the drain timeout is over.
+/// The name of the control thread.
+const CONTROL: &str = "control";
+/// How long threads may take to end once they were told to stop. It covers a last write to a slow disk; a thread that the system keeps
+/// waiting (the look-up of a name, a file on a network) would otherwise keep the process.
+const END: Duration = Duration::from_secs(5);
+
+/// Serves until `shutdown` completes and the calls in flight have ended, or the drain timeout is over. SIGHUP loads the configuration again.
 ///
 /// Ports are bound at once. They are opened when Redis answers and the configuration is loaded. Then `started` is called, on the
-/// caller's thread, which is the first core's. Must be called outside any runtime.
+/// caller's thread, which is the control thread: it accepts connections and answers health, metrics and signals, and decides
+/// nothing. Must be called outside any runtime.
 ///
 /// # Errors
-/// The server cannot start. Once `started` was called there are none.
+/// The server cannot start, or a part of it ended although nobody asked it to.
 pub fn run(
     settings: Settings,
     shutdown: impl Future<Output = ()>,
@@ -44,23 +54,24 @@ pub fn run(
     let origin = Origin::new(&settings.files)?;
     let sockets = Sockets::bind(&settings)?;
     let addresses = sockets.addresses.clone();
-    let runtime = cores::runtime()?;
-    let ended = runtime.block_on(async {
-        let mut server = Server::new(settings);
-        tokio::pin!(shutdown);
-        tokio::select! {
-            // First, so that a signal is waited for before anybody is told that the server has started.
-            biased;
-            () = shutdown.as_mut() => return Ok(()),
-            prepared = server.prepare(&origin) => prepared?,
-        }
-        let running = server.open(sockets)?;
-        started(&server.started(addresses.clone(), &origin));
-        server.until(shutdown, running).await;
+    let runtime = ThreadRuntime::new()?;
+    let server = Server::new(settings);
+    let supervisor = server.supervisor.clone();
+    let control = tripwire::with(CONTROL.into(), server.control(&origin, sockets, shutdown, started));
+    let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(control))).unwrap_or_else(|_| {
+        supervisor.fail(Ended { part: CONTROL.into(), how: How::Panicked });
         Ok(())
     });
+    supervisor.drain.cancel();
+    supervisor.stop.cancel();
+    drop(runtime);
+    ThreadRuntime::new()?.block_on(supervisor.join(END));
     addresses.clean_up();
-    ended
+    info!("stopped");
+    match supervisor.failed() {
+        Some(part) => Err(ServeError::Ended(part)),
+        None => ended,
+    }
 }
 
 /// Everything that lives as long as the server.
@@ -70,7 +81,7 @@ struct Server {
     health: Health,
     metrics: Arc<Metrics>,
     memory: MemoryStore,
-    /// The clients of the first core. None: counters are in memory.
+    /// Clients of the control thread, while health depends on Redis.
     clients: Option<Clients>,
     limiter: Limiter,
     workflows: Option<Workflows>,
@@ -81,9 +92,11 @@ impl Server {
     fn new(settings: Settings) -> Self {
         let healthy_unless = |needed| if needed { Part::Unhealthy } else { Part::Healthy };
         let memory = MemoryStore::new(settings.counters);
+        let health =
+            Health::new(healthy_unless(settings.redis.is_some()), healthy_unless(settings.health_needs_domain));
         Self {
-            supervisor: Supervisor::default(),
-            health: Health::new(healthy_unless(settings.redis.is_some()), healthy_unless(settings.health_needs_domain)),
+            supervisor: Supervisor::new(health.clone()),
+            health,
             metrics: Arc::new(Metrics::new(settings.metrics.clone(), settings.cores)),
             limiter: Limiter::new(Store::Memory(memory.clone()), settings.limiter.clone()),
             memory,
@@ -92,6 +105,31 @@ impl Server {
             loader: None,
             settings,
         }
+    }
+
+    /// What the control thread does, from the start to the end of the server.
+    async fn control(
+        mut self,
+        origin: &Origin,
+        sockets: Sockets,
+        shutdown: impl Future<Output = ()>,
+        started: impl FnOnce(&Started),
+    ) -> Result<(), ServeError> {
+        let hangups = signal(SignalKind::hangup())?;
+        let addresses = sockets.addresses.clone();
+        let supervisor = self.supervisor.clone();
+        tokio::pin!(shutdown);
+        tokio::select! {
+            // First, so that a signal is waited for before anybody is told that the server has started.
+            biased;
+            () = shutdown.as_mut() => return Ok(()),
+            ended = supervisor.failure() => return Err(ServeError::Ended(ended)),
+            prepared = self.prepare(origin) => prepared?,
+        }
+        self.open(sockets).await?;
+        started(&self.started(addresses, origin));
+        self.until(shutdown, hangups).await;
+        Ok(())
     }
 
     /// Waits for everything that must be there before the ports open.
@@ -110,10 +148,9 @@ impl Server {
         let clients = Clients::new(settings)?;
         redis::wait(settings, &clients).await?;
         self.health.set_store(Part::Healthy);
-        self.limiter = self.limiter.with_store(store(&clients));
         self.metrics.watch(self.limiter.clone(), None);
-        self.metrics.watch_redis(clients.main.clone(), clients.per_second.clone());
-        self.clients = Some(clients);
+        // Cores have clients of their own.
+        self.clients = Some(clients).filter(|_| settings.health == HealthCheck::Always);
         Ok(())
     }
 
@@ -140,9 +177,10 @@ impl Server {
             Origin::Sample => target.load_sample(),
             Origin::Files(files) => {
                 let (sender, loaded) = oneshot::channel();
-                self.loader = Some(Loader::start(files.clone(), target, sender)?);
-                if files.first_load == FirstLoad::BeforePorts && loaded.await.is_err() {
-                    warn!("the thread that loads configurations ended");
+                self.loader = Some(Loader::start(files.clone(), target, sender, &self.supervisor)?);
+                if files.first_load == FirstLoad::BeforePorts {
+                    // An error means that the thread has ended, which the supervisor reports.
+                    let _ = loaded.await;
                 }
             }
         }
@@ -150,59 +188,56 @@ impl Server {
     }
 
     /// Starts all cores and opens all ports.
-    fn open(&mut self, sockets: Sockets) -> Result<cores::Running, ServeError> {
+    async fn open(&mut self, sockets: Sockets) -> Result<(), ServeError> {
         let Listeners { grpc, http, debug, prometheus, api } = sockets.listen()?;
         if let (Some(workflows), Some(listener)) = (&mut self.workflows, api) {
             workflows.open(listener);
         }
-        let (doors, running) = cores::start(self.settings.cores, self.work())?;
-        let tasks = &self.supervisor.tasks;
-        let spawn_http = |listener, router| tasks.spawn(http::serve(listener, router, self.supervisor.clone()));
-        tasks.spawn(doors.accept(grpc, self.supervisor.clone()));
-        let calls = Calls::new(self.limiter.clone(), self.metrics.shard(0), &self.settings);
-        spawn_http(http, json::router(calls, self.health.clone()));
+        let supervisor = &self.supervisor;
+        let cores = cores::start(self.settings.cores, supervisor, self.work()).await?;
+        let serve = |part, listener, router| supervisor.task(part, http::serve(listener, router, supervisor.clone()));
+        supervisor.task("accept-grpc", cores.clone().accept(grpc, supervisor.clone()));
+        serve("accept-http", http, json::router(cores, self.health.clone()));
         if let Some(listener) = debug {
-            spawn_http(listener, debug::router(self.limiter.clone(), self.metrics.clone()));
+            serve("accept-debug", listener, debug::router(self.limiter.clone(), self.metrics.clone()));
         }
         if let (Some(listener), Some((_, path))) = (prometheus, &self.settings.metrics.prometheus) {
-            spawn_http(listener, debug::prometheus(self.metrics.clone(), path));
+            serve("accept-prometheus", listener, debug::prometheus(self.metrics.clone(), path));
         }
         self.look_after_store();
-        Ok(running)
+        Ok(())
     }
 
-    /// What each core serves with. The first uses the clients that waited for Redis, the others make their own.
+    /// What each core serves with. Each makes its own clients of Redis.
     fn work(&self) -> impl Fn(usize) -> Work + Clone + Send + 'static {
         let (settings, supervisor, health) = (self.settings.clone(), self.supervisor.clone(), self.health.clone());
         let (metrics, limiter, memory) = (self.metrics.clone(), self.limiter.clone(), self.memory.clone());
         move |core| {
             let limiter = match &settings.redis {
-                Some(redis) if core > 0 => {
-                    let clients = Clients::new(redis).expect("the first core's client was made of the same settings");
+                Some(redis) => {
+                    let clients = Clients::new(redis).expect("the client that waited was made of the same settings");
                     metrics.watch_redis(clients.main.clone(), clients.per_second.clone());
-                    limiter.with_store(store(&clients))
+                    limiter.with_store(store(clients))
                 }
-                None if core > 0 => limiter.with_store(Store::Memory(memory.clone())),
-                _ => limiter.clone(),
+                None => limiter.with_store(Store::Memory(memory.clone())),
             };
             let calls = Calls::new(limiter, metrics.shard(core), &settings);
             let (health, supervisor) = (health.clone(), supervisor.clone());
             let health = HealthService { health, supervisor: supervisor.clone(), metrics: metrics.shard(core) };
-            Work { services: Services::new(calls, health), age: settings.connection_age, supervisor }
+            Work { services: Services::new(calls.clone(), health), calls, age: settings.connection_age, supervisor }
         }
     }
 
     /// Starts what the store of counters needs while the server runs.
     fn look_after_store(&self) {
-        let (tasks, supervisor) = (&self.supervisor.tasks, self.supervisor.clone());
+        let supervisor = &self.supervisor;
         match (&self.clients, &self.settings.redis) {
-            (Some(clients), Some(settings)) if settings.health == HealthCheck::Always => {
-                tasks.spawn(redis::follow(clients.clone(), self.health.clone(), supervisor));
+            (Some(clients), _) => {
+                supervisor
+                    .task("redis-health", redis::follow(clients.clone(), self.health.clone(), supervisor.clone()));
             }
-            (None, _) => {
-                tasks.spawn(memory::purge(self.memory.clone(), supervisor));
-            }
-            _ => {}
+            (None, None) => supervisor.task("purge", memory::purge(self.memory.clone(), supervisor.clone())),
+            (None, Some(_)) => {}
         }
     }
 
@@ -232,27 +267,39 @@ impl Server {
         }
     }
 
-    /// Serves until `shutdown`, then drains.
-    async fn until(self, shutdown: Pin<&mut impl Future<Output = ()>>, running: cores::Running) {
-        shutdown.await;
-        info!("draining");
-        self.health.stopping();
-        sleep(self.settings.drain.delay).await;
+    /// Serves until `shutdown`, or until a part of the server has ended, then drains.
+    async fn until(self, mut shutdown: Pin<&mut impl Future<Output = ()>>, mut hangups: Signal) {
+        loop {
+            tokio::select! {
+                () = shutdown.as_mut() => {
+                    info!("draining");
+                    self.health.stopping();
+                    tokio::select! {
+                        () = sleep(self.settings.drain.delay) => {}
+                        _ = self.supervisor.failure() => {}
+                    }
+                    break;
+                }
+                _ = self.supervisor.failure() => break,
+                _ = hangups.recv() => self.reload(),
+            }
+        }
         self.supervisor.drain.cancel();
         self.supervisor.tasks.close();
         if timeout(self.settings.drain.timeout, self.supervisor.tasks.wait()).await.is_err() {
             warn!(open = self.supervisor.tasks.len(), "the drain timeout is over; open connections are closed");
         }
-        self.supervisor.stop.cancel();
-        running.join().await;
-        if let Some(workflows) = self.workflows {
-            workflows.join();
+    }
+
+    /// Loads the configuration again, as SIGHUP asks.
+    fn reload(&self) {
+        match &self.loader {
+            Some(loader) => loader.reload(),
+            None => info!("the configuration is the built-in sample: there is nothing to load again"),
         }
-        drop(self.loader);
-        info!("stopped");
     }
 }
 
-fn store(clients: &Clients) -> Store {
-    Store::Redis(RedisStore::new(clients.main.clone(), clients.per_second.clone()))
+fn store(clients: Clients) -> Store {
+    Store::Redis(RedisStore::new(clients.main, clients.per_second))
 }

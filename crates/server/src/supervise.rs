@@ -1,10 +1,38 @@
-//! Supervision: what every task listens to, and who waits for its end.
+//! Supervision: what every task and thread listens to, who notices its end, and who waits for it.
+//!
+//! **Invariant:** no part of the server ends unnoticed. An end that nobody asked for turns health off at once; then the part
+//! is started again, a bounded number of times, or the server ends.
 
+mod ended;
+pub(crate) mod tripwire;
+
+use std::future::Future;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{oneshot, watch};
+use tokio::time::{sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::{error, warn};
 
-/// Tells tasks when to end, and waits for them. Every task has a clone, and all clones are one supervisor.
-#[derive(Debug, Clone, Default)]
+pub use ended::{Ended, How};
+
+use crate::edge::runtime::ThreadRuntime;
+use crate::operate::health::Health;
+
+/// How often a part that can be repaired is started again within [`REPAIR_SPAN`]. More often, something is wrong with it for good.
+const REPAIRS: usize = 3;
+/// See [`REPAIRS`].
+const REPAIR_SPAN: Duration = Duration::from_secs(60);
+/// The wait before a part is started again: load balancers that look every second see that health is off.
+const REPAIR_PAUSE: Duration = Duration::from_secs(1);
+
+/// Tells tasks and threads when to end, waits for them, and notices when one ends unasked. All clones are one supervisor.
+#[derive(Debug, Clone)]
 pub(crate) struct Supervisor {
     /// Cancelled first: finish what was begun, and begin nothing new.
     pub(crate) drain: CancellationToken,
@@ -12,4 +40,269 @@ pub(crate) struct Supervisor {
     pub(crate) stop: CancellationToken,
     /// Every task of the server, except those of single calls: their connection waits for them.
     pub(crate) tasks: TaskTracker,
+    health: Health,
+    /// The first end that nobody asked for.
+    ended: Arc<watch::Sender<Option<Ended>>>,
+    threads: Arc<Mutex<Vec<Thread>>>,
+}
+
+/// A thread of the server.
+#[derive(Debug)]
+struct Thread {
+    part: Arc<str>,
+    handle: JoinHandle<()>,
+    /// Closed when the thread has done its work.
+    done: oneshot::Receiver<()>,
+}
+
+impl Supervisor {
+    /// A supervisor that turns `health` off when a part ends unasked.
+    pub(crate) fn new(health: Health) -> Self {
+        Self {
+            drain: CancellationToken::new(),
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            health,
+            ended: Arc::default(),
+            threads: Arc::default(),
+        }
+    }
+
+    /// Runs `work` as a task of the current runtime. The server ends when it panics, or returns before the drain.
+    pub(crate) fn task(&self, part: &'static str, work: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(self.clone().watched(part.into(), work));
+    }
+
+    /// Runs `main` on a thread of its own. The server ends when it panics, or returns before the drain.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub(crate) fn thread(&self, part: impl Into<Arc<str>>, main: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let part = part.into();
+        let guard = Guard { part: part.clone(), supervisor: self.clone() };
+        self.spawn(part, move || {
+            let _guard = guard;
+            main();
+        })
+    }
+
+    /// Runs `work` on a thread of its own, and again when it panics or returns before the drain. When that happens too often,
+    /// the server ends.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub(crate) fn repaired_thread(
+        &self,
+        part: impl Into<Arc<str>>,
+        mut work: impl FnMut() + Send + 'static,
+    ) -> io::Result<()> {
+        let part = part.into();
+        let (name, supervisor) = (part.clone(), self.clone());
+        self.spawn(part, move || {
+            let mut repairs = Vec::new();
+            loop {
+                let how = match catch_unwind(AssertUnwindSafe(&mut work)) {
+                    Ok(()) if supervisor.drain.is_cancelled() => return,
+                    Ok(()) => How::Returned,
+                    Err(_) => How::Panicked,
+                };
+                let ended = Ended { part: name.clone(), how };
+                if !supervisor.may_repair(&mut repairs, Instant::now()) || !supervisor.pause_for_repair(&ended) {
+                    return supervisor.fail(ended);
+                }
+                if supervisor.drain.is_cancelled() {
+                    return;
+                }
+            }
+        })
+    }
+
+    fn spawn(&self, part: Arc<str>, main: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let (tell, done) = oneshot::channel::<()>();
+        let handle = thread::Builder::new().name(part.to_string()).spawn(move || {
+            let _tell = tell;
+            main();
+        })?;
+        lock(&self.threads).push(Thread { part, handle, done });
+        Ok(())
+    }
+
+    /// `work`, and its end is noticed.
+    async fn watched(self, part: Arc<str>, work: impl Future<Output = ()>) {
+        let work = tripwire::with(part.clone(), work);
+        let _guard = Guard { part, supervisor: self };
+        work.await;
+    }
+
+    /// Waits for the first end that nobody asked for. Without one it waits for ever.
+    pub(crate) async fn failure(&self) -> Ended {
+        let mut ended = self.ended.subscribe();
+        match ended.wait_for(Option::is_some).await.map(|ended| ended.clone()) {
+            Ok(Some(ended)) => ended,
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// The first end that nobody asked for.
+    pub(crate) fn failed(&self) -> Option<Ended> {
+        self.ended.borrow().clone()
+    }
+
+    /// Takes note that a part ended, and is not started again.
+    pub(crate) fn fail(&self, ended: Ended) {
+        self.health.stopping();
+        error!("{ended}; the server cannot go on without it and ends");
+        self.ended.send_if_modified(|first| first.is_none() && first.replace(ended).is_none());
+    }
+
+    /// Whether a part may be started again at `now`; `repairs` are the moments at which it was.
+    fn may_repair(&self, repairs: &mut Vec<Instant>, now: Instant) -> bool {
+        repairs.retain(|at| now.duration_since(*at) < REPAIR_SPAN);
+        repairs.push(now);
+        repairs.len() <= REPAIRS && !self.drain.is_cancelled()
+    }
+
+    /// Waits before a part is started again, with health off. False when it cannot wait.
+    fn pause_for_repair(&self, ended: &Ended) -> bool {
+        let _ill = self.health.ill();
+        warn!("{ended}; it is started again, and health is off until then");
+        let Ok(runtime) = ThreadRuntime::new() else { return false };
+        runtime.block_on(async {
+            tokio::select! {
+                () = sleep(REPAIR_PAUSE) => {}
+                () = self.drain.cancelled() => {}
+            }
+        });
+        true
+    }
+
+    /// Waits for all threads, `bound` at the longest. Those that have not ended by then are left to the end of the process.
+    pub(crate) async fn join(&self, bound: Duration) {
+        let deadline = tokio::time::Instant::now() + bound;
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        for Thread { part, handle, done } in threads {
+            // Nothing is sent: the channel closes at the end.
+            match timeout_at(deadline, done).await {
+                // Its work is done, so this does not wait. A panic was reported when it happened.
+                Ok(_) => drop(handle.join()),
+                Err(_) => {
+                    warn!(thread = &*part, "a thread does not end, for example because the system keeps it waiting")
+                }
+            }
+        }
+    }
+}
+
+/// Notices the end of a part that is not started again.
+#[derive(Debug)]
+struct Guard {
+    part: Arc<str>,
+    supervisor: Supervisor,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let how = if thread::panicking() { How::Panicked } else { How::Returned };
+        if how == How::Panicked || !self.supervisor.drain.is_cancelled() {
+            self.supervisor.fail(Ended { part: self.part.clone(), how });
+        }
+    }
+}
+
+fn lock(threads: &Mutex<Vec<Thread>>) -> std::sync::MutexGuard<'_, Vec<Thread>> {
+    threads.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::operate::health::Part;
+
+    fn supervisor() -> (Supervisor, Health) {
+        let health = Health::new(Part::Healthy, Part::Healthy);
+        (Supervisor::new(health.clone()), health)
+    }
+
+    #[track_caller]
+    fn check_failed(supervisor: &Supervisor, health: &Health, how: How) {
+        assert_eq!(supervisor.failed(), Some(Ended { part: "part".into(), how }));
+        assert!(!health.serving());
+    }
+
+    #[tokio::test]
+    async fn an_end_that_nobody_asked_for_turns_health_off() {
+        for how in [How::Panicked, How::Returned] {
+            let work = move || assert!(how == How::Returned, "on purpose");
+            let (supervisor, health) = supervisor();
+            supervisor.task("part", async move { work() });
+            supervisor.failure().await;
+            check_failed(&supervisor, &health, how);
+
+            let (supervisor, health) = self::supervisor();
+            supervisor.thread("part", work).unwrap();
+            supervisor.failure().await;
+            check_failed(&supervisor, &health, how);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_end_that_was_asked_for_is_none() {
+        let (supervisor, health) = supervisor();
+        let drain = supervisor.drain.clone();
+        supervisor.task("part", async move { drain.cancelled().await });
+        let (stop, stopped) = mpsc::channel::<()>();
+        supervisor.thread("part", move || assert!(stopped.recv().is_err())).unwrap();
+        supervisor.drain.cancel();
+        drop(stop);
+        supervisor.tasks.close();
+        supervisor.tasks.wait().await;
+        supervisor.join(Duration::from_secs(20)).await;
+        assert_eq!(supervisor.failed(), None);
+        assert!(health.serving());
+    }
+
+    #[tokio::test]
+    async fn a_part_that_can_be_repaired_is_started_again_with_health_off_in_between() {
+        let (supervisor, health) = supervisor();
+        let (tell, mut told) = tokio::sync::mpsc::channel(1);
+        let mut first = true;
+        let drain = supervisor.drain.clone();
+        let work = move || {
+            assert!(!std::mem::take(&mut first), "on purpose");
+            tell.blocking_send(()).unwrap();
+            ThreadRuntime::new().unwrap().block_on(drain.cancelled());
+        };
+        supervisor.repaired_thread("part", work).unwrap();
+        let mut watch = health.watch();
+        watch.wait_for(|serving| !serving.serving()).await.unwrap();
+        told.recv().await.unwrap();
+        watch.wait_for(|serving| serving.serving()).await.unwrap();
+        supervisor.drain.cancel();
+        supervisor.join(Duration::from_secs(20)).await;
+        assert_eq!(supervisor.failed(), None);
+    }
+
+    #[test]
+    fn repairs_are_bounded_in_their_span() {
+        let (supervisor, _) = supervisor();
+        let (mut repairs, start) = (Vec::new(), Instant::now());
+        assert!((0..3).all(|second| supervisor.may_repair(&mut repairs, start + Duration::from_secs(second))));
+        assert!(!supervisor.may_repair(&mut repairs, start + Duration::from_secs(3)));
+        assert!(supervisor.may_repair(&mut repairs, start + Duration::from_secs(62)));
+    }
+
+    /// The look-up of a name, or a file that does not answer, kept the process from ending.
+    #[tokio::test]
+    async fn a_thread_that_does_not_end_is_waited_for_only_so_long() {
+        let (supervisor, _) = supervisor();
+        let (hold, held) = mpsc::channel::<()>();
+        let (first, second) = (held, mpsc::channel::<()>());
+        supervisor.thread("stuck", move || assert!(first.recv().is_err())).unwrap();
+        supervisor.thread("also-stuck", move || assert!(second.1.recv().is_err())).unwrap();
+        supervisor.drain.cancel();
+        supervisor.join(Duration::from_millis(50)).await;
+        drop((hold, second.0));
+    }
 }

@@ -15,12 +15,15 @@ use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use crate::edge::clock;
-use crate::edge::{cores, http};
+use crate::edge::http;
+use crate::edge::runtime::ThreadRuntime;
 use crate::error::ServeError;
 use crate::operate::health::Health;
 use crate::settings::{Redis, RedisServer, Workflows as Settings};
-use crate::supervise::Supervisor;
+use crate::supervise::{Supervisor, tripwire};
 
+/// The name of the thread.
+const PART: &str = "workflows";
 /// The name of the database in the data folder.
 const FILE: &str = "workflows.db";
 
@@ -29,7 +32,6 @@ const FILE: &str = "workflows.db";
 pub(crate) struct Workflows {
     /// Takes the socket of the API when the ports open.
     open: Option<oneshot::Sender<std::net::TcpListener>>,
-    thread: std::thread::JoinHandle<()>,
     pub(crate) activity: Arc<Activity>,
     /// Where workflows are, without credentials.
     pub(crate) store: String,
@@ -58,15 +60,20 @@ impl Workflows {
         let redis = redis.map(|redis| redis.main.clone());
         let store = shown(settings, redis.as_ref());
         let activity = Arc::new(Activity::default());
-        let (health, supervisor) = (health.clone(), supervisor.clone());
-        let start = Start { settings: settings.clone(), redis, activity: activity.clone(), health, supervisor };
-        let runtime = cores::runtime()?;
+        let start = Start {
+            settings: settings.clone(),
+            redis,
+            activity: activity.clone(),
+            health: health.clone(),
+            supervisor: supervisor.clone(),
+        };
+        let runtime = ThreadRuntime::new()?;
         let (open, opened) = oneshot::channel();
         let (tell, told) = oneshot::channel();
-        let main = move || runtime.block_on(start.run(tell, opened));
-        let thread = std::thread::Builder::new().name("workflows".to_owned()).spawn(main)?;
+        let main = move || runtime.block_on(tripwire::with(PART.into(), start.run(tell, opened)));
+        supervisor.thread(PART, main)?;
         match told.await {
-            Ok(Ok(())) => Ok(Self { open: Some(open), thread, activity, store }),
+            Ok(Ok(())) => Ok(Self { open: Some(open), activity, store }),
             Ok(Err(source)) => Err(ServeError::Workflows { store, source }),
             Err(_) => Err(std::io::Error::other("the thread of the workflows ended during the start").into()),
         }
@@ -75,16 +82,8 @@ impl Workflows {
     /// Serves the API on `listener`.
     pub(crate) fn open(&mut self, listener: std::net::TcpListener) {
         if let Some(open) = self.open.take() {
-            // If the thread has ended, `join` reports it.
+            // If the thread has ended, the supervisor reports it.
             let _ = open.send(listener);
-        }
-    }
-
-    /// Waits for the end of the thread, which the supervisor has told to stop.
-    pub(crate) fn join(self) {
-        drop(self.open);
-        if self.thread.join().is_err() {
-            warn!("the thread of the workflows panicked");
         }
     }
 }

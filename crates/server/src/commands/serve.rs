@@ -46,10 +46,8 @@ async fn terminated() {
     let listen = |kind| signal(kind).expect("handlers for these signals can be installed");
     let mut terminate = listen(SignalKind::terminate());
     let mut interrupt = listen(SignalKind::interrupt());
-    let mut hangup = listen(SignalKind::hangup());
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
-        _ = hangup.recv() => {}
     }
 }

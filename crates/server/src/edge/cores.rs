@@ -1,29 +1,26 @@
-//! One single-threaded runtime per core. A connection and its calls stay on one core.
+//! One single-threaded runtime per core. A gRPC connection and its calls stay on one core; calls of `/json` are handed to one.
 
+use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::runtime::{Builder, Runtime};
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
 
 use crate::edge::accept;
 use crate::edge::connection;
+use crate::edge::runtime::ThreadRuntime;
+use crate::rls::call::Calls;
 use crate::rls::grpc::Services;
 use crate::settings::ConnectionAge;
-use crate::supervise::Supervisor;
+use crate::supervise::{Supervisor, tripwire};
 
 /// The most connections that wait for one core.
 const BACKLOG: usize = 1024;
-
-/// A runtime for one core.
-pub(crate) fn runtime() -> io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().build()
-}
 
 /// An accepted connection on its way to a core, not yet registered with a runtime.
 #[derive(Debug)]
@@ -32,27 +29,31 @@ enum Accepted {
     Unix(std::os::unix::net::UnixStream),
 }
 
-/// What a core serves its connections with.
+/// What a core serves with.
 #[derive(Debug, Clone)]
 pub(crate) struct Work {
+    pub(crate) calls: Calls,
     pub(crate) services: Services,
     pub(crate) age: ConnectionAge,
     pub(crate) supervisor: Supervisor,
 }
 
-/// The way to a core, for the acceptor.
+/// A running core, as other threads see it.
 #[derive(Debug)]
-struct Door {
-    sender: mpsc::Sender<Accepted>,
+struct Core {
+    door: mpsc::Sender<Accepted>,
     /// The number of connections that the core has now.
     load: Arc<AtomicUsize>,
+    runtime: Handle,
+    calls: Calls,
 }
 
-/// The running cores. The first is a task on the caller's runtime, each other one a thread.
-#[derive(Debug)]
-pub(crate) struct Running {
-    first: JoinHandle<()>,
-    threads: Vec<std::thread::JoinHandle<()>>,
+/// The ways to all cores. Clones are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Cores {
+    each: Arc<[Core]>,
+    /// Counts calls of `/json`, which the cores take in turn.
+    next: Arc<AtomicUsize>,
 }
 
 /// Counts one connection for as long as it lives.
@@ -64,38 +65,33 @@ impl Drop for Loaded {
     }
 }
 
-/// Starts `count` cores. `work` runs on each core's own thread, within its runtime.
+/// Starts `count` cores, each a thread, and waits until all are ready. `work` runs on each core's own thread, within its runtime.
 ///
 /// # Errors
 /// A thread or a runtime cannot be started.
-pub(crate) fn start<W>(count: usize, work: W) -> io::Result<(Doors, Running)>
+pub(crate) async fn start<W>(count: usize, supervisor: &Supervisor, work: W) -> io::Result<Cores>
 where
     W: Fn(usize) -> Work + Clone + Send + 'static,
 {
-    let (first, first_door) = door();
-    let mut doors = vec![first_door];
-    let mut running = Running { first: tokio::spawn(take_up(first, work(0))), threads: Vec::new() };
-    for core in 1..count {
-        let (arrivals, door) = door();
-        doors.push(door);
-        let (runtime, work) = (runtime()?, work.clone());
-        let main = move || runtime.block_on(async move { take_up(arrivals, work(core)).await });
-        running.threads.push(std::thread::Builder::new().name(format!("core-{core}")).spawn(main)?);
+    let mut each = Vec::with_capacity(count);
+    for core in 0..count {
+        let (arrivals, door, load) = door();
+        let (runtime, work) = (ThreadRuntime::new()?, work.clone());
+        let handle = runtime.handle();
+        let (tell, ready) = oneshot::channel();
+        let part: Arc<str> = format!("core-{core}").into();
+        let serve = async move {
+            let work = work(core);
+            // Nobody waits any more when the start has failed.
+            let _ = tell.send(work.calls.clone());
+            take_up(arrivals, work).await;
+        };
+        let name = part.clone();
+        supervisor.thread(part, move || runtime.block_on(tripwire::with(name, serve)))?;
+        let calls = ready.await.map_err(|_| io::Error::other("a core ended during the start"))?;
+        each.push(Core { door, load, runtime: handle, calls });
     }
-    Ok((Doors(doors), running))
-}
-
-impl Running {
-    /// Waits for all cores to end, as they do when told to stop.
-    pub(crate) async fn join(self) {
-        let mut failed = self.first.await.is_err();
-        for thread in self.threads {
-            failed |= thread.join().is_err();
-        }
-        if failed {
-            warn!("a core panicked");
-        }
-    }
+    Ok(Cores { each: each.into(), next: Arc::default() })
 }
 
 /// Connections for one core.
@@ -104,10 +100,10 @@ struct Arrivals {
     load: Arc<AtomicUsize>,
 }
 
-fn door() -> (Arrivals, Door) {
+fn door() -> (Arrivals, mpsc::Sender<Accepted>, Arc<AtomicUsize>) {
     let (sender, receiver) = mpsc::channel(BACKLOG);
     let load = Arc::new(AtomicUsize::new(0));
-    (Arrivals { receiver, load: load.clone() }, Door { sender, load })
+    (Arrivals { receiver, load: load.clone() }, sender, load)
 }
 
 /// Serves connections as they arrive, until told to stop.
@@ -119,7 +115,7 @@ async fn take_up(arrivals: Arrivals, work: Work) {
             () = work.supervisor.stop.cancelled() => return,
         };
         let Some(accepted) = accepted else {
-            // The acceptor has ended. Connections may still be at work on this runtime.
+            // Nobody accepts any more. Connections may still be at work on this runtime.
             return work.supervisor.stop.cancelled().await;
         };
         let loaded = Loaded(load.clone());
@@ -136,7 +132,7 @@ async fn take_up(arrivals: Arrivals, work: Work) {
 impl Work {
     /// Serves one connection in a task of its own; `loaded` counts it until its end.
     fn serve<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, stream: I, loaded: Loaded) {
-        let Self { services, age, supervisor } = self.clone();
+        let Self { services, age, supervisor, .. } = self.clone();
         self.supervisor.tasks.spawn(async move {
             connection::serve(stream, services, age, supervisor).await;
             drop(loaded);
@@ -164,11 +160,7 @@ impl Listener {
     }
 }
 
-/// The ways to all cores.
-#[derive(Debug)]
-pub(crate) struct Doors(Vec<Door>);
-
-impl Doors {
+impl Cores {
     /// Hands every connection to the core with the fewest, until the server drains.
     pub(crate) async fn accept(self, listener: Listener, supervisor: Supervisor) {
         loop {
@@ -177,11 +169,24 @@ impl Doors {
                 () = supervisor.drain.cancelled() => return,
             };
             let Some(accepted) = accepted else { continue };
-            let fewest = self.0.iter().min_by_key(|door| door.load.load(Relaxed)).expect("there is at least one core");
+            let fewest =
+                self.each.iter().min_by_key(|core| core.load.load(Relaxed)).expect("there is at least one core");
             fewest.load.fetch_add(1, Relaxed);
-            if fewest.sender.send(accepted).await.is_err() {
-                return; // the core has stopped, so everything has
-            }
+            // A core that has ended takes the server with it; until then its connections are closed.
+            let _ = fewest.door.send(accepted).await;
         }
+    }
+
+    /// Runs `work` on a core; the cores take turns. None: the core has ended, or `work` panicked.
+    ///
+    /// # Cancellation
+    /// When the future is dropped, `work` continues to its end.
+    pub(crate) async fn run<T, W>(&self, work: impl FnOnce(Calls) -> W) -> Option<T>
+    where
+        T: Send + 'static,
+        W: Future<Output = T> + Send + 'static,
+    {
+        let core = &self.each[self.next.fetch_add(1, Relaxed) % self.each.len()];
+        core.runtime.spawn(work(core.calls.clone())).await.ok()
     }
 }

@@ -1,18 +1,24 @@
 //! The debug pages and the page of metrics.
+//!
+//! A long page is written on a thread that serves nobody else, one at a time: whoever asks while a page is being written gets the next.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::header;
+use axum::body::Bytes;
+use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use axum::routing::any;
+use axum::routing::{MethodRouter, any};
 use tidegate_ratelimit::Limiter;
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
 
 use super::metrics::Metrics;
 
 /// The content type of a page of metrics.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 
 /// The pages of the debug port, in the order of the index.
 const DEBUG_INDEX: &str = "\
@@ -23,20 +29,98 @@ const DEBUG_INDEX: &str = "\
 
 /// The debug pages. Every other path shows the index.
 pub(crate) fn router(limiter: Limiter, metrics: Arc<Metrics>) -> Router {
-    let dump = async move || limiter.configuration().map(|configuration| configuration.dump()).unwrap_or_default();
-    Router::new()
-        .route("/rlconfig", any(dump))
-        .route("/stats", any(async |State(metrics): State<Arc<Metrics>>| metrics.stats()))
-        .route("/metrics", any(prometheus_page))
-        .fallback(any(async || DEBUG_INDEX))
-        .with_state(metrics)
+    let dump = move || limiter.configuration().map(|configuration| configuration.dump()).unwrap_or_default();
+    let stats = metrics.clone();
+    let router = Router::new()
+        .route("/rlconfig", page(TEXT_TYPE, dump))
+        .route("/stats", page(TEXT_TYPE, move || stats.stats()))
+        .route("/metrics", page(METRICS_TYPE, move || metrics.prometheus()))
+        .fallback(any(async || DEBUG_INDEX));
+    #[cfg(debug_assertions)]
+    let router = router.route("/panic/{part}", any(panic));
+    router
 }
 
 /// Only the page of metrics, for the port of Prometheus.
 pub(crate) fn prometheus(metrics: Arc<Metrics>, path: &str) -> Router {
-    Router::new().route(path, any(prometheus_page)).with_state(metrics)
+    Router::new().route(path, page(METRICS_TYPE, move || metrics.prometheus()))
 }
 
-async fn prometheus_page(State(metrics): State<Arc<Metrics>>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, METRICS_TYPE)], metrics.prometheus())
+/// Makes a part of the server panic, for tests.
+#[cfg(debug_assertions)]
+async fn panic(axum::extract::Path(part): axum::extract::Path<String>) {
+    crate::supervise::tripwire::pull(part);
+}
+
+/// A page that `write` writes whenever somebody asks.
+fn page<W>(kind: &'static str, write: W) -> MethodRouter
+where
+    W: Fn() -> String + Clone + Send + Sync + 'static,
+{
+    let last = Last::default();
+    any(async move || match last.or_new(write).await {
+        Some(text) => ([(header::CONTENT_TYPE, kind)], text).into_response(),
+        None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    })
+}
+
+/// The page that was written last, and when its writing began.
+#[derive(Debug, Clone, Default)]
+struct Last(Arc<Mutex<Option<(Instant, Bytes)>>>);
+
+impl Last {
+    /// A page whose writing begins after this call. None: `write` panicked.
+    async fn or_new(&self, write: impl Fn() -> String + Send + 'static) -> Option<Bytes> {
+        let asked = Instant::now();
+        let mut last = self.0.clone().lock_owned().await;
+        if let Some((begun, text)) = &*last
+            && *begun >= asked
+        {
+            return Some(text.clone());
+        }
+        // The writer keeps the lock, also when its reader leaves: there is never a second one.
+        let writing = spawn_blocking(move || {
+            let begun = Instant::now();
+            let text = Bytes::from(write());
+            *last = Some((begun, text.clone()));
+            text
+        });
+        writing.await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Scrapes that arrived while a page was written each had it written again, one after the other.
+    #[tokio::test]
+    async fn whoever_asks_while_a_page_is_written_shares_the_next_one() {
+        let last = Last::default();
+        let written = Arc::new(AtomicUsize::new(0));
+        let (go, wait) = mpsc::channel::<()>();
+        let (count, wait) = (written.clone(), Arc::new(std::sync::Mutex::new(wait)));
+        let write = move || {
+            wait.lock().unwrap().recv().unwrap();
+            count.fetch_add(1, SeqCst).to_string()
+        };
+        let ask = || {
+            let (last, write) = (last.clone(), write.clone());
+            tokio::spawn(async move { last.or_new(write).await.unwrap() })
+        };
+        let first = ask();
+        tokio::task::yield_now().await;
+        let others: Vec<_> = (0..50).map(|_| ask()).collect();
+        tokio::task::yield_now().await;
+        go.send(()).unwrap();
+        go.send(()).unwrap();
+        assert_eq!(first.await.unwrap(), "0");
+        for other in others {
+            assert_eq!(other.await.unwrap(), "1");
+        }
+        assert_eq!(written.load(SeqCst), 2);
+    }
 }

@@ -24,10 +24,22 @@ pub(crate) struct Health {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Parts {
+pub(crate) struct Parts {
     store: Part,
     configuration: Part,
     process: Part,
+    /// Parts of the process that have ended and are about to be started again.
+    ill: usize,
+}
+
+/// A part of the process has ended and is about to be started again. Dropping this says that it runs.
+#[derive(Debug)]
+pub(crate) struct Ill(Health);
+
+impl Drop for Ill {
+    fn drop(&mut self) {
+        self.0.parts.send_modify(|parts| parts.ill -= 1);
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,20 +49,25 @@ pub(crate) enum Part {
 }
 
 impl Parts {
-    fn serving(self) -> bool {
-        [self.store, self.configuration, self.process].iter().all(|part| *part == Part::Healthy)
+    pub(crate) fn serving(self) -> bool {
+        self.ill == 0 && [self.store, self.configuration, self.process].iter().all(|part| *part == Part::Healthy)
     }
 }
 
 impl Health {
     /// Health with these parts; the process is healthy until it stops.
     pub(crate) fn new(store: Part, configuration: Part) -> Self {
-        let parts = Parts { store, configuration, process: Part::Healthy };
+        let parts = Parts { store, configuration, process: Part::Healthy, ill: 0 };
         Self { parts: Arc::new(watch::Sender::new(parts)) }
     }
 
     pub(crate) fn serving(&self) -> bool {
         self.parts.borrow().serving()
+    }
+
+    /// Changes of health.
+    pub(crate) fn watch(&self) -> watch::Receiver<Parts> {
+        self.parts.subscribe()
     }
 
     pub(crate) fn set_store(&self, part: Part) {
@@ -59,6 +76,12 @@ impl Health {
 
     pub(crate) fn set_configuration(&self, part: Part) {
         self.parts.send_if_modified(|parts| std::mem::replace(&mut parts.configuration, part) != part);
+    }
+
+    /// Unhealthy until the answer is dropped: a part of the process is started again.
+    pub(crate) fn ill(&self) -> Ill {
+        self.parts.send_modify(|parts| parts.ill += 1);
+        Ill(self.clone())
     }
 
     /// The process is about to end.
@@ -100,7 +123,7 @@ impl health_server::Health for HealthService {
         let (sender, receiver) = mpsc::channel(1);
         let watcher = Watcher {
             service: request.into_inner().service,
-            parts: self.health.parts.subscribe(),
+            parts: self.health.watch(),
             drain: self.supervisor.drain.clone(),
             sender,
         };

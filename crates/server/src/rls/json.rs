@@ -16,6 +16,7 @@ use super::call::Calls;
 use super::proto::SERVICE_DESCRIPTORS;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::edge::cores::Cores;
 use crate::operate::health::Health;
 
 /// The largest body of a request, as for gRPC.
@@ -29,20 +30,28 @@ static MESSAGES: LazyLock<[MessageDescriptor; 2]> = LazyLock::new(|| {
 });
 
 /// `/json` and `/healthcheck`.
-pub(crate) fn router(calls: Calls, health: Health) -> Router {
+///
+/// Connections are served on the control thread, which only reads and writes HTTP. What takes long, the JSON and the decision, is
+/// done on a core, so that health is answered however many calls of `/json` wait.
+pub(crate) fn router(cores: Cores, health: Health) -> Router {
     let healthcheck =
         any(
             async move || {
                 if health.serving() { (StatusCode::OK, "OK") } else { (StatusCode::INTERNAL_SERVER_ERROR, "") }
             },
         );
-    let json = Router::new().route("/json", any(answer)).layer(DefaultBodyLimit::max(MAX_BODY)).with_state(calls);
+    let json = Router::new().route("/json", any(answer)).layer(DefaultBodyLimit::max(MAX_BODY)).with_state(cores);
     json.route("/healthcheck", healthcheck)
 }
 
-async fn answer(State(calls): State<Calls>, body: Result<Bytes, BytesRejection>) -> Response {
-    let started = Instant::now();
+async fn answer(State(cores): State<Cores>, body: Result<Bytes, BytesRejection>) -> Response {
     let Ok(body) = body else { return plain(StatusCode::BAD_REQUEST, "Bad Request\n") };
+    let answer = cores.run(|calls| decide(calls, body)).await;
+    answer.unwrap_or_else(|| plain(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error\n"))
+}
+
+async fn decide(calls: Calls, body: Bytes) -> Response {
+    let started = Instant::now();
     if let Err(excess) = calls.bounds().check_json(&body) {
         return plain(StatusCode::BAD_REQUEST, calls.refuse(excess) + "\n");
     }

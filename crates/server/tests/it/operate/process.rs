@@ -113,14 +113,30 @@ fn the_printed_line_asks_for_the_first_limit_of_the_configuration() {
 }
 
 #[test]
-fn every_signal_ends_it_with_code_0() {
-    for signal in ["TERM", "INT", "HUP"] {
+fn every_signal_to_end_ends_it_with_code_0() {
+    for signal in ["TERM", "INT"] {
         let server = Process::start(&[("LOG_LEVEL", "info")]);
         server.signal(signal);
         let (code, log) = server.end();
         assert_eq!(code, Some(0), "{signal}: {log}");
         assert!(log.contains("stopped"), "{log}");
     }
+}
+
+/// SIGHUP ended the server.
+#[test]
+fn a_hangup_loads_the_configuration_again() {
+    let limits = Limits::new(crate::support::LIMITS);
+    let server = Process::start(&[("RUNTIME_ROOT", limits.root()), ("LOG_LEVEL", "info")]);
+    let debug = server.address("debug");
+    let loads = |number: u32| {
+        await_that("it is loaded", || get(debug, "/stats").body.contains(&format!("config_load_success: {number}\n")));
+    };
+    loads(1);
+    server.signal("HUP");
+    loads(2);
+    server.signal("TERM");
+    assert_eq!(server.end().0, Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

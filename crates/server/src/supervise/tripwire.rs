@@ -1,0 +1,59 @@
+//! Makes a part of the server panic, for tests of what happens then. Release builds contain nothing of this.
+
+use std::future::Future;
+use std::sync::Arc;
+
+#[cfg(debug_assertions)]
+pub(crate) use debug::{check, pull, with};
+
+/// `work`.
+#[cfg(not(debug_assertions))]
+pub(crate) fn with<T>(_part: Arc<str>, work: impl Future<Output = T>) -> impl Future<Output = T> {
+    work
+}
+
+/// Nothing.
+#[cfg(not(debug_assertions))]
+pub(crate) fn check(_part: &str) {}
+
+#[cfg(debug_assertions)]
+mod debug {
+    use std::future::pending;
+    use std::sync::LazyLock;
+
+    use tokio::sync::watch;
+
+    use super::{Arc, Future};
+
+    /// The part of this process that shall panic next.
+    static TARGET: LazyLock<watch::Sender<Option<String>>> = LazyLock::new(|| watch::Sender::new(None));
+
+    /// Makes `part` panic.
+    pub(crate) fn pull(part: String) {
+        TARGET.send_replace(Some(part));
+    }
+
+    /// Panics if this part is to panic now; once.
+    pub(crate) fn check(part: &str) {
+        let hit = TARGET.send_if_modified(|target| target.as_deref() == Some(part) && target.take().is_some());
+        assert!(!hit, "the part '{part}' was told to panic");
+    }
+
+    /// `work`, until this part is told to panic.
+    pub(crate) async fn with<T>(part: Arc<str>, work: impl Future<Output = T>) -> T {
+        let mut target = TARGET.subscribe();
+        let pulled = async {
+            loop {
+                check(&part);
+                if target.changed().await.is_err() {
+                    return pending().await;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            done = work => done,
+            never = pulled => never,
+        }
+    }
+}
