@@ -52,6 +52,30 @@ pub struct QueueSample {
     pub waiting_workers: u64,
 }
 
+/// The most queues with a sample of their own: those with most ready jobs.
+const MOST_QUEUES: usize = 1_000;
+/// The most bytes of a queue's name in a sample.
+const LONGEST_NAME: usize = 256;
+/// The sum of all other queues.
+const OVERFLOW: &str = "_overflow";
+
+fn bounded(mut samples: Vec<QueueSample>) -> Vec<QueueSample> {
+    // Long names last, and then by ready jobs.
+    samples.sort_by_key(|sample| (sample.name.len() > LONGEST_NAME, std::cmp::Reverse(sample.ready)));
+    let short = samples.iter().take(MOST_QUEUES).take_while(|sample| sample.name.len() <= LONGEST_NAME).count();
+    let others = samples.split_off(short);
+    let mut sum = QueueSample { name: OVERFLOW.to_owned(), ready: 0, age: 0, waiting_workers: 0 };
+    for other in &others {
+        sum.ready += other.ready;
+        sum.age = sum.age.max(other.age);
+        sum.waiting_workers += other.waiting_workers;
+    }
+    samples.retain(|sample| others.is_empty() || sample.name != OVERFLOW);
+    samples.sort_by(|left, right| left.name.cmp(&right.name));
+    samples.extend((!others.is_empty()).then_some(sum));
+    samples
+}
+
 /// All counters of the workflows thread.
 #[derive(Debug, Default)]
 pub struct Activity {
@@ -83,8 +107,30 @@ impl Activity {
         self.wanted.swap(false, Relaxed)
     }
 
-    /// Keeps what was seen of the queues.
+    /// Keeps what was seen of the queues. Clients name them, so only so many have a sample of their own.
     pub fn put_queues(&self, samples: Vec<QueueSample>) {
+        let samples = bounded(samples);
         *self.queues.lock().unwrap_or_else(PoisonError::into_inner) = samples;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(name: &str, ready: u64) -> QueueSample {
+        QueueSample { name: name.to_owned(), ready, age: ready, waiting_workers: 1 }
+    }
+
+    #[test]
+    fn queues_beyond_the_bound_are_summed() {
+        let few = vec![sample("a", 1), sample("b", 2)];
+        assert_eq!(bounded(few.clone()), few);
+        let long = "x".repeat(LONGEST_NAME + 1);
+        assert_eq!(bounded(vec![sample(&long, 3), sample("a", 1)]), [sample("a", 1), sample(OVERFLOW, 3)]);
+        let many = (0..MOST_QUEUES as u64 + 2).map(|ready| sample(&format!("q{ready}"), ready)).collect();
+        let kept = bounded(many);
+        let sum = QueueSample { name: OVERFLOW.to_owned(), ready: 1, age: 1, waiting_workers: 2 };
+        assert_eq!((kept.len(), kept.last()), (MOST_QUEUES + 1, Some(&sum)));
     }
 }

@@ -28,7 +28,7 @@ pub enum ResponseTime {
 pub(super) fn build(values: &mut Values) -> Metrics {
     Metrics {
         prometheus: prometheus(values),
-        labels: values.map("EXTRA_TAGS"),
+        labels: labels(values),
         response_time: values.either(
             "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS",
             ResponseTime::Milliseconds,
@@ -38,13 +38,30 @@ pub(super) fn build(values: &mut Values) -> Metrics {
     }
 }
 
+fn labels(values: &mut Values) -> Vec<(String, String)> {
+    let labels = values.map("EXTRA_TAGS");
+    if let Some((_, value)) = labels.iter().find(|(name, _)| name.is_empty()) {
+        values.problem("EXTRA_TAGS", &format!(":{value}"), "a label needs a name".to_owned());
+    }
+    labels
+}
+
+/// Whether a path has no part that a router would read as a pattern, and nothing that a request cannot have.
+fn is_plain_path(path: &str) -> bool {
+    let plain = |part: &str| !part.starts_with([':', '*']);
+    let letter = |byte: u8| byte.is_ascii_graphic() && !b"{}?#".contains(&byte);
+    path.starts_with('/') && path.bytes().all(letter) && path.split('/').all(plain)
+}
+
 fn prometheus(values: &mut Values) -> Option<(Endpoint, String)> {
     if !values.boolean("USE_PROMETHEUS") || values.boolean("DISABLE_STATS") {
         return None;
     }
     let path = values.text("PROMETHEUS_PATH");
-    if !path.starts_with('/') {
-        values.problem("PROMETHEUS_PATH", &path, "expected a path that starts with /".to_owned());
+    if !is_plain_path(&path) {
+        let expected =
+            "expected a path that starts with /, without spaces and ? # { }, and no part of which starts with : or *";
+        values.problem("PROMETHEUS_PATH", &path, expected.to_owned());
     }
     let address = values.text("PROMETHEUS_ADDR");
     let endpoint = host_and_port(&address);

@@ -1,6 +1,7 @@
 //! From text to values: each variable by itself, and names that are not settings.
 
 mod near_miss;
+mod service_links;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -12,6 +13,7 @@ use super::problem::Problem;
 use super::table::{Support, Variable, variables};
 use super::value::Value;
 use near_miss::{closest, near_miss};
+use service_links::is_service_link;
 
 /// Names of our own. An unknown one is a mistake.
 const PREFIX: &str = "TIDEGATE_";
@@ -43,7 +45,14 @@ impl Values {
         }
         let mut names: Vec<_> = given.keys().map(String::as_str).collect();
         names.sort_unstable();
+        let (links, names): (Vec<_>, Vec<_>) =
+            names.into_iter().partition(|name| !read.values.contains_key(name) && is_service_link(name, &given[*name]));
         names.into_iter().for_each(|name| read.unknown(name));
+        if let [first, more @ ..] = &links[..] {
+            let others = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+            let why = "Kubernetes sets such variables for a Service of this name; `enableServiceLinks: false` leaves them out";
+            read.warnings.push(format!("{first}{others} had no effect: {why}"));
+        }
         read
     }
 

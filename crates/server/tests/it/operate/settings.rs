@@ -54,6 +54,25 @@ fn every_mistake_is_reported_at_once() {
 }
 
 #[test]
+fn what_kubernetes_sets_for_a_service_of_our_name_is_no_mistake() {
+    let settings = parse(&[("TIDEGATE_SERVICE_HOST", "10.0.0.1"), ("TIDEGATE_PORT", "tcp://10.0.0.1:8081")]).unwrap();
+    let [warning] = &settings.warnings[..] else { panic!("{:?}", settings.warnings) };
+    assert!(warning.starts_with("TIDEGATE_PORT and 1 more had no effect: Kubernetes sets"), "{warning}");
+    assert!(parse(&[("TIDEGATE_PORT", "8081")]).is_err(), "a mistake is still one");
+}
+
+#[test]
+fn names_that_would_break_the_page_of_metrics_are_refused() {
+    for path in ["/:x", "/*x", "/a/:x", "/{x}", "/a b", "/a?b", "metrics", ""] {
+        let error = parse(&[("USE_PROMETHEUS", "true"), ("PROMETHEUS_PATH", path)]).unwrap_err();
+        assert!(error.contains("PROMETHEUS_PATH") && error.contains("expected a path"), "{path}: {error}");
+    }
+    let settings = parse(&[("USE_PROMETHEUS", "true"), ("PROMETHEUS_PATH", "/a:b/metrics.txt")]).unwrap();
+    assert_eq!(settings.metrics.prometheus.unwrap().1, "/a:b/metrics.txt");
+    assert!(parse(&[("EXTRA_TAGS", ":v")]).unwrap_err().contains("EXTRA_TAGS=':v': a label needs a name"));
+}
+
+#[test]
 fn what_this_version_lacks_is_refused_or_warned_of() {
     for (name, value) in [
         ("BACKEND_TYPE", "memcache"),
