@@ -59,9 +59,20 @@ enum Stage {
     Queued,
     Sent,
     Done(Vec<Outcome>),
+    /// The connection or the queue that held it is gone, without a word.
+    Dropped(Written),
 }
 
-/// Whether a group that is not done may have been written.
+/// Why a group has no outcomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unanswered {
+    /// It was not done when the caller left.
+    NotDone(Written),
+    /// What held it is gone.
+    Dropped(Written),
+}
+
+/// Whether a group without outcomes may have been written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Written {
     Never,
@@ -142,7 +153,7 @@ impl Call {
     ///
     /// `unanswered` says what became of the commands of a group that is not done, by its index. A unit in no group has no
     /// known owner.
-    pub(crate) fn leave(&self, unanswered: impl Fn(usize, Written) -> Outcome) -> Vec<Outcome> {
+    pub(crate) fn leave(&self, unanswered: impl Fn(usize, Unanswered) -> Outcome) -> Vec<Outcome> {
         let mut progress = self.progress();
         progress.abandoned = true;
         let mut stages = std::mem::take(&mut progress.stages);
@@ -150,11 +161,11 @@ impl Call {
         if let ([stage], [units]) = (&mut stages[..], &self.groups[..])
             && units.load.commands == self.batch.len()
         {
-            return stage.take(units, |written| unanswered(0, written));
+            return stage.take(units, |why| unanswered(0, why));
         }
         let mut all = self.without_owner();
         for (group, (stage, units)) in stages.iter_mut().zip(&self.groups).enumerate() {
-            let mut outcomes = stage.take(units, |written| unanswered(group, written)).into_iter();
+            let mut outcomes = stage.take(units, |why| unanswered(group, why)).into_iter();
             for range in &units.ranges {
                 for place in &mut all[self.batch.commands_of(range.clone())] {
                     *place = outcomes.next().expect("a group has one outcome per command");
@@ -185,11 +196,12 @@ impl Progress {
 }
 
 impl Stage {
-    fn take(&mut self, units: &UnitSet, unanswered: impl Fn(Written) -> Outcome) -> Vec<Outcome> {
+    fn take(&mut self, units: &UnitSet, unanswered: impl Fn(Unanswered) -> Outcome) -> Vec<Outcome> {
         let outcome = match self {
             Self::Done(outcomes) => return std::mem::take(outcomes),
-            Self::Queued => unanswered(Written::Never),
-            Self::Sent => unanswered(Written::Perhaps),
+            Self::Queued => unanswered(Unanswered::NotDone(Written::Never)),
+            Self::Sent => unanswered(Unanswered::NotDone(Written::Perhaps)),
+            Self::Dropped(written) => unanswered(Unanswered::Dropped(*written)),
         };
         vec![outcome; units.load.commands]
     }

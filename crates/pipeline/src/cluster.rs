@@ -99,9 +99,9 @@ impl Cluster {
         }
     }
 
-    /// The node that a server names by an address of its own.
-    pub(crate) fn node_named(&self, address: Address) -> Arc<Node> {
-        self.node_at(&self.context.config.reachable(address))
+    /// The node that a server names by an address of its own; none when it is unknown where that is.
+    pub(crate) fn node_named(&self, address: Address) -> Option<Arc<Node>> {
+        self.context.config.reachable(address).map(|address| self.node_at(&address))
     }
 
     /// The node at an address; made when it is new.

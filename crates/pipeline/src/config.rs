@@ -4,6 +4,7 @@ pub(crate) mod address;
 pub(crate) mod credentials;
 pub(crate) mod error;
 pub(crate) mod grouping;
+mod guard;
 pub(crate) mod pace;
 pub(crate) mod parallelism;
 pub(crate) mod selection;
@@ -138,11 +139,11 @@ impl Config {
         }
     }
 
-    /// Where the server is that others, or itself, name by `address`.
-    pub(crate) fn reachable(&self, address: Address) -> Address {
+    /// Where the server is that others, or itself, name by `address`; none when the address map cannot tell.
+    pub(crate) fn reachable(&self, address: Address) -> Option<Address> {
         match &self.address_map {
             Some(map) => map.translate(address),
-            None => address,
+            None => Some(address),
         }
     }
 

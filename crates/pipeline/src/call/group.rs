@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Call, Stage, Timer};
+use super::{Call, Stage, Timer, Written};
 use crate::batch::load::Load;
 use crate::call::units::UnitSet;
 use crate::outcome::{NotSent, Outcome};
@@ -12,9 +12,15 @@ use crate::outcome::{NotSent, Outcome};
 pub(crate) struct Group {
     pub(crate) call: Arc<Call>,
     pub(crate) index: usize,
+    /// Its outcomes were handed in.
+    ended: bool,
 }
 
 impl Group {
+    pub(crate) fn new(call: &Arc<Call>, index: usize) -> Self {
+        Self { call: Arc::clone(call), index, ended: false }
+    }
+
     pub(crate) fn load(&self) -> Load {
         self.units().load
     }
@@ -55,12 +61,19 @@ impl Group {
     }
 
     /// Hands in the outcomes, one per command. Wakes the caller when it waits for no other group.
-    pub(crate) fn finish(self, outcomes: Vec<Outcome>) {
+    pub(crate) fn finish(mut self, outcomes: Vec<Outcome>) {
+        self.end(|_| Stage::Done(outcomes));
+    }
+
+    #[inline]
+    fn end(&mut self, last: impl FnOnce(&Stage) -> Stage) {
+        self.ended = true;
         let mut progress = self.call.progress();
         if progress.abandoned {
             return;
         }
-        progress.stages[self.index] = Stage::Done(outcomes);
+        let stage = &mut progress.stages[self.index];
+        *stage = last(stage);
         progress.done += 1;
         if progress.done >= progress.wake_at
             && let Some(waker) = progress.waker.take()
@@ -74,5 +87,18 @@ impl Group {
     pub(crate) fn refuse(self, reason: NotSent) {
         let outcomes = vec![Outcome::NotSent(reason); self.load().commands];
         self.finish(outcomes);
+    }
+}
+
+impl Drop for Group {
+    /// A group that is dropped without its outcomes, as by a panic, must not leave its caller waiting: nobody else would end
+    /// the wait.
+    fn drop(&mut self) {
+        if !self.ended {
+            self.end(|stage| match stage {
+                Stage::Sent => Stage::Dropped(Written::Perhaps),
+                _ => Stage::Dropped(Written::Never),
+            });
+        }
     }
 }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::batch::Batch;
 use crate::batch::load::Load;
 use crate::call::group::Group;
-use crate::call::{Call, DeadlinePassed, Written};
+use crate::call::{Call, DeadlinePassed, Unanswered, Written};
 use crate::client::route::{GroupParts, Route, whole_groups};
 use crate::cluster::Cluster;
 use crate::config::Config;
@@ -57,12 +57,15 @@ impl Sender {
         let guard = AbandonOnDrop(&attempt.call);
         let in_time = attempt.run(&self.context.config).await;
         std::mem::forget(guard);
-        let outcomes = attempt.call.leave(|group, written| {
+        let outcomes = attempt.call.leave(|group, why| {
             let node = Arc::clone(&attempt.nodes[group].name);
-            match (written, in_time) {
-                (Written::Perhaps, _) => Outcome::Unknown(Unknown::DeadlineExceeded { node }),
-                (Written::Never, Err(DeadlinePassed)) => Outcome::NotSent(NotSent::DeadlineExceeded { node }),
-                (Written::Never, Ok(())) => Outcome::NotSent(NotSent::Skipped),
+            match (why, in_time) {
+                (Unanswered::Dropped(written), _) => dropped(written, node),
+                (Unanswered::NotDone(Written::Perhaps), _) => Outcome::Unknown(Unknown::DeadlineExceeded { node }),
+                (Unanswered::NotDone(Written::Never), Err(DeadlinePassed)) => {
+                    Outcome::NotSent(NotSent::DeadlineExceeded { node })
+                }
+                (Unanswered::NotDone(Written::Never), Ok(())) => Outcome::NotSent(NotSent::Skipped),
             }
         });
         (attempt, outcomes)
@@ -155,8 +158,17 @@ impl Attempt {
             let together = groups.clone().skip(at).filter(same);
             let mut total = Load::default();
             together.clone().for_each(|group| total.add(call.groups[group].load));
-            node.submit(together.map(|index| Group { call: Arc::clone(call), index }), total);
+            node.submit(together.map(|index| Group::new(call, index)), total);
         }
+    }
+}
+
+/// What is known of a command whose group was dropped.
+fn dropped(written: Written, node: Arc<str>) -> Outcome {
+    let reason = "its task was stopped".into();
+    match written {
+        Written::Perhaps => Outcome::Unknown(Unknown::ConnectionLost { node, reason }),
+        Written::Never => Outcome::NotSent(NotSent::ConnectionLost { node, reason }),
     }
 }
 

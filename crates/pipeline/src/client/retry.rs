@@ -111,13 +111,13 @@ impl UnfinishedUnit {
     ) -> Option<(Slot, Arc<Node>)> {
         self.redirects += 1;
         let named = match self.redirects <= MAX_REDIRECTS {
-            true => Slot::new(slot).zip(endpoint(text, &asked.address)),
+            true => endpoint(text, &asked.address).and_then(|address| cluster.node_named(address)),
             false => None,
         };
         if named.is_none() {
             cluster.want_refresh();
         }
-        named.map(|(slot, address)| (slot, cluster.node_named(address)))
+        Slot::new(slot).zip(named)
     }
 
     fn wait_in_cluster(&self, cluster: &Cluster, kind: &Rejection) -> Retry {

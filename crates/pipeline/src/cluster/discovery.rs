@@ -75,8 +75,9 @@ async fn cluster_view(sources: Vec<Address>, known: usize, context: &ClientConte
     let mut views: Vec<View> = Vec::new();
     for address in sources {
         let Some(reply) = ask_server(&address, context, &question).await else { continue };
-        let Some(mut view) = View::read(&reply, &address) else { continue };
-        view.ranges.iter_mut().for_each(|(_, owner)| *owner = context.config.reachable(owner.clone()));
+        let Some(View { ranges }) = View::read(&reply, &address) else { continue };
+        let reachable = |(slots, owner)| Some((slots, context.config.reachable(owner)?));
+        let view = View { ranges: ranges.into_iter().filter_map(reachable).collect() };
         if views.contains(&view) {
             return Some(view);
         }

@@ -56,7 +56,7 @@ impl Sentinels {
                 warn!(node = %sentinel, master = self.master, "the sentinel does not know the master");
                 continue;
             };
-            let master = context.config.reachable(master);
+            let Some(master) = context.config.reachable(master) else { continue };
             if is_primary(&master, context).await {
                 self.prefer(&sentinel);
                 return Some(View { ranges: vec![(0..=(SLOTS - 1) as u16, master)] });

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use tracing::warn;
+
 use crate::config::error::ConfigError;
+use crate::config::guard::guarded;
 
 /// Where a Redis server listens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -38,8 +41,9 @@ impl AddressMap {
 }
 
 impl AddressMap {
-    pub(crate) fn translate(&self, address: Address) -> Address {
-        (self.0)(address)
+    /// None when the caller's function panics: then it is unknown where the server is.
+    pub(crate) fn translate(&self, address: Address) -> Option<Address> {
+        guarded("address map", || (self.0)(address)).inspect_err(|error| warn!(error, "an address is unknown")).ok()
     }
 }
 

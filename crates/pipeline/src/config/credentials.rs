@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::config::guard::guarded;
+
 /// What a connection authenticates with.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
@@ -20,13 +22,13 @@ type Provide = dyn Fn() -> Result<Credentials, String> + Send + Sync;
 
 impl CredentialsProvider {
     /// Asks `provide`. It runs on the thread of the connection and must not take long; its error, in words without secrets,
-    /// becomes the reason why the server is unavailable.
+    /// becomes the reason why the server is unavailable. So does its panic.
     pub fn new(provide: impl Fn() -> Result<Credentials, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(provide))
     }
 
     pub(crate) fn ask(&self) -> Result<Credentials, String> {
-        (self.0)()
+        guarded("credentials provider", || (self.0)()).and_then(|answer| answer)
     }
 }
 

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::batch::Batch;
     use crate::call::units::UnitSet;
-    use crate::call::{Call, Written};
+    use crate::call::{Call, Unanswered};
     use crate::wire::reply::Reply;
 
     /// The encoded size of a PING.
@@ -143,7 +143,7 @@ mod tests {
             units.push(unit, batch.load_of(unit));
         }
         let call = Call::new(batch, [units].into_iter().collect(), Instant::now() + Duration::from_secs(60));
-        owed.push(Group { call: Arc::clone(&call), index: 0 }, start, Instant::now());
+        owed.push(Group::new(&call, 0), start, Instant::now());
         call
     }
 
@@ -152,7 +152,7 @@ mod tests {
     }
 
     fn outcomes(call: &Call) -> Vec<Outcome> {
-        call.leave(|_, written| panic!("the group is not done, and was written {written:?}"))
+        call.leave(|_, why| panic!("the group has no outcomes: {why:?}"))
     }
 
     /// A call has loom's lock, which works inside a model only.
@@ -180,7 +180,7 @@ mod tests {
         check(|| {
             let mut owed = Owed::default();
             let (left, stays) = (push(&mut owed, 1, 0), push(&mut owed, 1, PING));
-            assert_eq!(left.leave(|_, _: Written| reply(0)), [reply(0)]);
+            assert_eq!(left.leave(|_, _: Unanswered| reply(0)), [reply(0)]);
             assert!(owed.answer(reply(1)).unwrap().is_some());
             assert!(owed.answer(reply(2)).unwrap().is_some());
             assert_eq!(outcomes(&stays), [reply(2)]);

@@ -11,7 +11,7 @@ use loom::thread;
 use super::*;
 use crate::batch::Batch;
 use crate::call::group::Group;
-use crate::call::{Call, DeadlinePassed, Written};
+use crate::call::{Call, DeadlinePassed, Unanswered, Written};
 use crate::client::route::Route;
 use crate::config::grouping::Grouping;
 use crate::outcome::{Outcome, Unknown};
@@ -44,7 +44,7 @@ fn call(node: &Arc<Node>) -> Arc<Call> {
 }
 
 fn group(call: &Arc<Call>) -> Group {
-    Group { call: Arc::clone(call), index: 0 }
+    Group::new(call, 0)
 }
 
 fn pong() -> Outcome {
@@ -55,10 +55,11 @@ fn lost() -> Outcome {
     Outcome::Unknown(Unknown::ConnectionLost { node: "n".into(), reason: "reset".into() })
 }
 
-fn unanswered(_group: usize, written: Written) -> Outcome {
-    match written {
-        Written::Never => Outcome::NotSent(NotSent::Skipped),
-        Written::Perhaps => Outcome::Unknown(Unknown::DeadlineExceeded { node: "n".into() }),
+fn unanswered(_group: usize, why: Unanswered) -> Outcome {
+    match why {
+        Unanswered::Dropped(_) => lost(),
+        Unanswered::NotDone(Written::Never) => Outcome::NotSent(NotSent::Skipped),
+        Unanswered::NotDone(Written::Perhaps) => Outcome::Unknown(Unknown::DeadlineExceeded { node: "n".into() }),
     }
 }
 
@@ -152,6 +153,20 @@ fn a_deadline_ends_the_wait_for_a_reply_that_never_comes() {
             group.expire();
         });
         assert_eq!(block_on(call.until(1)), Err(DeadlinePassed));
+        connection.join().unwrap();
+    });
+}
+
+#[test]
+fn a_group_that_is_dropped_ends_the_wait() {
+    check(|| {
+        let call = call(&node());
+        let group = group(&call);
+        let connection = thread::spawn(move || {
+            assert!(group.start());
+            drop(group);
+        });
+        assert_eq!(wait(&call), lost());
         connection.join().unwrap();
     });
 }

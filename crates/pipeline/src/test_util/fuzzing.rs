@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::batch::Batch;
 use crate::call::group::Group;
-use crate::call::{Call, Written};
+use crate::call::{Call, Unanswered};
 use crate::client::route::Route;
 use crate::cluster::view::{self, View};
 use crate::config::Config;
@@ -110,9 +110,9 @@ impl Splitter {
             let ranges = call.groups[index].ranges.iter();
             let commands = ranges.flat_map(|units| call.batch.commands_of(units.clone()));
             let outcomes = commands.map(|command| Outcome::Reply(Reply::Integer(command as i64))).collect();
-            Group { call: Arc::clone(&call), index }.finish(outcomes);
+            Group::new(&call, index).finish(outcomes);
         }
-        let outcomes = call.leave(|_, _: Written| Outcome::NotSent(NotSent::Skipped));
+        let outcomes = call.leave(|_, _: Unanswered| Outcome::NotSent(NotSent::Skipped));
         (groups, outcomes)
     }
 }

@@ -1,5 +1,6 @@
 //! Servers that die, hang, change or refuse, and what once went wrong.
 
+mod callbacks;
 mod crashes;
 mod departure;
 mod endurance;
