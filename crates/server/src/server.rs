@@ -7,6 +7,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_ratelimit::{Limiter, MemoryStore, RedisStore, Store};
 use tokio::signal::unix::{Signal, SignalKind, signal};

@@ -278,11 +278,14 @@ impl Roster {
     fn redirected(&self, asked: &Address, kind: &Rejection) {
         let Backend::Cluster(cluster) = &self.sender.backend else { return };
         let target = match kind {
-            Rejection::Moved { slot, endpoint: text } => Slot::new(*slot).zip(endpoint(text, asked)),
+            Rejection::Moved { slot, endpoint: text } => {
+                let owner = endpoint(text, asked).and_then(|address| cluster.node_named(address));
+                Slot::new(*slot).zip(owner)
+            }
             _ => None,
         };
         match target {
-            Some((slot, address)) => cluster.moved(slot, &cluster.node_named(address), self.epoch),
+            Some((slot, owner)) => cluster.moved(slot, &owner, self.epoch),
             None => cluster.want_refresh(),
         }
     }

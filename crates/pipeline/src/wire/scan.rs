@@ -4,19 +4,26 @@ use crate::wire::reply::Protocol;
 
 /// The library refuses longer lines.
 const LONGEST_LINE: usize = 64 * 1024;
+/// The library refuses longer strings.
+const LONGEST_STRING: usize = 512 << 20;
+/// The library refuses arrays of more elements.
+const MOST_ELEMENTS: usize = 10_000_000;
+/// The library refuses deeper nesting, and counts in its own way. Deeper replies than this are left to it.
+const DEEPEST: usize = 100;
 
 /// How much is known of the incomplete reply at the front of a buffer.
 ///
 /// The library reads a reply from its start or not at all. An array of 100,000 elements arrives in hundreds of reads, and
-/// to read it from its start at each is quadratic. So the library is asked again only when the reply is complete.
+/// to read it from its start at each is quadratic. So the library is asked again only when the reply is complete, or has a
+/// part that the library may refuse.
 #[derive(Debug, Default)]
 pub(crate) enum Scan {
     /// Nothing: the next reply has not been looked at.
     #[default]
     Fresh,
-    /// It is incomplete. So many bytes of it were looked at, and so many of its elements are still to come. The library is
-    /// asked again at the latest when the buffer has `ask_at` bytes: it knows limits that are not known here.
-    Within { scanned: usize, elements: usize, ask_at: usize },
+    /// It is incomplete. So many bytes of it were looked at. For each array that is open, the outermost first, so many elements
+    /// are still to come. The library is asked again at the latest when the buffer has `ask_at` bytes.
+    Within { scanned: usize, open: Vec<usize>, ask_at: usize },
     /// It has a part whose end is not known here: the library is asked at each read.
     Unknown,
 }
@@ -27,7 +34,7 @@ enum Element {
     Ends { at: usize, inside: usize },
     /// Its first line has not arrived.
     Incomplete,
-    /// Its end is not known here.
+    /// Its end is not known here, or the library may refuse it.
     Unknown,
 }
 
@@ -37,8 +44,8 @@ impl Scan {
         self.go_on(protocol, buffer);
         match self {
             Self::Fresh | Self::Unknown => true,
-            Self::Within { elements, scanned, ask_at } => {
-                (*elements == 0 && *scanned <= buffer.len()) || buffer.len() >= *ask_at
+            Self::Within { open, scanned, ask_at } => {
+                (open.is_empty() && *scanned <= buffer.len()) || buffer.len() >= *ask_at
             }
         }
     }
@@ -47,9 +54,9 @@ impl Scan {
     pub(crate) fn incomplete(&mut self, buffer: &[u8]) {
         let ask_at = 2 * buffer.len();
         match self {
-            Self::Fresh => *self = Self::Within { scanned: 0, elements: 1, ask_at },
+            Self::Fresh => *self = Self::Within { scanned: 0, open: vec![1], ask_at },
             // The library sees an element more than is seen here.
-            Self::Within { elements: 0, scanned, .. } if *scanned <= buffer.len() => *self = Self::Unknown,
+            Self::Within { open, scanned, .. } if open.is_empty() && *scanned <= buffer.len() => *self = Self::Unknown,
             Self::Within { ask_at: next, .. } => *next = ask_at,
             Self::Unknown => {}
         }
@@ -57,20 +64,38 @@ impl Scan {
 
     /// Looks at the elements that have arrived since the last time.
     fn go_on(&mut self, protocol: Protocol, buffer: &[u8]) {
-        let Self::Within { scanned, elements, .. } = self else { return };
-        while *elements > 0 && *scanned < buffer.len() {
-            match element(protocol, buffer, *scanned) {
-                Element::Ends { at, inside } => {
+        let Self::Within { scanned, open, .. } = self else { return };
+        while !open.is_empty() && *scanned < buffer.len() {
+            // Every element ends so. The end of a string may be seen only after more has arrived.
+            let next = match buffer[..*scanned].ends_with(b"\r\n") || *scanned == 0 {
+                true => element(protocol, buffer, *scanned),
+                false => Element::Unknown,
+            };
+            match next {
+                Element::Ends { at, inside } if open.len() <= DEEPEST => {
                     *scanned = at;
-                    *elements = (*elements - 1).saturating_add(inside);
+                    close(open, inside);
                 }
                 Element::Incomplete => return,
-                Element::Unknown => {
+                Element::Ends { .. } | Element::Unknown => {
                     *self = Self::Unknown;
                     return;
                 }
             }
         }
+    }
+}
+
+/// Takes note of an element that has ended or, with elements inside, has begun.
+fn close(open: &mut Vec<usize>, inside: usize) {
+    if let Some(left) = open.last_mut() {
+        *left -= 1;
+    }
+    if inside > 0 {
+        open.push(inside);
+    }
+    while open.last() == Some(&0) {
+        open.pop();
     }
 }
 
@@ -80,18 +105,61 @@ fn element(protocol: Protocol, buffer: &[u8], start: usize) -> Element {
         return if buffer.len() - start > LONGEST_LINE { Element::Unknown } else { Element::Incomplete };
     };
     let Some((&tag, rest)) = header.split_first() else { return Element::Unknown };
-    let number = || std::str::from_utf8(rest).ok().and_then(|text| text.parse::<usize>().ok());
-    let bytes = |length: usize| Element::Ends { at: after.saturating_add(length).saturating_add(2), inside: 0 };
-    let container = |inside: usize| Element::Ends { at: after, inside };
+    if header.len() > LONGEST_LINE || rest.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
+        return Element::Unknown;
+    }
+    let known = |known: bool, inside: usize| if known { Element::Ends { at: after, inside } } else { Element::Unknown };
+    let container = |each: usize| match number(rest, MOST_ELEMENTS / each) {
+        Some(count) => known(true, count * each),
+        None => Element::Unknown,
+    };
     match (tag, protocol) {
-        (b'+' | b'-' | b':', _) | (b'_' | b'#' | b',' | b'(', Protocol::Resp3) => container(0),
-        (b'$' | b'*', _) if rest == b"-1" => container(0),
-        (b'$', _) | (b'=' | b'!', Protocol::Resp3) => number().map_or(Element::Unknown, bytes),
-        (b'*', _) | (b'~' | b'>', Protocol::Resp3) => number().map_or(Element::Unknown, container),
-        (b'%', Protocol::Resp3) => number().map_or(Element::Unknown, |pairs| container(pairs.saturating_mul(2))),
+        (b'$' | b'*', _) if rest == b"-1" => known(true, 0),
+        (b'+' | b'-', _) => known(true, 0),
+        (b':', _) => known(integer(rest), 0),
+        (b'$', _) | (b'!' | b'=', Protocol::Resp3) => string(tag, rest, buffer, after),
+        (b'*', _) | (b'~' | b'>', Protocol::Resp3) => container(1),
+        (b'%', Protocol::Resp3) => container(2),
+        (b'_', Protocol::Resp3) => known(rest.is_empty(), 0),
+        (b'#', Protocol::Resp3) => known(matches!(rest, b"t" | b"f"), 0),
+        (b',', Protocol::Resp3) => known(float(rest), 0),
+        (b'(', Protocol::Resp3) => known(integer(rest), 0),
         // An attribute stands before an element and is none, and no server sends streamed types.
         _ => Element::Unknown,
     }
+}
+
+/// A string whose content starts at `start`, and whose length is `length`.
+fn string(tag: u8, length: &[u8], buffer: &[u8], start: usize) -> Element {
+    let Some(length) = number(length, LONGEST_STRING) else { return Element::Unknown };
+    if tag == b'=' {
+        // Three letters and a colon come first.
+        match buffer.get(start + 3) {
+            None if length > 3 => return Element::Incomplete,
+            Some(b':') if length > 3 => {}
+            _ => return Element::Unknown,
+        }
+    }
+    Element::Ends { at: start + length + 2, inside: 0 }
+}
+
+/// A number of at most `most`, as servers write it.
+fn number(text: &[u8], most: usize) -> Option<usize> {
+    let plain = text == b"0" || (text.iter().all(u8::is_ascii_digit) && !text.starts_with(b"0"));
+    let number = std::str::from_utf8(text).ok().filter(|_| plain)?.parse().ok()?;
+    (number <= most).then_some(number)
+}
+
+/// Whether this is an integer of 64 bits.
+fn integer(text: &[u8]) -> bool {
+    let text = std::str::from_utf8(text).unwrap_or_default();
+    !text.starts_with('+') && text.parse::<i64>().is_ok()
+}
+
+/// Whether this is a number with a fraction.
+fn float(text: &[u8]) -> bool {
+    let text = std::str::from_utf8(text).unwrap_or_default();
+    text.starts_with(|first: char| first.is_ascii_digit() || first == '-') && text.parse::<f64>().is_ok()
 }
 
 /// The line that starts at `start`, without its end, and where the next one starts.
@@ -117,7 +185,10 @@ mod tests {
             }
         }
         assert!(scan.may_be_complete(protocol, wire.as_bytes()), "{} bytes by {size}", wire.len());
-        assert!(matches!(scan, Scan::Within { elements: 0, scanned, .. } if scanned == wire.len()), "{scan:?}");
+        assert!(
+            matches!(&scan, Scan::Within { open, scanned, .. } if open.is_empty() && *scanned == wire.len()),
+            "{scan:?}"
+        );
         assert!(asked <= 2 * wire.len(), "{asked} bytes were read again of {}", wire.len());
     }
 
@@ -134,7 +205,15 @@ mod tests {
 
     #[test]
     fn what_has_no_known_end_is_left_to_the_library() {
-        for wire in ["*2\r\n|1\r\n", "*2\r\n;", "*2\r\n\r\n", "*1\r\n$?\r\n", "*2\r\n$-2\r\n"] {
+        for wire in [
+            "*2\r\n|1\r\n",
+            "*2\r\n;",
+            "*2\r\n\r\n",
+            "*1\r\n$?\r\n",
+            "*2\r\n$-2\r\n",
+            "*9\r\n:x\r\n",
+            "*9\r\n$1\r\naX\n",
+        ] {
             let mut scan = Scan::default();
             scan.incomplete(b"*");
             assert!(scan.may_be_complete(Protocol::Resp3, format!("{wire}\r\n").as_bytes()), "{wire:?}: {scan:?}");

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_ratelimit::{
-    Code, Configuration, Descriptor, Entry, Error, Facts, Limiter, MemoryBounds, MemoryStore, Options, Request, Response,
-    SameDomain, Source, StatsKey, Store, Tally, Timestamp,
+    Code, Configuration, Descriptor, Entry, Error, Facts, Limiter, MemoryBounds, MemoryStore, Options, Request,
+    Response, SameDomain, Source, StatsKey, Store, Tally, Timestamp,
 };
 
 /// 14 s into a minute; 46 s before the end of it, 826 s before that of the hour, 36,826 s before that of the day.

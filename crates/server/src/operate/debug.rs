@@ -91,35 +91,41 @@ impl Last {
 
 #[cfg(test)]
 mod tests {
+    use std::future::{Future as _, poll_fn};
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
     use std::sync::mpsc;
+    use std::task::Poll;
 
     use super::*;
 
     /// Scrapes that arrived while a page was written each had it written again, one after the other.
     #[tokio::test]
     async fn whoever_asks_while_a_page_is_written_shares_the_next_one() {
-        let last = Last::default();
-        let written = Arc::new(AtomicUsize::new(0));
+        let (last, written) = (Last::default(), Arc::new(AtomicUsize::new(0)));
         let (go, wait) = mpsc::channel::<()>();
+        let (begin, mut begun) = tokio::sync::mpsc::channel(2);
         let (count, wait) = (written.clone(), Arc::new(std::sync::Mutex::new(wait)));
         let write = move || {
+            begin.try_send(()).unwrap();
             wait.lock().unwrap().recv().unwrap();
             count.fetch_add(1, SeqCst).to_string()
         };
         let ask = || {
             let (last, write) = (last.clone(), write.clone());
-            tokio::spawn(async move { last.or_new(write).await.unwrap() })
+            Box::pin(async move { last.or_new(write).await.unwrap() })
         };
-        let first = ask();
-        tokio::task::yield_now().await;
-        let others: Vec<_> = (0..50).map(|_| ask()).collect();
-        tokio::task::yield_now().await;
+        let first = tokio::spawn(ask());
+        begun.recv().await.unwrap();
+        let mut others: Vec<_> = (0..50).map(|_| ask()).collect();
+        for other in &mut others {
+            let asked = poll_fn(|context| Poll::Ready(other.as_mut().poll(context).is_pending())).await;
+            assert!(asked, "a page is shared that was begun before it was asked for");
+        }
         go.send(()).unwrap();
         go.send(()).unwrap();
         assert_eq!(first.await.unwrap(), "0");
         for other in others {
-            assert_eq!(other.await.unwrap(), "1");
+            assert_eq!(other.await, "1");
         }
         assert_eq!(written.load(SeqCst), 2);
     }

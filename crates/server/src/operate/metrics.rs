@@ -10,12 +10,14 @@ mod name;
 mod prometheus;
 mod registry;
 mod shard;
+mod shared;
 mod slots;
 mod snapshot;
 mod stats;
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::mem;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use tidegate_api::Activity;
@@ -23,24 +25,17 @@ use tidegate_pipeline::Client;
 use tidegate_ratelimit::{Configuration, Limiter, MemoryStore};
 
 use crate::settings;
-use limit_counts::LimitCounts;
+
 use made_names::MadeTotals;
 pub(crate) use method_counts::Method;
-use method_counts::{BUCKETS, METHODS, MethodCounts};
+
 use registry::Registry;
-pub(crate) use shard::Shard;
+pub(crate) use shard::{Failure, Shard};
+use shared::{lock, read};
+use snapshot::{Snapshot, cache_gauges, total};
 
 /// Counts the limits for which there was no room among the names.
 const OVERFLOW: &str = "_overflow";
-
-/// Why a call failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// The store failed.
-    Store,
-    /// The request is invalid, or no configuration is loaded.
-    Service,
-}
 
 /// Everything the server counts.
 #[derive(Debug)]
@@ -134,13 +129,70 @@ impl Metrics {
     pub(crate) fn stats(&self) -> String {
         stats::encode(&self.snapshot())
     }
-}
 
-/// Locks even after a panic of another holder: each addition is complete or absent.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+    /// All counters at this moment.
+    fn snapshot(&self) -> Snapshot {
+        let mut sum = Snapshot::default();
+        let global_shadow_mode = self.shards.iter().map(|shard| read(&shard.global_shadow_mode)).sum();
+        self.shards.iter().for_each(|shard| sum.add(shard));
+        self.add_limits(&mut sum);
+        sum.counters = vec![
+            ("ratelimit.service.config_load_success", read(&self.loads.success)),
+            ("ratelimit.service.config_load_error", read(&self.loads.error)),
+            ("ratelimit.service.global_shadow_mode", global_shadow_mode),
+            ("runtime.load_attempts", read(&self.loads.attempts)),
+            ("runtime.load_failures", read(&self.loads.failures)),
+        ];
+        sum.gauges.push(("runtime.num_values".to_owned(), read(&self.loads.files)));
+        self.ask_sources(&mut sum);
+        sum
+    }
 
-fn read(counter: &AtomicU64) -> u64 {
-    counter.load(Relaxed)
+    /// Adds the counts of all limits and unknown domains.
+    fn add_limits(&self, sum: &mut Snapshot) {
+        let registry = lock(&self.registry);
+        for (key, slot) in registry.current() {
+            let limit = sum.limits.entry(name::sanitized(&key)).or_default();
+            self.shards.iter().for_each(|shard| limit.merge(&shard.limits.read(slot)));
+        }
+        let room = self.settings.max_names.saturating_sub(registry.len());
+        drop(registry);
+
+        let (mut made, now) = (lock(&self.made), Instant::now());
+        for shard in &self.shards {
+            let names = mem::take(&mut *lock(&shard.made));
+            made.add(names, room, now);
+        }
+        let overflow = made.more_limits.iter().map(|counts| (OVERFLOW, counts));
+        for (key, limit) in made.limits.iter().chain(overflow) {
+            sum.limits.entry(name::sanitized(key)).or_default().merge(limit);
+        }
+        let overflow = Some((OVERFLOW, &made.more_domains)).filter(|(_, count)| **count > 0);
+        for (domain, count) in made.unknown_domains.iter().chain(overflow) {
+            *sum.unknown_domains.entry(name::sanitized(domain)).or_default() += count;
+        }
+    }
+
+    fn ask_sources(&self, sum: &mut Snapshot) {
+        let sources = lock(&self.sources);
+        if let Some(cache) = sources.limiter.as_ref().and_then(Limiter::local_cache_stats) {
+            sum.gauges
+                .extend(cache_gauges(&cache).map(|(name, value)| (format!("ratelimit.localcache.{name}"), value)));
+        }
+        if let Some(memory) = &sources.memory {
+            sum.gauges.push(("tidegate.memory.keys".to_owned(), memory.len() as u64));
+            sum.gauges.push(("tidegate.memory.bytes".to_owned(), memory.bytes() as u64));
+            sum.counters.push(("tidegate.memory.evictions", memory.evictions()));
+        }
+        if let Some(workflows) = &sources.workflows {
+            sum.counters.extend(workflows.each());
+            sum.queues = workflows.queues();
+        }
+        if let Some(total) = total(&sources.redis) {
+            sum.add_redis(&total);
+        }
+        if let Some(total) = total(&sources.redis_per_second) {
+            sum.add_redis_per_second(&total);
+        }
+    }
 }

@@ -9,8 +9,8 @@ use tidegate_pipeline::{
 use tokio::time::timeout;
 
 use super::cluster::move_slot;
-use crate::support::proxy::{Mode, Proxy};
 use crate::support::eventually;
+use crate::support::proxy::{Mode, Proxy};
 
 const BOTH: [Delivery; 2] = [Delivery::Broadcast, Delivery::Sharded];
 

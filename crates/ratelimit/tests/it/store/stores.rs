@@ -31,9 +31,11 @@ pub(crate) async fn for_every_store(test: impl AsyncFn(Store)) {
     run("Redis Cluster, and a server for limits per second", Store::Redis(two), &test).await;
 }
 
-/// The name is printed with a test that fails.
 async fn run(name: &str, store: Store, test: &impl AsyncFn(Store)) {
-    println!("{name}");
+    #[expect(clippy::print_stdout, reason = "the name is printed with a test that fails")]
+    {
+        println!("{name}");
+    }
     test(store).await;
 }
 

@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::counts::{BUCKETS, LimitCounts, METHODS, MethodCounts};
+use super::limit_counts::LimitCounts;
+use super::method_counts::{BUCKETS, METHODS, MethodCounts};
 use super::name;
 use super::snapshot::Snapshot;
 use crate::settings::{self, ResponseTime};

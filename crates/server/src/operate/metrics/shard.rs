@@ -8,9 +8,18 @@ use tidegate_ratelimit::{Facts, StatsKey};
 
 use super::made_names::MadeNames;
 use super::method_counts::{METHODS, Method, SharedMethodCounts};
+use super::shared::lock;
 use super::slots::Slots;
-use super::{Failure, lock};
 use crate::settings::{self, ResponseTime};
+
+/// Why a call failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The store failed.
+    Store,
+    /// The request is invalid, or no configuration is loaded.
+    Service,
+}
 
 /// The counters of one core. The core adds, and others only read, but for the names that calls made, which they take away.
 // 128 bytes: processors fetch lines of 64 bytes in pairs.

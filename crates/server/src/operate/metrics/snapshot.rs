@@ -1,15 +1,16 @@
 //! The sum of all shards at one moment.
 
 use std::collections::BTreeMap;
-use std::mem;
-use std::time::Instant;
 
 use tidegate_pipeline::{Client, Stats};
 use tidegate_ratelimit::LocalCacheStats;
 
 use tidegate_api::QueueSample;
 
-use super::{LimitCounts, METHODS, MethodCounts, Metrics, OVERFLOW, Shard, lock, name, read};
+use super::limit_counts::LimitCounts;
+use super::method_counts::{METHODS, MethodCounts};
+use super::shard::Shard;
+use super::shared::read;
 
 /// The sum of all shards, and the values of the sources.
 #[derive(Debug, Default)]
@@ -28,76 +29,9 @@ pub(super) struct Snapshot {
     pub(super) service_errors: u64,
 }
 
-impl Metrics {
-    pub(super) fn snapshot(&self) -> Snapshot {
-        let mut sum = Snapshot::default();
-        let global_shadow_mode = self.shards.iter().map(|shard| read(&shard.global_shadow_mode)).sum();
-        self.shards.iter().for_each(|shard| sum.add(shard));
-        self.add_limits(&mut sum);
-        sum.counters = vec![
-            ("ratelimit.service.config_load_success", read(&self.loads.success)),
-            ("ratelimit.service.config_load_error", read(&self.loads.error)),
-            ("ratelimit.service.global_shadow_mode", global_shadow_mode),
-            ("runtime.load_attempts", read(&self.loads.attempts)),
-            ("runtime.load_failures", read(&self.loads.failures)),
-        ];
-        sum.gauges.push(("runtime.num_values".to_owned(), read(&self.loads.files)));
-        self.ask_sources(&mut sum);
-        sum
-    }
-
-    /// Adds the counts of all limits and unknown domains.
-    fn add_limits(&self, sum: &mut Snapshot) {
-        let registry = lock(&self.registry);
-        for (key, slot) in registry.current() {
-            let limit = sum.limits.entry(name::sanitized(&key)).or_default();
-            self.shards.iter().for_each(|shard| limit.merge(&shard.limits.read(slot)));
-        }
-        let room = self.settings.max_names.saturating_sub(registry.len());
-        drop(registry);
-
-        let (mut made, now) = (lock(&self.made), Instant::now());
-        for shard in &self.shards {
-            let names = mem::take(&mut *lock(&shard.made));
-            made.add(names, room, now);
-        }
-        let overflow = made.more_limits.iter().map(|counts| (OVERFLOW, counts));
-        for (key, limit) in made.limits.iter().chain(overflow) {
-            sum.limits.entry(name::sanitized(key)).or_default().merge(limit);
-        }
-        let overflow = Some((OVERFLOW, &made.more_domains)).filter(|(_, count)| **count > 0);
-        for (domain, count) in made.unknown_domains.iter().chain(overflow) {
-            *sum.unknown_domains.entry(name::sanitized(domain)).or_default() += count;
-        }
-    }
-
-    fn ask_sources(&self, sum: &mut Snapshot) {
-        let sources = lock(&self.sources);
-        if let Some(cache) = sources.limiter.as_ref().and_then(tidegate_ratelimit::Limiter::local_cache_stats) {
-            sum.gauges
-                .extend(cache_gauges(&cache).map(|(name, value)| (format!("ratelimit.localcache.{name}"), value)));
-        }
-        if let Some(memory) = &sources.memory {
-            sum.gauges.push(("tidegate.memory.keys".to_owned(), memory.len() as u64));
-            sum.gauges.push(("tidegate.memory.bytes".to_owned(), memory.bytes() as u64));
-            sum.counters.push(("tidegate.memory.evictions", memory.evictions()));
-        }
-        if let Some(workflows) = &sources.workflows {
-            sum.counters.extend(workflows.each());
-            sum.queues = workflows.queues();
-        }
-        if let Some(total) = total(&sources.redis) {
-            sum.add_redis(&total);
-        }
-        if let Some(total) = total(&sources.redis_per_second) {
-            sum.add_redis_per_second(&total);
-        }
-    }
-}
-
 impl Snapshot {
     /// Adds the counters of one core, but for those of limits.
-    fn add(&mut self, shard: &Shard) {
+    pub(super) fn add(&mut self, shard: &Shard) {
         for (into, from) in self.methods.iter_mut().zip(&shard.methods) {
             into.merge(&from.read());
         }
@@ -105,7 +39,7 @@ impl Snapshot {
         self.service_errors += read(&shard.service_errors);
     }
 
-    fn add_redis(&mut self, total: &Stats) {
+    pub(super) fn add_redis(&mut self, total: &Stats) {
         self.gauges.push(("ratelimit.redis_pool.cx_active".to_owned(), total.connections));
         self.gauges.push(("tidegate.redis.waiting_commands".to_owned(), total.waiting));
         self.counters.extend([
@@ -118,7 +52,7 @@ impl Snapshot {
         ]);
     }
 
-    fn add_redis_per_second(&mut self, total: &Stats) {
+    pub(super) fn add_redis_per_second(&mut self, total: &Stats) {
         self.gauges.push(("ratelimit.redis_per_second_pool.cx_active".to_owned(), total.connections));
         self.counters.extend([
             ("ratelimit.redis_per_second_pool.cx_total", total.opened),
@@ -127,7 +61,7 @@ impl Snapshot {
     }
 }
 
-fn total(clients: &[Client]) -> Option<Stats> {
+pub(super) fn total(clients: &[Client]) -> Option<Stats> {
     let mut total = clients.first()?.stats();
     for stats in clients[1..].iter().map(Client::stats) {
         total.connections += stats.connections;
@@ -142,7 +76,7 @@ fn total(clients: &[Client]) -> Option<Stats> {
     Some(total)
 }
 
-fn cache_gauges(cache: &LocalCacheStats) -> [(&'static str, u64); 8] {
+pub(super) fn cache_gauges(cache: &LocalCacheStats) -> [(&'static str, u64); 8] {
     [
         ("evacuateCount", cache.evacuate_count),
         ("expiredCount", cache.expired_count),

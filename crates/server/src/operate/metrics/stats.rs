@@ -1,6 +1,7 @@
 //! The page `/stats`: every counter under the reference's name.
 
-use super::counts::{LimitCounts, METHODS};
+use super::limit_counts::LimitCounts;
+use super::method_counts::METHODS;
 use super::snapshot::Snapshot;
 
 pub(super) fn encode(snapshot: &Snapshot) -> String {
