@@ -65,9 +65,10 @@ impl Scan {
     /// Looks at the elements that have arrived since the last time.
     fn go_on(&mut self, protocol: Protocol, buffer: &[u8]) {
         let Self::Within { scanned, open, .. } = self else { return };
-        while !open.is_empty() && *scanned < buffer.len() {
+        while !open.is_empty() && *scanned <= buffer.len() {
             // Every element ends so. The end of a string may be seen only after more has arrived.
             let next = match buffer[..*scanned].ends_with(b"\r\n") || *scanned == 0 {
+                true if *scanned == buffer.len() => return,
                 true => element(protocol, buffer, *scanned),
                 false => Element::Unknown,
             };
@@ -101,8 +102,15 @@ fn close(open: &mut Vec<usize>, inside: usize) {
 
 /// Reads the element that starts at `start`. Its end may be beyond the buffer.
 fn element(protocol: Protocol, buffer: &[u8], start: usize) -> Element {
+    let tags: &[u8] = match protocol {
+        Protocol::Resp2 => b"+-:$*",
+        Protocol::Resp3 => b"+-:$*!=~>%_#,(",
+    };
+    if !tags.contains(&buffer[start]) {
+        return Element::Unknown;
+    }
     let Some((header, after)) = line(buffer, start) else {
-        return if buffer.len() - start > LONGEST_LINE { Element::Unknown } else { Element::Incomplete };
+        return if may_go_on(&buffer[start..]) { Element::Incomplete } else { Element::Unknown };
     };
     let Some((&tag, rest)) = header.split_first() else { return Element::Unknown };
     if header.len() > LONGEST_LINE || rest.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
@@ -126,6 +134,16 @@ fn element(protocol: Protocol, buffer: &[u8], start: usize) -> Element {
         (b'(', Protocol::Resp3) => known(integer(rest), 0),
         // An attribute stands before an element and is none, and no server sends streamed types.
         _ => Element::Unknown,
+    }
+}
+
+/// Whether the library waits for the rest of this line.
+fn may_go_on(begun: &[u8]) -> bool {
+    match begun[0] {
+        // It knows how long these are.
+        b'_' => b"_\r\n".starts_with(begun),
+        b'#' => b"#t\r\n".starts_with(begun) || b"#f\r\n".starts_with(begun),
+        _ => begun.len() <= LONGEST_LINE,
     }
 }
 
