@@ -96,15 +96,20 @@ impl Start {
     ) {
         let engine = match self.engine().await {
             Ok(engine) => engine,
-            // The caller may have stopped waiting.
-            Err(error) => return drop(tell.send(Err(error))),
+            Err(error) => {
+                // The caller may have stopped waiting. It ends the server; a part that ends before would hide the reason.
+                let _ = tell.send(Err(error));
+                return self.supervisor.drain.cancelled().await;
+            }
         };
         let _ = tell.send(Ok(()));
         let api = Api::new(engine.clone(), self.access(), self.activity.clone(), self.host());
         let drive = driver::run(engine.clone(), self.activity.clone(), api.store_answers(), self.supervisor.clone());
         let driver = tokio::spawn(drive);
-        if let Ok(listener) = opened.await {
-            self.serve(listener, api).await;
+        match opened.await {
+            Ok(listener) => self.serve(listener, api).await,
+            // The start failed elsewhere.
+            Err(_) => self.supervisor.drain.cancelled().await,
         }
         driver.abort();
         // An aborted task returns nothing.
