@@ -81,6 +81,7 @@ impl<'a> Follower<'a> {
 
     async fn follow(&mut self, silence: Duration) -> Result<(), Failure> {
         self.draw()?;
+        self.failures().await?;
         while !self.last.summary.is_over() {
             if let Ok(body) = self.remote.stream(&format!("{}/events", self.path())).await {
                 self.listen(Events::new(body, silence)).await?;
@@ -103,33 +104,26 @@ impl<'a> Follower<'a> {
     where
         B: hyper::body::Body<Data = bytes::Bytes> + Unpin,
     {
-        // What failed before is not told by events.
-        self.failures().await?;
-        let mut failed = Vec::new();
         while !self.last.summary.is_over()
             && let Some(event) = events.next().await
         {
             self.is_up();
-            self.hear(event, &mut failed)?;
-            for job in failed.drain(..) {
-                self.name(job).await?;
-            }
+            self.hear(event).await?;
         }
         Ok(())
     }
 
-    fn hear(&mut self, event: Event, failed: &mut Vec<String>) -> Result<(), Failure> {
+    async fn hear(&mut self, event: Event) -> Result<(), Failure> {
         match event.name.as_str() {
-            "workflow" => self.is_now(event.data),
+            "workflow" => self.is_now(event.data).await,
             "removed" => Err(Failure::new(Exit::NotFound, format!("workflow {} was removed", self.last.id))),
             "job" => {
                 let job: Changed = self.remote.parse(&event.data)?;
                 if job.state == "failed" {
-                    failed.push(job.name);
-                } else {
-                    // It may fail once more.
-                    self.named.remove(&job.name);
+                    return self.name(job.name).await;
                 }
+                // It may fail once more.
+                self.named.remove(&job.name);
                 Ok(())
             }
             _ => Ok(()),
@@ -143,7 +137,7 @@ impl<'a> Follower<'a> {
                 if matches!(self.link, Link::Down(_)) {
                     self.is_up();
                 }
-                self.is_now(text)
+                self.is_now(text).await
             }
             Err(failure) if failure.exit == Exit::Unavailable => {
                 self.is_down();
@@ -156,13 +150,14 @@ impl<'a> Follower<'a> {
         }
     }
 
-    fn is_now(&mut self, text: String) -> Result<(), Failure> {
-        if text == self.last.text {
-            return Ok(());
+    async fn is_now(&mut self, text: String) -> Result<(), Failure> {
+        if text != self.last.text {
+            self.last.summary = self.remote.parse(&text)?;
+            self.last.text = text;
+            self.draw()?;
         }
-        self.last.summary = self.remote.parse(&text)?;
-        self.last.text = text;
-        self.draw()
+        // Events tell what changes after their first: a job that failed between two reads is only counted there.
+        self.failures().await
     }
 
     fn draw(&mut self) -> Result<(), Failure> {
@@ -204,7 +199,9 @@ impl<'a> Follower<'a> {
 
     /// Names the failed jobs that were not named yet.
     async fn failures(&mut self) -> Result<(), Failure> {
-        if matches!(self.show, Show::Nothing) || self.last.summary.job_counts.failed <= self.named.len() as u64 {
+        let named = self.named.len();
+        let is_done = self.last.summary.job_counts.failed <= named as u64 || named >= NAMED;
+        if is_done || matches!(self.show, Show::Nothing) {
             return Ok(());
         }
         let ask = Ask::get(format!("{}/jobs?state=failed&limit={NAMED}", self.path()));
@@ -254,38 +251,59 @@ mod tests {
     use crate::ask::address::Target;
     use crate::ask::environment::{Colour, Glyphs, Locale};
 
-    fn workflow(status: &str) -> String {
-        let created = "\"created_at\":\"2026-11-21T12:00:00Z\"";
-        format!("{{\"id\":\"x\",\"name\":\"n\",\"status\":\"{status}\",{created},\"job_counts\":{{}}}}")
+    const NEW: &str = r#"{"id":"x","name":"n","status":"running","created_at":"2026-11-21T12:00:00Z","job_counts":{}}"#;
+    const JOB: &str = r#"{"name":"a","handler":"h","queue":"q","state":"failed","attempt":1}"#;
+
+    fn ended() -> String {
+        NEW.replace("running", "succeeded")
     }
 
-    /// Answers everything with a workflow that runs, but the second stream of events, which ends it. The streams stay open.
-    fn serve(listener: &TcpListener) {
+    /// Answers requests with what `answer` makes of the path and of the number of streams of events before. The streams stay open.
+    fn serve(listener: &TcpListener, answer: fn(&str, usize) -> String) {
         let mut streams = Vec::new();
         for stream in listener.incoming() {
             let mut stream: TcpStream = stream.unwrap();
-            let path = BufReader::new(&stream).lines().map(Result::unwrap).take_while(|line| !line.is_empty());
-            let is_stream = path.fold(String::new(), |all, line| all + &line).contains("/events");
-            let status = if is_stream && !streams.is_empty() { "succeeded" } else { "running" };
-            let (before, after) = if is_stream { ("event: workflow\ndata: ", "\n\n") } else { ("", "") };
-            write!(stream, "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{before}{}{after}", workflow(status)).unwrap();
+            let head = BufReader::new(&stream).lines().map(Result::unwrap).take_while(|line| !line.is_empty());
+            let path = head.reduce(|first, _| first).unwrap().split(' ').nth(1).unwrap().to_owned();
+            let text = answer(&path, streams.len());
+            let is_stream = path.ends_with("/events");
+            let text = if is_stream { format!("event: workflow\ndata: {text}\n\n") } else { text };
+            write!(stream, "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{text}").unwrap();
             if is_stream {
                 streams.push(stream);
             }
         }
     }
 
-    #[tokio::test]
-    async fn a_stream_that_says_nothing_for_long_is_left() {
+    /// Follows a workflow at a server that answers so, and gives the jobs that were named and the last link.
+    async fn follow(answer: fn(&str, usize) -> String) -> (Vec<String>, Link) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = Target::parse(&listener.local_addr().unwrap().to_string()).unwrap();
-        std::thread::spawn(move || serve(&listener));
+        std::thread::spawn(move || serve(&listener, answer));
         let remote = Remote::new(target, None, None).unwrap();
         let screen = Screen::new(None, Locale { colour: Colour::None, glyphs: Glyphs::Ascii });
-        let text = workflow("running");
-        let first = Last { id: "x".to_owned(), summary: remote.parse(&text).unwrap(), text };
-        let mut follower = Follower::new(&remote, (&screen, Show::Nothing), first);
+        let first = Last { id: "x".to_owned(), summary: remote.parse(NEW).unwrap(), text: NEW.to_owned() };
+        let mut follower = Follower::new(&remote, (&screen, Show::Progress(Bar::new(&screen))), first);
         follower.follow(Duration::from_millis(100)).await.unwrap();
-        assert_eq!((follower.last.summary.status.as_str(), follower.link), ("succeeded", Link::Up));
+        assert_eq!(follower.last.summary.status, "succeeded");
+        (follower.named.into_iter().collect(), follower.link)
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_says_nothing_for_long_is_left() {
+        let answer =
+            |path: &str, streams| if path.ends_with("/events") && streams > 0 { ended() } else { NEW.to_owned() };
+        assert_eq!(follow(answer).await, (vec![], Link::Up));
+    }
+
+    #[tokio::test]
+    async fn a_job_that_failed_before_the_first_event_is_named() {
+        let answer = |path: &str, _| match path {
+            "/v1/workflows/x" => ended(),
+            "/v1/workflows/x/events" => NEW.replace("{}", r#"{"failed":1}"#),
+            "/v1/workflows/x/jobs/a" => JOB.to_owned(),
+            _ => format!(r#"{{"items":[{JOB}],"next_cursor":null}}"#),
+        };
+        assert_eq!(follow(answer).await.0, ["a"]);
     }
 }
