@@ -7,6 +7,7 @@ pub(crate) mod json;
 pub(crate) mod problem;
 pub(crate) mod query;
 pub(crate) mod request_id;
+pub(crate) mod room;
 pub(crate) mod route;
 pub(crate) mod shape;
 pub(crate) mod time;

@@ -21,6 +21,7 @@ use utoipa::ToSchema;
 
 use crate::edge::ask::{Answer, Ask, LOOK};
 use crate::edge::json::{self, Id};
+use crate::edge::room::{self, Caller, Room, Share};
 use crate::edge::words::StateWord;
 use crate::workflows::view::Workflow;
 pub(crate) use view::Views;
@@ -31,7 +32,7 @@ const GATHER: Duration = Duration::from_millis(250);
 /// Proxies close connections that say nothing for a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Frames that wait for a reader who is slow; then nothing is read of the store either.
-const FRAMES: usize = 4;
+const FRAMES: usize = 1;
 
 /// A job of the workflow is doing something else.
 #[derive(Debug, Serialize)]
@@ -51,6 +52,8 @@ pub(crate) struct RemovedEvent {
 
 pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
     let id = ask.workflow()?;
+    let reader = Reader { caller: ask.caller(), room: ask.api.rooms.answers.clone() };
+    let share = ask.api.rooms.streams.take(&reader.caller, 1)?;
     let last = ask.headers.get("last-event-id").map(|last| last.to_str().unwrap_or_default().to_owned());
     let engine = ask.api.engine.clone();
     // Before the first look, so that nothing falls between.
@@ -63,10 +66,17 @@ pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
     let missed = last.is_some_and(|last| last != look.told.version.to_string());
     let mut text = Vec::new();
     push_changes(&mut text, if missed { &[] } else { &look.told.places }, &look);
-    let watch = Watch { engine, id, view, notices, frames, look: pause, drain: ask.api.host.drain.clone() };
+    let drain = ask.api.host.drain.clone();
+    let watch = Watch { engine, id, view, notices, reader, _share: share, frames, look: pause, drain };
     ask.api.host.tasks.spawn(watch.run(Arc::clone(&look.told), text));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, Body::from_stream(ReceiverStream::new(receiver))).into_response())
+}
+
+/// Who reads, and where their large frames take room.
+struct Reader {
+    caller: Caller,
+    room: Arc<Room>,
 }
 
 /// Follows one workflow for one reader; ends with the reader, the workflow, or the server.
@@ -75,6 +85,9 @@ struct Watch {
     id: WorkflowId,
     view: Arc<View>,
     notices: broadcast::Receiver<(WorkflowId, Arc<Notice>)>,
+    reader: Reader,
+    /// One of the streams that may be open.
+    _share: Share,
     frames: mpsc::Sender<Result<Bytes, Infallible>>,
     look: Duration,
     drain: CancellationToken,
@@ -84,7 +97,7 @@ impl Watch {
     async fn run(mut self, mut told: Arc<Told>, mut text: Vec<u8>) {
         let mut silent = Duration::ZERO;
         loop {
-            if !text.is_empty() && self.frames.send(Ok(std::mem::take(&mut text).into())).await.is_err() {
+            if !text.is_empty() && !self.send(std::mem::take(&mut text)).await {
                 return;
             }
             tokio::select! {
@@ -110,7 +123,7 @@ impl Watch {
                 Err(EngineError::NoWorkflow { .. }) => {
                     push_event(&mut text, "removed", &RemovedEvent { id: Id(self.id) });
                     // The reader may have gone, too.
-                    let _ = self.frames.send(Ok(text.into())).await;
+                    let _ = self.send(text).await;
                     return;
                 }
                 // The next look may find more.
@@ -121,6 +134,18 @@ impl Watch {
                 silent = Duration::ZERO;
                 text.extend_from_slice(b": still here\n\n");
             }
+        }
+    }
+
+    /// Sends a frame to the reader. False: the stream has ended, since the reader has gone or there is no room for what it does not
+    /// read.
+    async fn send(&self, text: Vec<u8>) -> bool {
+        tokio::select! {
+            kept = room::keep(&self.reader.room, &self.reader.caller, text) => match kept {
+                Ok(text) => self.frames.send(Ok(text)).await.is_ok(),
+                Err(_) => false,
+            },
+            () = self.drain.cancelled() => false,
         }
     }
 

@@ -20,7 +20,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::request::Parts;
-use axum::http::{Method, Request, StatusCode};
+use axum::http::{HeaderValue, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tidegate_workflow::Engine;
@@ -29,11 +29,12 @@ use tokio::sync::watch;
 use utoipa::ToSchema;
 
 pub use activity::{Activity, Event, QueueSample};
-pub use edge::ask::{Access, Host};
-use edge::ask::{Answer, Ask, Context};
+pub use edge::ask::{Access, Host, Peer};
+use edge::ask::{Answer, Ask, Context, Rooms};
 use edge::json;
 use edge::query::Query;
 use edge::request_id::{self, RequestId};
+use edge::room;
 use edge::route::{self, Call};
 pub use edge::tokens::{Role, Tokens};
 use edge::{auth, body};
@@ -52,7 +53,8 @@ impl Api {
     #[must_use]
     pub fn new(engine: Engine, access: Access, activity: Arc<Activity>, host: Host) -> Self {
         let (views, store_answers) = (events::Views::default(), watch::Sender::new(true));
-        Self { context: Arc::new(Context { engine, access, activity, views, store_answers, host }) }
+        let rooms = Rooms::new(&access);
+        Self { context: Arc::new(Context { engine, access, activity, views, rooms, store_answers, host }) }
     }
 
     /// Takes word of whether the store answers, for `/readyz`.
@@ -67,6 +69,9 @@ impl Api {
     }
 }
 
+/// No answer is a page: whatever is in it, a browser that shows it runs nothing and loads nothing. Pictures bring their own style.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox";
+
 async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
     let api = &*api.context;
     api.activity.add(Event::Request, 1);
@@ -76,19 +81,25 @@ async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
         failures::request(api, &id, &head, &problem);
         problem.response(&id)
     });
-    response.headers_mut().insert(request_id::HEADER, id.header());
+    let headers = response.headers_mut();
+    headers.insert(request_id::HEADER, id.header());
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, const { HeaderValue::from_static("nosniff") });
+    headers.insert(header::CONTENT_SECURITY_POLICY, const { HeaderValue::from_static(POLICY) });
     response
 }
 
 async fn answer(api: &Context, id: &RequestId, head: &Parts, body: Body) -> Answer {
     let matched = route::find(&head.method, head.uri.path())?;
-    auth::check(&api.access, &head.headers, matched.route)?;
+    let token = auth::check(&api.access, &head.headers, matched.route)?;
     let body = match head.method {
         Method::GET | Method::HEAD => Bytes::new(),
         _ => body::receive(api.access.max_body, &head.headers, body).await?,
     };
-    let ask = Ask { api, matched, query: head.uri.query(), headers: &head.headers, body: &body, id };
-    dispatch(&ask).await
+    let (headers, peer) = (&head.headers, head.extensions.get().copied());
+    let ask = Ask { api, matched, query: head.uri.query(), headers, token, peer, body: &body, id };
+    let answer = dispatch(&ask).await?;
+    // What has been done must be told, so only who looks is refused.
+    if head.method == Method::POST { Ok(answer) } else { room::keep_answer(&api.rooms.answers, &ask, answer).await }
 }
 
 /// Whether a call has parameters after the question mark, which it then reads itself.

@@ -131,8 +131,8 @@ impl Start {
     }
 
     fn access(&self) -> Access {
-        let Settings { tokens, anonymous, max_body, .. } = &self.settings;
-        Access { tokens: tokens.clone(), anonymous: *anonymous, max_body: *max_body }
+        let Settings { tokens, anonymous, max_body, max_streams, .. } = &self.settings;
+        Access { tokens: tokens.clone(), anonymous: *anonymous, max_body: *max_body, max_streams: *max_streams }
     }
 
     fn host(&self) -> Host {

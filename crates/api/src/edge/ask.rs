@@ -1,6 +1,7 @@
 //! One request on its way to an answer, and what all requests share.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use super::problem::{Code, Problem};
 use super::request_id::RequestId;
+use super::room::{Caller, LARGE, Room};
 use super::route::Matched;
 use super::tokens::Tokens;
 use crate::activity::Activity;
@@ -30,6 +32,30 @@ pub struct Access {
     pub anonymous: bool,
     /// Largest body, in bytes.
     pub max_body: usize,
+    /// Most event streams at a time. One caller has at most a quarter of them.
+    pub max_streams: usize,
+}
+
+/// The address of the other side of a connection: whoever serves the API puts it among the extensions of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer(pub IpAddr);
+
+/// What readers share.
+#[derive(Debug)]
+pub(crate) struct Rooms {
+    /// Bytes of large answers.
+    pub(crate) answers: Arc<Room>,
+    pub(crate) streams: Arc<Room>,
+}
+
+impl Rooms {
+    pub(crate) fn new(access: &Access) -> Self {
+        let streams = access.max_streams;
+        Self {
+            answers: Room::new("bytes of answers that were not read", LARGE, LARGE / 2),
+            streams: Room::new("event streams", streams, streams.div_ceil(4)),
+        }
+    }
 }
 
 /// What the process that serves the API lends it.
@@ -58,6 +84,7 @@ pub(crate) struct Context {
     pub(crate) access: Access,
     pub(crate) activity: Arc<Activity>,
     pub(crate) views: Views,
+    pub(crate) rooms: Rooms,
     pub(crate) store_answers: watch::Sender<bool>,
     pub(crate) host: Host,
 }
@@ -68,6 +95,9 @@ pub(crate) struct Ask<'a> {
     pub(crate) matched: Matched<'a>,
     pub(crate) query: Option<&'a str>,
     pub(crate) headers: &'a HeaderMap,
+    /// The name of the token, if one was needed.
+    pub(crate) token: Option<&'a str>,
+    pub(crate) peer: Option<Peer>,
     pub(crate) body: &'a [u8],
     pub(crate) id: &'a RequestId,
 }
@@ -75,6 +105,14 @@ pub(crate) struct Ask<'a> {
 pub(crate) type Answer = Result<Response, Problem>;
 
 impl Ask<'_> {
+    /// Who asks.
+    pub(crate) fn caller(&self) -> Caller {
+        match self.token {
+            Some(name) => Caller::Token(name.to_owned()),
+            None => Caller::Peer(self.peer.map(|peer| peer.0)),
+        }
+    }
+
     /// The workflow that the path names.
     pub(crate) fn workflow(&self) -> Result<WorkflowId, Problem> {
         let text = self.matched.name(0)?;

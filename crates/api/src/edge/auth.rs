@@ -6,11 +6,11 @@ use super::ask::Access;
 use super::problem::{Code, Problem};
 use super::route::Route;
 
-/// Lets a request pass, or says why not.
-pub(crate) fn check(access: &Access, headers: &HeaderMap, route: &Route) -> Result<(), Problem> {
-    let Some(needed) = route.role else { return Ok(()) };
+/// Lets a request pass, or says why not. Returns the name of its token, if one was needed.
+pub(crate) fn check<'a>(access: &'a Access, headers: &HeaderMap, route: &Route) -> Result<Option<&'a str>, Problem> {
+    let Some(needed) = route.role else { return Ok(None) };
     check_browser(access, headers)?;
-    let Some(tokens) = &access.tokens else { return Ok(()) };
+    let Some(tokens) = &access.tokens else { return Ok(None) };
     let Some(secret) = bearer(headers) else {
         return Err(Problem::new(Code::Unauthorized, "the header `Authorization: Bearer <token>` is required"));
     };
@@ -21,7 +21,7 @@ pub(crate) fn check(access: &Access, headers: &HeaderMap, route: &Route) -> Resu
             let detail = format!("the token of {name} has the role {role}; this call needs the role {needed}");
             Err(Problem::new(Code::Forbidden, detail))
         }
-        Some(_) => Ok(()),
+        Some((_, name)) => Ok(Some(name)),
     }
 }
 
@@ -44,7 +44,8 @@ fn check_browser(access: &Access, headers: &HeaderMap) -> Result<(), Problem> {
         ));
     }
     if access.tokens.is_none() && !access.anonymous && !is_local(host) {
-        let detail = "the header Host must be localhost or an IP address; set TIDEGATE_TOKENS_FILE or TIDEGATE_ALLOW_ANONYMOUS=true to allow other names";
+        let detail =
+            "the header Host must be localhost or an IP address; set TIDEGATE_TOKENS_FILE to allow other names";
         return Err(Problem::new(Code::Forbidden, detail));
     }
     Ok(())

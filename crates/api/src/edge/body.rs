@@ -1,6 +1,7 @@
 //! Bodies of requests: JSON that must be exactly what is expected, or the answer says where it is not.
 
 use std::fmt;
+use std::io::{self, ErrorKind};
 use std::marker::PhantomData;
 use std::time::Duration;
 
@@ -45,7 +46,11 @@ async fn collected(most: usize, mut body: Body) -> Result<Bytes, Problem> {
     let mut kept = Vec::new();
     let mut length = 0_usize;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Problem::new(Code::InvalidJson, error.to_string()))?;
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(_) if length > most => break,
+            Err(error) => return Err(broken_off(error)),
+        };
         let Ok(bytes) = frame.into_data() else { continue };
         length = length.saturating_add(bytes.len());
         if length <= most {
@@ -57,6 +62,17 @@ async fn collected(most: usize, mut body: Body) -> Result<Bytes, Problem> {
         }
     }
     if length > most { Err(too_large(most)) } else { Ok(kept.into()) }
+}
+
+/// Why a body ended before its end. Whoever serves the API may have bounds of its own.
+fn broken_off(error: axum::Error) -> Problem {
+    let error = error.into_inner();
+    let code = match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+        Some(ErrorKind::TimedOut) => Code::RequestTimeout,
+        Some(ErrorKind::QuotaExceeded) => Code::Overloaded,
+        _ => Code::InvalidJson,
+    };
+    Problem::new(code, error.to_string())
 }
 
 fn too_large(most: usize) -> Problem {

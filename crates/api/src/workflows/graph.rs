@@ -1,13 +1,11 @@
 //! Pictures of a workflow. Drawing takes a thread of its own, so that claims and reports do not wait for it.
 
-use std::time::Duration;
-
-use axum::body::Bytes;
 use axum::http::header;
 use axum::response::IntoResponse;
+use axum::{Extension, body::Bytes};
 use tidegate_workflow::Snapshot;
 use tidegate_workflow::picture::{Colour, Glyphs, MAX_PICTURE, Picture, Terminal, TooLarge};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -16,52 +14,34 @@ use crate::edge::ask::{Answer, Ask};
 use crate::edge::json;
 use crate::edge::problem::{Code, Problem};
 use crate::edge::query::Query;
+use crate::edge::room::{self, HasRoom, PATIENCE};
 use crate::edge::route::Form;
 
 /// Columns of a text that says nothing of its reader.
 const WIDTH: usize = 120;
-/// One picture is drawn at a time, so that drawing takes no more than one core of the machine.
+/// One picture is drawn at a time, so that drawing takes no more than one core of the machine. Whoever waits holds nothing but a
+/// connection.
 static TURN: Semaphore = Semaphore::const_new(1);
-/// Pictures that are in memory, with their workflows while they are drawn: 8 of at most 32 MiB each. Slow readers hold up others
-/// who want a picture, and nobody else.
-const MOST_KEPT: usize = 8;
-static KEPT: Semaphore = Semaphore::const_new(MOST_KEPT);
-/// A picture of ten thousand jobs takes less than a tenth of a second, so this is for a hundred of them, and for slow readers.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// A picture on its way to its reader.
-struct Kept {
-    picture: Vec<u8>,
-    _place: SemaphorePermit<'static>,
-}
-
-impl AsRef<[u8]> for Kept {
-    fn as_ref(&self) -> &[u8] {
-        &self.picture
-    }
-}
 
 pub(crate) async fn graph(ask: &Ask<'_>, form: Form) -> Answer {
     let id = ask.workflow()?;
     let mut query = Query::new(ask.query)?;
     let terminal = if form == Form::Text { Some(terminal(&mut query)?) } else { None };
     query.end()?;
-    let place = timeout(PATIENCE, KEPT.acquire()).await.map_err(|_| busy())?.expect("nobody closes it");
-    // Only now: those who wait hold nothing but their connection.
+    // A picture of ten thousand jobs takes less than a tenth of a second.
+    let turn = timeout(PATIENCE, TURN.acquire()).await.map_err(|_| busy())?.expect("nobody closes it");
     let snapshot = ask.api.engine.show(id).await?;
-    let turn = TURN.acquire().await.expect("nobody closes it");
     // If the reader goes away, the picture is finished and dropped.
-    let drawing = spawn_blocking(move || {
-        let _turn = turn;
-        let picture = drawn(&snapshot, form, terminal.as_ref())?;
-        Ok(Bytes::from_owner(Kept { picture, _place: place }))
-    });
+    let drawing = spawn_blocking(move || drawn(&snapshot, form, terminal.as_ref()).map(|picture| (picture, turn)));
     let drawn = drawing.await.map_err(|error| Problem::new(Code::Internal, format!("drawing the graph: {error}")))?;
-    let picture = drawn.map_err(|error: TooLarge| {
+    let (picture, turn) = drawn.map_err(|error: TooLarge| {
         let help = "graph.txt is short for any graph, and /jobs has all jobs in pages";
         Problem::new(Code::PayloadTooLarge, format!("{error}: {help}"))
     })?;
-    Ok(([(header::CONTENT_TYPE, media_type(form))], picture).into_response())
+    // The next one is drawn when this one is on its way.
+    let picture: Bytes = room::keep(&ask.api.rooms.answers, &ask.caller(), picture).await?;
+    drop(turn);
+    Ok((Extension(HasRoom), [(header::CONTENT_TYPE, media_type(form))], picture).into_response())
 }
 
 const fn media_type(form: Form) -> &'static str {
@@ -76,7 +56,7 @@ const fn media_type(form: Form) -> &'static str {
 
 fn busy() -> Problem {
     let text =
-        format!("{MOST_KEPT} pictures are being drawn or read, and none was finished for {} s", PATIENCE.as_secs());
+        format!("pictures are drawn one at a time, and this one's turn did not come for {} s", PATIENCE.as_secs());
     Problem::new(Code::Overloaded, text)
 }
 

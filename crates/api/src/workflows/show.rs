@@ -3,22 +3,29 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
+use axum::http::header;
+use axum::response::IntoResponse;
 use tidegate_workflow::{EngineError, JobIndex, JobResult, Notice, Snapshot, Status, WorkflowId};
-use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::{Semaphore, broadcast};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::view::Workflow;
 use crate::edge::ask::{Answer, Ask, Context, LOOK};
 use crate::edge::json;
 use crate::edge::problem::{Code, Problem};
 use crate::edge::query::Query;
+use crate::edge::room::{self, HasRoom, PATIENCE};
 
 /// Most bytes of outputs and errors in one answer.
 const MOST_RESULTS: usize = 64 * 1024 * 1024;
 /// Jobs whose results are read with one call of the store.
 const RESULTS_AT_A_TIME: usize = 256;
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// One answer with all outputs is gathered at a time, since it may take 64 MiB and as much again as text. Whoever waits holds nothing
+/// but a connection.
+static TURN: Semaphore = Semaphore::const_new(1);
 
 /// How much of a workflow is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,11 +59,20 @@ pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     Ok(match view {
         View::Summary => json::ok(&Workflow::of(&snapshot)),
         View::Jobs => json::ok(&Workflow::with_jobs(&snapshot, None)),
-        View::Full => {
-            let results = all_results(ask.api, id, snapshot.jobs().len()).await?;
-            json::ok(&Workflow::with_jobs(&snapshot, Some(&results)))
-        }
+        View::Full => full(ask, id, &snapshot).await?,
     })
+}
+
+/// The workflow with what its jobs left behind.
+async fn full(ask: &Ask<'_>, id: WorkflowId, snapshot: &Snapshot) -> Answer {
+    let busy = || Problem::new(Code::Overloaded, "answers with all outputs are gathered one at a time; try again");
+    let _turn = timeout(PATIENCE, TURN.acquire()).await.map_err(|_| busy())?.expect("nobody closes it");
+    let results = all_results(ask.api, id, snapshot.jobs().len()).await?;
+    let text = json::text(&Workflow::with_jobs(snapshot, Some(&results)));
+    drop(results);
+    // The next one is gathered when this one is on its way.
+    let text = room::keep(&ask.api.rooms.answers, &ask.caller(), text).await?;
+    Ok((Extension(HasRoom), [(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
 /// What all jobs left behind, read in parts, so that what is too much for one answer is not gathered first.

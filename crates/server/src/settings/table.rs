@@ -112,6 +112,7 @@ const WORKFLOWS: &[Variable] = &[
     row("TIDEGATE_TOKENS_FILE", Path, "", "File with the tokens of the API: one `role name token` a line. Roles are `read`, `work` and `admin`. Read once at start. Needed on addresses that other machines can reach."),
     row("TIDEGATE_ALLOW_ANONYMOUS", Boolean, "false", "Serve the API without tokens on addresses that other machines can reach. Everybody who can reach the port may then do everything."),
     row("TIDEGATE_MAX_BODY", Bytes, "8M", "The largest body of a request to the API."),
+    row("TIDEGATE_MAX_EVENT_STREAMS", Integer("streams"), "1024", "The highest number of open event streams of the API. One token, or one address when no tokens are needed, has at most a quarter of them."),
     row("TIDEGATE_WORKFLOW_MEMORY", Bytes, "256M", "Memory for the states of recently used workflows. Raise it when many large workflows run at the same time."),
 ];
 

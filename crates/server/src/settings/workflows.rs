@@ -25,10 +25,12 @@ pub struct Workflows {
     pub retention: RetentionDefaults,
     /// Who may use the API. None: everybody who can reach it.
     pub tokens: Option<Tokens>,
-    /// Whether to serve without tokens on addresses that other machines can reach.
+    /// Whether to serve without tokens whatever name of this server a client uses. Never where only this machine reaches it.
     pub anonymous: bool,
     /// The largest body of a request, in bytes.
     pub max_body: usize,
+    /// The highest number of open event streams.
+    pub max_streams: usize,
     /// Memory for the states of recently used workflows, in bytes.
     pub memory: u64,
 }
@@ -38,6 +40,7 @@ pub(super) fn build(values: &mut Values) -> Option<Workflows> {
     let anonymous = values.boolean("TIDEGATE_ALLOW_ANONYMOUS");
     let partitions = partitions(values);
     let max_body = values.integer("TIDEGATE_MAX_BODY", 1_024..=1 << 30) as usize;
+    let max_streams = values.integer("TIDEGATE_MAX_EVENT_STREAMS", 4..=1_000_000) as usize;
     let memory = values.integer("TIDEGATE_WORKFLOW_MEMORY", 1 << 20..=i64::MAX) as u64;
     let address = address(values)?;
     if !address.host.is_loopback() && tokens.is_none() && !anonymous {
@@ -45,6 +48,8 @@ pub(super) fn build(values: &mut Values) -> Option<Workflows> {
                       TIDEGATE_ALLOW_ANONYMOUS=true to allow everything to everybody";
         values.problem(ADDRESS, &values.text(ADDRESS), reason.to_owned());
     }
+    // On an address of this machine alone, all that comes from elsewhere comes through a browser here.
+    let anonymous = anonymous && !address.host.is_loopback();
     Some(Workflows {
         address,
         data_dir: values.text("TIDEGATE_DATA_DIR").into(),
@@ -53,6 +58,7 @@ pub(super) fn build(values: &mut Values) -> Option<Workflows> {
         tokens,
         anonymous,
         max_body,
+        max_streams,
         memory,
     })
 }

@@ -64,8 +64,12 @@ fn pages_of_other_sites_are_refused_when_nobody_needs_a_token() {
         let answer = flows.ask("POST", "/v1/workflows", headers, &workflow("w", "a").to_string());
         assert_eq!(answer.status, expected, "{headers:?}");
     }
+    // Whoever may reach it without a token still has to come from this machine, and not through a page in its browser.
     let open = Flows::start(&[("TIDEGATE_ALLOW_ANONYMOUS", "true")]);
-    assert_eq!(open.ask("GET", "/v1/workflows", &[("host", "flows.example")], "").status, 200);
+    assert_eq!(open.ask("GET", "/v1/workflows", &[("host", "flows.example")], "").status, 403);
+    let open = Flows::start(&[("TIDEGATE_HTTP_ADDR", "0.0.0.0:0"), ("TIDEGATE_ALLOW_ANONYMOUS", "true")]);
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], open.api().port()));
+    assert_eq!(super::ask(address, "GET", "/v1/workflows", &[("host", "flows.example")], "").status, 200);
 }
 
 #[test]

@@ -1,0 +1,184 @@
+//! What readers hold of the server: large answers in memory until they are taken, and event streams.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody as _};
+use axum::response::Response;
+use http_body_util::BodyExt as _;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::ask::Ask;
+use super::problem::{Code, Problem};
+
+/// Smaller answers need no room: the number of connections bounds them.
+const SMALL: usize = 256 * 1024;
+/// Bytes of larger answers: four of the largest.
+pub(crate) const LARGE: usize = 256 * 1024 * 1024;
+/// How long a large answer waits for room. Those who do not read are cut off soon after it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Who asks, as far as sharing goes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Caller {
+    /// The name of a token.
+    Token(String),
+    /// An address, when no tokens are needed.
+    Peer(Option<IpAddr>),
+}
+
+/// Something of which there is so much in all, and no more than a part of it for one caller.
+#[derive(Debug)]
+pub(crate) struct Room {
+    what: &'static str,
+    most: usize,
+    most_of_one: usize,
+    taken: Mutex<HashMap<Caller, usize>>,
+    freed: Notify,
+}
+
+/// A part of a room, which is free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Share {
+    room: Arc<Room>,
+    caller: Caller,
+    size: usize,
+}
+
+impl Room {
+    /// `what` is what is refused when there is no room.
+    pub(crate) fn new(what: &'static str, most: usize, most_of_one: usize) -> Arc<Self> {
+        Arc::new(Self { what, most, most_of_one, taken: Mutex::default(), freed: Notify::new() })
+    }
+
+    /// Takes so much now.
+    ///
+    /// # Errors
+    /// Others have too much of it, or the caller has.
+    pub(crate) fn take(self: &Arc<Self>, caller: &Caller, size: usize) -> Result<Share, Problem> {
+        let mut taken = self.lock();
+        let own = self.check_own(&taken, caller, size)?;
+        let all: usize = taken.values().sum();
+        if all + size > self.most {
+            return Err(self.full("all callers have", all, self.most));
+        }
+        taken.insert(caller.clone(), own + size);
+        Ok(Share { room: self.clone(), caller: caller.clone(), size })
+    }
+
+    /// Takes so much when others leave it. A caller with too much of its own does not wait: whoever waits may hold up others.
+    ///
+    /// # Errors
+    /// It was not there in time, or the caller has too much.
+    pub(crate) async fn wait(self: &Arc<Self>, caller: &Caller, size: usize) -> Result<Share, Problem> {
+        let waiting = async {
+            loop {
+                // Before the try, so that nothing is freed between.
+                let freed = self.freed.notified();
+                if let Ok(share) = self.take(caller, size) {
+                    return share;
+                }
+                freed.await;
+            }
+        };
+        self.check_own(&self.lock(), caller, size)?;
+        match timeout(PATIENCE, waiting).await {
+            Ok(share) => Ok(share),
+            Err(_) => self.take(caller, size),
+        }
+    }
+
+    /// What the caller has, if it may have so much more.
+    fn check_own(&self, taken: &HashMap<Caller, usize>, caller: &Caller, size: usize) -> Result<usize, Problem> {
+        let own = taken.get(caller).copied().unwrap_or_default();
+        if own + size > self.most_of_one { Err(self.full("this caller has", own, self.most_of_one)) } else { Ok(own) }
+    }
+
+    fn full(&self, who: &str, taken: usize, most: usize) -> Problem {
+        Problem::new(Code::Overloaded, format!("too many {}: {who} {taken} of {most}", self.what))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Caller, usize>> {
+        // Each change is complete or absent.
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut taken = self.room.lock();
+        if let Some(own) = taken.get_mut(&self.caller) {
+            *own -= self.size;
+            if *own == 0 {
+                taken.remove(&self.caller);
+            }
+        }
+        drop(taken);
+        self.room.freed.notify_waiters();
+    }
+}
+
+/// A text on its way to its reader.
+struct Kept {
+    text: Bytes,
+    _share: Share,
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+/// Marks an answer that has its room already.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HasRoom;
+
+/// A text that takes room until its reader has it.
+///
+/// # Errors
+/// There was no room for it in time.
+pub(crate) async fn keep(room: &Arc<Room>, caller: &Caller, text: Vec<u8>) -> Result<Bytes, Problem> {
+    let text = Bytes::from(text);
+    if text.len() <= SMALL {
+        return Ok(text);
+    }
+    let share = room.wait(caller, text.len()).await?;
+    Ok(Bytes::from_owner(Kept { text, _share: share }))
+}
+
+/// The same of any answer whose body is in memory as a whole.
+///
+/// # Errors
+/// There is no room for it now.
+pub(crate) async fn keep_answer(room: &Arc<Room>, ask: &Ask<'_>, answer: Response) -> Result<Response, Problem> {
+    let size = answer.body().size_hint().exact().and_then(|size| usize::try_from(size).ok());
+    let needs_room = |size: &usize| *size > SMALL && answer.extensions().get::<HasRoom>().is_none();
+    let Some(size) = size.filter(needs_room) else { return Ok(answer) };
+    let share = room.take(&ask.caller(), size)?;
+    let (head, body) = answer.into_parts();
+    let text = body.collect().await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?.to_bytes();
+    Ok(Response::from_parts(head, Body::from(Bytes::from_owner(Kept { text, _share: share }))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_caller_leaves_room_for_others() {
+        let room = Room::new("tests", 3, 2);
+        let [one, two] = ["one", "two"].map(|name| Caller::Token(name.to_owned()));
+        let first = room.take(&one, 2).unwrap();
+        assert_eq!(room.take(&one, 1).unwrap_err().detail(), "too many tests: this caller has 2 of 2");
+        let second = room.take(&two, 1).unwrap();
+        assert_eq!(room.take(&two, 1).unwrap_err().detail(), "too many tests: all callers have 3 of 3");
+        assert!(room.wait(&one, 1).await.is_err(), "at once");
+        let (third, ()) = tokio::join!(room.wait(&two, 1), async { drop(first) });
+        drop((second, third));
+        assert!(room.lock().is_empty());
+    }
+}
