@@ -16,6 +16,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use crate::configure::{Loader, Origin, Target};
+use crate::edge::bounds::{self, Bounds, Shares};
 use crate::edge::cores::{self, Work};
 use crate::edge::http;
 use crate::edge::listen::{Addresses, Listeners, Sockets};
@@ -38,6 +39,9 @@ const CONTROL: &str = "control";
 /// How long threads may take to end once they were told to stop. It covers a last write to a slow disk; a thread that the system keeps
 /// waiting (the look-up of a name, a file on a network) would otherwise keep the process.
 const END: Duration = Duration::from_secs(5);
+/// Bytes that the unfinished requests and untaken answers of a port may hold beyond what each connection has: sixteen of the
+/// largest messages. Real ones arrive in one piece, and need none of it.
+const UNFINISHED: usize = 64 * 1024 * 1024;
 
 /// Serves until `shutdown` completes and the calls in flight have ended, or the drain timeout is over. SIGHUP loads the configuration again.
 ///
@@ -191,28 +195,36 @@ impl Server {
     /// Starts all cores and opens all ports.
     async fn open(&mut self, sockets: Sockets) -> Result<(), ServeError> {
         let Listeners { grpc, http, debug, prometheus, api } = sockets.listen()?;
+        let shares = Shares::of(bounds::raise(), self.settings.max_connections);
         if let (Some(workflows), Some(listener)) = (&mut self.workflows, api) {
-            workflows.open(listener);
+            workflows.open(listener, shares.api);
         }
         let supervisor = &self.supervisor;
-        let cores = cores::start(self.settings.cores, supervisor, self.work()).await?;
-        let serve = |part, listener, router| supervisor.task(part, http::serve(listener, router, supervisor.clone()));
-        supervisor.task("accept-grpc", cores.clone().accept(grpc, supervisor.clone()));
-        serve("accept-http", http, json::router(cores, self.health.clone()));
+        let grpc_bounds = Bounds::new("gRPC", shares.grpc, UNFINISHED);
+        let cores = cores::start(self.settings.cores, supervisor, self.work(&grpc_bounds)).await?;
+        let serve = |part, bounds, listener, router| {
+            supervisor.task(part, http::serve(listener, router, bounds, supervisor.clone()));
+        };
+        supervisor.task("accept-grpc", cores.clone().accept(grpc, grpc_bounds, supervisor.clone()));
+        let bounds = Bounds::new("HTTP", shares.http, UNFINISHED);
+        serve("accept-http", bounds, http, json::router(cores, self.health.clone()));
         if let Some(listener) = debug {
-            serve("accept-debug", listener, debug::router(self.limiter.clone(), self.metrics.clone()));
+            let bounds = Bounds::new("debug", shares.pages, UNFINISHED);
+            serve("accept-debug", bounds, listener, debug::router(self.limiter.clone(), self.metrics.clone()));
         }
         if let (Some(listener), Some((_, path))) = (prometheus, &self.settings.metrics.prometheus) {
-            serve("accept-prometheus", listener, debug::prometheus(self.metrics.clone(), path));
+            let bounds = Bounds::new("Prometheus", shares.pages, UNFINISHED);
+            serve("accept-prometheus", bounds, listener, debug::prometheus(self.metrics.clone(), path));
         }
         self.look_after_store();
         Ok(())
     }
 
     /// What each core serves with. Each makes its own clients of Redis.
-    fn work(&self) -> impl Fn(usize) -> Work + Clone + Send + 'static {
+    fn work(&self, bounds: &Bounds) -> impl Fn(usize) -> Work + Clone + Send + 'static {
         let (settings, supervisor, health) = (self.settings.clone(), self.supervisor.clone(), self.health.clone());
         let (metrics, limiter, memory) = (self.metrics.clone(), self.limiter.clone(), self.memory.clone());
+        let budget = bounds.budget.clone();
         move |core| {
             let limiter = match &settings.redis {
                 Some(redis) => {
@@ -225,7 +237,8 @@ impl Server {
             let calls = Calls::new(limiter, metrics.shard(core), &settings);
             let (health, supervisor) = (health.clone(), supervisor.clone());
             let health = HealthService { health, supervisor: supervisor.clone(), metrics: metrics.shard(core) };
-            Work { services: Services::new(calls.clone(), health), calls, age: settings.connection_age, supervisor }
+            let services = Services::new(calls.clone(), health);
+            Work { services, calls, age: settings.connection_age, budget: budget.clone(), supervisor }
         }
     }
 

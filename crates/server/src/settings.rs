@@ -63,6 +63,8 @@ pub struct Settings {
     pub counters: MemoryBounds,
     /// The highest number of descriptors of a request, at least 1.
     pub max_descriptors: usize,
+    /// The highest number of connections to each port for many clients.
+    pub max_connections: usize,
     /// Threads that serve calls, at least 1.
     pub cores: usize,
     /// The longest time that a call waits for the store.
@@ -126,6 +128,7 @@ impl Settings {
             workflows: workflows::build(values),
             counters: limiter::counters(values),
             max_descriptors: values.integer("TIDEGATE_MAX_DESCRIPTORS", 1..=i64::from(u32::MAX)) as usize,
+            max_connections: values.integer("TIDEGATE_MAX_CONNECTIONS", 1..=1_000_000) as usize,
             cores,
             call_timeout: values.positive_duration("TIDEGATE_CALL_TIMEOUT"),
             drain: Drain {

@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
+use crate::edge::bounds::Bounds;
 use crate::edge::clock;
 use crate::edge::http;
 use crate::edge::runtime::ThreadRuntime;
@@ -27,11 +28,14 @@ const PART: &str = "workflows";
 /// The name of the database in the data folder.
 const FILE: &str = "workflows.db";
 
+/// Bytes that unfinished bodies may hold: sixteen of the largest by default, and never fewer than four.
+const UNFINISHED: usize = 128 * 1024 * 1024;
+
 /// The running thread.
 #[derive(Debug)]
 pub(crate) struct Workflows {
     /// Takes the socket of the API when the ports open.
-    open: Option<oneshot::Sender<std::net::TcpListener>>,
+    open: Option<oneshot::Sender<(std::net::TcpListener, usize)>>,
     pub(crate) activity: Arc<Activity>,
     /// Where workflows are, without credentials.
     pub(crate) store: String,
@@ -79,11 +83,11 @@ impl Workflows {
         }
     }
 
-    /// Serves the API on `listener`.
-    pub(crate) fn open(&mut self, listener: std::net::TcpListener) {
+    /// Serves the API on `listener`, with so many connections at most.
+    pub(crate) fn open(&mut self, listener: std::net::TcpListener, connections: usize) {
         if let Some(open) = self.open.take() {
             // If the thread has ended, the supervisor reports it.
-            let _ = open.send(listener);
+            let _ = open.send((listener, connections));
         }
     }
 }
@@ -92,7 +96,7 @@ impl Start {
     async fn run(
         self,
         tell: oneshot::Sender<Result<(), StoreError>>,
-        opened: oneshot::Receiver<std::net::TcpListener>,
+        opened: oneshot::Receiver<(std::net::TcpListener, usize)>,
     ) {
         let engine = match self.engine().await {
             Ok(engine) => engine,
@@ -107,7 +111,7 @@ impl Start {
         let drive = driver::run(engine.clone(), self.activity.clone(), api.store_answers(), self.supervisor.clone());
         let driver = tokio::spawn(drive);
         match opened.await {
-            Ok(listener) => self.serve(listener, api).await,
+            Ok((listener, connections)) => self.serve(listener, connections, api).await,
             // The start failed elsewhere.
             Err(_) => self.supervisor.drain.cancelled().await,
         }
@@ -122,9 +126,11 @@ impl Start {
     }
 
     /// Serves the API until the server stops.
-    async fn serve(&self, listener: std::net::TcpListener, api: Api) {
+    async fn serve(&self, listener: std::net::TcpListener, connections: usize, api: Api) {
+        let bytes = UNFINISHED.max(self.settings.max_body.saturating_mul(4));
+        let bounds = Bounds::new("API", connections, bytes);
         match TcpListener::from_std(listener) {
-            Ok(listener) => http::serve(listener, api.router(), self.supervisor.clone()).await,
+            Ok(listener) => http::serve(listener, api.router(), bounds, self.supervisor.clone()).await,
             Err(error) => warn!(%error, "cannot register the listener of the API"),
         }
         self.supervisor.stop.cancelled().await;

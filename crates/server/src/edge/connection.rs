@@ -1,17 +1,20 @@
 //! One gRPC connection, from accept to GOAWAY.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use hyper::rt::Executor;
 use hyper::server::conn::http2;
-use hyper::service::{Service as _, service_fn};
+use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::sleep;
+use tokio::time::{Instant, interval_at, sleep};
 use tracing::debug;
 
+use super::bounds::socket::Watched;
+use super::bounds::{Budget, Place, Seat, Standing, Tab};
 use crate::rls::grpc::Services;
 use crate::settings::ConnectionAge;
 use crate::supervise::Supervisor;
@@ -22,35 +25,84 @@ const MAX_STREAMS: u32 = 1024;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Larger than nearly all messages, so that they arrive without waiting for more window.
 const STREAM_WINDOW: u32 = 256 * 1024;
+/// The most bytes of the headers of a call. Those of Envoy and its filters take less than one KiB.
+const HEADERS: u32 = 16 * 1024;
+/// Calls that were reset before they began; then the connection ends. As in h2, whose value met every real client.
+const RESET_BEFORE: usize = 20;
+/// Calls that we reset because the peer broke a rule; then the connection ends.
+const RESET_BY_US: usize = 256;
+/// Bytes of an answer that wait to be written.
+const SEND_BUFFER: usize = 64 * 1024;
 
-/// How long a connection without a request may stay open after GOAWAY. hyper would wait without a bound for a peer that has
+/// How long a connection without a request, or one whose place is needed, may stay open after GOAWAY. hyper would wait without a bound for a peer that has
 /// not sent the HTTP/2 preface.
 const SILENCE: Duration = Duration::from_secs(1);
+/// How long a peer may take to send the preface, which is the first thing that a client does.
+const PREFACE: Duration = Duration::from_secs(10);
+/// How long it may take to its first call. Clients connect early; one that comes late connects again.
+const FIRST_CALL: Duration = Duration::from_secs(300);
+/// How often a connection is looked at: without a call since the last look it is idle.
+const LOOK: Duration = Duration::from_secs(10);
+/// Looks at answers of which none has been taken; then the connection ends. Clients wait a second at most for an answer.
+const UNREAD_LOOKS: u32 = 2;
 
-/// Serves one connection until the peer closes it, its age is reached, or the server drains.
-pub(crate) async fn serve<I>(io: I, services: Services, age: ConnectionAge, supervisor: Supervisor)
+/// What a connection takes of the server.
+pub(crate) struct Hold {
+    pub(crate) place: Place,
+    pub(crate) budget: Arc<Budget>,
+}
+
+/// What is counted of a connection. Its calls run on one thread.
+struct Meter {
+    seat: Arc<Seat>,
+    tab: Arc<Tab>,
+    calls: AtomicU32,
+}
+
+impl Meter {
+    fn call(&self) {
+        let calls = self.calls.load(Relaxed);
+        self.calls.store(calls.wrapping_add(1), Relaxed);
+        self.seat.set(Standing::Busy);
+    }
+
+    fn has_been_asked(&self) -> bool {
+        self.seat.standing() != Standing::Silent
+    }
+}
+
+/// Serves one connection until the peer closes it, its age is reached, it breaks a bound, or the server drains.
+pub(crate) async fn serve<I>(io: I, services: Services, age: ConnectionAge, hold: Hold, supervisor: Supervisor)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let asked = AtomicBool::new(false);
+    let seat = hold.place.seat.clone();
+    let meter = Meter { seat: seat.clone(), tab: Tab::new(hold.budget), calls: AtomicU32::new(0) };
     let service = service_fn(|request| {
-        asked.store(true, Relaxed);
-        services.call(request)
+        meter.call();
+        services.answer(request, &meter.tab, &meter.seat)
     });
-    let connection = builder().serve_connection(TokioIo::new(io), service);
+    let connection = builder().serve_connection(TokioIo::new(Watched::new(io, seat.clone())), service);
     tokio::pin!(connection);
-    tokio::select! {
+    let in_the_way = tokio::select! {
         ended = connection.as_mut() => return log(ended),
-        () = supervisor.drain.cancelled() => {}
-        () = elapsed(age.limit.map(jittered)) => {}
+        reason = broken(&meter) => return debug!(reason, "a gRPC connection is closed"),
+        () = seat.told_to_leave() => true,
+        () = supervisor.drain.cancelled() => false,
+        () = elapsed(age.limit.map(jittered)) => false,
+        () = never_asked(&meter) => false,
+    };
+    if in_the_way && !meter.has_been_asked() {
+        return;
     }
     // GOAWAY: calls in flight finish, and the peer sends new ones elsewhere.
     connection.as_mut().graceful_shutdown();
     tokio::select! {
         ended = connection.as_mut() => log(ended),
+        reason = broken(&meter) => debug!(reason, "a gRPC connection is closed"),
         () = supervisor.stop.cancelled() => {}
         () = elapsed(age.grace) => {}
-        () = elapsed(Some(SILENCE)), if !asked.load(Relaxed) => {}
+        () = elapsed(Some(SILENCE)), if in_the_way || !meter.has_been_asked() => {}
     }
 }
 
@@ -60,8 +112,42 @@ fn builder() -> http2::Builder<Spawn> {
         .max_concurrent_streams(MAX_STREAMS)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .initial_stream_window_size(STREAM_WINDOW)
+        .max_header_list_size(HEADERS)
+        .max_pending_accept_reset_streams(RESET_BEFORE)
+        .max_local_error_reset_streams(RESET_BY_US)
+        .max_send_buf_size(SEND_BUFFER)
         .auto_date_header(false);
     builder
+}
+
+/// Returns when the peer has sent no call for too long since it connected.
+async fn never_asked(meter: &Meter) {
+    sleep(FIRST_CALL).await;
+    if meter.has_been_asked() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Returns when nothing more is waited for, and why. Until then it notes whether the connection is idle.
+async fn broken(meter: &Meter) -> &'static str {
+    let mut looks = interval_at(Instant::now() + LOOK, LOOK);
+    let (mut calls, mut ended, mut unread) = (0, 0, 0);
+    sleep(PREFACE).await;
+    if !meter.seat.is_greeted() {
+        return "the peer has not sent the preface of HTTP/2";
+    }
+    loop {
+        looks.tick().await;
+        let (calls_now, ended_now) = (meter.calls.load(Relaxed), meter.tab.ended());
+        if calls_now == calls && meter.has_been_asked() {
+            meter.seat.set(Standing::Idle);
+        }
+        unread = if meter.tab.has_unread() && ended_now == ended { unread + 1 } else { 0 };
+        if unread > UNREAD_LOOKS {
+            return "the peer does not take its answers";
+        }
+        (calls, ended) = (calls_now, ended_now);
+    }
 }
 
 fn log(ended: hyper::Result<()>) {

@@ -12,7 +12,8 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
 
 use crate::edge::accept;
-use crate::edge::connection;
+use crate::edge::bounds::{Bounds, Budget, Place};
+use crate::edge::connection::{self, Hold};
 use crate::edge::runtime::ThreadRuntime;
 use crate::rls::call::Calls;
 use crate::rls::grpc::Services;
@@ -35,13 +36,14 @@ pub(crate) struct Work {
     pub(crate) calls: Calls,
     pub(crate) services: Services,
     pub(crate) age: ConnectionAge,
+    pub(crate) budget: Arc<Budget>,
     pub(crate) supervisor: Supervisor,
 }
 
 /// A running core, as other threads see it.
 #[derive(Debug)]
 struct Core {
-    door: mpsc::Sender<Accepted>,
+    door: mpsc::Sender<(Accepted, Place)>,
     /// The number of connections that the core has now.
     load: Arc<AtomicUsize>,
     runtime: Handle,
@@ -96,11 +98,11 @@ where
 
 /// Connections for one core.
 struct Arrivals {
-    receiver: mpsc::Receiver<Accepted>,
+    receiver: mpsc::Receiver<(Accepted, Place)>,
     load: Arc<AtomicUsize>,
 }
 
-fn door() -> (Arrivals, mpsc::Sender<Accepted>, Arc<AtomicUsize>) {
+fn door() -> (Arrivals, mpsc::Sender<(Accepted, Place)>, Arc<AtomicUsize>) {
     let (sender, receiver) = mpsc::channel(BACKLOG);
     let load = Arc::new(AtomicUsize::new(0));
     (Arrivals { receiver, load: load.clone() }, sender, load)
@@ -114,14 +116,14 @@ async fn take_up(arrivals: Arrivals, work: Work) {
             accepted = receiver.recv() => accepted,
             () = work.supervisor.stop.cancelled() => return,
         };
-        let Some(accepted) = accepted else {
+        let Some((accepted, place)) = accepted else {
             // Nobody accepts any more. Connections may still be at work on this runtime.
             return work.supervisor.stop.cancelled().await;
         };
         let loaded = Loaded(load.clone());
         let registered = match accepted {
-            Accepted::Tcp(stream) => TcpStream::from_std(stream).map(|stream| work.serve(stream, loaded)),
-            Accepted::Unix(stream) => UnixStream::from_std(stream).map(|stream| work.serve(stream, loaded)),
+            Accepted::Tcp(stream) => TcpStream::from_std(stream).map(|stream| work.serve(stream, place, loaded)),
+            Accepted::Unix(stream) => UnixStream::from_std(stream).map(|stream| work.serve(stream, place, loaded)),
         };
         if let Err(error) = registered {
             warn!(%error, "cannot register a connection with its core");
@@ -131,10 +133,10 @@ async fn take_up(arrivals: Arrivals, work: Work) {
 
 impl Work {
     /// Serves one connection in a task of its own; `loaded` counts it until its end.
-    fn serve<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, stream: I, loaded: Loaded) {
-        let Self { services, age, supervisor, .. } = self.clone();
+    fn serve<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, stream: I, place: Place, loaded: Loaded) {
+        let Self { services, age, budget, supervisor, .. } = self.clone();
         self.supervisor.tasks.spawn(async move {
-            connection::serve(stream, services, age, supervisor).await;
+            connection::serve(stream, services, age, Hold { place, budget }, supervisor).await;
             drop(loaded);
         });
     }
@@ -152,7 +154,7 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
-                stream.set_nodelay(true)?;
+                accept::prepare(&stream);
                 stream.into_std().map(Accepted::Tcp)
             }
             Self::Unix(listener) => listener.accept().await?.0.into_std().map(Accepted::Unix),
@@ -161,19 +163,19 @@ impl Listener {
 }
 
 impl Cores {
-    /// Hands every connection to the core with the fewest, until the server drains.
-    pub(crate) async fn accept(self, listener: Listener, supervisor: Supervisor) {
+    /// Hands every connection that `bounds` admit to the core with the fewest, until the server drains.
+    pub(crate) async fn accept(self, listener: Listener, bounds: Bounds, supervisor: Supervisor) {
         loop {
             let accepted = tokio::select! {
-                accepted = accept::next(listener.accept()) => accepted,
+                accepted = accept::next(listener.accept(), &bounds.places) => accepted,
                 () = supervisor.drain.cancelled() => return,
             };
-            let Some(accepted) = accepted else { continue };
+            let Some((accepted, place)) = accepted else { continue };
             let fewest =
                 self.each.iter().min_by_key(|core| core.load.load(Relaxed)).expect("there is at least one core");
             fewest.load.fetch_add(1, Relaxed);
             // A core that has ended takes the server with it; until then its connections are closed.
-            let _ = fewest.door.send(accepted).await;
+            let _ = fewest.door.send((accepted, place)).await;
         }
     }
 

@@ -1,55 +1,82 @@
 //! Serves HTTP/1 connections.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::http::Request;
+use axum::{BoxError, Router};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tidegate_api::Peer;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
 use tonic::codegen::Service as _;
 use tracing::debug;
 
 use super::accept;
+use super::bounds::body::{Arriving, Framing, Kind, Last, Refusal};
+use super::bounds::socket::Watched;
+use super::bounds::{Bounds, Place, Rule, Seat, Standing, Tab};
 use crate::supervise::Supervisor;
 
 /// How long a connection may stay without a next request. Load balancers keep idle connections for a minute, and a request
 /// that meets a closing connection fails.
 const REQUEST_HEAD: Duration = Duration::from_secs(120);
+/// How long it may take to its first request. A client connects because it has one.
+const FIRST_REQUEST: Duration = Duration::from_secs(10);
+/// The most bytes of a request's head. Tokens and queries take less than a tenth of it.
+const HEAD: usize = 64 * 1024;
+/// A body must come at 1.6 KiB a second, which is a slow mobile line, and within a minute.
+const BODY: Kind = Kind {
+    rule: Rule { window: Duration::from_secs(10), least: 16 * 1024, windows: 6 },
+    framing: Framing::Plain,
+    refuse,
+};
 
-/// Serves `router` until the server drains; each connection is a task of its own.
-pub(crate) async fn serve(listener: TcpListener, router: Router, supervisor: Supervisor) {
+/// Serves `router` within `bounds` until the server drains; each connection is a task of its own.
+pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds, supervisor: Supervisor) {
     loop {
         let accepted = tokio::select! {
-            accepted = accept::next(listener.accept()) => accepted,
+            accepted = accept::next(listener.accept(), &bounds.places) => accepted,
             () = supervisor.drain.cancelled() => return,
         };
-        if let Some((stream, _)) = accepted {
-            // If the peer is gone already, the first read fails.
-            let _ = stream.set_nodelay(true);
-            supervisor.tasks.spawn(connection(stream, router.clone(), supervisor.clone()));
+        if let Some(((stream, peer), place)) = accepted {
+            accept::prepare(&stream);
+            let asker = Asker { peer: Peer(peer.ip()), tab: Tab::unbounded(bounds.budget.clone()), place };
+            supervisor.tasks.spawn(connection(stream, router.clone(), asker, supervisor.clone()));
         }
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, supervisor: Supervisor) {
-    let asked = AtomicBool::new(false);
+/// The other side of a connection, and what it takes of the server.
+struct Asker {
+    peer: Peer,
+    tab: Arc<Tab>,
+    place: Place,
+}
+
+async fn connection(stream: TcpStream, router: Router, asker: Asker, supervisor: Supervisor) {
+    let Asker { peer, tab, place } = asker;
+    let seat = &place.seat;
     let service = service_fn(|request: Request<Incoming>| {
-        asked.store(true, Relaxed);
-        router.clone().call(request)
+        seat.set(Standing::Busy);
+        let mut request = request.map(|body| Arriving::new(body, BODY, &tab, seat));
+        request.extensions_mut().insert(peer);
+        let answer = router.clone().call(request);
+        async { answer.await.map(|answer| answer.map(|body| Last::new(body, seat))) }
     });
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(REQUEST_HEAD);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let connection = builder().serve_connection(TokioIo::new(Watched::new(stream, seat.clone())), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        () = never_asked(seat) => return,
+        () = seat.told_to_leave() => return,
         () = supervisor.drain.cancelled() => {
             // Without a request there is nothing to finish, but hyper would wait for one.
-            if !asked.load(Relaxed) {
+            if seat.standing() == Standing::Silent {
                 return;
             }
             connection.as_mut().graceful_shutdown();
@@ -62,4 +89,27 @@ async fn connection(stream: TcpStream, router: Router, supervisor: Supervisor) {
     if let Err(error) = ended {
         debug!(%error, "an HTTP connection ended");
     }
+}
+
+fn builder() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(REQUEST_HEAD).max_header_size(HEAD).max_buf_size(HEAD);
+    builder
+}
+
+/// Returns when the first request has not come in time.
+async fn never_asked(seat: &Seat) {
+    sleep(FIRST_REQUEST).await;
+    if seat.standing() != Standing::Silent {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Told as errors of kinds that readers of bodies tell apart.
+fn refuse(refusal: Refusal) -> BoxError {
+    let (kind, text) = match refusal {
+        Refusal::TooSlow => (io::ErrorKind::TimedOut, "the body arrived too slowly"),
+        Refusal::NoRoom => (io::ErrorKind::QuotaExceeded, "too many bytes of unfinished bodies"),
+    };
+    io::Error::new(kind, text).into()
 }

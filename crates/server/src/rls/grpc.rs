@@ -1,9 +1,10 @@
 //! The services of the gRPC port. Calls of ShouldRateLimit skip the router.
 
 use std::convert::Infallible;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use axum::BoxError;
 use hyper::body::Incoming;
 use tidegate_ratelimit::Error;
 use tonic::codegen::{BoxFuture, Service as _};
@@ -13,6 +14,8 @@ use tonic::{Request, Response, Status};
 use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::server::Builder;
 
+use crate::edge::bounds::body::{Answering, Arriving, Framing, Kind, Refusal};
+use crate::edge::bounds::{Rule, Seat, Tab};
 use crate::operate::health::HealthService;
 use crate::operate::metrics::Method;
 use crate::rls::call::Calls;
@@ -22,6 +25,15 @@ use crate::rls::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 
 /// ShouldRateLimit: nearly every request.
 const HOT_PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// A stream of states without an end.
+const WATCH_PATH: &str = "/grpc.health.v1.Health/Watch";
+
+/// How long a message may take to arrive once it was waited for. Every caller sends it in one piece.
+const MESSAGE: Kind =
+    Kind { rule: Rule { window: Duration::from_secs(10), least: 0, windows: 1 }, framing: Framing::Grpc, refuse };
+/// As above, for tools that keep a stream open while a person thinks.
+const QUESTIONS: Kind = Kind { rule: Rule { window: Duration::from_secs(300), ..MESSAGE.rule }, ..MESSAGE };
 
 /// The start of the paths of every version of reflection.
 const REFLECTION_PATH: &str = "/grpc.reflection.";
@@ -51,24 +63,38 @@ impl Services {
     }
 }
 
-impl hyper::service::Service<http::Request<Incoming>> for Services {
-    type Response = http::Response<tonic::body::Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<Self::Response, Infallible>;
-
-    fn call(&self, request: http::Request<Incoming>) -> Self::Future {
+impl Services {
+    /// Answers a call of the connection of `seat`, whose unfinished messages and answers are counted in `tab`.
+    pub(crate) fn answer(&self, request: http::Request<Incoming>, tab: &Arc<Tab>, seat: &Arc<Seat>) -> Call {
         let path = request.uri().path();
         if path == HOT_PATH {
             let calls = self.calls.clone();
+            let request = request.map(|body| Arriving::new(body, MESSAGE, tab, seat));
             // Without compression, so that nobody makes 4 MiB of a message with fewer bytes.
-            return Box::pin(async move {
+            let answer = Box::pin(async move {
                 let mut grpc = Grpc::new(BoundedCodec(calls.bounds()));
                 Ok(grpc.unary(ShouldRateLimit(calls), request).await)
             });
+            return Answering::new(answer, Some(tab.clone()));
         }
-        let mut routes = if path.starts_with(REFLECTION_PATH) { REFLECTION.clone() } else { self.rest.clone() };
-        Box::pin(routes.call(request.map(tonic::body::Body::new)))
+        let reflection = path.starts_with(REFLECTION_PATH);
+        let (mut routes, kind) =
+            if reflection { (REFLECTION.clone(), QUESTIONS) } else { (self.rest.clone(), MESSAGE) };
+        let counted = (!reflection && path != WATCH_PATH).then(|| tab.clone());
+        let request = request.map(|body| tonic::body::Body::new(Arriving::new(body, kind, tab, seat)));
+        Answering::new(Box::pin(routes.call(request)), counted)
     }
+}
+
+/// A call in progress.
+type Call = Answering<BoxFuture<http::Response<tonic::body::Body>, Infallible>>;
+
+fn refuse(refusal: Refusal) -> BoxError {
+    let status = match refusal {
+        Refusal::TooSlow => Status::deadline_exceeded("the message did not arrive within 10 s"),
+        Refusal::NoRoom => Status::resource_exhausted("too many bytes of unfinished messages"),
+    };
+    status.into()
 }
 
 /// The method ShouldRateLimit.

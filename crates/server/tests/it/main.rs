@@ -3,6 +3,7 @@
 
 mod cli;
 mod documents;
+mod hostile;
 mod operate;
 mod rls;
 mod support;

@@ -17,7 +17,11 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(more: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        Self::start_by(Command::new(env!("CARGO_BIN_EXE_tidegate")), more)
+    }
+
+    /// Starts it by a command that becomes the binary.
+    pub(crate) fn start_by(mut command: Command, more: &[(&str, &str)]) -> Self {
         command.env_clear().envs(variables(more)).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -31,6 +35,13 @@ impl Process {
             }
         }
         Self { child, banner }
+    }
+
+    /// Resident memory now, in bytes.
+    pub(crate) fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
     pub(crate) fn address(&self, what: &str) -> SocketAddr {

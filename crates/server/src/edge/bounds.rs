@@ -1,0 +1,29 @@
+//! What clients can make the server hold: connections, bytes, and time. docs/limits.md lists every bound with its reason.
+
+pub(crate) mod body;
+mod budget;
+mod descriptors;
+mod pace;
+mod places;
+pub(crate) mod socket;
+
+use std::sync::Arc;
+
+pub(crate) use budget::{Budget, Tab};
+pub(crate) use descriptors::{Shares, raise};
+pub(crate) use pace::Rule;
+pub(crate) use places::{Place, Places, Seat, Standing};
+
+/// The bounds of one port. Clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct Bounds {
+    pub(crate) places: Arc<Places>,
+    pub(crate) budget: Arc<Budget>,
+}
+
+impl Bounds {
+    /// A port of this name with room for so many connections, and so many bytes of what they have not finished.
+    pub(crate) fn new(port: &'static str, connections: usize, bytes: usize) -> Self {
+        Self { places: Arc::new(Places::new(port, connections)), budget: Arc::new(Budget::new(bytes)) }
+    }
+}

@@ -1,0 +1,244 @@
+//! Bodies of requests on their way in, and of answers on their way out.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use axum::BoxError;
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+
+use super::budget::{Holding, Tab};
+use super::pace::{Pace, Rule};
+use super::places::{Seat, Standing};
+
+/// The bytes in front of a gRPC message: a flag and its length.
+const PREFIX: usize = 5;
+/// An announced length beyond this is refused by whoever reads the message.
+const LARGEST: usize = 4 * 1024 * 1024;
+/// Smaller answers are bounded by the number of calls of a connection.
+const SMALL: usize = 1_024;
+
+/// Why the rest of a body is not waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    TooSlow,
+    NoRoom,
+}
+
+/// What is in a body, and how its refusal is told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kind {
+    pub(crate) rule: Rule,
+    /// Whether it begins with the length of a message, for which the reader makes room at once.
+    pub(crate) framing: Framing,
+    pub(crate) refuse: fn(Refusal) -> BoxError,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Framing {
+    Grpc,
+    Plain,
+}
+
+/// The body of a request. Nothing is counted of one that is there when it is asked for.
+#[derive(Debug)]
+pub(crate) struct Arriving {
+    body: Incoming,
+    kind: Kind,
+    seat: Arc<Seat>,
+    pace: Pace,
+    holding: Holding,
+    received: usize,
+    prefix: [u8; PREFIX],
+}
+
+impl Arriving {
+    pub(crate) fn new(body: Incoming, kind: Kind, tab: &Arc<Tab>, seat: &Arc<Seat>) -> Self {
+        Self {
+            body,
+            kind,
+            seat: seat.clone(),
+            pace: Pace::new(kind.rule),
+            holding: Holding::new(tab.clone()),
+            received: 0,
+            prefix: [0; PREFIX],
+        }
+    }
+
+    fn receive(&mut self, bytes: &[u8]) {
+        if self.kind.framing == Framing::Grpc && self.received < PREFIX {
+            let part = &bytes[..bytes.len().min(PREFIX - self.received)];
+            self.prefix[self.received..self.received + part.len()].copy_from_slice(part);
+        }
+        self.received = self.received.saturating_add(bytes.len());
+        self.pace.moved(bytes.len());
+    }
+
+    /// What the reader of this body may hold for it.
+    fn held(&self) -> usize {
+        if self.kind.framing == Framing::Plain || self.received < PREFIX {
+            return self.received;
+        }
+        let [_, length @ ..] = self.prefix;
+        self.received.max((u32::from_be_bytes(length) as usize).min(LARGEST))
+    }
+
+    /// Waits for more, if there is room and time. The reason when there is not.
+    fn poll_wait(&mut self, context: &mut Context<'_>) -> Poll<Refusal> {
+        self.seat.set_slow(true);
+        if !self.holding.grow(self.held()) {
+            return Poll::Ready(Refusal::NoRoom);
+        }
+        self.pace.poll_too_slow(context).map(|()| Refusal::TooSlow)
+    }
+}
+
+impl Body for Arriving {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        let Poll::Ready(arrived) = Pin::new(&mut this.body).poll_frame(context) else {
+            return this.poll_wait(context).map(|refusal| Some(Err((this.kind.refuse)(refusal))));
+        };
+        if let Some(Ok(frame)) = &arrived
+            && let Some(bytes) = frame.data_ref()
+        {
+            this.receive(bytes);
+            if this.pace.is_waiting() && !this.holding.grow(this.held()) {
+                return Poll::Ready(Some(Err((this.kind.refuse)(Refusal::NoRoom))));
+            }
+        }
+        Poll::Ready(arrived.map(|frame| frame.map_err(BoxError::from)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        if self.pace.is_waiting() {
+            self.seat.set_slow(false);
+        }
+    }
+}
+
+/// The answer to a call, held until its peer has taken it.
+#[derive(Debug)]
+pub(crate) struct Leaving<B> {
+    body: B,
+    /// None: an answer without an end, such as a watch.
+    holding: Option<Holding>,
+}
+
+/// A call that will be answered.
+pub(crate) struct Answering<F> {
+    call: F,
+    tab: Option<Arc<Tab>>,
+}
+
+impl<F> Answering<F> {
+    /// `tab` counts the answer; none: it may take as long as it likes.
+    pub(crate) fn new(call: F, tab: Option<Arc<Tab>>) -> Self {
+        Self { call, tab }
+    }
+}
+
+impl<F, B, E> Future for Answering<F>
+where
+    F: Future<Output = Result<http::Response<B>, E>> + Unpin,
+{
+    type Output = Result<http::Response<Leaving<B>>, E>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = ready!(Pin::new(&mut self.call).poll(context))?;
+        let holding = self.tab.take().map(Holding::new);
+        if let Some(holding) = &holding {
+            holding.tab().begin();
+        }
+        Poll::Ready(Ok(answer.map(|body| Leaving { body, holding })))
+    }
+}
+
+impl<B> Body for Leaving<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if let (Some(Ok(frame)), Some(holding)) = (&frame, &mut self.holding)
+            && let Some(bytes) = frame.data_ref().filter(|bytes| bytes.len() > SMALL)
+            && !holding.grow(bytes.len())
+        {
+            return Poll::Ready(Some(Err("the connection holds too many answers that were not read".into())));
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl<B> Drop for Leaving<B> {
+    fn drop(&mut self) {
+        if let Some(holding) = &self.holding {
+            holding.tab().end();
+        }
+    }
+}
+
+/// The body of an HTTP/1 answer. Its connection is idle when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Last<B> {
+    body: B,
+    seat: Arc<Seat>,
+}
+
+impl<B> Last<B> {
+    pub(crate) fn new(body: B, seat: &Arc<Seat>) -> Self {
+        Self { body, seat: seat.clone() }
+    }
+}
+
+impl<B: Body + Unpin> Body for Last<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl<B> Drop for Last<B> {
+    fn drop(&mut self) {
+        self.seat.set(Standing::Idle);
+    }
+}

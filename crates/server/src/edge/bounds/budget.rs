@@ -1,0 +1,159 @@
+//! Bytes that unfinished requests and answers hold: little of each connection, and more of all together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// What a connection may hold without asking the others. Real requests and answers stay below it, so that nobody can use up
+/// what they need, and so that cores do not meet at the budget.
+const OWN: usize = 256 * 1024;
+/// The most that one connection may hold: two of the largest messages.
+const MOST: usize = 8 * 1024 * 1024;
+
+/// The bytes that all connections of a port may hold beyond their own share.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    left: AtomicUsize,
+}
+
+/// What one connection holds.
+///
+/// **Invariant:** the calls of a connection run on one thread, so nothing happens between two steps of `take` or `Holding::drop`.
+#[derive(Debug)]
+pub(crate) struct Tab {
+    budget: Arc<Budget>,
+    most: usize,
+    held: AtomicUsize,
+    /// Answers that wait for their peer.
+    unread: AtomicUsize,
+    /// Answers that have been taken, or dropped.
+    ended: AtomicUsize,
+}
+
+/// Bytes held for a body.
+#[derive(Debug)]
+pub(super) struct Holding {
+    tab: Arc<Tab>,
+    bytes: usize,
+}
+
+impl Budget {
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self { left: AtomicUsize::new(bytes) }
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        bytes == 0 || self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes)).is_ok()
+    }
+
+    fn give_back(&self, bytes: usize) {
+        if bytes > 0 {
+            self.left.fetch_add(bytes, Relaxed);
+        }
+    }
+}
+
+impl Tab {
+    /// For a connection with many messages.
+    pub(crate) fn new(budget: Arc<Budget>) -> Arc<Self> {
+        Self::with_most(budget, MOST)
+    }
+
+    /// For a connection with one body at a time, whose size others bound.
+    pub(crate) fn unbounded(budget: Arc<Budget>) -> Arc<Self> {
+        Self::with_most(budget, usize::MAX)
+    }
+
+    fn with_most(budget: Arc<Budget>, most: usize) -> Arc<Self> {
+        Arc::new(Self { budget, most, held: 0.into(), unread: 0.into(), ended: 0.into() })
+    }
+
+    /// Counts an answer that waits to be taken.
+    pub(super) fn begin(&self) {
+        self.unread.store(self.unread.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// Counts an answer that nobody holds any more.
+    pub(super) fn end(&self) {
+        self.unread.store(self.unread.load(Relaxed) - 1, Relaxed);
+        self.ended.store(self.ended.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    pub(crate) fn has_unread(&self) -> bool {
+        self.unread.load(Relaxed) > 0
+    }
+
+    /// How many answers have ended. It wraps around.
+    pub(crate) fn ended(&self) -> usize {
+        self.ended.load(Relaxed)
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let before = self.held.load(Relaxed);
+        let after = before.saturating_add(bytes);
+        let taken = after <= self.most && self.budget.take(beyond(after) - beyond(before));
+        if taken {
+            self.held.store(after, Relaxed);
+        }
+        taken
+    }
+}
+
+fn beyond(held: usize) -> usize {
+    held.saturating_sub(OWN)
+}
+
+impl Holding {
+    pub(super) fn new(tab: Arc<Tab>) -> Self {
+        Self { tab, bytes: 0 }
+    }
+
+    pub(super) fn tab(&self) -> &Tab {
+        &self.tab
+    }
+
+    /// Holds `bytes` in all. False: there is no room for more.
+    pub(super) fn grow(&mut self, bytes: usize) -> bool {
+        let more = bytes.saturating_sub(self.bytes);
+        let grown = more == 0 || self.tab.take(more);
+        if grown {
+            self.bytes += more;
+        }
+        grown
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            let before = self.tab.held.load(Relaxed);
+            let after = before - self.bytes;
+            self.tab.held.store(after, Relaxed);
+            self.tab.budget.give_back(beyond(before) - beyond(after));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_has_its_own_share_and_then_what_is_left_for_all() {
+        let budget = Arc::new(Budget::new(1_000));
+        let (greedy, modest) = (Tab::new(budget.clone()), Tab::new(budget.clone()));
+        let hold = |tab: &Arc<Tab>, bytes: usize| {
+            let mut holding = Holding::new(tab.clone());
+            holding.grow(bytes).then_some(holding)
+        };
+        let first = hold(&greedy, OWN).unwrap();
+        let second = hold(&greedy, 1_000).unwrap();
+        assert!(hold(&greedy, 1).is_none(), "the budget is spent");
+        let own = hold(&modest, OWN).unwrap();
+        assert!(hold(&modest, 1).is_none(), "but what is its own each connection has");
+        drop(first);
+        assert_eq!(budget.left.load(Relaxed), 1_000, "what is left is within the connection's own");
+        drop((second, own));
+        assert_eq!((greedy.held.load(Relaxed), budget.left.load(Relaxed)), (0, 1_000));
+        assert!(hold(&Tab::new(Arc::new(Budget::new(usize::MAX))), MOST + 1).is_none(), "one connection has a bound");
+    }
+}

@@ -1,0 +1,109 @@
+//! Readers of the API that do not read.
+
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use serde_json::json;
+use socket2::{Domain, Socket, Type};
+
+use super::{grown, until_closed};
+use crate::operate::process::Process;
+use crate::support::{await_that, get, http};
+use crate::workflows::{Flows, found, problem, workflow};
+
+/// A reader with a small buffer that asks and reads nothing.
+fn stalled(api: SocketAddr, path: &str) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.connect(&api.into()).unwrap();
+    let mut stream = TcpStream::from(socket);
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: {api}\r\n\r\n").as_bytes()).unwrap();
+    stream
+}
+
+/// Asks with POST for what must succeed.
+fn done(api: SocketAddr, path: &str, body: &serde_json::Value) -> serde_json::Value {
+    let host = api.to_string();
+    found(crate::support::http_with(api, "POST", path, &[("host", &host)], body.to_string().as_bytes()))
+}
+
+/// A workflow whose jobs left a MiB each, and its id.
+fn large(api: SocketAddr, jobs: usize) -> String {
+    let names: Vec<String> = (0..jobs).map(|at| format!("j{at}")).collect();
+    let id = done(api, "/v1/workflows", &workflow("w", &names.join(" ")))["id"].as_str().unwrap().to_owned();
+    let output = "x".repeat((1 << 20) - 10);
+    loop {
+        let claim = json!({"queues": ["default"], "worker": "w", "limit": 4});
+        let claimed = done(api, "/v1/jobs/claim", &claim)["jobs"].as_array().unwrap().clone();
+        if claimed.is_empty() {
+            return id;
+        }
+        for job in claimed {
+            let report = json!({"lease": job["lease"], "outcome": "succeeded", "output": {"x": output}});
+            done(api, "/v1/jobs/report", &json!({"reports": [report]}));
+        }
+    }
+}
+
+/// Forty readers that read nothing of 60 MiB took 1.7 GB, for ever.
+#[test]
+fn readers_that_do_not_read_hold_little_and_not_for_long() {
+    let data = tempfile::tempdir().unwrap();
+    let server =
+        Process::start(&[("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("TIDEGATE_DATA_DIR", data.path().to_str().unwrap())]);
+    let api = server.address("API");
+    let id = large(api, 24);
+    let path = format!("/v1/workflows/{id}?view=full");
+    let grown = grown(&server, || {
+        let mut readers: Vec<TcpStream> = (0..40).map(|_| stalled(api, &path)).collect();
+        assert_eq!(get(api, "/healthz").status, 200);
+        // A small answer needs no room.
+        await_that("others are answered", || http(api, "GET", "/v1/version", b"").status == 403);
+        // They are not all let in at once, so the last one waits for several to be cut off. The first shows that they are.
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(until_cut(&mut readers[0]) < 24 << 20);
+    });
+    assert!(grown < 400, "{grown} MiB");
+}
+
+/// Waits until the server gives up on a reader; returns how much there was to read.
+fn until_cut(reader: &mut TcpStream) -> usize {
+    // Reading would be reading: only when the server has given up, its end is there.
+    std::thread::sleep(Duration::from_secs(25));
+    until_closed(reader).len()
+}
+
+#[test]
+fn one_caller_has_a_part_of_the_event_streams() {
+    let flows = Flows::start(&[("TIDEGATE_MAX_EVENT_STREAMS", "8")]);
+    let id = flows.create(workflow("w", "a"));
+    let path = format!("/v1/workflows/{id}/events");
+    let readers: Vec<TcpStream> = (0..2).map(|_| stalled(flows.api(), &path)).collect();
+    for reader in &readers {
+        reader.set_read_timeout(Some(super::LONG)).unwrap();
+        assert!(reader.peek(&mut [0]).unwrap() > 0, "the stream is open");
+    }
+    let refused = flows.ask("GET", &path, &[], "");
+    assert_eq!(problem(&refused).1, "overloaded");
+    assert!(refused.body.contains("too many event streams: this caller has 2 of 2"), "{}", refused.body);
+    drop(readers);
+    await_that("their places are free", || {
+        let mut reader = stalled(flows.api(), &path);
+        reader.set_read_timeout(Some(super::LONG)).unwrap();
+        let mut start = [0; 12];
+        std::io::Read::read_exact(&mut reader, &mut start).is_ok() && start == *b"HTTP/1.1 200"
+    });
+}
+
+#[test]
+fn browsers_run_nothing_of_an_answer() {
+    let flows = Flows::start(&[]);
+    let id = flows.create(workflow("w", "a"));
+    for path in ["", "/graph.svg", "/graph.txt", "/events?x=1", "/jobs", "/nothing"] {
+        let answer = flows.ask("GET", &format!("/v1/workflows/{id}{path}"), &[], "");
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{path}");
+        let policy = answer.header("content-security-policy").unwrap();
+        assert!(policy.starts_with("default-src 'none'; ") && policy.ends_with("; sandbox"), "{path}: {policy}");
+    }
+}

@@ -1,0 +1,111 @@
+//! Many connections, and connections that say nothing.
+
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::process::Command;
+
+use super::{assert_answers, assert_answers_json, is_closed, until_closed};
+use crate::operate::process::Process;
+use crate::support::{LIMITS, Limits, Server, await_that, get};
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn connections_without_a_request_make_room() {
+    let server = Server::start(&[("TIDEGATE_MAX_CONNECTIONS", "8")]);
+    for port in [server.grpc(), server.http()] {
+        let mut idle: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(port).unwrap()).collect();
+        await_that("all but eight are closed", || {
+            idle.iter_mut().filter_map(|stream| (!is_closed(stream)).then_some(())).count() <= 8
+        });
+        assert!(is_closed(&mut idle[0]), "the oldest goes first");
+        assert_answers(server.grpc()).await;
+        assert_answers_json(server.http());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn connections_at_work_stay() {
+    let server = Server::start(&[("TIDEGATE_MAX_CONNECTIONS", "4")]);
+    let channel = server.channel().await;
+    let working = async || crate::support::ask(&channel, crate::support::request("shop", &[&[("free", "x")]])).await;
+    working().await.unwrap();
+    let idle: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(server.grpc()).unwrap()).collect();
+    working().await.unwrap();
+    drop(idle);
+}
+
+/// Sixty bodies that stopped held the HTTP port for ever, and with it the health check.
+#[test]
+fn a_health_check_finds_room_among_bodies_that_stopped() {
+    let server = Server::start(&[("TIDEGATE_MAX_CONNECTIONS", "8")]);
+    let stopped: Vec<TcpStream> = (0..8)
+        .map(|_| {
+            let mut stream = TcpStream::connect(server.http()).unwrap();
+            stream.write_all(b"POST /json HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{").unwrap();
+            stream
+        })
+        .collect();
+    await_that("the check is answered", || {
+        // For a moment, all may look as if they were at work.
+        let check = std::panic::AssertUnwindSafe(|| get(server.http(), "/healthcheck"));
+        std::panic::catch_unwind(check).is_ok_and(|answer| answer.status == 200)
+    });
+    drop(stopped);
+}
+
+/// 1,100 idle connections to the API took every descriptor, and the other ports went deaf.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn one_port_does_not_take_the_descriptors_of_others() {
+    let limits = Limits::new(LIMITS);
+    let data = tempfile::tempdir().unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -S -n 64; ulimit -H -n 256; exec \"$0\"", env!("CARGO_BIN_EXE_tidegate")]);
+    let server = Process::start_by(
+        command,
+        &[
+            ("RUNTIME_ROOT", limits.root()),
+            ("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"),
+            ("TIDEGATE_DATA_DIR", data.path().to_str().unwrap()),
+        ],
+    );
+    let (grpc, http, api) = (server.address("gRPC"), server.address("HTTP"), server.address("API"));
+    let mut idle = Vec::new();
+    for port in [api, grpc, http] {
+        idle.extend((0..300).map(|_| TcpStream::connect(port).unwrap()));
+    }
+    assert_answers(grpc).await;
+    assert_answers_json(http);
+    assert_eq!(get(http, "/healthcheck").status, 200);
+    assert_eq!(get(server.address("debug"), "/stats").status, 200);
+    assert_eq!(get(api, "/healthz").status, 200);
+    server.signal("TERM");
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0));
+    assert!(!log.contains("Too many open files"), "{log}");
+}
+
+/// Connections without the preface of HTTP/2, without a request, or with half a head stayed open for ever, or two minutes.
+#[test]
+fn connections_that_say_nothing_are_closed() {
+    let server = Server::start(&[]);
+    let said = |address, bytes: &[u8]| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(bytes).unwrap();
+        stream
+    };
+    let mut closed = [
+        said(server.grpc(), b""),
+        said(server.grpc(), &PREFACE[..20]),
+        said(server.http(), b""),
+        said(server.http(), b"GET /healthcheck HTTP/1.1\r\nhost:"),
+        said(server.debug(), b"GET"),
+    ];
+    let mut early = said(server.grpc(), PREFACE);
+    for stream in &mut closed {
+        until_closed(stream);
+    }
+    let mut settings = [0; 9];
+    std::io::Read::read_exact(&mut early, &mut settings).unwrap();
+    assert!(!is_closed(&mut early), "a client may connect before it has a call");
+}

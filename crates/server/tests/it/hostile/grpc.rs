@@ -1,0 +1,175 @@
+//! Calls that are not finished, not read, or reset; and frames that no client sends.
+
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
+
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{Reason, SendStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::{LONG, assert_answers, grown, until_closed};
+use crate::operate::process::Process;
+use crate::support::{LIMITS, Limits, Server};
+
+const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+/// The domain `shop` and the descriptor `free: x`, framed.
+const CALL: &[u8] = b"\0\0\0\0\x13\x0a\x04shop\x12\x0b\x0a\x09\x0a\x04free\x12\x01x";
+
+/// A connection whose streams may receive `window` bytes each; it lives as long as the tasks.
+async fn connect(address: SocketAddr, window: u32) -> (SendRequest<Bytes>, JoinSet<()>) {
+    let socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(window).initial_max_send_streams(1_000);
+    let (sender, connection) = builder.handshake(socket).await.unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { drop(connection.await) });
+    (sender, tasks)
+}
+
+fn call(sender: &mut SendRequest<Bytes>) -> (ResponseFuture, SendStream<Bytes>) {
+    let request = http::Request::post(format!("http://x{PATH}")).header("content-type", "application/grpc");
+    sender.send_request(request.header("te", "trailers").body(()).unwrap(), false).unwrap()
+}
+
+/// The gRPC status of an answer without a message.
+async fn status(answer: ResponseFuture) -> Option<String> {
+    let answer = timeout(LONG, answer).await.expect("it is answered or reset").ok()?;
+    answer.headers().get("grpc-status").map(|status| status.to_str().unwrap().to_owned())
+}
+
+/// A hundred messages of 4 MiB that stopped before their end held 415 MB, for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_stop_hold_little_and_not_for_long() {
+    let limits = Limits::new(LIMITS);
+    let server = Process::start(&[("RUNTIME_ROOT", limits.root())]);
+    let grpc = server.address("gRPC");
+    assert_answers(grpc).await;
+    let runtime = tokio::runtime::Handle::current();
+    let grown = tokio::task::block_in_place(|| {
+        grown(&server, || {
+            runtime.block_on(async {
+                let (sender, _tasks) = connect(grpc, 65_535).await;
+                let mut calls = Vec::new();
+                for _ in 0..100 {
+                    let mut sender = sender.clone().ready().await.unwrap();
+                    let (answer, mut body) = call(&mut sender);
+                    let mut part = vec![0, 0, 0x40, 0, 0];
+                    part.resize(3 << 20, 0);
+                    body.send_data(part.into(), false).unwrap();
+                    calls.push((answer, body));
+                }
+                assert_answers(grpc).await;
+                let mut told = Vec::new();
+                for (answer, _body) in calls {
+                    told.extend(status(answer).await);
+                }
+                assert!(told.iter().all(|status| status == "8" || status == "4"), "{told:?}");
+                assert!(told.iter().filter(|status| *status == "8").count() >= 90, "{told:?}");
+                assert!(told.contains(&"4".to_owned()), "those that were let in are waited for 10 s: {told:?}");
+            });
+        })
+    });
+    assert!(grown < 100, "{grown} MiB");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn answers_that_are_not_taken_end_their_connection() {
+    let server = Server::start(&[]);
+    let (mut sender, mut tasks) = connect(server.grpc(), 0).await;
+    let mut calls = Vec::new();
+    for _ in 0..50 {
+        sender = sender.ready().await.unwrap();
+        let (answer, mut body) = call(&mut sender);
+        body.send_data(Bytes::from_static(CALL), true).unwrap();
+        calls.push(answer);
+    }
+    assert_answers(server.grpc()).await;
+    timeout(LONG, tasks.join_next()).await.expect("the server closes the connection");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn calls_that_are_reset_at_once_hurt_nobody() {
+    let server = Server::start(&[]);
+    let mut attackers = JoinSet::new();
+    for _ in 0..8 {
+        let (mut sender, tasks) = connect(server.grpc(), 65_535).await;
+        attackers.spawn(async move {
+            for _ in 0..1_000 {
+                // The server may have ended the connection.
+                let Ok(ready) = sender.ready().await else { break };
+                sender = ready;
+                let (_answer, mut body) = call(&mut sender);
+                if body.send_data(Bytes::from_static(CALL), true).is_err() {
+                    break;
+                }
+                body.send_reset(Reason::CANCEL);
+            }
+            drop(tasks);
+        });
+    }
+    for _ in 0..20 {
+        assert_answers(server.grpc()).await;
+    }
+    while attackers.join_next().await.is_some() {}
+    assert_answers(server.grpc()).await;
+}
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Writes frames until the server has had enough, and returns what it said.
+fn flood(address: SocketAddr, mut next: impl FnMut(u32) -> Vec<u8>) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(PREFACE).unwrap();
+    for number in 0..1_000_000 {
+        if stream.write_all(&next(number)).is_err() {
+            break;
+        }
+    }
+    until_closed(&mut stream)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn floods_of_frames_end_their_own_connection() {
+    const HEADERS: u8 = 1;
+    const RESET: u8 = 3;
+    const CONTINUATION: u8 = 9;
+    // `:method POST`, `:scheme http`, `:path /`, as HPACK's static table has them.
+    const HEAD: &[u8] = &[0x83, 0x86, 0x84];
+    let limits = Limits::new(LIMITS);
+    let server = Process::start(&[("RUNTIME_ROOT", limits.root())]);
+    let grpc = server.address("gRPC");
+    // A header without a name in the table, of 4 KiB, again and again.
+    let field = [&[0x40, 0x01, b'x', 0x7f, 0x81, 0x1f][..], &[b'y'; 4096]].concat();
+    let grown = grown(&server, || {
+        flood(grpc, |number| match number {
+            0 => frame(HEADERS, 0, 1, HEAD),
+            _ => frame(CONTINUATION, 0, 1, &field),
+        });
+        flood(grpc, |number| {
+            let stream = 2 * number + 1;
+            [frame(HEADERS, 4, stream, HEAD), frame(RESET, 0, stream, &8_u32.to_be_bytes())].concat()
+        });
+    });
+    assert!(grown < 64, "{grown} MiB");
+    assert_answers(grpc).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn compressed_messages_are_refused_before_they_are_unpacked() {
+    let server = Server::start(&[]);
+    let (sender, _tasks) = connect(server.grpc(), 65_535).await;
+    let mut sender = sender.ready().await.unwrap();
+    let request = http::Request::post(format!("http://x{PATH}")).header("content-type", "application/grpc");
+    let request = request.header("grpc-encoding", "gzip").header("te", "trailers").body(()).unwrap();
+    let (answer, mut body) = sender.send_request(request, false).unwrap();
+    body.send_data(Bytes::from_static(b"\x01\0\0\0\x04bomb"), true).unwrap();
+    assert_eq!(status(answer).await.as_deref(), Some("12"));
+    assert_answers(server.grpc()).await;
+}

@@ -1,0 +1,47 @@
+//! Bodies of the HTTP port.
+
+use std::io::Write as _;
+use std::net::TcpStream;
+
+use super::{assert_answers_json, grown, until_closed};
+use crate::operate::process::Process;
+use crate::support::{LIMITS, Limits, Server, get};
+
+/// The start of a request whose body stops before its end.
+fn stopped(address: std::net::SocketAddr, length: usize, sent: usize) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(format!("POST /json HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n").as_bytes()).unwrap();
+    // The server may have refused it already.
+    let _ = stream.write_all(&vec![b' '; sent]);
+    stream
+}
+
+/// Sixty bodies of `/json` that stopped held 254 MB for ever.
+#[test]
+fn bodies_that_stop_hold_little_and_not_for_long() {
+    let limits = Limits::new(LIMITS);
+    let server = Process::start(&[("RUNTIME_ROOT", limits.root())]);
+    let http = server.address("HTTP");
+    assert_answers_json(http);
+    let grown = grown(&server, || {
+        let mut bodies: Vec<TcpStream> = (0..60).map(|_| stopped(http, 4 << 20, (4 << 20) - 1)).collect();
+        assert_answers_json(http);
+        assert_eq!(get(http, "/healthcheck").status, 200);
+        for body in &mut bodies {
+            let said = String::from_utf8(until_closed(body)).unwrap();
+            assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{said}");
+        }
+    });
+    assert!(grown < 160, "{grown} MiB");
+    assert_answers_json(http);
+}
+
+#[test]
+fn heads_are_bounded() {
+    let server = Server::start(&[]);
+    let mut stream = TcpStream::connect(server.http()).unwrap();
+    let _ = stream.write_all(format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "x".repeat(1 << 20)).as_bytes());
+    let said = String::from_utf8(until_closed(&mut stream)).unwrap();
+    assert!(said.is_empty() || said.starts_with("HTTP/1.1 431"), "{said}");
+    assert_answers_json(server.http());
+}
