@@ -12,6 +12,7 @@ mod compare;
 mod delay;
 mod engine;
 mod figures;
+mod hostile;
 mod layout;
 mod load;
 mod machine;
@@ -47,6 +48,8 @@ enum Command {
     Workflow(workflow::Arguments),
     /// Measures how long graphs take to be laid out and drawn, and how many lines cross.
     Layout(layout::Arguments),
+    /// Attacks a server beside healthy callers, and says what they felt.
+    Hostile(hostile::Arguments),
     /// Runs all comparisons above and writes their figures into one file.
     All(publish::AllArguments),
     /// Shows the tables of such a run, or puts them into a document.
@@ -82,6 +85,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Connections(arguments) => engine::connections::run(arguments).await,
         Command::Workflow(arguments) => workflow::run(arguments).await,
         Command::Layout(arguments) => layout::run(&arguments),
+        Command::Hostile(arguments) => hostile::run(arguments).await,
         Command::All(arguments) => publish::all(&arguments),
         Command::Tables(arguments) => publish::tables(&arguments),
         Command::DelayProxy(arguments) => delay::command::run(arguments),

@@ -29,6 +29,8 @@ const START: Duration = Duration::from_secs(20);
 pub(crate) struct Server {
     child: Child,
     port: u16,
+    http: u16,
+    debug: u16,
     api: u16,
 }
 
@@ -54,7 +56,7 @@ impl Server {
         command.env("TIDEGATE_DATA_DIR", folder.join(format!("data-{port}")));
         command.envs(environment.iter().map(|(name, value)| (*name, value)));
         let child = command.spawn().with_context(|| format!("could not start {}", program.display()))?;
-        let mut server = Self { child, port, api };
+        let mut server = Self { child, port, http, debug, api };
         server.wait_until_open().await?;
         Ok(server)
     }
@@ -65,6 +67,16 @@ impl Server {
 
     pub(crate) fn grpc(&self) -> Address {
         Address::Tcp { host: "127.0.0.1".into(), port: self.port }
+    }
+
+    /// Where `/json` is.
+    pub(crate) fn http(&self) -> std::net::SocketAddr {
+        ([127, 0, 0, 1], self.http).into()
+    }
+
+    /// Where `/stats` is.
+    pub(crate) fn debug(&self) -> std::net::SocketAddr {
+        ([127, 0, 0, 1], self.debug).into()
     }
 
     /// Where the HTTP API listens.
