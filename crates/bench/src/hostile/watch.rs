@@ -24,7 +24,7 @@ impl Watch {
             let mut highest = 0;
             while !told.load(Relaxed) {
                 highest = highest.max(process.resident_bytes().unwrap_or(0));
-                std::thread::sleep(PAUSE);
+                std::thread::park_timeout(PAUSE);
             }
             highest
         };
