@@ -55,7 +55,7 @@ pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
     let reader = Reader { caller: ask.caller(), room: ask.api.rooms.answers.clone() };
     let share = ask.api.rooms.streams.take(&reader.caller, 1)?;
     let last = ask.headers.get("last-event-id").map(|last| last.to_str().unwrap_or_default().to_owned());
-    let engine = ask.api.engine.clone();
+    let engine = ask.api.engine().clone();
     // Before the first look, so that nothing falls between.
     let notices = engine.notices();
     let view = ask.api.views.of(id);

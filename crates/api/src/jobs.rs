@@ -58,7 +58,7 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
         None => 0_u16,
     };
     query.end()?;
-    let snapshot = ask.api.engine.show(id).await?;
+    let snapshot = ask.api.engine().show(id).await?;
     let jobs = snapshot.jobs().iter().enumerate().skip(usize::from(from));
     let mut wanted = jobs.filter(|(_, job)| words.is_empty() || words.contains(&job.state.word())).map(|(at, _)| at);
     let job = |at: usize| Job::of(&snapshot, JobIndex(at as u16), None);
@@ -82,9 +82,9 @@ fn find(snapshot: &Snapshot, name: &str) -> Result<JobIndex, Problem> {
 
 pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     let id = ask.workflow()?;
-    let snapshot = ask.api.engine.show(id).await?;
+    let snapshot = ask.api.engine().show(id).await?;
     let index = find(&snapshot, &ask.matched.name(1)?)?;
-    let result = ask.api.engine.results(id, &[index]).await?.pop().unwrap_or_default();
+    let result = ask.api.engine().results(id, &[index]).await?.pop().unwrap_or_default();
     Ok(json::ok(&Job::of(&snapshot, index, Some(&result))))
 }
 
@@ -107,7 +107,7 @@ pub(crate) async fn act(ask: &Ask<'_>, word: JobAction) -> Answer {
 
 /// Running a job again, if it has failed or was cancelled.
 async fn retry(ask: &Ask<'_>, job: String) -> Result<Action, Problem> {
-    let snapshot = ask.api.engine.show(ask.workflow()?).await?;
+    let snapshot = ask.api.engine().show(ask.workflow()?).await?;
     let state = snapshot.jobs()[find(&snapshot, &job)?.index()].state;
     if !matches!(state, JobState::Failed | JobState::Cancelled) {
         let detail = format!(

@@ -10,6 +10,7 @@ mod events;
 mod failures;
 mod jobs;
 mod openapi;
+mod opening;
 mod queues;
 pub mod span;
 mod workflows;
@@ -39,22 +40,39 @@ use edge::route::{self, Call};
 pub use edge::tokens::{Role, Tokens};
 use edge::{auth, body};
 use jobs::{claims, leases, reports};
+use opening::{Opening, Standing};
 pub use workflows::definition::{DefinitionMistake, check_definition};
 use workflows::{act, bulk, create, graph, list, show};
 
-/// The API of one engine. A clone is the same.
+/// The API of one engine, also while there is none yet. A clone is the same.
 #[derive(Debug, Clone)]
 pub struct Api {
     context: Arc<Context>,
 }
 
 impl Api {
-    /// An API to `engine` for those whom `access` lets in.
+    /// An API for those whom `access` lets in. Calls wait for [`Api::open`].
     #[must_use]
-    pub fn new(engine: Engine, access: Access, activity: Arc<Activity>, host: Host) -> Self {
+    pub fn new(access: Access, activity: Arc<Activity>, host: Host) -> Self {
         let (views, store_answers) = (events::Views::default(), watch::Sender::new(true));
-        let rooms = Rooms::new(&access);
-        Self { context: Arc::new(Context { engine, access, activity, views, rooms, store_answers, host }) }
+        let (rooms, opening) = (Rooms::new(&access), Opening::default());
+        Self { context: Arc::new(Context { opening, access, activity, views, rooms, store_answers, host }) }
+    }
+
+    /// Serves calls with `engine` from now on.
+    pub fn open(&self, engine: Engine) {
+        self.context.opening.open(engine);
+    }
+
+    /// Answers calls with this reason, until [`Api::open`] or [`Api::await_call`].
+    pub fn refuse(&self, reason: impl Into<Arc<str>>) {
+        self.context.opening.set(Standing::Refused(reason.into()));
+    }
+
+    /// Returns when a call needs the engine. Calls wait for [`Api::open`] or [`Api::refuse`].
+    pub async fn await_call(&self) {
+        self.context.opening.set(Standing::Unasked);
+        self.context.opening.wanted().await;
     }
 
     /// Takes word of whether the store answers, for `/readyz`.
@@ -90,7 +108,10 @@ async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
 
 async fn answer(api: &Context, id: &RequestId, head: &Parts, body: Body) -> Answer {
     let matched = route::find(&head.method, head.uri.path())?;
-    let token = auth::check(&api.access, &head.headers, matched.route)?;
+    auth::check(&api.access, &head.headers, matched.route)?;
+    if needs_engine(matched.route.call) {
+        api.opening.opened(&api.host.drain).await?;
+    }
     let body = match head.method {
         Method::GET | Method::HEAD => Bytes::new(),
         _ => body::receive(api.access.max_body, &head.headers, body).await?,
@@ -110,6 +131,11 @@ const fn has_parameters(call: Call) -> bool {
         Call::Healthz | Call::Readyz => true,
         _ => false,
     }
+}
+
+/// Whether a call is about workflows, and not about the server alone.
+const fn needs_engine(call: Call) -> bool {
+    !matches!(call, Call::Version | Call::OpenApi | Call::Healthz | Call::Readyz)
 }
 
 async fn dispatch(ask: &Ask<'_>) -> Answer {
@@ -146,12 +172,15 @@ async fn dispatch(ask: &Ask<'_>) -> Answer {
 }
 
 fn readiness(api: &Context) -> Response {
-    let (status, text) = match ((api.host.serving)(), *api.store_answers.borrow()) {
-        (false, _) => (StatusCode::SERVICE_UNAVAILABLE, "not serving\n"),
-        (_, false) => (StatusCode::SERVICE_UNAVAILABLE, "the store does not answer\n"),
-        _ => (StatusCode::OK, "ready\n"),
+    // Whoever can reach the port may ask, so the reason is in the log and in the answers to calls only.
+    let cause = match (api.opening.standing(), *api.store_answers.borrow()) {
+        _ if !(api.host.serving)() => "not serving\n",
+        (Standing::Refused(_), _) => "the store of workflows cannot be opened\n",
+        (Standing::Open, false) => "the store does not answer\n",
+        // Without a store, the first call makes one.
+        (Standing::Open | Standing::Unasked, _) => return (StatusCode::OK, "ready\n").into_response(),
     };
-    (status, text).into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, cause).into_response()
 }
 
 /// Which server this is.

@@ -55,14 +55,14 @@ impl<'a> Queue<'a> {
 }
 
 pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
-    let queues = ask.api.engine.queue_states().await?;
+    let queues = ask.api.engine().queue_states().await?;
     Ok(json::ok(&QueueList { items: queues.iter().map(Queue::of).collect() }))
 }
 
 pub(crate) async fn set(ask: &Ask<'_>, paused: Paused) -> Answer {
     body::read_optional::<NoBody>(ask.body)?;
     let name = ask.matched.name(0)?;
-    let engine = &ask.api.engine;
+    let engine = ask.api.engine();
     if !engine.has_queue(&name).await? {
         return Err(Problem::new(Code::QueueNotFound, format!("no job has named the queue '{name}' so far")));
     }

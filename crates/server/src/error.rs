@@ -34,17 +34,6 @@ pub enum ServeError {
         /// The folder.
         path: PathBuf,
     },
-    /// The store of workflows cannot be opened.
-    #[error(
-        "cannot open the store of workflows, {store}: {source}; set TIDEGATE_DATA_DIR to a folder that only this server uses, or set \
-         TIDEGATE_HTTP_ADDR to an empty value to turn workflows off"
-    )]
-    Workflows {
-        /// Where the store is, without credentials.
-        store: String,
-        /// The cause.
-        source: tidegate_workflow::StoreError,
-    },
     /// A part of the server ended although nobody asked it to, while the server ran.
     #[error("{0}")]
     Ended(Ended),

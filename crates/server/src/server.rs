@@ -52,13 +52,16 @@ const UNFINISHED: usize = 64 * 1024 * 1024;
 /// # Errors
 /// The server cannot start, or a part of it ended although nobody asked it to.
 pub fn run(
-    settings: Settings,
+    mut settings: Settings,
     shutdown: impl Future<Output = ()>,
     started: impl FnOnce(&Started),
 ) -> Result<(), ServeError> {
     let origin = Origin::new(&settings.files)?;
     let sockets = Sockets::bind(&settings)?;
     let addresses = sockets.addresses.clone();
+    if sockets.addresses.api.is_none() {
+        settings.workflows = None;
+    }
     let runtime = ThreadRuntime::new()?;
     let server = Server::new(settings);
     let supervisor = server.supervisor.clone();
@@ -121,8 +124,10 @@ impl Server {
         started: impl FnOnce(&Started),
     ) -> Result<(), ServeError> {
         let hangups = signal(SignalKind::hangup())?;
-        let addresses = sockets.addresses.clone();
+        let mut addresses = sockets.addresses.clone();
         let supervisor = self.supervisor.clone();
+        // However this ends: what ends after it was asked to.
+        let _asked = supervisor.drain.clone().drop_guard();
         tokio::pin!(shutdown);
         tokio::select! {
             // First, so that a signal is waited for before anybody is told that the server has started.
@@ -132,6 +137,9 @@ impl Server {
             prepared = self.prepare(origin) => prepared?,
         }
         self.open(sockets).await?;
+        if self.workflows.is_none() {
+            addresses.api = None;
+        }
         started(&self.started(addresses, origin));
         self.until(shutdown, hangups).await;
         Ok(())
@@ -159,7 +167,7 @@ impl Server {
         Ok(())
     }
 
-    /// Opens the store of workflows and starts their thread, if workflows are on.
+    /// Starts the thread of the workflows, if they are on.
     async fn start_workflows(&mut self) -> Result<(), ServeError> {
         let Some(settings) = &self.settings.workflows else { return Ok(()) };
         let redis = self.settings.redis.as_ref();
@@ -196,8 +204,10 @@ impl Server {
     async fn open(&mut self, sockets: Sockets) -> Result<(), ServeError> {
         let Listeners { grpc, http, debug, prometheus, api } = sockets.listen()?;
         let shares = Shares::of(bounds::raise(), self.settings.max_connections);
-        if let (Some(workflows), Some(listener)) = (&mut self.workflows, api) {
-            workflows.open(listener, shares.api);
+        match (&self.workflows, api) {
+            (Some(workflows), Some(listener)) => workflows.open(listener, shares.api),
+            // Another process has taken the port since it was bound.
+            _ => self.workflows = None,
         }
         let supervisor = &self.supervisor;
         let grpc_bounds = Bounds::new("gRPC", shares.grpc, UNFINISHED);

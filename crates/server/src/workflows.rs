@@ -1,18 +1,19 @@
 //! The workflow engine and its API. They have a thread of their own, so that rate limits and workflows do not wait for each other.
+//!
+//! **Invariant:** limits never depend on workflows. A store that cannot be opened is a warning, and a thread that panics is started again.
 
 mod driver;
+pub(crate) mod store;
 
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_api::{Access, Activity, Api, Host};
-use tidegate_pipeline::{Client, Config, Grouping, Parallelism};
-use tidegate_workflow::{
-    Engine, EngineOptions, RedisOptions, RedisStore, SqliteOptions, SqliteStore, Store, StoreError,
-};
+use tidegate_workflow::{Engine, Store, StoreError};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tracing::{info, warn};
+use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
+use tracing::{error, info, warn};
 
 use crate::edge::bounds::Bounds;
 use crate::edge::clock;
@@ -22,11 +23,15 @@ use crate::error::ServeError;
 use crate::operate::health::Health;
 use crate::settings::{Redis, RedisServer, Workflows as Settings};
 use crate::supervise::{Supervisor, tripwire};
+use store::Opener;
 
 /// The name of the thread.
 const PART: &str = "workflows";
-/// The name of the database in the data folder.
-const FILE: &str = "workflows.db";
+/// How long the start waits for the first look at the store. A disk or a Redis that takes longer must not keep limits waiting.
+const FIRST_LOOK: Duration = Duration::from_secs(2);
+
+/// The socket of the API, once the ports are open, and how many connections it may have.
+type Port = watch::Sender<Option<(std::net::TcpListener, usize)>>;
 
 /// Bytes that unfinished bodies may hold: sixteen of the largest by default, and never fewer than four.
 const UNFINISHED: usize = 128 * 1024 * 1024;
@@ -34,27 +39,28 @@ const UNFINISHED: usize = 128 * 1024 * 1024;
 /// The running thread.
 #[derive(Debug)]
 pub(crate) struct Workflows {
-    /// Takes the socket of the API when the ports open.
-    open: Option<oneshot::Sender<(std::net::TcpListener, usize)>>,
+    port: Arc<Port>,
     pub(crate) activity: Arc<Activity>,
     /// Where workflows are, without credentials.
     pub(crate) store: String,
 }
 
-/// What the thread needs at its start.
-struct Start {
+/// What the thread needs, at its start and when it is started again after a panic.
+struct Thread {
     settings: Settings,
     redis: Option<RedisServer>,
     activity: Arc<Activity>,
     health: Health,
     supervisor: Supervisor,
+    port: Arc<Port>,
+    looked: Option<oneshot::Sender<Result<(), StoreError>>>,
 }
 
 impl Workflows {
-    /// Opens the store and starts the engine. The API is not served yet.
+    /// Starts the thread and waits until it has looked for the store. The API is not served yet.
     ///
     /// # Errors
-    /// The store cannot be opened, or the system refuses a thread.
+    /// The system refuses a thread.
     pub(crate) async fn start(
         settings: &Settings,
         redis: Option<&Redis>,
@@ -62,78 +68,85 @@ impl Workflows {
         supervisor: &Supervisor,
     ) -> Result<Self, ServeError> {
         let redis = redis.map(|redis| redis.main.clone());
-        let store = shown(settings, redis.as_ref());
-        let activity = Arc::new(Activity::default());
-        let start = Start {
+        let mut store = store::shown(settings, redis.as_ref());
+        let (activity, port) = (Arc::new(Activity::default()), Arc::new(Port::new(None)));
+        let (looked, found) = oneshot::channel();
+        let mut thread = Thread {
             settings: settings.clone(),
             redis,
             activity: activity.clone(),
             health: health.clone(),
             supervisor: supervisor.clone(),
+            port: port.clone(),
+            looked: Some(looked),
         };
-        let runtime = ThreadRuntime::new()?;
-        let (open, opened) = oneshot::channel();
-        let (tell, told) = oneshot::channel();
-        let main = move || runtime.block_on(tripwire::with(PART.into(), start.run(tell, opened)));
-        supervisor.thread(PART, main)?;
-        match told.await {
-            Ok(Ok(())) => Ok(Self { open: Some(open), activity, store }),
-            Ok(Err(source)) => Err(ServeError::Workflows { store, source }),
-            Err(_) => Err(std::io::Error::other("the thread of the workflows ended during the start").into()),
+        supervisor.repaired_thread(PART, move || thread.main())?;
+        if !matches!(timeout(FIRST_LOOK, found).await, Ok(Ok(Ok(())))) {
+            store.push_str(" (not available: see the log)");
         }
+        Ok(Self { port, activity, store })
     }
 
     /// Serves the API on `listener`, with so many connections at most.
-    pub(crate) fn open(&mut self, listener: std::net::TcpListener, connections: usize) {
-        if let Some(open) = self.open.take() {
-            // If the thread has ended, the supervisor reports it.
-            let _ = open.send((listener, connections));
-        }
+    pub(crate) fn open(&self, listener: std::net::TcpListener, connections: usize) {
+        self.port.send_replace(Some((listener, connections)));
     }
 }
 
-impl Start {
-    async fn run(
-        self,
-        tell: oneshot::Sender<Result<(), StoreError>>,
-        opened: oneshot::Receiver<(std::net::TcpListener, usize)>,
-    ) {
-        let engine = match self.engine().await {
-            Ok(engine) => engine,
-            Err(error) => {
-                // The caller may have stopped waiting. It ends the server; a part that ends before would hide the reason.
-                let _ = tell.send(Err(error));
-                return self.supervisor.drain.cancelled().await;
-            }
-        };
-        let _ = tell.send(Ok(()));
-        let api = Api::new(engine.clone(), self.access(), self.activity.clone(), self.host());
-        let drive = driver::run(engine.clone(), self.activity.clone(), api.store_answers(), self.supervisor.clone());
-        let driver = tokio::spawn(drive);
-        match opened.await {
-            Ok((listener, connections)) => self.serve(listener, connections, api).await,
-            // The start failed elsewhere.
-            Err(_) => self.supervisor.drain.cancelled().await,
+impl Thread {
+    fn main(&mut self) {
+        match ThreadRuntime::new() {
+            Ok(runtime) => runtime.block_on(tripwire::with(PART.into(), self.run())),
+            Err(error) => error!(%error, "the system refuses a runtime for workflows"),
         }
-        driver.abort();
-        // An aborted task returns nothing.
-        let _ = driver.await;
-        engine.close().await;
-        if let Store::Sqlite(store) = engine.store() {
-            store.close().await;
+    }
+
+    /// Serves the API and drives the engine until the server stops.
+    async fn run(&mut self) {
+        let looked = self.looked.take();
+        let api = Api::new(self.access(), self.activity.clone(), self.host());
+        let mut engine = None;
+        let work = async {
+            let opener = Opener { settings: &self.settings, redis: self.redis.as_ref(), api: &api, looked };
+            let opened = opener.open().await;
+            api.open(opened.clone());
+            engine = Some(opened.clone());
+            driver::run(opened, self.activity.clone(), api.store_answers(), self.supervisor.clone()).await;
+        };
+        tokio::select! {
+            () = self.serve(&api) => {}
+            () = work => {}
+        }
+        if let Some(engine) = engine {
+            close(engine).await;
         }
         info!("workflows have stopped");
     }
 
     /// Serves the API until the server stops.
-    async fn serve(&self, listener: std::net::TcpListener, connections: usize, api: Api) {
-        let bytes = UNFINISHED.max(self.settings.max_body.saturating_mul(4));
-        let bounds = Bounds::new("API", connections, bytes);
-        match TcpListener::from_std(listener) {
-            Ok(listener) => http::serve(listener, api.router(), bounds, self.supervisor.clone()).await,
-            Err(error) => warn!(%error, "cannot register the listener of the API"),
+    async fn serve(&self, api: &Api) {
+        if let Some((listener, connections)) = self.listener().await {
+            let bytes = UNFINISHED.max(self.settings.max_body.saturating_mul(4));
+            let bounds = Bounds::new("API", connections, bytes);
+            http::serve(listener, api.clone().router(), bounds, self.supervisor.clone()).await;
+            // The server drains: from now on another process may have the port.
+            self.port.send_replace(None);
         }
         self.supervisor.stop.cancelled().await;
+    }
+
+    /// A listener on the port of the API, as soon as it is open, and its connections. None: the server stops, or the system refuses it.
+    async fn listener(&self) -> Option<(TcpListener, usize)> {
+        let mut port = self.port.subscribe();
+        let opened = tokio::select! {
+            opened = port.wait_for(Option::is_some) => opened.ok()?,
+            () = self.supervisor.drain.cancelled() => return None,
+        };
+        // A copy: when this thread panics, the port stays open until the thread is started again.
+        let (listener, connections) = opened.as_ref()?;
+        let copy = listener.try_clone().and_then(TcpListener::from_std);
+        let copy = copy.inspect_err(|error| warn!(%error, "cannot register the listener of the API")).ok()?;
+        Some((copy, *connections))
     }
 
     fn access(&self) -> Access {
@@ -146,71 +159,11 @@ impl Start {
         let (drain, tasks) = (self.supervisor.drain.clone(), self.supervisor.tasks.clone());
         Host { clock: clock::moment, serving: Arc::new(move || health.serving()), drain, tasks }
     }
-
-    async fn engine(&self) -> Result<Engine, StoreError> {
-        let store = open(&self.settings, self.redis.as_ref()).await?;
-        let Settings { retention, memory, .. } = self.settings;
-        Engine::start(store, EngineOptions { retention, memory }).await
-    }
 }
 
-/// Where workflows are when there is no Redis.
-pub(crate) fn file(settings: &Settings) -> PathBuf {
-    settings.data_dir.join(FILE)
-}
-
-/// Where workflows are, without credentials.
-pub(crate) fn shown(settings: &Settings, redis: Option<&RedisServer>) -> String {
-    match redis {
-        Some(server) => format!("redis at {}", server.shown),
-        None => file(settings).display().to_string(),
-    }
-}
-
-/// How the engine reaches Redis. Of the settings for rate limits it has where and with what to connect, but not how a call is split: the
-/// reference's default of one node at a time would make lists and sweeps wait for node after node.
-fn engine_config(server: &RedisServer) -> Config {
-    let mut config = server.config.clone();
-    config.parallelism = Parallelism::UNBOUNDED;
-    config.grouping = Grouping::Node;
-    config
-}
-
-/// Opens the store, or creates it.
-///
-/// # Errors
-/// It cannot be reached, or holds something else.
-pub(crate) async fn open(settings: &Settings, redis: Option<&RedisServer>) -> Result<Store, StoreError> {
-    let partitions = settings.partitions;
-    match redis {
-        Some(server) => {
-            let client = Client::new(engine_config(server))
-                .map_err(|error| StoreError::Unavailable { reason: error.to_string() })?;
-            let options = RedisOptions::new("tg:", partitions, server.timeout);
-            Ok(Store::Redis(RedisStore::open(client, options.expect("settings bound partitions")).await?))
-        }
-        None => {
-            let options = SqliteOptions::new(partitions).expect("settings bound partitions");
-            Ok(Store::Sqlite(SqliteStore::open(&file(settings), &options)?))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn workflows_talk_to_all_nodes_at_once_whatever_rate_limits_do() {
-        let mut config = Config::single("127.0.0.1:1".parse().unwrap());
-        config.parallelism = Parallelism::SERIAL;
-        config.grouping = Grouping::Key;
-        config.database = 3;
-        let server = RedisServer { config, shown: String::new(), timeout: Duration::from_secs(1) };
-        let config = engine_config(&server);
-        assert_eq!((config.parallelism, config.grouping), (Parallelism::UNBOUNDED, Grouping::Node));
-        assert_eq!(config.database, 3);
+async fn close(engine: Engine) {
+    engine.close().await;
+    if let Store::Sqlite(store) = engine.store() {
+        store.close().await;
     }
 }

@@ -19,6 +19,7 @@ use super::route::Matched;
 use super::tokens::Tokens;
 use crate::activity::Activity;
 use crate::events::Views;
+use crate::opening::Opening;
 
 /// How often a workflow that somebody watches is looked at when other servers may change it.
 pub(crate) const LOOK: Duration = Duration::from_millis(250);
@@ -80,7 +81,7 @@ impl fmt::Debug for Host {
 /// What all requests share.
 #[derive(Debug)]
 pub(crate) struct Context {
-    pub(crate) engine: Engine,
+    pub(crate) opening: Opening,
     pub(crate) access: Access,
     pub(crate) activity: Arc<Activity>,
     pub(crate) views: Views,
@@ -122,9 +123,14 @@ impl Ask<'_> {
 }
 
 impl Context {
+    /// The engine. Calls that need it begin when it is there.
+    pub(crate) fn engine(&self) -> &Engine {
+        self.opening.engine().expect("calls that need the engine wait until the store is open")
+    }
+
     /// Whether others may change what is in the store.
     pub(crate) fn has_company(&self) -> bool {
-        matches!(self.engine.store(), Store::Redis(_))
+        matches!(self.engine().store(), Store::Redis(_))
     }
 
     pub(crate) fn now(&self) -> Timestamp {

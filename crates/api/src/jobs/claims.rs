@@ -145,7 +145,7 @@ pub(crate) fn lease(given: Option<Span>, path: &str) -> Result<Duration, Problem
 
 pub(crate) async fn claim(ask: &Ask<'_>) -> Answer {
     let (claim, wait) = body::read::<ClaimBody>(ask.body)?.resolve("")?;
-    let claimed = match ask.api.engine.claim(&claim, ask.api.now()).await? {
+    let claimed = match ask.api.engine().claim(&claim, ask.api.now()).await? {
         none if none.is_empty() => wait_for(ask.api, &claim, wait).await?,
         claimed => claimed,
     };
@@ -162,8 +162,8 @@ pub(crate) async fn wait_for(api: &Context, claim: &Claim, wait: Duration) -> Re
             return Ok(Vec::new());
         }
         // What arrives between the claim and the wait counts too.
-        let arrival = api.engine.arrival(&claim.queues);
-        let claimed = api.engine.claim(claim, api.now()).await?;
+        let arrival = api.engine().arrival(&claim.queues);
+        let claimed = api.engine().claim(claim, api.now()).await?;
         if !claimed.is_empty() {
             return Ok(claimed);
         }

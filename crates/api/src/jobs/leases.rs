@@ -96,7 +96,7 @@ pub(crate) async fn extend(ask: &Ask<'_>) -> Answer {
     let (parsed, lease) = leases(ask.body)?;
     let expires = ask.api.now() + claims::lease(lease, "lease")?;
     let extensions = parsed.iter().flatten().map(|lease| (*lease, expires)).collect();
-    let mut extended = ask.api.engine.extend(extensions, ask.api.now()).await.into_iter();
+    let mut extended = ask.api.engine().extend(extensions, ask.api.now()).await.into_iter();
     let outcome = |parsed: Result<LeaseRef, Problem>| {
         parsed?;
         extended.next().expect("one answer for each lease").map_err(Problem::from)

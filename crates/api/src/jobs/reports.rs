@@ -247,7 +247,7 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
     let mut valid = Vec::with_capacity(order.len());
     let order = order.into_iter().map(|report| report.map(|report| valid.push(report))).collect();
     let api = ask.api;
-    let (reported, mut claimed) = api.engine.report(valid, claim.as_ref().map(|(claim, _)| claim), api.now()).await;
+    let (reported, mut claimed) = api.engine().report(valid, claim.as_ref().map(|(claim, _)| claim), api.now()).await;
     if let (Ok(none), Some((claim, wait))) = (&claimed, &claim)
         && none.is_empty()
         && !wait.is_zero()

@@ -77,13 +77,13 @@ pub(crate) async fn expire(ask: &Ask<'_>) -> Answer {
 
 pub(crate) async fn delete(ask: &Ask<'_>) -> Answer {
     body::read_optional::<NoBody>(ask.body)?;
-    ask.api.engine.act(ask.workflow()?, Action::Delete, ask.api.now()).await?;
+    ask.api.engine().act(ask.workflow()?, Action::Delete, ask.api.now()).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// Does it, and says what the workflow is doing then.
 pub(crate) async fn done(ask: &Ask<'_>, action: Action) -> Answer {
     let id = ask.workflow()?;
-    let status = ask.api.engine.act(id, action, ask.api.now()).await?;
+    let status = ask.api.engine().act(id, action, ask.api.now()).await?;
     Ok(json::ok(&Done { id: Id(id), status: status.into() }))
 }

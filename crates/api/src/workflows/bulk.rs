@@ -153,7 +153,7 @@ fn action(word: Word, after: Option<RetentionBody>) -> Result<Action, Problem> {
 
 pub(crate) async fn bulk(ask: &Ask<'_>) -> Answer {
     let (action, query) = body::read::<BulkBody>(ask.body)?.resolve()?;
-    let page = ask.api.engine.list(&query).await?;
+    let page = ask.api.engine().list(&query).await?;
     let matched = page.items.len();
     let mut failed = act(ask, &action, page.items.into_iter().map(|item| item.workflow)).await;
     failed.sort_by_key(|(id, _)| *id);
@@ -176,7 +176,7 @@ async fn act(ask: &Ask<'_>, action: &Action, ids: impl Iterator<Item = WorkflowI
         if acting.len() >= AT_A_TIME {
             failed.extend(acting.join_next().await.into_iter().flatten().flatten());
         }
-        let (engine, action, now) = (ask.api.engine.clone(), action.clone(), ask.api.now());
+        let (engine, action, now) = (ask.api.engine().clone(), action.clone(), ask.api.now());
         acting.spawn(async move { engine.act(id, action, now).await.err().map(|error| (id, error)) });
     }
     while let Some(acted) = acting.join_next().await {

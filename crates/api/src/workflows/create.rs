@@ -96,7 +96,7 @@ pub(crate) async fn create(ask: &Ask<'_>) -> Answer {
     let definition: DefinitionBody<'_> = body::read(ask.body)?;
     let new = definition.resolve(key)?;
     let name = new.graph.label.name.clone();
-    let created = ask.api.engine.create(vec![new], ask.api.now()).await;
+    let created = ask.api.engine().create(vec![new], ask.api.now()).await;
     let Created { workflow, status: doing, existing } =
         created.into_iter().next().expect("one answer for one workflow")?;
     ask.api.activity.add(Event::Created, u64::from(!existing));
@@ -113,7 +113,7 @@ pub(crate) async fn create_batch(ask: &Ask<'_>) -> Answer {
     for resolved in definitions(ask.body)? {
         order.push(resolved.map(|workflow| new.push(workflow)));
     }
-    let mut created = ask.api.engine.create(new, ask.api.now()).await.into_iter();
+    let mut created = ask.api.engine().create(new, ask.api.now()).await.into_iter();
     let outcome = |resolved: Result<(), Problem>| {
         resolved?;
         created.next().expect("one answer for each workflow").map_err(Problem::from)

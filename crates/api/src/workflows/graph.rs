@@ -30,7 +30,7 @@ pub(crate) async fn graph(ask: &Ask<'_>, form: Form) -> Answer {
     query.end()?;
     // A picture of ten thousand jobs takes less than a tenth of a second.
     let turn = timeout(PATIENCE, TURN.acquire()).await.map_err(|_| busy())?.expect("nobody closes it");
-    let snapshot = ask.api.engine.show(id).await?;
+    let snapshot = ask.api.engine().show(id).await?;
     // If the reader goes away, the picture is finished and dropped.
     let drawing = spawn_blocking(move || drawn(&snapshot, form, terminal.as_ref()).map(|picture| (picture, turn)));
     let drawn = drawing.await.map_err(|error| Problem::new(Code::Internal, format!("drawing the graph: {error}")))?;

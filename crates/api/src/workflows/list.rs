@@ -74,7 +74,7 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     let limit = query.limit(100, MOST_ITEMS)?;
     let after = cursor(query.take("cursor"))?;
     query.end()?;
-    let page = ask.api.engine.list(&ListQuery { filter, order, limit, after }).await?;
+    let page = ask.api.engine().list(&ListQuery { filter, order, limit, after }).await?;
     let items = page.items.iter().map(|item| Workflow::summary(item.workflow, &item.label, &item.meta));
     Ok(json::ok(&WorkflowPage { items: items.collect(), next_cursor: page.next.map(|next| next.to_string()) }))
 }
@@ -85,7 +85,7 @@ pub(crate) async fn count(ask: &Ask<'_>) -> Answer {
     let by = query.take("by");
     query.end()?;
     // Before it counts: what is created meanwhile may be counted, and must not be taken for something that was.
-    let (engine, as_of) = (&ask.api.engine, Rfc3339(ask.api.now()));
+    let (engine, as_of) = (ask.api.engine(), Rfc3339(ask.api.now()));
     let (by_status, by_name) = match by.as_deref() {
         None => (numbers(engine.count(&filter).await?), None),
         Some("name") => {

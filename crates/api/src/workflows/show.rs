@@ -40,8 +40,8 @@ pub(crate) async fn by_key(ask: &Ask<'_>) -> Answer {
     let key = query.take("key").ok_or_else(|| Problem::field("key", "expected the idempotency key of a workflow"))?;
     query.end()?;
     let none = || Problem::new(Code::WorkflowNotFound, format!("no workflow has the idempotency key '{key}'"));
-    let id = ask.api.engine.find_by_key(&key).await?.ok_or_else(none)?;
-    Ok(json::ok(&Workflow::of(&ask.api.engine.show(id).await?)))
+    let id = ask.api.engine().find_by_key(&key).await?.ok_or_else(none)?;
+    Ok(json::ok(&Workflow::of(&ask.api.engine().show(id).await?)))
 }
 
 pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
@@ -81,7 +81,7 @@ async fn all_results(api: &Context, id: WorkflowId, jobs: usize) -> Result<Vec<J
     let mut all = Vec::with_capacity(jobs.len());
     let mut bytes = 0;
     for some in jobs.chunks(RESULTS_AT_A_TIME) {
-        let results = api.engine.results(id, some).await?;
+        let results = api.engine().results(id, some).await?;
         bytes += results.iter().map(size).sum::<usize>();
         if bytes > MOST_RESULTS {
             let detail = format!("outputs and errors have more than {MOST_RESULTS} bytes; ask for jobs one by one");
@@ -100,12 +100,12 @@ fn size(result: &JobResult) -> usize {
 /// The workflow once it is over, or as it is when the time has passed or the server drains.
 async fn settled(api: &Context, id: WorkflowId, wait: Duration) -> Result<Snapshot, EngineError> {
     let until = Instant::now() + wait;
-    let mut notices = api.engine.notices();
+    let mut notices = api.engine().notices();
     loop {
         // Most looks find that it goes on, and need not read all of it.
-        let over = wait.is_zero() || api.engine.glance(id).await?.status.is_over();
+        let over = wait.is_zero() || api.engine().glance(id).await?.status.is_over();
         if over || Instant::now() >= until || api.host.drain.is_cancelled() {
-            return api.engine.show(id).await;
+            return api.engine().show(id).await;
         }
         let next = if api.has_company() { until.min(Instant::now() + LOOK) } else { until };
         tokio::select! {

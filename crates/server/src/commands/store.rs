@@ -9,7 +9,7 @@ use tidegate_workflow::{
 use super::audit;
 use crate::operate::logging;
 use crate::settings::{Settings, Workflows};
-use crate::workflows;
+use crate::workflows::store::{self, Place};
 use tidegate_cli::Screen;
 use tidegate_cli::{Cell, Table};
 use tidegate_cli::{Exit, Failure};
@@ -73,14 +73,15 @@ impl Here {
         let none = || wrong(&"TIDEGATE_HTTP_ADDR is set but empty, which means no workflows");
         let workflows: &Workflows = settings.workflows.as_ref().ok_or_else(none)?;
         let redis = settings.redis.as_ref().map(|redis| &redis.main);
-        let shown = workflows::shown(workflows, redis);
-        if redis.is_none() && missing == Missing::Refuse && !workflows::file(workflows).exists() {
+        let shown = store::shown(workflows, redis);
+        if redis.is_none() && missing == Missing::Refuse && !store::file(workflows).exists() {
             return Err(Failure::new(
                 Exit::NotFound,
                 format!("there is no store at {shown}; TIDEGATE_DATA_DIR says where to look"),
             ));
         }
-        let store = workflows::open(workflows, redis).await.map_err(|error| refused(&shown, &error))?;
+        let open = async { Place::new(workflows, redis)?.open().await };
+        let store = open.await.map_err(|error| refused(&shown, &error))?;
         let options = EngineOptions { retention: workflows.retention, memory: workflows.memory };
         let engine = Engine::start(store, options).await.map_err(|error| refused(&shown, &error))?;
         Ok(Self { engine, shown })

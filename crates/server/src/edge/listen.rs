@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::edge::cores::Listener;
 use crate::error::ServeError;
-use crate::settings::{Endpoint, GrpcEndpoint, Settings};
+use crate::settings::{Endpoint, GrpcEndpoint, Settings, Workflows};
 
+/// The port of the API, for people.
+const API: &str = "API (TIDEGATE_HTTP_ADDR)";
 /// Connections the kernel holds until they are accepted.
 const BACKLOG: i32 = 1024;
 
@@ -48,6 +50,8 @@ pub(crate) struct Sockets {
     debug: Option<Socket>,
     prometheus: Option<Socket>,
     api: Option<Socket>,
+    /// Whether the address of the API was asked for.
+    api_given: bool,
 }
 
 /// Open sockets. Clients can connect to them.
@@ -62,7 +66,8 @@ pub(crate) struct Listeners {
 }
 
 impl Sockets {
-    /// Binds every port of `settings`. A debug port that cannot be bound is only logged.
+    /// Binds every port of `settings`. A debug port that cannot be bound is only logged, and so is a port of the API that is taken,
+    /// unless it was asked for.
     pub(crate) fn bind(settings: &Settings) -> Result<Self, ServeError> {
         let (grpc, grpc_address) = bind_grpc(&settings.grpc)?;
         let (http, http_address) = bind("HTTP", &settings.http, Sharing::WhileDraining)?;
@@ -70,9 +75,8 @@ impl Sockets {
         let prometheus = settings.metrics.prometheus.as_ref();
         let prometheus =
             prometheus.map(|(endpoint, _)| bind("Prometheus", endpoint, Sharing::WhileDraining)).transpose()?;
-        // Two servers on one port would each get half of the requests, and without Redis each has its own workflows.
-        let api = settings.workflows.as_ref();
-        let api = api.map(|api| bind("API (TIDEGATE_HTTP_ADDR)", &api.address, Sharing::Never)).transpose()?;
+        let api_given = settings.workflows.as_ref().is_some_and(|api| api.address_given);
+        let api = settings.workflows.as_ref().map(bind_api).transpose()?.flatten();
 
         let (debug, debug_address) = debug.unzip();
         let (prometheus, prometheus_address) = prometheus.unzip();
@@ -84,12 +88,13 @@ impl Sockets {
             prometheus: prometheus_address,
             api: api_address,
         };
-        Ok(Self { addresses, grpc, http, debug, prometheus, api })
+        Ok(Self { addresses, grpc, http, debug, prometheus, api, api_given })
     }
 
     /// Opens the sockets. Must be called within the runtime that accepts.
-    pub(crate) fn listen(self) -> io::Result<Listeners> {
-        let tcp = |socket: Socket| {
+    pub(crate) fn listen(self) -> Result<Listeners, ServeError> {
+        let api_address = self.addresses.api;
+        let tcp = |socket: Socket| -> io::Result<TcpListener> {
             socket.listen(BACKLOG)?;
             TcpListener::from_std(socket.into())
         };
@@ -105,12 +110,13 @@ impl Sockets {
             http: tcp(self.http)?,
             debug: self.debug.map(tcp).transpose()?,
             prometheus: self.prometheus.map(tcp).transpose()?,
-            api: match self.api {
-                Some(socket) => {
-                    socket.listen(BACKLOG)?;
-                    Some(socket.into())
+            api: match (self.api, api_address) {
+                (Some(socket), Some(address)) => {
+                    // Another process may have bound the same address before either listened.
+                    let opened = socket.listen(BACKLOG).map_err(|source| refused(API, address, source));
+                    unless_taken(opened.map(|()| socket), self.api_given)?.map(Into::into)
                 }
-                None => None,
+                _ => None,
             },
         })
     }
@@ -123,6 +129,27 @@ impl Addresses {
             // It may have been removed already.
             let _ = std::fs::remove_file(path);
         }
+    }
+}
+
+/// Binds the port of the API. None: another process has it, and nobody asked for it by name.
+fn bind_api(settings: &Workflows) -> Result<Option<(Socket, SocketAddr)>, ServeError> {
+    // Two servers on one port would each get half of the requests, and without Redis each has its own workflows.
+    unless_taken(bind(API, &settings.address, Sharing::Never), settings.address_given)
+}
+
+/// None, with a warning: the port of the API is taken, and it was not `given` by name.
+fn unless_taken<T>(port: Result<T, ServeError>, given: bool) -> Result<Option<T>, ServeError> {
+    match port {
+        Err(ServeError::Bind { address, source, .. }) if !given && source.kind() == io::ErrorKind::AddrInUse => {
+            warn!(
+                address,
+                "workflows are off: another process, perhaps another tidegate, has the port of the API; limits are served. Set \
+                 TIDEGATE_HTTP_ADDR to another address, or to an empty value if workflows are not wanted here"
+            );
+            Ok(None)
+        }
+        port => port.map(Some),
     }
 }
 
@@ -153,7 +180,11 @@ fn bind(what: &'static str, endpoint: &Endpoint, sharing: Sharing) -> Result<(So
         }
         bound => bound,
     };
-    bound.map_err(|source| ServeError::Bind { what, address: wanted.to_string(), source })
+    bound.map_err(|source| refused(what, wanted, source))
+}
+
+fn refused(what: &'static str, address: SocketAddr, source: io::Error) -> ServeError {
+    ServeError::Bind { what, address: address.to_string(), source }
 }
 
 fn bind_tcp(address: SocketAddr, sharing: Sharing) -> io::Result<(Socket, SocketAddr)> {
@@ -198,4 +229,26 @@ fn bind_unix(path: &Path) -> Result<Socket, ServeError> {
 fn is_dead(address: &SockAddr) -> bool {
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
     Socket::new(Domain::UNIX, Type::STREAM, None).is_ok_and(|socket| socket.connect(address).is_err_and(refused))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both bind before either listens, as after a boot: the second learns of it when it opens its ports.
+    #[tokio::test]
+    async fn of_two_servers_that_start_together_one_has_the_default_port_of_the_api() {
+        let variables = ["PORT", "GRPC_PORT", "DEBUG_PORT"].map(|name| (name.to_owned(), "0".to_owned()));
+        let mut settings = Settings::parse(&variables.into()).unwrap();
+        let bind = |port: u16, settings: &mut Settings| {
+            settings.workflows.as_mut().unwrap().address.port = port;
+            Sockets::bind(settings).unwrap()
+        };
+        let first = bind(0, &mut settings);
+        let port = first.addresses.api.unwrap().port();
+        let second = bind(port, &mut settings);
+        let first = first.listen().unwrap();
+        let second = second.listen().unwrap();
+        assert!(first.api.is_some() && second.api.is_none());
+    }
 }

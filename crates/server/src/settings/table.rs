@@ -106,8 +106,8 @@ const TIDEGATE: &[Variable] = &[
 
 #[rustfmt::skip] // as above
 const WORKFLOWS: &[Variable] = &[
-    row("TIDEGATE_HTTP_ADDR", Text, "127.0.0.1:7070", "Address and port of the HTTP API under `/v1`. Port 0 lets the system choose. An empty value turns the API and workflows off."),
-    row("TIDEGATE_DATA_DIR", Path, "./tidegate-data", "Folder for workflows when there is no Redis. It is created when it does not exist. Only one server may use it at a time."),
+    row("TIDEGATE_HTTP_ADDR", Text, "127.0.0.1:7070", "Address and port of the HTTP API under `/v1`. Port 0 lets the system choose. An empty value turns the API and workflows off. When the default is taken, that is a warning, and workflows are off; an address given here that is taken ends the start."),
+    row("TIDEGATE_DATA_DIR", Path, "./tidegate-data", "Folder for workflows when there is no Redis. The first call of the API creates it. Only one server may use it at a time; while it cannot be used, limits are served and calls of the API are answered with 503."),
     row("TIDEGATE_PARTITIONS", Integer("partitions"), "16", "Number of partitions of a new store of workflows: a power of two from 1 to 256. At most this many nodes of a cluster share the work. An existing store keeps its number."),
     row("TIDEGATE_RETENTION", Retention, "succeeded=7d,failed=30d", "How long ended workflows are kept, unless they say so themselves. Cancelled workflows count as failed. One time span holds for both; `forever` keeps them."),
     row("TIDEGATE_TOKENS_FILE", Path, "", "File with the tokens of the API: one `role name token` a line. Roles are `read`, `work` and `admin`. Read once at start. Needed on addresses that other machines can reach."),

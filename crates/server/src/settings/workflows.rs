@@ -17,6 +17,8 @@ const TOKENS: &str = "TIDEGATE_TOKENS_FILE";
 pub struct Workflows {
     /// Where the API listens.
     pub address: Endpoint,
+    /// Whether that was asked for, or is the default.
+    pub address_given: bool,
     /// The folder of the workflows when there is no Redis.
     pub data_dir: PathBuf,
     /// The number of partitions of a new store, a power of two up to 256.
@@ -52,6 +54,7 @@ pub(super) fn build(values: &mut Values) -> Option<Workflows> {
     let anonymous = anonymous && !address.host.is_loopback();
     Some(Workflows {
         address,
+        address_given: values.given.contains(ADDRESS),
         data_dir: values.text("TIDEGATE_DATA_DIR").into(),
         partitions,
         retention: values.retention("TIDEGATE_RETENTION"),

@@ -1,5 +1,6 @@
 //! Workflows over HTTP: a real server on SQLite or on Redis, and bodies as clients write them.
 
+mod absent;
 mod answers;
 mod clients;
 mod documents;

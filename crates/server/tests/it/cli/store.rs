@@ -137,6 +137,8 @@ fn a_store_that_is_elsewhere_or_in_use_is_named() {
     store.run(&["store", "check"]).expect(NOT_FOUND).says("TIDEGATE_DATA_DIR says where to look");
     assert_eq!(store.folder.path().read_dir().unwrap().count(), 0, "looking makes nothing");
     let flows = Flows::start(&[("TIDEGATE_DATA_DIR", store.folder.path().to_str().unwrap())]);
+    // The first call makes it.
+    flows.get("/v1/workflows");
     store.run(&["store", "check"]).expect(UNAVAILABLE).says("in use by process");
     drop(flows);
     run(binary(&["store", "info"]).env("TIDEGATE_PARTITIONS", "x")).expect(USAGE).says("TIDEGATE_PARTITIONS");

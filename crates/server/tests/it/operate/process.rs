@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tidegate_pipeline::test_util::free_port;
@@ -13,6 +13,9 @@ use crate::support::{Limits, PATIENCE, Server, ask, await_that, channel, get, po
 pub(crate) struct Process {
     child: Child,
     pub(crate) banner: String,
+    stderr: BufReader<ChildStderr>,
+    /// What was read of standard error so far.
+    log: String,
 }
 
 impl Process {
@@ -21,20 +24,33 @@ impl Process {
     }
 
     /// Starts it by a command that becomes the binary.
-    pub(crate) fn start_by(mut command: Command, more: &[(&str, &str)]) -> Self {
-        command.env_clear().envs(variables(more)).stdout(Stdio::piped()).stderr(Stdio::piped());
+    pub(crate) fn start_by(command: Command, more: &[(&str, &str)]) -> Self {
+        Self::start_in(command, variables(more))
+    }
+
+    /// With these variables and no others.
+    pub(crate) fn start_in(mut command: Command, variables: Vec<(String, String)>) -> Self {
+        command.env_clear().envs(variables).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut banner = String::new();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut process = Self { child, banner: String::new(), stderr, log: String::new() };
+        process.read_banner();
+        process
+    }
+
+    fn read_banner(&mut self) {
+        let mut lines = BufReader::new(self.child.stdout.take().unwrap()).lines();
         // The last line is a command to try, or says why there is none.
         let last = ["  curl", "No limits", "The configuration", "Limits are loaded"];
-        while !banner.lines().any(|line| last.iter().any(|start| line.starts_with(start))) {
+        while !self.banner.lines().any(|line| last.iter().any(|start| line.starts_with(start))) {
             match lines.next() {
-                Some(line) => banner += &(line.unwrap() + "\n"),
-                None => panic!("it ended: {banner}{}", log(&mut child)),
+                Some(line) => self.banner += &(line.unwrap() + "\n"),
+                None => {
+                    self.stderr.read_to_string(&mut self.log).unwrap();
+                    panic!("it ended: {}{}", self.banner, self.log)
+                }
             }
         }
-        Self { child, banner }
     }
 
     /// Resident memory now, in bytes.
@@ -61,8 +77,8 @@ impl Process {
 
     /// Waits for the end; returns the exit code and the log.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
-        let log = log(&mut self.child);
-        (self.child.wait().unwrap().code(), log)
+        self.stderr.read_to_string(&mut self.log).unwrap();
+        (self.child.wait().unwrap().code(), std::mem::take(&mut self.log))
     }
 }
 
@@ -72,12 +88,6 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn log(child: &mut Child) -> String {
-    let mut log = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
-    log
 }
 
 #[test]
@@ -263,6 +273,12 @@ fn it_does_not_start_without_what_it_was_told_to_use() {
     let short = ("REDIS_STARTUP_MAX_ELAPSED_TIME", "100ms");
     let first = ("REDIS_STARTUP_INITIAL_INTERVAL", "10ms");
     fails(&[("REDIS_URL", &url), short, first], "timed out waiting for Redis connection to 127.0.0.1:");
+}
+
+pub(crate) fn redis_cli(redis: &tidegate_pipeline::test_util::RedisServer, command: &[&str]) -> String {
+    let port = redis.address().to_string().rsplit(':').next().unwrap().to_owned();
+    let output = Command::new("redis-cli").args(["-p", &port]).args(command).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]

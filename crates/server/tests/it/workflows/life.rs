@@ -77,11 +77,17 @@ fn a_killed_server_goes_on_where_it_was() {
 fn two_servers_do_not_share_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let settings = [("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("TIDEGATE_DATA_DIR", folder.path().to_str().unwrap())];
-    let _first = Process::start(&settings);
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    let output = command.env_clear().envs(crate::support::variables(&settings)).output().unwrap();
-    let log = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{log}");
+    let first = Process::start(&settings);
+    found(ask(first.address("API"), "GET", "/v1/workflows", &[], ""));
+    // The limits of the second are served, and its workflows as soon as the first has ended.
+    let second = Process::start(&settings);
+    let api = second.address("API");
+    super::absent::check_unavailable(api, "it is in use by process");
+    first.signal("TERM");
+    assert_eq!(first.end().0, Some(0));
+    super::absent::await_available(api);
+    second.signal("TERM");
+    let (_, log) = second.end();
     assert!(log.contains("workflows.db") && log.contains("TIDEGATE_DATA_DIR"), "{log}");
 }
 

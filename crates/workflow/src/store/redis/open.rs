@@ -44,6 +44,16 @@ impl RedisStore {
         Ok(store)
     }
 
+    /// Whether there is a store, of whatever version. One read.
+    ///
+    /// # Errors
+    /// Redis does not answer, or does not allow the question.
+    pub async fn exists(client: &Client, options: &RedisOptions) -> Result<bool, StoreError> {
+        let deadline = Instant::now() + options.timeout;
+        let facts = Facts::ask(client, &Keys::meta(&options.prefix), deadline, &[]).await?;
+        Ok(facts.schema.is_some() || facts.partitions.is_some())
+    }
+
     /// Loads the script into every node that has a partition, and asks each node what it does when its memory is full. Returns the
     /// digest of the script.
     async fn introduce(&self) -> Result<Arc<[u8]>, StoreError> {

@@ -1,0 +1,93 @@
+//! Whether the store of workflows is open, and who waits for it.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tidegate_workflow::Engine;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::edge::problem::{Code, Problem};
+
+/// How long a call waits until the store has been opened. A large file is looked through for half a second.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is known about the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// There is none yet: the first call makes it.
+    Unasked,
+    /// It cannot be opened, for this reason.
+    Refused(Arc<str>),
+    Open,
+}
+
+/// The way from no store to an open one.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    /// Set before the standing says so.
+    engine: OnceLock<Engine>,
+    standing: watch::Sender<Standing>,
+    wanted: Notify,
+}
+
+impl Default for Opening {
+    fn default() -> Self {
+        Self { engine: OnceLock::new(), standing: watch::Sender::new(Standing::Unasked), wanted: Notify::new() }
+    }
+}
+
+impl Opening {
+    pub(crate) fn open(&self, engine: Engine) {
+        // A second one would be a mistake of the caller; calls stay with the first.
+        let _ = self.engine.set(engine);
+        self.set(Standing::Open);
+    }
+
+    pub(crate) fn set(&self, standing: Standing) {
+        self.standing.send_replace(standing);
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        self.standing.borrow().clone()
+    }
+
+    /// The engine of a store that is open.
+    pub(crate) fn engine(&self) -> Option<&Engine> {
+        self.engine.get()
+    }
+
+    /// Returns when a call wants a store that there is not yet.
+    pub(crate) async fn wanted(&self) {
+        self.wanted.notified().await;
+    }
+
+    /// Waits until the store is open.
+    ///
+    /// # Errors
+    /// It cannot be opened, or the server drains.
+    pub(crate) async fn opened(&self, drain: &CancellationToken) -> Result<(), Problem> {
+        if self.engine.get().is_some() {
+            return Ok(());
+        }
+        let mut standing = self.standing.subscribe();
+        self.wanted.notify_one();
+        let settled = timeout(PATIENCE, standing.wait_for(|standing| *standing != Standing::Unasked));
+        let settled = tokio::select! {
+            settled = settled => settled,
+            () = drain.cancelled() => return Err(Problem::new(Code::ShuttingDown, "the server is shutting down")),
+        };
+        match settled {
+            Ok(Ok(standing)) => refusal(&standing),
+            _ => Err(Problem::new(Code::StoreUnavailable, "the store of workflows is still being opened")),
+        }
+    }
+}
+
+fn refusal(standing: &Standing) -> Result<(), Problem> {
+    match standing {
+        Standing::Refused(reason) => Err(Problem::new(Code::StoreUnavailable, &**reason)),
+        Standing::Open | Standing::Unasked => Ok(()),
+    }
+}

@@ -1,0 +1,137 @@
+//! Servers whose store of workflows is not there, or cannot be opened: limits are served all the same.
+
+use std::net::TcpListener;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::{Flows, ask, redis};
+use crate::operate::process::{Process, redis_cli};
+use crate::support::{await_that, get, post, variables};
+
+const SAMPLE: &str = r#"{"domain":"sample","descriptors":[{"entries":[{"key":"client","value":"x"}]}]}"#;
+
+#[track_caller]
+fn check_limits(http: std::net::SocketAddr) {
+    assert_eq!(get(http, "/healthcheck").status, 200);
+    assert_eq!(post(http, "/json", SAMPLE).status, 200);
+}
+
+/// Every call of `/v1` says why, and readiness says that it is so.
+#[track_caller]
+pub(super) fn check_unavailable(api: std::net::SocketAddr, reason: &str) {
+    let answer = ask(api, "GET", "/v1/workflows", &[], "");
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+    let problem: Value = serde_json::from_str(&answer.body).unwrap();
+    assert_eq!(problem["code"], "store_unavailable");
+    assert!(problem["detail"].as_str().unwrap().contains(reason), "{problem}");
+    let ready = ask(api, "GET", "/readyz", &[], "");
+    assert_eq!((ready.status, ready.body.as_str()), (503, "the store of workflows cannot be opened\n"));
+    assert_eq!(ask(api, "GET", "/healthz", &[], "").status, 200);
+    assert_eq!(ask(api, "GET", "/v1/version", &[], "").status, 200);
+}
+
+/// The server opens its store by itself. Readiness is asked, because calls that fail are logged, and nobody reads the log meanwhile.
+#[track_caller]
+pub(super) fn await_available(api: std::net::SocketAddr) {
+    await_that("the store is open", || ask(api, "GET", "/readyz", &[], "").status == 200);
+    assert_eq!(ask(api, "GET", "/v1/workflows", &[], "").status, 200);
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_leaves_limits_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let flows = Flows::start(&[("TIDEGATE_DATA_DIR", file.join("data").to_str().unwrap())]);
+    check_limits(flows.server.http());
+    check_unavailable(flows.api(), "workflows.db");
+    // As soon as it can be opened, it is.
+    std::fs::remove_file(&file).unwrap();
+    await_available(flows.api());
+}
+
+#[test]
+fn the_first_call_makes_the_store() {
+    let flows = Flows::start(&[]);
+    assert!(!flows.data.path().join("data").exists());
+    assert_eq!(flows.ask("GET", "/v1/version", &[], "").status, 200);
+    assert!(!flows.data.path().join("data").exists());
+    assert_eq!(flows.ask("GET", "/v1/workflows", &[], "").status, 200);
+    assert!(flows.data.path().join("data/workflows.db").exists());
+}
+
+/// A server that nobody asked for workflows wrote to Redis, and sent it 132 commands a second.
+#[test]
+fn a_redis_that_nobody_asked_for_workflows_is_looked_at_once() {
+    let redis = redis();
+    let flows = Flows::on(&redis);
+    check_limits(flows.server.http());
+    assert_eq!(redis_cli(&redis, &["EXISTS", "tg:meta"]).trim(), "0");
+    let stats = redis_cli(&redis, &["INFO", "commandstats"]);
+    assert!(stats.contains("cmdstat_hmget:calls=1,"), "{stats}");
+    for command in ["hsetnx", "script", "config", "zrange", "hgetall"] {
+        assert!(!stats.contains(&format!("cmdstat_{command}")), "{command}: {stats}");
+    }
+    assert_eq!(flows.ask("GET", "/v1/workflows", &[], "").status, 200);
+    assert_eq!(redis_cli(&redis, &["EXISTS", "tg:meta"]).trim(), "1");
+    // One that exists is opened at the start.
+    let second = Flows::on(&redis);
+    await_that("it is open", || redis_cli(&redis, &["INFO", "commandstats"]).contains("cmdstat_zrange"));
+    drop(second);
+}
+
+#[test]
+fn a_redis_user_that_may_only_count_is_enough_for_limits() {
+    let redis = redis();
+    redis_cli(&redis, &["ACL", "SETUSER", "gate", "on", ">secret", "~*", "+incrby", "+expire", "+ping"]);
+    let url = redis.address().to_string();
+    let flows = Flows::start(&[("REDIS_URL", &url), ("REDIS_AUTH", "gate:secret")]);
+    check_limits(flows.server.http());
+    check_unavailable(flows.api(), "NOPERM");
+    // Permitted more, the server needs no restart. It looks every 10 s.
+    redis_cli(&redis, &["ACL", "SETUSER", "gate", "+@all", "&*"]);
+    await_available(flows.api());
+}
+
+#[test]
+fn a_redis_that_lacks_what_workflows_need_is_enough_for_limits() {
+    let redis = redis();
+    redis_cli(&redis, &["ACL", "SETUSER", "old", "on", ">secret", "~*", "+@all", "-zrange"]);
+    let url = redis.address().to_string();
+    let flows = Flows::start(&[("REDIS_URL", &url), ("REDIS_AUTH", "old:secret")]);
+    check_limits(flows.server.http());
+    check_unavailable(flows.api(), "workflows need Redis 6.2 or later");
+}
+
+/// Two servers on one host, as two gateways that count in one Redis, collided on port 7070. The address must be the default here:
+/// another one was asked for by name.
+#[test]
+fn a_default_port_of_the_api_that_is_taken_is_a_warning() {
+    let redis = redis();
+    let url = redis.address().to_string();
+    let mut settings = variables(&[("REDIS_URL", &url), ("REDIS_SOCKET_TYPE", "tcp")]);
+    settings.retain(|(name, _)| name != "TIDEGATE_HTTP_ADDR");
+    let start = |settings| Process::start_in(Command::new(env!("CARGO_BIN_EXE_tidegate")), settings);
+    // If the first does not get the port, something else has it.
+    let (first, second) = (start(settings.clone()), start(settings));
+    check_limits(first.address("HTTP"));
+    check_limits(second.address("HTTP"));
+    assert!(!second.banner.contains("API") && !second.banner.contains("workflows"), "{}", second.banner);
+    second.signal("TERM");
+    let (code, log) = second.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("workflows are off: another process") && log.contains("TIDEGATE_HTTP_ADDR"), "{log}");
+}
+
+#[test]
+fn a_port_of_the_api_that_was_asked_for_and_is_taken_ends_the_start() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let output = command.env_clear().envs(variables(&[("TIDEGATE_HTTP_ADDR", &address)])).output().unwrap();
+    let log = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{log}");
+    assert!(log.contains("the API (TIDEGATE_HTTP_ADDR) listener cannot bind"), "{log}");
+}
