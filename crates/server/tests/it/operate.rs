@@ -4,3 +4,4 @@ mod health;
 mod metrics;
 pub(crate) mod process;
 mod settings;
+mod supervise;
