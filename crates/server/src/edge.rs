@@ -8,3 +8,4 @@ pub(crate) mod cores;
 pub(crate) mod http;
 pub(crate) mod listen;
 pub(crate) mod runtime;
+pub(crate) mod socket_file;

@@ -11,7 +11,7 @@ use crate::supervise::Ended;
 #[derive(Debug, Error)]
 pub enum ServeError {
     /// A port or socket cannot be bound.
-    #[error("the {what} listener cannot bind {address}: {}", reason(source))]
+    #[error("the {what} listener cannot bind {address}: {}{advice}", reason(source))]
     Bind {
         /// Which listener.
         what: &'static str,
@@ -19,6 +19,8 @@ pub enum ServeError {
         address: String,
         /// The cause.
         source: io::Error,
+        /// What to do, after a semicolon; empty where the cause says it.
+        advice: &'static str,
     },
     /// Redis cannot be used.
     #[error("timed out waiting for Redis connection to {address}: {reason}")]

@@ -58,7 +58,6 @@ pub fn run(
 ) -> Result<(), ServeError> {
     let origin = Origin::new(&settings.files)?;
     let sockets = Sockets::bind(&settings)?;
-    let addresses = sockets.addresses.clone();
     if sockets.addresses.api.is_none() {
         settings.workflows = None;
     }
@@ -74,7 +73,6 @@ pub fn run(
     supervisor.stop.cancel();
     drop(runtime);
     ThreadRuntime::new()?.block_on(supervisor.join(END));
-    addresses.clean_up();
     info!("stopped");
     match supervisor.failed() {
         Some(part) => Err(ServeError::Ended(part)),

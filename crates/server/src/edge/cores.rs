@@ -15,6 +15,7 @@ use crate::edge::accept;
 use crate::edge::bounds::{Bounds, Budget, Place};
 use crate::edge::connection::{self, Hold};
 use crate::edge::runtime::ThreadRuntime;
+use crate::edge::socket_file::SocketFile;
 use crate::rls::call::Calls;
 use crate::rls::grpc::Services;
 use crate::settings::ConnectionAge;
@@ -146,7 +147,11 @@ impl Work {
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(TcpListener),
-    Unix(UnixListener),
+    /// With its file, which is removed when nobody accepts any more.
+    Unix {
+        listener: UnixListener,
+        _file: SocketFile,
+    },
 }
 
 impl Listener {
@@ -157,7 +162,7 @@ impl Listener {
                 accept::prepare(&stream);
                 stream.into_std().map(Accepted::Tcp)
             }
-            Self::Unix(listener) => listener.accept().await?.0.into_std().map(Accepted::Unix),
+            Self::Unix { listener, .. } => listener.accept().await?.0.into_std().map(Accepted::Unix),
         }
     }
 }

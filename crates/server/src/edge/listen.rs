@@ -2,20 +2,23 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 use tracing::{error, warn};
 
 use crate::edge::cores::Listener;
+use crate::edge::socket_file::SocketFile;
 use crate::error::ServeError;
 use crate::settings::{Endpoint, GrpcEndpoint, Settings, Workflows};
 
-/// The port of the API, for people.
-const API: &str = "API (TIDEGATE_HTTP_ADDR)";
 /// Connections the kernel holds until they are accepted.
 const BACKLOG: i32 = 1024;
+
+/// What to do when the port of a server without Redis is taken.
+const TWO_PROCESSES: &str = "; counters without REDIS_URL are those of one process, so two cannot share a port: stop the other process, \
+                             or choose another port";
 
 /// Where the server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,13 +48,22 @@ pub enum GrpcAddress {
 #[derive(Debug)]
 pub(crate) struct Sockets {
     pub(crate) addresses: Addresses,
-    grpc: Socket,
-    http: Socket,
-    debug: Option<Socket>,
-    prometheus: Option<Socket>,
-    api: Option<Socket>,
+    grpc: (Bound, Option<SocketFile>),
+    http: Bound,
+    debug: Option<Bound>,
+    prometheus: Option<Bound>,
+    api: Option<Bound>,
     /// Whether the address of the API was asked for.
     api_given: bool,
+}
+
+/// A bound socket, and what it is for.
+#[derive(Debug)]
+struct Bound {
+    what: &'static str,
+    address: String,
+    sharing: Sharing,
+    socket: Socket,
 }
 
 /// Open sockets. Clients can connect to them.
@@ -69,12 +81,13 @@ impl Sockets {
     /// Binds every port of `settings`. A debug port that cannot be bound is only logged, and so is a port of the API that is taken,
     /// unless it was asked for.
     pub(crate) fn bind(settings: &Settings) -> Result<Self, ServeError> {
-        let (grpc, grpc_address) = bind_grpc(&settings.grpc)?;
-        let (http, http_address) = bind("HTTP", &settings.http, Sharing::WhileDraining)?;
-        let debug = bind("debug", &settings.debug, Sharing::WhileDraining).map_err(|failure| error!("{failure}")).ok();
+        // Counters in memory are those of one process: a second one on its ports would double every limit.
+        let sharing = if settings.redis.is_some() { Sharing::WhileDraining } else { Sharing::Never };
+        let (grpc, grpc_address) = bind_grpc(&settings.grpc, sharing)?;
+        let (http, http_address) = bind("HTTP", &settings.http, sharing)?;
+        let debug = bind("debug", &settings.debug, sharing).map_err(|failure| error!("{failure}")).ok();
         let prometheus = settings.metrics.prometheus.as_ref();
-        let prometheus =
-            prometheus.map(|(endpoint, _)| bind("Prometheus", endpoint, Sharing::WhileDraining)).transpose()?;
+        let prometheus = prometheus.map(|(endpoint, _)| bind("Prometheus", endpoint, sharing)).transpose()?;
         let api_given = settings.workflows.as_ref().is_some_and(|api| api.address_given);
         let api = settings.workflows.as_ref().map(bind_api).transpose()?.flatten();
 
@@ -93,16 +106,12 @@ impl Sockets {
 
     /// Opens the sockets. Must be called within the runtime that accepts.
     pub(crate) fn listen(self) -> Result<Listeners, ServeError> {
-        let api_address = self.addresses.api;
-        let tcp = |socket: Socket| -> io::Result<TcpListener> {
-            socket.listen(BACKLOG)?;
-            TcpListener::from_std(socket.into())
-        };
-        let grpc = match &self.addresses.grpc {
-            GrpcAddress::Tcp(_) => Listener::Tcp(tcp(self.grpc)?),
-            GrpcAddress::Unix(_) => {
-                self.grpc.listen(BACKLOG)?;
-                Listener::Unix(UnixListener::from_std(self.grpc.into())?)
+        let tcp =
+            |bound: Bound| -> Result<TcpListener, ServeError> { Ok(TcpListener::from_std(bound.listen()?.into())?) };
+        let grpc = match self.grpc {
+            (bound, None) => Listener::Tcp(tcp(bound)?),
+            (bound, Some(file)) => {
+                Listener::Unix { listener: UnixListener::from_std(bound.listen()?.into())?, _file: file }
             }
         };
         Ok(Listeners {
@@ -110,32 +119,36 @@ impl Sockets {
             http: tcp(self.http)?,
             debug: self.debug.map(tcp).transpose()?,
             prometheus: self.prometheus.map(tcp).transpose()?,
-            api: match (self.api, api_address) {
-                (Some(socket), Some(address)) => {
-                    // Another process may have bound the same address before either listened.
-                    let opened = socket.listen(BACKLOG).map_err(|source| refused(API, address, source));
-                    unless_taken(opened.map(|()| socket), self.api_given)?.map(Into::into)
-                }
-                _ => None,
+            api: match self.api {
+                Some(bound) => unless_taken(bound.listen(), self.api_given)?.map(Into::into),
+                None => None,
             },
         })
     }
 }
 
-impl Addresses {
-    /// Removes the file of a Unix socket.
-    pub(crate) fn clean_up(&self) {
-        if let GrpcAddress::Unix(path) = &self.grpc {
-            // It may have been removed already.
-            let _ = std::fs::remove_file(path);
+impl Bound {
+    fn listen(self) -> Result<Socket, ServeError> {
+        // Another process may have bound the same address before either listened.
+        match self.socket.listen(BACKLOG) {
+            Ok(()) => Ok(self.socket),
+            Err(source) => Err(failure(self.what, self.address, self.sharing, source)),
         }
     }
 }
 
+fn failure(what: &'static str, address: String, sharing: Sharing, source: io::Error) -> ServeError {
+    let advice = match sharing {
+        Sharing::Never if source.kind() == io::ErrorKind::AddrInUse => TWO_PROCESSES,
+        _ => "",
+    };
+    ServeError::Bind { what, address, source, advice }
+}
+
 /// Binds the port of the API. None: another process has it, and nobody asked for it by name.
-fn bind_api(settings: &Workflows) -> Result<Option<(Socket, SocketAddr)>, ServeError> {
+fn bind_api(settings: &Workflows) -> Result<Option<(Bound, SocketAddr)>, ServeError> {
     // Two servers on one port would each get half of the requests, and without Redis each has its own workflows.
-    unless_taken(bind(API, &settings.address, Sharing::Never), settings.address_given)
+    unless_taken(bind("API (TIDEGATE_HTTP_ADDR)", &settings.address, Sharing::Never), settings.address_given)
 }
 
 /// None, with a warning: the port of the API is taken, and it was not `given` by name.
@@ -161,17 +174,30 @@ enum Sharing {
     Never,
 }
 
-fn bind_grpc(endpoint: &GrpcEndpoint) -> Result<(Socket, GrpcAddress), ServeError> {
+fn bind_grpc(
+    endpoint: &GrpcEndpoint,
+    sharing: Sharing,
+) -> Result<((Bound, Option<SocketFile>), GrpcAddress), ServeError> {
+    const WHAT: &str = "gRPC";
     match endpoint {
         GrpcEndpoint::Tcp(endpoint) => {
-            let (socket, address) = bind("gRPC", endpoint, Sharing::WhileDraining)?;
-            Ok((socket, GrpcAddress::Tcp(address)))
+            let (bound, address) = bind(WHAT, endpoint, sharing)?;
+            Ok(((bound, None), GrpcAddress::Tcp(address)))
         }
-        GrpcEndpoint::Unix(path) => Ok((bind_unix(path)?, GrpcAddress::Unix(path.clone()))),
+        GrpcEndpoint::Unix(path) => {
+            let (what, address) = (WHAT, path.display().to_string());
+            match SocketFile::bind(path) {
+                Ok((socket, file)) => {
+                    let bound = Bound { what, address, sharing, socket };
+                    Ok(((bound, Some(file)), GrpcAddress::Unix(path.clone())))
+                }
+                Err(source) => Err(ServeError::Bind { what, address, source, advice: "" }),
+            }
+        }
     }
 }
 
-fn bind(what: &'static str, endpoint: &Endpoint, sharing: Sharing) -> Result<(Socket, SocketAddr), ServeError> {
+fn bind(what: &'static str, endpoint: &Endpoint, sharing: Sharing) -> Result<(Bound, SocketAddr), ServeError> {
     let wanted = SocketAddr::new(endpoint.host, endpoint.port);
     let bound = match bind_tcp(wanted, sharing) {
         // "Every address" on a machine without IPv6.
@@ -180,11 +206,10 @@ fn bind(what: &'static str, endpoint: &Endpoint, sharing: Sharing) -> Result<(So
         }
         bound => bound,
     };
-    bound.map_err(|source| refused(what, wanted, source))
-}
-
-fn refused(what: &'static str, address: SocketAddr, source: io::Error) -> ServeError {
-    ServeError::Bind { what, address: address.to_string(), source }
+    match bound {
+        Ok((socket, address)) => Ok((Bound { what, address: address.to_string(), sharing, socket }, address)),
+        Err(source) => Err(failure(what, wanted.to_string(), sharing, source)),
+    }
 }
 
 fn bind_tcp(address: SocketAddr, sharing: Sharing) -> io::Result<(Socket, SocketAddr)> {
@@ -206,29 +231,6 @@ fn no_ipv6(error: &io::Error) -> bool {
     // EAFNOSUPPORT has no `io::ErrorKind`.
     const EAFNOSUPPORT: i32 = 97;
     error.raw_os_error() == Some(EAFNOSUPPORT) || error.kind() == io::ErrorKind::AddrNotAvailable
-}
-
-fn bind_unix(path: &Path) -> Result<Socket, ServeError> {
-    let bind = || {
-        let address = SockAddr::unix(path)?;
-        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        socket.set_nonblocking(true)?;
-        match socket.bind(&address) {
-            // The socket of a process that has ended refuses connections. One that accepts them belongs to a running process.
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_dead(&address) => {
-                std::fs::remove_file(path)?;
-                socket.bind(&address)?;
-            }
-            bound => bound?,
-        }
-        Ok(socket)
-    };
-    bind().map_err(|source| ServeError::Bind { what: "gRPC", address: path.display().to_string(), source })
-}
-
-fn is_dead(address: &SockAddr) -> bool {
-    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    Socket::new(Domain::UNIX, Type::STREAM, None).is_ok_and(|socket| socket.connect(address).is_err_and(refused))
 }
 
 #[cfg(test)]

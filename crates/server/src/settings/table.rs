@@ -131,7 +131,7 @@ const LISTENERS: &[Variable] = &[
     row("PORT", Integer("port"), "8080", "HTTP port, with `/json` and `/healthcheck`. 0 lets the system choose."),
     row("DEBUG_HOST", Text, "0.0.0.0", "Address of the debug port."),
     row("DEBUG_PORT", Integer("port"), "6070", "Debug port, with `/rlconfig`, `/stats` and `/metrics`. 0 lets the system choose."),
-    row("GRPC_UDS", Path, "", "Path of a Unix socket. When set, gRPC is served there instead of on a port."),
+    row("GRPC_UDS", Path, "", "Path of a Unix socket. When set, gRPC is served there instead of on a port. A lock beside it, in `PATH.lock`, keeps two servers from using it."),
     row("GRPC_HOST", Text, "0.0.0.0", "Address of the gRPC port."),
     row("GRPC_PORT", Integer("port"), "8081", "gRPC port. 0 lets the system choose."),
     row("GRPC_MAX_CONNECTION_AGE", Duration, "24h", "Age at which a connection gets GOAWAY, varied by 10 %. 0: never. Lower it to spread clients over new servers sooner."),

@@ -275,6 +275,30 @@ fn it_does_not_start_without_what_it_was_told_to_use() {
     fails(&[("REDIS_URL", &url), short, first], "timed out waiting for Redis connection to 127.0.0.1:");
 }
 
+/// Limits count in the memory of each process: two processes on one port would double every limit, silently.
+#[test]
+fn a_second_server_without_redis_does_not_share_a_port() {
+    let first = Process::start(&[]);
+    for (name, what) in [("GRPC_PORT", "gRPC"), ("PORT", "HTTP")] {
+        let port = first.address(what).port().to_string();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let output = command.env_clear().envs(variables(&[(name, &port)])).output().unwrap();
+        let log = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{log}");
+        assert!(log.contains(&format!("the {what} listener cannot bind")) && log.contains("REDIS_URL"), "{log}");
+    }
+}
+
+#[test]
+fn a_second_server_on_the_same_redis_takes_over_a_port() {
+    let redis = crate::workflows::redis();
+    let url = redis.address().to_string();
+    let port = free_port().to_string();
+    let settings = [("REDIS_URL", url.as_str()), ("GRPC_PORT", &port)];
+    let (first, second) = (Process::start(&settings), Process::start(&settings));
+    assert_eq!(first.address("gRPC"), second.address("gRPC"));
+}
+
 pub(crate) fn redis_cli(redis: &tidegate_pipeline::test_util::RedisServer, command: &[&str]) -> String {
     let port = redis.address().to_string().rsplit(':').next().unwrap().to_owned();
     let output = Command::new("redis-cli").args(["-p", &port]).args(command).output().unwrap();
