@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use tidegate_pipeline::{Batch, Client, CommandError};
-use tokio::time::{interval, sleep, timeout};
-use tracing::{info, warn};
+use tokio::time::{sleep, timeout};
+use tracing::{error, info, warn};
 
 use crate::error::ServeError;
 use crate::operate::health::{Health, Part};
@@ -13,8 +13,13 @@ use crate::supervise::Supervisor;
 
 /// The longest wait for one PING.
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
-/// The wait between two PINGs when health depends on them.
+/// The wait between two PINGs when health depends on them, up to a quarter more or less.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
+/// How long PINGs must fail before health says so, up to twice that. Each server chooses its own time: a pause of Redis must not make
+/// all of them unready at the same moment, when those that still serve answer by their failure mode.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How many PINGs in a row must have failed at least.
+const FAILURES: u32 = 3;
 
 /// The clients of one core.
 #[derive(Debug, Clone)]
@@ -52,16 +57,34 @@ async fn wait_for(settings: &Redis, server: &RedisServer, client: &Client) -> Re
     while let Err(error) = ping(client).await {
         let elapsed = started.elapsed();
         if settings.startup_give_up.is_some_and(|limit| elapsed + pause > limit) {
-            let reason = format!("gave up after {}: {error}", seconds(elapsed));
+            let advice = refused(&error.to_string(), &server.auth).map(|advice| format!("; {advice}"));
+            let reason = format!("gave up after {}: {error}{}", seconds(elapsed), advice.unwrap_or_default());
             return Err(ServeError::Redis { address: server.shown.clone(), reason });
         }
-        warn!(address = server.shown, %error, "waiting for redis; the ports open when it answers");
+        match refused(&error.to_string(), &server.auth) {
+            Some(advice) => error!(address = server.shown, %error, "redis refuses this server: {advice}; trying again"),
+            None => warn!(address = server.shown, %error, "waiting for redis; the ports open when it answers"),
+        }
         // Up to a tenth less, so that servers that were started together do not ask together.
         sleep(pause.mul_f64(1.0 - 0.1 * fastrand::f64())).await;
         pause = (pause * 2).min(settings.startup_max);
     }
     info!(address = server.shown, "redis answers");
     Ok(())
+}
+
+/// What to look at when Redis refuses who this server says it is; `auth` names where that comes from.
+fn refused(error: &str, auth: &str) -> Option<String> {
+    let has = |code: &str| error.contains(code);
+    if has("WRONGPASS") || has("ERR AUTH") || has("invalid password") {
+        Some(format!("it does not accept the user or the password, see {auth}"))
+    } else if has("NOAUTH") {
+        Some(format!("it wants a password, see {auth}"))
+    } else if has("NOPERM") {
+        Some(format!("its user must be allowed PING, INCRBY and EXPIRE, see {auth} and `ACL GETUSER`"))
+    } else {
+        None
+    }
 }
 
 fn seconds(time: Duration) -> String {
@@ -77,18 +100,87 @@ async fn ping(client: &Client) -> Result<(), CommandError> {
 
 /// Sets health by whether Redis answers, until the server drains.
 pub(crate) async fn follow(clients: Clients, health: Health, supervisor: Supervisor) {
-    let mut ticks = interval(PING_INTERVAL);
+    let mut pulse = Pulse::new(PATIENCE.mul_f64(1.0 + fastrand::f64()));
     loop {
         tokio::select! {
-            _ = ticks.tick() => {}
+            () = sleep(PING_INTERVAL.mul_f64(0.75 + 0.5 * fastrand::f64())) => {}
             () = supervisor.drain.cancelled() => return,
         }
-        let mut part = Part::Healthy;
+        let mut answered = true;
         for client in [Some(&clients.main), clients.per_second.as_ref()].into_iter().flatten() {
-            if !matches!(timeout(2 * PING_TIMEOUT, ping(client)).await, Ok(Ok(()))) {
-                part = Part::Unhealthy;
-            }
+            answered &= matches!(timeout(2 * PING_TIMEOUT, ping(client)).await, Ok(Ok(())));
         }
-        health.set_store(part);
+        health.set_store(pulse.beat(answered, Instant::now()));
+    }
+}
+
+/// Whether PINGs have failed for long enough.
+#[derive(Debug)]
+struct Pulse {
+    patience: Duration,
+    failures: u32,
+    /// The first failure in a row.
+    first: Option<Instant>,
+}
+
+impl Pulse {
+    fn new(patience: Duration) -> Self {
+        Self { patience, failures: 0, first: None }
+    }
+
+    /// The health of Redis after a PING.
+    fn beat(&mut self, answered: bool, now: Instant) -> Part {
+        if answered {
+            *self = Self::new(self.patience);
+            return Part::Healthy;
+        }
+        self.failures += 1;
+        let first = *self.first.get_or_insert(now);
+        let lost = self.failures >= FAILURES && now.duration_since(first) >= self.patience;
+        if lost { Part::Unhealthy } else { Part::Healthy }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One PING that failed made every replica unready at the same moment.
+    #[test]
+    fn only_pings_that_fail_for_a_while_turn_health_off() {
+        let start = Instant::now();
+        let after = |pulse: &mut Pulse, beats: &[(u64, bool)]| {
+            let mut part = Part::Healthy;
+            for &(second, answered) in beats {
+                part = pulse.beat(answered, start + Duration::from_secs(second));
+            }
+            part
+        };
+        for (beats, expected) in [
+            (&[(0, false)][..], Part::Healthy),
+            (&[(0, false), (1, false), (2, false), (3, false)], Part::Healthy),
+            (&[(0, false), (1, false), (2, false), (4, false)], Part::Unhealthy),
+            (&[(0, false), (9, false)], Part::Healthy),
+            (&[(0, false), (1, false), (2, true), (3, false), (4, false), (5, false)], Part::Healthy),
+            (&[(0, false), (1, false), (9, false), (10, true)], Part::Healthy),
+        ] {
+            assert_eq!(after(&mut Pulse::new(Duration::from_secs(4)), beats), expected, "{beats:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_where_to_look() {
+        let check = |error: &str, expected: &str| {
+            let advice = refused(error, "REDIS_AUTH").unwrap_or_default();
+            assert!(
+                advice.contains(expected) && (expected.is_empty() || advice.contains("REDIS_AUTH")),
+                "{error}: {advice}"
+            );
+        };
+        check("WRONGPASS invalid username-password pair or user is disabled.", "the user or the password");
+        check("ERR AUTH <password> called without any password configured for the default user.", "password");
+        check("NOAUTH Authentication required.", "wants a password");
+        check("NOPERM User gate has no permissions to run the 'ping' command", "must be allowed PING");
+        assert_eq!(refused("Connection refused (os error 111)", "REDIS_AUTH"), None);
     }
 }

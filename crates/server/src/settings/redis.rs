@@ -13,6 +13,9 @@ mod tls;
 
 use target::{Target, target};
 
+/// Names the file with credentials that change.
+const AUTH_FILE: &str = "TIDEGATE_REDIS_AUTH_FILE";
+
 /// The main Redis, and a second one if wanted.
 #[derive(Debug, Clone)]
 pub struct Redis {
@@ -46,6 +49,8 @@ pub struct RedisServer {
     pub config: Config,
     /// The address without credentials, for people and logs.
     pub shown: String,
+    /// Where user and password come from, for messages.
+    pub auth: String,
     /// The longest wait for an answer.
     pub timeout: Duration,
 }
@@ -147,6 +152,7 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
     config.servers = found.servers;
     config.database = found.first.database;
     config.credentials = credentials(&values.text(names.auth)).or(found.first.credentials);
+    let auth = auth(values, names, config.credentials.is_some());
     if names.url == MAIN.url {
         config.credentials_provider = provider(values);
     }
@@ -157,7 +163,19 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
     let timeout = values.positive_duration(names.timeout);
     config.connect_timeout =
         if values.given.contains(names.timeout) { timeout } else { timeout.min(config.connect_timeout) };
-    Some(RedisServer { config, shown: found.shown, timeout })
+    Some(RedisServer { config, shown: found.shown, auth, timeout })
+}
+
+/// Where user and password come from.
+fn auth(values: &Values, names: &Names, given: bool) -> String {
+    if names.url == MAIN.url && !values.text(AUTH_FILE).is_empty() {
+        return format!("the file that {AUTH_FILE} names");
+    }
+    match (values.text(names.auth).is_empty(), given) {
+        (false, _) => names.auth.to_owned(),
+        (true, true) => format!("the user and password in {}", names.url),
+        (true, false) => format!("{}, which is not set", names.auth),
+    }
 }
 
 /// How many connections there are, and how many nodes a call talks to at a time.
@@ -222,8 +240,7 @@ const NO_SENTINELS: &str = "Expected master name and a list of urls for the sent
 
 /// Reads the file with credentials: once now, to report a mistake at start, and again at every connect.
 fn provider(values: &mut Values) -> Option<CredentialsProvider> {
-    const FILE: &str = "TIDEGATE_REDIS_AUTH_FILE";
-    let path = values.text(FILE);
+    let path = values.text(AUTH_FILE);
     if path.is_empty() {
         return None;
     }
@@ -233,7 +250,7 @@ fn provider(values: &mut Values) -> Option<CredentialsProvider> {
         Err(error) => Err(format!("cannot read {file}: {error}")),
     };
     if let Err(reason) = read() {
-        values.problem(FILE, &path, reason);
+        values.problem(AUTH_FILE, &path, reason);
     }
     Some(CredentialsProvider::new(read))
 }

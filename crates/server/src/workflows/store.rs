@@ -186,7 +186,7 @@ mod tests {
         config.parallelism = Parallelism::SERIAL;
         config.grouping = Grouping::Key;
         config.database = 3;
-        let server = RedisServer { config, shown: String::new(), timeout: Duration::from_secs(1) };
+        let server = RedisServer { config, shown: String::new(), auth: String::new(), timeout: Duration::from_secs(1) };
         let config = engine_config(&server);
         assert_eq!((config.parallelism, config.grouping), (Parallelism::UNBOUNDED, Grouping::Node));
         assert_eq!(config.database, 3);

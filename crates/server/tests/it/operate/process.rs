@@ -299,6 +299,25 @@ fn a_second_server_on_the_same_redis_takes_over_a_port() {
     assert_eq!(first.address("gRPC"), second.address("gRPC"));
 }
 
+/// A wrong password was "unavailable" for ever.
+#[test]
+fn a_refused_password_is_told_with_the_variable_to_look_at() {
+    let redis = crate::workflows::redis();
+    redis_cli(&redis, &["ACL", "SETUSER", "gate", "on", ">right", "~*", "+incrby", "+expire", "+ping"]);
+    let url = redis.address().to_string();
+    let fails = |more: &[(&str, &str)], expected: &str| {
+        let settings = [("REDIS_STARTUP_MAX_ELAPSED_TIME", "100ms"), ("REDIS_STARTUP_INITIAL_INTERVAL", "10ms")];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let output = command.env_clear().envs(variables(&[&settings[..], more].concat())).output().unwrap();
+        let log = String::from_utf8(output.stderr).unwrap();
+        assert!(log.contains("redis refuses this server") && log.contains(expected), "{log}");
+        assert!(!log.contains("wrong"), "{log}");
+    };
+    fails(&[("REDIS_URL", &url), ("REDIS_AUTH", "gate:wrong")], "see REDIS_AUTH");
+    let in_url = format!("redis://gate:wrong@{url}");
+    fails(&[("REDIS_URL", &in_url)], "see the user and password in REDIS_URL");
+}
+
 pub(crate) fn redis_cli(redis: &tidegate_pipeline::test_util::RedisServer, command: &[&str]) -> String {
     let port = redis.address().to_string().rsplit(':').next().unwrap().to_owned();
     let output = Command::new("redis-cli").args(["-p", &port]).args(command).output().unwrap();
