@@ -21,8 +21,8 @@ use crate::operate::health::{Health, Part};
 use crate::operate::metrics::Metrics;
 use crate::settings::{Files, FirstLoad};
 use crate::supervise::{Supervisor, tripwire};
-use files::Reading;
 pub(crate) use files::{Entry, entries};
+use files::{Failure, Reading};
 use watch::Watch;
 
 /// The name of the thread.
@@ -101,8 +101,8 @@ impl Target {
         self.load(&[Source { name: SAMPLE_NAME.to_owned(), text: SAMPLE.as_bytes().to_vec() }]);
     }
 
-    /// Applies the configuration in `sources`. When it has mistakes, the current configuration stays.
-    fn load(&self, sources: &[Source]) {
+    /// Applies the configuration in `sources`, and says whether it did. When it has mistakes, the current configuration stays.
+    fn load(&self, sources: &[Source]) -> bool {
         match Configuration::load(sources, self.same_domain) {
             Ok(configuration) => {
                 let configuration = self.metrics.declare(configuration);
@@ -112,25 +112,38 @@ impl Target {
                 }
                 self.limiter.configure(configuration);
                 self.metrics.loads.success.fetch_add(1, Relaxed);
-                info!(files = sources.len(), domains, "loaded configuration");
+                let files = sources.len();
+                match domains {
+                    0 => warn!(files, domains, "loaded configuration: it has no domain, so nothing is limited"),
+                    _ => info!(files, domains, "loaded configuration"),
+                }
+                true
             }
             Err(errors) => {
                 self.metrics.loads.error.fetch_add(1, Relaxed);
                 for error in errors {
                     error!("Error loading new configuration: {error}");
                 }
+                false
             }
         }
     }
 
-    fn read(&self, reading: &Reading) {
+    /// Loads what was read, and says whether it is in use. Files that cannot be read keep the text that they had in `last`.
+    fn read(&self, reading: &mut Reading, last: &[Source]) -> bool {
         self.metrics.loads.attempts.fetch_add(1, Relaxed);
         self.metrics.loads.failures.fetch_add(reading.failures.len() as u64, Relaxed);
-        self.metrics.loads.files.store(reading.sources.len() as u64, Relaxed);
-        for (path, error) in &reading.failures {
+        for Failure { path, error, .. } in &reading.failures {
             warn!(path = %path.display(), %error, "cannot read a configuration file");
         }
-        self.load(&reading.sources);
+        let kept = reading.keep(last);
+        if kept > 0 {
+            warn!(files = kept, "configuration files that cannot be read keep their last text");
+        }
+        self.metrics.loads.files.store(reading.sources.len() as u64, Relaxed);
+        self.metrics.loads.kept.store(kept as u64, Relaxed);
+        self.health.set_kept_files(kept);
+        self.load(&reading.sources)
     }
 }
 
@@ -147,7 +160,7 @@ impl Loader {
     ) -> std::io::Result<Self> {
         let (wake, wakes) = sync_channel(16);
         let (drain, waker) = (supervisor.drain.clone(), wake.clone());
-        let mut reload = Reload { files, target, loaded: Some(loaded), last: None };
+        let mut reload = Reload { files, target, loaded: Some(loaded), last: None, texts: Vec::new() };
         supervisor.repaired_thread(PART, move || reload.run(&waker, &wakes, &drain))?;
         Ok(Self { wake })
     }
@@ -173,15 +186,19 @@ struct Reload {
     loaded: Option<oneshot::Sender<()>>,
     /// What was read last. It is set before that is loaded: files that make the loader panic are not loaded again.
     last: Option<u64>,
+    /// The texts that were in use last, for files that cannot be read the next time.
+    texts: Vec<Source>,
 }
 
 impl Reload {
     fn run(&mut self, wake: &SyncSender<Wake>, wakes: &Receiver<Wake>, drain: &CancellationToken) {
         let mut watch = Watch::new(&self.files, wake.clone());
         while !drain.is_cancelled() {
-            let reading = files::read(&self.files);
+            let mut reading = files::read(&self.files);
             if self.last.replace(reading.fingerprint) != Some(reading.fingerprint) {
-                self.target.read(&reading);
+                if self.target.read(&mut reading, &self.texts) {
+                    self.texts = reading.sources;
+                }
             }
             tripwire::check(PART);
             // A file may have changed before its folder was watched: read once more.

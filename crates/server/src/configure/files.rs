@@ -17,11 +17,27 @@ pub(super) struct Reading {
     /// Sorted by name.
     pub(super) sources: Vec<Source>,
     /// Files and folders that could not be read.
-    pub(super) failures: Vec<(PathBuf, io::Error)>,
+    pub(super) failures: Vec<Failure>,
     /// Differs whenever names, contents or failures differ.
     pub(super) fingerprint: u64,
     /// The folders to watch for changes.
     pub(super) folders: Folders,
+}
+
+/// A file or folder that could not be read.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) path: PathBuf,
+    /// The name of the file, or what the names of all files in the folder begin with.
+    name: String,
+    pub(super) error: io::Error,
+}
+
+impl Failure {
+    /// Whether a file of this name could not be read.
+    fn hides(&self, name: &str) -> bool {
+        if self.name.is_empty() || self.name.ends_with('.') { name.starts_with(&self.name) } else { name == self.name }
+    }
 }
 
 /// Folders by path, each with its identity: a folder that is deleted and made again is another one.
@@ -83,14 +99,7 @@ pub(super) fn read(files: &Files) -> Reading {
     walk.folder(&start, &mut reading);
 
     reading.sources.sort_by(|a, b| a.name.cmp(&b.name));
-    let mut hasher = DefaultHasher::new();
-    for source in &reading.sources {
-        (&source.name, &source.text).hash(&mut hasher);
-    }
-    for (path, error) in &reading.failures {
-        (path, error.raw_os_error()).hash(&mut hasher);
-    }
-    reading.fingerprint = hasher.finish();
+    reading.fingerprint = reading.fingerprint();
     reading
 }
 
@@ -120,7 +129,11 @@ impl Walk<'_> {
         let entries = match entries(folder, self.files.dot_files) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => return reading.failures.push((folder.to_owned(), error)),
+            Err(error) => {
+                let name = self.name(folder);
+                let name = if name.is_empty() { name } else { name + "." };
+                return reading.failures.push(Failure { path: folder.to_owned(), name, error });
+            }
         };
         for entry in entries {
             match entry {
@@ -133,25 +146,62 @@ impl Walk<'_> {
         }
     }
 
+    /// The name of what is at `path`: the folders on the way and its own, with dots in between.
+    fn name(&self, path: &Path) -> String {
+        path.strip_prefix(self.start).unwrap_or(path).to_string_lossy().replace('/', ".")
+    }
+
     fn file(&self, path: PathBuf, reading: &mut Reading) {
-        let relative = path.strip_prefix(self.start).unwrap_or(&path);
-        let name = relative.to_string_lossy().replace('/', ".");
+        let name = self.name(&path);
         if !name.starts_with(&self.prefix) {
             return;
         }
-        match fs::read(&path) {
+        match read_regular(&path) {
             Ok(text) => {
                 if let Ok(real) = path.canonicalize() {
                     reading.watch(&parent(&real));
                 }
                 reading.sources.push(Source { name, text });
             }
-            Err(error) => reading.failures.push((path, error)),
+            Err(error) => reading.failures.push(Failure { path, name, error }),
         }
     }
 }
 
+/// The text of a file. A pipe is refused: reading it would wait for a writer.
+fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+    let found = fs::metadata(path)?;
+    if !found.is_file() && !found.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    fs::read(path)
+}
+
 impl Reading {
+    /// Keeps the texts of `last` whose files cannot be read now. Returns how many.
+    pub(super) fn keep(&mut self, last: &[Source]) -> usize {
+        let before = self.sources.len();
+        let hidden = |source: &&Source| {
+            let known = self.sources[..before].binary_search_by(|other| other.name.cmp(&source.name)).is_ok();
+            !known && self.failures.iter().any(|failure| failure.hides(&source.name))
+        };
+        let kept: Vec<_> = last.iter().filter(hidden).cloned().collect();
+        self.sources.extend(kept);
+        self.sources.sort_by(|a, b| a.name.cmp(&b.name));
+        self.sources.len() - before
+    }
+
+    fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for source in &self.sources {
+            (&source.name, &source.text).hash(&mut hasher);
+        }
+        for failure in &self.failures {
+            (&failure.path, failure.error.raw_os_error()).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
     fn watch(&mut self, folder: &Path) {
         // The real path: when a link on the way changes, another folder must be watched.
         let found = folder.canonicalize().and_then(|real| Ok((fs::metadata(&real)?, real)));
@@ -219,6 +269,56 @@ mod tests {
         let reading = read(&files(root.path(), Scope::AppDirectory, DotFiles::Read));
         assert!(reading.sources.is_empty() && reading.failures.is_empty());
         assert!(reading.folders.contains_key(&root.path().canonicalize().unwrap()));
+    }
+
+    /// The domain of a file that could not be read was gone.
+    #[test]
+    fn a_file_that_cannot_be_read_keeps_its_last_text() {
+        let root = tempfile::tempdir().unwrap();
+        let files = files(root.path(), Scope::AppDirectory, DotFiles::Read);
+        let folder = root.path().join("limits/config");
+        fs::create_dir_all(folder.join("deep")).unwrap();
+        for (name, text) in [("a", "1"), ("b", "2"), ("deep/c", "3"), ("e", "4")] {
+            fs::write(folder.join(name), text).unwrap();
+        }
+        let names = |reading: &Reading| -> Vec<String> {
+            let name = |source: &Source| format!("{}={}", source.name, String::from_utf8_lossy(&source.text));
+            reading.sources.iter().map(name).collect()
+        };
+        let first = read(&files);
+        assert_eq!(names(&first), ["a=1", "b=2", "deep.c=3", "e=4"]);
+
+        // Dangling: the file is still named, and cannot be read.
+        fs::remove_file(folder.join("a")).unwrap();
+        symlink("nowhere", folder.join("a")).unwrap();
+        fs::write(folder.join("b"), "5").unwrap();
+        let mut second = read(&files);
+        assert_eq!(second.keep(&first.sources), 1);
+        assert_eq!(names(&second), ["a=1", "b=5", "deep.c=3", "e=4"]);
+
+        // A folder that cannot be read hides what is in it, and what is gone is gone.
+        fs::remove_file(folder.join("e")).unwrap();
+        let mut third = read(&files);
+        third.sources.retain(|source| source.name != "deep.c");
+        let error = io::Error::from(io::ErrorKind::PermissionDenied);
+        third.failures.push(Failure { path: folder.join("deep"), name: "deep.".to_owned(), error });
+        third.keep(&second.sources);
+        assert_eq!(names(&third), ["a=1", "b=5", "deep.c=3"]);
+
+        fs::remove_file(folder.join("a")).unwrap();
+        let mut last = read(&files);
+        assert_eq!(last.keep(&third.sources), 0);
+        assert_eq!(names(&last), ["b=5", "deep.c=3"]);
+    }
+
+    #[test]
+    fn a_pipe_is_not_waited_for() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("limits/config");
+        fs::create_dir_all(&folder).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(folder.join("pipe")).status().unwrap();
+        assert!(made.success());
+        check(&files(root.path(), Scope::AppDirectory, DotFiles::Read), &[], 1);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub(crate) struct Parts {
     process: Part,
     /// Parts of the process that have ended and are about to be started again.
     ill: usize,
+    /// Configuration files that cannot be read and keep their last text. The server serves.
+    kept_files: usize,
 }
 
 /// A part of the process has ended and is about to be started again. Dropping this says that it runs.
@@ -57,7 +59,7 @@ impl Parts {
 impl Health {
     /// Health with these parts; the process is healthy until it stops.
     pub(crate) fn new(store: Part, configuration: Part) -> Self {
-        let parts = Parts { store, configuration, process: Part::Healthy, ill: 0 };
+        let parts = Parts { store, configuration, process: Part::Healthy, ill: 0, kept_files: 0 };
         Self { parts: Arc::new(watch::Sender::new(parts)) }
     }
 
@@ -76,6 +78,20 @@ impl Health {
 
     pub(crate) fn set_configuration(&self, part: Part) {
         self.parts.send_if_modified(|parts| std::mem::replace(&mut parts.configuration, part) != part);
+    }
+
+    /// What `/healthcheck` says while the server serves: `OK` as the reference, and in further lines what is not as it should be.
+    pub(crate) fn report(&self) -> Option<String> {
+        let parts = *self.parts.borrow();
+        match parts.kept_files {
+            _ if !parts.serving() => None,
+            0 => Some("OK".to_owned()),
+            files => Some(format!("OK\nconfiguration files that cannot be read and keep their last text: {files}\n")),
+        }
+    }
+
+    pub(crate) fn set_kept_files(&self, files: usize) {
+        self.parts.send_if_modified(|parts| std::mem::replace(&mut parts.kept_files, files) != files);
     }
 
     /// Unhealthy until the answer is dropped: a part of the process is started again.

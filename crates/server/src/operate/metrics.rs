@@ -59,6 +59,8 @@ pub(crate) struct Loads {
     pub(crate) failures: AtomicU64,
     /// Files in use.
     pub(crate) files: AtomicU64,
+    /// Those of them that cannot be read and keep their last text.
+    pub(crate) kept: AtomicU64,
 }
 
 /// What is asked for more values when somebody reads.
@@ -144,6 +146,7 @@ impl Metrics {
             ("runtime.load_failures", read(&self.loads.failures)),
         ];
         sum.gauges.push(("runtime.num_values".to_owned(), read(&self.loads.files)));
+        sum.gauges.push(("tidegate.config.kept_files".to_owned(), read(&self.loads.kept)));
         self.ask_sources(&mut sum);
         sum
     }

@@ -34,12 +34,10 @@ static MESSAGES: LazyLock<[MessageDescriptor; 2]> = LazyLock::new(|| {
 /// Connections are served on the control thread, which only reads and writes HTTP. What takes long, the JSON and the decision, is
 /// done on a core, so that health is answered however many calls of `/json` wait.
 pub(crate) fn router(cores: Cores, health: Health) -> Router {
-    let healthcheck =
-        any(
-            async move || {
-                if health.serving() { (StatusCode::OK, "OK") } else { (StatusCode::INTERNAL_SERVER_ERROR, "") }
-            },
-        );
+    let healthcheck = any(async move || match health.report() {
+        Some(report) => (StatusCode::OK, report),
+        None => (StatusCode::INTERNAL_SERVER_ERROR, String::new()),
+    });
     let json = Router::new().route("/json", any(answer)).layer(DefaultBodyLimit::max(MAX_BODY)).with_state(cores);
     json.route("/healthcheck", healthcheck)
 }

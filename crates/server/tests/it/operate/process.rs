@@ -325,6 +325,31 @@ pub(crate) fn redis_cli(redis: &tidegate_pipeline::test_util::RedisServer, comma
 }
 
 #[test]
+fn a_configuration_that_is_deleted_is_warned_of() {
+    let limits = Limits::new(crate::support::LIMITS);
+    let server = Process::start(&[("RUNTIME_ROOT", limits.root())]);
+    std::fs::remove_file(limits.folder().join("limits.yaml")).unwrap();
+    let debug = server.address("debug");
+    await_that("it is gone", || get(debug, "/rlconfig").body.is_empty());
+    server.signal("TERM");
+    let (_, log) = server.end();
+    assert!(log.contains("WARN") && log.contains("it has no domain, so nothing is limited"), "{log}");
+}
+
+/// A pipe among the files kept the thread that reads them, and with it the process, waiting for ever.
+#[test]
+fn a_pipe_among_the_files_holds_up_neither_start_nor_end() {
+    let limits = Limits::new(crate::support::LIMITS);
+    assert!(Command::new("mkfifo").arg(limits.folder().join("pipe")).status().unwrap().success());
+    let server = Process::start(&[("RUNTIME_ROOT", limits.root())]);
+    assert!(server.banner.contains("shop"), "{}", server.banner);
+    server.signal("TERM");
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("it is not a regular file"), "{log}");
+}
+
+#[test]
 fn a_debug_port_that_is_taken_is_only_logged() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();

@@ -155,3 +155,26 @@ fn names_in_messages_are_those_of_the_reference() {
         assert_eq!(server.stat("runtime.num_values"), 2);
     }
 }
+
+/// The domain of a file that could not be read was gone, and its limits with it.
+#[test]
+fn a_file_that_cannot_be_read_keeps_its_last_text() {
+    let files = Limits::new(&limits(1));
+    files.write("other.yaml", "domain: other\n");
+    let server = start(&files);
+    await_limit(&server, 1);
+    let failures = server.stat("runtime.load_failures");
+    std::fs::remove_file(files.folder().join("limits.yaml")).unwrap();
+    symlink("nowhere", files.folder().join("limits.yaml")).unwrap();
+    files.write("other.yaml", "domain: another\n");
+    await_that("a file is kept", || get(server.debug(), "/stats").body.contains("tidegate.config.kept_files: 1\n"));
+    await_limit(&server, 1);
+    let health = get(server.http(), "/healthcheck");
+    assert_eq!(health.status, 200);
+    assert!(health.body.starts_with("OK\n") && health.body.contains("keep their last text: 1"), "{health:?}");
+    assert!(server.stat("runtime.load_failures") > failures);
+    std::fs::remove_file(files.folder().join("limits.yaml")).unwrap();
+    await_that("a file that is gone is not kept", || get(server.debug(), "/rlconfig").body.is_empty());
+    await_that("none is kept", || server.stat("tidegate.config.kept_files") == 0);
+    assert_eq!(get(server.http(), "/healthcheck").body, "OK");
+}
