@@ -2,6 +2,7 @@
 
 pub(crate) mod banner;
 pub(crate) mod debug;
+pub(crate) mod decisions;
 pub(crate) mod health;
 pub(crate) mod logging;
 pub(crate) mod metrics;

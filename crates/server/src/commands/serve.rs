@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, warn};
 
 use crate::operate::logging;
-use crate::settings::Settings;
+use crate::settings::{LogFormat, Settings};
 use crate::{Started, run};
 use tidegate_cli::Exit;
 use tidegate_cli::print;
@@ -30,8 +30,12 @@ pub(crate) fn serve() -> ExitCode {
     for warning in &settings.warnings {
         warn!("{warning}");
     }
-    // A server needs no reader.
-    let banner = |started: &Started| drop(print(&started.to_string()));
+    let format = settings.log.format;
+    let banner = |started: &Started| match format {
+        // A server needs no reader.
+        LogFormat::Text => drop(print(&started.to_string())),
+        LogFormat::Json => started.log(),
+    };
     match run(settings, terminated(), banner) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

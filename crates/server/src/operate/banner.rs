@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use tidegate_ratelimit::{Configuration, Entry};
+use tracing::info;
 
 use crate::edge::listen::{Addresses, GrpcAddress};
 
@@ -43,6 +44,31 @@ pub enum Loaded {
     },
     /// Nothing yet: the ports were opened first.
     Later,
+}
+
+impl Started {
+    /// Writes it as one line of the log, for those who collect logs as JSON.
+    pub(crate) fn log(&self) {
+        let addresses = &self.addresses;
+        let grpc = match &addresses.grpc {
+            GrpcAddress::Tcp(address) => address.to_string(),
+            GrpcAddress::Unix(path) => path.display().to_string(),
+        };
+        let shown = |address: Option<SocketAddr>| address.map(|address| address.to_string());
+        let (pages, prometheus, api) = (shown(addresses.debug), shown(addresses.prometheus), shown(addresses.api));
+        info!(
+            version = env!("CARGO_PKG_VERSION"),
+            store = self.store,
+            workflows = self.workflows,
+            configuration = self.configuration,
+            grpc,
+            http = %addresses.http,
+            debug = pages,
+            prometheus,
+            api,
+            "started"
+        );
+    }
 }
 
 impl fmt::Display for Started {

@@ -11,6 +11,7 @@ use tidegate_ratelimit::{
 use tracing::warn;
 
 use crate::edge::clock;
+use crate::operate::decisions;
 use crate::operate::metrics::{Failure, Shard};
 use crate::rls::bounds::{Bounds, Excess};
 use crate::rls::proto::envoy::config::core::v3::HeaderValue;
@@ -78,6 +79,7 @@ impl Calls {
         let mut counting = Counting::new(metrics, request(message));
         let answer = limiter.check(&counting.request, clock::now(), started + timeout, &mut counting.facts).await;
         counting.failure = answer.as_ref().err().map(failure);
+        decisions::log(&counting.request, &answer);
         if let Err(Error::Store(cause)) = &answer {
             self.log(cause);
         }

@@ -145,8 +145,8 @@ const LISTENERS: &[Variable] = &[
 
 #[rustfmt::skip] // as above
 const LOGGING: &[Variable] = &[
-    row("LOG_LEVEL", LEVELS, "WARN", "The least severe level that is logged. Logs go to standard error."),
-    row("LOG_FORMAT", Text, "text", "`json` writes one JSON object a line, with `@timestamp`, `@message` and `level`. Every other value writes plain text."),
+    row("LOG_LEVEL", LEVELS, "WARN", "The least severe level that is logged. Logs go to standard error. `debug` includes a line for each decision, with the keys of its descriptors and without their values."),
+    row("LOG_FORMAT", Text, "text", "`json` writes one JSON object a line, with `@timestamp`, `@message` and `level`, and nothing to standard output. Every other value writes plain text."),
 ];
 
 #[rustfmt::skip] // as above

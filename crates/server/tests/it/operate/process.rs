@@ -30,11 +30,18 @@ impl Process {
 
     /// With these variables and no others.
     pub(crate) fn start_in(mut command: Command, variables: Vec<(String, String)>) -> Self {
+        let given = |name: &str, value: &str| variables.contains(&(name.to_owned(), value.to_owned()));
+        let json = given("LOG_FORMAT", "json");
+        assert!(!json || given("LOG_LEVEL", "info"), "in JSON, addresses are read from a line of this level");
         command.env_clear().envs(variables).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let mut process = Self { child, banner: String::new(), stderr, log: String::new() };
-        process.read_banner();
+        if json {
+            process.read_started()
+        } else {
+            process.read_banner()
+        }
         process
     }
 
@@ -60,6 +67,21 @@ impl Process {
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
+    /// In JSON, the log says what a person reads in the banner.
+    fn read_started(&mut self) {
+        loop {
+            let before = self.log.len();
+            assert!(self.stderr.read_line(&mut self.log).unwrap() > 0, "it ended: {}", self.log);
+            let line: serde_json::Value = serde_json::from_str(&self.log[before..]).unwrap();
+            if line["@message"] == "started" {
+                let shown = |what: &str, name: &str| format!("  {what} {}\n", line[name].as_str().unwrap_or_default());
+                self.banner =
+                    shown("gRPC", "grpc") + &shown("HTTP", "http") + &shown("debug", "debug") + &shown("API", "api");
+                return;
+            }
+        }
+    }
+
     pub(crate) fn address(&self, what: &str) -> SocketAddr {
         let line = self.banner.lines().find_map(|line| line.trim_start().strip_prefix(what));
         line.unwrap_or_else(|| panic!("no {what} in\n{}", self.banner))
@@ -79,6 +101,13 @@ impl Process {
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         self.stderr.read_to_string(&mut self.log).unwrap();
         (self.child.wait().unwrap().code(), std::mem::take(&mut self.log))
+    }
+
+    /// What it wrote to standard output after its start, once it has ended.
+    pub(crate) fn standard_output(&mut self) -> String {
+        let mut text = String::new();
+        self.child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        text
     }
 }
 
@@ -322,6 +351,31 @@ pub(crate) fn redis_cli(redis: &tidegate_pipeline::test_util::RedisServer, comma
     let port = redis.address().to_string().rsplit(':').next().unwrap().to_owned();
     let output = Command::new("redis-cli").args(["-p", &port]).args(command).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// Lines of plain text on standard output broke collectors of JSON.
+#[test]
+fn with_json_nothing_is_written_to_standard_output() {
+    let mut server = Process::start(&[("LOG_FORMAT", "json"), ("LOG_LEVEL", "info")]);
+    server.signal("TERM");
+    assert_eq!(server.standard_output(), "");
+}
+
+#[test]
+fn with_debug_each_decision_has_a_line_without_values() {
+    let limits = Limits::new(crate::support::LIMITS);
+    for (level, lines) in [("debug", 1), ("info", 0)] {
+        let server = Process::start(&[("RUNTIME_ROOT", limits.root()), ("LOG_LEVEL", level)]);
+        let entries = r#"[{"key":"user","value":"token-of-ada"}]"#;
+        let body = format!(r#"{{"domain":"shop","descriptors":[{{"entries":{entries}}}]}}"#);
+        assert_eq!(post(server.address("HTTP"), "/json", &body).status, 200);
+        server.signal("TERM");
+        let (_, log) = server.end();
+        let found: Vec<_> = log.lines().filter(|line| line.contains("decision")).collect();
+        assert_eq!(found.len(), lines, "{log}");
+        assert!(found.iter().all(|line| line.contains("shop") && line.contains("[user: Ok, 2 of 3 a")), "{log}");
+        assert!(!log.contains("token-of-ada"), "{log}");
+    }
 }
 
 #[test]

@@ -355,7 +355,7 @@ fn every_answer_has_the_id_of_its_request() {
 fn logging(redis: &RedisServer) -> (Process, SocketAddr) {
     let url = redis.address().to_string();
     let settings = [("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("REDIS_URL", &url), ("REDIS_SOCKET_TYPE", "tcp")];
-    let process = Process::start(&[&settings[..], &[("LOG_FORMAT", "json")]].concat());
+    let process = Process::start(&[&settings[..], &[("LOG_FORMAT", "json"), ("LOG_LEVEL", "info")]].concat());
     let api = process.address("API");
     (process, api)
 }
