@@ -4,6 +4,7 @@ pub(crate) mod attempt;
 mod resend;
 mod retry;
 pub(crate) mod route;
+mod tally;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,6 +12,7 @@ use std::time::Instant;
 use crate::batch::Batch;
 use crate::client::attempt::{Backend, Sender};
 use crate::client::resend::resend;
+use crate::client::tally::Tally;
 use crate::cluster::Cluster;
 use crate::cluster::discovery::Discovery;
 use crate::cluster::sentinels::Sentinels;
@@ -45,7 +47,7 @@ impl Client {
                 Backend::Cluster(Cluster::start(Discovery::Sentinel(sentinels), &context))
             }
         };
-        Ok(Self { sender: Arc::new(Sender { backend, context }) })
+        Ok(Self { sender: Arc::new(Sender { backend, context, tally: Tally::default() }) })
     }
 
     /// Sends the commands of `batch` and returns one outcome per command, in their order, at `deadline` at the latest.
@@ -66,16 +68,21 @@ impl Client {
     pub async fn send(&self, batch: Batch, deadline: Instant) -> Vec<Outcome> {
         if let Some(reason) = batch.refused.clone() {
             tokio::task::coop::consume_budget().await;
-            return vec![Outcome::NotSent(reason); batch.len()];
+            let outcomes = vec![Outcome::NotSent(reason); batch.len()];
+            self.sender.tally.told(&outcomes);
+            return outcomes;
         }
         if batch.is_empty() {
             return Vec::new();
         }
         let sender = &*self.sender;
         let (attempt, mut outcomes) = sender.attempt(batch, &[], deadline).await;
-        if !outcomes.iter().all(Outcome::ran) {
+        if outcomes.iter().all(Outcome::ran) {
+            sender.tally.all_ran(outcomes.len());
+        } else {
             // Boxed, because it is rare and would make the future of every call as large as its own.
             Box::pin(resend(sender, &attempt, &mut outcomes, deadline)).await;
+            sender.tally.told(&outcomes);
             // A refusal waits for nothing. A caller that tries again at once would keep its thread from all other tasks,
             // the task that connects again among them.
             tokio::task::coop::consume_budget().await;
@@ -87,13 +94,14 @@ impl Client {
         &self.sender
     }
 
-    /// What the connections did so far.
+    /// What the client and its connections did so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        match &self.sender.backend {
+        let servers = match &self.sender.backend {
             Backend::Single(node) => node.stats(),
             Backend::Cluster(cluster) => cluster.stats(),
-        }
+        };
+        [servers, self.sender.tally.stats()].into_iter().sum()
     }
 
     /// Closes the connections and waits for their tasks. Calls in progress end, with what is known of their commands.

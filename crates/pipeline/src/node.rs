@@ -23,7 +23,7 @@ use crate::link::host::{Host, LinkId, Turn};
 use crate::link::life::{CloseReason, Effect, Event};
 use crate::node::pool::{Demand, Pool};
 use crate::outcome::NotSent;
-use crate::stats::{Counters, Stats};
+use crate::stats::{Counters, Stats, count};
 
 /// One Redis server.
 #[derive(Debug)]
@@ -93,6 +93,7 @@ impl Node {
             ConnectState::Closed(reason) => Some(reason.clone()),
             ConnectState::Down { reason, .. } if !state.pool.is_serving() => Some(self.unavailable(reason)),
             _ if waiting.commands > 0 && !waiting.fits(total, self.queue_bound()) => {
+                count(&self.counters.overloads, total.commands);
                 Some(NotSent::Overloaded { node: Arc::clone(&self.name) })
             }
             _ => None,
@@ -117,8 +118,10 @@ impl Node {
 
     /// What the connections did so far.
     pub(crate) fn stats(&self) -> Stats {
-        let waiting = self.state().pool.waiting().commands;
-        self.counters.snapshot(waiting)
+        let state = self.state();
+        let (waiting, oldest_owed) = (state.pool.waiting().commands, state.pool.oldest_owed());
+        drop(state);
+        self.counters.snapshot(waiting, oldest_owed)
     }
 
     /// Refuses what waits and what will come, and ends the connections.

@@ -2,6 +2,7 @@
 
 use std::iter::Sum;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 /// What a client's connections did since it was made. Sums over nodes and connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,6 +38,26 @@ pub struct Stats {
     pub waiting: u64,
     /// Times that servers were asked who owns what.
     pub refreshes: u64,
+    /// How long the reply has been due that is due for longest.
+    pub oldest_owed: Duration,
+    /// Commands refused because the queue of their node was full.
+    pub overloads: u64,
+    /// Commands sent again, because they had not run or may run twice.
+    pub retries: u64,
+    /// Redirects of units to the node that owns their slot.
+    pub moved: u64,
+    /// Redirects of units to the node that their slot is moving to.
+    pub ask: u64,
+    /// Commands of which callers were told that they ran.
+    pub told_reply: u64,
+    /// Commands of which callers were told an error of the server that sending again would not change.
+    pub told_server_error: u64,
+    /// Commands of which callers were told that they were not sent.
+    pub told_not_sent: u64,
+    /// Commands of which callers were told that the server did not run them.
+    pub told_rejected: u64,
+    /// Commands of which callers were told that they may have run.
+    pub told_unknown: u64,
 }
 
 impl Sum for Stats {
@@ -56,6 +77,16 @@ impl Sum for Stats {
             empty_wakes: sum.empty_wakes + more.empty_wakes,
             waiting: sum.waiting + more.waiting,
             refreshes: sum.refreshes + more.refreshes,
+            oldest_owed: sum.oldest_owed.max(more.oldest_owed),
+            overloads: sum.overloads + more.overloads,
+            retries: sum.retries + more.retries,
+            moved: sum.moved + more.moved,
+            ask: sum.ask + more.ask,
+            told_reply: sum.told_reply + more.told_reply,
+            told_server_error: sum.told_server_error + more.told_server_error,
+            told_not_sent: sum.told_not_sent + more.told_not_sent,
+            told_rejected: sum.told_rejected + more.told_rejected,
+            told_unknown: sum.told_unknown + more.told_unknown,
         })
     }
 }
@@ -74,6 +105,7 @@ pub(crate) struct Counters {
     pub(crate) bytes_out: AtomicU64,
     pub(crate) bytes_in: AtomicU64,
     pub(crate) empty_wakes: AtomicU64,
+    pub(crate) overloads: AtomicU64,
 }
 
 pub(crate) fn count(counter: &AtomicU64, more: usize) {
@@ -81,7 +113,7 @@ pub(crate) fn count(counter: &AtomicU64, more: usize) {
 }
 
 impl Counters {
-    pub(crate) fn snapshot(&self, waiting: usize) -> Stats {
+    pub(crate) fn snapshot(&self, waiting: usize, oldest_owed: Duration) -> Stats {
         let closed = self.closed.load(Relaxed);
         let opened = self.opened.load(Relaxed).max(closed);
         Stats {
@@ -98,8 +130,10 @@ impl Counters {
             bytes_in: self.bytes_in.load(Relaxed),
             empty_wakes: self.empty_wakes.load(Relaxed),
             waiting: waiting as u64,
-            // Counted by the cluster.
-            refreshes: 0,
+            oldest_owed,
+            overloads: self.overloads.load(Relaxed),
+            // The rest is counted by the cluster and the client.
+            ..Stats::default()
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::batch::load::Load;
 use crate::call::group::Group;
 use crate::call::{Call, DeadlinePassed, Unanswered, Written};
 use crate::client::route::{GroupParts, Route, whole_groups};
+use crate::client::tally::Tally;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::config::parallelism::Parallelism;
@@ -30,6 +31,7 @@ pub(crate) enum Backend {
 pub(crate) struct Sender {
     pub(crate) backend: Backend,
     pub(crate) context: Arc<ClientContext>,
+    pub(crate) tally: Tally,
 }
 
 /// An attempt, and what it knew of the cluster.

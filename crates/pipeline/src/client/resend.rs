@@ -26,6 +26,7 @@ pub(crate) async fn resend(sender: &Sender, first: &Attempt, outcomes: &mut [Out
     loop {
         let retries: Vec<Retry> =
             unfinished.iter_mut().map(|unit| unit.retry(&sender.backend, outcomes, epoch)).collect();
+        retries.iter().for_each(|retry| sender.tally.redirected(retry));
         let redirected = retries.iter().any(|retry| matches!(retry, Retry::Redirect(..)));
         if !redirected {
             if !retries.iter().any(|retry| matches!(retry, Retry::Wait)) {
@@ -40,6 +41,7 @@ pub(crate) async fn resend(sender: &Sender, first: &Attempt, outcomes: &mut [Out
         }
         // Redirected units go at once. The others must not delay them and are sent in the next round.
         let round = Round::new(batch, &unfinished, retries, redirected);
+        sender.tally.sent_again(round.sent.iter().map(|sent| sent.places.len()).sum());
         let (attempt, results) = sender.attempt(round.batch, &round.targets, deadline).await;
         epoch = attempt.epoch;
         for (unit, sent) in round.sent.iter().enumerate() {

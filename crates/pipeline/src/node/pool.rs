@@ -151,6 +151,12 @@ impl Pool {
         waiting
     }
 
+    /// How long the reply has been due that is due for longest.
+    pub(crate) fn oldest_owed(&self) -> Duration {
+        let oldest = self.links.iter().filter_map(|link| link.oldest).min();
+        oldest.map_or(Duration::ZERO, |oldest| oldest.elapsed())
+    }
+
     /// Makes room for `more` within `bound`: drops groups at the head of the queue whose callers have left.
     pub(crate) fn drop_abandoned(&mut self, more: Load, bound: Load) {
         while !self.waiting().fits(more, bound) {

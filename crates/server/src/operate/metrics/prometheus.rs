@@ -3,6 +3,8 @@
 //! As in the reference, a metric that the mapping does not name keeps its own name, with unusual letters replaced. Unlike the
 //! reference, hits refused by the local cache are not counted twice, extra tags are labels, and values are current.
 
+mod redis;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -14,7 +16,8 @@ use crate::settings::{self, ResponseTime};
 use tidegate_api::QueueSample;
 
 /// Labels of our own. An extra tag with one of these names is left out, since a label must be unique.
-const OWN_LABELS: [&str; 8] = ["domain", "key1", "key2", "err_type", "grpc_method", "le", "version", "queue"];
+const OWN_LABELS: [&str; 11] =
+    ["domain", "key1", "key2", "err_type", "grpc_method", "le", "version", "queue", "pool", "outcome", "kind"];
 
 pub(super) fn encode(snapshot: &Snapshot, settings: &settings::Metrics) -> String {
     let mut page = Page { out: String::with_capacity(16 * 1024), extra: extra_labels(&settings.labels) };
@@ -32,6 +35,7 @@ pub(super) fn encode(snapshot: &Snapshot, settings: &settings::Metrics) -> Strin
         page.sample(&name, &[], *value);
     }
     page.queues(snapshot);
+    page.redis(&snapshot.redis);
     page.family("tidegate_build_info", "gauge");
     page.sample("tidegate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
     page.out

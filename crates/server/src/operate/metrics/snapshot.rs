@@ -25,6 +25,8 @@ pub(super) struct Snapshot {
     pub(super) gauges: Vec<(String, u64)>,
     /// The state of each queue when it was last sampled.
     pub(super) queues: Vec<QueueSample>,
+    /// What the engine did, by the name of the pool.
+    pub(super) redis: Vec<(&'static str, Stats)>,
     pub(super) store_errors: u64,
     pub(super) service_errors: u64,
 }
@@ -40,6 +42,7 @@ impl Snapshot {
     }
 
     pub(super) fn add_redis(&mut self, total: &Stats) {
+        self.redis.push(("main", *total));
         self.gauges.push(("ratelimit.redis_pool.cx_active".to_owned(), total.connections));
         self.gauges.push(("tidegate.redis.waiting_commands".to_owned(), total.waiting));
         self.counters.extend([
@@ -53,6 +56,7 @@ impl Snapshot {
     }
 
     pub(super) fn add_redis_per_second(&mut self, total: &Stats) {
+        self.redis.push(("per_second", *total));
         self.gauges.push(("ratelimit.redis_per_second_pool.cx_active".to_owned(), total.connections));
         self.counters.extend([
             ("ratelimit.redis_per_second_pool.cx_total", total.opened),
@@ -61,19 +65,9 @@ impl Snapshot {
     }
 }
 
+/// The sum over the cores; none without a client.
 pub(super) fn total(clients: &[Client]) -> Option<Stats> {
-    let mut total = clients.first()?.stats();
-    for stats in clients[1..].iter().map(Client::stats) {
-        total.connections += stats.connections;
-        total.opened += stats.opened;
-        total.closed += stats.closed;
-        total.connect_failures += stats.connect_failures;
-        total.commands += stats.commands;
-        total.replies += stats.replies;
-        total.writes += stats.writes;
-        total.waiting += stats.waiting;
-    }
-    Some(total)
+    (!clients.is_empty()).then(|| clients.iter().map(Client::stats).sum())
 }
 
 pub(super) fn cache_gauges(cache: &LocalCacheStats) -> [(&'static str, u64); 8] {

@@ -170,3 +170,45 @@ async fn old_dashboards_get_milliseconds() {
     // A call takes microseconds: a sum in seconds would be far below this.
     assert!(sample(&page, sum).unwrap() > 0.0005, "{page}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_redis_did_is_shown_by_pool() {
+    let redis = tidegate_pipeline::test_util::RedisServer::start().await;
+    let url = redis.address().to_string();
+    let server = tokio::task::spawn_blocking(move || {
+        let redis = [("REDIS_URL", url.as_str()), ("REDIS_SOCKET_TYPE", "tcp"), ("TIDEGATE_CORES", "2")];
+        let page = [("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "127.0.0.1:0")];
+        Server::start(&[&redis[..], &page[..]].concat())
+    });
+    let server = server.await.unwrap();
+    let before = get(prometheus(&server), "/metrics").body;
+    let replies = r#"tidegate_redis_outcomes_total{pool="main",outcome="reply"}"#;
+    let before = sample(&before, replies).unwrap();
+    for _ in 0..4 {
+        ask(&server.channel().await, request("shop", &[&[("user", "ada")]])).await.unwrap();
+    }
+    assert_eq!(redis.raw("CONFIG SET maxmemory 1"), "+OK\r\n");
+    ask(&server.channel().await, request("shop", &[&[("user", "eve")]])).await.unwrap_err();
+    let page = get(prometheus(&server), "/metrics").body;
+    let outcome = |kind: &str| format!(r#"tidegate_redis_outcomes_total{{pool="main",outcome="{kind}"}}"#);
+    assert_eq!(
+        sample(&page, replies),
+        Some(before + 9.0),
+        "an increment and an expiry for each call, and an expiry\n{page}"
+    );
+    check(
+        &page,
+        &[
+            (&outcome("server_error"), Some(1.0)),
+            (&outcome("not_sent"), Some(0.0)),
+            (&outcome("rejected"), Some(0.0)),
+            (&outcome("unknown"), Some(0.0)),
+            (r#"tidegate_redis_redirects_total{pool="main",kind="moved"}"#, Some(0.0)),
+            (r#"tidegate_redis_redirects_total{pool="main",kind="ask"}"#, Some(0.0)),
+            (r#"tidegate_redis_retries_total{pool="main"}"#, Some(0.0)),
+            (r#"tidegate_redis_overloads_total{pool="main"}"#, Some(0.0)),
+            (r#"tidegate_redis_oldest_owed_reply_seconds{pool="main"}"#, Some(0.0)),
+            (r#"tidegate_redis_retries_total{pool="per_second"}"#, None),
+        ],
+    );
+}
