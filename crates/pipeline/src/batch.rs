@@ -83,6 +83,11 @@ impl Batch {
         before(units.start)..before(units.end)
     }
 
+    /// What the whole batch weighs.
+    pub(crate) fn load(&self) -> Load {
+        Load { commands: self.len(), bytes: self.encoded.len() }
+    }
+
     /// What a unit weighs.
     pub(crate) fn load_of(&self, unit: u32) -> Load {
         let commands = self.commands_of(unit..unit + 1);

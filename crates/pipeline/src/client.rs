@@ -5,6 +5,7 @@ mod resend;
 mod retry;
 pub(crate) mod route;
 mod tally;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,6 +14,7 @@ use crate::batch::Batch;
 use crate::client::attempt::{Backend, Sender};
 use crate::client::resend::resend;
 use crate::client::tally::Tally;
+use crate::client::waiting::Waiting;
 use crate::cluster::Cluster;
 use crate::cluster::discovery::Discovery;
 use crate::cluster::sentinels::Sentinels;
@@ -47,7 +49,8 @@ impl Client {
                 Backend::Cluster(Cluster::start(Discovery::Sentinel(sentinels), &context))
             }
         };
-        Ok(Self { sender: Arc::new(Sender { backend, context, tally: Tally::default() }) })
+        let waiting = Waiting::new(&context.config);
+        Ok(Self { sender: Arc::new(Sender { backend, context, tally: Tally::default(), waiting }) })
     }
 
     /// Sends the commands of `batch` and returns one outcome per command, in their order, at `deadline` at the latest.
@@ -101,7 +104,7 @@ impl Client {
             Backend::Single(node) => node.stats(),
             Backend::Cluster(cluster) => cluster.stats(),
         };
-        [servers, self.sender.tally.stats()].into_iter().sum()
+        [servers, self.sender.tally.stats(), self.sender.waiting.stats()].into_iter().sum()
     }
 
     /// Closes the connections and waits for their tasks. Calls in progress end, with what is known of their commands.

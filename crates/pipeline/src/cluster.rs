@@ -2,8 +2,9 @@
 
 mod ask;
 pub(crate) mod discovery;
+mod renewal;
 pub(crate) mod sentinels;
-mod topology;
+pub(crate) mod topology;
 pub(crate) mod view;
 
 use std::collections::HashMap;
@@ -12,11 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::info;
 
 use crate::cluster::discovery::{Discovery, Known};
+use crate::cluster::renewal::Renewal;
 use crate::cluster::topology::Topology;
 use crate::cluster::view::View;
 use crate::config::address::Address;
@@ -48,8 +49,7 @@ pub(crate) struct Cluster {
     context: Arc<ClientContext>,
     topology: ArcSwap<Topology>,
     nodes: Mutex<Nodes>,
-    /// Notified at every new snapshot.
-    renewed: Notify,
+    renewal: Renewal,
     refreshes: AtomicU64,
 }
 
@@ -69,7 +69,7 @@ impl Cluster {
             context: Arc::clone(context),
             topology: ArcSwap::from_pointee(Topology::empty()),
             nodes: Mutex::new(Nodes::default()),
-            renewed: Notify::new(),
+            renewal: Renewal::default(),
             refreshes: AtomicU64::new(0),
         });
         let refresher = Arc::clone(&cluster);
@@ -92,11 +92,7 @@ impl Cluster {
 
     /// Waits for a snapshot that is newer than the one of `epoch`.
     pub(crate) async fn renewed(&self, epoch: u64) {
-        let renewed = self.renewed.notified();
-        // Listening begins before the look at the epoch: else a snapshot installed in between would be missed.
-        if self.topology.load().epoch == epoch {
-            renewed.await;
-        }
+        self.renewal.wait(|| self.topology.load().epoch != epoch).await;
     }
 
     /// The node that a server names by an address of its own; none when it is unknown where that is.
@@ -173,7 +169,7 @@ impl Cluster {
             info!(nodes = topology.nodes.len(), slots = view.covered(), "topology learned");
         }
         self.topology.store(topology);
-        self.renewed.notify_waiters();
+        self.renewal.announce();
         let mut nodes = self.nodes();
         // A redirect may have added a node to the snapshot since.
         let in_use: Vec<Address> = self.topology.load().nodes.iter().map(|node| node.address.clone()).collect();

@@ -108,6 +108,12 @@ impl Node {
         }
     }
 
+    /// Whether it refuses what is submitted, because it cannot be reached.
+    pub(crate) fn is_down(&self) -> bool {
+        let state = self.state();
+        matches!(state.connect, ConnectState::Down { .. }) && !state.pool.is_serving()
+    }
+
     /// For how long all attempts to connect have failed.
     pub(crate) fn down_for(&self) -> Duration {
         match self.state().connect {

@@ -16,7 +16,7 @@ pub enum Outcome {
     Reply(Reply),
     /// The server answered with an error that sending again will not change.
     ServerError(ServerError),
-    /// The command never left this process.
+    /// The command never left this process, or is not sent again.
     NotSent(NotSent),
     /// The server answered that it did not run the command, and the retries that fitted the deadline are used up.
     Rejected(Rejected),
@@ -41,6 +41,13 @@ pub enum NotSent {
     Overloaded {
         /// The node's address.
         node: Arc<str>,
+    },
+    /// The command has to be sent again, and too many commands of this client wait for that already. It did not run: it was
+    /// never sent, or the server said so.
+    #[error("redis is overloaded: too many commands wait to be sent again, and this one failed: {last}")]
+    RetriesOverloaded {
+        /// Why it did not run so far.
+        last: Arc<str>,
     },
     /// The deadline passed while the command waited to be written.
     #[error("the deadline passed before the command was sent to redis at {node}")]

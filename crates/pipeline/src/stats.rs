@@ -34,14 +34,16 @@ pub struct Stats {
     /// Wakes of a connection that found nothing to read, to take or to write. A connection that spins shows here; a few are
     /// usual, as when a timer is early.
     pub empty_wakes: u64,
-    /// Commands that waited for a node now.
+    /// Commands that wait for a node now.
     pub waiting: u64,
     /// Times that servers were asked who owns what.
     pub refreshes: u64,
     /// How long the reply has been due that is due for longest.
     pub oldest_owed: Duration,
-    /// Commands refused because the queue of their node was full.
+    /// Commands refused because the queue of their node was full, or because too many waited to be sent again.
     pub overloads: u64,
+    /// Commands of calls that wait now to be sent again, or are being sent again.
+    pub retrying: u64,
     /// Commands sent again, because they had not run or may run twice.
     pub retries: u64,
     /// Redirects of units to the node that owns their slot.
@@ -79,6 +81,7 @@ impl Sum for Stats {
             refreshes: sum.refreshes + more.refreshes,
             oldest_owed: sum.oldest_owed.max(more.oldest_owed),
             overloads: sum.overloads + more.overloads,
+            retrying: sum.retrying + more.retrying,
             retries: sum.retries + more.retries,
             moved: sum.moved + more.moved,
             ask: sum.ask + more.ask,

@@ -60,6 +60,11 @@ impl Batch {
         outcomes[self.commands_of(unit..unit + 1)].iter().any(Outcome::ran)
     }
 
+    /// Whether a command of a unit may have run that is not among those to send again.
+    pub(crate) fn may_have_begun(&self, unit: u32, again: &[usize], outcomes: &[Outcome]) -> bool {
+        self.commands_of(unit..unit + 1).any(|command| !again.contains(&command) && outcomes[command].may_have_run())
+    }
+
     /// Appends commands of `from` as one unit. With `asking`, each is told to run at a node its slot is moving to.
     ///
     /// Returns where each command of `from` is now.

@@ -11,6 +11,7 @@ use crate::call::group::Group;
 use crate::call::{Call, DeadlinePassed, Unanswered, Written};
 use crate::client::route::{GroupParts, Route, whole_groups};
 use crate::client::tally::Tally;
+use crate::client::waiting::Waiting;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::config::parallelism::Parallelism;
@@ -32,6 +33,8 @@ pub(crate) struct Sender {
     pub(crate) backend: Backend,
     pub(crate) context: Arc<ClientContext>,
     pub(crate) tally: Tally,
+    /// The calls that wait to be sent again.
+    pub(crate) waiting: Waiting,
 }
 
 /// An attempt, and what it knew of the cluster.

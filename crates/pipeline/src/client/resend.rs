@@ -9,6 +9,7 @@ use crate::batch::Batch;
 use crate::batch::unfinished::Asking;
 use crate::client::attempt::{Attempt, Backend, Sender};
 use crate::client::retry::{Retry, UnfinishedUnit};
+use crate::client::waiting::{Place, Progress};
 use crate::node::Node;
 use crate::outcome::Outcome;
 
@@ -22,7 +23,7 @@ pub(crate) async fn resend(sender: &Sender, first: &Attempt, outcomes: &mut [Out
     let batch = &first.call.batch;
     let mut epoch = first.epoch;
     let mut unfinished = unfinished_units(first, outcomes);
-    let mut bound = RETRY_MIN;
+    let (mut bound, mut place) = (RETRY_MIN, None);
     loop {
         let retries: Vec<Retry> =
             unfinished.iter_mut().map(|unit| unit.retry(&sender.backend, outcomes, epoch)).collect();
@@ -32,10 +33,18 @@ pub(crate) async fn resend(sender: &Sender, first: &Attempt, outcomes: &mut [Out
             if !retries.iter().any(|retry| matches!(retry, Retry::Wait)) {
                 return;
             }
+            place = place.or_else(|| enter(sender, batch, &unfinished, outcomes));
+            if place.is_none() {
+                return unfinished.iter().for_each(|unit| unit.refuse(outcomes));
+            }
             let lacks_owner = unfinished.iter().any(|unit| unit.lacks_owner(outcomes));
             let owner_lacking_since = lacks_owner.then_some(epoch);
             if wait(&sender.backend, bound, owner_lacking_since, deadline).await.is_err() {
                 return;
+            }
+            if let Some(newer) = in_vain(&sender.backend, batch, &unfinished, outcomes) {
+                epoch = newer;
+                continue;
             }
             bound = (bound * 2).min(RETRY_MAX);
         }
@@ -47,12 +56,30 @@ pub(crate) async fn resend(sender: &Sender, first: &Attempt, outcomes: &mut [Out
         for (unit, sent) in round.sent.iter().enumerate() {
             let unfinished = &mut unfinished[sent.unfinished];
             sent.record(unfinished, &results, outcomes);
-            unfinished.asked = attempt.node_of(unit as u32).cloned();
-            unfinished.commands = batch.unfinished(unfinished.unit, outcomes);
-            unfinished.begun = batch.has_begun(unfinished.unit, outcomes);
+            unfinished.take_note(batch, outcomes, attempt.node_of(unit as u32));
         }
         unfinished.retain(|unfinished| !unfinished.commands.is_empty());
     }
+}
+
+/// A place among the calls that wait to be sent again; none when there is no room.
+fn enter<'a>(
+    sender: &'a Sender,
+    batch: &Batch,
+    unfinished: &[UnfinishedUnit],
+    outcomes: &[Outcome],
+) -> Option<Place<'a>> {
+    let has_begun = |unit: &UnfinishedUnit| batch.may_have_begun(unit.unit, &unit.commands, outcomes);
+    let progress = if unfinished.iter().any(has_begun) { Progress::Begun } else { Progress::None };
+    sender.waiting.enter(batch.load(), progress)
+}
+
+/// The latest snapshot by which no unit has a node that can be asked; none when one has.
+fn in_vain(backend: &Backend, batch: &Batch, unfinished: &[UnfinishedUnit], outcomes: &[Outcome]) -> Option<u64> {
+    let Backend::Cluster(cluster) = backend else { return None };
+    let topology = cluster.topology();
+    let lacks_owner = |unit: &UnfinishedUnit| unit.still_lacks_owner(&topology, batch, outcomes);
+    unfinished.iter().all(lacks_owner).then_some(topology.epoch)
 }
 
 fn unfinished_units(attempt: &Attempt, outcomes: &[Outcome]) -> Vec<UnfinishedUnit> {
@@ -82,7 +109,8 @@ async fn wait(
     let until = Instant::now() + bound.mul_f64(fastrand::f64());
     match (backend, owner_lacking_since) {
         (Backend::Cluster(cluster), Some(epoch)) => {
-            let until = until.max(Instant::now() + RETRY_MAX).min(deadline);
+            // Those who came together need not look again together.
+            let until = until.max(Instant::now() + RETRY_MAX.mul_f64(0.5 + 0.5 * fastrand::f64())).min(deadline);
             let _ = timeout_at(until.into(), cluster.renewed(epoch)).await;
         }
         _ if until < deadline => sleep_until(until.into()).await,

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::batch::Batch;
 use crate::batch::unfinished::Asking;
 use crate::client::attempt::Backend;
 use crate::cluster::Cluster;
+use crate::cluster::topology::Topology;
 use crate::cluster::view::endpoint;
 use crate::node::Node;
 use crate::outcome::{NotSent, Outcome, Rejection};
@@ -43,10 +45,38 @@ pub(crate) enum Retry {
 }
 
 impl UnfinishedUnit {
+    /// Takes note of what became of an attempt at the node that was `asked`.
+    pub(crate) fn take_note(&mut self, batch: &Batch, outcomes: &[Outcome], asked: Option<&Arc<Node>>) {
+        self.asked = asked.cloned();
+        self.commands = batch.unfinished(self.unit, outcomes);
+        self.begun = batch.has_begun(self.unit, outcomes);
+    }
+
     /// Whether no node is known that can be asked.
     pub(crate) fn lacks_owner(&self, outcomes: &[Outcome]) -> bool {
         let reason = &outcomes[self.commands[0]];
         matches!(reason, Outcome::NotSent(NotSent::NoOwner { .. } | NotSent::Unavailable { .. }))
+    }
+
+    /// Whether there still is no node that can be asked: to send it again now would be in vain.
+    pub(crate) fn still_lacks_owner(&self, topology: &Topology, batch: &Batch, outcomes: &[Outcome]) -> bool {
+        let owner = match batch.slot_of(self.unit) {
+            Some(slot) => topology.owner(slot).filter(|node| !node.is_down()),
+            None => topology.nodes.iter().find(|node| !node.is_down()),
+        };
+        owner.is_none() && self.lacks_owner(outcomes)
+    }
+
+    /// Ends the unit because too many others wait. What may have run stays as it is.
+    pub(crate) fn refuse(&self, outcomes: &mut [Outcome]) {
+        for &command in &self.commands {
+            let last = match &outcomes[command] {
+                Outcome::NotSent(reason) => reason.to_string(),
+                Outcome::Rejected(rejected) => rejected.to_string(),
+                Outcome::Reply(_) | Outcome::ServerError(_) | Outcome::Unknown(_) => continue,
+            };
+            outcomes[command] = Outcome::NotSent(NotSent::RetriesOverloaded { last: last.into() });
+        }
     }
 
     /// Decides by the first command that did not run: the commands of a unit share a key.

@@ -7,3 +7,4 @@ mod endurance;
 mod matrix;
 mod regression;
 mod rejected;
+mod waiting;

@@ -54,6 +54,10 @@ struct State {
     owners: Vec<usize>,
     /// Slots on their way, and where to.
     moving: HashMap<u16, usize>,
+    /// Whether CLUSTER SLOTS is answered with an empty list.
+    hidden: bool,
+    /// Commands that are answered LOADING.
+    loading: HashSet<&'static str>,
     /// Slots that every node takes for its neighbour's.
     disowned: HashSet<u16>,
     /// For each node its counters.
@@ -99,6 +103,8 @@ impl FakeCluster {
             delays: vec![Duration::ZERO; nodes],
             owners: (0..16_384).map(|slot| slot * nodes / 16_384).collect(),
             moving: HashMap::new(),
+            hidden: false,
+            loading: HashSet::new(),
             disowned: HashSet::new(),
             counters: vec![HashMap::new(); nodes],
             ran: 0,
@@ -167,6 +173,21 @@ impl FakeCluster {
     /// From here on every node takes the slot of `key` for its neighbour's.
     pub(crate) fn disown(&self, key: &str) {
         self.state().disowned.insert(slot_of(key.as_bytes()));
+    }
+
+    /// From here on no node says who owns what.
+    pub(crate) fn hide_owners(&self) {
+        self.state().hidden = true;
+    }
+
+    /// From here on every node says who owns what.
+    pub(crate) fn show_owners(&self) {
+        self.state().hidden = false;
+    }
+
+    /// From here on commands of these names are answered LOADING.
+    pub(crate) fn load(&self, names: &[&'static str]) {
+        self.state().loading = names.iter().copied().collect();
     }
 
     /// Gives all slots of a node that holds no counters to another one.
@@ -367,6 +388,7 @@ impl State {
         let text = |at: usize| String::from_utf8_lossy(&command[at]).into_owned();
         let counters = &mut self.counters[node];
         match &text(0)[..] {
+            name if self.loading.contains(name) => "-LOADING Redis is loading the dataset in memory\r\n".to_owned(),
             "PING" => "+PONG\r\n".to_owned(),
             "ECHO" => format!("${}\r\n{}\r\n", command[1].len(), text(1)),
             "INCRBY" => {
@@ -383,6 +405,7 @@ impl State {
                 });
                 format!("*{}\r\n{}", command.len() - 1, values.collect::<String>())
             }
+            "CLUSTER" if self.hidden => "*0\r\n".to_owned(),
             "CLUSTER" => self.slots(),
             other => format!("-ERR unknown command '{other}'\r\n"),
         }

@@ -207,6 +207,7 @@ async fn what_redis_did_is_shown_by_pool() {
             (r#"tidegate_redis_redirects_total{pool="main",kind="ask"}"#, Some(0.0)),
             (r#"tidegate_redis_retries_total{pool="main"}"#, Some(0.0)),
             (r#"tidegate_redis_overloads_total{pool="main"}"#, Some(0.0)),
+            (r#"tidegate_redis_retrying_commands{pool="main"}"#, Some(0.0)),
             (r#"tidegate_redis_oldest_owed_reply_seconds{pool="main"}"#, Some(0.0)),
             (r#"tidegate_redis_retries_total{pool="per_second"}"#, None),
         ],

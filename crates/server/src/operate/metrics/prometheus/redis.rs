@@ -38,6 +38,11 @@ impl Page {
         }
         self.by_kind("tidegate_redis_outcomes_total", "outcome", &OUTCOMES, pools);
         self.by_kind("tidegate_redis_redirects_total", "kind", &REDIRECTS, pools);
+        let name = "tidegate_redis_retrying_commands";
+        self.family(name, "gauge");
+        for (pool, stats) in pools {
+            self.sample(name, &[("pool", pool)], stats.retrying);
+        }
         let name = "tidegate_redis_oldest_owed_reply_seconds";
         self.family(name, "gauge");
         for (pool, stats) in pools {

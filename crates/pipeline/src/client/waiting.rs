@@ -1,0 +1,101 @@
+//! Calls that wait to be sent again: how many there may be.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::batch::load::Load;
+use crate::config::Config;
+use crate::stats::{Stats, count};
+
+/// The calls of one client that wait to be sent again: their node has no queue for them to be in.
+///
+/// Only calls that have failed once come here, so no command pays for the lock on its usual way.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    load: Mutex<Load>,
+    bound: Load,
+    refused: AtomicU64,
+}
+
+/// How far a call has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Nothing of what is sent again depends on what ran.
+    None,
+    /// A command may have run that must not stay alone, such as an increment without its expiry.
+    Begun,
+}
+
+/// The place of one call. It is free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Place<'a> {
+    waiting: &'a Waiting,
+    load: Load,
+}
+
+impl Waiting {
+    /// Nobody waits. The bounds are those of a node's queue.
+    pub(crate) fn new(config: &Config) -> Self {
+        let bound = Load { commands: config.queue_commands, bytes: config.queue_bytes };
+        Self { load: Mutex::default(), bound, refused: AtomicU64::new(0) }
+    }
+
+    fn load(&self) -> MutexGuard<'_, Load> {
+        self.load.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for a call; none when there is no room. A call beyond the bounds has room when nobody waits.
+    ///
+    /// As much room again is kept for calls that have begun. Others cannot take it from them.
+    pub(crate) fn enter(&self, load: Load, progress: Progress) -> Option<Place<'_>> {
+        let mut bound = self.bound;
+        if progress == Progress::Begun {
+            bound.add(self.bound);
+        }
+        let mut all = self.load();
+        if all.commands > 0 && !all.fits(load, bound) {
+            count(&self.refused, load.commands);
+            return None;
+        }
+        all.add(load);
+        Some(Place { waiting: self, load })
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let (waiting, refused) = (self.load().commands as u64, self.refused.load(Relaxed));
+        Stats { retrying: waiting, overloads: refused, ..Stats::default() }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.waiting.load().remove(self.load);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_have_begun_have_room_that_others_cannot_take() {
+        let mut config = Config::single("127.0.0.1:1".parse().expect("an address"));
+        (config.queue_commands, config.queue_bytes) = (4, 100);
+        let waiting = Waiting::new(&config);
+        let call = |commands, bytes| Load { commands, bytes };
+        // A call beyond the bounds, when nobody waits.
+        drop(waiting.enter(call(9, 900), Progress::None).expect("a place"));
+        let first = waiting.enter(call(4, 10), Progress::None);
+        assert!(first.is_some());
+        assert!(waiting.enter(call(1, 1), Progress::None).is_none());
+        let begun = waiting.enter(call(4, 10), Progress::Begun);
+        assert!(begun.is_some());
+        assert!(waiting.enter(call(1, 1), Progress::Begun).is_none());
+        assert_eq!((waiting.stats().retrying, waiting.stats().overloads), (8, 2));
+        drop(first);
+        assert!(waiting.enter(call(1, 1), Progress::None).is_none(), "those that have begun count");
+        assert!(waiting.enter(call(1, 191), Progress::Begun).is_none(), "so many bytes");
+        drop(begun);
+        assert_eq!(waiting.stats().retrying, 0);
+    }
+}
