@@ -108,7 +108,7 @@ async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
 
 async fn answer(api: &Context, id: &RequestId, head: &Parts, body: Body) -> Answer {
     let matched = route::find(&head.method, head.uri.path())?;
-    auth::check(&api.access, &head.headers, matched.route)?;
+    let token = auth::check(&api.access, &head.headers, matched.route)?;
     if needs_engine(matched.route.call) {
         api.opening.opened(&api.host.drain).await?;
     }

@@ -195,10 +195,9 @@ impl Reload {
         let mut watch = Watch::new(&self.files, wake.clone());
         while !drain.is_cancelled() {
             let mut reading = files::read(&self.files);
-            if self.last.replace(reading.fingerprint) != Some(reading.fingerprint) {
-                if self.target.read(&mut reading, &self.texts) {
-                    self.texts = reading.sources;
-                }
+            let changed = self.last.replace(reading.fingerprint) != Some(reading.fingerprint);
+            if changed && self.target.read(&mut reading, &self.texts) {
+                self.texts = reading.sources;
             }
             tripwire::check(PART);
             // A file may have changed before its folder was watched: read once more.
