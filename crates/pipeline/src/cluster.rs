@@ -1,7 +1,9 @@
-//! Several servers that may change: the snapshot of who owns what, and the task that keeps it fresh.
+//! Several servers that may change: the snapshot of who owns what, and the nodes in it.
 
 mod ask;
 pub(crate) mod discovery;
+mod knowledge;
+mod refresher;
 mod renewal;
 pub(crate) mod sentinels;
 pub(crate) mod topology;
@@ -13,31 +15,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::sleep;
 use tracing::info;
 
-use crate::cluster::discovery::{Discovery, Known};
+use crate::cluster::discovery::Discovery;
+use crate::cluster::knowledge::Knowledge;
+use crate::cluster::refresher::Refresher;
 use crate::cluster::renewal::Renewal;
 use crate::cluster::topology::Topology;
 use crate::cluster::view::View;
 use crate::config::address::Address;
 use crate::link::context::ClientContext;
 use crate::node::Node;
-use crate::stats::{Stats, count};
+use crate::stats::Stats;
 use crate::wire::slot::Slot;
-
-/// Least time between two refreshes: redirects correct the snapshot meanwhile, slot by slot.
-const REFRESH_AT_MOST_EVERY: Duration = Duration::from_secs(1);
-
-/// Many clients see the same move at the same time. Their refreshes are spread over this time, and over as much again for
-/// every ten nodes, because the list of slots grows with the cluster. At most [`SPREAD_AT_MOST`].
-const SPREAD: Duration = Duration::from_millis(100);
-
-/// Redirects correct the snapshot meanwhile, so that a large cluster can wait; a lost node should still be noticed.
-const SPREAD_AT_MOST: Duration = Duration::from_secs(5);
-
-/// Before the first snapshot there is nothing to fall back on, so the wait is short.
-const FIRST_REFRESH_AGAIN: Duration = Duration::from_millis(100);
 
 /// A node that left the cluster has this long to answer what is in flight.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -48,6 +39,8 @@ pub(crate) struct Cluster {
     discovery: Discovery,
     context: Arc<ClientContext>,
     topology: ArcSwap<Topology>,
+    /// Shared with the other clients of these servers.
+    knowledge: Arc<Knowledge>,
     nodes: Mutex<Nodes>,
     renewal: Renewal,
     refreshes: AtomicU64,
@@ -68,15 +61,20 @@ impl Cluster {
             discovery,
             context: Arc::clone(context),
             topology: ArcSwap::from_pointee(Topology::empty()),
+            knowledge: Knowledge::of(&context.config),
             nodes: Mutex::new(Nodes::default()),
             renewal: Renewal::default(),
             refreshes: AtomicU64::new(0),
         });
-        let refresher = Arc::clone(&cluster);
-        context.spawn(context.stop.clone(), async move { refresher.keep_fresh().await });
+        let refresher = Refresher::new(&cluster);
+        context.spawn(context.stop.clone(), refresher.keep_fresh());
         if let Discovery::Sentinel(sentinels) = &cluster.discovery {
             let (sentinels, context_too) = (Arc::clone(sentinels), Arc::clone(context));
-            context.spawn(context.stop.clone(), async move { sentinels.listen(&context_too).await });
+            let knowledge = Arc::clone(&cluster.knowledge);
+            context.spawn(context.stop.clone(), async move {
+                let _turn = knowledge.listening.lock().await;
+                sentinels.listen(&context_too).await;
+            });
         }
         cluster
     }
@@ -111,16 +109,27 @@ impl Cluster {
         node
     }
 
-    /// Corrects the owner of one slot, as a redirect said to a caller that used the snapshot of `epoch`.
+    /// Corrects the owner of one slot, as a redirect said to a caller that used the snapshot of `epoch`, and tells the other
+    /// clients of these servers.
     pub(crate) fn moved(&self, slot: Slot, owner: &Arc<Node>, epoch: u64) {
         self.want_refresh();
         let topology = self.topology.load();
         // A redirect seen with an older snapshot may be older than the current snapshot.
-        if topology.epoch == epoch && !topology.patch(slot, owner) {
-            // A snapshot that was taken meanwhile stays: it is newer than this correction.
-            let corrected = Arc::new(topology.with_owner(slot, owner));
-            self.topology.compare_and_swap(&topology, corrected);
+        if topology.epoch == epoch && self.correct(&topology, slot, owner) {
+            self.knowledge.moved(topology.version, slot, &owner.address);
         }
+    }
+
+    /// Corrects the owner of one slot. False when it was the owner already.
+    fn correct(&self, topology: &Arc<Topology>, slot: Slot, owner: &Arc<Node>) -> bool {
+        if topology.owner(slot).is_some_and(|known| Arc::ptr_eq(known, owner)) {
+            return false;
+        }
+        if !topology.patch(slot, owner) {
+            // A snapshot that was taken meanwhile stays: it is newer than this correction.
+            self.topology.compare_and_swap(topology, Arc::new(topology.with_owner(slot, owner)));
+        }
+        true
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -138,33 +147,10 @@ impl Cluster {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn keep_fresh(self: &Arc<Self>) {
-        loop {
-            let started = Instant::now();
-            let known = self.refresh().await;
-            let (at_least, at_most) = match known {
-                true => (REFRESH_AT_MOST_EVERY, self.discovery.interval().mul_f64(0.8 + 0.4 * fastrand::f64())),
-                false => (FIRST_REFRESH_AGAIN, FIRST_REFRESH_AGAIN),
-            };
-            let spread = spread(self.topology.load().nodes.len());
-            sleep_until(started + at_least + spread.mul_f64(fastrand::f64())).await;
-            let _ = timeout(at_most, self.context.refresh_wanted.notified()).await;
-        }
-    }
-
-    /// Takes a new snapshot. False while there has never been one.
-    async fn refresh(self: &Arc<Self>) -> bool {
-        count(&self.refreshes, 1);
-        let known = Known::of(&self.topology.load());
-        if let Some(view) = self.discovery.view(known, &self.context).await {
-            self.install(&view);
-        }
-        self.topology.load().epoch > 0
-    }
-
-    fn install(self: &Arc<Self>, view: &View) {
+    /// Takes a new snapshot: the view of this `version` of what the clients know.
+    fn install(self: &Arc<Self>, version: u64, view: &View) {
         let epoch = self.topology.load().epoch + 1;
-        let topology = Arc::new(Topology::new(epoch, view, |address| self.node_at(address)));
+        let topology = Arc::new(Topology::new(epoch, version, view, |address| self.node_at(address)));
         if epoch == 1 {
             info!(nodes = topology.nodes.len(), slots = view.covered(), "topology learned");
         }
@@ -195,23 +181,5 @@ impl Cluster {
         let mut nodes = self.nodes();
         nodes.leaving.retain(|leaving| !Arc::ptr_eq(leaving, &node));
         nodes.past = [nodes.past, node.stats()].into_iter().sum();
-    }
-}
-
-/// Over how much time clients of a cluster of so many primaries spread their refreshes.
-fn spread(nodes: usize) -> Duration {
-    let tens = u32::try_from(nodes / 10).unwrap_or(u32::MAX);
-    SPREAD.saturating_mul(tens.saturating_add(1)).min(SPREAD_AT_MOST)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn refreshes_spread_more_the_larger_the_cluster() {
-        for (nodes, millis) in [(0, 100), (3, 100), (10, 200), (100, 1_100), (1_000, 5_000), (usize::MAX, 5_000)] {
-            assert_eq!(spread(nodes), Duration::from_millis(millis), "{nodes} nodes");
-        }
     }
 }

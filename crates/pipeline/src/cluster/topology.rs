@@ -16,6 +16,8 @@ const NO_OWNER: u16 = u16::MAX;
 pub(crate) struct Topology {
     /// Counts the snapshots of one client.
     pub(crate) epoch: u64,
+    /// Which of the views that the clients of these servers share it began with.
+    pub(crate) version: u64,
     pub(crate) nodes: Vec<Arc<Node>>,
     /// For each slot an index into `nodes`, or [`NO_OWNER`].
     owners: Box<[AtomicU16]>,
@@ -23,11 +25,11 @@ pub(crate) struct Topology {
 
 impl Topology {
     pub(crate) fn empty() -> Self {
-        Self { epoch: 0, nodes: Vec::new(), owners: (0..SLOTS).map(|_| AtomicU16::new(NO_OWNER)).collect() }
+        Self { epoch: 0, version: 0, nodes: Vec::new(), owners: (0..SLOTS).map(|_| AtomicU16::new(NO_OWNER)).collect() }
     }
 
-    pub(crate) fn new(epoch: u64, view: &View, mut node_at: impl FnMut(&Address) -> Arc<Node>) -> Self {
-        let mut topology = Self { epoch, ..Self::empty() };
+    pub(crate) fn new(epoch: u64, version: u64, view: &View, mut node_at: impl FnMut(&Address) -> Arc<Node>) -> Self {
+        let mut topology = Self { epoch, version, ..Self::empty() };
         for (slots, address) in &view.ranges {
             let index = topology.index_of(&node_at(address));
             for slot in slots.clone() {
@@ -59,7 +61,7 @@ impl Topology {
     /// A copy in which `node` owns `slot`.
     pub(crate) fn with_owner(&self, slot: Slot, node: &Arc<Node>) -> Self {
         let owners = self.owners.iter().map(|owner| AtomicU16::new(owner.load(Relaxed))).collect();
-        let mut copy = Self { epoch: self.epoch + 1, nodes: self.nodes.clone(), owners };
+        let mut copy = Self { epoch: self.epoch + 1, version: self.version, nodes: self.nodes.clone(), owners };
         let index = copy.index_of(node);
         copy.owners[slot.index()].store(index, Relaxed);
         copy

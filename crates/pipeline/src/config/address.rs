@@ -41,6 +41,15 @@ impl AddressMap {
 }
 
 impl AddressMap {
+    /// Whether both translate in the same way, as far as can be known: clones do.
+    pub(crate) fn are_same(one: Option<&Self>, other: Option<&Self>) -> bool {
+        match (one, other) {
+            (Some(one), Some(other)) => Arc::ptr_eq(&one.0, &other.0),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
     /// None when the caller's function panics: then it is unknown where the server is.
     pub(crate) fn translate(&self, address: Address) -> Option<Address> {
         guarded("address map", || (self.0)(address)).inspect_err(|error| warn!(error, "an address is unknown")).ok()

@@ -4,6 +4,7 @@ mod cluster;
 mod commands;
 mod oracle;
 mod sentinel;
+mod sharing;
 mod stats;
 mod subscriber;
 mod tls;

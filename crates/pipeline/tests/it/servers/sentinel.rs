@@ -8,8 +8,10 @@ use crate::support::{eventually, one, send_one, soon};
 #[tokio::test]
 async fn a_failover_is_followed() {
     let mut sentinels = RedisSentinels::start("").await;
-    let client = Client::new(Config::sentinel(MASTER, sentinels.addresses())).unwrap();
+    let config = Config::sentinel(MASTER, sentinels.addresses());
+    let [client, other] = [config.clone(), config].map(|config| Client::new(config).unwrap());
     assert_eq!(send_one(&client, "INCRBY", &[Arg::Key(b"k"), Arg::Integer(1)]).await.integer().unwrap(), 1);
+    send_one(&other, "GET", &[Arg::Key(b"k")]).await.reply().unwrap();
     // The sentinel that is asked first may be gone as well.
     sentinels.kill_sentinel(0);
     sentinels.server_mut(0).kill();
@@ -20,6 +22,8 @@ async fn a_failover_is_followed() {
     })
     .await;
     assert!(send_one(&client, "INCRBY", &[Arg::Key(b"k"), Arg::Integer(1)]).await.integer().unwrap() >= 2);
+    // One of the two listens to the sentinels and asks them; the other hears of it.
+    send_one(&other, "INCRBY", &[Arg::Key(b"k"), Arg::Integer(1)]).await.integer().unwrap();
 }
 
 #[tokio::test]
