@@ -48,8 +48,18 @@ pub(super) struct Opened {
     pub(super) writer: Connection,
     pub(super) readers: [Connection; 2],
     /// The lock. Another process may open the file when this is dropped.
-    pub(super) lock: File,
+    pub(super) lock: Lock,
     pub(super) partitions: u16,
+}
+
+/// What one process has as long as it uses the store.
+pub(super) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing is not enough: a process that is just being started has the file open, too, until it runs its own program.
+        let _ = self.0.unlock();
+    }
 }
 
 /// Opens the store at `path`, or creates one with `partitions` partitions.
@@ -74,7 +84,7 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
 }
 
 /// Makes the directory and an empty file where they are missing, and locks the store.
-fn prepare(path: &Path) -> Result<File, StoreError> {
+fn prepare(path: &Path) -> Result<Lock, StoreError> {
     let failed = |error: io::Error| unusable(path, &error.to_string());
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
@@ -102,8 +112,8 @@ fn tune(writer: &Connection, path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Takes the lock that one process has as long as it uses the store.
-fn lock(path: &Path) -> Result<File, StoreError> {
+/// Takes the lock.
+fn lock(path: &Path) -> Result<Lock, StoreError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     let failed = |error: io::Error| unusable(path, &format!("locking it: {error}"));
@@ -125,7 +135,7 @@ fn lock(path: &Path) -> Result<File, StoreError> {
     }
     file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
     writeln!(file, "{}", std::process::id()).map_err(failed)?;
-    Ok(file)
+    Ok(Lock(file))
 }
 
 fn connect(path: &Path) -> Result<Connection, StoreError> {
