@@ -13,7 +13,6 @@ mod delay;
 mod engine;
 mod figures;
 mod hostile;
-mod layout;
 mod load;
 mod machine;
 mod publish;
@@ -47,13 +46,13 @@ enum Command {
     /// Measures workflows over HTTP: lists, creation, execution, chains and joins.
     Workflow(workflow::Arguments),
     /// Measures how long graphs take to be laid out and drawn, and how many lines cross.
-    Layout(layout::Arguments),
-    /// Attacks a server beside healthy callers, and says what they felt.
-    Hostile(hostile::Arguments),
+    Layout(workflow::layout::Arguments),
     /// Runs all comparisons above and writes their figures into one file.
     All(publish::AllArguments),
     /// Shows the tables of such a run, or puts them into a document.
     Tables(publish::TablesArguments),
+    /// Attacks a server beside healthy callers, and says what they felt.
+    Hostile(hostile::Arguments),
     /// Says whether one build of the server costs more than another.
     Ab(ab::Arguments),
     /// Adds a fixed delay to each direction of connections to other servers.
@@ -84,7 +83,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Callers(arguments) => service::callers::run(arguments).await,
         Command::Connections(arguments) => engine::connections::run(arguments).await,
         Command::Workflow(arguments) => workflow::run(arguments).await,
-        Command::Layout(arguments) => layout::run(&arguments),
+        Command::Layout(arguments) => workflow::layout::run(&arguments),
         Command::Hostile(arguments) => hostile::run(arguments).await,
         Command::All(arguments) => publish::all(&arguments),
         Command::Tables(arguments) => publish::tables(&arguments),

@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 use crate::engine::{connections, pipelines, pipelining};
 use crate::figures::{Results, Sheet, Table, read_json, write_json};
 use crate::service::{callers, round_trips};
-use crate::{compare, layout, workflow};
+use crate::workflow::layout;
+use crate::{compare, workflow};
 use machine::Machine;
 
 /// Arguments of `tidegate-bench all`.

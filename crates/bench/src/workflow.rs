@@ -5,6 +5,7 @@ mod arguments;
 mod bullmq;
 mod creation;
 mod execution;
+pub(crate) mod layout;
 mod listing;
 mod recovery;
 pub(crate) mod shapes;
