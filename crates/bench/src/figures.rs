@@ -11,5 +11,5 @@ pub(crate) use latency::Latency;
 pub(crate) use results::{Results, Table, finish, read_json, write_json};
 pub(crate) use sheet::Sheet;
 pub(crate) use spread::{Spread, spread};
-pub(crate) use tally::{Answer, Tally, micros, per_call};
+pub(crate) use tally::{Answer, Tally, grpc_code, micros, per_call};
 pub(crate) use turns::{Turns, duration};

@@ -1,10 +1,17 @@
 //! `tidegate-bench hostile`: what healthy callers feel while somebody attacks the server.
 //!
-//! Each attack has a server and a Redis of its own. Healthy callers ask at a fixed rate, first alone and then beside the attack.
-//! On few cores, the attacker takes processor time from both: ratios are an upper bound.
+//! Each attack has a server and counters of its own. Healthy callers ask at a fixed rate: first alone, then beside the attack, then alone
+//! again. On few cores, the attacker takes processor time from both: ratios are an upper bound.
 
 mod attack;
+mod bomb;
+mod calls;
+mod connections;
+mod flood;
 mod frames;
+mod page;
+mod row;
+mod target;
 mod watch;
 
 use std::path::{Path, PathBuf};
@@ -13,14 +20,15 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use serde::{Deserialize, Serialize};
 use tidegate_pipeline::test_util::RedisServer;
 
-use crate::figures::{self, Sheet, Table, Tally, finish, micros};
+use crate::figures::{self, finish};
 use crate::load::{Distribution, Keys, Load, Shape};
 use crate::machine::Server;
 use crate::machine::server::find;
-use attack::{Attack, Target};
+use attack::{Attack, Counters};
+use row::{Felt, Resident, Results, Row};
+use target::Target;
 use watch::Watch;
 
 /// Arguments of the subcommand.
@@ -31,10 +39,10 @@ pub(crate) struct Arguments {
     server: PathBuf,
     /// The attacks; all when none is named.
     #[arg(long, value_delimiter = ',')]
-    attack: Vec<Attack>,
-    /// How long healthy callers are measured, alone and beside each attack.
-    #[arg(long, default_value = "3s", value_parser = figures::duration)]
-    duration: Duration,
+    only: Vec<Attack>,
+    /// How long healthy callers are measured before, during and after each attack.
+    #[arg(long, default_value = "2s", value_parser = figures::duration)]
+    turn: Duration,
     /// Decisions a second that healthy callers ask for.
     #[arg(long, default_value_t = 1_000.0)]
     rate: f64,
@@ -47,47 +55,32 @@ pub(crate) struct Arguments {
 }
 
 /// After an attack, how long the server has to become what it was.
-const REST: Duration = Duration::from_secs(2);
+const REST: Duration = Duration::from_secs(1);
+/// Before each measurement.
+const WARMUP: Duration = Duration::from_millis(300);
 
-/// What was measured.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct Results {
-    rows: Vec<Row>,
-}
+/// Limits that attackers use, beside those of the bench.
+const CONFIGURATION: &str = "\
+domain: hostile
+descriptors:
+  - key: minute
+    rate_limit: { unit: minute, requests_per_unit: 5 }
+  - key: day
+    rate_limit: { unit: day, requests_per_unit: 5 }
+  - key: named
+    detailed_metric: true
+    rate_limit: { unit: hour, requests_per_unit: 5 }
+  - key: first
+    rate_limit: { name: first, unit: hour, requests_per_unit: 5 }
+  - key: second
+    rate_limit: { name: second, unit: hour, requests_per_unit: 5, replaces: [{ name: first }] }
+";
 
-/// What one attack did.
-#[derive(Serialize, Deserialize)]
-struct Row {
-    attack: String,
-    /// What the attacker got done: connections, calls, bytes.
-    done: String,
-    alone: Felt,
-    attacked: Felt,
-    resident_before: u64,
-    resident_peak: u64,
-    resident_after: u64,
-    /// Hits that Redis has of all limits.
-    charged: u64,
-    /// Hits that the server's metrics have.
-    counted: u64,
-}
-
-/// What healthy callers felt: microseconds, and calls.
-#[derive(Serialize, Deserialize)]
-struct Felt {
-    p50: f64,
-    p99: f64,
-    p999: f64,
-    answered: u64,
-    failed: u64,
-    behind: u64,
-}
-
-/// Measures, prints the table and writes the JSON.
+/// Measures, prints the tables and writes the JSON.
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     raise_file_limit();
     let server = find(&arguments.server)?;
-    let named = if arguments.attack.is_empty() { Attack::all() } else { &arguments.attack };
+    let named = if arguments.only.is_empty() { Attack::all() } else { &arguments.only };
     let mut rows = Vec::new();
     for attack in named {
         eprintln!("{attack}");
@@ -105,29 +98,51 @@ fn raise_file_limit() {
 
 async fn measure(attack: Attack, program: &Path, arguments: &Arguments) -> anyhow::Result<Row> {
     let folder = tempfile::tempdir()?;
-    let redis = RedisServer::start().await;
-    let environment = [("REDIS_URL", redis.address().to_string()), ("REDIS_SOCKET_TYPE", "tcp".to_owned())];
-    let server = Server::start(program, folder.path(), &environment).await?;
-    let target = Target::new(&server, arguments.scale).await?;
-    let alone = felt(&server, arguments).await?;
+    let (redis, environment) = counters(attack.counters(arguments.scale)).await;
+    let server = start(program, folder.path(), &environment).await?;
+    let mut target = Target::new(&server, arguments.scale)?;
+    attack.prepare(&mut target).await?;
+    let before = felt(&server, arguments).await?;
+    let resident = server.process().resident_bytes()?;
     let watch = Watch::start(server.process());
-    let before = server.process().resident_bytes()?;
-    let attacking = attack.start(target);
-    let attacked = felt(&server, arguments).await?;
-    let done = attacking.stop()?;
-    let peak = watch.stop()?;
+    let attacking = attack.start(target.clone());
+    let during = felt(&server, arguments).await?;
+    attacking.finish()?;
+    let peak = watch.stop()?.max(resident);
+    tokio::time::sleep(REST).await;
+    let after = felt(&server, arguments).await?;
+    // The last calls of healthy callers may have been dropped before their end.
     tokio::time::sleep(REST).await;
     Ok(Row {
         attack: attack.to_string(),
-        done,
-        alone,
-        attacked,
-        resident_before: before,
-        resident_peak: peak.max(before),
-        resident_after: server.process().resident_bytes()?,
-        charged: charged(&redis),
+        got: target.gains.take(),
+        before,
+        during,
+        after,
+        resident: Resident { before: resident, peak, after: server.process().resident_bytes()? },
+        charged: redis.as_ref().map(charged),
         counted: counted(&server)?,
+        metrics_bytes: page::get(server.debug(), "/metrics")?.len(),
     })
+}
+
+/// A Redis where there is to be one, and the settings that say where counters are.
+async fn counters(counters: Counters) -> (Option<RedisServer>, Vec<(&'static str, String)>) {
+    match counters {
+        Counters::Memory(room) => (None, vec![("TIDEGATE_MAX_KEYS", room.to_string())]),
+        Counters::Redis => {
+            let redis = RedisServer::start().await;
+            let settings = vec![("REDIS_URL", redis.address().to_string()), ("REDIS_SOCKET_TYPE", "tcp".to_owned())];
+            (Some(redis), settings)
+        }
+    }
+}
+
+async fn start(program: &Path, folder: &Path, environment: &[(&str, String)]) -> anyhow::Result<Server> {
+    let configuration = folder.join("bench/config");
+    std::fs::create_dir_all(&configuration).context("could not make the configuration folder")?;
+    std::fs::write(configuration.join("hostile.yaml"), CONFIGURATION).context("could not write the configuration")?;
+    Server::start(program, folder, environment).await
 }
 
 /// Healthy callers for one turn.
@@ -140,66 +155,26 @@ async fn felt(server: &Server, arguments: &Arguments) -> anyhow::Result<Felt> {
         keys: Keys::new(Distribution::Uniform, 1_000, 0.0, 1),
         rate: Some(arguments.rate),
         requests: None,
-        warmup: Duration::from_millis(500),
-        duration: arguments.duration,
+        warmup: WARMUP,
+        duration: arguments.turn,
     };
-    let measured = load.run(None).await?;
-    let time = |percent| micros(measured.tally.percentile(percent));
-    Ok(Felt {
-        p50: time(50.0),
-        p99: time(99.0),
-        p999: time(99.9),
-        answered: Tally::decisions(&measured.tally),
-        failed: measured.tally.failures(),
-        behind: measured.behind,
-    })
+    Ok(Felt::of(&load.run(None).await?))
 }
 
-/// The sum of all counters.
+/// The sum of all counters of the bench.
 fn charged(redis: &RedisServer) -> u64 {
     let script = "local sum = 0 for _, key in ipairs(redis.call('KEYS', 'bench_*')) do sum = sum + redis.call('GET', key) end return sum";
     let answer = redis.raw(&format!("EVAL \"{script}\" 0"));
     answer.trim().trim_start_matches(':').parse().unwrap_or(0)
 }
 
-/// The hits of all limits of the bench domain in the server's metrics.
+/// The hits of all limits of the bench in the server's metrics.
 fn counted(server: &Server) -> anyhow::Result<u64> {
-    let stats = attack::get(server.debug(), "/stats")?;
+    let stats = page::get(server.debug(), "/stats")?;
     let hits = |line: &str| {
         let (name, value) = line.split_once(": ")?;
         let ours = name.starts_with("ratelimit.service.rate_limit.bench.") && name.ends_with(".total_hits");
         ours.then(|| value.trim().parse::<u64>().ok())?
     };
     Ok(stats.lines().filter_map(hits).sum())
-}
-
-impl figures::Results for Results {
-    const NAME: &str = "hostile";
-
-    fn tables(&self) -> Vec<Table> {
-        let mut felt =
-            Sheet::new(&["attack", "done", "p50 ms", "p99 ms", "p99.9 ms", "p99 ratio", "failed", "not sent"]);
-        let mut held = Sheet::new(&["attack", "MB before", "peak", "after", "charged", "counted"]);
-        for row in &self.rows {
-            let pair = |time: fn(&Felt) -> f64| {
-                format!("{:.2} / {:.2}", time(&row.alone) / 1_000.0, time(&row.attacked) / 1_000.0)
-            };
-            felt.row(vec![
-                row.attack.clone(),
-                row.done.clone(),
-                pair(|felt| felt.p50),
-                pair(|felt| felt.p99),
-                pair(|felt| felt.p999),
-                format!("{:.2}", row.attacked.p99 / row.alone.p99),
-                row.attacked.failed.to_string(),
-                row.attacked.behind.to_string(),
-            ]);
-            let bytes = [row.resident_before, row.resident_peak, row.resident_after];
-            let mut cells = vec![row.attack.clone()];
-            cells.extend(bytes.map(|bytes| (bytes / 1_000_000).to_string()));
-            cells.extend([row.charged.to_string(), row.counted.to_string()]);
-            held.row(cells);
-        }
-        vec![Table::new("hostile", felt), Table::new("hostile-memory", held)]
-    }
 }

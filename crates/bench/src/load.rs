@@ -11,4 +11,4 @@ mod run;
 pub(crate) use body::{Bodies, Shape};
 pub(crate) use keys::{Distribution, Keys};
 pub(crate) use pace::Pace;
-pub(crate) use run::{Load, PATH};
+pub(crate) use run::{Load, Measured, PATH};

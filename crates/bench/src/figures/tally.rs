@@ -43,6 +43,11 @@ const GRPC_CODES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
+/// The name of a gRPC code.
+pub(crate) fn grpc_code(number: u16) -> &'static str {
+    GRPC_CODES.get(usize::from(number)).unwrap_or(&"other gRPC code")
+}
+
 /// Counts of answers, and a histogram of the times of those that carry a decision.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
@@ -65,7 +70,7 @@ impl Tally {
             Answer::Ok => self.ok += 1,
             Answer::OverLimit => self.over_limit += 1,
             Answer::Undecided => return self.fail("no decision"),
-            Answer::Grpc(code) => return self.fail(GRPC_CODES.get(usize::from(code)).unwrap_or(&"other gRPC code")),
+            Answer::Grpc(code) => return self.fail(grpc_code(code)),
             Answer::Failed(what) => return self.fail(what),
         }
         self.latency.saturating_record(took.as_nanos() as u64);

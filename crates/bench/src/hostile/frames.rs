@@ -21,15 +21,12 @@ pub(super) fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> Vec<u
 }
 
 /// The headers of ShouldRateLimit, as a whole.
-pub(super) fn headers(stream: u32, encoding: Option<&str>) -> Vec<u8> {
+pub(super) fn headers(stream: u32) -> Vec<u8> {
     let mut head = vec![0x83, 0x86];
     // Literals without indexing, with names of the static table: `:path` is 4, `content-type` 31.
     put(&mut head, &[0x04], crate::load::PATH);
     put(&mut head, &[0x0f, 0x10], "application/grpc");
     put(&mut head, b"\x00\x02te", "trailers");
-    if let Some(encoding) = encoding {
-        put(&mut head, b"\x00\x0dgrpc-encoding", encoding);
-    }
     frame(Kind::Headers, END_HEADERS, stream, &head)
 }
 
@@ -55,17 +52,23 @@ pub(super) fn message(compressed: bool, message: &[u8]) -> Vec<u8> {
     [&[u8::from(compressed)], &(message.len() as u32).to_be_bytes()[..], message].concat()
 }
 
-/// A RateLimitRequest of this many descriptors `key: <number>`, not framed.
-pub(super) fn request(domain: &str, descriptors: usize) -> Vec<u8> {
+/// A RateLimitRequest of these descriptors, each a key and a value, not framed.
+pub(super) fn request(
+    domain: &str,
+    descriptors: impl IntoIterator<Item = (&'static str, String)>,
+    hits: u32,
+) -> Vec<u8> {
     let mut out = Vec::new();
     field(&mut out, 1, domain.as_bytes());
-    for number in 0..descriptors {
+    for (key, value) in descriptors {
         let (mut entry, mut descriptor) = (Vec::new(), Vec::new());
-        field(&mut entry, 1, b"key");
-        field(&mut entry, 2, number.to_string().as_bytes());
+        field(&mut entry, 1, key.as_bytes());
+        field(&mut entry, 2, value.as_bytes());
         field(&mut descriptor, 1, &entry);
         field(&mut out, 2, &descriptor);
     }
+    out.push(3 << 3);
+    prost::encoding::encode_varint(hits.into(), &mut out);
     out
 }
 
@@ -83,6 +86,7 @@ mod tests {
     fn frames_have_their_length_and_stream() {
         assert_eq!(end(3, b"ab"), b"\0\0\x02\0\x01\0\0\0\x03ab");
         assert_eq!(message(true, b"x"), b"\x01\0\0\0\x01x");
-        assert_eq!(request("d", 1), b"\x0a\x01d\x12\x0a\x0a\x08\x0a\x03key\x12\x010");
+        let expected = b"\x0a\x01d\x12\x0a\x0a\x08\x0a\x03key\x12\x010\x18\x05";
+        assert_eq!(request("d", [("key", "0".to_owned())], 5), expected);
     }
 }

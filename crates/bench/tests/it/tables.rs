@@ -70,6 +70,22 @@ fn every_comparison_measures_all_of_its_variants() {
     let shown = bench(&[&["ab"][..], &builds].concat());
     assert!(shown.contains("job, Redis") && shown.contains("page of 100, SQLite"), "{shown}");
     two_builds(&read(&folder.path().join("ab.json")));
+
+    let small = ["--scale", "0.02", "--turn", "60ms", "--server", program, "--results", results];
+    bench(&[&["hostile", "--only", "slow,bomb,large-replaces"][..], &small].concat());
+    attacks(&read(&folder.path().join("hostile.json")));
+}
+
+fn attacks(hostile: &Value) {
+    let rows = array(&hostile["rows"]);
+    assert_eq!(rows.len(), 3);
+    for row in rows {
+        for turn in ["before", "during", "after"] {
+            assert!(row[turn]["answered"].as_u64().unwrap() > 0, "{row}");
+        }
+        assert!((1..=row["counted"].as_u64().unwrap()).contains(&row["charged"].as_u64().unwrap()), "{row}");
+        assert!(!row["got"]["counts"].as_object().unwrap().is_empty(), "{row}");
+    }
 }
 
 fn decisions(compare: &Value) {
