@@ -2,6 +2,8 @@
 
 mod api;
 mod connections;
+mod counted;
+mod floods;
 mod grpc;
 mod http;
 

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
@@ -16,10 +17,10 @@ use crate::support::{LIMITS, Limits, Server};
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 /// The domain `shop` and the descriptor `free: x`, framed.
-const CALL: &[u8] = b"\0\0\0\0\x13\x0a\x04shop\x12\x0b\x0a\x09\x0a\x04free\x12\x01x";
+pub(super) const CALL: Bytes = Bytes::from_static(b"\0\0\0\0\x13\x0a\x04shop\x12\x0b\x0a\x09\x0a\x04free\x12\x01x");
 
 /// A connection whose streams may receive `window` bytes each; it lives as long as the tasks.
-async fn connect(address: SocketAddr, window: u32) -> (SendRequest<Bytes>, JoinSet<()>) {
+pub(super) async fn connect(address: SocketAddr, window: u32) -> (SendRequest<Bytes>, JoinSet<()>) {
     let socket = tokio::net::TcpStream::connect(address).await.unwrap();
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(window).initial_max_send_streams(1_000);
@@ -29,7 +30,7 @@ async fn connect(address: SocketAddr, window: u32) -> (SendRequest<Bytes>, JoinS
     (sender, tasks)
 }
 
-fn call(sender: &mut SendRequest<Bytes>) -> (ResponseFuture, SendStream<Bytes>) {
+pub(super) fn call(sender: &mut SendRequest<Bytes>) -> (ResponseFuture, SendStream<Bytes>) {
     let request = http::Request::post(format!("http://x{PATH}")).header("content-type", "application/grpc");
     sender.send_request(request.header("te", "trailers").body(()).unwrap(), false).unwrap()
 }
@@ -75,6 +76,38 @@ async fn messages_that_stop_hold_little_and_not_for_long() {
     assert!(grown < 100, "{grown} MiB");
 }
 
+/// A message that came a byte at a time was waited for as long as it took.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_come_in_drops_are_not_waited_for() {
+    let server = Server::start(&[]);
+    let mut slow = JoinSet::new();
+    for _ in 0..50 {
+        let (sender, tasks) = connect(server.grpc(), 65_535).await;
+        slow.spawn(async move {
+            let (answer, mut body) = call(&mut sender.ready().await.unwrap());
+            let mut drops = tokio::time::interval(Duration::from_secs(1));
+            let dripping = async {
+                for at in 0..CALL.len() {
+                    drops.tick().await;
+                    if body.send_data(CALL.slice(at..=at), false).is_err() {
+                        break;
+                    }
+                }
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                status = status(answer) => (status, tasks),
+                () = dripping => unreachable!(),
+            }
+        });
+    }
+    assert_answers(server.grpc()).await;
+    while let Some(ended) = slow.join_next().await {
+        assert_eq!(ended.unwrap().0.as_deref(), Some("4"));
+    }
+    assert_answers(server.grpc()).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn answers_that_are_not_taken_end_their_connection() {
     let server = Server::start(&[]);
@@ -83,7 +116,7 @@ async fn answers_that_are_not_taken_end_their_connection() {
     for _ in 0..50 {
         sender = sender.ready().await.unwrap();
         let (answer, mut body) = call(&mut sender);
-        body.send_data(Bytes::from_static(CALL), true).unwrap();
+        body.send_data(CALL, true).unwrap();
         calls.push(answer);
     }
     assert_answers(server.grpc()).await;
@@ -102,7 +135,7 @@ async fn calls_that_are_reset_at_once_hurt_nobody() {
                 let Ok(ready) = sender.ready().await else { break };
                 sender = ready;
                 let (_answer, mut body) = call(&mut sender);
-                if body.send_data(Bytes::from_static(CALL), true).is_err() {
+                if body.send_data(CALL, true).is_err() {
                     break;
                 }
                 body.send_reset(Reason::CANCEL);
