@@ -62,7 +62,9 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 fn lock(path: &Path) -> io::Result<File> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(name)?;
+    let opened = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&name);
+    // A lock that another user left, for example: the name of the socket alone would not lead there.
+    let file = opened.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", name.display())))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(io::ErrorKind::AddrInUse.into()),
@@ -117,6 +119,15 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         let (_socket, _file) = SocketFile::bind(&path).unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_cannot_be_opened_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        fs::create_dir(folder.path().join("socket.lock")).unwrap();
+        let refused = SocketFile::bind(&path).unwrap_err();
+        assert!(refused.to_string().contains("socket.lock"), "{refused}");
     }
 
     /// At its end a server removed whatever was at the path.
