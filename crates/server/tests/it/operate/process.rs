@@ -304,6 +304,14 @@ fn it_does_not_start_without_what_it_was_told_to_use() {
     fails(&[("REDIS_URL", &url), short, first], "timed out waiting for Redis connection to 127.0.0.1:");
 }
 
+/// Kubernetes sets these for every pod beside a Service named tidegate. They were taken for misspelt settings, and ended the start.
+#[test]
+fn a_pod_beside_a_service_of_our_name_starts() {
+    let service = [("TIDEGATE_SERVICE_HOST", "10.0.0.1"), ("TIDEGATE_PORT", "tcp://10.0.0.1:8081")];
+    let server = Process::start(&service);
+    assert_eq!(get(server.address("HTTP"), "/healthcheck").status, 200);
+}
+
 /// Limits count in the memory of each process: two processes on one port would double every limit, silently.
 #[test]
 fn a_second_server_without_redis_does_not_share_a_port() {
