@@ -74,11 +74,14 @@ pub(super) async fn resets(target: &Target) -> std::io::Result<()> {
 pub(super) async fn no_read(target: &Target) -> std::io::Result<()> {
     let mut stream = greet(target).await?;
     let body = small_call(50);
+    // Calls of all connections at one moment would be an attack of another kind.
+    sleep(Duration::from_millis(fastrand::u64(..50))).await;
     for number in 0..100_000 {
         let id = 2 * number + 1;
         stream.write_all(&[frames::headers(id), frames::end(id, &body)].concat()).await?;
         target.gains.count("calls");
-        sleep(Duration::from_millis(5)).await;
+        // The attack is on memory: as many calls of a client that reads would keep Redis busy, too.
+        sleep(Duration::from_millis(50)).await;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::yield_now;
 use tracing::warn;
 
 use crate::edge::accept;
@@ -129,6 +130,8 @@ async fn take_up(arrivals: Arrivals, work: Work) {
         if let Err(error) = registered {
             warn!(%error, "cannot register a connection with its core");
         }
+        // Calls of those who are here come between two newcomers, however many there are.
+        yield_now().await;
     }
 }
 
