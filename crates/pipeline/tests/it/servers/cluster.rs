@@ -144,6 +144,10 @@ pub(crate) fn move_slot(cluster: &RedisCluster, key: &str, from: usize, to: usiz
 /// Moves the slot of one key from one node to another as redis-cli does: keys travel one at a time while it is used.
 fn migrate_slot(cluster: &RedisCluster, slot: &str, from: usize, to: usize) {
     let (source, target) = (&cluster.servers()[from], &cluster.servers()[to]);
+    // A target that has not heard of the source's epoch would take a lower one, lose the slot again to a late message, and
+    // nobody would own it.
+    let owner = format!(":{}\r\n", source.port());
+    wait_until("the target knows the owner", || target.raw("EXISTS {hot}").ends_with(&owner));
     assert_eq!(target.raw(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", cluster.id(from))), "+OK\r\n");
     assert_eq!(source.raw(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", cluster.id(to))), "+OK\r\n");
     loop {
@@ -155,6 +159,15 @@ fn migrate_slot(cluster: &RedisCluster, slot: &str, from: usize, to: usize) {
     for server in [to, from] {
         let reply = cluster.servers()[server].raw(&format!("CLUSTER SETSLOT {slot} NODE {}", cluster.id(to)));
         assert_eq!(reply, "+OK\r\n");
+    }
+}
+
+/// Waits on a thread that may block.
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = soon();
+    while !condition() {
+        assert!(Instant::now() < deadline, "did not come true: {what}");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
