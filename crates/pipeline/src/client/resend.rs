@@ -35,7 +35,8 @@ pub(crate) async fn resend(sender: &Sender, first: &Attempt, outcomes: &mut [Out
             }
             place = place.or_else(|| enter(sender, batch, &unfinished, outcomes));
             if place.is_none() {
-                return unfinished.iter().for_each(|unit| unit.refuse(outcomes));
+                let waits = unfinished.iter().zip(&retries).filter(|(_, retry)| matches!(retry, Retry::Wait));
+                return waits.for_each(|(unit, _)| unit.refuse(outcomes));
             }
             let lacks_owner = unfinished.iter().any(|unit| unit.lacks_owner(outcomes));
             let owner_lacking_since = lacks_owner.then_some(epoch);
