@@ -167,7 +167,7 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let deadline = soon();
     while !condition() {
         assert!(Instant::now() < deadline, "did not come true: {what}");
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::park_timeout(Duration::from_millis(1));
     }
 }
 
