@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, interval_at, sleep};
 use tracing::debug;
 
+use super::bell::Aside;
 use super::bounds::socket::Watched;
 use super::bounds::{Budget, Place, Seat, Standing, Tab};
 use crate::rls::grpc::Services;
@@ -84,16 +85,15 @@ where
     });
     let connection = builder().serve_connection(TokioIo::new(Watched::new(io, seat.clone())), service);
     tokio::pin!(connection);
-    let in_the_way = tokio::select! {
+    let end = tokio::select! {
+        biased;
         ended = connection.as_mut() => return log(ended),
-        reason = broken(&meter) => return debug!(reason, "a gRPC connection is closed"),
-        () = seat.told_to_leave() => true,
-        () = supervisor.drain.cancelled() => false,
-        () = elapsed(age.limit.map(jittered)) => false,
-        () = never_asked(&meter) => false,
+        end = Aside::new(end(&meter, age, &supervisor)) => end,
     };
-    if in_the_way && !meter.has_been_asked() {
-        return;
+    match end {
+        End::Broken(reason) => return debug!(reason, "a gRPC connection is closed"),
+        End::InTheWay if !meter.has_been_asked() => return,
+        End::InTheWay | End::Due => {}
     }
     // GOAWAY: calls in flight finish, and the peer sends new ones elsewhere.
     connection.as_mut().graceful_shutdown();
@@ -102,7 +102,28 @@ where
         reason = broken(&meter) => debug!(reason, "a gRPC connection is closed"),
         () = supervisor.stop.cancelled() => {}
         () = elapsed(age.grace) => {}
-        () = elapsed(Some(SILENCE)), if in_the_way || !meter.has_been_asked() => {}
+        () = elapsed(Some(SILENCE)), if end == End::InTheWay || !meter.has_been_asked() => {}
+    }
+}
+
+/// Why a connection ends that its peer does not end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// It broke a bound.
+    Broken(&'static str),
+    /// Its place is needed.
+    InTheWay,
+    /// It is old, it never called, or the server drains.
+    Due,
+}
+
+async fn end(meter: &Meter, age: ConnectionAge, supervisor: &Supervisor) -> End {
+    tokio::select! {
+        reason = broken(meter) => End::Broken(reason),
+        () = meter.seat.told_to_leave() => End::InTheWay,
+        () = supervisor.drain.cancelled() => End::Due,
+        () = elapsed(age.limit.map(jittered)) => End::Due,
+        () = never_asked(meter) => End::Due,
     }
 }
 
