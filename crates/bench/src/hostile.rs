@@ -106,6 +106,7 @@ async fn measure(attack: Attack, program: &Path, arguments: &Arguments) -> anyho
     let resident = server.process().resident_bytes()?;
     let watch = Watch::start(server.process());
     let attacking = attack.start(target.clone());
+    tokio::time::sleep(attack.rise()).await;
     let during = felt(&server, arguments).await?;
     attacking.finish()?;
     let peak = watch.stop()?.max(resident);

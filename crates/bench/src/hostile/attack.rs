@@ -106,6 +106,23 @@ impl Attack {
         matches!(self, Self::Domains | Self::FloodDay | Self::FloodMinute)
     }
 
+    /// How long it takes to be under way, before healthy callers are measured beside it.
+    pub(super) const fn rise(self) -> Duration {
+        match self {
+            Self::Idle => Duration::from_secs(3),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// The pause before a connection that was closed is opened again.
+    const fn pause(self) -> Duration {
+        match self {
+            // They do not hurt by their number in a second.
+            Self::Idle => Duration::from_secs(1),
+            _ => Duration::from_millis(50),
+        }
+    }
+
     /// What must be there before anything is measured.
     pub(super) async fn prepare(self, target: &mut Target) -> anyhow::Result<()> {
         match self {
@@ -164,7 +181,7 @@ impl Attack {
                     if self.once(&target).await.is_err() {
                         target.gains.count("refused or cut");
                     }
-                    sleep(Duration::from_millis(50)).await;
+                    sleep(self.pause()).await;
                 }
             });
             // Connections come as fast as the server takes them, and not faster than its backlog.

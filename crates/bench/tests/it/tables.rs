@@ -72,7 +72,7 @@ fn every_comparison_measures_all_of_its_variants() {
     two_builds(&read(&folder.path().join("ab.json")));
 
     let small = ["--scale", "0.02", "--turn", "60ms", "--server", program, "--results", results];
-    bench(&[&["hostile", "--only", "slow,bomb,large-replaces"][..], &small].concat());
+    bench(&[&["hostile", "--only", "slow,large-replaces,domains"][..], &small].concat());
     attacks(&read(&folder.path().join("hostile.json")));
 }
 
