@@ -159,6 +159,7 @@ async fn broken(meter: &Meter) -> &'static str {
     }
     loop {
         looks.tick().await;
+        meter.seat.hear_sense();
         let (calls_now, ended_now) = (meter.calls.load(Relaxed), meter.tab.ended());
         if calls_now == calls && meter.has_been_asked() {
             meter.seat.set(Standing::Idle);

@@ -72,6 +72,9 @@ impl Arriving {
             self.prefix[self.received..self.received + part.len()].copy_from_slice(part);
         }
         self.received = self.received.saturating_add(bytes.len());
+        if !bytes.is_empty() {
+            self.seat.hear_sense();
+        }
         self.pace.moved(bytes.len());
     }
 

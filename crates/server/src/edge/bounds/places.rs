@@ -1,7 +1,7 @@
 //! The connections of a port: how many, and which one goes when there is no room.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -63,6 +63,8 @@ pub(crate) struct Seat {
     standing: AtomicU8,
     slow: AtomicBool,
     greeted: AtomicBool,
+    /// Bytes that came since the last call, part of a body, or look at the connection. Only its own thread changes them.
+    noise: AtomicUsize,
     leave: Notify,
 }
 
@@ -88,6 +90,19 @@ impl Drop for Place {
 impl Seat {
     pub(crate) fn set(&self, standing: Standing) {
         self.standing.store(standing as u8, Relaxed);
+        self.hear_sense();
+    }
+
+    /// Counts bytes that the peer sent; returns how many came since there was sense in them.
+    pub(super) fn hear(&self, bytes: usize) -> usize {
+        let noise = self.noise.load(Relaxed).saturating_add(bytes);
+        self.noise.store(noise, Relaxed);
+        noise
+    }
+
+    /// Forgets the bytes that came before: they were for something.
+    pub(crate) fn hear_sense(&self) {
+        self.noise.store(0, Relaxed);
     }
 
     pub(crate) fn set_slow(&self, slow: bool) {

@@ -1,12 +1,14 @@
-//! A connection's socket, watched for a peer that does not read.
+//! A connection's socket, watched for a peer that does not read, and for one that sends without a pause.
 
+use std::future::Future as _;
 use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::yield_now;
 
 use super::pace::{Pace, Rule};
 use super::places::Seat;
@@ -14,22 +16,43 @@ use super::places::Seat;
 /// What is written must be taken at 3 KiB a second, which is a slow mobile line: whoever reads less holds memory for nothing.
 const TAKEN: Rule = Rule { window: Duration::from_secs(20), least: 64 * 1024, windows: u32::MAX };
 
+/// Reads that found something, one after the other; then others of the thread have their turn. Each brings some KiB: a thousand small frames.
+const READS: u32 = 4;
+/// Bytes without a call or a part of a body, from one look at the connection to the next. Clients send some hundred, and the rest of messages that
+/// were refused.
+const NOISE: usize = 8 << 20;
+
 /// The length of the HTTP/2 preface.
 const GREETING: usize = 24;
 
-/// Fails when the peer does not take what is written.
+/// Fails when the peer does not take what is written, or sends much that is of no use.
 #[derive(Debug)]
 pub(crate) struct Watched<I> {
     socket: I,
     seat: Arc<Seat>,
     pace: Pace,
+    /// Reads since one found nothing.
+    reads: u32,
     /// Bytes that are missing from the greeting.
     ungreeted: usize,
 }
 
 impl<I> Watched<I> {
     pub(crate) fn new(socket: I, seat: Arc<Seat>) -> Self {
-        Self { socket, seat, pace: Pace::new(TAKEN), ungreeted: GREETING }
+        Self { socket, seat, pace: Pace::new(TAKEN), reads: 0, ungreeted: GREETING }
+    }
+
+    fn received(&mut self, bytes: usize) -> io::Result<()> {
+        if self.ungreeted > 0 {
+            self.ungreeted = self.ungreeted.saturating_sub(bytes);
+            if self.ungreeted == 0 {
+                self.seat.greet();
+            }
+        }
+        if self.seat.hear(bytes) > NOISE {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the peer sends what is no call"));
+        }
+        Ok(())
     }
 
     fn written(&mut self, written: Poll<io::Result<usize>>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
@@ -53,16 +76,30 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.reads == READS {
+            self.reads = 0;
+            return give_way(context);
+        }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.socket).poll_read(context, buffer);
-        if self.ungreeted > 0 {
-            self.ungreeted = self.ungreeted.saturating_sub(buffer.filled().len() - before);
-            if self.ungreeted == 0 {
-                self.seat.greet();
+        match read {
+            Poll::Ready(Ok(())) => {
+                self.reads += 1;
+                Poll::Ready(self.received(buffer.filled().len() - before))
+            }
+            _ => {
+                self.reads = 0;
+                read
             }
         }
-        read
     }
+}
+
+/// Wakes the task again after all others and after a look at all sockets. Its runtime would look at them only once in many turns of its tasks.
+fn give_way<T>(context: &mut Context<'_>) -> Poll<T> {
+    let first = pin!(yield_now()).poll(context);
+    debug_assert!(first.is_pending(), "a task that gives way waits");
+    Poll::Pending
 }
 
 impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
