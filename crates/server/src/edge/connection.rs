@@ -30,8 +30,8 @@ const STREAM_WINDOW: u32 = 256 * 1024;
 const HEADERS: u32 = 16 * 1024;
 /// Calls that were reset before they began; then the connection ends. As in h2, whose value met every real client.
 const RESET_BEFORE: usize = 20;
-/// Calls that we reset because the peer broke a rule; then the connection ends.
-const RESET_BY_US: usize = 256;
+/// Frames that broke a rule, such as parts of a message that was refused before; then the connection ends.
+const RESET_BY_US: usize = 1024;
 /// Bytes of an answer that wait to be written.
 const SEND_BUFFER: usize = 64 * 1024;
 
