@@ -26,7 +26,13 @@ pub(crate) fn serve() -> ExitCode {
             return Exit::Usage.into();
         }
     };
-    logging::start(settings.log);
+    let logging = match logging::start(settings.log) {
+        Ok(logging) => logging,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: cannot start the thread that writes the log: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     for warning in &settings.warnings {
         warn!("{warning}");
     }
@@ -36,13 +42,12 @@ pub(crate) fn serve() -> ExitCode {
         LogFormat::Text => drop(print(&started.to_string())),
         LogFormat::Json => started.log(),
     };
-    match run(settings, terminated(), banner) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            error!("{failure}");
-            ExitCode::FAILURE
-        }
+    let ended = run(settings, terminated(), banner);
+    if let Err(failure) = &ended {
+        error!("{failure}");
     }
+    drop(logging);
+    if ended.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Completes when the process is asked to end.

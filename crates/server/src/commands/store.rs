@@ -7,7 +7,7 @@ use tidegate_workflow::{
 };
 
 use super::audit;
-use crate::operate::logging;
+use crate::operate::logging::{self, Logging};
 use crate::settings::{Settings, Workflows};
 use crate::workflows::store::{self, Place};
 use tidegate_cli::Screen;
@@ -37,6 +37,8 @@ pub(crate) struct Here {
     pub(crate) engine: Engine,
     /// Where it is, without credentials.
     pub(crate) shown: String,
+    /// Lines of the log are written to their end when this is dropped.
+    _logging: Option<Logging>,
 }
 
 /// What to do about a store that is not there.
@@ -69,7 +71,9 @@ impl Here {
         let wrong =
             |error: &dyn std::fmt::Display| Failure::usage(format!("{error}\n`tidegate settings` lists all settings"));
         let settings = Settings::from_environment().map_err(|error| wrong(&error))?;
-        logging::start(settings.log);
+        let no_thread =
+            |error| Failure::new(Exit::Unavailable, format!("cannot start the thread that writes the log: {error}"));
+        let logging = Some(logging::start(settings.log).map_err(no_thread)?);
         let none = || wrong(&"TIDEGATE_HTTP_ADDR is set but empty, which means no workflows");
         let workflows: &Workflows = settings.workflows.as_ref().ok_or_else(none)?;
         let redis = settings.redis.as_ref().map(|redis| &redis.main);
@@ -84,7 +88,7 @@ impl Here {
         let store = open.await.map_err(|error| refused(&shown, &error))?;
         let options = EngineOptions { retention: workflows.retention, memory: workflows.memory };
         let engine = Engine::start(store, options).await.map_err(|error| refused(&shown, &error))?;
-        Ok(Self { engine, shown })
+        Ok(Self { engine, shown, _logging: logging })
     }
 
     /// A store in memory, which is forgotten.
@@ -92,7 +96,7 @@ impl Here {
         let store = Opened::Memory(tidegate_workflow::MemoryStore::new(1));
         let options = EngineOptions { retention: RetentionDefaults::default(), ..EngineOptions::default() };
         let engine = Engine::start(store, options).await.map_err(|error| refused("memory", &error))?;
-        Ok(Self { engine, shown: "memory".to_owned() })
+        Ok(Self { engine, shown: "memory".to_owned(), _logging: None })
     }
 
     pub(crate) async fn close(&self) {

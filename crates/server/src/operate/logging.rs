@@ -1,7 +1,9 @@
 //! Log lines on standard error.
 
+mod lines;
+
 use std::fmt;
-use std::io;
+use std::io::{self, IsTerminal as _};
 
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
@@ -13,21 +15,34 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::settings::{Log, LogFormat};
+use lines::Lines;
+
+/// The log. What was logged before its drop is written then, if somebody reads it.
+#[derive(Debug)]
+pub(crate) struct Logging(Lines);
+
+impl Drop for Logging {
+    fn drop(&mut self) {
+        self.0.flush();
+    }
+}
 
 /// Starts logging. A second call has no effect.
-pub(crate) fn start(settings: Log) {
+///
+/// # Errors
+/// The system allows no more threads.
+pub(crate) fn start(settings: Log) -> io::Result<Logging> {
+    let lines = Lines::start(io::stderr())?;
     let subscriber =
-        tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(LevelFilter::from(settings.level));
+        tracing_subscriber::fmt().with_writer(lines.clone()).with_max_level(LevelFilter::from(settings.level));
     // Only the first call has an effect, as documented.
     let _ = match settings.format {
-        LogFormat::Text => {
-            use io::IsTerminal;
-            tracing::subscriber::set_global_default(
-                subscriber.with_ansi(io::stderr().is_terminal()).with_target(false).finish(),
-            )
-        }
+        LogFormat::Text => tracing::subscriber::set_global_default(
+            subscriber.with_ansi(io::stderr().is_terminal()).with_target(false).finish(),
+        ),
         LogFormat::Json => tracing::subscriber::set_global_default(subscriber.event_format(JsonLines).finish()),
     };
+    Ok(Logging(lines))
 }
 
 /// One object a line, with the reference's names for time, message and level.

@@ -386,6 +386,22 @@ fn with_debug_each_decision_has_a_line_without_values() {
     }
 }
 
+/// Whoever logged waited for the reader: after some five hundred lines nothing was answered, and SIGTERM did not end it.
+#[test]
+fn a_log_that_nobody_reads_stops_nothing() {
+    let limits = Limits::new(crate::support::LIMITS);
+    let mut server = Process::start(&[("RUNTIME_ROOT", limits.root()), ("LOG_LEVEL", "debug")]);
+    let http = server.address("HTTP");
+    let body = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"free","value":"x"}]}]}"#;
+    // More than a pipe holds.
+    for _ in 0..2_000 {
+        assert_eq!(post(http, "/json", body).status, 200);
+    }
+    assert_eq!(get(http, "/healthcheck").status, 200);
+    server.signal("TERM");
+    await_that("it ends", || server.child.try_wait().unwrap().is_some());
+}
+
 #[test]
 fn a_configuration_that_is_deleted_is_warned_of() {
     let limits = Limits::new(crate::support::LIMITS);
