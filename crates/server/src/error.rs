@@ -20,7 +20,7 @@ pub enum ServeError {
         /// The cause.
         source: io::Error,
         /// What to do, after a semicolon; empty where the cause says it.
-        advice: &'static str,
+        advice: String,
     },
     /// Redis cannot be used.
     #[error("timed out waiting for Redis connection to {address}: {reason}")]

@@ -33,6 +33,7 @@ use crate::rls::{json, memory, redis};
 use crate::settings::{FirstLoad, HealthCheck, Settings};
 use crate::supervise::{Ended, How, Supervisor, tripwire};
 use crate::workflows::Workflows;
+use crate::workflows::port::Late;
 
 /// The name of the control thread.
 const CONTROL: &str = "control";
@@ -52,15 +53,12 @@ const UNFINISHED: usize = 64 * 1024 * 1024;
 /// # Errors
 /// The server cannot start, or a part of it ended although nobody asked it to.
 pub fn run(
-    mut settings: Settings,
+    settings: Settings,
     shutdown: impl Future<Output = ()>,
     started: impl FnOnce(&Started),
 ) -> Result<(), ServeError> {
     let origin = Origin::new(&settings.files)?;
     let sockets = Sockets::bind(&settings)?;
-    if sockets.addresses.api.is_none() {
-        settings.workflows = None;
-    }
     let runtime = ThreadRuntime::new()?;
     let server = Server::new(settings);
     let supervisor = server.supervisor.clone();
@@ -132,7 +130,7 @@ impl Server {
             biased;
             () = shutdown.as_mut() => return Ok(()),
             ended = supervisor.failure() => return Err(ServeError::Ended(ended)),
-            prepared = self.prepare(origin) => prepared?,
+            prepared = self.prepare(origin, &addresses) => prepared?,
         }
         self.open(sockets).await?;
         if self.workflows.is_none() {
@@ -144,9 +142,11 @@ impl Server {
     }
 
     /// Waits for everything that must be there before the ports open.
-    async fn prepare(&mut self, origin: &Origin) -> Result<(), ServeError> {
+    async fn prepare(&mut self, origin: &Origin, addresses: &Addresses) -> Result<(), ServeError> {
         self.connect_store().await?;
-        self.start_workflows().await?;
+        if addresses.api.is_some() {
+            self.start_workflows().await?;
+        }
         self.load_configuration(origin).await
     }
 
@@ -204,8 +204,7 @@ impl Server {
         let shares = Shares::of(bounds::raise(), self.settings.max_connections);
         match (&self.workflows, api) {
             (Some(workflows), Some(listener)) => workflows.open(listener, shares.api),
-            // Another process has taken the port since it was bound.
-            _ => self.workflows = None,
+            _ => self.await_port_of_api(shares.api),
         }
         let supervisor = &self.supervisor;
         let grpc_bounds = Bounds::new("gRPC", shares.grpc, UNFINISHED);
@@ -226,6 +225,18 @@ impl Server {
         }
         self.look_after_store();
         Ok(())
+    }
+
+    /// Begins workflows, if they are wanted, as soon as no other process has their port.
+    fn await_port_of_api(&mut self, connections: usize) {
+        // Another process may have taken the port since it was bound.
+        let started = self.workflows.take();
+        if self.settings.workflows.is_some() {
+            let (settings, metrics) = (self.settings.clone(), self.metrics.clone());
+            let (health, supervisor) = (self.health.clone(), self.supervisor.clone());
+            let late = Late { settings, health, supervisor, metrics, started, connections };
+            self.supervisor.task("api-port", late.run());
+        }
     }
 
     /// What each core serves with. Each makes its own clients of Redis.

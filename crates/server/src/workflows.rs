@@ -3,6 +3,7 @@
 //! **Invariant:** limits never depend on workflows. A store that cannot be opened is a warning, and a thread that panics is started again.
 
 mod driver;
+pub(crate) mod port;
 pub(crate) mod store;
 
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
-use tracing::{error, warn};
+use tracing::warn;
 
 use crate::edge::cores::Listener;
 use crate::edge::socket_file::SocketFile;
@@ -15,10 +15,6 @@ use crate::settings::{Endpoint, GrpcEndpoint, Settings, Workflows};
 
 /// Connections the kernel holds until they are accepted.
 const BACKLOG: i32 = 1024;
-
-/// What to do when the port of a server without Redis is taken.
-const TWO_PROCESSES: &str = "; counters without REDIS_URL are those of one process, so two cannot share a port: stop the other process, \
-                             or choose another port";
 
 /// Where the server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +27,7 @@ pub struct Addresses {
     pub debug: Option<SocketAddr>,
     /// Metrics for Prometheus. None: not asked for.
     pub prometheus: Option<SocketAddr>,
-    /// The HTTP API. None: not wanted.
+    /// The HTTP API. None: not wanted, or another process has its default port.
     pub api: Option<SocketAddr>,
 }
 
@@ -60,10 +56,26 @@ pub(crate) struct Sockets {
 /// A bound socket, and what it is for.
 #[derive(Debug)]
 struct Bound {
-    what: &'static str,
+    purpose: Purpose,
     address: String,
-    sharing: Sharing,
     socket: Socket,
+}
+
+/// What a port is for.
+#[derive(Debug, Clone, Copy)]
+struct Purpose {
+    what: &'static str,
+    /// The variable that says where it is.
+    variable: &'static str,
+    sharing: Sharing,
+}
+
+/// When another process may listen on the same port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sharing {
+    /// While it drains: a new process can take over from an old one.
+    WhileDraining,
+    Never,
 }
 
 /// Open sockets. Clients can connect to them.
@@ -81,17 +93,18 @@ impl Sockets {
     /// Binds every port of `settings`. A debug port that cannot be bound is only logged, and so is a port of the API that is taken,
     /// unless it was asked for.
     pub(crate) fn bind(settings: &Settings) -> Result<Self, ServeError> {
-        // Counters in memory are those of one process: a second one on its ports would double every limit.
-        let sharing = if settings.redis.is_some() { Sharing::WhileDraining } else { Sharing::Never };
-        let (grpc, grpc_address) = bind_grpc(&settings.grpc, sharing)?;
-        let (http, http_address) = bind("HTTP", &settings.http, sharing)?;
-        let debug = bind("debug", &settings.debug, sharing).map_err(|failure| error!("{failure}")).ok();
-        let prometheus = settings.metrics.prometheus.as_ref();
-        let prometheus = prometheus.map(|(endpoint, _)| bind("Prometheus", endpoint, sharing)).transpose()?;
+        let purpose = |what, variable| Purpose { what, variable, sharing: sharing(settings) };
+        let (grpc, grpc_address) = bind_grpc(&settings.grpc, purpose("gRPC", "GRPC_PORT"))?;
+        let (http, http_address) = bind(purpose("HTTP", "PORT"), &settings.http)?;
+        let debug = bind(purpose("debug", "DEBUG_PORT"), &settings.debug).map_err(|failure| without_debug(&failure));
+        let prometheus = settings.metrics.prometheus.as_ref().map(|(endpoint, _)| endpoint);
+        let prometheus =
+            prometheus.map(|endpoint| bind(purpose("Prometheus", "PROMETHEUS_ADDR"), endpoint)).transpose()?;
         let api_given = settings.workflows.as_ref().is_some_and(|api| api.address_given);
-        let api = settings.workflows.as_ref().map(bind_api).transpose()?.flatten();
+        let api = settings.workflows.as_ref().map(|api| unless_taken(bind_api(settings, api), api_given));
+        let api = api.transpose()?.flatten();
 
-        let (debug, debug_address) = debug.unzip();
+        let (debug, debug_address) = debug.ok().unzip();
         let (prometheus, prometheus_address) = prometheus.unzip();
         let (api, api_address) = api.unzip();
         let addresses = Addresses {
@@ -132,23 +145,51 @@ impl Bound {
         // Another process may have bound the same address before either listened.
         match self.socket.listen(BACKLOG) {
             Ok(()) => Ok(self.socket),
-            Err(source) => Err(failure(self.what, self.address, self.sharing, source)),
+            Err(source) => Err(failure(self.purpose, self.address, source)),
         }
     }
 }
 
-fn failure(what: &'static str, address: String, sharing: Sharing, source: io::Error) -> ServeError {
-    let advice = match sharing {
-        Sharing::Never if source.kind() == io::ErrorKind::AddrInUse => TWO_PROCESSES,
-        _ => "",
-    };
+/// The port of the API, open. None: another process has it, or it is not wanted.
+///
+/// # Errors
+/// The system refuses it for another reason.
+pub(crate) fn api(settings: &Settings) -> Result<Option<std::net::TcpListener>, ServeError> {
+    let Some(api) = &settings.workflows else { return Ok(None) };
+    match bind_api(settings, api).and_then(|(bound, _)| bound.listen()) {
+        Ok(socket) => Ok(Some(socket.into())),
+        Err(ServeError::Bind { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Counters in memory are those of one process: a second one on its ports would double every limit.
+fn sharing(settings: &Settings) -> Sharing {
+    if settings.redis.is_some() { Sharing::WhileDraining } else { Sharing::Never }
+}
+
+fn failure(purpose: Purpose, address: String, source: io::Error) -> ServeError {
+    let Purpose { what, variable, sharing } = purpose;
+    let mut advice = String::new();
+    if source.kind() == io::ErrorKind::AddrInUse {
+        advice = format!("; stop the other process, or set {variable} to another port");
+        if sharing == Sharing::Never {
+            advice +=
+                ". Without REDIS_URL, counters and workflows are those of one process, so two cannot share a port";
+        }
+    }
     ServeError::Bind { what, address, source, advice }
 }
 
-/// Binds the port of the API. None: another process has it, and nobody asked for it by name.
-fn bind_api(settings: &Workflows) -> Result<Option<(Bound, SocketAddr)>, ServeError> {
-    // Two servers on one port would each get half of the requests, and without Redis each has its own workflows.
-    unless_taken(bind("API (TIDEGATE_HTTP_ADDR)", &settings.address, Sharing::Never), settings.address_given)
+fn without_debug(failure: &ServeError) {
+    warn!("{failure}. The server goes on without /metrics, /rlconfig and /stats");
+}
+
+fn bind_api(settings: &Settings, api: &Workflows) -> Result<(Bound, SocketAddr), ServeError> {
+    // Nobody chose the default port, so two servers that happen to have it may have nothing in common.
+    let sharing = if api.address_given { sharing(settings) } else { Sharing::Never };
+    let variable = "TIDEGATE_HTTP_ADDR";
+    bind(Purpose { what: "API (TIDEGATE_HTTP_ADDR)", variable, sharing }, &api.address)
 }
 
 /// None, with a warning: the port of the API is taken, and it was not `given` by name.
@@ -157,8 +198,9 @@ fn unless_taken<T>(port: Result<T, ServeError>, given: bool) -> Result<Option<T>
         Err(ServeError::Bind { address, source, .. }) if !given && source.kind() == io::ErrorKind::AddrInUse => {
             warn!(
                 address,
-                "workflows are off: another process, perhaps another tidegate, has the port of the API; limits are served. Set \
-                 TIDEGATE_HTTP_ADDR to another address, or to an empty value if workflows are not wanted here"
+                "workflows are off: another process, perhaps another tidegate, has the port of the API; limits are served, and \
+                 workflows as soon as the port is free. Set TIDEGATE_HTTP_ADDR to another address, or to an empty value if \
+                 workflows are not wanted here"
             );
             Ok(None)
         }
@@ -166,39 +208,30 @@ fn unless_taken<T>(port: Result<T, ServeError>, given: bool) -> Result<Option<T>
     }
 }
 
-/// When another process may listen on the same port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sharing {
-    /// While it drains: a new process can take over from an old one.
-    WhileDraining,
-    Never,
-}
-
 fn bind_grpc(
     endpoint: &GrpcEndpoint,
-    sharing: Sharing,
+    purpose: Purpose,
 ) -> Result<((Bound, Option<SocketFile>), GrpcAddress), ServeError> {
-    const WHAT: &str = "gRPC";
     match endpoint {
         GrpcEndpoint::Tcp(endpoint) => {
-            let (bound, address) = bind(WHAT, endpoint, sharing)?;
+            let (bound, address) = bind(purpose, endpoint)?;
             Ok(((bound, None), GrpcAddress::Tcp(address)))
         }
         GrpcEndpoint::Unix(path) => {
-            let (what, address) = (WHAT, path.display().to_string());
+            let address = path.display().to_string();
             match SocketFile::bind(path) {
                 Ok((socket, file)) => {
-                    let bound = Bound { what, address, sharing, socket };
+                    let bound = Bound { purpose, address, socket };
                     Ok(((bound, Some(file)), GrpcAddress::Unix(path.clone())))
                 }
-                Err(source) => Err(ServeError::Bind { what, address, source, advice: "" }),
+                Err(source) => Err(ServeError::Bind { what: purpose.what, address, source, advice: String::new() }),
             }
         }
     }
 }
 
-fn bind(what: &'static str, endpoint: &Endpoint, sharing: Sharing) -> Result<(Bound, SocketAddr), ServeError> {
-    let wanted = SocketAddr::new(endpoint.host, endpoint.port);
+fn bind(purpose: Purpose, endpoint: &Endpoint) -> Result<(Bound, SocketAddr), ServeError> {
+    let (wanted, sharing) = (SocketAddr::new(endpoint.host, endpoint.port), purpose.sharing);
     let bound = match bind_tcp(wanted, sharing) {
         // "Every address" on a machine without IPv6.
         Err(error) if wanted.ip().is_unspecified() && wanted.is_ipv6() && no_ipv6(&error) => {
@@ -207,8 +240,8 @@ fn bind(what: &'static str, endpoint: &Endpoint, sharing: Sharing) -> Result<(Bo
         bound => bound,
     };
     match bound {
-        Ok((socket, address)) => Ok((Bound { what, address: address.to_string(), sharing, socket }, address)),
-        Err(source) => Err(failure(what, wanted.to_string(), sharing, source)),
+        Ok((socket, address)) => Ok((Bound { purpose, address: address.to_string(), socket }, address)),
+        Err(source) => Err(failure(purpose, wanted.to_string(), source)),
     }
 }
 

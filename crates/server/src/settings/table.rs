@@ -106,7 +106,7 @@ const TIDEGATE: &[Variable] = &[
 
 #[rustfmt::skip] // as above
 const WORKFLOWS: &[Variable] = &[
-    row("TIDEGATE_HTTP_ADDR", Text, "127.0.0.1:7070", "Address and port of the HTTP API under `/v1`. Port 0 lets the system choose. An empty value turns the API and workflows off. When the default is taken, that is a warning, and workflows are off; an address given here that is taken ends the start."),
+    row("TIDEGATE_HTTP_ADDR", Text, "127.0.0.1:7070", "Address and port of the HTTP API under `/v1`. Port 0 lets the system choose. An empty value turns the API and workflows off. When the default is taken, that is a warning, and workflows are off until it is free. An address given here is shared while an old process drains, as the other ports are, if there is a Redis; when it is taken, it ends the start."),
     row("TIDEGATE_DATA_DIR", Path, "./tidegate-data", "Folder for workflows when there is no Redis. The first call of the API creates it. Only one server may use it at a time; while it cannot be used, limits are served and calls of the API are answered with 503."),
     row("TIDEGATE_PARTITIONS", Integer("partitions"), "16", "Number of partitions of a new store of workflows: a power of two from 1 to 256. At most this many nodes of a cluster share the work. An existing store keeps its number."),
     row("TIDEGATE_RETENTION", Retention, "succeeded=7d,failed=30d", "How long ended workflows are kept, unless they say so themselves. Cancelled workflows count as failed. One time span holds for both; `forever` keeps them."),
@@ -130,7 +130,7 @@ const LISTENERS: &[Variable] = &[
     row("HOST", Text, "0.0.0.0", "Address of the HTTP port."),
     row("PORT", Integer("port"), "8080", "HTTP port, with `/json` and `/healthcheck`. 0 lets the system choose."),
     row("DEBUG_HOST", Text, "0.0.0.0", "Address of the debug port."),
-    row("DEBUG_PORT", Integer("port"), "6070", "Debug port, with `/rlconfig`, `/stats` and `/metrics`. 0 lets the system choose."),
+    row("DEBUG_PORT", Integer("port"), "6070", "Debug port, with `/rlconfig`, `/stats` and `/metrics`. 0 lets the system choose. When it is taken, that is a warning, and the server goes on without these pages."),
     row("GRPC_UDS", Path, "", "Path of a Unix socket. When set, gRPC is served there instead of on a port. A lock beside it, in `PATH.lock`, keeps two servers from using it."),
     row("GRPC_HOST", Text, "0.0.0.0", "Address of the gRPC port."),
     row("GRPC_PORT", Integer("port"), "8081", "gRPC port. 0 lets the system choose."),

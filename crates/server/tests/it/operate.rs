@@ -2,6 +2,7 @@
 
 mod health;
 mod metrics;
+mod ports;
 pub(crate) mod process;
 mod settings;
 mod supervise;

@@ -99,7 +99,10 @@ impl Server {
 
     /// A server with these settings.
     pub(crate) fn start_bare(more: &[(&str, &str)]) -> Self {
-        let settings = Settings::parse(&variables(more).into_iter().collect()).unwrap();
+        Self::start_with(Settings::parse(&variables(more).into_iter().collect()).unwrap())
+    }
+
+    pub(crate) fn start_with(settings: Settings) -> Self {
         let stop = CancellationToken::new();
         let (tell, told) = mpsc::sync_channel(1);
         let shutdown = stop.clone().cancelled_owned();
