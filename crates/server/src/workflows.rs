@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_api::{Access, Activity, Api, Host};
-use tidegate_workflow::{Engine, Store, StoreError};
+use tidegate_workflow::{Engine, Store};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
@@ -28,8 +28,8 @@ use store::Opener;
 
 /// The name of the thread.
 const PART: &str = "workflows";
-/// How long the start waits for the first look at the store. A disk or a Redis that takes longer must not keep limits waiting.
-const FIRST_LOOK: Duration = Duration::from_secs(2);
+/// How long the start waits for the first look at the store at most, also when its thread does not get to run.
+const FIRST_LOOK: Duration = Duration::from_secs(4);
 
 /// The socket of the API, once the ports are open, and how many connections it may have.
 type Port = watch::Sender<Option<(std::net::TcpListener, usize)>>;
@@ -54,7 +54,7 @@ struct Thread {
     health: Health,
     supervisor: Supervisor,
     port: Arc<Port>,
-    looked: Option<oneshot::Sender<Result<(), StoreError>>>,
+    looked: Option<oneshot::Sender<()>>,
 }
 
 impl Workflows {
@@ -82,7 +82,7 @@ impl Workflows {
             looked: Some(looked),
         };
         supervisor.repaired_thread(PART, move || thread.main())?;
-        if !matches!(timeout(FIRST_LOOK, found).await, Ok(Ok(Ok(())))) {
+        if !matches!(timeout(FIRST_LOOK, found).await, Ok(Ok(()))) {
             store.push_str(" (not available: see the log)");
         }
         Ok(Self { port, activity, store })
@@ -108,8 +108,7 @@ impl Thread {
         let api = Api::new(self.access(), self.activity.clone(), self.host());
         let mut engine = None;
         let work = async {
-            let opener = Opener { settings: &self.settings, redis: self.redis.as_ref(), api: &api, looked };
-            let opened = opener.open().await;
+            let opened = Opener::new(&self.settings, self.redis.as_ref(), &api, looked).open().await;
             api.open(opened.clone());
             engine = Some(opened.clone());
             driver::run(opened, self.activity.clone(), api.store_answers(), self.supervisor.clone()).await;

@@ -1,6 +1,7 @@
 //! Where workflows are kept. A store that exists is opened at the start; where there is none, the first call makes it.
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
 
 use tidegate_api::Api;
@@ -23,6 +24,9 @@ const LOOK: Duration = Duration::from_secs(10);
 /// The wait between two attempts to open a file, which another process holds until it has ended.
 const LOOK_AT_FILE: Duration = Duration::from_secs(1);
 
+/// How long calls, and the start, wait for one look. A disk or a Redis that takes longer must not keep limits waiting.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Where a store is, or will be.
 #[derive(Debug)]
 pub(crate) enum Place {
@@ -40,17 +44,17 @@ impl Place {
         let Some(server) = redis else {
             return Ok(Self::File { path: file(settings), options: SqliteOptions::new(partitions).expect(valid) });
         };
-        let client = Client::new(engine_config(server))
-            .map_err(|error| StoreError::Unavailable { reason: error.to_string() })?;
+        let client = Client::new(engine_config(server)).map_err(|error| unavailable(error.to_string()))?;
         Ok(Self::Redis { client, options: RedisOptions::new("tg:", partitions, server.timeout).expect(valid) })
     }
 
     /// Whether there is a store.
     async fn exists(&self) -> Result<bool, StoreError> {
         match self {
-            Self::File { path, .. } => path
-                .try_exists()
-                .map_err(|error| StoreError::Unavailable { reason: format!("{}: {error}", path.display()) }),
+            Self::File { path, .. } => {
+                let (path, shown) = (path.clone(), path.display());
+                apart(move || path.try_exists()).await?.map_err(|error| unavailable(format!("{shown}: {error}")))
+            }
             Self::Redis { client, options } => RedisStore::exists(client, options).await,
         }
     }
@@ -63,11 +67,7 @@ impl Place {
         match self {
             Self::File { path, options } => {
                 let (path, options) = (path.clone(), options.clone());
-                // A disk may keep its reader waiting; calls are answered meanwhile.
-                let opened = spawn_blocking(move || SqliteStore::open(&path, &options)).await;
-                opened
-                    .unwrap_or_else(|error| Err(StoreError::Unavailable { reason: error.to_string() }))
-                    .map(Store::Sqlite)
+                apart(move || SqliteStore::open(&path, &options)).await?.map(Store::Sqlite)
             }
             Self::Redis { client, options } => {
                 RedisStore::open(client.clone(), options.clone()).await.map(Store::Redis)
@@ -81,6 +81,15 @@ impl Place {
             Self::Redis { .. } => LOOK,
         }
     }
+}
+
+/// Does on a thread of its own what a disk may keep waiting; calls are answered meanwhile.
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StoreError> {
+    spawn_blocking(work).await.map_err(|error| unavailable(error.to_string()))
+}
+
+fn unavailable(reason: String) -> StoreError {
+    StoreError::Unavailable { reason }
 }
 
 /// Where workflows are when there is no Redis.
@@ -107,73 +116,121 @@ fn engine_config(server: &RedisServer) -> Config {
 
 /// Opens the store that is wanted, and tells the API about it until then.
 pub(super) struct Opener<'a> {
-    pub(super) settings: &'a Settings,
-    pub(super) redis: Option<&'a RedisServer>,
-    pub(super) api: &'a Api,
-    /// Told what the first look found.
-    pub(super) looked: Option<oneshot::Sender<Result<(), StoreError>>>,
+    settings: &'a Settings,
+    redis: Option<&'a RedisServer>,
+    api: &'a Api,
+    /// Told when the first look finds nothing wrong, dropped when it does or takes long.
+    looked: Option<oneshot::Sender<()>>,
+    /// What the log says about the store. Empty: nothing.
+    reported: String,
 }
 
-impl Opener<'_> {
+impl<'a> Opener<'a> {
+    pub(super) fn new(
+        settings: &'a Settings,
+        redis: Option<&'a RedisServer>,
+        api: &'a Api,
+        looked: Option<oneshot::Sender<()>>,
+    ) -> Self {
+        Self { settings, redis, api, looked, reported: String::new() }
+    }
+
     /// Opens the store if it exists, else when the first call needs it. As long as it cannot be opened, calls are answered with the reason.
     ///
     /// # Cancellation
     /// When the future is dropped, a store may have been made, empty.
     pub(super) async fn open(mut self) -> Engine {
-        let (mut called, mut reported) = (false, String::new());
-        let mut place = None;
+        let (mut called, mut place) = (false, None);
         loop {
-            let found = self.look(&mut place, called).await;
-            let pause = place.as_ref().map_or(LOOK, Place::pause);
-            if let Some(looked) = self.looked.take() {
-                // The starter may have stopped waiting.
-                let _ = looked.send(found.as_ref().map(drop).map_err(StoreError::clone));
-            }
-            match found {
+            match self.look(&mut place, called).await {
                 Ok(Some(engine)) => {
-                    if !reported.is_empty() {
+                    if !self.reported.is_empty() {
                         info!("the store of workflows is open");
                     }
                     return engine;
                 }
                 Ok(None) => called = timeout(LOOK, self.api.await_call()).await.is_ok(),
                 Err(error) => {
-                    self.report(&error, &mut reported);
-                    sleep(pause).await;
+                    self.report(&error);
+                    sleep(place.as_ref().map_or(LOOK, Place::pause)).await;
                 }
             }
         }
     }
 
-    /// One look. None: there is no store, and nobody has asked for one.
-    async fn look(&self, place: &mut Option<Place>, called: bool) -> Result<Option<Engine>, StoreError> {
-        let place = match place {
-            Some(place) => place,
-            None => place.insert(Place::new(self.settings, self.redis)?),
+    /// One look, however long it takes. None: there is no store, and nobody has asked for one.
+    async fn look(&mut self, place: &mut Option<Place>, called: bool) -> Result<Option<Engine>, StoreError> {
+        let mut look = pin!(find(self.settings, self.redis, place, called));
+        let found = match timeout(PATIENCE, look.as_mut()).await {
+            Ok(found) => found,
+            Err(_) => {
+                self.report(&unavailable(format!(
+                    "it has not answered for {} s, and is waited for",
+                    PATIENCE.as_secs()
+                )));
+                look.await
+            }
         };
-        if !called && !place.exists().await? {
-            return Ok(None);
+        if let (Ok(_), Some(looked)) = (&found, self.looked.take()) {
+            // The starter may have stopped waiting.
+            let _ = looked.send(());
         }
-        let Settings { retention, memory, .. } = *self.settings;
-        Engine::start(place.open().await?, EngineOptions { retention, memory }).await.map(Some)
+        found
     }
 
     /// Tells callers, and the log if it is news.
-    fn report(&self, error: &StoreError, reported: &mut String) {
-        let reason = error.to_string();
+    fn report(&mut self, error: &StoreError) {
+        self.looked = None;
         let store = shown(self.settings, self.redis);
-        self.api.refuse(format!("workflows are not available: the store, {store}, cannot be opened: {reason}"));
-        if *reported != reason {
+        let reason = match error {
+            StoreError::Unavailable { reason } => reason.clone(),
+            error => error.to_string(),
+        };
+        let reason = if reason.contains(&store) { reason } else { format!("{store}: {reason}") };
+        self.api.refuse(format!("workflows are not available: {reason}"));
+        if self.reported != reason {
+            let advice = advice(self.redis, &reason);
             warn!(
-                store,
-                %error,
-                "workflows are not available: their store cannot be opened; limits are served, calls of /v1 are answered with 503, and it \
-                 is tried again. Set TIDEGATE_DATA_DIR to a folder that only this server uses, or TIDEGATE_HTTP_ADDR to an empty value to turn \
-                 workflows off"
+                "workflows are not available: {reason}. Limits are served, calls of /v1 are answered with 503, and it is tried again. \
+                 {advice}To turn workflows off, set TIDEGATE_HTTP_ADDR to an empty value"
             );
-            *reported = reason;
+            self.reported = reason;
         }
     }
+}
+
+/// What to do about a store that cannot be opened, where the reason does not say it.
+fn advice(redis: Option<&RedisServer>, reason: &str) -> String {
+    match redis {
+        None if !reason.contains("TIDEGATE_DATA_DIR") => {
+            "Set TIDEGATE_DATA_DIR to a folder that this server can write and no other uses. ".to_owned()
+        }
+        Some(server) if reason.contains("NOPERM") => {
+            format!(
+                "Allow its user the commands of workflows (docs/redis-keys.md), see {} and `ACL GETUSER`. ",
+                server.auth
+            )
+        }
+        _ => String::new(),
+    }
+}
+
+/// Opens the store, if there is one or somebody has `called` for it.
+async fn find(
+    settings: &Settings,
+    redis: Option<&RedisServer>,
+    place: &mut Option<Place>,
+    called: bool,
+) -> Result<Option<Engine>, StoreError> {
+    let place = match place {
+        Some(place) => place,
+        None => place.insert(Place::new(settings, redis)?),
+    };
+    if !called && !place.exists().await? {
+        return Ok(None);
+    }
+    let Settings { retention, memory, .. } = *settings;
+    Engine::start(place.open().await?, EngineOptions { retention, memory }).await.map(Some)
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub enum StoreError {
         reason: String,
     },
     /// What is stored cannot be read.
-    #[error("{what} in the store cannot be read: {reason}")]
+    #[error("{what} cannot be read: {reason}")]
     Corrupt {
         /// Which entry.
         what: String,

@@ -5,9 +5,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::{Flows, ask, redis};
+use super::{Flows, ask, redis, workflow};
 use crate::operate::process::{Process, redis_cli};
-use crate::support::{await_that, get, post, variables};
+use crate::support::{await_that, get, post, repository, variables};
 
 const SAMPLE: &str = r#"{"domain":"sample","descriptors":[{"entries":[{"key":"client","value":"x"}]}]}"#;
 
@@ -52,6 +52,51 @@ fn a_folder_that_cannot_be_made_leaves_limits_alone() {
     await_available(flows.api());
 }
 
+/// A pipe, of which nobody writes the other end, stands for a file on a disk that does not answer. The server said that it was ready, and
+/// its log nothing.
+#[test]
+fn a_file_that_does_not_answer_is_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("workflows.db");
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    let data = folder.path().to_str().unwrap();
+    let server = Process::start(&[("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("TIDEGATE_DATA_DIR", data)]);
+    assert!(server.banner.contains("workflows.db (not available: see the log)"), "{}", server.banner);
+    check_limits(server.address("HTTP"));
+    let told = format!("workflows are not available: {}: it has not answered for 2 s", file.display());
+    check_unavailable(server.address("API"), &told);
+    server.signal("TERM");
+    // Whoever opens the other end lets the thread go.
+    let _ = std::fs::OpenOptions::new().read(true).write(true).open(&file).unwrap();
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains(&told), "{log}");
+}
+
+/// One advice for every cause sent the operators of a Redis to TIDEGATE_DATA_DIR, and the reason named the file twice.
+#[test]
+fn the_advice_fits_the_cause() {
+    let log = |more: &[(&str, &str)], reason: &str| {
+        let server = Process::start(&[&[("TIDEGATE_HTTP_ADDR", "127.0.0.1:0")], more].concat());
+        check_unavailable(server.address("API"), reason);
+        server.signal("TERM");
+        server.end().1
+    };
+    let redis = redis();
+    redis_cli(&redis, &["ACL", "SETUSER", "gate", "on", ">secret", "~*", "+incrby", "+expire", "+ping"]);
+    let url = redis.address().to_string();
+    let told = log(&[("REDIS_URL", &url), ("REDIS_AUTH", "gate:secret")], &format!("redis at {url}: NOPERM"));
+    assert!(told.contains("Allow its user the commands of workflows (docs/redis-keys.md), see REDIS_AUTH"), "{told}");
+    assert!(!told.contains("TIDEGATE_DATA_DIR"), "{told}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().to_str().unwrap();
+    std::fs::write(folder.path().join("workflows.db"), "text ".repeat(1_000)).unwrap();
+    let damaged = format!("workflows are not available: {data}/workflows.db cannot be read: file is not a database");
+    let told = log(&[("TIDEGATE_DATA_DIR", data)], &damaged);
+    assert!(told.contains("Set TIDEGATE_DATA_DIR to a folder that this server can write"), "{told}");
+}
+
 #[test]
 fn the_first_call_makes_the_store() {
     let flows = Flows::start(&[]);
@@ -93,6 +138,25 @@ fn a_redis_user_that_may_only_count_is_enough_for_limits() {
     // Permitted more, the server needs no restart. It looks every 10 s.
     redis_cli(&redis, &["ACL", "SETUSER", "gate", "+@all", "&*"]);
     await_available(flows.api());
+}
+
+/// The user that docs/redis-keys.md describes.
+#[test]
+fn a_redis_user_with_the_documented_commands_is_enough_for_workflows() {
+    let redis = redis();
+    let text = std::fs::read_to_string(repository().join("docs/redis-keys.md")).unwrap();
+    let (_, commands) = text.split_once("ACL SETUSER tidegate on >SECRET ").unwrap();
+    let commands = commands.lines().next().unwrap().split(' ');
+    redis_cli(&redis, &["ACL", "SETUSER", "gate", "on", ">secret"].into_iter().chain(commands).collect::<Vec<_>>());
+    let url = redis.address().to_string();
+    let flows = Flows::start(&[("REDIS_URL", &url), ("REDIS_AUTH", "gate:secret"), ("REDIS_SOCKET_TYPE", "tcp")]);
+    check_limits(flows.server.http());
+    let id = flows.create(workflow("w", "a b<a"));
+    for _ in 0..2 {
+        flows.succeed(&flows.claim(1)[0], Value::from(1));
+    }
+    assert_eq!(flows.get(&format!("/v1/workflows/{id}"))["status"], "succeeded");
+    assert_eq!(flows.get("/v1/workflows")["items"][0]["id"], *id);
 }
 
 #[test]

@@ -82,7 +82,9 @@ fn two_servers_do_not_share_a_file() {
     // The limits of the second are served, and its workflows as soon as the first has ended.
     let second = Process::start(&settings);
     let api = second.address("API");
-    super::absent::check_unavailable(api, "it is in use by process");
+    let file = folder.path().join("workflows.db");
+    let reason = format!("workflows are not available: opening {}: it is in use by process", file.display());
+    super::absent::check_unavailable(api, &reason);
     first.signal("TERM");
     assert_eq!(first.end().0, Some(0));
     super::absent::await_available(api);

@@ -128,7 +128,9 @@ fn lock(path: &Path) -> Result<Lock, StoreError> {
             let holder = holder.trim();
             return Err(unusable(
                 path,
-                &format!("it is in use by process {holder}. Stop it, or set TIDEGATE_DATA_DIR to another folder"),
+                &format!(
+                    "it is in use by process {holder}. Stop that process, or set TIDEGATE_DATA_DIR to another folder"
+                ),
             ));
         }
         Err(TryLockError::Error(error)) => return Err(failed(error)),
