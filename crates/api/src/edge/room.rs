@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody as _};
+use axum::http::Method;
 use axum::response::Response;
 use http_body_util::BodyExt as _;
 use tokio::sync::Notify;
@@ -91,6 +92,20 @@ impl Room {
         }
     }
 
+    /// Takes so much also when it is not there: for what has been done and must be told.
+    fn force(self: &Arc<Self>, caller: &Caller, size: usize) -> Share {
+        *self.lock().entry(caller.clone()).or_default() += size;
+        Share { room: self.clone(), caller: caller.clone(), size }
+    }
+
+    /// Takes nothing.
+    ///
+    /// # Errors
+    /// Nothing is left, for the caller or for all.
+    pub(crate) fn check(self: &Arc<Self>, caller: &Caller) -> Result<(), Problem> {
+        self.take(caller, 1).map(drop)
+    }
+
     /// What the caller has, if it may have so much more.
     fn check_own(&self, taken: &HashMap<Caller, usize>, caller: &Caller, size: usize) -> Result<usize, Problem> {
         let own = taken.get(caller).copied().unwrap_or_default();
@@ -150,7 +165,7 @@ pub(crate) async fn keep(room: &Arc<Room>, caller: &Caller, text: Vec<u8>) -> Re
     Ok(Bytes::from_owner(Kept { text, _share: share }))
 }
 
-/// The same of any answer whose body is in memory as a whole.
+/// The same of any answer whose body is in memory as a whole. What a POST has done must be told: it takes its room in any case.
 ///
 /// # Errors
 /// There is no room for it now.
@@ -158,7 +173,9 @@ pub(crate) async fn keep_answer(room: &Arc<Room>, ask: &Ask<'_>, answer: Respons
     let size = answer.body().size_hint().exact().and_then(|size| usize::try_from(size).ok());
     let needs_room = |size: &usize| *size > SMALL && answer.extensions().get::<HasRoom>().is_none();
     let Some(size) = size.filter(needs_room) else { return Ok(answer) };
-    let share = room.take(&ask.caller(), size)?;
+    let caller = ask.caller();
+    let share =
+        if ask.matched.route.method == Method::POST { room.force(&caller, size) } else { room.take(&caller, size)? };
     let (head, body) = answer.into_parts();
     let text = body.collect().await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?.to_bytes();
     Ok(Response::from_parts(head, Body::from(Bytes::from_owner(Kept { text, _share: share }))))
@@ -177,6 +194,8 @@ mod tests {
         let second = room.take(&two, 1).unwrap();
         assert_eq!(room.take(&two, 1).unwrap_err().detail(), "too many tests: all callers have 3 of 3");
         assert!(room.wait(&one, 1).await.is_err(), "at once");
+        drop(room.force(&one, 5));
+        assert!(room.check(&one).is_err() && room.check(&two).is_err());
         let (third, ()) = tokio::join!(room.wait(&two, 1), async { drop(first) });
         drop((second, third));
         assert!(room.lock().is_empty());

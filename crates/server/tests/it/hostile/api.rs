@@ -14,11 +14,15 @@ use crate::workflows::{Flows, found, problem, workflow};
 
 /// A reader with a small buffer that asks and reads nothing.
 fn stalled(api: SocketAddr, path: &str) -> TcpStream {
+    stalled_with(api, &format!("GET {path} HTTP/1.1\r\nhost: {api}\r\n\r\n"))
+}
+
+fn stalled_with(api: SocketAddr, request: &str) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     socket.connect(&api.into()).unwrap();
     let mut stream = TcpStream::from(socket);
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: {api}\r\n\r\n").as_bytes()).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
     stream
 }
 
@@ -28,10 +32,16 @@ fn done(api: SocketAddr, path: &str, body: &serde_json::Value) -> serde_json::Va
     found(crate::support::http_with(api, "POST", path, &[("host", &host)], body.to_string().as_bytes()))
 }
 
-/// A workflow whose jobs left a MiB each, and its id.
-fn large(api: SocketAddr, jobs: usize) -> String {
+/// A workflow whose jobs left a MiB each, and its id. As many jobs as `after` says, of another queue, take all of that.
+fn large(api: SocketAddr, jobs: usize, after: usize) -> String {
     let names: Vec<String> = (0..jobs).map(|at| format!("j{at}")).collect();
-    let id = done(api, "/v1/workflows", &workflow("w", &names.join(" ")))["id"].as_str().unwrap().to_owned();
+    let sums = (0..after).map(|at| format!("s{at}<{}", names.join(",")));
+    let all: Vec<String> = names.iter().cloned().chain(sums).collect();
+    let mut body = workflow("w", &all.join(" "));
+    for job in body["jobs"].as_array_mut().unwrap().iter_mut().skip(jobs) {
+        job["queue"] = "sums".into();
+    }
+    let id = done(api, "/v1/workflows", &body)["id"].as_str().unwrap().to_owned();
     let output = "x".repeat((1 << 20) - 10);
     loop {
         let claim = json!({"queues": ["default"], "worker": "w", "limit": 4});
@@ -53,7 +63,7 @@ fn readers_that_do_not_read_hold_little_and_not_for_long() {
     let server =
         Process::start(&[("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("TIDEGATE_DATA_DIR", data.path().to_str().unwrap())]);
     let api = server.address("API");
-    let id = large(api, 24);
+    let id = large(api, 24, 0);
     let path = format!("/v1/workflows/{id}?view=full");
     let grown = grown(&server, || {
         let mut readers: Vec<TcpStream> = (0..40).map(|_| stalled(api, &path)).collect();
@@ -74,6 +84,33 @@ fn until_cut(reader: &mut TcpStream) {
         assert!(begun.elapsed() < LONG, "it stays open");
         std::thread::park_timeout(Duration::from_millis(100));
     }
+}
+
+/// Answers to claims were outside of every bound: fifty that nobody read held 1.6 GB.
+#[test]
+fn claims_that_are_not_read_hold_no_more_than_other_answers() {
+    let flows = Flows::start(&[]);
+    let api = flows.api();
+    large(api, 24, 8);
+    let body = json!({"queues": ["sums"], "worker": "w", "lease": "1h"}).to_string();
+    let head = format!("POST /v1/jobs/claim HTTP/1.1\r\nhost: {api}\r\ncontent-length: {}\r\n\r\n", body.len());
+    let readers: Vec<TcpStream> = (0..6)
+        .map(|_| {
+            let reader = stalled_with(api, &format!("{head}{body}"));
+            reader.set_read_timeout(Some(LONG)).unwrap();
+            assert!(reader.peek(&mut [0]).unwrap() > 0, "it is answered");
+            reader
+        })
+        .collect();
+    // Nothing is claimed for who cannot be told.
+    let claim = || flows.ask("POST", "/v1/jobs/claim", &[], &body);
+    let refused = claim();
+    assert_eq!(problem(&refused).1, "overloaded");
+    assert!(refused.body.contains("too many bytes of answers that were not read: this caller has"), "{}", refused.body);
+    drop(readers);
+    await_that("there is room again", || claim().status == 200);
+    assert_eq!(found(claim())["jobs"].as_array().unwrap().len(), 1);
+    assert_eq!(found(claim())["jobs"].as_array().unwrap().len(), 0, "eight were claimed");
 }
 
 #[test]
