@@ -106,6 +106,25 @@ impl Health {
     }
 }
 
+/// What a client asks after. Its text is not kept: a watch has no end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    /// Whether anybody is there.
+    Process,
+    RateLimits,
+    Unknown,
+}
+
+impl Subject {
+    fn of(request: &HealthCheckRequest) -> Self {
+        match request.service.as_str() {
+            "" => Self::Process,
+            SERVICE => Self::RateLimits,
+            _ => Self::Unknown,
+        }
+    }
+}
+
 /// gRPC's health service.
 #[derive(Debug)]
 pub(crate) struct HealthService {
@@ -126,10 +145,10 @@ fn status(serving: bool) -> ServingStatus {
 impl health_server::Health for HealthService {
     async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
         let _counted = self.metrics.time(Method::Check);
-        match request.get_ref().service.as_str() {
-            "" => Ok(Response::new(answer(ServingStatus::Serving))),
-            SERVICE => Ok(Response::new(answer(status(self.health.serving())))),
-            _ => Err(Status::not_found("unknown service")),
+        match Subject::of(request.get_ref()) {
+            Subject::Process => Ok(Response::new(answer(ServingStatus::Serving))),
+            Subject::RateLimits => Ok(Response::new(answer(status(self.health.serving())))),
+            Subject::Unknown => Err(Status::not_found("unknown service")),
         }
     }
 
@@ -138,7 +157,7 @@ impl health_server::Health for HealthService {
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Updates>, Status> {
         let (sender, receiver) = mpsc::channel(1);
         let watcher = Watcher {
-            service: request.into_inner().service,
+            subject: Subject::of(request.get_ref()),
             parts: self.health.watch(),
             drain: self.supervisor.drain.clone(),
             sender,
@@ -148,9 +167,9 @@ impl health_server::Health for HealthService {
     }
 }
 
-/// Tells one client each status of a service, until it leaves or the server drains.
+/// Tells one client each status of what it asked after, until it leaves or the server drains.
 struct Watcher {
-    service: String,
+    subject: Subject,
     parts: watch::Receiver<Parts>,
     /// An open stream must not delay the end of the server.
     drain: CancellationToken,
@@ -184,10 +203,10 @@ impl Watcher {
     }
 
     fn status(&mut self) -> ServingStatus {
-        match self.service.as_str() {
-            "" => ServingStatus::Serving,
-            SERVICE => status(self.parts.borrow_and_update().serving()),
-            _ => ServingStatus::ServiceUnknown,
+        match self.subject {
+            Subject::Process => ServingStatus::Serving,
+            Subject::RateLimits => status(self.parts.borrow_and_update().serving()),
+            Subject::Unknown => ServingStatus::ServiceUnknown,
         }
     }
 }

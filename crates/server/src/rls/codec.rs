@@ -3,11 +3,17 @@
 use prost::Message as _;
 use prost::bytes::Buf as _;
 use tonic::Status;
-use tonic::codec::{Codec, DecodeBuf, Decoder};
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic_prost::ProstEncoder;
 
 use super::bounds::{Bounds, Excess};
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+
+/// The first size of a buffer for a message, and how much of an answer is sent at once. Nearly all messages are smaller, and
+/// calls that wait for theirs hold little.
+fn buffers() -> BufferSettings {
+    BufferSettings::new(1_024, 32 * 1024)
+}
 
 /// Decodes requests that keep within bounds, and encodes responses.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +29,7 @@ impl Codec for BoundedCodec {
     type Decoder = Self;
 
     fn encoder(&mut self) -> Self::Encoder {
-        ProstEncoder::default()
+        ProstEncoder::new(buffers())
     }
 
     fn decoder(&mut self) -> Self {
@@ -42,5 +48,9 @@ impl Decoder for BoundedCodec {
         }
         let request = RateLimitRequest::decode(message).map_err(|error| Status::internal(error.to_string()))?;
         Ok(Some(Ok(request)))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        buffers()
     }
 }

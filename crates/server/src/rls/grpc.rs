@@ -1,10 +1,12 @@
 //! The services of the gRPC port. Calls of ShouldRateLimit skip the router.
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::BoxError;
+use http::{HeaderName, HeaderValue};
 use hyper::body::Incoming;
 use tidegate_ratelimit::Error;
 use tonic::codegen::{BoxFuture, Service as _};
@@ -29,6 +31,14 @@ const HOT_PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateL
 /// A stream of states without an end.
 const WATCH_PATH: &str = "/grpc.health.v1.Health/Watch";
 
+/// The most bytes of a message to health or reflection, which is a name.
+const NAME: usize = 4 * 1024;
+/// The most bytes of the name of a compression that a refusal repeats. The longest known one has 15.
+const ENCODING: usize = 16;
+
+static GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+static GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+
 /// How long a message may take to arrive once it was waited for. Every caller sends it in one piece.
 const MESSAGE: Kind =
     Kind { rule: Rule { window: Duration::from_secs(10), least: 0, windows: 1 }, framing: Framing::Grpc, refuse };
@@ -46,7 +56,9 @@ static REFLECTION: LazyLock<Routes> = LazyLock::new(|| {
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let valid = "committed descriptors are valid, as a test shows";
-    Routes::new(builder().build_v1().expect(valid)).add_service(builder().build_v1alpha().expect(valid)).prepare()
+    let v1 = builder().build_v1().expect(valid).max_decoding_message_size(NAME);
+    let v1alpha = builder().build_v1alpha().expect(valid).max_decoding_message_size(NAME);
+    Routes::new(v1).add_service(v1alpha).prepare()
 });
 
 /// The services of one core. Clones share everything.
@@ -59,7 +71,8 @@ pub(crate) struct Services {
 impl Services {
     /// Rate limits and health. Reflection is the same for all cores.
     pub(crate) fn new(calls: Calls, health: HealthService) -> Self {
-        Self { calls, rest: Routes::new(HealthServer::new(health)).prepare() }
+        let health = HealthServer::new(health).max_decoding_message_size(NAME);
+        Self { calls, rest: Routes::new(health).prepare() }
     }
 }
 
@@ -68,26 +81,51 @@ impl Services {
     pub(crate) fn answer(&self, request: http::Request<Incoming>, tab: &Arc<Tab>, seat: &Arc<Seat>) -> Call {
         let path = request.uri().path();
         if path == HOT_PATH {
-            let calls = self.calls.clone();
-            let request = request.map(|body| Arriving::new(body, MESSAGE, tab, seat));
+            let timeout = request.headers().get(&GRPC_TIMEOUT).and_then(|text| timeout(text.as_bytes()));
+            let method = ShouldRateLimit { calls: self.calls.clone(), timeout };
+            let request = without_head(request, |body| Arriving::new(body, MESSAGE, tab, seat));
             // Without compression, so that nobody makes 4 MiB of a message with fewer bytes.
             let answer = Box::pin(async move {
-                let mut grpc = Grpc::new(BoundedCodec(calls.bounds()));
-                Ok(grpc.unary(ShouldRateLimit(calls), request).await)
+                let mut grpc = Grpc::new(BoundedCodec(method.calls.bounds()));
+                Ok(grpc.unary(method, request).await)
             });
-            return Answering::new(answer, Some(tab.clone()));
+            return Answering::new(answer, tab, None);
         }
         let reflection = path.starts_with(REFLECTION_PATH);
+        let open = if reflection || path == WATCH_PATH {
+            let Some(open) = tab.open() else {
+                let refusal = Status::resource_exhausted("too many open streams of this connection").into_http();
+                return Answering::new(Box::pin(ready(Ok(refusal))), tab, None);
+            };
+            Some(open)
+        } else {
+            None
+        };
         let (mut routes, kind) =
             if reflection { (REFLECTION.clone(), QUESTIONS) } else { (self.rest.clone(), MESSAGE) };
-        let counted = (!reflection && path != WATCH_PATH).then(|| tab.clone());
-        let request = request.map(|body| tonic::body::Body::new(Arriving::new(body, kind, tab, seat)));
-        Answering::new(Box::pin(routes.call(request)), counted)
+        let path = path.parse().unwrap_or_default();
+        let mut request = without_head(request, |body| tonic::body::Body::new(Arriving::new(body, kind, tab, seat)));
+        *request.uri_mut() = path;
+        Answering::new(Box::pin(routes.call(request)), tab, open)
     }
 }
 
 /// A call in progress.
 type Call = Answering<BoxFuture<http::Response<tonic::body::Body>, Infallible>>;
+
+/// A request without its head, which would take memory for as long as its message is waited for: up to 16 KiB as HPACK counts
+/// them, and three times as much here.
+///
+/// The name of a compression is left, because calls with one are refused at once.
+fn without_head<B, C>(request: http::Request<B>, body: impl FnOnce(B) -> C) -> http::Request<C> {
+    let (head, incoming) = request.into_parts();
+    let mut request = http::Request::new(body(incoming));
+    if let Some(encoding) = head.headers.get(&GRPC_ENCODING).filter(|encoding| *encoding != "identity") {
+        let name = if encoding.len() <= ENCODING { encoding.clone() } else { HeaderValue::from_static("unknown") };
+        request.headers_mut().insert(&GRPC_ENCODING, name);
+    }
+    request
+}
 
 fn refuse(refusal: Refusal) -> BoxError {
     let status = match refusal {
@@ -98,17 +136,19 @@ fn refuse(refusal: Refusal) -> BoxError {
 }
 
 /// The method ShouldRateLimit.
-struct ShouldRateLimit(Calls);
+struct ShouldRateLimit {
+    calls: Calls,
+    timeout: Option<Duration>,
+}
 
 impl UnaryService<Decoded> for ShouldRateLimit {
     type Response = RateLimitResponse;
     type Future = BoxFuture<Response<RateLimitResponse>, Status>;
 
     fn call(&mut self, request: Request<Decoded>) -> Self::Future {
-        let calls = self.0.clone();
+        let (calls, timeout) = (self.calls.clone(), self.timeout);
         Box::pin(async move {
             let counted = calls.metrics().time(Method::ShouldRateLimit);
-            let timeout = request.metadata().get("grpc-timeout").and_then(|text| timeout(text.as_encoded_bytes()));
             let message = request.into_inner().map_err(|excess| Status::invalid_argument(calls.refuse(excess)))?;
             let answer = calls.decide(message, counted.started, timeout).await;
             answer.map(Response::new).map_err(|error| status(&error))

@@ -5,7 +5,9 @@ mod connections;
 mod counted;
 mod floods;
 mod grpc;
+mod heads;
 mod http;
+mod open;
 
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};

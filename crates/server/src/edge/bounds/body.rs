@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use axum::BoxError;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 
-use super::budget::{Holding, Tab};
+use super::budget::{Holding, Open, Tab};
 use super::pace::{Pace, Rule};
 use super::places::{Seat, Standing};
 
@@ -16,6 +16,8 @@ use super::places::{Seat, Standing};
 const PREFIX: usize = 5;
 /// An announced length beyond this is refused by whoever reads the message.
 const LARGEST: usize = 4 * 1024 * 1024;
+/// What a call takes that waits for its message: its stream, its task and their buffers.
+const WAITING: usize = 4 * 1024;
 /// Smaller answers are bounded by the number of calls of a connection.
 const SMALL: usize = 1_024;
 
@@ -80,11 +82,12 @@ impl Arriving {
 
     /// What the reader of this body may hold for it.
     fn held(&self) -> usize {
-        if self.kind.framing == Framing::Plain || self.received < PREFIX {
+        if self.kind.framing == Framing::Plain {
             return self.received;
         }
         let [_, length @ ..] = self.prefix;
-        self.received.max((u32::from_be_bytes(length) as usize).min(LARGEST))
+        let announced = if self.received < PREFIX { 0 } else { u32::from_be_bytes(length) as usize };
+        self.received.max(announced.min(LARGEST)).max(WAITING)
     }
 
     /// Waits for more, if there is room and time. The reason when there is not.
@@ -138,20 +141,46 @@ impl Drop for Arriving {
 #[derive(Debug)]
 pub(crate) struct Leaving<B> {
     body: B,
-    /// None: an answer without an end, such as a watch.
-    holding: Option<Holding>,
+    holding: Holding,
+    /// Of an answer without an end, only the part that was handed out last waits for its peer.
+    open: Option<Open>,
+    unread: bool,
+}
+
+impl<B> Leaving<B> {
+    fn new(body: B, holding: Holding, open: Option<Open>) -> Self {
+        let mut leaving = Self { body, holding, open, unread: false };
+        if leaving.open.is_none() {
+            leaving.wait();
+        }
+        leaving
+    }
+
+    /// Something of it waits for its peer.
+    fn wait(&mut self) {
+        if !std::mem::replace(&mut self.unread, true) {
+            self.holding.tab().begin();
+        }
+    }
+
+    /// Its peer has taken what waited, or never will.
+    fn end(&mut self) {
+        if std::mem::replace(&mut self.unread, false) {
+            self.holding.tab().end();
+        }
+    }
 }
 
 /// A call that will be answered.
 pub(crate) struct Answering<F> {
     call: F,
-    tab: Option<Arc<Tab>>,
+    account: Option<(Holding, Option<Open>)>,
 }
 
 impl<F> Answering<F> {
-    /// `tab` counts the answer; none: it may take as long as it likes.
-    pub(crate) fn new(call: F, tab: Option<Arc<Tab>>) -> Self {
-        Self { call, tab }
+    /// The answer is counted in `tab`. One that has no end is `open`.
+    pub(crate) fn new(call: F, tab: &Arc<Tab>, open: Option<Open>) -> Self {
+        Self { call, account: Some((Holding::new(tab.clone()), open)) }
     }
 }
 
@@ -163,11 +192,8 @@ where
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = ready!(Pin::new(&mut self.call).poll(context))?;
-        let holding = self.tab.take().map(Holding::new);
-        if let Some(holding) = &holding {
-            holding.tab().begin();
-        }
-        Poll::Ready(Ok(answer.map(|body| Leaving { body, holding })))
+        let (holding, open) = self.account.take().expect("nobody polls what has ended");
+        Poll::Ready(Ok(answer.map(|body| Leaving::new(body, holding, open))))
     }
 }
 
@@ -180,12 +206,19 @@ where
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        if let (Some(Ok(frame)), Some(holding)) = (&frame, &mut self.holding)
-            && let Some(bytes) = frame.data_ref().filter(|bytes| bytes.len() > SMALL)
-            && !holding.grow(bytes.len())
+        let this = &mut *self;
+        if this.open.is_some() {
+            // hyper asks for more when the peer has room.
+            this.end();
+        }
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(context));
+        if let Some(Ok(frame)) = &frame
+            && let Some(bytes) = frame.data_ref()
         {
-            return Poll::Ready(Some(Err("the connection holds too many answers that were not read".into())));
+            this.wait();
+            if bytes.len() > SMALL && !this.holding.grow(bytes.len()) {
+                return Poll::Ready(Some(Err("the connection holds too many answers that were not read".into())));
+            }
         }
         Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
@@ -201,9 +234,7 @@ where
 
 impl<B> Drop for Leaving<B> {
     fn drop(&mut self) {
-        if let Some(holding) = &self.holding {
-            holding.tab().end();
-        }
+        self.end();
     }
 }
 

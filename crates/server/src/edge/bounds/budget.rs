@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 const OWN: usize = 256 * 1024;
 /// The most that one connection may hold: two of the largest messages.
 const MOST: usize = 8 * 1024 * 1024;
+/// The most calls of one connection whose answers have no end. A client watches the health of a service or two.
+const MOST_OPEN: usize = 16;
 
 /// The bytes that all connections of a port may hold beyond their own share.
 #[derive(Debug)]
@@ -17,7 +19,7 @@ pub(crate) struct Budget {
 
 /// What one connection holds.
 ///
-/// **Invariant:** the calls of a connection run on one thread, so nothing happens between two steps of `take` or `Holding::drop`.
+/// **Invariant:** the calls of a connection run on one thread, so nothing happens between two steps of its methods.
 #[derive(Debug)]
 pub(crate) struct Tab {
     budget: Arc<Budget>,
@@ -27,6 +29,18 @@ pub(crate) struct Tab {
     unread: AtomicUsize,
     /// Answers that have been taken, or dropped.
     ended: AtomicUsize,
+    /// Calls whose answers have no end.
+    open: AtomicUsize,
+}
+
+/// A call whose answer has no end. It counts until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Open(Arc<Tab>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.store(self.0.open.load(Relaxed) - 1, Relaxed);
+    }
 }
 
 /// Bytes held for a body.
@@ -64,7 +78,7 @@ impl Tab {
     }
 
     fn with_most(budget: Arc<Budget>, most: usize) -> Arc<Self> {
-        Arc::new(Self { budget, most, held: 0.into(), unread: 0.into(), ended: 0.into() })
+        Arc::new(Self { budget, most, held: 0.into(), unread: 0.into(), ended: 0.into(), open: 0.into() })
     }
 
     /// Counts an answer that waits to be taken.
@@ -76,6 +90,15 @@ impl Tab {
     pub(super) fn end(&self) {
         self.unread.store(self.unread.load(Relaxed) - 1, Relaxed);
         self.ended.store(self.ended.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// Counts a call whose answer has no end. None: the connection has as many as it may have.
+    pub(crate) fn open(self: &Arc<Self>) -> Option<Open> {
+        let open = self.open.load(Relaxed);
+        (open < MOST_OPEN).then(|| {
+            self.open.store(open + 1, Relaxed);
+            Open(self.clone())
+        })
     }
 
     pub(crate) fn has_unread(&self) -> bool {

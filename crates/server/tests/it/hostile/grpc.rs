@@ -14,8 +14,8 @@ use super::{LONG, assert_answers, grown, until_closed};
 use crate::operate::process::Process;
 use crate::support::{LIMITS, Limits, Server};
 
-const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 /// The domain `shop` and the descriptor `free: x`, framed.
 pub(super) const CALL: Bytes = Bytes::from_static(b"\0\0\0\0\x13\x0a\x04shop\x12\x0b\x0a\x09\x0a\x04free\x12\x01x");
 
@@ -31,12 +31,16 @@ pub(super) async fn connect(address: SocketAddr, window: u32) -> (SendRequest<By
 }
 
 pub(super) fn call(sender: &mut SendRequest<Bytes>) -> (ResponseFuture, SendStream<Bytes>) {
-    let request = http::Request::post(format!("http://x{PATH}")).header("content-type", "application/grpc");
+    call_of(sender, PATH)
+}
+
+pub(super) fn call_of(sender: &mut SendRequest<Bytes>, path: &str) -> (ResponseFuture, SendStream<Bytes>) {
+    let request = http::Request::post(format!("http://x{path}")).header("content-type", "application/grpc");
     sender.send_request(request.header("te", "trailers").body(()).unwrap(), false).unwrap()
 }
 
 /// The gRPC status of an answer without a message.
-async fn status(answer: ResponseFuture) -> Option<String> {
+pub(super) async fn status(answer: ResponseFuture) -> Option<String> {
     let answer = timeout(LONG, answer).await.expect("it is answered or reset").ok()?;
     answer.headers().get("grpc-status").map(|status| status.to_str().unwrap().to_owned())
 }
@@ -179,7 +183,7 @@ async fn calls_that_are_reset_at_once_hurt_nobody() {
 }
 
 /// A frame of HTTP/2.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
