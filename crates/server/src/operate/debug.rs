@@ -1,6 +1,7 @@
 //! The debug pages and the page of metrics.
 //!
-//! A long page is written on a thread that serves nobody else, one at a time: whoever asks while a page is being written gets the next.
+//! A long page is written on a thread that serves nobody else, one at a time: whoever asks while a page is being written gets the next. Few pages are kept
+//! for readers that take their time; beyond that, the last one is given again.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +12,7 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, any};
 use tidegate_ratelimit::Limiter;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 
 use super::metrics::Metrics;
@@ -19,6 +20,10 @@ use super::metrics::Metrics;
 /// The content type of a page of metrics.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
+/// Texts of one page that are kept: the last, and older ones that somebody still reads.
+const KEPT: usize = 3;
+/// Shorter texts need no place: the number of connections bounds them.
+const SHORT: usize = 64 * 1024;
 
 /// The pages of the debug port, in the order of the index.
 const DEBUG_INDEX: &str = "\
@@ -64,24 +69,49 @@ where
     })
 }
 
-/// The page that was written last, and when its writing began.
-#[derive(Debug, Clone, Default)]
-struct Last(Arc<Mutex<Option<(Instant, Bytes)>>>);
+/// The text that was written last, and when its writing began.
+#[derive(Debug, Clone)]
+struct Last {
+    text: Arc<Mutex<Option<(Instant, Bytes)>>>,
+    places: Arc<Semaphore>,
+}
+
+/// A text that is kept until everybody has it.
+struct Kept {
+    text: String,
+    _place: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
+}
+
+impl Default for Last {
+    fn default() -> Self {
+        Self { text: Arc::default(), places: Arc::new(Semaphore::new(KEPT)) }
+    }
+}
 
 impl Last {
-    /// A page whose writing begins after this call. None: `write` panicked.
+    /// A text whose writing begins after this call; the last one when too many are kept. None: `write` panicked.
     async fn or_new(&self, write: impl Fn() -> String + Send + 'static) -> Option<Bytes> {
         let asked = Instant::now();
-        let mut last = self.0.clone().lock_owned().await;
+        let mut last = self.text.clone().lock_owned().await;
+        let place = self.places.clone().try_acquire_owned();
         if let Some((begun, text)) = &*last
-            && *begun >= asked
+            && (*begun >= asked || place.is_err())
         {
             return Some(text.clone());
         }
+        let place = place.ok()?;
         // The writer keeps the lock, also when its reader leaves: there is never a second one.
         let writing = spawn_blocking(move || {
             let begun = Instant::now();
-            let text = Bytes::from(write());
+            let text = write();
+            let is_short = text.len() <= SHORT;
+            let text = if is_short { Bytes::from(text) } else { Bytes::from_owner(Kept { text, _place: place }) };
             *last = Some((begun, text.clone()));
             text
         });
@@ -97,6 +127,22 @@ mod tests {
     use std::task::Poll;
 
     use super::*;
+
+    /// Each connection that did not read had a text of its own: 63 of them held 1.3 GB.
+    #[tokio::test]
+    async fn few_long_pages_are_kept_for_readers() {
+        let last = Last::default();
+        let ask = || last.or_new(|| "x".repeat(SHORT + 1));
+        let mut readers = Vec::new();
+        for _ in 0..50 {
+            readers.push(ask().await.unwrap());
+        }
+        let texts: std::collections::HashSet<_> = readers.iter().map(|text| text.as_ptr()).collect();
+        assert_eq!(texts.len(), KEPT);
+        let held = readers.pop().unwrap();
+        readers.clear();
+        assert_ne!(ask().await.unwrap().as_ptr(), held.as_ptr(), "there are places again");
+    }
 
     /// Scrapes that arrived while a page was written each had it written again, one after the other.
     #[tokio::test]
