@@ -37,6 +37,33 @@ fn bodies_that_stop_hold_little_and_not_for_long() {
     assert_answers_json(http);
 }
 
+/// Each byte that was counted took forty.
+#[test]
+fn chunks_of_a_byte_take_what_is_counted() {
+    let limits = Limits::new(LIMITS);
+    let server = Process::start(&[("RUNTIME_ROOT", limits.root())]);
+    let http = server.address("HTTP");
+    assert_answers_json(http);
+    let mut sent = b"POST /json HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    sent.extend(b"1\r\n \r\n".repeat(250_000));
+    let grown = highest(&server, || {
+        let attack = || {
+            let mut stream = TcpStream::connect(http).unwrap();
+            stream.write_all(&sent).unwrap();
+            stream
+        };
+        let attackers: Vec<TcpStream> = (0..10).map(|_| attack()).collect();
+        assert_answers_json(http);
+        for mut stream in attackers {
+            // What has arrived is answered when the body ends: it was read.
+            stream.write_all(b"0\r\n\r\n").unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            until_closed(&mut stream);
+        }
+    });
+    assert!(grown < 40, "{grown} MiB");
+}
+
 #[test]
 fn heads_are_bounded() {
     let server = Server::start(&[]);
