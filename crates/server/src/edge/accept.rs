@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-use super::bounds::{Place, Places};
+use super::bounds::{Origin, Place, Places};
 
 /// The wait after a failure. Without it, a server without free file descriptors would try in a busy loop.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -25,9 +25,15 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
 
 /// The next connection, and its place. None after a failure, which has been logged and followed by a pause, and when there is no
 /// room: then the connection is closed.
-pub(crate) async fn next<T>(accept: impl Future<Output = io::Result<T>>, places: &Arc<Places>) -> Option<(T, Place)> {
+pub(crate) async fn next<T, O>(
+    accept: impl Future<Output = io::Result<(T, O)>>,
+    places: &Arc<Places>,
+) -> Option<(T, O, Place)>
+where
+    O: Into<Origin> + Copy,
+{
     match accept.await {
-        Ok(accepted) => Some((accepted, places.admit().await?)),
+        Ok((accepted, peer)) => Some((accepted, peer, places.admit(peer.into()).await?)),
         Err(error) if is_of_the_peer(&error) => {
             debug!(%error, "a connection was closed before it was accepted");
             None

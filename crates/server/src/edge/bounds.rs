@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub(crate) use budget::{Budget, Tab};
 pub(crate) use descriptors::{Shares, raise};
 pub(crate) use pace::Rule;
-pub(crate) use places::{Place, Places, Seat, Standing};
+pub(crate) use places::{Origin, Place, Places, Seat, Standing};
 
 /// The bounds of one port. Clones share them.
 #[derive(Debug, Clone)]

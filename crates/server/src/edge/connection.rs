@@ -35,8 +35,9 @@ const RESET_BY_US: usize = 1024;
 /// Bytes of an answer that wait to be written.
 const SEND_BUFFER: usize = 64 * 1024;
 
-/// How long a connection without a request, or one whose place is needed, may stay open after GOAWAY. hyper would wait without a bound for a peer that has
-/// not sent the HTTP/2 preface.
+/// How long a connection whose place is needed may stay open after GOAWAY: calls end, and newcomers wait for it.
+const IN_THE_WAY: Duration = Duration::from_millis(100);
+/// How long one without a request may. hyper would wait without a bound for a peer that has not sent the HTTP/2 preface.
 const SILENCE: Duration = Duration::from_secs(1);
 /// How long a peer may take to send the preface, which is the first thing that a client does.
 const PREFACE: Duration = Duration::from_secs(10);
@@ -102,7 +103,8 @@ where
         reason = broken(&meter) => debug!(reason, "a gRPC connection is closed"),
         () = supervisor.stop.cancelled() => {}
         () = elapsed(age.grace) => {}
-        () = elapsed(Some(SILENCE)), if end == End::InTheWay || !meter.has_been_asked() => {}
+        () = sleep(IN_THE_WAY), if end == End::InTheWay => {}
+        () = sleep(SILENCE), if !meter.has_been_asked() => {}
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::task::yield_now;
 use tracing::warn;
 
 use crate::edge::accept;
-use crate::edge::bounds::{Bounds, Budget, Place};
+use crate::edge::bounds::{Bounds, Budget, Origin, Place};
 use crate::edge::connection::{self, Hold};
 use crate::edge::runtime::ThreadRuntime;
 use crate::edge::socket_file::SocketFile;
@@ -158,14 +158,17 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    async fn accept(&self) -> io::Result<Accepted> {
+    async fn accept(&self) -> io::Result<(Accepted, Origin)> {
         match self {
             Self::Tcp(listener) => {
-                let (stream, _) = listener.accept().await?;
+                let (stream, peer) = listener.accept().await?;
                 accept::prepare(&stream);
-                stream.into_std().map(Accepted::Tcp)
+                Ok((Accepted::Tcp(stream.into_std()?), peer.into()))
             }
-            Self::Unix { listener, .. } => listener.accept().await?.0.into_std().map(Accepted::Unix),
+            Self::Unix { listener, .. } => {
+                let (stream, _) = listener.accept().await?;
+                Ok((Accepted::Unix(stream.into_std()?), Origin::HERE))
+            }
         }
     }
 }
@@ -178,7 +181,7 @@ impl Cores {
                 accepted = accept::next(listener.accept(), &bounds.places) => accepted,
                 () = supervisor.drain.cancelled() => return,
             };
-            let Some((accepted, place)) = accepted else { continue };
+            let Some((accepted, _, place)) = accepted else { continue };
             let fewest =
                 self.each.iter().min_by_key(|core| core.load.load(Relaxed)).expect("there is at least one core");
             fewest.load.fetch_add(1, Relaxed);

@@ -43,7 +43,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds,
             accepted = accept::next(listener.accept(), &bounds.places) => accepted,
             () = supervisor.drain.cancelled() => return,
         };
-        if let Some(((stream, peer), place)) = accepted {
+        if let Some((stream, peer, place)) = accepted {
             accept::prepare(&stream);
             let asker = Asker { peer: Peer(peer.ip()), tab: Tab::unbounded(bounds.budget.clone()), place };
             supervisor.tasks.spawn(connection(stream, router.clone(), asker, supervisor.clone()));

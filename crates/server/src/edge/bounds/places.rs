@@ -1,6 +1,8 @@
 //! The connections of a port: how many, and which one goes when there is no room.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,6 +30,25 @@ pub(crate) enum Standing {
     Busy,
 }
 
+/// Whose connections count together: those of an IPv4 address, of an IPv6 network of 64 bits, which one host may have, or of all
+/// Unix sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Origin(Option<IpAddr>);
+
+impl Origin {
+    /// Of a Unix socket.
+    pub(crate) const HERE: Self = Self(None);
+}
+
+impl From<SocketAddr> for Origin {
+    fn from(peer: SocketAddr) -> Self {
+        Self(Some(match peer.ip().to_canonical() {
+            IpAddr::V6(address) => IpAddr::V6((address.to_bits() & !u128::from(u64::MAX)).into()),
+            address @ IpAddr::V4(_) => address,
+        }))
+    }
+}
+
 /// The places of a port.
 #[derive(Debug)]
 pub(crate) struct Places {
@@ -49,12 +70,24 @@ enum Admission {
 #[derive(Debug, Default)]
 struct Taken {
     next: u64,
-    seats: BTreeMap<u64, Arc<Seat>>,
+    guests: BTreeMap<u64, Guest>,
+    counts: HashMap<Origin, usize>,
     /// Connections that were told to leave, and have not left.
     leaving: usize,
-    fruitless: Option<Instant>,
+    /// When nobody was found who has to leave for an origin of so many connections.
+    fruitless: Option<(Instant, usize)>,
     logged: Option<Instant>,
 }
+
+#[derive(Debug)]
+struct Guest {
+    seat: Arc<Seat>,
+    origin: Origin,
+}
+
+/// Who leaves first, least first: who never sent a request, and then those of the origin with the most connections, by what they
+/// are worth.
+type Rank = (bool, Reverse<usize>, Standing);
 
 /// What is known of a connection from outside.
 #[derive(Debug, Default)]
@@ -79,7 +112,7 @@ pub(crate) struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut taken = self.places.lock();
-        if taken.seats.remove(&self.number).is_none() {
+        if taken.remove(self.number).is_none() {
             taken.leaving -= 1;
         }
         drop(taken);
@@ -138,12 +171,12 @@ impl Places {
         Self { port, most, taken: Mutex::default(), freed: Notify::new() }
     }
 
-    /// A place for a new connection. When all are taken, those are closed that are worth least, the oldest first; none: all of
-    /// them are at work, and the newcomer is refused.
-    pub(crate) async fn admit(self: &Arc<Self>) -> Option<Place> {
+    /// A place for a new connection of `origin`. When all are taken, those leave that never sent a request, and then some of the
+    /// origin that has the most, as long as it has more than this one. None: the newcomer is refused.
+    pub(crate) async fn admit(self: &Arc<Self>, origin: Origin) -> Option<Place> {
         loop {
             let freed = self.freed.notified();
-            match self.try_admit() {
+            match self.try_admit(origin) {
                 Admission::Place(place) => return Some(place),
                 Admission::Refused => return None,
                 Admission::Later => timeout(FAREWELL, freed).await.ok()?,
@@ -151,16 +184,16 @@ impl Places {
         }
     }
 
-    fn try_admit(self: &Arc<Self>) -> Admission {
+    fn try_admit(self: &Arc<Self>, origin: Origin) -> Admission {
         let mut taken = self.lock();
-        if taken.seats.len() >= self.most {
+        if taken.guests.len() >= self.most {
             // What has been told to leave still has its descriptor.
             if taken.leaving > self.batch() {
                 return Admission::Later;
             }
-            let made = taken.make_room(self.batch());
+            let made = taken.make_room(Some(origin), self.batch());
             if taken.may_log() {
-                let refused = if made { "connections without a request are closed" } else { "new ones are refused" };
+                let refused = if made { "some are closed" } else { "new ones are refused" };
                 warn!(port = self.port, most = self.most, "too many connections: {refused}");
             }
             if !made {
@@ -168,15 +201,13 @@ impl Places {
             }
         }
         let seat = Arc::new(Seat::default());
-        let number = taken.next;
-        taken.next += 1;
-        taken.seats.insert(number, seat.clone());
+        let number = taken.insert(Guest { seat: seat.clone(), origin });
         Admission::Place(Place { places: self.clone(), number, seat })
     }
 
     /// Closes connections without a request, because the system has no more descriptors.
     pub(crate) fn give_up_some(&self) {
-        self.lock().make_room(self.batch());
+        self.lock().make_room(None, self.batch());
     }
 
     /// So many leave at once that looks are rare.
@@ -191,23 +222,65 @@ impl Places {
 }
 
 impl Taken {
-    /// Tells up to `batch` of the connections of least worth to leave. False: all of them are at work.
-    fn make_room(&mut self, batch: usize) -> bool {
-        if self.fruitless.is_some_and(|since| since.elapsed() < FRUITLESS) {
+    fn insert(&mut self, guest: Guest) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        *self.counts.entry(guest.origin).or_default() += 1;
+        self.guests.insert(number, guest);
+        number
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Guest> {
+        let guest = self.guests.remove(&number)?;
+        let left = self.count(guest.origin) - 1;
+        match left {
+            0 => self.counts.remove(&guest.origin),
+            left => self.counts.insert(guest.origin, left),
+        };
+        Some(guest)
+    }
+
+    fn count(&self, origin: Origin) -> usize {
+        self.counts.get(&origin).copied().unwrap_or(0)
+    }
+
+    /// Tells up to `batch` connections to leave. False: nobody has to leave for `newcomer`.
+    fn make_room(&mut self, newcomer: Option<Origin>, batch: usize) -> bool {
+        let own = newcomer.map_or(0, |origin| self.count(origin));
+        if self.fruitless.is_some_and(|(since, least)| own >= least && since.elapsed() < FRUITLESS) {
             return false;
         }
-        let worst = self.seats.values().map(|seat| seat.standing()).min();
-        let Some(worst) = worst.filter(|worst| *worst != Standing::Busy) else {
-            self.fruitless = Some(Instant::now());
+        let Some(worst) = self.guests.values().filter_map(|guest| self.rank(guest, newcomer)).min() else {
+            self.fruitless = Some((Instant::now(), own));
             return false;
         };
-        let alike = self.seats.iter().filter(|(_, seat)| seat.standing() == worst);
-        let leaving: Vec<u64> = alike.map(|(number, _)| *number).take(batch).collect();
-        for seat in leaving.iter().filter_map(|number| self.seats.remove(number)) {
-            self.leaving += 1;
-            seat.leave.notify_one();
+        // Nobody gives so many that they have fewer than who comes.
+        let (had_requests, Reverse(count), _) = worst;
+        let most = if had_requests && count > own { (count - own).div_ceil(2).min(batch) } else { batch };
+        let alike = self.guests.iter().filter(|(_, guest)| self.rank(guest, newcomer) == Some(worst));
+        let leaving: Vec<u64> = alike.map(|(number, _)| *number).take(most).collect();
+        for number in leaving {
+            if let Some(guest) = self.remove(number) {
+                self.leaving += 1;
+                guest.seat.leave.notify_one();
+            }
         }
         true
+    }
+
+    /// None: it does not have to leave for `newcomer`.
+    fn rank(&self, guest: &Guest, newcomer: Option<Origin>) -> Option<Rank> {
+        let standing = guest.seat.standing();
+        if standing == Standing::Silent {
+            return Some((false, Reverse(0), standing));
+        }
+        let count = self.count(guest.origin);
+        let own = newcomer.map_or(0, |origin| self.count(origin));
+        let gives = match standing {
+            Standing::Busy => newcomer.is_some() && count > own + 1,
+            _ => newcomer == Some(guest.origin) || count > own,
+        };
+        gives.then_some((true, Reverse(count), standing))
     }
 
     fn may_log(&mut self) -> bool {
@@ -223,8 +296,16 @@ impl Taken {
 mod tests {
     use super::*;
 
+    fn from(last: u8) -> Origin {
+        SocketAddr::from(([10, 0, 0, last], 1)).into()
+    }
+
     fn admitted(places: &Arc<Places>) -> Option<Place> {
-        match places.try_admit() {
+        admitted_from(places, 1)
+    }
+
+    fn admitted_from(places: &Arc<Places>, last: u8) -> Option<Place> {
+        match places.try_admit(from(last)) {
             Admission::Place(place) => Some(place),
             Admission::Refused => None,
             Admission::Later => panic!("all have left"),
@@ -245,27 +326,63 @@ mod tests {
             place.seat.set(Standing::Busy);
             newcomers.push(place);
             let mut leaves = |(at, place): &mut (usize, Place)| {
-                let leaves = !places.lock().seats.contains_key(&place.number);
+                let leaves = !places.lock().guests.contains_key(&place.number);
                 gone.extend(leaves.then_some(*at));
                 leaves
             };
             all.retain_mut(|place| !leaves(place));
         }
         assert_eq!(gone, [3, 1, 2], "silent, idle, slow; and then newcomers are refused");
-        let count = |taken: &Taken| (taken.seats.len(), taken.leaving);
+        let count = |taken: &Taken| (taken.guests.len(), taken.leaving);
         assert_eq!(count(&places.lock()), (4, 0));
         drop(newcomers.pop());
         assert!(admitted(&places).is_some(), "a place that was left is free");
     }
 
+    /// One address with a call now and then in each connection had all places, and honest idle ones left for it.
+    #[test]
+    fn who_has_the_most_gives_also_when_at_work() {
+        let places = Arc::new(Places::new("test", 100));
+        let seated = |last, standing| {
+            let place = admitted_from(&places, last)?;
+            place.seat.set(standing);
+            Some(place)
+        };
+        let quiet: Vec<Place> = (0..2).map(|_| seated(1, Standing::Idle).unwrap()).collect();
+        let greedy: Vec<Place> = (0..98).map(|_| seated(2, Standing::Busy).unwrap()).collect();
+        assert!(seated(2, Standing::Busy).is_none(), "nobody leaves for who has the most");
+        let newcomer = seated(3, Standing::Busy).expect("although one of the other address was refused just now");
+        assert!(greedy.iter().any(|place| !places.lock().guests.contains_key(&place.number)));
+        drop((greedy, newcomer));
+        assert!(quiet.iter().all(|place| places.lock().guests.contains_key(&place.number)));
+    }
+
+    #[test]
+    fn addresses_with_as_many_leave_nothing_to_each_other() {
+        let places = Arc::new(Places::new("test", 4));
+        let each: Vec<Place> = [1, 1, 2, 2].iter().map(|last| admitted_from(&places, *last).unwrap()).collect();
+        each.iter().for_each(|place| place.seat.set(Standing::Busy));
+        assert!(admitted_from(&places, 1).is_none());
+        assert!(admitted_from(&places, 3).is_some());
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_origin() {
+        let origin = |text: &str| Origin::from(SocketAddr::new(text.parse().unwrap(), 1));
+        assert_eq!(origin("2001:db8::1"), origin("2001:db8::ffff:1"));
+        assert_ne!(origin("2001:db8::1"), origin("2001:db8:0:1::1"));
+        assert_eq!(origin("::ffff:10.0.0.1"), from(1));
+    }
+
     #[tokio::test]
     async fn newcomers_wait_until_those_who_leave_have_left() {
         let places = Arc::new(Places::new("test", 2));
-        let mut silent: Vec<Place> = vec![places.admit().await.unwrap(), places.admit().await.unwrap()];
-        silent.push(places.admit().await.unwrap());
-        silent.push(places.admit().await.unwrap());
-        assert!(matches!(places.try_admit(), Admission::Later));
-        let (last, ()) = tokio::join!(places.admit(), async { drop(silent.remove(0)) });
+        let mut silent: Vec<Place> =
+            vec![places.admit(Origin::HERE).await.unwrap(), places.admit(Origin::HERE).await.unwrap()];
+        silent.push(places.admit(Origin::HERE).await.unwrap());
+        silent.push(places.admit(Origin::HERE).await.unwrap());
+        assert!(matches!(places.try_admit(Origin::HERE), Admission::Later));
+        let (last, ()) = tokio::join!(places.admit(Origin::HERE), async { drop(silent.remove(0)) });
         assert!(last.is_some());
     }
 }

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::net::TcpStream;
 use std::process::Command;
 
+use super::grpc::{CALL, call, greet};
 use super::{assert_answers, assert_answers_json, is_closed, until_closed};
 use crate::operate::process::Process;
 use crate::support::{LIMITS, Limits, Server, await_that, get};
@@ -33,6 +34,36 @@ async fn connections_at_work_stay() {
     let idle: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(server.grpc()).unwrap()).collect();
     working().await.unwrap();
     drop(idle);
+}
+
+/// One address with a call in each of its connections had all places for ever, and health checks were refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn one_address_does_not_take_the_places_of_others() {
+    let server = Server::start(&[("TIDEGATE_MAX_CONNECTIONS", "8")]);
+    let quiet = server.channel().await;
+    let decide = async || crate::support::ask(&quiet, crate::support::request("shop", &[&[("free", "x")]])).await;
+    decide().await.unwrap();
+    let working = async || {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        let socket = socket.connect(server.grpc()).await.ok()?;
+        let (sender, tasks) = greet(socket, 65_535).await.ok()?;
+        let mut sender = sender.ready().await.ok()?;
+        let (answer, mut body) = call(&mut sender);
+        body.send_data(CALL, true).ok()?;
+        answer.await.ok()?;
+        Some((sender, tasks))
+    };
+    let mut attackers = Vec::new();
+    for _ in 0..40 {
+        attackers.extend(working().await);
+    }
+    assert!(attackers.len() >= 7, "{} are let in", attackers.len());
+    for _ in 0..3 {
+        assert_answers(server.grpc()).await;
+        attackers.extend(working().await);
+    }
+    decide().await.unwrap();
 }
 
 /// Sixty bodies that stopped held the HTTP port for ever, and with it the health check.

@@ -21,13 +21,20 @@ pub(super) const CALL: Bytes = Bytes::from_static(b"\0\0\0\0\x13\x0a\x04shop\x12
 
 /// A connection whose streams may receive `window` bytes each; it lives as long as the tasks.
 pub(super) async fn connect(address: SocketAddr, window: u32) -> (SendRequest<Bytes>, JoinSet<()>) {
-    let socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    greet(tokio::net::TcpStream::connect(address).await.unwrap(), window).await.unwrap()
+}
+
+/// As above, of a socket that is connected.
+pub(super) async fn greet(
+    socket: tokio::net::TcpStream,
+    window: u32,
+) -> Result<(SendRequest<Bytes>, JoinSet<()>), h2::Error> {
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(window).initial_max_send_streams(1_000);
-    let (sender, connection) = builder.handshake(socket).await.unwrap();
+    let (sender, connection) = builder.handshake(socket).await?;
     let mut tasks = JoinSet::new();
     tasks.spawn(async move { drop(connection.await) });
-    (sender, tasks)
+    Ok((sender, tasks))
 }
 
 pub(super) fn call(sender: &mut SendRequest<Bytes>) -> (ResponseFuture, SendStream<Bytes>) {
