@@ -1,7 +1,7 @@
 //! What is counted of workflows, and what was seen of the queues when somebody last looked.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Something that is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,10 +24,12 @@ pub enum Event {
     Request,
     /// A request, or an item of it, failed because of the store.
     StoreError,
+    /// A request, or an item of it, failed because others had taken the room for it.
+    Overloaded,
 }
 
 /// Names of the counters, in the order of [`Event`].
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "tidegate.workflows.created",
     "tidegate.jobs.claimed",
     "tidegate.jobs.succeeded",
@@ -37,6 +39,7 @@ const NAMES: [&str; 9] = [
     "tidegate.leases.lost",
     "tidegate.api.requests",
     "tidegate.api.store_errors",
+    "tidegate.api.overloaded",
 ];
 
 /// What a queue looked like.
@@ -80,6 +83,7 @@ fn bounded(mut samples: Vec<QueueSample>) -> Vec<QueueSample> {
 #[derive(Debug, Default)]
 pub struct Activity {
     counters: [AtomicU64; NAMES.len()],
+    event_streams: AtomicU64,
     queues: Mutex<Vec<QueueSample>>,
     /// Somebody looked since the queues were sampled.
     wanted: AtomicBool,
@@ -94,6 +98,17 @@ impl Activity {
     /// Names and values of all counters.
     pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         NAMES.into_iter().zip(self.counters.iter().map(|counter| counter.load(Relaxed)))
+    }
+
+    /// How many event streams are open.
+    pub fn event_streams(&self) -> u64 {
+        self.event_streams.load(Relaxed)
+    }
+
+    /// Counts an event stream until the result is dropped.
+    pub(crate) fn open_stream(self: &Arc<Self>) -> OpenStream {
+        self.event_streams.fetch_add(1, Relaxed);
+        OpenStream(self.clone())
     }
 
     /// The queues as they were a few seconds ago; and they will be looked at again soon.
@@ -111,6 +126,15 @@ impl Activity {
     pub fn put_queues(&self, samples: Vec<QueueSample>) {
         let samples = bounded(samples);
         *self.queues.lock().unwrap_or_else(PoisonError::into_inner) = samples;
+    }
+}
+
+/// An open event stream.
+pub(crate) struct OpenStream(Arc<Activity>);
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.0.event_streams.fetch_sub(1, Relaxed);
     }
 }
 

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 #[cfg(test)]
 use utoipa::ToSchema;
 
+use crate::activity::OpenStream;
 use crate::edge::ask::{Answer, Ask, LOOK};
 use crate::edge::json::{self, Id};
 use crate::edge::room::{self, Caller, Room, Share};
@@ -67,7 +68,8 @@ pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
     let mut text = Vec::new();
     push_changes(&mut text, if missed { &[] } else { &look.told.places }, &look);
     let drain = ask.api.host.drain.clone();
-    let watch = Watch { engine, id, view, notices, reader, _share: share, frames, look: pause, drain };
+    let places = (share, ask.api.activity.open_stream());
+    let watch = Watch { engine, id, view, notices, reader, _places: places, frames, look: pause, drain };
     ask.api.host.tasks.spawn(watch.run(Arc::clone(&look.told), text));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, Body::from_stream(ReceiverStream::new(receiver))).into_response())
@@ -87,7 +89,7 @@ struct Watch {
     notices: broadcast::Receiver<(WorkflowId, Arc<Notice>)>,
     reader: Reader,
     /// One of the streams that may be open.
-    _share: Share,
+    _places: (Share, OpenStream),
     frames: mpsc::Sender<Result<Bytes, Infallible>>,
     look: Duration,
     drain: CancellationToken,

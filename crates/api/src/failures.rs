@@ -1,7 +1,11 @@
-//! Failures that are no fault of the client: a request with any of them has one line in the log, and counts once.
+//! Failures that are no fault of the client: they are logged, once a second for each code, and each request with any of them counts once.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode};
+use tidegate_workflow::Timestamp;
 use tracing::{error, warn};
 
 use crate::activity::{Activity, Event};
@@ -9,15 +13,40 @@ use crate::edge::ask::{Ask, Context};
 use crate::edge::problem::{Code, Problem};
 use crate::edge::request_id::RequestId;
 
+/// The second of the last line of each code, and how many lines were left out since. Without it one client could fill the log.
+#[derive(Debug, Default)]
+pub(crate) struct Lines(Mutex<HashMap<&'static str, (u64, u64)>>);
+
+impl Lines {
+    /// Whether there may be a line for `code` now; with the number of those that were left out since the last one.
+    fn turn(&self, code: &'static str, now: Timestamp) -> Option<u64> {
+        let second = now.micros() / 1_000_000;
+        // Each change is complete or absent.
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match lines.insert(code, (second, 0)) {
+            Some((last, left_out)) if last == second => {
+                lines.insert(code, (second, left_out + 1));
+                None
+            }
+            Some((_, left_out)) => Some(left_out),
+            None => Some(0),
+        }
+    }
+}
+
 /// Notes a request that was answered with this problem.
 pub(crate) fn request(api: &Context, id: &RequestId, head: &Parts, problem: &Problem) {
     count(&api.activity, [problem]);
-    let (id, method, path) = (id.text(), &head.method, head.uri.path());
-    let (status, code, detail) = (problem.status(), problem.word(), problem.detail());
+    let (status, code) = (problem.status(), problem.word());
+    if !status.is_server_error() {
+        return;
+    }
+    let Some(suppressed) = api.failures.turn(code, api.now()) else { return };
+    let (id, method, path, detail) = (id.text(), &head.method, head.uri.path(), problem.detail());
     if status == StatusCode::INTERNAL_SERVER_ERROR {
-        error!(request_id = id, %method, path, code, detail, "a request failed");
-    } else if status.is_server_error() {
-        warn!(request_id = id, %method, path, code, detail, "a request was not served");
+        error!(request_id = id, %method, path, code, detail, suppressed, "a request failed");
+    } else {
+        warn!(request_id = id, %method, path, code, detail, suppressed, "a request was not served");
     }
 }
 
@@ -31,19 +60,46 @@ pub(crate) fn items<'a>(ask: &Ask<'_>, problems: impl Iterator<Item = &'a Proble
     // A fault of the server must not hide behind a store that is away.
     let fault = failed.iter().find(|problem| problem.status() == StatusCode::INTERNAL_SERVER_ERROR);
     let Some(first) = fault.or(failed.first()) else { return };
+    let (items, code, detail) = (failed.len(), first.word(), first.detail());
+    let Some(suppressed) = ask.api.failures.turn(code, ask.api.now()) else { return };
     // No call with items has a name in its path: the template is the path.
     let (id, method, path): (_, &Method, _) = (ask.id.text(), &ask.matched.route.method, ask.matched.route.template);
-    let (items, code, detail) = (failed.len(), first.word(), first.detail());
     if fault.is_some() {
-        error!(request_id = id, %method, path, items, code, detail, "items of a request failed");
+        error!(request_id = id, %method, path, items, code, detail, suppressed, "items of a request failed");
     } else {
-        warn!(request_id = id, %method, path, items, code, detail, "items of a request were not served");
+        warn!(request_id = id, %method, path, items, code, detail, suppressed, "items of a request were not served");
     }
 }
 
-/// Counts a request if the store is to blame for one of its problems.
+/// Counts a request if the store is to blame for one of its problems, or the lack of room.
 fn count<'a>(activity: &Activity, problems: impl IntoIterator<Item = &'a Problem>) {
-    if problems.into_iter().any(|problem| matches!(problem.code, Code::StoreUnavailable | Code::Internal)) {
-        activity.add(Event::StoreError, 1);
+    let (mut store, mut room) = (false, false);
+    for problem in problems {
+        store |= matches!(problem.code, Code::StoreUnavailable | Code::Internal);
+        room |= problem.code == Code::Overloaded;
+    }
+    activity.add(Event::StoreError, store.into());
+    activity.add(Event::Overloaded, room.into());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_has_a_line_a_second_and_the_next_one_says_how_many_were_left_out() {
+        let lines = Lines::default();
+        let mut check = |micros, code, expected| {
+            assert_eq!(lines.turn(code, Timestamp::from_micros(micros)), expected, "{micros} {code}");
+        };
+        check(1_000_000, "overloaded", Some(0));
+        check(1_500_000, "overloaded", None);
+        check(1_500_000, "internal", Some(0));
+        check(1_999_999, "overloaded", None);
+        check(9_000_000, "overloaded", Some(2));
+        check(9_000_001, "overloaded", None);
+        // A clock that was set back keeps nobody silent.
+        check(3_000_000, "overloaded", Some(1));
+        check(4_000_000, "overloaded", Some(0));
     }
 }

@@ -55,8 +55,8 @@ impl Api {
     #[must_use]
     pub fn new(access: Access, activity: Arc<Activity>, host: Host) -> Self {
         let (views, store_answers) = (events::Views::default(), watch::Sender::new(true));
-        let (rooms, opening) = (Rooms::new(&access), Opening::default());
-        Self { context: Arc::new(Context { opening, access, activity, views, rooms, store_answers, host }) }
+        let (rooms, opening, failures) = (Rooms::new(&access), Opening::default(), failures::Lines::default());
+        Self { context: Arc::new(Context { opening, access, activity, views, rooms, failures, store_answers, host }) }
     }
 
     /// Serves calls with `engine` from now on.

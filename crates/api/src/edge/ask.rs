@@ -19,6 +19,7 @@ use super::route::Matched;
 use super::tokens::Tokens;
 use crate::activity::Activity;
 use crate::events::Views;
+use crate::failures::Lines;
 use crate::opening::Opening;
 
 /// How often a workflow that somebody watches is looked at when other servers may change it.
@@ -86,6 +87,7 @@ pub(crate) struct Context {
     pub(crate) activity: Arc<Activity>,
     pub(crate) views: Views,
     pub(crate) rooms: Rooms,
+    pub(crate) failures: Lines,
     pub(crate) store_answers: watch::Sender<bool>,
     pub(crate) host: Host,
 }

@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::process::Command;
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -95,6 +96,27 @@ fn the_advice_fits_the_cause() {
     let damaged = format!("workflows are not available: {data}/workflows.db cannot be read: file is not a database");
     let told = log(&[("TIDEGATE_DATA_DIR", data)], &damaged);
     assert!(told.contains("Set TIDEGATE_DATA_DIR to a folder that this server can write"), "{told}");
+}
+
+/// Each call that failed was a line: one client filled the disk with 10 MB a second.
+#[test]
+fn calls_that_fail_do_not_fill_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let data = file.join("data");
+    let server =
+        Process::start(&[("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("TIDEGATE_DATA_DIR", data.to_str().unwrap())]);
+    let begun = Instant::now();
+    for _ in 0..100 {
+        assert_eq!(ask(server.address("API"), "GET", "/v1/workflows", &[], "").status, 503);
+    }
+    // One a second, and one of the second that had begun.
+    let most = begun.elapsed().as_secs() as usize + 2;
+    server.signal("TERM");
+    let (_, log) = server.end();
+    let lines = log.lines().filter(|line| line.contains("a request was not served")).count();
+    assert!((1..=most).contains(&lines), "{lines} of {most}: {log}");
 }
 
 #[test]
