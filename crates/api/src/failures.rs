@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn a_code_has_a_line_a_second_and_the_next_one_says_how_many_were_left_out() {
         let lines = Lines::default();
-        let mut check = |micros, code, expected| {
+        let check = |micros, code, expected| {
             assert_eq!(lines.turn(code, Timestamp::from_micros(micros)), expected, "{micros} {code}");
         };
         check(1_000_000, "overloaded", Some(0));

@@ -36,6 +36,17 @@ pub enum ServeError {
         /// The folder.
         path: PathBuf,
     },
+    /// The process may open so few files that clients would find none left.
+    #[error(
+        "{allowed} open files are allowed, and this server needs at least {least}: raise the hard limit on open files (ulimit -H -n), \
+         or lower TIDEGATE_CORES"
+    )]
+    Files {
+        /// How many it may open.
+        allowed: usize,
+        /// How many it must be allowed.
+        least: usize,
+    },
     /// A part of the server ended although nobody asked it to, while the server ran.
     #[error("{0}")]
     Ended(Ended),

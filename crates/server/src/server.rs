@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use crate::configure::{Loader, Origin, Target};
-use crate::edge::bounds::{self, Bounds, Shares};
+use crate::edge::bounds::{self, Bounds, Budget, Files, Most, Shares};
 use crate::edge::cores::{self, Work};
 use crate::edge::http;
 use crate::edge::listen::{Addresses, Listeners, Sockets};
@@ -58,9 +58,10 @@ pub fn run(
     started: impl FnOnce(&Started),
 ) -> Result<(), ServeError> {
     let origin = Origin::new(&settings.files)?;
+    let files = bounds::raise();
     let sockets = Sockets::bind(&settings)?;
     let runtime = ThreadRuntime::new()?;
-    let server = Server::new(settings);
+    let server = Server::new(settings, files);
     let supervisor = server.supervisor.clone();
     let control = tripwire::with(CONTROL.into(), server.control(&origin, sockets, shutdown, started));
     let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(control))).unwrap_or_else(|_| {
@@ -81,6 +82,8 @@ pub fn run(
 /// Everything that lives as long as the server.
 struct Server {
     settings: Settings,
+    /// How many files it may open.
+    files: usize,
     supervisor: Supervisor,
     health: Health,
     metrics: Arc<Metrics>,
@@ -93,7 +96,7 @@ struct Server {
 }
 
 impl Server {
-    fn new(settings: Settings) -> Self {
+    fn new(settings: Settings, files: usize) -> Self {
         let healthy_unless = |needed| if needed { Part::Unhealthy } else { Part::Healthy };
         let memory = MemoryStore::new(settings.counters);
         let health =
@@ -107,6 +110,7 @@ impl Server {
             clients: None,
             workflows: None,
             loader: None,
+            files,
             settings,
         }
     }
@@ -201,34 +205,37 @@ impl Server {
     /// Starts all cores and opens all ports.
     async fn open(&mut self, sockets: Sockets) -> Result<(), ServeError> {
         let Listeners { grpc, http, debug, prometheus, api } = sockets.listen()?;
-        let shares = Shares::of(bounds::raise(), self.settings.max_connections);
+        let budget = Arc::new(Budget::new(UNFINISHED));
+        let cores = cores::start(self.settings.cores, &self.supervisor, self.work(&budget)).await?;
+        let shares = self.shares()?;
         match (&self.workflows, api) {
-            (Some(workflows), Some(listener)) => workflows.open(listener, shares.api),
+            (Some(workflows), Some(listener)) => self.metrics.watch_port(workflows.open(listener, shares.api)),
             _ => self.await_port_of_api(shares.api),
         }
         let supervisor = &self.supervisor;
-        let grpc_bounds = Bounds::new("gRPC", shares.grpc, UNFINISHED);
-        let cores = cores::start(self.settings.cores, supervisor, self.work(&grpc_bounds)).await?;
-        let serve = |part, bounds, listener, router| {
+        let serve = |part, bounds: Bounds, listener, router| {
+            self.metrics.watch_port(bounds.clone());
             supervisor.task(part, http::serve(listener, router, bounds, supervisor.clone()));
         };
-        supervisor.task("accept-grpc", cores.clone().accept(grpc, grpc_bounds, supervisor.clone()));
-        let bounds = Bounds::new("HTTP", shares.http, UNFINISHED);
-        serve("accept-http", bounds, http, json::router(cores, self.health.clone()));
+        let bounds = Bounds::new("gRPC", shares.grpc, budget);
+        self.metrics.watch_port(bounds.clone());
+        supervisor.task("accept-grpc", cores.clone().accept(grpc, bounds, supervisor.clone()));
+        let bounds = |port, most| Bounds::new(port, most, Budget::new(UNFINISHED));
+        serve("accept-http", bounds("HTTP", shares.http), http, json::router(cores, self.health.clone()));
         if let Some(listener) = debug {
-            let bounds = Bounds::new("debug", shares.pages, UNFINISHED);
-            serve("accept-debug", bounds, listener, debug::router(self.limiter.clone(), self.metrics.clone()));
+            let router = debug::router(self.limiter.clone(), self.metrics.clone());
+            serve("accept-debug", bounds("debug", shares.pages), listener, router);
         }
         if let (Some(listener), Some((_, path))) = (prometheus, &self.settings.metrics.prometheus) {
-            let bounds = Bounds::new("Prometheus", shares.pages, UNFINISHED);
-            serve("accept-prometheus", bounds, listener, debug::prometheus(self.metrics.clone(), path));
+            let router = debug::prometheus(self.metrics.clone(), path);
+            serve("accept-prometheus", bounds("Prometheus", shares.pages), listener, router);
         }
         self.look_after_store();
         Ok(())
     }
 
     /// Begins workflows, if they are wanted, as soon as no other process has their port.
-    fn await_port_of_api(&mut self, connections: usize) {
+    fn await_port_of_api(&mut self, connections: Most) {
         // Another process may have taken the port since it was bound.
         let started = self.workflows.take();
         if self.settings.workflows.is_some() {
@@ -239,11 +246,26 @@ impl Server {
         }
     }
 
+    /// How the ports share the files that may be open. To be asked when the cores have opened theirs.
+    fn shares(&self) -> Result<Shares, ServeError> {
+        let Settings { redis, cores, max_connections, max_connections_given, .. } = &self.settings;
+        let servers = redis.iter().flat_map(|redis| std::iter::once(&redis.main).chain(&redis.per_second));
+        let files = Files::count(self.files, servers.map(|server| server.config.max_connections * cores).sum());
+        if files.allowed < files.least() {
+            return Err(ServeError::Files { allowed: files.allowed, least: files.least() });
+        }
+        let shares = Shares::of(files, *max_connections);
+        if let Some(warning) = shares.warning(files, *max_connections, *max_connections_given) {
+            warn!("{warning}");
+        }
+        Ok(shares)
+    }
+
     /// What each core serves with. Each makes its own clients of Redis.
-    fn work(&self, bounds: &Bounds) -> impl Fn(usize) -> Work + Clone + Send + 'static {
+    fn work(&self, budget: &Arc<Budget>) -> impl Fn(usize) -> Work + Clone + Send + 'static {
         let (settings, supervisor, health) = (self.settings.clone(), self.supervisor.clone(), self.health.clone());
         let (metrics, limiter, memory) = (self.metrics.clone(), self.limiter.clone(), self.memory.clone());
-        let budget = bounds.budget.clone();
+        let budget = budget.clone();
         move |core| {
             let limiter = match &settings.redis {
                 Some(redis) => {

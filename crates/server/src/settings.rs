@@ -34,6 +34,8 @@ pub use workflows::Workflows;
 use read::{Values, environment};
 use table::variables;
 
+const MAX_CONNECTIONS: &str = "TIDEGATE_MAX_CONNECTIONS";
+
 /// Everything that the server is told at start.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -65,6 +67,8 @@ pub struct Settings {
     pub max_descriptors: usize,
     /// The highest number of connections to each port for many clients.
     pub max_connections: usize,
+    /// Whether that was asked for, or is the default.
+    pub max_connections_given: bool,
     /// Threads that serve calls, at least 1.
     pub cores: usize,
     /// The longest time that a call waits for the store.
@@ -128,7 +132,8 @@ impl Settings {
             workflows: workflows::build(values),
             counters: limiter::counters(values),
             max_descriptors: values.integer("TIDEGATE_MAX_DESCRIPTORS", 1..=i64::from(u32::MAX)) as usize,
-            max_connections: values.integer("TIDEGATE_MAX_CONNECTIONS", 1..=1_000_000) as usize,
+            max_connections: values.integer(MAX_CONNECTIONS, 1..=1_000_000) as usize,
+            max_connections_given: values.given.contains(MAX_CONNECTIONS),
             cores,
             call_timeout: values.positive_duration("TIDEGATE_CALL_TIMEOUT"),
             drain: Drain {

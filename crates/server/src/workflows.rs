@@ -16,7 +16,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use tracing::{error, info, warn};
 
-use crate::edge::bounds::Bounds;
+use crate::edge::bounds::{Bounds, Budget, Most};
 use crate::edge::clock;
 use crate::edge::http;
 use crate::edge::runtime::ThreadRuntime;
@@ -31,8 +31,8 @@ const PART: &str = "workflows";
 /// How long the start waits for the first look at the store at most, also when its thread does not get to run.
 const FIRST_LOOK: Duration = Duration::from_secs(4);
 
-/// The socket of the API, once the ports are open, and how many connections it may have.
-type Port = watch::Sender<Option<(std::net::TcpListener, usize)>>;
+/// The socket of the API, once the ports are open, and its bounds.
+type Port = watch::Sender<Option<(std::net::TcpListener, Bounds)>>;
 
 /// Bytes that unfinished bodies may hold: sixteen of the largest by default, and never fewer than four.
 const UNFINISHED: usize = 128 * 1024 * 1024;
@@ -41,6 +41,8 @@ const UNFINISHED: usize = 128 * 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct Workflows {
     port: Arc<Port>,
+    /// Bytes that unfinished bodies may hold.
+    unfinished: usize,
     pub(crate) activity: Arc<Activity>,
     /// Where workflows are, without credentials.
     pub(crate) store: String,
@@ -85,12 +87,15 @@ impl Workflows {
         if !matches!(timeout(FIRST_LOOK, found).await, Ok(Ok(()))) {
             store.push_str(" (not available: see the log)");
         }
-        Ok(Self { port, activity, store })
+        let unfinished = UNFINISHED.max(settings.max_body.saturating_mul(4));
+        Ok(Self { port, unfinished, activity, store })
     }
 
-    /// Serves the API on `listener`, with so many connections at most.
-    pub(crate) fn open(&self, listener: std::net::TcpListener, connections: usize) {
-        self.port.send_replace(Some((listener, connections)));
+    /// Serves the API on `listener`, with so many connections at most. Returns its bounds.
+    pub(crate) fn open(&self, listener: std::net::TcpListener, connections: Most) -> Bounds {
+        let bounds = Bounds::new("API", connections, Budget::new(self.unfinished));
+        self.port.send_replace(Some((listener, bounds.clone())));
+        bounds
     }
 }
 
@@ -125,9 +130,7 @@ impl Thread {
 
     /// Serves the API until the server stops.
     async fn serve(&self, api: &Api) {
-        if let Some((listener, connections)) = self.listener().await {
-            let bytes = UNFINISHED.max(self.settings.max_body.saturating_mul(4));
-            let bounds = Bounds::new("API", connections, bytes);
+        if let Some((listener, bounds)) = self.listener().await {
             http::serve(listener, api.clone().router(), bounds, self.supervisor.clone()).await;
             // The server drains: from now on another process may have the port.
             self.port.send_replace(None);
@@ -135,18 +138,18 @@ impl Thread {
         self.supervisor.stop.cancelled().await;
     }
 
-    /// A listener on the port of the API, as soon as it is open, and its connections. None: the server stops, or the system refuses it.
-    async fn listener(&self) -> Option<(TcpListener, usize)> {
+    /// A listener on the port of the API, as soon as it is open, and its bounds. None: the server stops, or the system refuses it.
+    async fn listener(&self) -> Option<(TcpListener, Bounds)> {
         let mut port = self.port.subscribe();
         let opened = tokio::select! {
             opened = port.wait_for(Option::is_some) => opened.ok()?,
             () = self.supervisor.drain.cancelled() => return None,
         };
         // A copy: when this thread panics, the port stays open until the thread is started again.
-        let (listener, connections) = opened.as_ref()?;
+        let (listener, bounds) = opened.as_ref()?;
         let copy = listener.try_clone().and_then(TcpListener::from_std);
         let copy = copy.inspect_err(|error| warn!(%error, "cannot register the listener of the API")).ok()?;
-        Some((copy, *connections))
+        Some((copy, bounds.clone()))
     }
 
     fn access(&self) -> Access {

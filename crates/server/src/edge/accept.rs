@@ -8,7 +8,7 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::bounds::{Origin, Place, Places};
 
@@ -39,9 +39,7 @@ where
             None
         }
         Err(error) => {
-            warn!(%error, "cannot accept connections");
-            // It may be that there are no more file descriptors.
-            places.give_up_some();
+            places.give_up_some(&error);
             sleep(PAUSE).await;
             None
         }

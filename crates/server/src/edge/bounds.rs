@@ -2,6 +2,7 @@
 
 pub(crate) mod body;
 mod budget;
+mod counts;
 mod descriptors;
 mod pace;
 mod places;
@@ -10,7 +11,8 @@ pub(crate) mod socket;
 use std::sync::Arc;
 
 pub(crate) use budget::{Budget, Tab};
-pub(crate) use descriptors::{Shares, raise};
+pub(crate) use counts::{Closed, PortSample};
+pub(crate) use descriptors::{Files, Most, Shares, raise};
 pub(crate) use pace::Rule;
 pub(crate) use places::{Origin, Place, Places, Seat, Standing};
 
@@ -22,8 +24,13 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// A port of this name with room for so many connections, and so many bytes of what they have not finished.
-    pub(crate) fn new(port: &'static str, connections: usize, bytes: usize) -> Self {
-        Self { places: Arc::new(Places::new(port, connections)), budget: Arc::new(Budget::new(bytes)) }
+    /// A port of this name with room for so many connections, and for the bytes that they have not finished.
+    pub(crate) fn new(port: &'static str, connections: Most, budget: impl Into<Arc<Budget>>) -> Self {
+        Self { places: Arc::new(Places::new(port, connections)), budget: budget.into() }
+    }
+
+    /// What happened so far.
+    pub(crate) fn sample(&self) -> PortSample {
+        self.places.sample(self.budget.refused())
     }
 }

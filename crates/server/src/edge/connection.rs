@@ -15,7 +15,7 @@ use tracing::debug;
 
 use super::bell::Aside;
 use super::bounds::socket::Watched;
-use super::bounds::{Budget, Place, Seat, Standing, Tab};
+use super::bounds::{Budget, Closed, Place, Seat, Standing, Tab};
 use crate::rls::grpc::Services;
 use crate::settings::ConnectionAge;
 use crate::supervise::Supervisor;
@@ -149,6 +149,7 @@ async fn never_asked(meter: &Meter) {
     if meter.has_been_asked() {
         std::future::pending::<()>().await;
     }
+    meter.seat.count(Closed::Silent);
 }
 
 /// Returns when nothing more is waited for, and why. Until then it notes whether the connection is idle.
@@ -157,6 +158,7 @@ async fn broken(meter: &Meter) -> &'static str {
     let (mut calls, mut ended, mut unread) = (0, 0, 0);
     sleep(PREFACE).await;
     if !meter.seat.is_greeted() {
+        meter.seat.count(Closed::Silent);
         return "the peer has not sent the preface of HTTP/2";
     }
     loop {
@@ -168,6 +170,7 @@ async fn broken(meter: &Meter) -> &'static str {
         }
         unread = if meter.tab.has_unread() && ended_now == ended { unread + 1 } else { 0 };
         if unread > UNREAD_LOOKS {
+            meter.seat.count(Closed::Unread);
             return "the peer does not take its answers";
         }
         (calls, ended) = (calls_now, ended_now);

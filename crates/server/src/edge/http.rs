@@ -19,7 +19,7 @@ use tracing::debug;
 use super::accept;
 use super::bounds::body::{Arriving, Framing, Kind, Last, Refusal};
 use super::bounds::socket::Watched;
-use super::bounds::{Bounds, Place, Rule, Seat, Standing, Tab};
+use super::bounds::{Bounds, Closed, Place, Rule, Seat, Standing, Tab};
 use crate::supervise::Supervisor;
 
 /// How long a connection may stay without a next request. Load balancers keep idle connections for a minute, and a request
@@ -87,6 +87,9 @@ async fn connection(stream: TcpStream, router: Router, asker: Asker, supervisor:
         }
     };
     if let Err(error) = ended {
+        if error.is_timeout() {
+            seat.count(Closed::Silent);
+        }
         debug!(%error, "an HTTP connection ended");
     }
 }
@@ -103,6 +106,7 @@ async fn never_asked(seat: &Seat) {
     if seat.standing() != Standing::Silent {
         std::future::pending::<()>().await;
     }
+    seat.count(Closed::Silent);
 }
 
 /// Told as errors of kinds that readers of bodies tell apart.

@@ -24,13 +24,14 @@ use tidegate_api::Activity;
 use tidegate_pipeline::Client;
 use tidegate_ratelimit::{Configuration, Limiter, MemoryStore};
 
+use crate::edge::bounds::Bounds;
 use crate::settings;
 
 use made_names::MadeTotals;
 pub(crate) use method_counts::Method;
 
 use registry::Registry;
-pub(crate) use shard::{Failure, Shard};
+pub(crate) use shard::{Failure, Part, Shard};
 use shared::{lock, read};
 use snapshot::{Snapshot, cache_gauges, total};
 
@@ -71,6 +72,7 @@ struct Sources {
     redis: Vec<Client>,
     redis_per_second: Vec<Client>,
     workflows: Option<Arc<Activity>>,
+    ports: Vec<Bounds>,
 }
 
 impl Metrics {
@@ -109,6 +111,11 @@ impl Metrics {
     /// From now on, reads these counters of workflows.
     pub(crate) fn watch_workflows(&self, activity: Arc<Activity>) {
         lock(&self.sources).workflows = Some(activity);
+    }
+
+    /// From now on, shows what these bounds did.
+    pub(crate) fn watch_port(&self, bounds: Bounds) {
+        lock(&self.sources).ports.push(bounds);
     }
 
     /// Makes room for the counts of a configuration, whatever the bound on names, and shows its limits from now on. Limits of other
@@ -189,8 +196,10 @@ impl Metrics {
         }
         if let Some(workflows) = &sources.workflows {
             sum.counters.extend(workflows.each());
+            sum.gauges.push(("tidegate.api.event_streams".to_owned(), workflows.event_streams()));
             sum.queues = workflows.queues();
         }
+        sum.ports = sources.ports.iter().map(Bounds::sample).collect();
         if let Some(total) = total(&sources.redis) {
             sum.add_redis(&total);
         }

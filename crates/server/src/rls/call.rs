@@ -12,7 +12,7 @@ use tracing::warn;
 
 use crate::edge::clock;
 use crate::operate::decisions;
-use crate::operate::metrics::{Failure, Shard};
+use crate::operate::metrics::{Failure, Part, Shard};
 use crate::rls::bounds::{Bounds, Excess};
 use crate::rls::proto::envoy::config::core::v3::HeaderValue;
 use crate::rls::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -56,6 +56,10 @@ impl Calls {
     /// Counts a request that was not decoded, and tells the caller.
     pub(crate) fn refuse(&self, excess: Excess) -> String {
         self.inner.metrics.failure(Failure::Service);
+        self.inner.metrics.excess(match excess {
+            Excess::Descriptors { .. } => Part::Descriptors,
+            Excess::Entries { .. } => Part::Entries,
+        });
         excess.to_string()
     }
 

@@ -8,6 +8,7 @@ use tokio::time::sleep;
 use tracing::{error, info, warn};
 
 use super::Workflows;
+use crate::edge::bounds::Most;
 use crate::edge::listen;
 use crate::operate::health::Health;
 use crate::operate::metrics::Metrics;
@@ -27,7 +28,7 @@ pub(crate) struct Late {
     /// The thread, if it was started before the port was taken.
     pub(crate) started: Option<Workflows>,
     /// How many connections the API may have.
-    pub(crate) connections: usize,
+    pub(crate) connections: Most,
 }
 
 impl Late {
@@ -52,7 +53,7 @@ impl Late {
             (None, None) => return,
         };
         metrics.watch_workflows(workflows.activity.clone());
-        workflows.open(listener, connections);
+        metrics.watch_port(workflows.open(listener, connections));
         info!(store = workflows.store, "the port of the API is free: workflows are on");
     }
 

@@ -96,7 +96,11 @@ impl Arriving {
         if !self.holding.grow(self.held()) {
             return Poll::Ready(Refusal::NoRoom);
         }
-        self.pace.poll_too_slow(context).map(|()| Refusal::TooSlow)
+        let too_slow = self.pace.poll_too_slow(context);
+        too_slow.map(|()| {
+            self.seat.count_slow();
+            Refusal::TooSlow
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Bytes that unfinished requests and answers hold: little of each connection, and more of all together.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// What a connection may hold without asking the others. Real requests and answers stay below it, so that nobody can use up
 /// what they need, and so that cores do not meet at the budget.
@@ -15,6 +15,8 @@ const MOST_OPEN: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: AtomicUsize,
+    /// Bodies and answers for which there was no room.
+    refused: AtomicU64,
 }
 
 /// What one connection holds.
@@ -52,7 +54,11 @@ pub(super) struct Holding {
 
 impl Budget {
     pub(crate) fn new(bytes: usize) -> Self {
-        Self { left: AtomicUsize::new(bytes) }
+        Self { left: AtomicUsize::new(bytes), refused: AtomicU64::new(0) }
+    }
+
+    pub(super) fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
     }
 
     fn take(&self, bytes: usize) -> bool {
@@ -116,6 +122,8 @@ impl Tab {
         let taken = after <= self.most && self.budget.take(beyond(after) - beyond(before));
         if taken {
             self.held.store(after, Relaxed);
+        } else {
+            self.budget.refused.fetch_add(1, Relaxed);
         }
         taken
     }

@@ -1,21 +1,56 @@
 //! File descriptors: as many as the system allows, and how the ports share them.
 
+use std::fs;
+
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
-/// Descriptors that no connection of a client gets: connections to Redis, the files of workflows and of the configuration.
+/// At least so many descriptors are for no connection of a client, where there are many.
 const RESERVE: usize = 512;
+/// Descriptors that are opened when they are needed: the store of workflows, files of the configuration, look-ups of names, and
+/// connections that have been told to leave.
+const SPARE: usize = 32;
+/// Fewer than so many for clients are not worth a start: a connection or two for each port.
+const FEWEST: usize = 16;
+/// Fewer connections than that to a port are worth a warning, also when nobody asked for more. A load balancer alone opens some.
+const FEW: usize = 100;
 /// Connections of a port with pages for operators: scrapers and people.
 const PAGES: usize = 64;
+
+/// What the process may open, and what it needs for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Files {
+    pub(crate) allowed: usize,
+    /// What is open now.
+    open: usize,
+    /// Connections to Redis that it may open.
+    redis: usize,
+}
 
 /// The most connections of each port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shares {
-    pub(crate) grpc: usize,
-    pub(crate) http: usize,
-    pub(crate) api: usize,
+    pub(crate) grpc: Most,
+    pub(crate) http: Most,
+    pub(crate) api: Most,
     /// The debug port and the port of Prometheus, each.
-    pub(crate) pages: usize,
+    pub(crate) pages: Most,
+}
+
+/// The most connections of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Most {
+    pub(crate) connections: usize,
+    by: By,
+}
+
+/// What decided on a number of connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Setting,
+    Files,
+    /// Nobody can change it.
+    Us,
 }
 
 /// Raises the soft limit on open files to the hard limit, and returns what it is then.
@@ -31,14 +66,66 @@ pub(crate) fn raise() -> usize {
     now.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
+impl Files {
+    /// To be asked when all threads run and all ports are open. `redis` is how many connections to Redis there may be.
+    pub(crate) fn count(allowed: usize, redis: usize) -> Self {
+        // A process that may not even look has none left.
+        let open = fs::read_dir("/proc/self/fd").map_or(allowed, Iterator::count);
+        Self { allowed, open, redis }
+    }
+
+    /// The least number that must be allowed.
+    pub(crate) fn least(&self) -> usize {
+        self.open + FEWEST
+    }
+
+    fn reserve(&self) -> usize {
+        RESERVE.min(self.allowed / 4).max(self.open + self.redis + SPARE)
+    }
+}
+
+impl Most {
+    #[cfg(test)]
+    pub(super) fn fixed(connections: usize) -> Self {
+        Self { connections, by: By::Us }
+    }
+
+    /// What an operator can do to have more; the end of a sentence.
+    pub(super) fn advice(self) -> &'static str {
+        match self.by {
+            By::Setting => "; raise TIDEGATE_MAX_CONNECTIONS",
+            By::Files => "; raise the hard limit on open files (ulimit -H -n)",
+            By::Us => "",
+        }
+    }
+}
+
 impl Shares {
     /// At most `wanted` connections a port, and fewer where that many open files are not allowed.
-    pub(crate) fn of(files: usize, wanted: usize) -> Self {
-        let reserve = RESERVE.min(files / 4);
-        let pages = PAGES.min(files / 32).max(1);
-        let left = files.saturating_sub(reserve + 2 * pages);
-        let share = |part: usize| (left / 4).saturating_mul(part).clamp(1, wanted);
-        Self { grpc: share(2), http: share(1), api: share(1), pages }
+    pub(crate) fn of(files: Files, wanted: usize) -> Self {
+        let pages = PAGES.min(files.allowed / 32).max(1);
+        let left = files.allowed.saturating_sub(files.reserve() + 2 * pages);
+        let share = |part: usize| {
+            let most = (left / 4).saturating_mul(part).max(1);
+            let by = if most < wanted { By::Files } else { By::Setting };
+            Most { connections: most.min(wanted), by }
+        };
+        let by = if pages < PAGES { By::Files } else { By::Us };
+        Self { grpc: share(2), http: share(1), api: share(1), pages: Most { connections: pages, by } }
+    }
+
+    /// What an operator should know who asked for `wanted` connections a port (`given`), or who did not.
+    pub(crate) fn warning(&self, files: Files, wanted: usize, given: bool) -> Option<String> {
+        let (grpc, http) = (self.grpc.connections, self.http.connections);
+        let worth_it = http < wanted && (given || http < FEW);
+        worth_it.then(|| {
+            let needed = files.reserve().max(RESERVE) + 2 * PAGES + 4 * wanted;
+            format!(
+                "TIDEGATE_MAX_CONNECTIONS={wanted} needs {needed} open files, {} are allowed: gRPC gets {grpc} connections, HTTP \
+                 and the API get {http} each; raise the hard limit on open files (ulimit -H -n)",
+                files.allowed
+            )
+        })
     }
 }
 
@@ -48,15 +135,43 @@ mod tests {
 
     #[test]
     fn ports_share_what_the_system_allows() {
-        for (files, wanted, expected) in [
-            (1 << 20, 10_000, Shares { grpc: 10_000, http: 10_000, api: 10_000, pages: 64 }),
-            (20_000, 10_000, Shares { grpc: 9_680, http: 4_840, api: 4_840, pages: 64 }),
-            (1_024, 10_000, Shares { grpc: 352, http: 176, api: 176, pages: 32 }),
-            (1_024, 5, Shares { grpc: 5, http: 5, api: 5, pages: 32 }),
-            (0, 10, Shares { grpc: 1, http: 1, api: 1, pages: 1 }),
+        // Connections, those of pages, files in all, those that are open, and connections to Redis.
+        for (allowed, open, redis, wanted, expected) in [
+            (1 << 20, 40, 8, 10_000, [10_000, 10_000, 64]),
+            (20_000, 40, 8, 10_000, [9_680, 4_840, 64]),
+            (1_024, 40, 8, 10_000, [352, 176, 32]),
+            (1_024, 40, 8, 5, [5, 5, 32]),
+            // Many cores, each with its connections to Redis.
+            (1_024, 280, 256, 10_000, [196, 98, 32]),
+            (64, 33, 0, 10, [1, 1, 2]),
+            (0, 0, 0, 10, [1, 1, 1]),
         ] {
-            assert_eq!(Shares::of(files, wanted), expected, "{files} {wanted}");
+            let files = Files { allowed, open, redis };
+            let shares = Shares::of(files, wanted);
+            let got = [shares.grpc, shares.http, shares.pages].map(|most| most.connections);
+            assert_eq!(got, expected, "{files:?} {wanted}");
+            assert_eq!(shares.http, shares.api);
+            let taken = files.open + files.redis + [got[0], 2 * got[1], 2 * got[2]].iter().sum::<usize>();
+            assert!(taken <= allowed || allowed < files.least(), "{files:?} {taken}");
         }
+    }
+
+    #[test]
+    fn who_asks_for_more_than_the_system_allows_is_told_so() {
+        let check = |allowed, wanted, given, expected: Option<&str>| {
+            let files = Files { allowed, open: 40, redis: 8 };
+            let warning = Shares::of(files, wanted).warning(files, wanted, given);
+            assert_eq!(warning.as_deref(), expected, "{allowed} {wanted} {given}");
+        };
+        check(20_000, 4_840, true, None);
+        check(20_000, 10_000, false, None);
+        let text = "TIDEGATE_MAX_CONNECTIONS=50000 needs 200640 open files, 20000 are allowed: gRPC gets 9680 connections, HTTP and \
+                    the API get 4840 each; raise the hard limit on open files (ulimit -H -n)";
+        check(20_000, 50_000, true, Some(text));
+        check(200_640, 50_000, true, None);
+        let text = "TIDEGATE_MAX_CONNECTIONS=10000 needs 40640 open files, 256 are allowed: gRPC gets 80 connections, HTTP and the \
+                    API get 40 each; raise the hard limit on open files (ulimit -H -n)";
+        check(256, 10_000, false, Some(text));
     }
 
     #[test]

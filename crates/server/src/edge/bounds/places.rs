@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,11 +12,14 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tracing::warn;
 
+use super::counts::{Closed, Counts, PortSample};
+use super::descriptors::Most;
+
 /// After a look that found no connection to close, how long newcomers are refused without another: a look reads all of them.
 const FRUITLESS: Duration = Duration::from_millis(100);
 /// How long those who were told to leave may take.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// How often a full port is logged.
+/// How often a full port, or one that cannot accept, is logged.
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// How much a connection is worth when there is no room, least first.
@@ -54,6 +58,9 @@ impl From<SocketAddr> for Origin {
 pub(crate) struct Places {
     port: &'static str,
     most: usize,
+    /// What an operator can do about it.
+    advice: &'static str,
+    counts: Arc<Counts>,
     taken: Mutex<Taken>,
     freed: Notify,
 }
@@ -76,7 +83,22 @@ struct Taken {
     leaving: usize,
     /// When nobody was found who has to leave for an origin of so many connections.
     fruitless: Option<(Instant, usize)>,
-    logged: Option<Instant>,
+    full: Line,
+    failed: Line,
+}
+
+/// A line that is logged once in a while.
+#[derive(Debug, Default)]
+struct Line(Option<Instant>);
+
+impl Line {
+    fn may_be_logged(&mut self) -> bool {
+        let may = self.0.is_none_or(|logged| logged.elapsed() >= SILENCE);
+        if may {
+            self.0 = Some(Instant::now());
+        }
+        may
+    }
 }
 
 #[derive(Debug)]
@@ -90,8 +112,9 @@ struct Guest {
 type Rank = (bool, Reverse<usize>, Standing);
 
 /// What is known of a connection from outside.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Seat {
+    counts: Arc<Counts>,
     /// A `Standing` other than slow.
     standing: AtomicU8,
     slow: AtomicBool,
@@ -121,6 +144,22 @@ impl Drop for Place {
 }
 
 impl Seat {
+    fn new(counts: Arc<Counts>) -> Self {
+        let standing = AtomicU8::new(Standing::Silent as u8);
+        let (slow, greeted, noise) = (false.into(), false.into(), 0.into());
+        Self { counts, standing, slow, greeted, noise, leave: Notify::new() }
+    }
+
+    /// Counts that the server closes this connection.
+    pub(crate) fn count(&self, why: Closed) {
+        self.counts.close(why);
+    }
+
+    /// Counts that a body arrived too slowly.
+    pub(super) fn count_slow(&self) {
+        self.counts.slow();
+    }
+
     pub(crate) fn set(&self, standing: Standing) {
         self.standing.store(standing as u8, Relaxed);
         self.hear_sense();
@@ -167,13 +206,27 @@ impl Seat {
 }
 
 impl Places {
-    pub(crate) fn new(port: &'static str, most: usize) -> Self {
-        Self { port, most, taken: Mutex::default(), freed: Notify::new() }
+    pub(crate) fn new(port: &'static str, most: Most) -> Self {
+        let (most, advice) = (most.connections, most.advice());
+        Self { port, most, advice, counts: Arc::default(), taken: Mutex::default(), freed: Notify::new() }
+    }
+
+    pub(super) fn sample(&self, unfinished: u64) -> PortSample {
+        let taken = self.lock();
+        self.counts.sample(self.port, (taken.guests.len() + taken.leaving) as u64, taken.next, unfinished)
     }
 
     /// A place for a new connection of `origin`. When all are taken, those leave that never sent a request, and then some of the
     /// origin that has the most, as long as it has more than this one. None: the newcomer is refused.
     pub(crate) async fn admit(self: &Arc<Self>, origin: Origin) -> Option<Place> {
+        let place = self.wait(origin).await;
+        if place.is_none() {
+            self.counts.refuse();
+        }
+        place
+    }
+
+    async fn wait(self: &Arc<Self>, origin: Origin) -> Option<Place> {
         loop {
             let freed = self.freed.notified();
             match self.try_admit(origin) {
@@ -192,22 +245,26 @@ impl Places {
                 return Admission::Later;
             }
             let made = taken.make_room(Some(origin), self.batch());
-            if taken.may_log() {
+            if taken.full.may_be_logged() {
                 let refused = if made { "some are closed" } else { "new ones are refused" };
-                warn!(port = self.port, most = self.most, "too many connections: {refused}");
+                warn!(port = self.port, most = self.most, "too many connections: {refused}{}", self.advice);
             }
             if !made {
                 return Admission::Refused;
             }
         }
-        let seat = Arc::new(Seat::default());
+        let seat = Arc::new(Seat::new(self.counts.clone()));
         let number = taken.insert(Guest { seat: seat.clone(), origin });
         Admission::Place(Place { places: self.clone(), number, seat })
     }
 
-    /// Closes connections without a request, because the system has no more descriptors.
-    pub(crate) fn give_up_some(&self) {
-        self.lock().make_room(None, self.batch());
+    /// Closes connections without a request, because the system refused one: it may be that there are no more descriptors.
+    pub(crate) fn give_up_some(&self, error: &io::Error) {
+        let mut taken = self.lock();
+        if taken.failed.may_be_logged() {
+            warn!(port = self.port, %error, "cannot accept connections");
+        }
+        taken.make_room(None, self.batch());
     }
 
     /// So many leave at once that looks are rare.
@@ -262,6 +319,7 @@ impl Taken {
         for number in leaving {
             if let Some(guest) = self.remove(number) {
                 self.leaving += 1;
+                guest.seat.count(Closed::Room);
                 guest.seat.leave.notify_one();
             }
         }
@@ -281,14 +339,6 @@ impl Taken {
             _ => newcomer == Some(guest.origin) || count > own,
         };
         gives.then_some((true, Reverse(count), standing))
-    }
-
-    fn may_log(&mut self) -> bool {
-        let may = self.logged.is_none_or(|logged| logged.elapsed() >= SILENCE);
-        if may {
-            self.logged = Some(Instant::now());
-        }
-        may
     }
 }
 
@@ -314,7 +364,7 @@ mod tests {
 
     #[test]
     fn the_oldest_of_least_worth_leaves_first() {
-        let places = Arc::new(Places::new("test", 4));
+        let places = Arc::new(Places::new("test", Most::fixed(4)));
         let mut all: Vec<(usize, Place)> = (0..4).map(|at| (at, admitted(&places).unwrap())).collect();
         all[0].1.seat.set(Standing::Busy);
         all[1].1.seat.set(Standing::Idle);
@@ -342,7 +392,7 @@ mod tests {
     /// One address with a call now and then in each connection had all places, and honest idle ones left for it.
     #[test]
     fn who_has_the_most_gives_also_when_at_work() {
-        let places = Arc::new(Places::new("test", 100));
+        let places = Arc::new(Places::new("test", Most::fixed(100)));
         let seated = |last, standing| {
             let place = admitted_from(&places, last)?;
             place.seat.set(standing);
@@ -359,7 +409,7 @@ mod tests {
 
     #[test]
     fn addresses_with_as_many_leave_nothing_to_each_other() {
-        let places = Arc::new(Places::new("test", 4));
+        let places = Arc::new(Places::new("test", Most::fixed(4)));
         let each: Vec<Place> = [1, 1, 2, 2].iter().map(|last| admitted_from(&places, *last).unwrap()).collect();
         each.iter().for_each(|place| place.seat.set(Standing::Busy));
         assert!(admitted_from(&places, 1).is_none());
@@ -376,7 +426,7 @@ mod tests {
 
     #[tokio::test]
     async fn newcomers_wait_until_those_who_leave_have_left() {
-        let places = Arc::new(Places::new("test", 2));
+        let places = Arc::new(Places::new("test", Most::fixed(2)));
         let mut silent: Vec<Place> =
             vec![places.admit(Origin::HERE).await.unwrap(), places.admit(Origin::HERE).await.unwrap()];
         silent.push(places.admit(Origin::HERE).await.unwrap());

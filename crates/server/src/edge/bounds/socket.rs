@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::yield_now;
 
+use super::counts::Closed;
 use super::pace::{Pace, Rule};
 use super::places::Seat;
 
@@ -50,6 +51,7 @@ impl<I> Watched<I> {
             }
         }
         if self.seat.hear(bytes) > NOISE {
+            self.seat.count(Closed::Noise);
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the peer sends what is no call"));
         }
         Ok(())
@@ -62,6 +64,7 @@ impl<I> Watched<I> {
             Poll::Pending => {
                 self.seat.set_slow(true);
                 if self.pace.poll_too_slow(context).is_ready() {
+                    self.seat.count(Closed::Unread);
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")));
                 }
             }

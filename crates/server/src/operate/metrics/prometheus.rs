@@ -3,6 +3,7 @@
 //! As in the reference, a metric that the mapping does not name keeps its own name, with unusual letters replaced. Unlike the
 //! reference, hits refused by the local cache are not counted twice, extra tags are labels, and values are current.
 
+mod ports;
 mod redis;
 
 use std::collections::BTreeMap;
@@ -16,8 +17,21 @@ use crate::settings::{self, ResponseTime};
 use tidegate_api::QueueSample;
 
 /// Labels of our own. An extra tag with one of these names is left out, since a label must be unique.
-const OWN_LABELS: [&str; 11] =
-    ["domain", "key1", "key2", "err_type", "grpc_method", "le", "version", "queue", "pool", "outcome", "kind"];
+const OWN_LABELS: [&str; 13] = [
+    "domain",
+    "key1",
+    "key2",
+    "err_type",
+    "grpc_method",
+    "le",
+    "version",
+    "queue",
+    "pool",
+    "outcome",
+    "kind",
+    "port",
+    "reason",
+];
 
 pub(super) fn encode(snapshot: &Snapshot, settings: &settings::Metrics) -> String {
     let mut page = Page { out: String::with_capacity(16 * 1024), extra: extra_labels(&settings.labels) };
@@ -34,6 +48,7 @@ pub(super) fn encode(snapshot: &Snapshot, settings: &settings::Metrics) -> Strin
         page.family(&name, "gauge");
         page.sample(&name, &[], *value);
     }
+    page.ports(snapshot);
     page.queues(snapshot);
     page.redis(&snapshot.redis);
     page.family("tidegate_build_info", "gauge");

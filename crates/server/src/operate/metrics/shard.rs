@@ -21,6 +21,13 @@ pub(crate) enum Failure {
     Service,
 }
 
+/// Of what a request had too many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Descriptors,
+    Entries,
+}
+
 /// The counters of one core. The core adds, and others only read, but for the names that calls made, which they take away.
 // 128 bytes: processors fetch lines of 64 bytes in pairs.
 #[derive(Debug)]
@@ -34,6 +41,8 @@ pub(crate) struct Shard {
     pub(super) global_shadow_mode: AtomicU64,
     pub(super) store_errors: AtomicU64,
     pub(super) service_errors: AtomicU64,
+    /// In the order of [`Part`].
+    pub(super) excess: [AtomicU64; 2],
     pub(super) methods: [SharedMethodCounts; METHODS.len()],
 }
 
@@ -55,6 +64,7 @@ impl Shard {
             global_shadow_mode: AtomicU64::new(0),
             store_errors: AtomicU64::new(0),
             service_errors: AtomicU64::new(0),
+            excess: Default::default(),
             methods: Default::default(),
         }
     }
@@ -82,6 +92,11 @@ impl Shard {
             Failure::Service => &self.service_errors,
         };
         count.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a request that was refused for its size.
+    pub(crate) fn excess(&self, part: Part) {
+        self.excess[part as usize].fetch_add(1, Relaxed);
     }
 
     /// Counts a unary gRPC call that begins now, once it ends or its client has gone.

@@ -11,6 +11,7 @@ use super::limit_counts::LimitCounts;
 use super::method_counts::{METHODS, MethodCounts};
 use super::shard::Shard;
 use super::shared::read;
+use crate::edge::bounds::PortSample;
 
 /// The sum of all shards, and the values of the sources.
 #[derive(Debug, Default)]
@@ -29,6 +30,9 @@ pub(super) struct Snapshot {
     pub(super) redis: Vec<(&'static str, Stats)>,
     pub(super) store_errors: u64,
     pub(super) service_errors: u64,
+    /// Requests that were refused for the number of their descriptors, and of their entries.
+    pub(super) excess: [u64; 2],
+    pub(super) ports: Vec<PortSample>,
 }
 
 impl Snapshot {
@@ -39,6 +43,9 @@ impl Snapshot {
         }
         self.store_errors += read(&shard.store_errors);
         self.service_errors += read(&shard.service_errors);
+        for (into, from) in self.excess.iter_mut().zip(&shard.excess) {
+            *into += read(from);
+        }
     }
 
     pub(super) fn add_redis(&mut self, total: &Stats) {

@@ -8,6 +8,7 @@ use serde_json::json;
 use socket2::{Domain, Socket, Type};
 
 use super::{LONG, grown};
+use crate::operate::metrics::metric;
 use crate::operate::process::Process;
 use crate::support::{await_that, get, http};
 use crate::workflows::{Flows, found, problem, workflow};
@@ -126,6 +127,8 @@ fn one_caller_has_a_part_of_the_event_streams() {
     let refused = flows.ask("GET", &path, &[], "");
     assert_eq!(problem(&refused).1, "overloaded");
     assert!(refused.body.contains("too many event streams: this caller has 2 of 2"), "{}", refused.body);
+    let debug = flows.server.debug();
+    assert_eq!((metric(debug, "tidegate_api_event_streams"), metric(debug, "tidegate_api_overloaded")), (2.0, 1.0));
     drop(readers);
     await_that("their places are free", || {
         let mut reader = stalled(flows.api(), &path);

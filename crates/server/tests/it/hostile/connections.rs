@@ -2,12 +2,12 @@
 
 use std::io::Write as _;
 use std::net::TcpStream;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::grpc::{CALL, call, greet};
 use super::{assert_answers, assert_answers_json, is_closed, until_closed};
 use crate::operate::process::Process;
-use crate::support::{LIMITS, Limits, Server, await_that, get};
+use crate::support::{LIMITS, Limits, Server, await_that, get, variables};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
@@ -85,16 +85,36 @@ fn a_health_check_finds_room_among_bodies_that_stopped() {
     drop(stopped);
 }
 
+/// A process that may open so many files.
+fn with_files(soft: u32, hard: u32) -> Command {
+    let mut command = Command::new("sh");
+    command.args([
+        "-c",
+        &format!("ulimit -S -n {soft}; ulimit -H -n {hard}; exec \"$0\""),
+        env!("CARGO_BIN_EXE_tidegate"),
+    ]);
+    command
+}
+
 /// 1,100 idle connections to the API took every descriptor, and the other ports went deaf.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn one_port_does_not_take_the_descriptors_of_others() {
+    ports_do_not_take_descriptors_of_others("2").await;
+}
+
+/// What cores open for themselves was not reserved, so with many cores clients took it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn clients_do_not_take_the_descriptors_of_cores() {
+    ports_do_not_take_descriptors_of_others("32").await;
+}
+
+async fn ports_do_not_take_descriptors_of_others(cores: &str) {
     let limits = Limits::new(LIMITS);
     let data = tempfile::tempdir().unwrap();
-    let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -S -n 64; ulimit -H -n 256; exec \"$0\"", env!("CARGO_BIN_EXE_tidegate")]);
     let server = Process::start_by(
-        command,
+        with_files(64, 256),
         &[
+            ("TIDEGATE_CORES", cores),
             ("RUNTIME_ROOT", limits.root()),
             ("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"),
             ("TIDEGATE_DATA_DIR", data.path().to_str().unwrap()),
@@ -114,6 +134,20 @@ async fn one_port_does_not_take_the_descriptors_of_others() {
     let (code, log) = server.end();
     assert_eq!(code, Some(0));
     assert!(!log.contains("Too many open files"), "{log}");
+    assert!(log.contains("are closed; raise the hard limit on open files (ulimit -H -n)"), "{log}");
+    assert!(log.contains("TIDEGATE_MAX_CONNECTIONS=10000 needs 40640 open files, 256 are allowed"), "{log}");
+}
+
+/// The ports were open and nobody was answered.
+#[test]
+fn without_files_for_clients_there_is_no_start() {
+    let mut command = with_files(40, 40);
+    command.env_clear().envs(variables(&[("TIDEGATE_CORES", "4")])).stdout(Stdio::null()).stderr(Stdio::piped());
+    let output = command.spawn().unwrap().wait_with_output().unwrap();
+    let log = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{log}");
+    assert!(log.contains("open files are allowed, and this server needs at least"), "{log}");
+    assert!(log.contains("raise the hard limit on open files (ulimit -H -n), or lower TIDEGATE_CORES"), "{log}");
 }
 
 /// Connections without the preface of HTTP/2, without a request, or with half a head stayed open for ever, or two minutes.

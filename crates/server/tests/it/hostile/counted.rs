@@ -1,13 +1,17 @@
 //! What is charged is counted, whatever callers do.
 
+use std::net::TcpStream;
+
 use h2::Reason;
 use tidegate_pipeline::test_util::RedisServer;
 use tokio::task::JoinSet;
 
 use super::grpc::{call, connect};
-use super::{assert_answers, grown};
+use super::http::stopped;
+use super::{assert_answers, grown, until_closed};
+use crate::operate::metrics::metric;
 use crate::operate::process::Process;
-use crate::support::{LIMITS, Limits, await_that, get};
+use crate::support::{LIMITS, Limits, Server, await_that, get, post};
 
 /// The domain `shop` and the descriptor `named: x`, framed.
 const CHARGED: &[u8] = b"\0\0\0\0\x14\x0a\x04shop\x12\x0c\x0a\x0a\x0a\x05named\x12\x01x";
@@ -73,4 +77,36 @@ async fn reset_calls(grpc: std::net::SocketAddr) {
             body.send_reset(Reason::CANCEL);
         }
     }
+}
+
+/// Nobody could see from outside which bound was met.
+#[test]
+fn what_bounds_did_is_in_metrics() {
+    let server = Server::start(&[("TIDEGATE_MAX_CONNECTIONS", "4"), ("TIDEGATE_MAX_DESCRIPTORS", "2")]);
+    let metric = |name: &str| metric(server.debug(), name);
+    let idle: Vec<TcpStream> = (0..10).map(|_| TcpStream::connect(server.grpc()).unwrap()).collect();
+    let closed = |port, reason| format!(r#"tidegate_connections_closed_total{{port="{port}",reason="{reason}"}}"#);
+    await_that("six make room", || metric(&closed("grpc", "room")) == 6.0);
+    await_that("six are gone", || metric(r#"tidegate_connections{port="grpc"}"#) == 4.0);
+    assert_eq!(metric(r#"tidegate_connections_accepted_total{port="grpc"}"#), 10.0);
+    assert_eq!(metric(r#"tidegate_connections_refused_total{port="grpc"}"#), 0.0);
+    drop(idle);
+    await_that("clients that leave are not counted", || metric(r#"tidegate_connections{port="grpc"}"#) == 0.0);
+
+    let mut silent = TcpStream::connect(server.http()).unwrap();
+    until_closed(&mut stopped(server.http(), 100, 1));
+    until_closed(&mut silent);
+    assert_eq!(metric(&closed("http", "silent")), 1.0);
+    assert_eq!(metric(r#"tidegate_bodies_refused_total{port="http",reason="slow"}"#), 1.0);
+
+    let entry = r#"{"key":"k"}"#;
+    let many = |descriptors, entries| {
+        let descriptor = format!(r#"{{"entries":[{}]}}"#, vec![entry; entries].join(","));
+        format!(r#"{{"domain":"shop","descriptors":[{}]}}"#, vec![descriptor; descriptors].join(","))
+    };
+    assert_eq!(post(server.http(), "/json", &many(3, 1)).status, 400);
+    assert_eq!(post(server.http(), "/json", &many(2, 17)).status, 400);
+    assert_eq!(post(server.http(), "/json", &many(2, 16)).status, 200);
+    assert_eq!(metric(r#"tidegate_requests_refused_total{reason="descriptors"}"#), 1.0);
+    assert_eq!(metric(r#"tidegate_requests_refused_total{reason="entries"}"#), 1.0);
 }

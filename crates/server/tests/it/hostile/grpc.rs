@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{LONG, assert_answers, grown, until_closed};
+use crate::operate::metrics::metric;
 use crate::operate::process::Process;
 use crate::support::{LIMITS, Limits, Server};
 
@@ -86,6 +87,9 @@ async fn messages_that_stop_hold_little_and_not_for_long() {
         })
     });
     assert!(grown < 100, "{grown} MiB");
+    let refused = |reason| format!(r#"tidegate_bodies_refused_total{{port="grpc",reason="{reason}"}}"#);
+    assert!(metric(server.address("debug"), &refused("room")) >= 90.0);
+    assert!(metric(server.address("debug"), &refused("slow")) >= 1.0);
 }
 
 /// A message that came a byte at a time was waited for as long as it took.
@@ -160,6 +164,7 @@ async fn answers_that_are_not_taken_end_their_connection() {
     }
     assert_answers(server.grpc()).await;
     timeout(LONG, tasks.join_next()).await.expect("the server closes the connection");
+    assert_eq!(metric(server.debug(), r#"tidegate_connections_closed_total{port="grpc",reason="unread"}"#), 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -8,7 +8,7 @@ use crate::operate::process::Process;
 use crate::support::{LIMITS, Limits, Server, get};
 
 /// The start of a request whose body stops before its end.
-fn stopped(address: std::net::SocketAddr, length: usize, sent: usize) -> TcpStream {
+pub(super) fn stopped(address: std::net::SocketAddr, length: usize, sent: usize) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(format!("POST /json HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n").as_bytes()).unwrap();
     // The server may have refused it already.
