@@ -110,12 +110,18 @@ mod tests {
 
     /// A reader that reads nothing until it is told to.
     #[derive(Clone, Default)]
-    struct Out(Arc<(Mutex<(bool, Vec<u8>)>, Condvar)>);
+    struct Out(Arc<Reader>);
+
+    #[derive(Default)]
+    struct Reader {
+        /// Whether it reads, and what it has read.
+        state: Mutex<(bool, Vec<u8>)>,
+        told: Condvar,
+    }
 
     impl Write for Out {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let (state, told) = &*self.0;
-            let mut state = told.wait_while(state.lock().unwrap(), |(reads, _)| !*reads).unwrap();
+            let mut state = self.0.told.wait_while(self.0.state.lock().unwrap(), |(reads, _)| !*reads).unwrap();
             state.1.extend_from_slice(bytes);
             Ok(bytes.len())
         }
@@ -139,10 +145,10 @@ mod tests {
             lines.state.waiting.load(Relaxed) <= WAITING && dropped > all / 3 && dropped < all,
             "{dropped} of {all}"
         );
-        out.0.0.lock().unwrap().0 = true;
-        out.0.1.notify_all();
+        out.0.state.lock().unwrap().0 = true;
+        out.0.told.notify_all();
         lines.flush();
-        assert_eq!(out.0.0.lock().unwrap().1.len(), (all - dropped) * line.len());
+        assert_eq!(out.0.state.lock().unwrap().1.len(), (all - dropped) * line.len());
         assert_eq!(lines.state.waiting.load(Relaxed), 0);
     }
 }
