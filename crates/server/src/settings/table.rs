@@ -97,9 +97,9 @@ const TIDEGATE: &[Variable] = &[
     row("TIDEGATE_REDIS_GROUPING", Choice(&["node", "slot", "key"]), "node", "How the commands of a call are grouped. `slot` and `key` need more round trips than `node`; they exist for measurements only."),
     row("TIDEGATE_COUNTER_MEMORY", Bytes, "128M", "Memory for counters without Redis. When it is full, counters are dropped where there are most of a kind, and a warning is logged. A counter with a key of 40 bytes takes about 90 bytes."),
     row("TIDEGATE_MAX_KEYS", Integer("keys"), "0", "The highest number of counters without Redis. 0: as many as TIDEGATE_COUNTER_MEMORY has room for."),
-    row("TIDEGATE_MAX_METRIC_KEYS", Integer("names"), "100000", "The highest number of names of limits in metrics. Further names are counted together under `_overflow`. Limits of the configuration always have their names."),
+    row("TIDEGATE_MAX_METRIC_KEYS", Integer("names"), "100000", "The highest number of names of limits in metrics. Further names, and unknown domains beyond this number or 1,000, are counted together under `_overflow`. Limits of the configuration always have their names, and count. 0: no other names."),
     row("TIDEGATE_MAX_DESCRIPTORS", Integer("descriptors"), "1000", "The highest number of descriptors of a request, each with 16 entries on average. A larger request is refused with INVALID_ARGUMENT before it is decoded. Envoy sends a few."),
-    row("TIDEGATE_MAX_CONNECTIONS", Integer("connections"), "10000", "The highest number of connections to each of the gRPC port, the HTTP port and the API. Where fewer files may be open, it is lower. When it is reached, connections without a request are closed for new ones."),
+    row("TIDEGATE_MAX_CONNECTIONS", Integer("connections"), "10000", "The highest number of connections to each of the gRPC port, the HTTP port and the API. Where fewer files may be open, it is lower, and a warning says so. When it is reached, connections without a request are closed for new ones."),
     row("TIDEGATE_DRAIN_DELAY", Duration, "0s", "After a signal to stop: how long new connections are still accepted while health says NOT_SERVING. Set it to the time that your load balancer needs to notice."),
     row("TIDEGATE_DRAIN_TIMEOUT", Duration, "10s", "After that delay: how long calls in flight may take. Connections that are still open then are closed."),
 ];

@@ -2,7 +2,7 @@
 
 mod workflows;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 use tidegate::GrpcAddress;
 use tidegate_ratelimit::{Configuration, SameDomain, Source};
 
-use crate::support::Server;
+use crate::support::{Server, await_that, get};
+use crate::workflows::{Flows, redis, workflow};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -56,6 +57,29 @@ fn settings_named_in_documents_exist() {
             assert!(known, "{path} names {word}, which docs/settings.md does not know");
         }
     }
+}
+
+/// The names of our own metrics that a text has.
+fn metrics(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
+    words.filter(|word| word.starts_with("tidegate_")).collect()
+}
+
+/// Few of the metrics of the page were in a document, and some under the names of another page.
+#[test]
+fn our_own_metrics_are_in_the_documents_and_no_others() {
+    let redis = redis();
+    let (memory, redis) =
+        (Flows::start(&[("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "127.0.0.1:0")]), Flows::on(&redis));
+    memory.create(workflow("w", "a"));
+    let page = |flows: &Flows| get(flows.server.debug(), "/metrics").body;
+    await_that("queues are shown", || page(&memory).contains("tidegate_queue_ready_jobs"));
+    let pages = page(&memory) + &page(&redis);
+    let (document, limits) = (read("docs/metrics.md"), read("docs/limits.md"));
+    let families = pages.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect::<Vec<_>>().join("\n");
+    assert_eq!(metrics(&document), metrics(&families), "docs/metrics.md and the page");
+    assert!(metrics(&limits).is_subset(&metrics(&document)), "{:?}", metrics(&limits).difference(&metrics(&document)));
+    assert!(!limits.contains("`tidegate."), "names are those of /metrics");
 }
 
 /// Words in capitals that documents use for something else.
