@@ -45,7 +45,8 @@ const PREFACE: Duration = Duration::from_secs(10);
 const FIRST_CALL: Duration = Duration::from_secs(300);
 /// How often a connection is looked at: without a call since the last look it is idle.
 const LOOK: Duration = Duration::from_secs(10);
-/// Looks at answers of which none has been taken; then the connection ends. Clients wait a second at most for an answer.
+/// Looks in a row after which fewer answers were taken than had waited before; then the connection ends. Clients wait a second at
+/// most for an answer.
 const UNREAD_LOOKS: u32 = 2;
 
 /// What a connection takes of the server.
@@ -155,7 +156,7 @@ async fn never_asked(meter: &Meter) {
 /// Returns when nothing more is waited for, and why. Until then it notes whether the connection is idle.
 async fn broken(meter: &Meter) -> &'static str {
     let mut looks = interval_at(Instant::now() + LOOK, LOOK);
-    let (mut calls, mut ended, mut unread) = (0, 0, 0);
+    let (mut calls, mut ended, mut waiting, mut slow) = (0, 0, 0, 0);
     sleep(PREFACE).await;
     if !meter.seat.is_greeted() {
         meter.seat.count(Closed::Silent);
@@ -168,12 +169,13 @@ async fn broken(meter: &Meter) -> &'static str {
         if calls_now == calls && meter.has_been_asked() {
             meter.seat.set(Standing::Idle);
         }
-        unread = if meter.tab.has_unread() && ended_now == ended { unread + 1 } else { 0 };
-        if unread > UNREAD_LOOKS {
+        // Had the peer taken what waited at the last look, so many answers would have ended.
+        slow = if ended_now.wrapping_sub(ended) < waiting { slow + 1 } else { 0 };
+        if slow >= UNREAD_LOOKS {
             meter.seat.count(Closed::Unread);
             return "the peer does not take its answers";
         }
-        (calls, ended) = (calls_now, ended_now);
+        (calls, ended, waiting) = (calls_now, ended_now, meter.tab.unread());
     }
 }
 

@@ -107,8 +107,9 @@ impl Tab {
         })
     }
 
-    pub(crate) fn has_unread(&self) -> bool {
-        self.unread.load(Relaxed) > 0
+    /// How many answers wait for their peer.
+    pub(crate) fn unread(&self) -> usize {
+        self.unread.load(Relaxed)
     }
 
     /// How many answers have ended. It wraps around.

@@ -167,6 +167,33 @@ async fn answers_that_are_not_taken_end_their_connection() {
     assert_eq!(metric(server.debug(), r#"tidegate_connections_closed_total{port="grpc",reason="unread"}"#), 1.0);
 }
 
+/// A thousand answers waited for as long as another one was taken now and then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn taking_an_answer_now_and_then_keeps_no_others() {
+    let server = Server::start(&[]);
+    let (mut sender, mut tasks) = connect(server.grpc(), 0).await;
+    let mut calls = Vec::new();
+    for _ in 0..50 {
+        sender = sender.ready().await.unwrap();
+        let (answer, mut body) = call(&mut sender);
+        body.send_data(CALL, true).unwrap();
+        calls.push(answer);
+    }
+    let mut pauses = tokio::time::interval(Duration::from_secs(1));
+    let now_and_then = async {
+        loop {
+            pauses.tick().await;
+            let Ok(ready) = sender.ready().await else { return };
+            sender = ready;
+            // A refusal needs no room of the peer.
+            let (answer, _body) = call_of(&mut sender, "/unknown");
+            let _ = answer.await;
+        }
+    };
+    timeout(LONG, now_and_then).await.expect("the server closes the connection");
+    timeout(LONG, tasks.join_next()).await.expect("nothing of it is left");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn calls_that_are_reset_at_once_hurt_nobody() {
     let server = Server::start(&[]);
