@@ -112,7 +112,9 @@ async fn never_asked(seat: &Seat) {
 /// Told as errors of kinds that readers of bodies tell apart.
 fn refuse(refusal: Refusal) -> BoxError {
     let (kind, text) = match refusal {
-        Refusal::TooSlow => (io::ErrorKind::TimedOut, "the body arrived too slowly"),
+        Refusal::TooSlow => {
+            (io::ErrorKind::TimedOut, "the body arrived too slowly: less than 16 KiB in 10 s, or longer than a minute")
+        }
         Refusal::NoRoom => (io::ErrorKind::QuotaExceeded, "too many bytes of unfinished bodies"),
     };
     io::Error::new(kind, text).into()

@@ -51,6 +51,18 @@ pub(crate) enum Part {
 }
 
 impl Parts {
+    /// Why the server does not serve, a line for each reason.
+    fn reasons(self) -> String {
+        let reasons = [
+            (self.process, "the server is about to end"),
+            (self.store, "redis does not answer PING (REDIS_HEALTH_CHECK_ACTIVE_CONNECTION)"),
+            (self.configuration, "no limits are loaded (HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED)"),
+            (if self.ill > 0 { Part::Unhealthy } else { Part::Healthy }, "a part of the server is started again"),
+        ];
+        let ill = reasons.iter().filter(|(part, _)| *part == Part::Unhealthy);
+        ill.map(|(_, reason)| format!("not healthy: {reason}\n")).collect()
+    }
+
     pub(crate) fn serving(self) -> bool {
         self.ill == 0 && [self.store, self.configuration, self.process].iter().all(|part| *part == Part::Healthy)
     }
@@ -72,8 +84,9 @@ impl Health {
         self.parts.subscribe()
     }
 
-    pub(crate) fn set_store(&self, part: Part) {
-        self.parts.send_if_modified(|parts| std::mem::replace(&mut parts.store, part) != part);
+    /// Says whether that is news.
+    pub(crate) fn set_store(&self, part: Part) -> bool {
+        self.parts.send_if_modified(|parts| std::mem::replace(&mut parts.store, part) != part)
     }
 
     pub(crate) fn set_configuration(&self, part: Part) {
@@ -81,12 +94,15 @@ impl Health {
     }
 
     /// What `/healthcheck` says while the server serves: `OK` as the reference, and in further lines what is not as it should be.
-    pub(crate) fn report(&self) -> Option<String> {
+    ///
+    /// # Errors
+    /// It does not serve, for these reasons.
+    pub(crate) fn report(&self) -> Result<String, String> {
         let parts = *self.parts.borrow();
         match parts.kept_files {
-            _ if !parts.serving() => None,
-            0 => Some("OK".to_owned()),
-            files => Some(format!("OK\nconfiguration files that cannot be read and keep their last text: {files}\n")),
+            _ if !parts.serving() => Err(parts.reasons()),
+            0 => Ok("OK".to_owned()),
+            files => Ok(format!("OK\nconfiguration files that cannot be read and keep their last text: {files}\n")),
         }
     }
 

@@ -26,7 +26,7 @@ pub(crate) enum Excess {
     Descriptors { most: usize },
     #[error(
         "the descriptors of the request have more than {most} entries together, {ENTRIES} for each that \
-         TIDEGATE_MAX_DESCRIPTORS allows: send fewer at a time, or raise it"
+         TIDEGATE_MAX_DESCRIPTORS allows: send fewer at a time, or raise that setting"
     )]
     Entries { most: usize },
 }

@@ -18,6 +18,7 @@ use crate::rls::proto::envoy::config::core::v3::HeaderValue;
 use crate::rls::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::rls::proto::envoy::service::ratelimit::v3::rate_limit_response::{self, DescriptorStatus, RateLimit};
 use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::rls::redis;
 use crate::settings::Settings;
 
 /// Answers calls on one core. Clones share everything.
@@ -33,6 +34,11 @@ struct Parts {
     timeout: Duration,
     bounds: Bounds,
     header_names: [String; 3],
+    /// The variable with the user and the password of Redis.
+    auth: String,
+    /// Requests that were refused before they were decoded, and the minute in which that was last logged.
+    refused: AtomicU64,
+    minute_refused: AtomicU64,
     /// The second in which a failure of the store was last logged.
     last_logged: AtomicU64,
 }
@@ -42,10 +48,18 @@ impl Calls {
     pub(crate) fn new(limiter: Limiter, metrics: Arc<Shard>, settings: &Settings) -> Self {
         let servers = settings.redis.iter().flat_map(|redis| std::iter::once(&redis.main).chain(&redis.per_second));
         let timeout = servers.map(|server| server.timeout).fold(settings.call_timeout, Duration::min);
-        let (bounds, header_names) = (Bounds::new(settings.max_descriptors), settings.header_names.clone());
-        Self {
-            inner: Arc::new(Parts { limiter, metrics, timeout, bounds, header_names, last_logged: AtomicU64::new(0) }),
-        }
+        let parts = Parts {
+            limiter,
+            metrics,
+            timeout,
+            bounds: Bounds::new(settings.max_descriptors),
+            header_names: settings.header_names.clone(),
+            auth: settings.redis.as_ref().map_or_else(String::new, |redis| redis.main.auth.clone()),
+            refused: AtomicU64::new(0),
+            minute_refused: AtomicU64::new(0),
+            last_logged: AtomicU64::new(0),
+        };
+        Self { inner: Arc::new(parts) }
     }
 
     /// What a request may hold. To be checked before it is decoded.
@@ -60,6 +74,14 @@ impl Calls {
             Excess::Descriptors { .. } => Part::Descriptors,
             Excess::Entries { .. } => Part::Entries,
         });
+        let (now, refused) = (clock::now().0 / 60_000_000, self.inner.refused.fetch_add(1, Relaxed) + 1);
+        // At most once a minute: the caller decides how often this happens.
+        if self.inner.minute_refused.swap(now, Relaxed) != now {
+            warn!(
+                refused,
+                "requests are refused unread: {excess}. Envoy lets such a request pass unless failure_mode_deny is set"
+            );
+        }
         excess.to_string()
     }
 
@@ -94,7 +116,12 @@ impl Calls {
         // At most once a second: when the store fails, every call fails, and a line for each would flood the log.
         let second = clock::now().0 / 1_000_000;
         if self.inner.last_logged.swap(second, Relaxed) != second {
-            warn!(error = %cause, "the store of counters failed; calls fail with it");
+            match redis::refused(&cause.to_string(), &self.inner.auth) {
+                Some(advice) => {
+                    warn!(error = %cause, "redis does not count for this server, so calls get an error: {advice}")
+                }
+                None => warn!(error = %cause, "the store of counters failed, so calls get an error"),
+            }
         }
     }
 }

@@ -1,6 +1,8 @@
 //! `/json`: a request as protobuf JSON. The status code of the answer says whether it is allowed.
 
+use std::error::Error;
 use std::future::poll_fn;
+use std::io;
 use std::pin::Pin;
 use std::sync::LazyLock;
 use std::time::Instant;
@@ -8,7 +10,7 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use hyper::body::Body as _;
@@ -37,31 +39,52 @@ static MESSAGES: LazyLock<[MessageDescriptor; 2]> = LazyLock::new(|| {
 /// done on a core, so that health is answered however many calls of `/json` wait.
 pub(crate) fn router(cores: Cores, health: Health) -> Router {
     let healthcheck = any(async move || match health.report() {
-        Some(report) => (StatusCode::OK, report),
-        None => (StatusCode::INTERNAL_SERVER_ERROR, String::new()),
+        Ok(report) => (StatusCode::OK, report),
+        Err(reasons) => (StatusCode::INTERNAL_SERVER_ERROR, reasons),
     });
     let json = Router::new().route("/json", any(answer)).with_state(cores);
     json.route("/healthcheck", healthcheck)
 }
 
-async fn answer(State(cores): State<Cores>, body: Body) -> Response {
-    let Some(body) = whole(body).await else { return plain(StatusCode::BAD_REQUEST, "Bad Request\n") };
+async fn answer(State(cores): State<Cores>, headers: HeaderMap, body: Body) -> Response {
+    if headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+        return plain(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "send the body without Content-Encoding: it is not decoded\n",
+        );
+    }
+    let body = match whole(body).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal,
+    };
     let answer = cores.run(|calls| decide(calls, body)).await;
     answer.unwrap_or_else(|| plain(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error\n"))
 }
 
-/// The body in one piece. Kept in the parts it came in, one of single bytes would take forty times what is counted. None: it is too
-/// large, or broke off.
-async fn whole(mut body: Body) -> Option<Vec<u8>> {
+/// The body in one piece. Kept in the parts it came in, one of single bytes would take forty times what is counted.
+///
+/// # Errors
+/// The answer that says why it did not arrive. envoyproxy/ratelimit has no bounds, and so no answers to follow.
+async fn whole(mut body: Body) -> Result<Vec<u8>, Response> {
     let mut kept = Vec::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        let Ok(bytes) = frame.ok()?.into_data() else { continue };
+        let Ok(bytes) = frame.map_err(|error| unread(&error))?.into_data() else { continue };
         if bytes.len() > MAX_BODY - kept.len() {
-            return None;
+            return Err(plain(StatusCode::PAYLOAD_TOO_LARGE, format!("the body has more than {MAX_BODY} bytes\n")));
         }
         kept.extend_from_slice(&bytes);
     }
-    Some(kept)
+    Ok(kept)
+}
+
+fn unread(error: &axum::Error) -> Response {
+    let causes = std::iter::successors(Some(error as &dyn Error), |error| (*error).source());
+    let refusal = causes.into_iter().find_map(|error| error.downcast_ref::<io::Error>());
+    match refusal.map(|refusal| (refusal.kind(), refusal.to_string() + "\n")) {
+        Some((io::ErrorKind::TimedOut, text)) => plain(StatusCode::REQUEST_TIMEOUT, text),
+        Some((io::ErrorKind::QuotaExceeded, text)) => plain(StatusCode::SERVICE_UNAVAILABLE, text),
+        _ => plain(StatusCode::BAD_REQUEST, "Bad Request\n"),
+    }
 }
 
 async fn decide(calls: Calls, body: Vec<u8>) -> Response {

@@ -74,7 +74,7 @@ async fn wait_for(settings: &Redis, server: &RedisServer, client: &Client) -> Re
 }
 
 /// What to look at when Redis refuses who this server says it is; `auth` names where that comes from.
-fn refused(error: &str, auth: &str) -> Option<String> {
+pub(crate) fn refused(error: &str, auth: &str) -> Option<String> {
     let has = |code: &str| error.contains(code);
     if has("WRONGPASS") || has("ERR AUTH") || has("invalid password") {
         Some(format!("it does not accept the user or the password, see {auth}"))
@@ -110,7 +110,17 @@ pub(crate) async fn follow(clients: Clients, health: Health, supervisor: Supervi
         for client in [Some(&clients.main), clients.per_second.as_ref()].into_iter().flatten() {
             answered &= matches!(timeout(2 * PING_TIMEOUT, ping(client)).await, Ok(Ok(())));
         }
-        health.set_store(pulse.beat(answered, Instant::now()));
+        let part = pulse.beat(answered, Instant::now());
+        match (health.set_store(part), part) {
+            (true, Part::Unhealthy) => {
+                warn!(
+                    failures = pulse.failures,
+                    "health is off: redis does not answer PING (REDIS_HEALTH_CHECK_ACTIVE_CONNECTION)"
+                );
+            }
+            (true, Part::Healthy) => info!("health is on again: redis answers PING"),
+            (false, _) => {}
+        }
     }
 }
 

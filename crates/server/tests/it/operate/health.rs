@@ -41,7 +41,8 @@ async fn without_a_domain_it_is_unhealthy_when_asked_to_be() {
     assert_eq!(next(watch.message().await.unwrap()), ServingStatus::NotServing);
     assert_eq!(check(&channel, "").await, Ok(ServingStatus::Serving));
     let answer = get(server.http(), "/healthcheck");
-    assert_eq!((answer.status, answer.body.as_str()), (500, ""));
+    let reason = "not healthy: no limits are loaded (HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED)\n";
+    assert_eq!((answer.status, answer.body.as_str()), (500, reason));
 
     empty.write("limits.yaml", "domain: shop");
     assert_eq!(next(watch.message().await.unwrap()), ServingStatus::Serving);

@@ -369,6 +369,62 @@ fn with_json_nothing_is_written_to_standard_output() {
     assert_eq!(server.standard_output(), "");
 }
 
+/// The advice of the start was missing where the user may PING and not count.
+#[test]
+fn a_user_that_may_not_count_is_told_of_with_what_it_needs() {
+    let redis = crate::workflows::redis();
+    redis_cli(&redis, &["ACL", "SETUSER", "gate", "on", ">right", "~*", "+ping"]);
+    let (url, limits) = (redis.address().to_string(), Limits::new(crate::support::LIMITS));
+    let settings = [("RUNTIME_ROOT", limits.root()), ("REDIS_URL", &url), ("REDIS_AUTH", "gate:right")];
+    let server = Process::start(&settings);
+    let body = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"x"}]}]}"#;
+    assert_eq!(post(server.address("HTTP"), "/json", body).status, 400);
+    server.signal("TERM");
+    let (_, log) = server.end();
+    assert!(
+        log.contains("redis does not count for this server") && log.contains("INCRBY and EXPIRE, see REDIS_AUTH"),
+        "{log}"
+    );
+}
+
+/// Pods left their load balancer without a line in the log, and with an empty answer.
+#[test]
+fn health_that_goes_off_because_of_redis_says_so() {
+    let redis = crate::workflows::redis();
+    let url = redis.address().to_string();
+    let settings =
+        [("REDIS_URL", url.as_str()), ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "true"), ("LOG_LEVEL", "info")];
+    let server = Process::start(&settings);
+    let http = server.address("HTTP");
+    redis.pause();
+    await_that("it is unhealthy", || get(http, "/healthcheck").status == 500);
+    let told = "not healthy: redis does not answer PING (REDIS_HEALTH_CHECK_ACTIVE_CONNECTION)\n";
+    assert_eq!(get(http, "/healthcheck").body, told);
+    redis.resume();
+    await_that("it is healthy", || get(http, "/healthcheck").status == 200);
+    server.signal("TERM");
+    let (_, log) = server.end();
+    assert!(log.contains("health is off: redis does not answer PING") && log.contains("health is on again"), "{log}");
+}
+
+/// Envoy shows no message of the rate limit service, and the server wrote nothing.
+#[test]
+fn requests_that_are_refused_unread_are_told_of_in_the_log() {
+    let limits = Limits::new(crate::support::LIMITS);
+    let server =
+        Process::start(&[("RUNTIME_ROOT", limits.root()), ("TIDEGATE_MAX_DESCRIPTORS", "1"), ("TIDEGATE_CORES", "1")]);
+    for _ in 0..3 {
+        let answer = post(server.address("HTTP"), "/json", r#"{"domain":"shop","descriptors":[{},{}]}"#);
+        assert_eq!(answer.status, 400);
+    }
+    server.signal("TERM");
+    let (_, log) = server.end();
+    let lines =
+        log.lines().filter(|line| line.contains("TIDEGATE_MAX_DESCRIPTORS") && line.contains("failure_mode_deny"));
+    // A minute may end in between.
+    assert!((1..=2).contains(&lines.count()), "{log}");
+}
+
 #[test]
 fn with_debug_each_decision_has_a_line_without_values() {
     let limits = Limits::new(crate::support::LIMITS);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Server, get, http, post};
+use crate::support::{Server, get, http, http_with, post};
 
 fn body(user: &str) -> String {
     json!({"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": user}]}]}).to_string()
@@ -58,7 +58,6 @@ fn json_with_more_descriptors_than_allowed_is_refused_before_it_is_decoded() {
 #[test]
 fn json_answers_400_to_everything_else() {
     let server = Server::start(&[]);
-    let large = format!("{}{}", body("large"), " ".repeat(4 << 20));
     for text in [
         "",
         "{",
@@ -71,7 +70,6 @@ fn json_answers_400_to_everything_else() {
         r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user"}],"limit":{"requestsPerUnit":1}}]}"#,
         r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user"}],"hitsAddend":"18446744073709551615"}]}"#,
         &(body("x") + "{}"),
-        &large,
     ] {
         let answer = post(server.http(), "/json", text);
         let shown = &text[..text.len().min(100)];
@@ -80,6 +78,23 @@ fn json_answers_400_to_everything_else() {
         assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
     }
     assert_eq!(server.stat("ratelimit.service.call.should_rate_limit.service_error"), 4);
+}
+
+/// All of it was "Bad Request", so nobody learned which bound was met.
+#[test]
+fn json_that_is_not_read_is_refused_with_the_reason() {
+    let server = Server::start(&[]);
+    let answer = post(server.http(), "/json", &format!("{}{}", body("large"), " ".repeat(4 << 20)));
+    assert_eq!((answer.status, answer.body.as_str()), (413, "the body has more than 4194304 bytes\n"));
+    assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
+    let encoded = |encoding| {
+        let headers = [("host", "test"), ("content-encoding", encoding)];
+        http_with(server.http(), "POST", "/json", &headers, body("x").as_bytes())
+    };
+    let answer = encoded("gzip");
+    let told = "send the body without Content-Encoding: it is not decoded\n";
+    assert_eq!((answer.status, answer.body.as_str()), (415, told));
+    assert_eq!(encoded("identity").status, 200);
 }
 
 #[test]
