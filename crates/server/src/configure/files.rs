@@ -1,15 +1,18 @@
 //! Which files make up the configuration, and what is in them.
 
 use std::collections::BTreeMap;
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use tidegate_ratelimit::Source;
 
 use crate::settings::{DotFiles, Files, Scope};
+
+/// The most bytes of a file: more than hundreds of thousands of limits take.
+const MOST: u64 = 64 << 20;
 
 /// The files at one moment.
 #[derive(Debug, Default)]
@@ -128,7 +131,7 @@ impl Walk<'_> {
     fn folder(&self, folder: &Path, reading: &mut Reading) {
         let entries = match entries(folder, self.files.dot_files) {
             Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_lost(folder) => return,
             Err(error) => {
                 let name = self.name(folder);
                 let name = if name.is_empty() { name } else { name + "." };
@@ -144,6 +147,14 @@ impl Walk<'_> {
                 Entry::File(path) => self.file(path, reading),
             }
         }
+    }
+
+    /// Whether a folder that is not there must be there, since the root, or a link on the way to it, leads nowhere. A disk may not be
+    /// mounted for a moment.
+    fn is_lost(&self, folder: &Path) -> bool {
+        let dangles = |path: &&Path| !path.exists() && (*path == self.files.root || path.is_symlink());
+        folder == self.start
+            && folder.ancestors().take_while(|path| path.starts_with(&self.files.root)).any(|path| dangles(&path))
     }
 
     /// The name of what is at `path`: the folders on the way and its own, with dots in between.
@@ -168,13 +179,18 @@ impl Walk<'_> {
     }
 }
 
-/// The text of a file. A pipe is refused: reading it would wait for a writer.
+/// The text of a file of at most [`MOST`] bytes. A pipe is refused: reading it would wait for a writer.
 fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     let found = fs::metadata(path)?;
     if !found.is_file() && !found.is_dir() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
-    fs::read(path)
+    let mut text = Vec::new();
+    File::open(path)?.take(MOST + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > MOST {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {} MiB", MOST >> 20)));
+    }
+    Ok(text)
 }
 
 impl Reading {
@@ -309,6 +325,41 @@ mod tests {
         let mut last = read(&files);
         assert_eq!(last.keep(&third.sources), 0);
         assert_eq!(names(&last), ["b=5", "deep.c=3"]);
+    }
+
+    /// A root on a disk that was not mounted for a moment switched all limits off.
+    #[test]
+    fn a_root_or_a_link_that_leads_nowhere_keeps_all_texts() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("v1/limits/config");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("a"), "1").unwrap();
+        symlink("v1", place.path().join("current")).unwrap();
+        let files = files(&place.path().join("current"), Scope::AppDirectory, DotFiles::Read);
+        let first = read(&files);
+        fs::rename(place.path().join("v1"), place.path().join("v2")).unwrap();
+        let mut second = read(&files);
+        assert_eq!((second.failures.len(), second.keep(&first.sources)), (1, 1));
+
+        fs::rename(place.path().join("v2"), place.path().join("v1")).unwrap();
+        fs::rename(&folder, place.path().join("v1/limits/other")).unwrap();
+        symlink("nowhere", &folder).unwrap();
+        let mut third = read(&files);
+        assert_eq!((third.failures.len(), third.keep(&first.sources)), (1, 1));
+
+        fs::remove_file(&folder).unwrap();
+        let mut last = read(&files);
+        assert_eq!((last.failures.len(), last.keep(&first.sources)), (0, 0), "below a root that is there, it is gone");
+    }
+
+    /// A file of 20 GB ended the server.
+    #[test]
+    fn a_file_that_is_too_large_is_not_read() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("limits/config");
+        fs::create_dir_all(&folder).unwrap();
+        File::create(folder.join("a")).unwrap().set_len(MOST + 1).unwrap();
+        check(&files(root.path(), Scope::AppDirectory, DotFiles::Read), &[], 1);
     }
 
     #[test]
