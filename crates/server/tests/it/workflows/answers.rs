@@ -407,7 +407,7 @@ fn the_log_has_one_line_for_all_items_that_were_not_served() {
     for (at, (path, body, _)) in calls.iter().enumerate() {
         post(path, &format!("call-{at}"), body.clone());
         // A code has one line a second.
-        std::thread::sleep(std::time::Duration::from_millis(1_100));
+        std::thread::park_timeout(std::time::Duration::from_millis(1_100));
     }
     process.signal("TERM");
     let log = process.end().1;
