@@ -1,15 +1,17 @@
 //! Pictures of a workflow. Drawing takes a thread of its own, so that claims and reports do not wait for it.
 
+use std::sync::LazyLock;
+
 use axum::http::header;
 use axum::response::IntoResponse;
 use axum::{Extension, body::Bytes};
 use tidegate_workflow::Snapshot;
 use tidegate_workflow::picture::{Colour, Glyphs, MAX_PICTURE, Picture, Terminal, TooLarge};
-use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::layout::GraphLayout;
+use super::turns::Turns;
 use crate::edge::ask::{Answer, Ask};
 use crate::edge::json;
 use crate::edge::problem::{Code, Problem};
@@ -21,7 +23,7 @@ use crate::edge::route::Form;
 const WIDTH: usize = 120;
 /// One picture is drawn at a time, so that drawing takes no more than one core of the machine. Whoever waits holds nothing but a
 /// connection.
-static TURN: Semaphore = Semaphore::const_new(1);
+static TURNS: LazyLock<Turns> = LazyLock::new(Turns::new);
 
 pub(crate) async fn graph(ask: &Ask<'_>, form: Form) -> Answer {
     let id = ask.workflow()?;
@@ -29,7 +31,7 @@ pub(crate) async fn graph(ask: &Ask<'_>, form: Form) -> Answer {
     let terminal = if form == Form::Text { Some(terminal(&mut query)?) } else { None };
     query.end()?;
     // A picture of ten thousand jobs takes less than a tenth of a second.
-    let turn = timeout(PATIENCE, TURN.acquire()).await.map_err(|_| busy())?.expect("nobody closes it");
+    let turn = timeout(PATIENCE, TURNS.wait(&ask.caller())).await.map_err(|_| busy())?;
     let snapshot = ask.api.engine().show(id).await?;
     // If the reader goes away, the picture is finished and dropped.
     let drawing = spawn_blocking(move || drawn(&snapshot, form, terminal.as_ref()).map(|picture| (picture, turn)));

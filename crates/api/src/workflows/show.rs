@@ -1,16 +1,17 @@
 //! Showing one workflow, at once or when it is over.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::Extension;
 use axum::http::header;
 use axum::response::IntoResponse;
 use tidegate_workflow::{EngineError, JobIndex, JobResult, Notice, Snapshot, Status, WorkflowId};
+use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{Semaphore, broadcast};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::turns::Turns;
 use super::view::Workflow;
 use crate::edge::ask::{Answer, Ask, Context, LOOK};
 use crate::edge::json;
@@ -25,7 +26,7 @@ const RESULTS_AT_A_TIME: usize = 256;
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// One answer with all outputs is gathered at a time, since it may take 64 MiB and as much again as text. Whoever waits holds nothing
 /// but a connection.
-static TURN: Semaphore = Semaphore::const_new(1);
+static TURNS: LazyLock<Turns> = LazyLock::new(Turns::new);
 
 /// How much of a workflow is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +67,7 @@ pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
 /// The workflow with what its jobs left behind.
 async fn full(ask: &Ask<'_>, id: WorkflowId, snapshot: &Snapshot) -> Answer {
     let busy = || Problem::new(Code::Overloaded, "answers with all outputs are gathered one at a time; try again");
-    let _turn = timeout(PATIENCE, TURN.acquire()).await.map_err(|_| busy())?.expect("nobody closes it");
+    let _turn = timeout(PATIENCE, TURNS.wait(&ask.caller())).await.map_err(|_| busy())?;
     let results = all_results(ask.api, id, snapshot.jobs().len()).await?;
     let text = json::text(&Workflow::with_jobs(snapshot, Some(&results)));
     drop(results);
