@@ -30,13 +30,18 @@ struct Victim {
 
 impl Victim {
     fn start() -> Self {
+        Self::with(&[])
+    }
+
+    fn with(more: &[(&str, &str)]) -> Self {
         let (limits, data) = (Limits::new(LIMITS), tempfile::tempdir().unwrap());
-        let process = Process::start(&[
+        let settings = [
             ("RUNTIME_ROOT", limits.root()),
             ("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"),
             ("TIDEGATE_DATA_DIR", data.path().to_str().unwrap()),
             ("LOG_LEVEL", "info"),
-        ]);
+        ];
+        let process = Process::start(&[&settings[..], more].concat());
         let (http, debug) = (process.address("HTTP"), process.address("debug"));
         assert_eq!(health(http), Some(200));
         Self { process, http, debug, limits, _data: data }
@@ -57,8 +62,15 @@ impl Victim {
 
 #[test]
 fn a_part_that_cannot_be_repaired_ends_the_server() {
-    for part in ["core-0", "core-1", "control", "accept-grpc", "accept-http", "accept-debug", "purge"] {
-        let victim = Victim::start();
+    let redis = crate::workflows::redis();
+    let url = redis.address().to_string();
+    let parts = ["core-0", "core-1", "control", "accept-grpc", "accept-http", "accept-debug", "purge"];
+    let in_memory = parts.map(|part| (part, vec![]));
+    let prometheus = ("accept-prometheus", vec![("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "127.0.0.1:0")]);
+    let on_redis =
+        ("redis-health", vec![("REDIS_URL", url.as_str()), ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "true")]);
+    for (part, settings) in in_memory.into_iter().chain([prometheus, on_redis]) {
+        let victim = Victim::with(&settings);
         victim.panic(part);
         let (code, log) = victim.process.end();
         assert_eq!(code, Some(1), "{part}: {log}");
