@@ -37,14 +37,14 @@ pub enum NotSent {
         reason: Arc<str>,
     },
     /// The node's queue is full.
-    #[error("redis at {node} is overloaded: its queue of waiting commands is full")]
+    #[error("too many commands wait in this process for redis at {node}: it is slow or down")]
     Overloaded {
         /// The node's address.
         node: Arc<str>,
     },
     /// The command has to be sent again, and too many commands of this client wait for that already. It did not run: it was
     /// never sent, or the server said so.
-    #[error("redis is overloaded: too many commands wait to be sent again, and this one failed: {last}")]
+    #[error("too many commands wait in this process to be sent to redis again, and this one failed: {last}")]
     RetriesOverloaded {
         /// Why it did not run so far.
         last: Arc<str>,

@@ -139,6 +139,8 @@ impl Target {
         let kept = reading.keep(last);
         if kept > 0 {
             warn!(files = kept, "configuration files that cannot be read keep their last text");
+        } else if !reading.failures.is_empty() {
+            warn!("the limits in what cannot be read are not in use: it had no text before");
         }
         self.metrics.loads.files.store(reading.sources.len() as u64, Relaxed);
         self.metrics.loads.kept.store(kept as u64, Relaxed);

@@ -76,7 +76,7 @@ fn broken_off(error: axum::Error) -> Problem {
 }
 
 fn too_large(most: usize) -> Problem {
-    Problem::new(Code::PayloadTooLarge, format!("the body has more than {most} bytes"))
+    Problem::new(Code::PayloadTooLarge, format!("the body has more than {most} bytes (TIDEGATE_MAX_BODY)"))
 }
 
 /// Checks that others can read JSON that is passed on as it is.

@@ -1,6 +1,7 @@
 //! What readers hold of the server: large answers in memory until they are taken, and event streams.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -109,10 +110,14 @@ impl Room {
     /// What the caller has, if it may have so much more.
     fn check_own(&self, taken: &HashMap<Caller, usize>, caller: &Caller, size: usize) -> Result<usize, Problem> {
         let own = taken.get(caller).copied().unwrap_or_default();
-        if own + size > self.most_of_one { Err(self.full("this caller has", own, self.most_of_one)) } else { Ok(own) }
+        if own + size <= self.most_of_one {
+            return Ok(own);
+        }
+        let advice = "all that one caller may have: the server has room for others, so end some of these first";
+        Err(self.full("this caller has", own, format_args!("{}, {advice}", self.most_of_one)))
     }
 
-    fn full(&self, who: &str, taken: usize, most: usize) -> Problem {
+    fn full(&self, who: &str, taken: usize, most: impl Display) -> Problem {
         Problem::new(Code::Overloaded, format!("too many {}: {who} {taken} of {most}", self.what))
     }
 
@@ -190,7 +195,9 @@ mod tests {
         let room = Room::new("tests", 3, 2);
         let [one, two] = ["one", "two"].map(|name| Caller::Token(name.to_owned()));
         let first = room.take(&one, 2).unwrap();
-        assert_eq!(room.take(&one, 1).unwrap_err().detail(), "too many tests: this caller has 2 of 2");
+        let told =
+            "too many tests: this caller has 2 of 2, all that one caller may have: the server has room for others";
+        assert!(room.take(&one, 1).unwrap_err().detail().starts_with(told));
         let second = room.take(&two, 1).unwrap();
         assert_eq!(room.take(&two, 1).unwrap_err().detail(), "too many tests: all callers have 3 of 3");
         assert!(room.wait(&one, 1).await.is_err(), "at once");

@@ -224,7 +224,17 @@ fn bind_grpc(
                     let bound = Bound { purpose, address, socket };
                     Ok(((bound, Some(file)), GrpcAddress::Unix(path.clone())))
                 }
-                Err(source) => Err(ServeError::Bind { what: purpose.what, address, source, advice: String::new() }),
+                Err(source) => {
+                    let advice = match source.kind() {
+                        io::ErrorKind::AddrInUse => {
+                            format!(
+                                "; the server that holds {address}.lock has it: stop it, or set GRPC_UDS to another path"
+                            )
+                        }
+                        _ => String::new(),
+                    };
+                    Err(ServeError::Bind { what: purpose.what, address, source, advice })
+                }
             }
         }
     }

@@ -29,7 +29,10 @@ impl SocketFile {
         let address = SockAddr::unix(path)?;
         if let Ok(found) = fs::symlink_metadata(path) {
             if !found.file_type().is_socket() {
-                return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is not a socket"));
+                return Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "there is a file that is not a socket; move it away",
+                ));
             }
             if !is_dead(&address) {
                 return Err(io::ErrorKind::AddrInUse.into());

@@ -8,10 +8,11 @@ use std::io::{self, IsTerminal as _};
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::FmtContext;
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::settings::{Log, LogFormat};
@@ -33,14 +34,19 @@ impl Drop for Logging {
 /// The system allows no more threads.
 pub(crate) fn start(settings: Log) -> io::Result<Logging> {
     let lines = Lines::start(io::stderr())?;
-    let subscriber =
-        tracing_subscriber::fmt().with_writer(lines.clone()).with_max_level(LevelFilter::from(settings.level));
+    let level = LevelFilter::from(settings.level);
+    // Its line for each frame would hide the decisions. `trace` shows them.
+    let frames = if level == LevelFilter::DEBUG { LevelFilter::WARN } else { level };
+    let filter = Targets::new().with_default(level).with_target("h2", frames);
+    let subscriber = tracing_subscriber::fmt().with_writer(lines.clone()).with_max_level(level);
     // Only the first call has an effect, as documented.
     let _ = match settings.format {
         LogFormat::Text => tracing::subscriber::set_global_default(
-            subscriber.with_ansi(io::stderr().is_terminal()).with_target(false).finish(),
+            subscriber.with_ansi(io::stderr().is_terminal()).with_target(false).finish().with(filter),
         ),
-        LogFormat::Json => tracing::subscriber::set_global_default(subscriber.event_format(JsonLines).finish()),
+        LogFormat::Json => {
+            tracing::subscriber::set_global_default(subscriber.event_format(JsonLines).finish().with(filter))
+        }
     };
     Ok(Logging(lines))
 }

@@ -30,8 +30,12 @@ pub(crate) async fn purge(memory: MemoryStore, supervisor: Supervisor) {
             _ = ticks.tick() => {}
             () = supervisor.drain.cancelled() => return,
         }
-        if let Some(counters) = dropped.since_told(memory.evictions()) {
-            warn!(counters, "memory for counters is full, so counters were dropped; raise TIDEGATE_COUNTER_MEMORY");
+        if let Some(dropped) = dropped.since_told(memory.evictions()) {
+            warn!(
+                dropped,
+                "memory for counters is full, so some counters were dropped and begin again from zero; raise \
+                 TIDEGATE_COUNTER_MEMORY, or see 'When memory for counters is full' in docs/limits.md if clients made up the keys"
+            );
         }
         if memory.purge(clock::now()) > 0 {
             requests = REQUESTS;

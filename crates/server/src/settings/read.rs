@@ -11,9 +11,9 @@ use tidegate_workflow::RetentionDefaults;
 
 use super::problem::Problem;
 use super::table::{Support, Variable, variables};
-use super::value::Value;
+use super::value::{Kind, Value, with_unit};
 use near_miss::{closest, near_miss};
-use service_links::is_service_link;
+use service_links::{is_service_link, services};
 
 /// Names of our own. An unknown one is a mistake.
 const PREFIX: &str = "TIDEGATE_";
@@ -50,8 +50,11 @@ impl Values {
         names.into_iter().for_each(|name| read.unknown(name));
         if let [first, more @ ..] = &links[..] {
             let others = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-            let why = "Kubernetes sets such variables for a Service of this name; `enableServiceLinks: false` leaves them out";
-            read.warnings.push(format!("{first}{others} had no effect: {why}"));
+            read.warnings.push(format!(
+                "{first}{others} had no effect: Kubernetes sets such variables for a Service named {}; \
+                 `enableServiceLinks: false` leaves them out",
+                services(&links)
+            ));
         }
         read
     }
@@ -79,7 +82,8 @@ impl Values {
     fn unknown(&mut self, name: &str) {
         if name.starts_with(PREFIX) {
             if !self.values.contains_key(name) {
-                let reason = format!("there is no such setting; did you mean {}?", closest(name, PREFIX));
+                let meant = closest(name, PREFIX).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+                let reason = format!("there is no such setting{meant}");
                 self.problems.push(Problem { variable: name.to_owned(), value: None, reason });
             }
             return;
@@ -134,14 +138,18 @@ impl Values {
         match *self.get(name) {
             Value::Integer(number) if range.contains(&number) => number,
             Value::Integer(number) => {
-                let (low, high) = (range.start(), range.end());
-                let reason = if *high == i64::MAX {
+                let kind = variables().find(|variable| variable.name == name).map(|variable| variable.kind);
+                let told = |number: i64| {
+                    if matches!(kind, Some(Kind::Bytes)) { with_unit(number) } else { number.to_string() }
+                };
+                let (low, high) = (told(*range.start()), told(*range.end()));
+                let reason = if *range.end() == i64::MAX {
                     format!("expected {low} or more")
                 } else {
                     format!("expected a number from {low} to {high}")
                 };
-                self.problem(name, &number.to_string(), reason);
-                *low
+                self.problem(name, &told(number), reason);
+                *range.start()
             }
             ref other => unreachable!("{name} is {other:?}"),
         }

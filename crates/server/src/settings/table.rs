@@ -95,11 +95,11 @@ const TIDEGATE: &[Variable] = &[
     row("TIDEGATE_CALL_TIMEOUT", Duration, "1s", "The longest time that a call waits for the store. A shorter deadline of the client takes precedence, and so does a shorter REDIS_TIMEOUT."),
     row("TIDEGATE_REDIS_AUTH_FILE", Path, "", "A file with a value for REDIS_AUTH, read again at every connect. Use it for passwords and tokens that change. Takes precedence over REDIS_AUTH."),
     row("TIDEGATE_REDIS_GROUPING", Choice(&["node", "slot", "key"]), "node", "How the commands of a call are grouped. `slot` and `key` need more round trips than `node`; they exist for measurements only."),
-    row("TIDEGATE_COUNTER_MEMORY", Bytes, "128M", "Memory for counters without Redis. When it is full, counters are dropped where there are most of a kind, and a warning is logged. A counter with a key of 40 bytes takes about 90 bytes."),
+    row("TIDEGATE_COUNTER_MEMORY", Bytes, "128M", "Memory for counters without Redis. 1M or more. A counter with a key of 40 bytes takes about 90 bytes, so 128M hold about 1,400,000: needed are as many as all limits together have different values in one window. When it is full, some counters are dropped and begin again from zero (docs/limits.md says which), and a warning is logged."),
     row("TIDEGATE_MAX_KEYS", Integer("keys"), "0", "The highest number of counters without Redis. 0: as many as TIDEGATE_COUNTER_MEMORY has room for."),
     row("TIDEGATE_MAX_METRIC_KEYS", Integer("names"), "100000", "The highest number of names of limits in metrics. Further names, and unknown domains beyond this number or 1,000, are counted together under `_overflow`. Limits of the configuration always have their names, and count. 0: no other names."),
-    row("TIDEGATE_MAX_DESCRIPTORS", Integer("descriptors"), "1000", "The highest number of descriptors of a request, each with 16 entries on average. A larger request is refused with INVALID_ARGUMENT before it is decoded. Envoy sends a few."),
-    row("TIDEGATE_MAX_CONNECTIONS", Integer("connections"), "10000", "The highest number of connections to each of the gRPC port, the HTTP port and the API. Where fewer files may be open, it is lower, and a warning says so. When it is reached, connections without a request are closed for new ones."),
+    row("TIDEGATE_MAX_DESCRIPTORS", Integer("descriptors"), "1000", "The highest number of descriptors of a request, 1 or more, each with 16 entries on average. A larger request is refused with INVALID_ARGUMENT before it is decoded. Envoy sends a few."),
+    row("TIDEGATE_MAX_CONNECTIONS", Integer("connections"), "10000", "The highest number of connections to each of the gRPC port, the HTTP port and the API, from 1 to 1,000,000. 10,000 need about 41,000 open files: gRPC gets half of what the hard limit (`ulimit -H -n`) leaves, the HTTP port and the API a quarter each. Where fewer may be open, it is lower, and a warning says so. When it is reached, connections without a request are closed for new ones."),
     row("TIDEGATE_DRAIN_DELAY", Duration, "0s", "After a signal to stop: how long new connections are still accepted while health says NOT_SERVING. Set it to the time that your load balancer needs to notice."),
     row("TIDEGATE_DRAIN_TIMEOUT", Duration, "10s", "After that delay: how long calls in flight may take. Connections that are still open then are closed."),
 ];
@@ -112,9 +112,9 @@ const WORKFLOWS: &[Variable] = &[
     row("TIDEGATE_RETENTION", Retention, "succeeded=7d,failed=30d", "How long ended workflows are kept, unless they say so themselves. Cancelled workflows count as failed. One time span holds for both; `forever` keeps them."),
     row("TIDEGATE_TOKENS_FILE", Path, "", "File with the tokens of the API: one `role name token` a line. Roles are `read`, `work` and `admin`. Read once at start. Needed on addresses that other machines can reach."),
     row("TIDEGATE_ALLOW_ANONYMOUS", Boolean, "false", "Serve the API without tokens on addresses that other machines can reach. Everybody who can reach the port may then do everything."),
-    row("TIDEGATE_MAX_BODY", Bytes, "8M", "The largest body of a request to the API."),
-    row("TIDEGATE_MAX_EVENT_STREAMS", Integer("streams"), "1024", "The highest number of open event streams of the API. One token, or one address when no tokens are needed, has at most a quarter of them."),
-    row("TIDEGATE_WORKFLOW_MEMORY", Bytes, "256M", "Memory for the states of recently used workflows. Raise it when many large workflows run at the same time."),
+    row("TIDEGATE_MAX_BODY", Bytes, "8M", "The largest body of a request to the API: from 1k to 1G."),
+    row("TIDEGATE_MAX_EVENT_STREAMS", Integer("streams"), "1024", "The highest number of open event streams of the API, from 4 to 1,000,000. One token, or one address when no tokens are needed, has at most a quarter of them."),
+    row("TIDEGATE_WORKFLOW_MEMORY", Bytes, "256M", "Memory for the states of recently used workflows, 1M or more. Raise it when many large workflows run at the same time."),
 ];
 
 #[rustfmt::skip] // as above
@@ -145,8 +145,8 @@ const LISTENERS: &[Variable] = &[
 
 #[rustfmt::skip] // as above
 const LOGGING: &[Variable] = &[
-    row("LOG_LEVEL", LEVELS, "WARN", "The least severe level that is logged. Logs go to standard error. `debug` includes a line for each decision, with the keys of its descriptors and without their values."),
-    row("LOG_FORMAT", Text, "text", "`json` writes one JSON object a line, with `@timestamp`, `@message` and `level`, and nothing to standard output. Every other value writes plain text."),
+    row("LOG_LEVEL", LEVELS, "WARN", "The least severe level that is logged. Logs go to standard error. `debug` includes a line for each decision, with the keys of its descriptors and without their values; `trace` adds a line for each frame of HTTP/2."),
+    row("LOG_FORMAT", Text, "text", "`json` writes one JSON object a line, with `@timestamp`, `@message` and `level`, and nothing to standard output. Every other value writes plain text. Mistakes in settings, which end the start, are plain text in any case."),
 ];
 
 #[rustfmt::skip] // as above
@@ -180,7 +180,7 @@ const CONFIGURATION: &[Variable] = &[
 const METRICS: &[Variable] = &[
     row("USE_PROMETHEUS", Boolean, "false", "Open a port for Prometheus. The debug port serves the same metrics in any case."),
     row("PROMETHEUS_ADDR", Text, ":9090", "Address and port for Prometheus."),
-    row("PROMETHEUS_PATH", Text, "/metrics", "Path for Prometheus."),
+    row("PROMETHEUS_PATH", Text, "/metrics", "Path for Prometheus. It is checked only when USE_PROMETHEUS is true."),
     row("PROMETHEUS_MAPPER_YAML", Path, "", "File with a mapping of names to labels. The built-in mapping is always used.").warned("the built-in mapping is always used"),
     row("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", Boolean, "false", "Observe response times in milliseconds, under the same name and bounds. For old dashboards."),
     row("EXTRA_TAGS", Map, "", "Labels that are added to every metric."),
@@ -224,7 +224,7 @@ const REDIS: &[Variable] = &[
     row("REDIS_AUTH", Secret, "", "`password` or `user:password`."),
     row("REDIS_POOL_SIZE", Integer("connections"), "10", "The highest number of connections to each Redis server, divided among the cores, at least one for each core.").unset(POOL_UNSET),
     row("REDIS_TIMEOUT", Duration, "10s", "The longest wait for a connection and for an answer.").unset(TIMEOUT_UNSET),
-    row("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", Boolean, "false", "Be unhealthy while Redis does not answer: when no PING was answered for 3 to 6 s, a time that each server chooses for itself."),
+    row("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", Boolean, "false", "Be unhealthy while Redis does not answer: when no PING was answered for 3 to 6 s after the first that failed, which is about 5 to 9 s after Redis stopped. Each server chooses its own time."),
     row("REDIS_STARTUP_INITIAL_INTERVAL", Duration, "1s", "Wait after the first attempt at start. It doubles with each attempt."),
     row("REDIS_STARTUP_MAX_INTERVAL", Duration, "30s", "Longest wait between two attempts at start."),
     row("REDIS_STARTUP_MAX_ELAPSED_TIME", Duration, "0", "End the start with an error after this time without an answer. 0: keep trying."),

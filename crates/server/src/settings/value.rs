@@ -113,6 +113,13 @@ impl Kind {
     }
 }
 
+/// A number of bytes with the largest unit that divides it.
+pub(super) fn with_unit(bytes: i64) -> String {
+    let units = [("G", 1 << 30), ("M", 1 << 20), ("k", 1 << 10)];
+    let unit = units.into_iter().find(|(_, size)| bytes != 0 && bytes % size == 0);
+    unit.map_or_else(|| bytes.to_string(), |(unit, size)| format!("{}{unit}", bytes / size))
+}
+
 /// Replaces everything before the last `@` of each address by asterisks.
 pub(crate) fn mask_urls(text: &str) -> String {
     let mask = |address: &str| match address.rsplit_once('@') {

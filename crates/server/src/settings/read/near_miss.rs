@@ -20,10 +20,15 @@ pub(super) fn near_miss(name: &str) -> Option<&'static str> {
     misspelt.map(|(_, known)| known).or_else(|| names().find(|known| abbreviates(name, known)))
 }
 
-/// The setting of ours that differs from `name` in the fewest letters.
-pub(super) fn closest(name: &str, prefix: &str) -> &'static str {
-    let ours = variables().map(|variable| variable.name).filter(|ours| ours.starts_with(prefix));
-    ours.min_by_key(|ours| distance(name, ours)).expect("the table has names of ours")
+/// The setting that is `name` without the prefix, or the one of ours that differs from it in the fewest letters, and in fewer than half.
+pub(super) fn closest(name: &str, prefix: &str) -> Option<&'static str> {
+    let rest = name.strip_prefix(prefix)?;
+    let names = || variables().map(|variable| variable.name);
+    let misspelt = || {
+        let ours = names().filter(|ours| ours.starts_with(prefix)).map(|ours| (distance(name, ours), ours));
+        ours.min().filter(|(far, _)| *far <= rest.len() / 2).map(|(_, ours)| ours)
+    };
+    names().find(|known| *known == rest).or_else(misspelt)
 }
 
 /// Whether each word of `name` begins the word of `known` at the same place: RUNTIME_SUBDIR, REDIS_POOL.

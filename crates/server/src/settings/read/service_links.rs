@@ -1,5 +1,7 @@
 //! Variables that Kubernetes sets in every pod beside a Service: those of a Service named tidegate, or tidegate-redis, look like ours.
 
+use std::collections::BTreeSet;
+
 /// Whether a variable tells where a Service is whose name begins with ours.
 pub(super) fn is_service_link(name: &str, value: &str) -> bool {
     let Some(rest) = name.strip_prefix("TIDEGATE").filter(|rest| rest.starts_with('_')) else { return false };
@@ -13,6 +15,16 @@ pub(super) fn is_service_link(name: &str, value: &str) -> bool {
         "" => is_address() || rest.strip_suffix("_PORT").is_some_and(is_numbered),
         _ => port.strip_prefix('_').is_some_and(is_part),
     }
+}
+
+/// The Services that such variables tell of.
+pub(super) fn services(links: &[&str]) -> String {
+    let service = |link: &&str| {
+        let end = ["_SERVICE_", "_PORT"].iter().filter_map(|word| link.find(word)).min();
+        link[..end.unwrap_or(link.len())].to_lowercase().replace('_', "-")
+    };
+    let names: BTreeSet<String> = links.iter().map(service).collect();
+    names.into_iter().collect::<Vec<_>>().join(" or ")
 }
 
 /// Whether a text ends as `_PORT_8081_TCP` does.

@@ -42,6 +42,19 @@ fn who_does_not_get_a_port_is_told_which_variable_to_set() {
     }
 }
 
+#[test]
+fn who_does_not_get_a_unix_socket_is_told_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket").display().to_string();
+    let _first = Server::start(&[("GRPC_UDS", &path)]);
+    let log = refused(&[("GRPC_UDS", &path)]);
+    assert!(log.contains(&format!("{path}.lock has it: stop it, or set GRPC_UDS to another path")), "{log}");
+    let file = folder.path().join("file").display().to_string();
+    std::fs::write(&file, "").unwrap();
+    let log = refused(&[("GRPC_UDS", &file)]);
+    assert!(log.contains("there is a file that is not a socket; move it away"), "{log}");
+}
+
 /// It was logged as an error, in the words of those that end the start.
 #[test]
 fn without_its_debug_port_a_server_warns_of_what_is_missing() {

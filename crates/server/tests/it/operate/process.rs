@@ -1,6 +1,6 @@
 //! The real binary: what it prints, how it logs, how it ends.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -433,13 +433,22 @@ fn with_debug_each_decision_has_a_line_without_values() {
         let entries = r#"[{"key":"user","value":"token-of-ada"}]"#;
         let body = format!(r#"{{"domain":"shop","descriptors":[{{"entries":{entries}}}]}}"#);
         assert_eq!(post(server.address("HTTP"), "/json", &body).status, 200);
+        speak_http_2(server.address("gRPC"));
         server.signal("TERM");
         let (_, log) = server.end();
+        assert!(!log.contains("frame"), "frames hide the decisions: {log}");
         let found: Vec<_> = log.lines().filter(|line| line.contains("decision")).collect();
         assert_eq!(found.len(), lines, "{log}");
         assert!(found.iter().all(|line| line.contains("shop") && line.contains("[user: Ok, 2 of 3 a")), "{log}");
         assert!(!log.contains("token-of-ada"), "{log}");
     }
+}
+
+/// Sends the first frame of a client, and waits for that of the server.
+fn speak_http_2(address: SocketAddr) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+    stream.read_exact(&mut [0; 9]).unwrap();
 }
 
 /// Whoever logged waited for the reader: after some five hundred lines nothing was answered, and SIGTERM did not end it.
@@ -481,6 +490,7 @@ fn a_pipe_among_the_files_holds_up_neither_start_nor_end() {
     let (code, log) = server.end();
     assert_eq!(code, Some(0), "{log}");
     assert!(log.contains("it is not a regular file"), "{log}");
+    assert!(log.contains("the limits in what cannot be read are not in use"), "{log}");
 }
 
 #[test]

@@ -57,8 +57,32 @@ fn every_mistake_is_reported_at_once() {
 fn what_kubernetes_sets_for_a_service_of_our_name_is_no_mistake() {
     let settings = parse(&[("TIDEGATE_SERVICE_HOST", "10.0.0.1"), ("TIDEGATE_PORT", "tcp://10.0.0.1:8081")]).unwrap();
     let [warning] = &settings.warnings[..] else { panic!("{:?}", settings.warnings) };
-    assert!(warning.starts_with("TIDEGATE_PORT and 1 more had no effect: Kubernetes sets"), "{warning}");
+    let told = "TIDEGATE_PORT and 1 more had no effect: Kubernetes sets such variables for a Service named tidegate;";
+    assert!(warning.starts_with(told), "{warning}");
+    let redis = parse(&[("TIDEGATE_REDIS_MASTER_PORT_6379_TCP", "tcp://10.0.0.2:6379")]).unwrap();
+    assert!(redis.warnings[0].contains("a Service named tidegate-redis-master;"), "{:?}", redis.warnings);
     assert!(parse(&[("TIDEGATE_PORT", "8081")]).is_err(), "a mistake is still one");
+}
+
+/// `TIDEGATE_CORES` was the guess for `TIDEGATE_PORT`.
+#[test]
+fn a_name_of_ours_that_is_far_from_all_settings_gets_no_guess() {
+    for (name, told) in [
+        ("TIDEGATE_X", "there is no such setting"),
+        ("TIDEGATE_PORT", "there is no such setting; did you mean PORT?"),
+        ("TIDEGATE_REDIS_URL", "there is no such setting; did you mean REDIS_URL?"),
+        ("TIDEGATE_METRIC_KEYS", "there is no such setting; did you mean TIDEGATE_MAX_METRIC_KEYS?"),
+    ] {
+        let error = parse(&[(name, "1")]).unwrap_err();
+        assert!(error.ends_with(&format!("{name}: {told}")), "{error}");
+    }
+}
+
+#[test]
+fn bounds_in_bytes_are_told_with_their_units() {
+    let error = parse(&[("TIDEGATE_COUNTER_MEMORY", "512k"), ("TIDEGATE_MAX_BODY", "2G")]).unwrap_err();
+    assert!(error.contains("TIDEGATE_COUNTER_MEMORY='512k': expected 1M or more"), "{error}");
+    assert!(error.contains("TIDEGATE_MAX_BODY='2G': expected a number from 1k to 1G"), "{error}");
 }
 
 #[test]
