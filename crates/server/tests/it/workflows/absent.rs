@@ -167,9 +167,10 @@ fn a_redis_user_that_may_only_count_is_enough_for_limits() {
 fn a_redis_user_with_the_documented_commands_is_enough_for_workflows() {
     let redis = redis();
     let text = std::fs::read_to_string(repository().join("docs/redis-keys.md")).unwrap();
-    let (_, commands) = text.split_once("ACL SETUSER tidegate on >SECRET ").unwrap();
-    let commands = commands.lines().next().unwrap().split(' ');
-    redis_cli(&redis, &["ACL", "SETUSER", "gate", "on", ">secret"].into_iter().chain(commands).collect::<Vec<_>>());
+    let (_, rest) = text.split_once("ACL SETUSER tidegate reset on >SECRET ~rl:* ~tg:* ").unwrap();
+    // The counters of this server have no prefix, so the line has to say `~*`, as the page tells.
+    let user = ["ACL", "SETUSER", "gate", "reset", "on", ">secret", "~*"];
+    redis_cli(&redis, &user.into_iter().chain(rest.lines().next().unwrap().split(' ')).collect::<Vec<_>>());
     let url = redis.address().to_string();
     let flows = Flows::start(&[("REDIS_URL", &url), ("REDIS_AUTH", "gate:secret"), ("REDIS_SOCKET_TYPE", "tcp")]);
     check_limits(flows.server.http());
