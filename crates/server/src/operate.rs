@@ -3,6 +3,7 @@
 pub(crate) mod banner;
 pub(crate) mod debug;
 pub(crate) mod decisions;
+pub(crate) mod give_back;
 pub(crate) mod health;
 pub(crate) mod logging;
 pub(crate) mod metrics;

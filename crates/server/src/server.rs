@@ -24,6 +24,7 @@ use crate::edge::runtime::ThreadRuntime;
 use crate::error::ServeError;
 use crate::operate::banner::{Loaded, Started, example};
 use crate::operate::debug;
+use crate::operate::give_back::give_back;
 use crate::operate::health::{Health, HealthService, Part};
 use crate::operate::metrics::Metrics;
 use crate::rls::call::Calls;
@@ -286,6 +287,7 @@ impl Server {
     /// Starts what the store of counters needs while the server runs.
     fn look_after_store(&self) {
         let supervisor = &self.supervisor;
+        supervisor.task("give-back", give_back(supervisor.clone()));
         match (&self.clients, &self.settings.redis) {
             (Some(clients), _) => {
                 supervisor

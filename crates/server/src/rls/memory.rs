@@ -12,18 +12,12 @@ use crate::supervise::Supervisor;
 /// The wait between two removals.
 const PURGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// After a removal, how often the allocator is asked for memory, and for how much. The allocator returns freed pages to the
-/// system a while later, and only when it is asked for more than it keeps at hand.
-const REQUESTS: u32 = 4;
-const REQUEST_BYTES: usize = 4 << 20;
-
 /// A full store is told of at most this often, in removals: once a minute.
 const TICKS_BETWEEN_WARNINGS: u32 = 60;
 
 /// Removes counters whose window has passed, until the server drains.
 pub(crate) async fn purge(memory: MemoryStore, supervisor: Supervisor) {
     let mut ticks = interval(PURGE_INTERVAL);
-    let mut requests = 0;
     let mut dropped = Dropped::default();
     loop {
         tokio::select! {
@@ -37,12 +31,7 @@ pub(crate) async fn purge(memory: MemoryStore, supervisor: Supervisor) {
                  TIDEGATE_COUNTER_MEMORY, or see 'When memory for counters is full' in docs/limits.md if clients made up the keys"
             );
         }
-        if memory.purge(clock::now()) > 0 {
-            requests = REQUESTS;
-        } else if requests > 0 {
-            requests -= 1;
-            drop(std::hint::black_box(Vec::<u8>::with_capacity(REQUEST_BYTES)));
-        }
+        memory.purge(clock::now());
     }
 }
 

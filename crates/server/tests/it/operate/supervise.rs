@@ -64,7 +64,7 @@ impl Victim {
 fn a_part_that_cannot_be_repaired_ends_the_server() {
     let redis = crate::workflows::redis();
     let url = redis.address().to_string();
-    let parts = ["core-0", "core-1", "control", "accept-grpc", "accept-http", "accept-debug", "purge"];
+    let parts = ["core-0", "core-1", "control", "accept-grpc", "accept-http", "accept-debug", "purge", "give-back"];
     let in_memory = parts.map(|part| (part, vec![]));
     let prometheus = ("accept-prometheus", vec![("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "127.0.0.1:0")]);
     let on_redis =
