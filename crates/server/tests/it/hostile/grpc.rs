@@ -151,17 +151,23 @@ async fn frames_that_are_no_calls_end_their_connection() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn answers_that_are_not_taken_end_their_connection() {
-    let server = Server::start(&[]);
-    let (mut sender, mut tasks) = connect(server.grpc(), 0).await;
+/// Calls whose answers nobody has read yet.
+async fn fifty_calls(sender: &mut SendRequest<Bytes>) -> Vec<ResponseFuture> {
     let mut calls = Vec::new();
     for _ in 0..50 {
-        sender = sender.ready().await.unwrap();
+        let mut sender = sender.clone().ready().await.unwrap();
         let (answer, mut body) = call(&mut sender);
         body.send_data(CALL, true).unwrap();
         calls.push(answer);
     }
+    calls
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn answers_that_are_not_taken_end_their_connection() {
+    let server = Server::start(&[]);
+    let (mut sender, mut tasks) = connect(server.grpc(), 0).await;
+    let _calls = fifty_calls(&mut sender).await;
     assert_answers(server.grpc()).await;
     timeout(LONG, tasks.join_next()).await.expect("the server closes the connection");
     assert_eq!(metric(server.debug(), r#"tidegate_connections_closed_total{port="grpc",reason="unread"}"#), 1.0);
@@ -172,13 +178,7 @@ async fn answers_that_are_not_taken_end_their_connection() {
 async fn taking_an_answer_now_and_then_keeps_no_others() {
     let server = Server::start(&[]);
     let (mut sender, mut tasks) = connect(server.grpc(), 0).await;
-    let mut calls = Vec::new();
-    for _ in 0..50 {
-        sender = sender.ready().await.unwrap();
-        let (answer, mut body) = call(&mut sender);
-        body.send_data(CALL, true).unwrap();
-        calls.push(answer);
-    }
+    let _calls = fifty_calls(&mut sender).await;
     let mut pauses = tokio::time::interval(Duration::from_secs(1));
     let now_and_then = async {
         loop {
