@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Commands, and how each is used.
-const EXAMPLES: [(&str, &str); 33] = [
+const EXAMPLES: [(&str, &str); 34] = [
     ("check", "tidegate check config/shop.yaml report.yaml"),
     ("settings", "tidegate settings"),
     ("completion", "tidegate completion bash > /etc/bash_completion.d/tidegate"),
@@ -30,11 +30,12 @@ const EXAMPLES: [(&str, &str); 33] = [
     ("job mark-succeeded", "tidegate job mark-succeeded 01M7Z85C8H08RJZ5Q5JGPKMY04 fetch --result '{\"rows\": 3}'"),
     ("job cancel", "tidegate job cancel 01M7Z85C8H08RJZ5Q5JGPKMY04 fetch"),
     ("queue list", "tidegate queue list"),
-    ("queue pause", "tidegate queue pause mail"),
-    ("queue resume", "tidegate queue resume mail"),
+    ("queue pause", "tidegate queue pause default"),
+    ("queue resume", "tidegate queue resume default"),
     ("store info", "TIDEGATE_DATA_DIR=/var/lib/tidegate tidegate store info"),
     ("store migrate", "TIDEGATE_DATA_DIR=/var/lib/tidegate tidegate store migrate"),
     ("store check", "REDIS_SOCKET_TYPE=tcp REDIS_URL=localhost:6379 tidegate store check"),
+    ("store backup", "TIDEGATE_DATA_DIR=/var/lib/tidegate tidegate store backup /backup/workflows.db"),
     ("import gush", "tidegate import gush --redis redis://localhost:6379/0 --dry-run"),
     ("migrate", "tidegate migrate"),
 ];

@@ -37,7 +37,7 @@ enum Command {
     Settings(Show),
     #[command(flatten)]
     Client(tidegate_cli::Command),
-    /// Shows, migrates and checks the store of the workflows, without a server
+    /// Shows, migrates, checks and copies the store of the workflows, without a server
     Store(store::Store),
     /// Imports workflows of other programs
     Import(import::Import),

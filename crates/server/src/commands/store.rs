@@ -1,9 +1,12 @@
 //! `tidegate store`: the store of the workflows, opened without a server.
 
-use clap::{Args, Subcommand};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
 use tidegate_workflow::{
-    Engine, EngineError, EngineOptions, Filter, RetentionDefaults, SCHEMA_VERSION, Store as Opened, StoreError,
+    Engine, EngineError, EngineOptions, Filter, RetentionDefaults, SCHEMA_VERSION, SqliteStore, Store as Opened,
+    StoreError,
 };
 
 use super::audit;
@@ -14,14 +17,14 @@ use tidegate_cli::Screen;
 use tidegate_cli::{Cell, Table};
 use tidegate_cli::{Exit, Failure};
 
-/// Shows, migrates and checks the store of the workflows, without a server. The settings of the server say where it is.
+/// Shows, migrates, checks and copies the store of the workflows, without a server. The settings of the server say where it is.
 #[derive(Debug, Args)]
 pub(crate) struct Store {
     #[command(subcommand)]
     verb: Verb,
 }
 
-#[derive(Debug, Clone, Copy, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Verb {
     /// Shows where the store is and what is in it
     Info,
@@ -29,6 +32,12 @@ pub(crate) enum Verb {
     Migrate,
     /// Reads all of the store and reports rows that contradict each other
     Check,
+    /// Copies a store that is a file, also while a server has it open
+    Backup {
+        /// The copy. It must not exist; it is there when it is whole
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
 }
 
 /// A store that is open here, and nowhere else if it is a file.
@@ -55,34 +64,51 @@ impl Store {
 }
 
 pub(crate) async fn run(verb: Verb, screen: &Screen) -> Result<Exit, Failure> {
+    if let Verb::Backup { file } = &verb {
+        return backup(file, screen).await;
+    }
     let here = Here::open(Missing::Refuse).await?;
     let done = match verb {
         Verb::Info => info(&here, screen).await,
         Verb::Migrate => migrate(&here, screen),
         Verb::Check => audit::check(&here, screen).await,
+        Verb::Backup { .. } => unreachable!("it opens no store"),
     };
     here.close().await;
     done
 }
 
+/// The settings of the server.
+fn settings() -> Result<Settings, Failure> {
+    Settings::from_environment().map_err(|error| wrong(&error))
+}
+
+fn wrong(error: &dyn std::fmt::Display) -> Failure {
+    Failure::usage(format!("{error}\n`tidegate settings` lists all settings"))
+}
+
+/// Where workflows are, by these settings.
+fn workflows(settings: &Settings) -> Result<&Workflows, Failure> {
+    let none = || wrong(&"TIDEGATE_HTTP_ADDR is set but empty, which means no workflows");
+    settings.workflows.as_ref().ok_or_else(none)
+}
+
+fn no_store(shown: &str) -> Failure {
+    Failure::new(Exit::NotFound, format!("there is no store at {shown}; TIDEGATE_DATA_DIR says where to look"))
+}
+
 impl Here {
     /// Opens the store that the settings name.
     pub(crate) async fn open(missing: Missing) -> Result<Self, Failure> {
-        let wrong =
-            |error: &dyn std::fmt::Display| Failure::usage(format!("{error}\n`tidegate settings` lists all settings"));
-        let settings = Settings::from_environment().map_err(|error| wrong(&error))?;
+        let settings = settings()?;
         let no_thread =
             |error| Failure::new(Exit::Unavailable, format!("cannot start the thread that writes the log: {error}"));
         let logging = Some(logging::start(settings.log).map_err(no_thread)?);
-        let none = || wrong(&"TIDEGATE_HTTP_ADDR is set but empty, which means no workflows");
-        let workflows: &Workflows = settings.workflows.as_ref().ok_or_else(none)?;
+        let workflows = workflows(&settings)?;
         let redis = settings.redis.as_ref().map(|redis| &redis.main);
         let shown = store::shown(workflows, redis);
         if redis.is_none() && missing == Missing::Refuse && !store::file(workflows).exists() {
-            return Err(Failure::new(
-                Exit::NotFound,
-                format!("there is no store at {shown}; TIDEGATE_DATA_DIR says where to look"),
-            ));
+            return Err(no_store(&shown));
         }
         let open = async { Place::new(workflows, redis)?.open().await };
         let store = open.await.map_err(|error| refused(&shown, &error))?;
@@ -133,6 +159,30 @@ fn refused(shown: &str, error: &StoreError) -> Failure {
         StoreError::Schema { .. } => Exit::Refused,
     };
     Failure::new(exit, format!("{shown}: {error}"))
+}
+
+/// Copies the file, without the lock that a server has.
+async fn backup(file: &Path, screen: &Screen) -> Result<Exit, Failure> {
+    let settings = settings()?;
+    let workflows = workflows(&settings)?;
+    if let Some(redis) = &settings.redis {
+        let shown = store::shown(workflows, Some(&redis.main));
+        let reason = "copy a store in redis with its own means: BGSAVE, or the log of appendonly";
+        return Err(Failure::usage(format!("{shown}: {reason}")));
+    }
+    let (from, to, shown) = (store::file(workflows), file.to_owned(), store::shown(workflows, None));
+    if !from.exists() {
+        return Err(no_store(&shown));
+    }
+    if to.exists() {
+        return Err(Failure::new(Exit::Refused, format!("{} exists: name a new file", to.display())));
+    }
+    let copied = tokio::task::spawn_blocking(move || SqliteStore::backup(&from, &to)).await;
+    let copied = copied.map_err(|error| Failure::unavailable(format!("{shown}: {error}")))?;
+    let bytes = copied.map_err(|error| refused(&shown, &error))?;
+    let json = json!({ "store": shown, "file": file, "bytes": bytes }).to_string();
+    screen.object(&json, &shown, || Ok(format!("{shown} was copied to {}, {bytes} bytes\n", file.display())))?;
+    Ok(Exit::Done)
 }
 
 async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {

@@ -1,7 +1,9 @@
 //! Workflows in one SQLite file. One thread writes everything that waits in one transaction. Other threads read at the same time.
 
+mod backup;
 mod column;
 mod file;
+mod presence;
 mod read;
 mod worker;
 mod write;
@@ -15,6 +17,7 @@ use rusqlite::Connection;
 use thiserror::Error;
 use tokio::sync::oneshot;
 
+use self::presence::Presence;
 use self::worker::Worker;
 use self::write::Request;
 use super::error::StoreError;
@@ -77,6 +80,7 @@ type Read = Box<dyn FnOnce(&Connection) + Send>;
 /// The fields are dropped in this order. The connection that writes is closed last, so that SQLite merges its log into the file.
 struct Threads {
     path: PathBuf,
+    presence: Arc<Presence>,
     /// Reads that may take long, because they read many rows.
     scans: Worker<Read>,
     /// Reads that workers wait for.
@@ -98,8 +102,10 @@ impl SqliteStore {
     /// [`StoreError::Unavailable`] when another process has it open, or the file cannot be used; [`StoreError::Corrupt`] when the
     /// check finds damage or the file is something else; [`StoreError::Schema`] when another version made it.
     pub fn open(path: &Path, options: &SqliteOptions) -> Result<Self, StoreError> {
-        let file::Opened { writer, readers: [lookups, scans], lock, partitions } =
+        let file::Opened { writer, readers: [lookups, scans], lock, partitions, presence } =
             file::open(path, options.partitions)?;
+        let presence = Arc::new(presence);
+        let watched = Arc::clone(&presence);
         let reads = |connection: Connection| {
             move |jobs: &mut worker::Jobs<Read>| {
                 while let Some(read) = jobs.next() {
@@ -109,13 +115,14 @@ impl SqliteStore {
         };
         let spawned = |error: std::io::Error| StoreError::Unavailable { reason: format!("starting a thread: {error}") };
         let writes = move |jobs: &mut worker::Jobs<Request>| {
-            write::run(&writer, jobs);
+            write::run(&writer, &watched, jobs);
             // The lock is released after the file is closed.
             drop(writer);
             drop(lock);
         };
         let threads = Threads {
             path: path.to_owned(),
+            presence,
             scans: Worker::spawn("store-scans", QUEUE, reads(scans)).map_err(spawned)?,
             lookups: Worker::spawn("store-lookups", QUEUE, reads(lookups)).map_err(spawned)?,
             writes: Worker::spawn("store-writes", QUEUE, writes).map_err(spawned)?,
@@ -133,6 +140,16 @@ impl SqliteStore {
     pub async fn check(&self) -> Result<(), StoreError> {
         let path = self.threads.path.clone();
         self.scan(move |connection| file::check(connection, &path).map(drop)).await
+    }
+
+    /// Copies the store at `from`, as it is at one moment, into the new file `to`. Returns the size of the copy in bytes. A server may
+    /// have the store open, and its writes go on; they are kept in its log until the copy is done. Blocks, about as long as reading
+    /// and writing all of it.
+    ///
+    /// # Errors
+    /// `to` exists or cannot be written, or `from` is not a store. Then there is no file at `to` that was not there.
+    pub fn backup(from: &Path, to: &Path) -> Result<u64, StoreError> {
+        backup::backup(from, to)
     }
 
     /// Writes what waits, closes the file and releases its lock. Later calls fail with [`StoreError::Unavailable`].
@@ -241,7 +258,10 @@ impl SqliteStore {
         limit: usize,
     ) -> Result<Vec<(WorkflowId, Timestamp)>, StoreError> {
         let mut partitions = self.all_partitions();
+        let presence = Arc::clone(&self.threads.presence);
         self.lookup(move |connection| {
+            // Whoever asks regularly hears that the file is gone before anything is written.
+            presence.check()?;
             partitions.try_fold(Vec::new(), |mut all, partition| {
                 all.extend(read::due(connection, partition, which, (until, limit))?);
                 Ok(all)

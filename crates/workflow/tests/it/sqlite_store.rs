@@ -10,7 +10,8 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use tidegate_workflow::change::{Applied, Birth, Change, Put, Write};
 use tidegate_workflow::{
-    Partition, Register, SCHEMA_VERSION, SqliteOptions, SqliteStore, Store, StoreError, Timestamp, WorkflowId,
+    Clockwork, Partition, Register, SCHEMA_VERSION, SqliteOptions, SqliteStore, Store, StoreError, Timestamp,
+    WorkflowId,
 };
 
 use crate::contract::PARTITIONS;
@@ -189,4 +190,74 @@ fn numbers_of_partitions_are_powers_of_two() {
     for (partitions, allowed) in [(0, false), (1, true), (3, false), (64, true), (1_024, true), (2_048, false)] {
         assert_eq!(SqliteOptions::new(partitions).is_ok(), allowed, "{partitions}");
     }
+}
+
+#[tokio::test]
+async fn a_file_that_was_removed_or_replaced_takes_no_writes_until_it_is_back() {
+    async fn check(suffix: &str, replaced: bool) {
+        let (store, directory) = open().await;
+        store.apply(Partition(0), &[create(id(1))]).await.unwrap();
+        let path = PathBuf::from(format!("{}{suffix}", file(&directory).display()));
+        let aside = directory.path().join("aside");
+        fs::rename(&path, &aside).unwrap();
+        if replaced {
+            fs::copy(&aside, &path).unwrap();
+        }
+        let refused = store.apply(Partition(0), &[create(id(2))]).await;
+        let Err(StoreError::Unavailable { reason }) = refused else { panic!("{refused:?}") };
+        assert!(reason.contains("removed or replaced") && reason.contains(path.to_str().unwrap()), "{reason}");
+        let due = store.due(Clockwork::Timers, Timestamp::from_micros(0), 1).await;
+        assert!(matches!(due, Err(StoreError::Unavailable { .. })), "a sweep hears it: {due:?}");
+        fs::rename(&aside, &path).unwrap();
+        assert_eq!(store.apply(Partition(0), &[create(id(2))]).await, Ok(vec![Applied::Done]));
+    }
+    check("", false).await;
+    check("", true).await;
+    check("-wal", false).await;
+    check("-wal", true).await;
+}
+
+#[tokio::test]
+async fn a_backup_beside_a_server_that_writes_has_what_was_acknowledged_before_it() {
+    let (store, directory) = open().await;
+    for number in 0..300 {
+        store.apply(Partition(0), &[create(id(number))]).await.unwrap();
+    }
+    let writer = store.clone();
+    let writing = tokio::spawn(async move {
+        for number in 300.. {
+            if writer.apply(Partition(0), &[create(id(number))]).await.is_err() {
+                return;
+            }
+        }
+    });
+    let (from, to) = (file(&directory), directory.path().join("copy.sqlite"));
+    let (source, target) = (from.clone(), to.clone());
+    let bytes = tokio::task::spawn_blocking(move || SqliteStore::backup(&source, &target)).await.unwrap().unwrap();
+    let Store::Sqlite(sqlite) = &store else { unreachable!() };
+    sqlite.close().await;
+    writing.await.unwrap();
+    assert_eq!(bytes, fs::metadata(&to).unwrap().len());
+    assert_eq!(fs::metadata(&to).unwrap().mode() & 0o777, 0o600);
+    let error = SqliteStore::backup(&from, &to).expect_err("it is there already").to_string();
+    assert!(error.contains("copy.sqlite") && error.contains("exists"), "{error}");
+    assert!(
+        !directory.path().read_dir().unwrap().any(|file| file.unwrap().path().extension() == Some("part".as_ref()))
+    );
+    let copy = open_at(&to).unwrap();
+    assert_eq!(copy.partitions(), PARTITIONS);
+    let ids: Vec<_> = (0..300).map(id).collect();
+    assert!(copy.load(&ids).await.unwrap().iter().all(Option::is_some));
+}
+
+#[test]
+fn a_backup_that_cannot_be_made_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (other, to) = (directory.path().join("other"), directory.path().join("copy"));
+    let error = SqliteStore::backup(&other, &to).expect_err("there is nothing to copy").to_string();
+    assert!(error.contains("other"), "{error}");
+    Connection::open(&other).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
+    let error = SqliteStore::backup(&other, &to).expect_err("it is not a store").to_string();
+    assert!(error.contains("another program"), "{error}");
+    assert_eq!(directory.path().read_dir().unwrap().count(), 1);
 }

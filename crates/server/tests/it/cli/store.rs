@@ -146,6 +146,33 @@ fn a_store_that_is_elsewhere_or_in_use_is_named() {
 }
 
 #[test]
+fn a_file_is_copied_while_a_server_has_it_and_opened_by_another() {
+    let store = with_workflows(None);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let copy = elsewhere.path().join("workflows.db");
+    let backup = ["store", "backup", copy.to_str().unwrap()];
+    {
+        let flows = Flows::start(&[("TIDEGATE_DATA_DIR", store.folder.path().to_str().unwrap())]);
+        flows.create(workflow("late", "a"));
+        let told = store.run(&backup).expect(DONE).json();
+        assert_eq!(told["bytes"], std::fs::metadata(&copy).unwrap().len());
+        store.run(&backup).expect(REFUSED).says("exists: name a new file");
+        flows.create(workflow("later", "a"));
+    }
+    let flows = Flows::start(&[("TIDEGATE_DATA_DIR", elsewhere.path().to_str().unwrap())]);
+    let listed = flows.get("/v1/workflows").to_string();
+    assert!(["done", "waits", "late"].iter().all(|name| listed.contains(&format!("\"name\":\"{name}\""))), "{listed}");
+    assert!(!listed.contains("later"), "{listed}");
+    flows.server.stop();
+    let copied = Store { folder: elsewhere, redis: None };
+    copied.run(&["store", "check"]).expect(DONE);
+    let nothing = Store { folder: tempfile::tempdir().unwrap(), redis: None };
+    nothing.run(&["store", "backup", "there"]).expect(NOT_FOUND).says("there is no store");
+    let redis = Store { folder: tempfile::tempdir().unwrap(), redis: Some(redis()) };
+    redis.run(&["store", "backup", "there"]).expect(USAGE).says("BGSAVE");
+}
+
+#[test]
 fn gushs_workflows_are_taken_over_once() {
     let folder = repository().join("golden/gush").canonicalize().unwrap();
     let told: Value = serde_json::from_str(&std::fs::read_to_string(folder.join("gush-5.0.json")).unwrap()).unwrap();

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use tracing::info;
 
+use super::presence::Presence;
 use crate::store::error::{SCHEMA_VERSION, StoreError};
 
 /// `Tdgt`: marks our files.
 const APPLICATION: u32 = u32::from_be_bytes(*b"Tdgt");
 
 /// How long a write waits for another program, such as a backup, that locks the file.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long a server that starts looks for damage: a server killed by -9 is back within a second. About 120 MiB on a small machine,
 /// where 440 MiB took 2.0 s.
@@ -50,6 +51,7 @@ pub(super) struct Opened {
     /// The lock. Another process may open the file when this is dropped.
     pub(super) lock: Lock,
     pub(super) partitions: u16,
+    pub(super) presence: Presence,
 }
 
 /// What one process has as long as it uses the store.
@@ -80,7 +82,9 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
         reader.pragma_update(None, "cache_size", -8_192)?;
         Ok(reader)
     };
-    Ok(Opened { readers: [reader()?, reader()?], writer, lock, partitions })
+    let readers = [reader()?, reader()?];
+    let presence = Presence::of(path).map_err(|error| unusable(path, &error.to_string()))?;
+    Ok(Opened { writer, readers, lock, partitions, presence })
 }
 
 /// Makes the directory and an empty file where they are missing, and locks the store.
@@ -157,11 +161,19 @@ fn is_fresh(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
     if application == 0 && version == 0 && tables == 0 {
         return Ok(true);
     }
-    if application != i64::from(APPLICATION) {
-        return Err(foreign("it is a database of another program; choose another directory"));
-    }
+    is_ours(connection, path)?;
     let found = u32::try_from(version).unwrap_or(u32::MAX);
     if found == SCHEMA_VERSION { Ok(false) } else { Err(StoreError::other_schema(found)) }
+}
+
+/// An error when the file belongs to another program.
+pub(super) fn is_ours(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let foreign = |reason: &str| StoreError::Corrupt { what: path.display().to_string(), reason: reason.to_owned() };
+    match connection.pragma_query_value(None, "application_id", |row| row.get::<_, i64>(0)) {
+        Ok(application) if application == i64::from(APPLICATION) => Ok(()),
+        Ok(_) => Err(foreign("it is a database of another program; choose another directory")),
+        Err(error) => Err(foreign(&error.to_string())),
+    }
 }
 
 /// Creates all tables or none.
@@ -206,6 +218,6 @@ pub(super) fn check(connection: &Connection, path: &Path) -> Result<bool, StoreE
     }
 }
 
-fn unusable(path: &Path, reason: &str) -> StoreError {
+pub(super) fn unusable(path: &Path, reason: &str) -> StoreError {
     StoreError::Unavailable { reason: format!("opening {}: {reason}", path.display()) }
 }

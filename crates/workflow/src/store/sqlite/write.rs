@@ -4,6 +4,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, Transactio
 use tokio::sync::oneshot;
 
 use super::column::{field_number, micros, register_number};
+use super::presence::Presence;
 use super::read;
 use super::worker::Jobs;
 use crate::id::{Partition, WorkflowId};
@@ -64,7 +65,7 @@ impl Request {
 }
 
 /// Works until there is no more to do.
-pub(super) fn run(connection: &Connection, jobs: &mut Jobs<Request>) {
+pub(super) fn run(connection: &Connection, presence: &Presence, jobs: &mut Jobs<Request>) {
     while let Some(first) = jobs.next() {
         let mut changes = first.changes();
         let mut group = vec![first];
@@ -74,25 +75,30 @@ pub(super) fn run(connection: &Connection, jobs: &mut Jobs<Request>) {
             changes += request.changes();
             group.push(request);
         }
-        commit(connection, group);
+        commit(connection, presence, group);
     }
 }
 
 /// Writes a group in one transaction and then answers.
-fn commit(connection: &Connection, group: Vec<Request>) {
-    match write(connection, &group) {
+fn commit(connection: &Connection, presence: &Presence, group: Vec<Request>) {
+    match write(connection, presence, &group) {
         Ok(done) => group.into_iter().zip(done).for_each(|(request, done)| request.answer(Ok(done))),
         Err(error) => group.into_iter().for_each(|request| request.answer(Err(error.clone()))),
     }
 }
 
 /// Writes all of a group or, with an error other than [`StoreError::Unknown`], nothing.
-fn write(connection: &Connection, group: &[Request]) -> Result<Vec<Done>, StoreError> {
+fn write(connection: &Connection, presence: &Presence, group: &[Request]) -> Result<Vec<Done>, StoreError> {
+    presence.check()?;
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     // An error leaves here, and the transaction takes back what was written.
     let done = group.iter().map(|request| request.write(&transaction)).collect::<Result<_, _>>()?;
     match transaction.commit() {
-        Ok(()) => Ok(done),
+        // What was just written is acknowledged only if it is in a file that somebody will find.
+        Ok(()) => match presence.check() {
+            Ok(()) => Ok(done),
+            Err(gone) => Err(StoreError::Unknown { reason: gone.to_string() }),
+        },
         Err(error) => Err(match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy) => error.into(),
             // What could not be synced is taken back, yet may be on the disk: it counts again if the machine fails before the next
@@ -314,13 +320,16 @@ mod tests {
     }
 
     /// Commits a group of one request a change, and gives their answers.
-    fn answers(connection: &Connection, changes: &[Change]) -> Vec<Result<Vec<Applied>, StoreError>> {
+    fn answers(
+        (connection, presence): (&Connection, &Presence),
+        changes: &[Change],
+    ) -> Vec<Result<Vec<Applied>, StoreError>> {
         let request = |change: &Change| {
             let (answer, answered) = oneshot::channel();
             (Request::Apply { partition: Partition(0), changes: vec![change.clone()], answer }, answered)
         };
         let (group, answered): (Vec<_>, Vec<_>) = changes.iter().map(request).unzip();
-        commit(connection, group);
+        commit(connection, presence, group);
         answered.into_iter().map(|mut answer| answer.try_recv().unwrap()).collect()
     }
 
@@ -333,7 +342,7 @@ mod tests {
             |pages: i64| opened.writer.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).unwrap();
         bound(pages + 2);
         let group = [create(1, b"small"), create(2, &[7; 100_000]), create(3, b"small")];
-        for answer in answers(&opened.writer, &group) {
+        for answer in answers((&opened.writer, &opened.presence), &group) {
             let Err(StoreError::Unavailable { reason }) = answer else { panic!("{answer:?}") };
             assert!(reason.contains("full"), "{reason}");
         }
@@ -341,7 +350,9 @@ mod tests {
             assert_eq!(read::load(&opened.readers[0], change.workflow), Ok(None));
         }
         bound(pages + 1_000);
-        assert!(answers(&opened.writer, &group).iter().all(|answer| *answer == Ok(vec![Applied::Done])));
+        assert!(
+            answers((&opened.writer, &opened.presence), &group).iter().all(|answer| *answer == Ok(vec![Applied::Done]))
+        );
         assert!(group.iter().all(|change| read::load(&opened.readers[0], change.workflow).unwrap().is_some()));
     }
 }

@@ -1,0 +1,66 @@
+//! A copy of a store, also of one that a server has open.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::file;
+use crate::store::error::StoreError;
+
+/// Copies the store at `from`, as it is at one moment, into the new file `to`. Returns the size of the copy in bytes. Writers go on
+/// meanwhile. `to` has the whole copy, or does not exist.
+pub(super) fn backup(from: &Path, to: &Path) -> Result<u64, StoreError> {
+    let failed = |error: io::Error| unwritten(to, &error);
+    if to.try_exists().map_err(failed)? {
+        return Err(unwritten(to, &ErrorKind::AlreadyExists.into()));
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let source = Connection::open_with_flags(from, flags).map_err(|error| file::unusable(from, &error.to_string()))?;
+    source.busy_timeout(file::PATIENCE)?;
+    file::is_ours(&source, from)?;
+    let part = Part::beside(to).map_err(failed)?;
+    // It reads in one transaction, and copies no free pages. SQLite does not sync the copy.
+    source.execute("VACUUM INTO ?1", [part.0.to_string_lossy()]).map_err(|error| match error.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::DiskFull) => unwritten(to, &ErrorKind::StorageFull.into()),
+        _ => error.into(),
+    })?;
+    part.become_file(to).map_err(failed)
+}
+
+/// A copy that is not complete.
+struct Part(PathBuf);
+
+impl Part {
+    /// An empty file that nobody else can read.
+    fn beside(to: &Path) -> io::Result<Self> {
+        let mut name = to.as_os_str().to_owned();
+        name.push(format!(".{}.part", std::process::id()));
+        let part = PathBuf::from(name);
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
+        Ok(Self(part))
+    }
+
+    fn become_file(self, to: &Path) -> io::Result<u64> {
+        let copy = File::open(&self.0)?;
+        copy.sync_all()?;
+        // Unlike a renamed file, a link never takes the place of a file that somebody made in the meantime.
+        fs::hard_link(&self.0, to)?;
+        let folder = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder)?.sync_all()?;
+        Ok(copy.metadata()?.len())
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // It stays when it cannot be removed; its name says what it is.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn unwritten(to: &Path, error: &io::Error) -> StoreError {
+    StoreError::Unavailable { reason: format!("writing the copy {}: {error}", to.display()) }
+}
