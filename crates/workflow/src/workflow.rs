@@ -1,13 +1,14 @@
 //! One workflow in memory: its state, and what follows from it. `unwritten` notes what the next write must contain.
 
 pub(crate) mod imported;
-mod progress;
+pub(crate) mod progress;
 mod unwritten;
 mod write;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use self::progress::{End, Tally, Verdict};
+use self::progress::{News, Prospect, Tally, Verdict};
 use crate::graph::Graph;
 use crate::graph::definition::Retention;
 use crate::id::{JobIndex, WorkflowId};
@@ -30,8 +31,8 @@ pub(crate) struct Workflow {
     pub(crate) jobs: Vec<Job>,
     /// For each job: how many of its parents ended, and how. Follows from `jobs`.
     tallies: Vec<Tally>,
-    /// Jobs that wait and cannot run because of a failure. Follows from `jobs`.
-    blocked: Vec<bool>,
+    /// For each job that waits: whether it may still run. Follows from `jobs`.
+    prospects: Vec<Prospect>,
     stored: Option<(Vec<u8>, Meta)>,
     unwritten: Unwritten,
 }
@@ -87,9 +88,9 @@ impl Workflow {
         jobs: Vec<Job>,
         stored: Option<(Vec<u8>, Meta)>,
     ) -> Self {
-        let (tallies, blocked) = (vec![Tally::default(); jobs.len()], vec![false; jobs.len()]);
+        let (tallies, prospects) = (vec![Tally::default(); jobs.len()], vec![Prospect::Open; jobs.len()]);
         let unwritten = Unwritten::default();
-        let mut workflow = Self { id, graph, meta, jobs, tallies, blocked, stored, unwritten };
+        let mut workflow = Self { id, graph, meta, jobs, tallies, prospects, stored, unwritten };
         // No job of a new workflow has ended, so all tallies are zero.
         if workflow.stored.is_some() {
             workflow.recount();
@@ -102,9 +103,14 @@ impl Workflow {
         self.stored.is_some()
     }
 
-    /// Whether a job waits and cannot run because of a failure.
-    pub(crate) fn is_blocked(&self, job: JobIndex) -> bool {
-        self.blocked[job.index()]
+    /// Whether a job that waits may still run.
+    pub(crate) fn prospect(&self, job: JobIndex) -> Prospect {
+        self.prospects[job.index()]
+    }
+
+    /// Whether the rule of a job lets it run now.
+    pub(crate) fn may_run(&self, job: JobIndex) -> bool {
+        self.verdict(job) == Verdict::Run
     }
 
     pub(crate) fn job(&self, job: JobIndex) -> &Job {
@@ -139,19 +145,25 @@ impl Workflow {
         }
     }
 
-    /// Ends a job. The jobs after it become ready, skipped or blocked.
+    /// Ends a job. The jobs after it become ready, skipped, doomed or blocked.
     pub(crate) fn end(&mut self, index: JobIndex, state: JobState, now: Timestamp) {
         self.set_state(index, state, now);
-        let end = self.end_of(index).expect("the state given is an end");
-        self.tell_children(vec![(index, end)], now);
+        let news = self.news_of(index).expect("the state given is an end");
+        self.tell_children((index, news), now);
     }
 
-    /// Computes again what follows from the states of all jobs, and makes jobs ready that may run.
+    /// Computes again what follows from the states of all jobs. Jobs that may run become ready, and jobs that are ready or scheduled
+    /// although their rule no longer holds wait again.
     pub(crate) fn advance(&mut self, now: Timestamp) {
-        self.visit_waiting(|workflow, job, verdict| match verdict {
-            Verdict::Run => workflow.activate(job, now),
-            Verdict::Skip => workflow.set_state(job, JobState::Skipped, now),
-            Verdict::Wait | Verdict::Block => {}
+        self.visit_idle(|workflow, job, verdict| {
+            let waits = workflow.job(job).state == JobState::Waiting;
+            match verdict {
+                Verdict::Run if waits => workflow.activate(job, now),
+                Verdict::Run => {}
+                Verdict::Skip => workflow.set_state(job, JobState::Skipped, now),
+                Verdict::Wait | Verdict::Doom | Verdict::Block if waits => {}
+                Verdict::Wait | Verdict::Doom | Verdict::Block => workflow.set_state(job, JobState::Waiting, now),
+            }
         });
     }
 
@@ -164,62 +176,78 @@ impl Workflow {
         self.tallies[job.index()].verdict(about.rule, about.parents.len())
     }
 
-    fn end_of(&self, job: JobIndex) -> Option<End> {
+    /// What the jobs after a job must know of it, if anything.
+    fn news_of(&self, job: JobIndex) -> Option<News> {
         match self.job(job).state {
-            JobState::Succeeded => Some(End::Succeeded),
-            JobState::Failed | JobState::Cancelled => Some(End::Failed),
-            JobState::Skipped => Some(End::Skipped),
-            JobState::Waiting if self.is_blocked(job) => Some(End::Failed),
+            JobState::Succeeded => Some(News::Succeeded),
+            JobState::Failed | JobState::Cancelled => Some(News::Failed),
+            JobState::Skipped => Some(News::Skipped),
+            JobState::Waiting => match self.prospect(job) {
+                Prospect::Open => None,
+                Prospect::Doomed => Some(News::Doomed),
+                Prospect::Blocked => Some(News::Failed),
+            },
             _ => None,
         }
     }
 
-    /// Works out tallies and blocked jobs from the states.
+    /// Works out tallies and prospects from the states.
     fn recount(&mut self) {
-        self.visit_waiting(|_, _, _| {});
+        self.visit_idle(|_, _, _| {});
     }
 
-    /// Works out tallies and blocked jobs, and does `settle` with each job that waits. One pass is enough, however many are
-    /// settled: a job comes after its parents.
-    fn visit_waiting(&mut self, mut settle: impl FnMut(&mut Self, JobIndex, Verdict)) {
+    /// Works out tallies and prospects, and does `settle` with each job that has not ended and does not run. One pass is enough, however
+    /// many are settled: a job comes after its parents.
+    fn visit_idle(&mut self, mut settle: impl FnMut(&mut Self, JobIndex, Verdict)) {
         self.tallies.fill(Tally::default());
-        self.blocked.fill(false);
+        self.prospects.fill(Prospect::Open);
         let graph = Arc::clone(&self.graph);
         for job in graph.in_order() {
-            if self.job(job).state == JobState::Waiting {
+            let is_idle = |state| matches!(state, JobState::Waiting | JobState::Scheduled { .. } | JobState::Ready);
+            if is_idle(self.job(job).state) {
                 let verdict = self.verdict(job);
-                self.blocked[job.index()] = verdict == Verdict::Block;
                 settle(self, job, verdict);
+                if self.job(job).state == JobState::Waiting {
+                    self.prospects[job.index()] = verdict.prospect();
+                }
             }
-            if let Some(end) = self.end_of(job) {
-                graph.children(job).iter().for_each(|child| self.tallies[child.index()].add(end));
+            if let Some(news) = self.news_of(job) {
+                graph.children(job).iter().for_each(|child| self.tallies[child.index()].hear(news));
             }
         }
     }
 
-    /// Tells the jobs after those that ended; without recursion, since a chain may be long.
-    fn tell_children(&mut self, mut ended: Vec<(JobIndex, End)>, now: Timestamp) {
+    /// Tells the jobs after one of which there is news; without recursion, since a chain may be long.
+    fn tell_children(&mut self, first: (JobIndex, News), now: Timestamp) {
         let graph = Arc::clone(&self.graph);
-        while let Some((job, end)) = ended.pop() {
+        // In this order nobody hears that a job is blocked before it hears that the job is doomed.
+        let mut untold = VecDeque::from([first]);
+        while let Some((job, news)) = untold.pop_front() {
             for &child in graph.children(job) {
-                self.tallies[child.index()].add(end);
-                if self.job(child).state != JobState::Waiting || self.is_blocked(child) {
-                    continue;
-                }
-                match self.verdict(child) {
-                    Verdict::Wait => {}
-                    Verdict::Run => self.activate(child, now),
-                    Verdict::Skip => {
-                        self.set_state(child, JobState::Skipped, now);
-                        ended.push((child, End::Skipped));
-                    }
-                    Verdict::Block => {
-                        self.blocked[child.index()] = true;
-                        ended.push((child, End::Failed));
-                    }
+                self.tallies[child.index()].hear(news);
+                if self.job(child).state == JobState::Waiting {
+                    untold.extend(self.settle(child, now).map(|news| (child, news)));
                 }
             }
         }
+    }
+
+    /// Does what follows for a job that waits. Returns what the jobs after it must know.
+    fn settle(&mut self, job: JobIndex, now: Timestamp) -> Option<News> {
+        let verdict = self.verdict(job);
+        let was = std::mem::replace(&mut self.prospects[job.index()], verdict.prospect());
+        match (was, verdict) {
+            (_, Verdict::Run) => self.activate(job, now),
+            (_, Verdict::Skip) => {
+                self.set_state(job, JobState::Skipped, now);
+                return Some(News::Skipped);
+            }
+            (Prospect::Open, Verdict::Doom) => return Some(News::Doomed),
+            (Prospect::Open, Verdict::Block) => return Some(News::Failed),
+            (Prospect::Doomed, Verdict::Block) => return Some(News::Blocked),
+            (_, Verdict::Wait | Verdict::Doom | Verdict::Block) => {}
+        }
+        None
     }
 
     fn activate(&mut self, job: JobIndex, now: Timestamp) {

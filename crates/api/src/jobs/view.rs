@@ -32,7 +32,7 @@ pub(crate) struct Job<'a> {
     /// Names of the jobs that run after it.
     before: Vec<&'a str>,
     rule: RuleWord,
-    /// Whether it cannot run because a job before it has failed.
+    /// Whether it cannot run because a job before it has failed, and all jobs before it have ended.
     blocked: bool,
     #[cfg_attr(test, schema(required))]
     ready_at: Option<Rfc3339>,
@@ -72,7 +72,7 @@ pub(crate) struct Job<'a> {
 #[cfg_attr(test, derive(ToSchema))]
 struct WhyNotRunning<'a> {
     reason: &'static str,
-    /// The jobs that it waits for, or is blocked by.
+    /// The jobs that it waits for, or because of which it cannot run.
     #[serde(skip_serializing_if = "Option::is_none")]
     jobs: Option<Vec<&'a str>>,
     /// Until when it waits.
@@ -163,6 +163,12 @@ impl<'a> WhyNotRunning<'a> {
             Reason::WaitsFor(jobs) => {
                 let jobs = names(jobs);
                 Self { jobs: Some(jobs.clone()), ..of("waits_for", format!("waits for {}", listed(&jobs))) }
+            }
+            Reason::Doomed { by, waits_for } => {
+                let (by, waits_for) = (names(by), names(waits_for));
+                let text =
+                    format!("cannot run because of {}, and waits for {} to end", listed(&by), listed(&waits_for));
+                Self { jobs: Some(by), ..of("doomed", text) }
             }
             Reason::BlockedBy(jobs) => {
                 let jobs = names(jobs);

@@ -123,8 +123,17 @@ fn is_object(kind: &Value) -> bool {
 
 /// Sets of words in answers grow, so clients are told the words, and not that there are no others.
 fn describe_words(all: &mut Map<String, Value>) {
-    let reasons =
-        ["not_started", "workflow_paused", "waits_for", "blocked_by", "until", "queue_paused", "no_worker", "in_queue"];
+    let reasons = [
+        "not_started",
+        "workflow_paused",
+        "waits_for",
+        "doomed",
+        "blocked_by",
+        "until",
+        "queue_paused",
+        "no_worker",
+        "in_queue",
+    ];
     let rules = ["all_success", "all_done", "any_success", "any_failed", "none_failed"];
     describe(&mut all["Status"], &Status::ALL.map(Status::word));
     describe(&mut all["JobState"], &JobState::WORDS);

@@ -13,6 +13,7 @@ use crate::record::codec::decode;
 use crate::state::{AttemptError, Job, JobState, Meta, Status};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
+use crate::workflow::progress::Prospect;
 
 /// A workflow as it was at one moment.
 #[derive(Debug, Clone)]
@@ -32,7 +33,14 @@ pub enum Reason {
     WorkflowPaused,
     /// Jobs before it have not ended.
     WaitsFor(Vec<JobIndex>),
-    /// It is blocked: jobs before it failed or are blocked. It runs if their retry succeeds.
+    /// It cannot run because jobs before it failed or cannot run. It has not ended: it waits for others to end.
+    Doomed {
+        /// Jobs before it that failed or cannot run.
+        by: Vec<JobIndex>,
+        /// Jobs before it that have not ended.
+        waits_for: Vec<JobIndex>,
+    },
+    /// It is blocked: jobs before it failed or are blocked, and all have ended. It runs if their retry succeeds.
     BlockedBy(Vec<JobIndex>),
     /// It waits for its delay or for the pause before a retry.
     Until(Timestamp),
@@ -84,28 +92,46 @@ impl Snapshot {
         self.workflow.jobs.iter().map(|job| job.state).collect()
     }
 
-    /// Whether a job cannot run because of a failure before it.
+    /// Whether a job cannot run because of a failure before it, and all jobs before it have ended.
     #[must_use]
     pub fn is_blocked(&self, job: JobIndex) -> bool {
-        self.workflow.is_blocked(job)
+        self.workflow.prospect(job) == Prospect::Blocked
+    }
+
+    /// Whether a job cannot run because of a failure before it, although not all jobs before it have ended.
+    #[must_use]
+    pub fn is_doomed(&self, job: JobIndex) -> bool {
+        self.workflow.prospect(job) == Prospect::Doomed
+    }
+
+    /// The jobs before a job that have not ended.
+    fn unfinished_before(&self, index: JobIndex) -> Vec<JobIndex> {
+        let is_over = |job: JobIndex| self.jobs()[job.index()].state.is_over() || self.is_blocked(job);
+        self.graph().jobs[index.index()].parents.iter().copied().filter(|&parent| !is_over(parent)).collect()
+    }
+
+    /// The jobs before a job that failed or cannot run because of a failure.
+    fn lost_before(&self, index: JobIndex) -> Vec<JobIndex> {
+        let is_lost = |job: JobIndex| {
+            let failed = matches!(self.jobs()[job.index()].state, JobState::Failed | JobState::Cancelled);
+            failed || self.workflow.prospect(job) != Prospect::Open
+        };
+        self.graph().jobs[index.index()].parents.iter().copied().filter(|&parent| is_lost(parent)).collect()
     }
 
     /// Why a job is not running. None: it is running or has ended.
     #[must_use]
     pub fn why_not_running(&self, index: JobIndex) -> Option<Reason> {
         let about = &self.graph().jobs[index.index()];
-        let parents = |wanted: fn(&Self, JobIndex) -> bool| {
-            about.parents.iter().copied().filter(|&parent| wanted(self, parent)).collect()
-        };
         Some(match self.jobs()[index.index()].state {
             JobState::Waiting if self.meta().status == Status::Pending => Reason::NotStarted,
-            JobState::Waiting if self.is_blocked(index) => Reason::BlockedBy(parents(|snapshot, parent| {
-                let state = snapshot.jobs()[parent.index()].state;
-                matches!(state, JobState::Failed | JobState::Cancelled) || snapshot.is_blocked(parent)
-            })),
-            JobState::Waiting => Reason::WaitsFor(parents(|snapshot, parent| {
-                !snapshot.jobs()[parent.index()].state.is_over() && !snapshot.is_blocked(parent)
-            })),
+            JobState::Waiting => match self.workflow.prospect(index) {
+                Prospect::Open => Reason::WaitsFor(self.unfinished_before(index)),
+                Prospect::Blocked => Reason::BlockedBy(self.lost_before(index)),
+                Prospect::Doomed => {
+                    Reason::Doomed { by: self.lost_before(index), waits_for: self.unfinished_before(index) }
+                }
+            },
             JobState::Scheduled { due } => Reason::Until(due),
             JobState::Ready if self.meta().status == Status::Paused => Reason::WorkflowPaused,
             JobState::Ready if self.paused_queues.contains(&about.queue) => Reason::QueuePaused,

@@ -100,18 +100,18 @@ impl Retry {
     }
 }
 
-/// Which outcomes of the jobs before it let a job run. If it cannot run because of a failure, it is blocked, and it runs when a retry of
-/// the failed job succeeds. If it cannot run although nothing failed, it is skipped.
+/// Which outcomes of the jobs before it let a job run. If it cannot run because of a failure, it is doomed until all of them have ended and
+/// then blocked, and it runs when a retry of the failed job succeeds. If it cannot run although nothing failed, it is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum TriggerRule {
     /// All of them succeeded.
     #[default]
     AllSuccess,
-    /// All of them ended, no matter how.
+    /// All of them ended, no matter how. One that is blocked has ended, one that is doomed has not.
     AllDone,
     /// One of them succeeded; the others are not waited for.
     AnySuccess,
-    /// One of them failed or was blocked by a failure; the others are not waited for.
+    /// One of them failed, or cannot run because of a failure; the others are not waited for.
     AnyFailed,
     /// All of them succeeded or were skipped.
     NoneFailed,

@@ -66,8 +66,13 @@ pub(super) fn report(
     Ok(Effect::Done)
 }
 
-/// Makes a job ready, at once or after a pause.
+/// Makes a job ready for another attempt, at once or after a pause. If a job before it runs again meanwhile, it waits for that first.
 fn make_ready_after(workflow: &mut Workflow, index: JobIndex, pause: Duration, now: Timestamp) {
+    if !workflow.may_run(index) {
+        workflow.set_state(index, JobState::Waiting, now);
+        workflow.advance(now);
+        return;
+    }
     let state = if pause.is_zero() { JobState::Ready } else { JobState::Scheduled { due: now + pause } };
     workflow.set_state(index, state, now);
 }
@@ -155,7 +160,7 @@ fn lose(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     let error = AttemptError { attempt, at: now, worker, kind: "lost".to_owned(), message, trace: None };
     workflow.put_error(index, &error);
     if lost <= MAX_LOST {
-        workflow.set_state(index, JobState::Ready, now);
+        make_ready_after(workflow, index, Duration::ZERO, now);
     } else {
         fail(workflow, index, now);
     }

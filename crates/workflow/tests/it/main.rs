@@ -11,5 +11,6 @@ mod operations;
 mod races;
 mod redis_store;
 mod regression;
+mod semantics;
 mod sqlite_store;
 mod support;

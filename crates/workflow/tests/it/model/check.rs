@@ -107,8 +107,13 @@ fn check_workflow(snapshot: &Snapshot) {
         assert!(job.attempt <= retry.limit + 1, "{job:?} and {retry:?}");
         if meta.status != Status::Pending && job.state == JobState::Waiting {
             let fate = fate(snapshot, index);
-            assert!(matches!(fate, Fate::Waits | Fate::IsBlocked), "job {at} {fate:?}: {:?}", snapshot.states());
+            let stays = matches!(fate, Fate::Waits | Fate::IsDoomed | Fate::IsBlocked);
+            assert!(stays, "job {at} {fate:?}: {:?}", snapshot.states());
             assert_eq!(fate == Fate::IsBlocked, snapshot.is_blocked(index), "job {at}: {:?}", snapshot.states());
+            assert_eq!(fate == Fate::IsDoomed, snapshot.is_doomed(index), "job {at}: {:?}", snapshot.states());
+        }
+        if matches!(job.state, JobState::Ready | JobState::Scheduled { .. }) {
+            assert_eq!(fate(snapshot, index), Fate::Runs, "job {at}: {:?}", snapshot.states());
         }
     }
 }

@@ -9,6 +9,8 @@ enum Look {
     Good,
     Bad,
     Passed,
+    /// It has not ended, but will not run.
+    Doomed,
 }
 
 /// What should become of a job that waits.
@@ -17,6 +19,7 @@ pub(crate) enum Fate {
     Waits,
     Runs,
     IsPassedOver,
+    IsDoomed,
     IsBlocked,
 }
 
@@ -25,10 +28,10 @@ fn admits(rule: TriggerRule, parents: &[Look]) -> bool {
     match rule {
         _ if parents.is_empty() => true,
         TriggerRule::AllSuccess => parents.iter().all(|&look| look == Look::Good),
-        TriggerRule::AllDone => !any(Look::Open),
+        TriggerRule::AllDone => !any(Look::Open) && !any(Look::Doomed),
         TriggerRule::AnySuccess => any(Look::Good),
-        TriggerRule::AnyFailed => any(Look::Bad),
-        TriggerRule::NoneFailed => !any(Look::Open) && !any(Look::Bad),
+        TriggerRule::AnyFailed => any(Look::Bad) || any(Look::Doomed),
+        TriggerRule::NoneFailed => parents.iter().all(|&look| matches!(look, Look::Good | Look::Passed)),
     }
 }
 
@@ -55,7 +58,11 @@ fn look(snapshot: &Snapshot, job: JobIndex) -> Look {
         JobState::Succeeded => Look::Good,
         JobState::Failed | JobState::Cancelled => Look::Bad,
         JobState::Skipped => Look::Passed,
-        JobState::Waiting if fate(snapshot, job) == Fate::IsBlocked => Look::Bad,
+        JobState::Waiting => match fate(snapshot, job) {
+            Fate::IsBlocked => Look::Bad,
+            Fate::IsDoomed => Look::Doomed,
+            _ => Look::Open,
+        },
         _ => Look::Open,
     }
 }
@@ -67,12 +74,15 @@ pub(crate) fn fate(snapshot: &Snapshot, job: JobIndex) -> Fate {
     if admits(rule, &parents) {
         return Fate::Runs;
     }
+    let over = !parents.contains(&Look::Open) && !parents.contains(&Look::Doomed);
+    // What is doomed ends badly.
+    parents.iter_mut().filter(|look| **look == Look::Doomed).for_each(|look| *look = Look::Bad);
     let failed = parents.contains(&Look::Bad);
-    let over = !parents.contains(&Look::Open);
     match may_ever(rule, &mut parents) {
         true => Fate::Waits,
         // What failed may be retried, and then it runs.
-        false if failed => Fate::IsBlocked,
+        false if failed && over => Fate::IsBlocked,
+        false if failed => Fate::IsDoomed,
         // An open parent may still fail, which would be another reason.
         false if !over => Fate::Waits,
         false => Fate::IsPassedOver,

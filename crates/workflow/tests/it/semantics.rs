@@ -1,0 +1,152 @@
+//! What users rely on when jobs fail, run again or are looked at: the same over every store.
+
+use tidegate_workflow::{
+    Action, Begin, Claimed, Definition, Engine, JobIndex, JobState, Reason, RestartScope, Status, Store, TriggerRule,
+    WorkflowId,
+};
+
+use crate::support::{at, create_of, definition, failure, names, report, server, state, succeed, success, take};
+
+macro_rules! semantics {
+    ($($store:ident)*) => { $( semantics! { @ $store:
+        a_restart_makes_what_comes_after_wait_again
+        a_job_that_runs_during_a_restart_ends_with_what_it_was_given
+        a_job_that_lost_its_worker_during_a_restart_waits_for_it
+        all_done_waits_for_the_end_of_every_ancestor
+        an_alarm_rings_before_the_others_have_ended
+        a_retry_gives_hope_to_what_was_doomed
+    } )* };
+    (@ $store:ident: $($behaviour:ident)*) => {
+        mod $store {
+            $(
+                #[tokio::test]
+                async fn $behaviour() {
+                    let (store, _guard) = crate::support::$store().await;
+                    super::$behaviour(store).await;
+                }
+            )*
+        }
+    };
+}
+
+semantics! { memory sqlite redis }
+
+fn one<'a>(claimed: &'a [Claimed], name: &str) -> &'a Claimed {
+    claimed.iter().find(|claimed| claimed.job().name == name).unwrap()
+}
+
+fn restart(job: &str) -> Action {
+    Action::Restart { jobs: vec![job.to_owned()], scope: RestartScope::Chosen }
+}
+
+fn with_rule(jobs: &str, job: &str, rule: TriggerRule) -> Definition {
+    let mut definition = definition(jobs);
+    definition.jobs.iter_mut().find(|wanted| wanted.name == job).unwrap().rule = rule;
+    definition
+}
+
+/// Runs the only job that is ready.
+async fn run(engine: &Engine, name: &str, output: &str, seconds: u64) -> Claimed {
+    let claimed = take(engine, seconds).await;
+    assert_eq!(names(&claimed), [name]);
+    report(engine, claimed[0].lease, success(output), seconds).await.unwrap();
+    claimed.into_iter().next().unwrap()
+}
+
+async fn reason(engine: &Engine, id: WorkflowId, job: u16) -> Option<Reason> {
+    engine.show(id).await.unwrap().why_not_running(JobIndex(job))
+}
+
+async fn a_restart_makes_what_comes_after_wait_again(store: Store) {
+    let engine = server(&store).await;
+    let mut wanted = definition("a b<a c<a d<b");
+    wanted.jobs[2].wait = std::time::Duration::from_secs(60);
+    let id = create_of(&engine, wanted, Begin::Now).await;
+    run(&engine, "a", "1", 1).await;
+    let before = engine.show(id).await.unwrap();
+    assert_eq!((state(&before, "b"), state(&before, "c")), ("ready", "scheduled"));
+    engine.act(id, restart("a"), at(2)).await.unwrap();
+    let after = engine.show(id).await.unwrap();
+    assert_eq!((state(&after, "a"), state(&after, "b"), state(&after, "c")), ("ready", "waiting", "waiting"));
+    assert_eq!(after.meta().status, Status::Running);
+    run(&engine, "a", "2", 3).await;
+    let b = run(&engine, "b", "0", 4).await;
+    assert_eq!((&b.inputs[0].output[..], b.attempt), (&b"2"[..], 1));
+}
+
+async fn a_job_that_runs_during_a_restart_ends_with_what_it_was_given(store: Store) {
+    let engine = server(&store).await;
+    let id = create_of(&engine, definition("a b<a c<b"), Begin::Now).await;
+    run(&engine, "a", "1", 1).await;
+    let b = take(&engine, 2).await.remove(0);
+    engine.act(id, restart("a"), at(3)).await.unwrap();
+    assert_eq!(state(&engine.show(id).await.unwrap(), "b"), "running");
+    assert_eq!(succeed(&engine, b.lease, 4).await, Ok(JobState::Succeeded));
+    assert_eq!(names(&take(&engine, 5).await), ["a", "c"]);
+}
+
+async fn a_job_that_lost_its_worker_during_a_restart_waits_for_it(store: Store) {
+    let engine = server(&store).await;
+    let id = create_of(&engine, definition("a b<a"), Begin::Now).await;
+    run(&engine, "a", "1", 1).await;
+    assert_eq!(names(&take(&engine, 2).await), ["b"]);
+    engine.act(id, restart("a"), at(3)).await.unwrap();
+    engine.sweep(at(60)).await.unwrap();
+    let snapshot = engine.show(id).await.unwrap();
+    assert_eq!((state(&snapshot, "b"), snapshot.jobs()[1].lost), ("waiting", 1));
+    run(&engine, "a", "2", 61).await;
+    let b = run(&engine, "b", "0", 62).await;
+    assert_eq!((&b.inputs[0].output[..], b.attempt), (&b"2"[..], 1));
+    assert_eq!(engine.show(id).await.unwrap().meta().status, Status::Succeeded);
+}
+
+async fn all_done_waits_for_the_end_of_every_ancestor(store: Store) {
+    let engine = server(&store).await;
+    let wanted = with_rule("bad slow publish<bad,slow cleanup<publish", "cleanup", TriggerRule::AllDone);
+    let id = create_of(&engine, wanted, Begin::Now).await;
+    let both = take(&engine, 1).await;
+    report(&engine, one(&both, "bad").lease, failure(), 2).await.unwrap();
+    assert!(take(&engine, 3).await.is_empty(), "slow is still running");
+    let doomed = Reason::Doomed { by: vec![JobIndex(0)], waits_for: vec![JobIndex(1)] };
+    assert_eq!(reason(&engine, id, 2).await, Some(doomed));
+    assert_eq!(reason(&engine, id, 3).await, Some(Reason::WaitsFor(vec![JobIndex(2)])));
+    succeed(&engine, one(&both, "slow").lease, 4).await.unwrap();
+    assert_eq!(reason(&engine, id, 2).await, Some(Reason::BlockedBy(vec![JobIndex(0)])));
+    run(&engine, "cleanup", "0", 5).await;
+    assert_eq!(engine.show(id).await.unwrap().meta().status, Status::Failed);
+}
+
+async fn an_alarm_rings_before_the_others_have_ended(store: Store) {
+    let engine = server(&store).await;
+    let wanted = with_rule("bad slow publish<bad,slow alarm<publish", "alarm", TriggerRule::AnyFailed);
+    let id = create_of(&engine, wanted, Begin::Now).await;
+    let both = take(&engine, 1).await;
+    report(&engine, one(&both, "bad").lease, failure(), 2).await.unwrap();
+    let snapshot = engine.show(id).await.unwrap();
+    assert_eq!((state(&snapshot, "slow"), state(&snapshot, "alarm")), ("running", "ready"));
+    // What failed runs again: there is nothing to ring for.
+    engine.act(id, Action::RetryFailed, at(3)).await.unwrap();
+    let claimed = take(&engine, 4).await;
+    assert_eq!(names(&claimed), ["bad"]);
+    succeed(&engine, claimed[0].lease, 5).await.unwrap();
+    succeed(&engine, one(&both, "slow").lease, 5).await.unwrap();
+    run(&engine, "publish", "0", 6).await;
+    let snapshot = engine.show(id).await.unwrap();
+    assert_eq!((state(&snapshot, "alarm"), snapshot.meta().status), ("skipped", Status::Succeeded));
+}
+
+async fn a_retry_gives_hope_to_what_was_doomed(store: Store) {
+    let engine = server(&store).await;
+    let id = create_of(&engine, definition("bad slow join<bad,slow last<join"), Begin::Now).await;
+    let both = take(&engine, 1).await;
+    report(&engine, one(&both, "bad").lease, failure(), 2).await.unwrap();
+    assert!(engine.show(id).await.unwrap().is_doomed(JobIndex(3)), "so is what comes after what is doomed");
+    engine.act(id, Action::RetryFailed, at(3)).await.unwrap();
+    let waits = Reason::WaitsFor(vec![JobIndex(0), JobIndex(1)]);
+    assert_eq!(reason(&engine, id, 2).await, Some(waits));
+    run(&engine, "bad", "1", 4).await;
+    succeed(&engine, one(&both, "slow").lease, 5).await.unwrap();
+    run(&engine, "join", "1", 6).await;
+    run(&engine, "last", "1", 7).await;
+    assert_eq!(engine.show(id).await.unwrap().meta().status, Status::Succeeded);
+}
