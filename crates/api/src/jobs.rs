@@ -55,13 +55,13 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
                 |_| Problem::new(Code::InvalidCursor, "the cursor must be the next_cursor of a page of this list");
             text.parse().map_err(wrong)?
         }
-        None => 0_u16,
+        None => 0_usize,
     };
     query.end()?;
     let snapshot = ask.api.engine().show(id).await?;
-    let jobs = snapshot.jobs().iter().enumerate().skip(usize::from(from));
+    let jobs = snapshot.jobs().iter().enumerate().skip(from);
     let mut wanted = jobs.filter(|(_, job)| words.is_empty() || words.contains(&job.state.word())).map(|(at, _)| at);
-    let job = |at: usize| Job::of(&snapshot, JobIndex(at as u16), None);
+    let job = |at: usize| Job::of(&snapshot, JobIndex(at as u32), None);
     let items = wanted.by_ref().take(limit).map(job).collect();
     Ok(json::ok(&JobPage { items, next_cursor: wanted.next().map(|next| next.to_string()) }))
 }

@@ -98,7 +98,7 @@ impl Graph {
     /// The index of a job.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<JobIndex> {
-        self.jobs.iter().position(|job| job.name == name).map(|at| JobIndex(at as u16))
+        self.jobs.iter().position(|job| job.name == name).map(|at| JobIndex(at as u32))
     }
 
     /// All jobs, each after its parents.
@@ -125,7 +125,7 @@ impl Graph {
         self.children = vec![Vec::new(); self.jobs.len()];
         for (at, job) in self.jobs.iter().enumerate() {
             for parent in &job.parents {
-                self.children[parent.index()].push(JobIndex(at as u16));
+                self.children[parent.index()].push(JobIndex(at as u32));
             }
         }
     }
@@ -133,7 +133,7 @@ impl Graph {
     /// Kahn's algorithm. With a cycle, the jobs that cannot be put in order.
     fn order(&self) -> Result<Vec<JobIndex>, Vec<JobIndex>> {
         let mut missing: Vec<usize> = self.jobs.iter().map(|job| job.parents.len()).collect();
-        let all = (0..self.jobs.len()).map(|at| JobIndex(at as u16));
+        let all = (0..self.jobs.len()).map(|at| JobIndex(at as u32));
         let mut order: Vec<JobIndex> = all.clone().filter(|job| missing[job.index()] == 0).collect();
         let mut at = 0;
         while let Some(&job) = order.get(at) {

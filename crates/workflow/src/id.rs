@@ -37,7 +37,7 @@ pub struct Partition(pub u16);
 
 /// The position of a job in its workflow, in the order of the definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct JobIndex(pub u16);
+pub struct JobIndex(pub u32);
 
 /// A text is not the id of a workflow.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -152,7 +152,7 @@ impl JobIndex {
     /// The position as an index into a list.
     #[must_use]
     pub fn index(self) -> usize {
-        usize::from(self.0)
+        self.0 as usize
     }
 }
 

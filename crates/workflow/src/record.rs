@@ -3,5 +3,6 @@
 pub mod change;
 pub(crate) mod codec;
 pub(crate) mod due;
+pub(crate) mod format;
 pub(crate) mod lease;
 pub mod rows;

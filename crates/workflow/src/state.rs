@@ -117,33 +117,33 @@ impl JobState {
 
 /// How many jobs are in each state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Counts(pub(crate) [u16; 8]);
+pub struct Counts(pub(crate) [u32; 8]);
 
 impl Counts {
     /// The name and the number of each state.
-    pub fn each(&self) -> impl Iterator<Item = (&'static str, u16)> + '_ {
+    pub fn each(&self) -> impl Iterator<Item = (&'static str, u32)> + '_ {
         JobState::WORDS.into_iter().zip(self.0)
     }
 
     /// The number of jobs in the state with the name `word`. 0 for other words.
     #[must_use]
-    pub fn of(&self, word: &str) -> u16 {
+    pub fn of(&self, word: &str) -> u32 {
         self.each().find(|&(known, _)| known == word).map_or(0, |(_, number)| number)
     }
 
     /// The number of all jobs.
     #[must_use]
     pub fn total(&self) -> usize {
-        self.0.iter().map(|&number| usize::from(number)).sum()
+        self.0.iter().map(|&number| number as usize).sum()
     }
 
-    pub(crate) fn number(&self, state: JobState) -> u16 {
+    pub(crate) fn number(&self, state: JobState) -> u32 {
         self.0[state.place()]
     }
 
     /// Jobs that are scheduled, ready or running.
     pub(crate) fn active(&self) -> usize {
-        self.0[1..4].iter().map(|&number| usize::from(number)).sum()
+        self.0[1..4].iter().map(|&number| number as usize).sum()
     }
 
     pub(crate) fn change(&mut self, from: JobState, to: JobState) {
@@ -173,6 +173,25 @@ pub struct Job {
     pub finished_at: Option<Timestamp>,
     /// The size of its output in bytes. 0: none, or null.
     pub output_bytes: u32,
+    /// The number of its latest lease. Each lease of the job has a higher one than those before it. 0: it was never leased.
+    pub fence: u64,
+    /// Why its latest lease ended without a report of the worker.
+    pub ended_by: Option<LeaseEnd>,
+}
+
+/// Why a lease ended without a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeaseEnd {
+    /// The worker did not report or extend the lease in time.
+    Expired,
+    /// The attempt took longer than the timeout of the job.
+    TimedOut,
+    /// The job, or its workflow, was cancelled.
+    Cancelled,
+    /// An operator skipped the job or marked it as succeeded.
+    EndedByHand,
+    /// An operator restarted the job.
+    Restarted,
 }
 
 /// The error of an attempt.

@@ -15,6 +15,7 @@ use self::redis::RedisStore;
 use self::sqlite::SqliteStore;
 use crate::id::{Partition, WorkflowId};
 use crate::record::change::{Applied, Change, ResultField, Stored};
+use crate::record::format::Format;
 use crate::record::rows::Row;
 use crate::time::Timestamp;
 
@@ -44,6 +45,12 @@ impl Store {
     #[must_use]
     pub fn partitions(&self) -> u16 {
         each_store!(self, store => store.partitions())
+    }
+
+    /// How it is written.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        each_store!(self, store => store.format())
     }
 
     /// Applies changes of one partition, independently of each other. The outcomes are in the same order.

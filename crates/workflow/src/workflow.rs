@@ -41,7 +41,7 @@ impl Workflow {
     /// A workflow that is not stored yet.
     pub(crate) fn new(id: WorkflowId, graph: Arc<Graph>, now: Timestamp) -> Self {
         let mut counts = Counts::default();
-        counts.0[JobState::Waiting.place()] = graph.jobs.len() as u16;
+        counts.0[JobState::Waiting.place()] = graph.jobs.len() as u32;
         let meta = Meta {
             version: 0,
             writer: 0,
@@ -168,7 +168,7 @@ impl Workflow {
     }
 
     fn each(&self) -> impl Iterator<Item = JobIndex> + use<> {
-        (0..self.jobs.len()).map(|at| JobIndex(at as u16))
+        (0..self.jobs.len()).map(|at| JobIndex(at as u32))
     }
 
     fn verdict(&self, job: JobIndex) -> Verdict {

@@ -18,7 +18,7 @@ const NAMED: usize = 3;
 pub(crate) struct Job<'a> {
     name: &'a str,
     /// Its place in the definition, from 0.
-    index: u16,
+    index: u32,
     handler: &'a str,
     queue: &'a str,
     priority: u8,

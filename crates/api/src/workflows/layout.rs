@@ -54,7 +54,7 @@ struct LayoutBlock {
     width: u32,
     height: u32,
     layer: u32,
-    jobs: Vec<u16>,
+    jobs: Vec<u32>,
 }
 
 /// A line.
@@ -115,7 +115,7 @@ impl<'a> LayoutNode<'a> {
             name: &about.name,
             handler: &about.handler,
             state: job.state.into(),
-            blocked: snapshot.is_blocked(JobIndex(index as u16)),
+            blocked: snapshot.is_blocked(JobIndex(index as u32)),
             x: pixels(node.x),
             y: pixels(node.y),
             width: pixels(node.width),

@@ -78,7 +78,7 @@ async fn full(ask: &Ask<'_>, id: WorkflowId, snapshot: &Snapshot) -> Answer {
 
 /// What all jobs left behind, read in parts, so that what is too much for one answer is not gathered first.
 async fn all_results(api: &Context, id: WorkflowId, jobs: usize) -> Result<Vec<JobResult>, Problem> {
-    let jobs: Vec<JobIndex> = (0..jobs).map(|at| JobIndex(at as u16)).collect();
+    let jobs: Vec<JobIndex> = (0..jobs).map(|at| JobIndex(at as u32)).collect();
     let mut all = Vec::with_capacity(jobs.len());
     let mut bytes = 0;
     for some in jobs.chunks(RESULTS_AT_A_TIME) {

@@ -48,14 +48,14 @@ pub(crate) struct Workflow<'a> {
 #[cfg_attr(test, derive(ToSchema))]
 struct JobCounts {
     total: usize,
-    waiting: u16,
-    scheduled: u16,
-    ready: u16,
-    running: u16,
-    succeeded: u16,
-    failed: u16,
-    cancelled: u16,
-    skipped: u16,
+    waiting: u32,
+    scheduled: u32,
+    ready: u32,
+    running: u32,
+    succeeded: u32,
+    failed: u32,
+    cancelled: u32,
+    skipped: u32,
 }
 
 impl From<&Counts> for JobCounts {
@@ -107,7 +107,7 @@ impl<'a> Workflow<'a> {
     /// All of it but what its jobs left behind, which is there when `results` are.
     pub(crate) fn with_jobs(snapshot: &'a Snapshot, results: Option<&'a [JobResult]>) -> Self {
         let graph = snapshot.graph();
-        let job = |at: usize| Job::of(snapshot, JobIndex(at as u16), results.map(|results| &results[at]));
+        let job = |at: usize| Job::of(snapshot, JobIndex(at as u32), results.map(|results| &results[at]));
         let retention = snapshot.meta().retention;
         Self {
             on_failure: Some(graph.on_failure.into()),

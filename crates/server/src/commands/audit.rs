@@ -175,7 +175,7 @@ impl Audit<'_> {
     fn whole(&mut self, snapshot: &Snapshot) {
         for (word, number) in snapshot.meta().counts.each() {
             let found = snapshot.states().iter().filter(|state| state.word() == word).count();
-            if found != usize::from(number) {
+            if found != number as usize {
                 self.find(snapshot.id(), format!("it counts {number} {word} jobs and has {found}"));
             }
         }

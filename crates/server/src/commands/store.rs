@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
 use tidegate_workflow::{
-    Engine, EngineError, EngineOptions, Filter, RetentionDefaults, SCHEMA_VERSION, SqliteStore, Store as Opened,
-    StoreError,
+    Engine, EngineError, EngineOptions, Filter, RetentionDefaults, SqliteStore, Store as Opened, StoreError,
 };
 
 use super::audit;
@@ -189,18 +188,19 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
     let engine = &here.engine;
     let counts = engine.count(&Filter::default()).await.map_err(|error| here.failed(&error))?;
     let queues = engine.queue_states().await.map_err(|error| here.failed(&error))?;
+    let schema = engine.store().format().schema();
     let (partitions, ready) = (engine.store().partitions(), queues.iter().map(|queue| queue.ready).sum::<u64>());
     let by_status: serde_json::Map<_, _> =
         counts.iter().map(|(status, number)| (status.word().to_owned(), (*number).into())).collect();
     let info = json!({
-        "kind": here.kind(), "store": here.shown, "schema": SCHEMA_VERSION, "partitions": partitions,
+        "kind": here.kind(), "store": here.shown, "schema": schema, "partitions": partitions,
         "workflows": by_status, "queues": queues.len(), "ready_jobs": ready,
     });
     screen.object(&info.to_string(), &here.shown, || {
         let lines = [
             ("store", here.shown.clone()),
             ("kind", here.kind().to_owned()),
-            ("schema", SCHEMA_VERSION.to_string()),
+            ("schema", schema.to_string()),
             ("partitions", partitions.to_string()),
             ("queues", queues.len().to_string()),
             ("ready jobs", ready.to_string()),
@@ -215,11 +215,12 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// A store of another version would not have been opened.
+/// A store of a later version would not have been opened.
 fn migrate(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
-    let json = json!({ "store": here.shown, "schema": SCHEMA_VERSION, "migrated": false }).to_string();
+    let schema = here.engine.store().format().schema();
+    let json = json!({ "store": here.shown, "schema": schema, "migrated": false }).to_string();
     screen.object(&json, &here.shown, || {
-        Ok(format!("nothing to do: {} has schema version {SCHEMA_VERSION}, as this program does\n", here.shown))
+        Ok(format!("nothing to do: {} has schema version {schema}, which this program reads and writes\n", here.shown))
     })?;
     Ok(Exit::Done)
 }

@@ -11,7 +11,7 @@ use super::desk::request::{Begin, Request};
 use super::error::EngineError;
 use crate::graph::Graph;
 use crate::id::{Partition, WorkflowId};
-use crate::record::codec::{decode, encode};
+use crate::record::codec::decode;
 use crate::state::{Meta, Status};
 use crate::store::error::StoreError;
 use crate::store::query::Register;
@@ -85,7 +85,9 @@ impl Engine {
         let stored = self.store().load(&[existing]).await?.pop().flatten();
         // It was removed just now, and the key is free.
         let Some(stored) = stored else { return Err(EngineError::Contended { workflow: existing }) };
-        if stored.graph == encode(graph) {
+        let mut known: Graph = decode(&stored.graph, || format!("the graph of workflow {existing}"))?;
+        known.link_children();
+        if known == *graph {
             let meta: Meta = decode(&stored.state.meta, || format!("the state of workflow {existing}"))?;
             return Ok(Created { workflow: existing, status: meta.status, existing: true });
         }

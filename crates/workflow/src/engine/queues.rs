@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use self::queue::{Queue, ReadyKey, read_row};
+use self::queue::{Queue, read_row};
 use crate::id::{JobIndex, WorkflowId};
-use crate::record::rows::Row;
+use crate::record::rows::{ReadyPlace, Row};
 use crate::time::Timestamp;
 
 /// How long a queue counts as served after a worker asked for it: workers that are busy ask again later.
@@ -33,16 +33,16 @@ pub(crate) struct Queues {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) queue: String,
-    pub(crate) head: ReadyKey,
+    pub(crate) head: ReadyPlace,
 }
 
 impl Taken {
     pub(crate) fn workflow(&self) -> WorkflowId {
-        WorkflowId::from_bytes(self.head[9..25].try_into().expect("16 bytes"))
+        self.head.workflow()
     }
 
     pub(crate) fn job(&self) -> JobIndex {
-        JobIndex(u16::from_be_bytes(self.head[25..].try_into().expect("2 bytes")))
+        self.head.job()
     }
 }
 
@@ -171,7 +171,7 @@ impl Queues {
         let mut each = self.each();
         let Some(queue) = each.get_mut(name) else { return true };
         queue.asked = Some(self.now());
-        !queue.paused && queue.heads.first().is_none_or(|head| head[0] >= u8::MAX - priority)
+        !queue.paused && queue.heads.first().is_none_or(|head| head.priority() <= priority)
     }
 
     pub(crate) fn set_paused(&self, name: &str, paused: Paused) {

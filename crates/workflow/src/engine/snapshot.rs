@@ -10,6 +10,7 @@ use crate::graph::Graph;
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::change::ResultField;
 use crate::record::codec::decode;
+use crate::record::format::Format;
 use crate::state::{AttemptError, Job, JobState, Meta, Status};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
@@ -19,6 +20,8 @@ use crate::workflow::progress::Prospect;
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     workflow: Workflow,
+    /// How its store is written.
+    format: Format,
     paused_queues: Vec<String>,
     /// Queues that a worker of this server waits for or recently took jobs from.
     served_queues: Vec<String>,
@@ -144,7 +147,7 @@ impl Snapshot {
     /// Rows that a store must hold for it: ready rows and index rows. For the check of a store.
     #[must_use]
     pub fn rows(&self) -> (Vec<crate::record::rows::Row>, Vec<crate::record::rows::Row>) {
-        self.workflow.rows()
+        self.workflow.rows(self.format)
     }
 }
 
@@ -164,7 +167,8 @@ impl Engine {
         names.sort_unstable();
         names.dedup();
         let (paused_queues, served_queues) = self.queues().paused_and_served(&names);
-        Ok(Snapshot { workflow, paused_queues, served_queues })
+        let format = self.store().format();
+        Ok(Snapshot { workflow, format, paused_queues, served_queues })
     }
 
     /// The state of a workflow without its jobs. Reads far less than [`Engine::show`].

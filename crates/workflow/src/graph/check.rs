@@ -63,7 +63,7 @@ pub(super) fn parents(jobs: &[JobDefinition]) -> Result<Vec<Vec<JobIndex>>, Grap
         }
         for (place, name) in job.before.iter().enumerate() {
             let child = find(&places, name, || format!("jobs[{at}].before[{place}]"))?;
-            parents[child.index()].push(JobIndex(at as u16));
+            parents[child.index()].push(JobIndex(at as u32));
         }
     }
     Ok(parents)
@@ -74,7 +74,7 @@ type Places<'a> = HashMap<&'a str, JobIndex>;
 fn places(jobs: &[JobDefinition]) -> Result<Places<'_>, GraphError> {
     let mut places = Places::with_capacity(jobs.len());
     for (second, job) in jobs.iter().enumerate() {
-        if let Some(first) = places.insert(&job.name, JobIndex(second as u16)) {
+        if let Some(first) = places.insert(&job.name, JobIndex(second as u32)) {
             return Err(GraphError::DuplicateName { name: job.name.clone(), first: first.index(), second });
         }
     }

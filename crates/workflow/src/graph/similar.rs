@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     fn check(name: &str, known: &[&str], expected: Option<&str>) {
-        let known = known.iter().enumerate().map(|(at, &name)| (JobIndex(at as u16), name));
+        let known = known.iter().enumerate().map(|(at, &name)| (JobIndex(at as u32), name));
         assert_eq!(most_similar(name, known), expected, "{name:?}");
     }
 

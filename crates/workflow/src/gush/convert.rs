@@ -44,7 +44,7 @@ fn imported(read: &Read, now: Timestamp) -> Imported {
     let states: Vec<Job> = jobs.iter().map(|job| job.imported(now)).collect();
     let outputs = jobs.iter().enumerate().filter_map(|(at, job)| {
         let output = json(job.output_payload.as_deref())?;
-        Some((JobIndex(at as u16), output.text().as_bytes().to_vec()))
+        Some((JobIndex(at as u32), output.text().as_bytes().to_vec()))
     });
     let lives = |seconds: i64| now + Duration::from_secs(seconds.unsigned_abs());
     Imported {

@@ -2,15 +2,82 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use thiserror::Error;
 
+use super::format::Format;
+use crate::graph::Graph;
+use crate::state::{AttemptError, Job, JobState, Label, Meta};
 use crate::store::error::StoreError;
+use crate::time::Timestamp;
 
-/// The bytes that [`decode`] reads back.
-pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+/// Why a record cannot be read.
+#[derive(Debug, Error)]
+pub(crate) enum Unreadable {
+    #[error("it has format {0}, which a later version of tidegate writes")]
+    Format(u32),
+    #[error(transparent)]
+    Bytes(#[from] postcard::Error),
+}
+
+/// What a store keeps. In the first format it may have fewer fields.
+pub(crate) trait Record: Serialize + DeserializeOwned {
+    /// The record in the first format.
+    fn encode_first(&self) -> Vec<u8> {
+        bytes(self)
+    }
+
+    /// Reads what [`Record::encode_first`] wrote.
+    fn decode_first(bytes: &[u8]) -> Result<Self, postcard::Error> {
+        postcard::from_bytes(bytes)
+    }
+}
+
+impl Record for AttemptError {}
+impl Record for Graph {}
+impl Record for Label {}
+impl Record for Meta {}
+
+/// The fields of a job in the first format, in their order.
+type FirstJob =
+    ((JobState, u16, u16, u64, Option<Box<str>>), (Option<Timestamp>, Option<Timestamp>, Option<Timestamp>, u32));
+
+impl Record for Job {
+    fn encode_first(&self) -> Vec<u8> {
+        let lease = (self.state, self.attempt, self.lost, self.token, &self.worker);
+        bytes(&(lease, (self.ready_at, self.started_at, self.finished_at, self.output_bytes)))
+    }
+
+    fn decode_first(bytes: &[u8]) -> Result<Self, postcard::Error> {
+        let (lease, moments): FirstJob = postcard::from_bytes(bytes)?;
+        let (state, attempt, lost, token, worker) = lease;
+        let (ready_at, started_at, finished_at, output_bytes) = moments;
+        let job = Self { state, attempt, lost, token, worker, ready_at, ..Self::default() };
+        Ok(Self { started_at, finished_at, output_bytes, ..job })
+    }
+}
+
+fn bytes<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
     postcard::to_allocvec(value).expect("memory is the only thing that encoding can lack")
 }
 
-/// Reads what [`encode`] wrote. `what` names it in the error.
-pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8], what: impl FnOnce() -> String) -> Result<T, StoreError> {
-    postcard::from_bytes(bytes).map_err(|error| StoreError::Corrupt { what: what(), reason: error.to_string() })
+/// The bytes that [`decode`] reads back.
+pub(crate) fn encode<T: Record>(record: &T, format: Format) -> Vec<u8> {
+    match format.mark() {
+        Some(mark) => {
+            postcard::to_extend(record, mark.to_vec()).expect("memory is the only thing that encoding can lack")
+        }
+        None => record.encode_first(),
+    }
+}
+
+/// Reads what [`encode`] wrote, in whatever format. `what` names it in the error.
+pub(crate) fn decode<T: Record>(bytes: &[u8], what: impl FnOnce() -> String) -> Result<T, StoreError> {
+    read(bytes).map_err(|error| StoreError::Corrupt { what: what(), reason: error.to_string() })
+}
+
+fn read<T: Record>(bytes: &[u8]) -> Result<T, Unreadable> {
+    Ok(match Format::of_record(bytes)? {
+        (Format::First, record) => T::decode_first(record)?,
+        (Format::Second, record) => postcard::from_bytes(record)?,
+    })
 }

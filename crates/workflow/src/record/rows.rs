@@ -1,6 +1,7 @@
 //! The rows of a workflow in its partition: pure functions of its state. A write adds and removes the difference between the rows
 //! before and after, so rows always agree with the state.
 
+use super::format::Format;
 use crate::graph::{Graph, GraphJob};
 use crate::id::{JobIndex, WorkflowId};
 use crate::state::{Job, JobState, Label, Status};
@@ -14,6 +15,8 @@ pub type Row = Vec<u8>;
 pub struct ReadyEntry {
     /// The queue. Workers name the queues that they serve.
     pub queue: String,
+    /// The key of the limits that the job waits for; empty without limits, and always in the first format.
+    pub limit_key: String,
     /// Jobs with a higher priority are taken first.
     pub priority: u8,
     /// Since when it is ready. Older jobs are taken first.
@@ -28,32 +31,101 @@ impl ReadyEntry {
     /// The ready entry of a job. None: the job is not ready.
     pub(crate) fn of(id: WorkflowId, index: JobIndex, job: &Job, about: &GraphJob, status: Status) -> Option<Self> {
         let since = job.ready_at.filter(|_| status == Status::Running && job.state == JobState::Ready)?;
-        Some(Self { queue: about.queue.clone(), priority: about.priority, since, workflow: id, job: index })
+        Some(Self::new(about, since, id, index))
     }
 
-    /// Queue, zero, priority from high to low, time, workflow, job.
+    fn new(about: &GraphJob, since: Timestamp, workflow: WorkflowId, job: JobIndex) -> Self {
+        let (queue, limit_key) = (about.queue.clone(), String::new());
+        Self { queue, limit_key, priority: about.priority, since, workflow, job }
+    }
+
+    /// Queue, zero, key of the limits, zero, priority from high to low, time, workflow, job. The first format has no key.
     #[must_use]
-    pub fn row(&self) -> Row {
+    pub fn row(&self, format: Format) -> Row {
         let mut row = queue_rows(&self.queue);
+        if format > Format::First {
+            row.extend_from_slice(&queue_rows(&self.limit_key));
+        }
         row.push(u8::MAX - self.priority);
         row.extend_from_slice(&self.since.micros().to_be_bytes());
         row.extend_from_slice(self.workflow.bytes());
-        row.extend_from_slice(&self.job.0.to_be_bytes());
+        match format {
+            Format::First => row.extend_from_slice(&(self.job.0 as u16).to_be_bytes()),
+            Format::Second => row.extend_from_slice(&self.job.0.to_be_bytes()),
+        }
         row
     }
 
-    /// The entry that made `row`.
+    /// The entry that made `row`, in whatever format.
     #[must_use]
     pub fn read(row: &[u8]) -> Option<Self> {
-        const TAIL: usize = 1 + 1 + 8 + 16 + 2;
-        let (queue, tail) = row.split_at_checked(row.len().checked_sub(TAIL)?)?;
+        let ReadyRow { queue, limit_key, place } = ReadyRow::read(row)?;
         Some(Self {
-            queue: String::from_utf8(queue.to_vec()).ok()?,
-            priority: u8::MAX - tail[1],
-            since: Timestamp::from_micros(u64::from_be_bytes(tail[2..10].try_into().ok()?)),
-            workflow: WorkflowId::from_bytes(tail[10..26].try_into().ok()?),
-            job: JobIndex(u16::from_be_bytes(tail[26..].try_into().ok()?)),
+            queue: queue.to_owned(),
+            limit_key: limit_key.to_owned(),
+            priority: place.priority(),
+            since: place.since(),
+            workflow: place.workflow(),
+            job: place.job(),
         })
+    }
+}
+
+/// A ready row, taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReadyRow<'a> {
+    pub(crate) queue: &'a str,
+    pub(crate) limit_key: &'a str,
+    pub(crate) place: ReadyPlace,
+}
+
+/// Priority, time, workflow and position of a ready job, the same for rows of all formats. It sorts as jobs are to be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ReadyPlace([u8; Self::BYTES]);
+
+impl<'a> ReadyRow<'a> {
+    /// What follows the queue and its zero in the first format.
+    const FIRST: usize = ReadyPlace::BYTES - 2;
+
+    pub(crate) fn read(row: &'a [u8]) -> Option<Self> {
+        let (queue, tail) = until_zero(row)?;
+        if tail.len() == Self::FIRST {
+            let (most, job) = tail.split_last_chunk::<2>()?;
+            let place = [most, &[0, 0], job].concat();
+            return Some(Self { queue, limit_key: "", place: ReadyPlace(place.try_into().ok()?) });
+        }
+        let (limit_key, place) = until_zero(tail)?;
+        Some(Self { queue, limit_key, place: ReadyPlace(place.try_into().ok()?) })
+    }
+}
+
+/// The text before the first zero, and what comes after that zero.
+fn until_zero(row: &[u8]) -> Option<(&str, &[u8])> {
+    let end = row.iter().position(|&byte| byte == 0)?;
+    Some((std::str::from_utf8(&row[..end]).ok()?, &row[end + 1..]))
+}
+
+impl ReadyPlace {
+    const BYTES: usize = 1 + 8 + 16 + 4;
+
+    fn chunk<const N: usize>(self, from: usize) -> [u8; N] {
+        std::array::from_fn(|at| self.0[from + at])
+    }
+
+    pub(crate) fn priority(self) -> u8 {
+        u8::MAX - self.0[0]
+    }
+
+    pub(crate) fn since(self) -> Timestamp {
+        Timestamp::from_micros(u64::from_be_bytes(self.chunk(1)))
+    }
+
+    pub(crate) fn workflow(self) -> WorkflowId {
+        WorkflowId::from_bytes(self.chunk(9))
+    }
+
+    pub(crate) fn job(self) -> JobIndex {
+        JobIndex(u32::from_be_bytes(self.chunk(25)))
     }
 }
 
@@ -122,10 +194,10 @@ pub(crate) fn lasting_row(id: WorkflowId) -> Row {
 }
 
 /// The ready rows of a workflow.
-pub(crate) fn ready_rows(id: WorkflowId, graph: &Graph, jobs: &[Job], status: Status) -> Vec<Row> {
+pub(crate) fn ready_rows(id: WorkflowId, graph: &Graph, jobs: &[Job], status: Status, format: Format) -> Vec<Row> {
     let entries = jobs.iter().zip(&graph.jobs).enumerate();
-    let entries = entries.filter_map(|(at, (job, about))| ReadyEntry::of(id, JobIndex(at as u16), job, about, status));
-    entries.map(|entry| entry.row()).collect()
+    let entries = entries.filter_map(|(at, (job, about))| ReadyEntry::of(id, JobIndex(at as u32), job, about, status));
+    entries.map(|entry| entry.row(format)).collect()
 }
 
 #[cfg(test)]
@@ -137,17 +209,24 @@ mod tests {
     fn ready_rows_sort_by_priority_then_age_and_are_read_back() {
         let entry = |queue: &str, priority, since| ReadyEntry {
             queue: queue.to_owned(),
+            limit_key: String::new(),
             priority,
             since: Timestamp::from_micros(since),
             workflow: WorkflowId::new(Timestamp::from_micros(1), Partition(3), since.into()),
             job: JobIndex(9),
         };
         let sorted = [entry("a", 9, 7), entry("a", 9, 300), entry("a", 0, 1), entry("aé", 255, 1)];
-        assert!(sorted.iter().map(ReadyEntry::row).is_sorted());
-        for entry in sorted {
-            assert!(entry.row().starts_with(&queue_rows(&entry.queue)));
-            assert_eq!(ReadyEntry::read(&entry.row()), Some(entry));
+        for format in [Format::First, Format::Second] {
+            assert!(sorted.iter().map(|entry| entry.row(format)).is_sorted());
+            for entry in &sorted {
+                let row = entry.row(format);
+                assert!(row.starts_with(&queue_rows(&entry.queue)));
+                assert_eq!(ReadyEntry::read(&row).as_ref(), Some(entry));
+            }
         }
+        let limited = ReadyEntry { limit_key: "vendor".to_owned(), job: JobIndex(70_000), ..entry("a", 0, 1) };
+        assert_eq!(ReadyEntry::read(&limited.row(Format::Second)), Some(limited));
         assert_eq!(ReadyEntry::read(b"short"), None);
+        assert_eq!(ReadyEntry::read(b"queue\0key\0short"), None);
     }
 }

@@ -2,8 +2,10 @@
 
 use thiserror::Error;
 
-/// The version of the layout that this code writes.
-pub const SCHEMA_VERSION: u32 = 1;
+use crate::record::format::Format;
+
+/// The version of the layout of new stores. Older ones are read and written as they are.
+pub const SCHEMA_VERSION: u32 = Format::LATEST.schema();
 
 /// Why a call of a store failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -29,7 +31,7 @@ pub enum StoreError {
         reason: String,
     },
     /// The store was made by another version.
-    #[error("the store has schema version {found}, this program knows {SCHEMA_VERSION}: {advice}")]
+    #[error("the store has schema version {found}, this program knows 1 to {SCHEMA_VERSION}: {advice}")]
     Schema {
         /// The version found.
         found: u32,
@@ -41,10 +43,6 @@ pub enum StoreError {
 impl StoreError {
     /// The store has another schema than this program's.
     pub(crate) fn other_schema(found: u32) -> Self {
-        let advice = match found < SCHEMA_VERSION {
-            true => "run `tidegate store migrate`",
-            false => "run the version of tidegate that made it, or a later one",
-        };
-        Self::Schema { found, advice }
+        Self::Schema { found, advice: "run the version of tidegate that made it, or a later one" }
     }
 }

@@ -14,6 +14,7 @@ use crate::record::change::{
     Applied, Birth, Change, Delete, Moved, Put, ResultField, RowChange, Stored, StoredState, Write,
 };
 use crate::record::due::due_row;
+use crate::record::format::Format;
 use crate::record::rows::Row;
 use crate::time::Timestamp;
 
@@ -21,6 +22,7 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone)]
 pub struct MemoryStore {
     partitions: u16,
+    format: Format,
     tables: Arc<Mutex<Tables>>,
 }
 
@@ -72,7 +74,13 @@ impl MemoryStore {
     /// An empty store of `partitions` partitions.
     #[must_use]
     pub fn new(partitions: u16) -> Self {
-        Self { partitions, tables: Arc::default() }
+        Self { partitions, format: Format::LATEST, tables: Arc::default() }
+    }
+
+    /// The same store, written in another format.
+    #[must_use]
+    pub fn in_format(self, format: Format) -> Self {
+        Self { format, ..self }
     }
 
     /// From now on asks `faults` what to do with each write.
@@ -86,6 +94,10 @@ impl MemoryStore {
 
     pub(crate) fn partitions(&self) -> u16 {
         self.partitions
+    }
+
+    pub(crate) fn format(&self) -> Format {
+        self.format
     }
 
     pub(crate) async fn apply(&self, partition: Partition, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {

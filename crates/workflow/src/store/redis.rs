@@ -20,12 +20,14 @@ use super::error::StoreError;
 use super::query::Register;
 use crate::id::Partition;
 use crate::record::change::{Applied, Change};
+use crate::record::format::Format;
 
 /// Workflows in one Redis, or one Redis Cluster. Clones share the client.
 #[derive(Debug, Clone)]
 pub struct RedisStore {
     client: Client,
     keys: Arc<Keys>,
+    format: Format,
     timeout: Duration,
     /// The digest by which Redis knows the script.
     digest: Arc<[u8]>,
@@ -84,6 +86,10 @@ impl Default for RedisOptions {
 impl RedisStore {
     pub(crate) fn partitions(&self) -> u16 {
         self.keys.partitions()
+    }
+
+    pub(crate) fn format(&self) -> Format {
+        self.format
     }
 
     async fn send(&self, batch: Batch) -> Vec<Outcome> {

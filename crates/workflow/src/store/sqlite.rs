@@ -24,6 +24,7 @@ use super::error::StoreError;
 use super::query::{Clockwork, Head, Order, Register, RowSet, Span};
 use crate::id::{MAX_PARTITIONS, Partition, WorkflowId};
 use crate::record::change::{Applied, Change, ResultField, Stored};
+use crate::record::format::Format;
 use crate::record::rows::Row;
 use crate::time::Timestamp;
 
@@ -37,6 +38,7 @@ const QUEUE: usize = 1_024;
 #[derive(Clone)]
 pub struct SqliteStore {
     partitions: u16,
+    format: Format,
     threads: Arc<Threads>,
 }
 
@@ -102,7 +104,7 @@ impl SqliteStore {
     /// [`StoreError::Unavailable`] when another process has it open, or the file cannot be used; [`StoreError::Corrupt`] when the
     /// check finds damage or the file is something else; [`StoreError::Schema`] when another version made it.
     pub fn open(path: &Path, options: &SqliteOptions) -> Result<Self, StoreError> {
-        let file::Opened { writer, readers: [lookups, scans], lock, partitions, presence } =
+        let file::Opened { writer, readers: [lookups, scans], lock, partitions, format, presence } =
             file::open(path, options.partitions)?;
         let presence = Arc::new(presence);
         let watched = Arc::clone(&presence);
@@ -127,7 +129,7 @@ impl SqliteStore {
             lookups: Worker::spawn("store-lookups", QUEUE, reads(lookups)).map_err(spawned)?,
             writes: Worker::spawn("store-writes", QUEUE, writes).map_err(spawned)?,
         };
-        Ok(Self { partitions, threads: Arc::new(threads) })
+        Ok(Self { partitions, format, threads: Arc::new(threads) })
     }
 
     /// Reads the whole file and looks for damage, about 4 s for each gigabyte. Counts wait during that time, and nothing else.
@@ -164,6 +166,10 @@ impl SqliteStore {
 
     pub(crate) fn partitions(&self) -> u16 {
         self.partitions
+    }
+
+    pub(crate) fn format(&self) -> Format {
+        self.format
     }
 
     fn all_partitions(&self) -> impl Iterator<Item = Partition> + use<> {

@@ -55,7 +55,7 @@ pub(super) fn retry_failed(workflow: &mut Workflow, now: Timestamp) -> Result<Ef
         return Err(wrong_status("retry", Status::Pending, ": start it"));
     }
     let again: Vec<JobIndex> = (0..workflow.jobs.len())
-        .map(|at| JobIndex(at as u16))
+        .map(|at| JobIndex(at as u32))
         .filter(|&job| matches!(workflow.job(job).state, JobState::Failed | JobState::Cancelled))
         .collect();
     if again.is_empty() {

@@ -15,7 +15,7 @@ pub(super) fn revoke(workflow: &mut Workflow, index: JobIndex) {
 /// Cancels all jobs that have not ended.
 pub(super) fn cancel_rest(workflow: &mut Workflow, now: Timestamp) {
     for at in 0..workflow.jobs.len() {
-        let index = JobIndex(at as u16);
+        let index = JobIndex(at as u32);
         if !workflow.job(index).state.is_over() {
             revoke(workflow, index);
             workflow.set_state(index, JobState::Cancelled, now);

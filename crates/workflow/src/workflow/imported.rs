@@ -41,7 +41,7 @@ impl Workflow {
     /// Continues from its state in another system.
     pub(crate) fn take_over(&mut self, imported: &Imported, defaults: RetentionDefaults, now: Timestamp) {
         for (at, job) in imported.jobs.iter().enumerate().filter(|(_, job)| **job != Job::default()) {
-            let index = JobIndex(at as u16);
+            let index = JobIndex(at as u32);
             self.set_state(index, job.state, now);
             let ready_at = job.ready_at.or((job.state == JobState::Ready).then_some(now));
             *self.job_mut(index) = Job { ready_at, ..job.clone() };

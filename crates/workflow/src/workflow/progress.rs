@@ -5,12 +5,12 @@ use crate::graph::definition::TriggerRule;
 /// How many parents of a job ended, and how; and how many are doomed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Tally {
-    pub(crate) succeeded: u16,
+    pub(crate) succeeded: u32,
     /// Failed, cancelled, or blocked by a failure.
-    pub(crate) failed: u16,
-    pub(crate) skipped: u16,
+    pub(crate) failed: u32,
+    pub(crate) skipped: u32,
     /// They cannot run because of a failure, but have not ended.
-    pub(crate) doomed: u16,
+    pub(crate) doomed: u32,
 }
 
 /// What the jobs after a job hear of it.
@@ -78,14 +78,14 @@ impl Tally {
     /// Applies the rule for a job with this many parents.
     pub(crate) fn verdict(self, rule: TriggerRule, parents: usize) -> Verdict {
         let Self { succeeded, failed, skipped, doomed } = self;
-        let lost = usize::from(failed) + usize::from(doomed);
-        let all_over = usize::from(succeeded) + usize::from(failed) + usize::from(skipped) == parents;
+        let lost = failed + doomed;
+        let all_over = (succeeded + failed + skipped) as usize == parents;
         match rule {
             _ if parents == 0 => Verdict::Run,
             TriggerRule::AnySuccess if succeeded > 0 => Verdict::Run,
             TriggerRule::AnyFailed if lost > 0 => Verdict::Run,
             TriggerRule::AllSuccess | TriggerRule::NoneFailed if lost > 0 && !all_over => Verdict::Doom,
-            TriggerRule::AnySuccess if doomed > 0 && lost + usize::from(skipped) == parents => Verdict::Doom,
+            TriggerRule::AnySuccess if doomed > 0 && (lost + skipped) as usize == parents => Verdict::Doom,
             _ if !all_over => Verdict::Wait,
             TriggerRule::AllSuccess | TriggerRule::NoneFailed | TriggerRule::AnySuccess if failed > 0 => Verdict::Block,
             TriggerRule::AllSuccess if skipped > 0 => Verdict::Skip,

@@ -4,7 +4,7 @@ use hashbrown::HashMap;
 
 use crate::id::JobIndex;
 use crate::record::change::ResultField;
-use crate::state::Job;
+use crate::state::{AttemptError, Job};
 
 /// What changed since the last write.
 #[derive(Debug, Clone, Default)]
@@ -12,6 +12,7 @@ pub(super) struct Unwritten {
     /// Jobs that changed, as the store has them.
     pub(super) before: HashMap<JobIndex, Job>,
     pub(super) results: Vec<(ResultField, Vec<u8>)>,
+    pub(super) errors: Vec<(ResultField, AttemptError)>,
     pub(super) dropped_results: Vec<ResultField>,
     /// Jobs that became ready.
     pub(super) ready: Vec<JobIndex>,

@@ -5,6 +5,7 @@ use super::unwritten::Unwritten;
 use crate::id::JobIndex;
 use crate::record::change::{Birth, Change, Delete, Moved, Put, ResultField, RowChange, Write};
 use crate::record::codec::encode;
+use crate::record::format::Format;
 use crate::record::rows::{ReadyEntry, Row, lasting_row, ready_rows, status_rows};
 use crate::state::{AttemptError, Job, Meta, Status};
 use crate::time::Timestamp;
@@ -36,7 +37,7 @@ impl Workflow {
     pub(crate) fn put_error(&mut self, index: JobIndex, error: &AttemptError) {
         let job = self.job(index);
         let place = (job.attempt.wrapping_add(job.lost) % KEPT_ERRORS) as u8;
-        self.unwritten.results.push((ResultField::Error(index, place), encode(error)));
+        self.unwritten.errors.push((ResultField::Error(index, place), error.clone()));
     }
 
     /// Removes the workflow with the next write.
@@ -49,10 +50,10 @@ impl Workflow {
         self.unwritten.delete
     }
 
-    /// The change to write, or None when there is none. `writer` is a random number.
+    /// The change to write in a format, or None when there is none. `writer` is a random number.
     ///
     /// After this call the workflow counts as written. If the change is not applied, drop the workflow.
-    pub(crate) fn change(&mut self, writer: u32) -> Option<Change> {
+    pub(crate) fn change(&mut self, writer: u32, format: Format) -> Option<Change> {
         let unwritten = std::mem::take(&mut self.unwritten);
         let (expected, was) = match self.stored.take() {
             Some((bytes, meta)) => (Some(bytes), Some(meta)),
@@ -60,39 +61,40 @@ impl Workflow {
         };
         if unwritten.delete {
             let before = was.as_ref().map_or(self.meta.status, |meta| meta.status);
-            let delete = self.deletion(before, &unwritten);
+            let delete = self.deletion(before, &unwritten, format);
             return Some(Change { workflow: self.id, expected, write: Write::Delete(Box::new(delete)) });
         }
-        let nothing = unwritten.before.is_empty() && unwritten.results.is_empty();
+        let nothing = unwritten.before.is_empty() && unwritten.results.is_empty() && unwritten.errors.is_empty();
         if nothing && was.as_ref() == Some(&self.meta) {
             self.stored = expected.zip(was);
             return None;
         }
         self.meta.version += 1;
         self.meta.writer = writer;
-        let put = self.put(was.as_ref(), unwritten);
+        let put = self.put(was.as_ref(), unwritten, format);
         self.stored = Some((put.meta.clone(), self.meta.clone()));
         Some(Change { workflow: self.id, expected, write: Write::Put(Box::new(put)) })
     }
 
-    fn put(&self, was: Option<&Meta>, unwritten: Unwritten) -> Put {
+    fn put(&self, was: Option<&Meta>, unwritten: Unwritten, format: Format) -> Put {
         let changed = |before: Option<Timestamp>, after: Option<Timestamp>| match after {
             _ if before == after => Moved::Unchanged,
             Some(moment) => Moved::To(moment),
             None => Moved::Away,
         };
-        let ready = self.ready_change(was, &unwritten);
+        let ready = self.ready_change(was, &unwritten, format);
+        let errors = unwritten.errors.iter().map(|(field, error)| (*field, encode(error, format)));
         let mut jobs: Vec<JobIndex> = unwritten.before.keys().copied().collect();
         jobs.sort_unstable();
         Put {
-            meta: encode(&self.meta),
+            meta: encode(&self.meta, format),
             birth: was.is_none().then(|| Birth {
-                graph: encode(&*self.graph),
-                label: encode(&self.graph.label),
+                graph: encode(&*self.graph, format),
+                label: encode(&self.graph.label, format),
                 idempotency_key: self.graph.idempotency_key.clone(),
             }),
-            jobs: jobs.into_iter().map(|job| (job, encode(self.job(job)))).collect(),
-            results: unwritten.results,
+            jobs: jobs.into_iter().map(|job| (job, encode(self.job(job), format))).collect(),
+            results: unwritten.results.into_iter().chain(errors).collect(),
             dropped_results: unwritten.dropped_results,
             ready,
             index: self.index_change(was),
@@ -114,9 +116,9 @@ impl Workflow {
         RowChange { remove: before, add }
     }
 
-    fn ready_change(&self, was: Option<&Meta>, unwritten: &Unwritten) -> RowChange {
+    fn ready_change(&self, was: Option<&Meta>, unwritten: &Unwritten, format: Format) -> RowChange {
         let row = |index: JobIndex, job: &Job, status: Status| {
-            Some(ReadyEntry::of(self.id, index, job, &self.graph.jobs[index.index()], status)?.row())
+            Some(ReadyEntry::of(self.id, index, job, &self.graph.jobs[index.index()], status)?.row(format))
         };
         let status = was.map_or(Status::Pending, |meta| meta.status);
         let shown = |status| status == Status::Running;
@@ -137,7 +139,7 @@ impl Workflow {
         change
     }
 
-    fn deletion(&self, status: Status, unwritten: &Unwritten) -> Delete {
+    fn deletion(&self, status: Status, unwritten: &Unwritten, format: Format) -> Delete {
         let mut jobs = self.jobs.clone();
         for (index, job) in &unwritten.before {
             jobs[index.index()].clone_from(job);
@@ -145,16 +147,16 @@ impl Workflow {
         let mut index = status_rows(self.id, &self.graph.label, status);
         index.push(lasting_row(self.id));
         Delete {
-            ready: ready_rows(self.id, &self.graph, &jobs, status),
+            ready: ready_rows(self.id, &self.graph, &jobs, status, format),
             index,
             idempotency_key: self.graph.idempotency_key.clone(),
         }
     }
 
-    /// All rows that a store must have for it: ready rows and index rows.
-    pub(crate) fn rows(&self) -> (Vec<Row>, Vec<Row>) {
+    /// All rows that a store of a format must have for it: ready rows and index rows.
+    pub(crate) fn rows(&self, format: Format) -> (Vec<Row>, Vec<Row>) {
         let mut index = status_rows(self.id, &self.graph.label, self.meta.status);
         index.push(lasting_row(self.id));
-        (ready_rows(self.id, &self.graph, &self.jobs, self.meta.status), index)
+        (ready_rows(self.id, &self.graph, &self.jobs, self.meta.status, format), index)
     }
 }

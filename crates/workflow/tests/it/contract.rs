@@ -6,7 +6,7 @@ pub(crate) mod writes;
 use tidegate_workflow::change::{Applied, Birth, Change, Delete, Put, StoredState, Write};
 use tidegate_workflow::rows::{ReadyEntry, Row, Section, queue_rows};
 use tidegate_workflow::{
-    Clockwork, JobIndex, MemoryStore, Partition, RowSet, Span, Status, Store, Timestamp, WorkflowId,
+    Clockwork, Format, JobIndex, MemoryStore, Partition, RowSet, Span, Status, Store, Timestamp, WorkflowId,
 };
 
 /// Stores under test are made with this number of partitions.
@@ -104,9 +104,11 @@ pub(crate) fn delete(id: WorkflowId, from: &str, delete: Delete) -> Change {
     Change { workflow: id, expected: Some(meta(from)), write: Write::Delete(Box::new(delete)) }
 }
 
-pub(crate) fn ready_row(queue: &str, since: u64, workflow: WorkflowId, job: u16) -> Row {
+pub(crate) fn ready_row(queue: &str, since: u64, workflow: WorkflowId, job: u32) -> Row {
     let job = JobIndex(job);
-    ReadyEntry { queue: queue.to_owned(), priority: 0, since: micros(since), workflow, job }.row()
+    let limit_key = String::new();
+    let queue = queue.to_owned();
+    ReadyEntry { queue, limit_key, priority: 0, since: micros(since), workflow, job }.row(Format::LATEST)
 }
 
 pub(crate) fn index_row(section: Section<'_>, id: WorkflowId) -> Row {

@@ -55,7 +55,7 @@ impl Import {
     async fn in_gush_words(&self, gush_id: &str) -> Value {
         let snapshot = self.snapshot(gush_id).await;
         let graph = snapshot.graph();
-        let all: Vec<JobIndex> = (0..graph.jobs.len()).map(|at| JobIndex(at as u16)).collect();
+        let all: Vec<JobIndex> = (0..graph.jobs.len()).map(|at| JobIndex(at as u32)).collect();
         let results = self.engine.results(snapshot.id(), &all).await.unwrap();
         let mut jobs = BTreeMap::new();
         for (index, result) in all.into_iter().zip(results) {

@@ -5,6 +5,7 @@
 mod contract;
 mod crash;
 mod defects;
+mod formats;
 mod gush;
 mod model;
 mod operations;

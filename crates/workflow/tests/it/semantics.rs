@@ -53,7 +53,7 @@ async fn run(engine: &Engine, name: &str, output: &str, seconds: u64) -> Claimed
     claimed.into_iter().next().unwrap()
 }
 
-async fn reason(engine: &Engine, id: WorkflowId, job: u16) -> Option<Reason> {
+async fn reason(engine: &Engine, id: WorkflowId, job: u32) -> Option<Reason> {
     engine.show(id).await.unwrap().why_not_running(JobIndex(job))
 }
 

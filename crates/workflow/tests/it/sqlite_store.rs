@@ -123,10 +123,8 @@ fn other_schemas_are_refused_with_advice() {
     let directory = tempfile::tempdir().unwrap();
     let path = file(&directory);
     drop(open_at(&path).unwrap());
-    for (version, advice) in [
-        (SCHEMA_VERSION + 1, "run the version of tidegate that made it, or a later one"),
-        (SCHEMA_VERSION - 1, "run `tidegate store migrate`"),
-    ] {
+    let advice = "run the version of tidegate that made it, or a later one";
+    for version in [0, SCHEMA_VERSION + 1] {
         Connection::open(&path).unwrap().pragma_update(None, "user_version", version).unwrap();
         let error = open_at(&path).unwrap_err();
         assert_eq!(error, StoreError::Schema { found: version, advice });

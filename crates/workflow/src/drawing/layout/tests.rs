@@ -18,7 +18,7 @@ fn check(graph: &Graph) -> Layout {
     let layout = Layout::of(graph);
     assert_eq!(layout.nodes.len(), graph.jobs.len());
     let framed: HashSet<JobIndex> = layout.blocks.iter().flat_map(|block| block.jobs.iter().copied()).collect();
-    let alone = layout.nodes.iter().enumerate().filter(|&(at, _)| !framed.contains(&JobIndex(at as u16)));
+    let alone = layout.nodes.iter().enumerate().filter(|&(at, _)| !framed.contains(&JobIndex(at as u32)));
     let mut columns: Vec<Vec<Node>> = Vec::new();
     for node in alone.map(|(_, node)| node).chain(layout.blocks.iter().map(|block| &block.frame)) {
         assert!(node.x >= MARGIN && node.y >= MARGIN, "{node:?}");

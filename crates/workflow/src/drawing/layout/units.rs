@@ -52,7 +52,7 @@ pub(super) struct Units {
 impl Units {
     pub(super) fn of(graph: &Graph, alike: Alike) -> Self {
         let count = graph.jobs.len();
-        let jobs = (0..count as u16).map(JobIndex);
+        let jobs = (0..count as u32).map(JobIndex);
         if alike == Alike::Apart {
             return Self { list: jobs.map(Unit::Job).collect(), of_job: (0..count as u32).collect() };
         }
@@ -60,7 +60,7 @@ impl Units {
         let mut units = Self { list: Vec::new(), of_job: Vec::with_capacity(count) };
         let mut blocks: Vec<Option<u32>> = vec![None; classes.sizes.len()];
         for (at, &class) in classes.of.iter().enumerate() {
-            let (job, next) = (JobIndex(at as u16), units.list.len() as u32);
+            let (job, next) = (JobIndex(at as u32), units.list.len() as u32);
             let unit = match blocks[class] {
                 _ if classes.sizes[class] <= MOST_IN_COLUMN => {
                     units.list.push(Unit::Job(job));

@@ -48,6 +48,6 @@ impl<'a> Picture<'a> {
     }
 
     pub(super) fn jobs(&self) -> impl ExactSizeIterator<Item = JobIndex> + use<> {
-        (0..self.graph.jobs.len() as u16).map(JobIndex)
+        (0..self.graph.jobs.len() as u32).map(JobIndex)
     }
 }

@@ -138,7 +138,7 @@ fn job_box(picture: &Picture<'_>, job: JobIndex, node: Node, out: &mut impl Writ
 
 /// States that occur, and what was left out.
 struct Legend {
-    entries: Vec<(&'static str, char, u16)>,
+    entries: Vec<(&'static str, char, u32)>,
     undrawn: usize,
 }
 

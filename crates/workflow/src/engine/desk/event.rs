@@ -60,7 +60,7 @@ fn named(workflow: &Workflow, name: &str) -> Result<JobIndex, EngineError> {
 fn all_named(workflow: &Workflow, names: &[String]) -> Result<Vec<JobIndex>, EngineError> {
     // There may be as many names as jobs, so a search for each name would be quadratic.
     let each = workflow.graph.jobs.iter().enumerate();
-    let places: HashMap<&str, JobIndex> = each.map(|(at, job)| (job.name.as_str(), JobIndex(at as u16))).collect();
+    let places: HashMap<&str, JobIndex> = each.map(|(at, job)| (job.name.as_str(), JobIndex(at as u32))).collect();
     let none = |name: &String| EngineError::NoJob { workflow: workflow.id, job: name.clone() };
     let find = |name: &String| places.get(name.as_str()).copied().ok_or_else(|| none(name));
     let mut jobs = names.iter().map(find).collect::<Result<Vec<_>, _>>()?;

@@ -75,7 +75,7 @@ impl Group {
             self.answers.push(outcome);
         }
         let entry = self.entry.as_mut()?;
-        let change = entry.workflow.change(fastrand::u32(..))?;
+        let change = entry.workflow.change(fastrand::u32(..), player.context.store.format())?;
         if let Write::Put(put) = &change.write
             && let Some(birth) = &put.birth
         {

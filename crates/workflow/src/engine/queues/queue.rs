@@ -7,22 +7,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use hashbrown::HashSet;
 use tokio::sync::Notify;
 
+use crate::record::rows::{ReadyPlace, ReadyRow};
 use crate::time::Timestamp;
 
 /// How many ready jobs of one queue are kept in memory, about 60 bytes each. The others are read from the store when these are used up.
 const KEPT: usize = 16_384;
 
-/// What a ready row has after its queue: priority, time, workflow and job. It sorts as jobs are to be taken.
-pub(super) const READY_KEY: usize = 1 + 8 + 16 + 2;
-
-/// A ready job, as its row sorts it within its queue.
-pub(crate) type ReadyKey = [u8; READY_KEY];
-
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    pub(super) heads: BTreeSet<ReadyKey>,
+    pub(super) heads: BTreeSet<ReadyPlace>,
     /// Taken out to be claimed; a read of the store that began before must not bring them back.
-    pub(super) claimed: HashSet<ReadyKey>,
+    pub(super) claimed: HashSet<ReadyPlace>,
     /// The store has no others, as far as is known.
     pub(super) complete: bool,
     pub(super) paused: bool,
@@ -38,13 +33,15 @@ pub(super) struct Waiter {
     pub(super) done: AtomicBool,
 }
 
-pub(super) fn read_row(row: &[u8]) -> Option<(&str, ReadyKey)> {
-    let (queue, head) = row.split_last_chunk::<READY_KEY>()?;
-    Some((std::str::from_utf8(queue.strip_suffix(&[0])?).ok()?, *head))
+/// The queue of a row that any worker may take, and the job's place in it.
+pub(super) fn read_row(row: &[u8]) -> Option<(&str, ReadyPlace)> {
+    let row = ReadyRow::read(row)?;
+    // A job with limits is not handed out before its limits were asked.
+    row.limit_key.is_empty().then_some((row.queue, row.place))
 }
 
 impl Queue {
-    pub(super) fn insert(&mut self, head: ReadyKey) {
+    pub(super) fn insert(&mut self, head: ReadyPlace) {
         self.heads.insert(head);
         if self.heads.len() > KEPT {
             self.heads.pop_last();

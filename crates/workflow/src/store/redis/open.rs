@@ -9,7 +9,8 @@ use tracing::{debug, error, info};
 use super::keys::{self, Keys, Set};
 use super::reply::{self, answer, unexpected};
 use super::{RedisOptions, RedisStore, call};
-use crate::store::error::{SCHEMA_VERSION, StoreError};
+use crate::record::format::Format;
+use crate::store::error::StoreError;
 
 /// The fields of the facts about a store.
 const SCHEMA: &[u8] = b"schema";
@@ -31,15 +32,16 @@ impl RedisStore {
         let key = Keys::meta(&prefix);
         let mut facts = Facts::ask(&client, &key, Instant::now() + timeout, &[]).await?;
         if facts.schema.is_none() {
-            let made = Facts { schema: Some(SCHEMA_VERSION), partitions: Some(partitions.into()) };
+            let made = Facts { schema: Some(Format::LATEST.schema()), partitions: Some(partitions.into()) };
             facts = Facts::ask(&client, &key, Instant::now() + timeout, &made.fields()).await?;
             info!(partitions, key, "a store of workflows was made");
         }
-        let found = facts.partitions(&key)?;
+        let (format, found) = (facts.format(&key)?, facts.partitions(&key)?);
         if found != partitions {
             info!(found, asked = partitions, key, "the store keeps the number of partitions it was made with");
         }
-        let mut store = Self { client, keys: Arc::new(Keys::new(prefix, found)), timeout, digest: Arc::default() };
+        let keys = Arc::new(Keys::new(prefix, found));
+        let mut store = Self { client, keys, format, timeout, digest: Arc::default() };
         store.digest = store.introduce().await?;
         Ok(store)
     }
@@ -148,13 +150,16 @@ impl Facts {
         }
     }
 
-    /// The number of partitions of a store that this program knows.
+    /// How the store is written.
+    fn format(self, key: &str) -> Result<Format, StoreError> {
+        let missing = || StoreError::Corrupt { what: key.to_owned(), reason: "it has no schema version".to_owned() };
+        let schema = self.schema.ok_or_else(missing)?;
+        Format::of_schema(schema).ok_or_else(|| StoreError::other_schema(schema))
+    }
+
+    /// The number of partitions.
     fn partitions(self, key: &str) -> Result<u16, StoreError> {
         let corrupt = |reason: String| StoreError::Corrupt { what: key.to_owned(), reason };
-        let schema = self.schema.ok_or_else(|| corrupt("it has no schema version".to_owned()))?;
-        if schema != SCHEMA_VERSION {
-            return Err(StoreError::other_schema(schema));
-        }
         let partitions = self.partitions.and_then(|found| u16::try_from(found).ok());
         let valid = |found: &u16| found.is_power_of_two() && *found <= keys::MAX_PARTITIONS;
         partitions.filter(valid).ok_or_else(|| corrupt(format!("{:?} is not a number of partitions", self.partitions)))

@@ -12,7 +12,8 @@ use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use tracing::info;
 
 use super::presence::Presence;
-use crate::store::error::{SCHEMA_VERSION, StoreError};
+use crate::record::format::Format;
+use crate::store::error::StoreError;
 
 /// `Tdgt`: marks our files.
 const APPLICATION: u32 = u32::from_be_bytes(*b"Tdgt");
@@ -51,6 +52,7 @@ pub(super) struct Opened {
     /// The lock. Another process may open the file when this is dropped.
     pub(super) lock: Lock,
     pub(super) partitions: u16,
+    pub(super) format: Format,
     pub(super) presence: Presence,
 }
 
@@ -76,6 +78,8 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
         check_for_a_while(&writer, path)?;
     }
     let partitions = writer.query_row("SELECT value FROM store WHERE name = 'partitions'", [], |row| row.get(0))?;
+    let schema = writer.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let format = Format::of_schema(schema).ok_or_else(|| StoreError::other_schema(schema))?;
     let reader = || -> Result<Connection, StoreError> {
         let reader = connect(path)?;
         reader.pragma_update(None, "query_only", true)?;
@@ -84,7 +88,7 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
     };
     let readers = [reader()?, reader()?];
     let presence = Presence::of(path).map_err(|error| unusable(path, &error.to_string()))?;
-    Ok(Opened { writer, readers, lock, partitions, presence })
+    Ok(Opened { writer, readers, lock, partitions, format, presence })
 }
 
 /// Makes the directory and an empty file where they are missing, and locks the store.
@@ -163,7 +167,7 @@ fn is_fresh(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
     }
     is_ours(connection, path)?;
     let found = u32::try_from(version).unwrap_or(u32::MAX);
-    if found == SCHEMA_VERSION { Ok(false) } else { Err(StoreError::other_schema(found)) }
+    if Format::of_schema(found).is_some() { Ok(false) } else { Err(StoreError::other_schema(found)) }
 }
 
 /// An error when the file belongs to another program.
@@ -182,7 +186,7 @@ fn create(connection: &Connection, partitions: u16) -> Result<(), StoreError> {
     transaction.execute_batch(TABLES)?;
     transaction.execute("INSERT INTO store VALUES ('partitions', ?1)", [partitions])?;
     transaction.pragma_update(None, "application_id", APPLICATION)?;
-    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    transaction.pragma_update(None, "user_version", Format::LATEST.schema())?;
     Ok(transaction.commit()?)
 }
 

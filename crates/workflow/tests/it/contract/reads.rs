@@ -16,7 +16,7 @@ async fn listed(store: &Store, id: WorkflowId, name: &str, status: Status) {
 
 /// A workflow with a ready row for each (queue, since).
 async fn waiting(store: &Store, id: WorkflowId, rows: &[(&str, u64)]) -> Vec<Row> {
-    let row = |(job, &(queue, since)): (usize, &(&str, u64))| ready_row(queue, since, id, job as u16);
+    let row = |(job, &(queue, since)): (usize, &(&str, u64))| ready_row(queue, since, id, job as u32);
     let add: Vec<_> = rows.iter().enumerate().map(row).collect();
     let ready = RowChange { add: add.clone(), remove: Vec::new() };
     done(store, create(id, Put { ready, ..Put::default() })).await;

@@ -115,7 +115,7 @@ pub(crate) async fn a_delete_removes_all_that_belongs_to_a_workflow(store: Store
 
 pub(crate) async fn rows_are_added_and_removed(store: Store) {
     let id = id(1, 1);
-    let rows = |job| (ready_row("default", job, id, job as u16), [b"cx".as_slice(), &[job as u8; 16]].concat());
+    let rows = |job| (ready_row("default", job, id, job as u32), [b"cx".as_slice(), &[job as u8; 16]].concat());
     let ((ready_1, index_1), (ready_2, index_2), (ready_3, index_3)) = (rows(1), rows(2), rows(3));
     let ready = added(vec![ready_1.clone(), ready_2.clone()]);
     let index = added(vec![index_2.clone(), index_1.clone()]);
@@ -226,7 +226,7 @@ pub(crate) async fn no_change_is_no_work(store: Store) {
 }
 
 pub(crate) async fn ten_thousand_jobs_fit_in_one_change(store: Store) {
-    const JOBS: u16 = 10_000;
+    const JOBS: u32 = 10_000;
     let id = id(1, 2);
     let jobs: Vec<_> = (0..JOBS).map(|job| (JobIndex(job), meta(&job.to_string()))).collect();
     let ready: Vec<_> = (0..JOBS).map(|job| ready_row("default", 5, id, job)).collect();

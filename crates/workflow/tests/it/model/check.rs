@@ -73,7 +73,7 @@ fn check_ready(snapshots: &Snapshots, rows: &[Row]) {
     let mut ready = BTreeSet::new();
     for (id, snapshot) in snapshots.iter().filter(|(_, snapshot)| snapshot.meta().status == Status::Running) {
         let jobs = (0..snapshot.jobs().len()).filter(|&at| snapshot.jobs()[at].state == JobState::Ready);
-        ready.extend(jobs.map(|at| (*id, JobIndex(at as u16))));
+        ready.extend(jobs.map(|at| (*id, JobIndex(at as u32))));
     }
     assert_eq!((found.len(), &found), (rows.len(), &ready), "each ready job has one row, and no other job has any");
 }
@@ -82,7 +82,7 @@ fn check_workflow(snapshot: &Snapshot) {
     let (meta, jobs) = (snapshot.meta(), snapshot.jobs());
     let number = |word: &str| jobs.iter().filter(|job| job.state.word() == word).count();
     for (word, count) in meta.counts.each() {
-        assert_eq!(usize::from(count), number(word), "number of jobs {word}");
+        assert_eq!(count as usize, number(word), "number of jobs {word}");
     }
     let active = jobs.iter().any(|job| job.state.is_active());
     if meta.status != Status::Pending {
@@ -97,7 +97,7 @@ fn check_workflow(snapshot: &Snapshot) {
     let first = (0..jobs.len()).filter_map(|at| due(snapshot, at)).min();
     assert!(first.is_none_or(|first| meta.timer.is_some_and(|timer| timer <= first)), "{:?} {first:?}", meta.timer);
     for (at, job) in jobs.iter().enumerate() {
-        let index = JobIndex(at as u16);
+        let index = JobIndex(at as u32);
         let is_running = matches!(job.state, JobState::Running { .. });
         assert!(!is_running || (job.token != 0 && job.worker.is_some() && job.attempt > 0), "{job:?}");
         assert!(job.state != JobState::Ready || job.ready_at.is_some(), "{job:?}");
@@ -134,7 +134,7 @@ pub(crate) fn due(snapshot: &Snapshot, at: usize) -> Option<Timestamp> {
 /// What is stored of outputs is what jobs say they returned.
 async fn check_outputs(store: &Store, snapshot: &Snapshot) {
     let jobs = snapshot.jobs();
-    let fields = (0..jobs.len()).map(|at| ResultField::Output(JobIndex(at as u16))).collect();
+    let fields = (0..jobs.len()).map(|at| ResultField::Output(JobIndex(at as u32))).collect();
     let stored = store.results(&[(snapshot.id(), fields)]).await.unwrap().remove(0);
     for (job, output) in jobs.iter().zip(stored) {
         assert_eq!(job.output_bytes as usize, output.map_or(0, |output| output.len()), "{job:?}");

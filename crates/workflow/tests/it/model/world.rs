@@ -158,7 +158,7 @@ impl World {
             };
             assert!(is.meta().version >= was.meta().version);
             for (at, (old, new)) in was.jobs().iter().zip(is.jobs()).enumerate() {
-                let job = tidegate_workflow::JobIndex(at as u16);
+                let job = tidegate_workflow::JobIndex(at as u32);
                 if old.state == JobState::Waiting && new.state.is_active() && (!again || steps.len() == 1) {
                     assert_eq!(fate(is, job), Fate::Runs, "job {at} ran ahead: {:?}", is.states());
                 }

@@ -83,7 +83,7 @@ async fn a_store_that_is_not_known_is_left_alone() {
         assert!(refused(&error), "{facts}: {error}");
         assert_eq!(server.raw("HGETALL tg:meta"), dump, "{facts}");
     }
-    check("HSET tg:meta schema 2 partitions 16", |error| matches!(error, StoreError::Schema { found: 2, .. })).await;
+    check("HSET tg:meta schema 3 partitions 16", |error| matches!(error, StoreError::Schema { found: 3, .. })).await;
     check("HSET tg:meta schema 1 partitions 3", |error| matches!(error, StoreError::Corrupt { .. })).await;
     check("HSET tg:meta schema 1 partitions 512", |error| matches!(error, StoreError::Corrupt { .. })).await;
     check("HSET tg:meta schema one", |error| matches!(error, StoreError::Corrupt { .. })).await;

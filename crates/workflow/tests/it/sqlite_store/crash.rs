@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use tidegate_workflow::change::{Applied, Birth, Change, Delete, Moved, Put, ResultField, RowChange, Write};
 use tidegate_workflow::rows::{ReadyEntry, Row, Section};
-use tidegate_workflow::{Clockwork, JobIndex, Partition, RowSet, Store, Timestamp, WorkflowId, due_row};
+use tidegate_workflow::{Clockwork, Format, JobIndex, Partition, RowSet, Store, Timestamp, WorkflowId, due_row};
 
 use super::open_at;
 
@@ -49,9 +49,16 @@ struct Expected {
 
 fn expected(id: WorkflowId, step: u8) -> Expected {
     let since = id.created_at() + std::time::Duration::from_micros(step.into());
-    let entry = ReadyEntry { queue: "q".to_owned(), priority: step, since, workflow: id, job: JobIndex(0) };
+    let entry = ReadyEntry {
+        queue: "q".to_owned(),
+        limit_key: String::new(),
+        priority: step,
+        since,
+        workflow: id,
+        job: JobIndex(0),
+    };
     let index = [Section::Tag(&step.to_string(), tidegate_workflow::Status::Running).prefix(), id.bytes().to_vec()];
-    Expected { meta: vec![step], ready: entry.row(), index: index.concat(), timer: since }
+    Expected { meta: vec![step], ready: entry.row(Format::LATEST), index: index.concat(), timer: since }
 }
 
 fn change(id: WorkflowId, step: u8) -> Change {

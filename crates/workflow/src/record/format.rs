@@ -1,0 +1,51 @@
+//! How records, rows and keys are written. A store has one format, which its schema names; this program reads all of them.
+
+use super::codec::Unreadable;
+
+/// The format of what a store holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Format {
+    /// Records without a format, ready rows without the key of a limit and with positions of 16 bits.
+    First = 1,
+    /// Records that begin with their format; ready rows with the key of a limit, and with positions of 32 bits.
+    Second = 2,
+}
+
+impl Format {
+    /// What new stores are written in.
+    pub const LATEST: Self = Self::Second;
+
+    /// The format of a store with this schema version. None: this program does not know it.
+    #[must_use]
+    pub const fn of_schema(version: u32) -> Option<Self> {
+        match version {
+            1 => Some(Self::First),
+            2 => Some(Self::Second),
+            _ => None,
+        }
+    }
+
+    /// The schema version of a store that is written in this format.
+    #[must_use]
+    pub const fn schema(self) -> u32 {
+        self as u32
+    }
+
+    /// The beginning of a record. Every record of the first format begins with a number in as few bytes as possible, the low seven bits
+    /// first. A zero after a byte that announces more is never among them, so this marks all later formats.
+    pub(super) fn mark(self) -> Option<[u8; 2]> {
+        (self > Self::First).then_some([0x80 | self as u8, 0])
+    }
+
+    /// The format of a record, and the rest of it.
+    pub(super) fn of_record(record: &[u8]) -> Result<(Self, &[u8]), Unreadable> {
+        match record {
+            [mark, 0, rest @ ..] if *mark >= 0x80 => {
+                let version = u32::from(mark & 0x7f);
+                let format = Self::of_schema(version).filter(|format| *format > Self::First);
+                Ok((format.ok_or(Unreadable::Format(version))?, rest))
+            }
+            _ => Ok((Self::First, record)),
+        }
+    }
+}

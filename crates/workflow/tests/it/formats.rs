@@ -1,0 +1,207 @@
+//! Stores of every format that was ever written are read as they were meant, go on, and keep their format.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tidegate_pipeline::Client;
+use tidegate_pipeline::test_util::RedisServer;
+use tidegate_workflow::rows::Row;
+use tidegate_workflow::{
+    Action, Begin, Claim, Engine, EngineError, Format, JobIndex, LeaseRef, Outcome, Partition, RedisOptions,
+    RedisStore, Register, RowSet, Snapshot, SqliteOptions, SqliteStore, Status, Store, Timestamp, WorkflowId,
+};
+
+use crate::model::check::whole_store;
+use crate::support::{create, report, server};
+
+/// All formats, with the number that the names of their files begin with.
+const FORMATS: [(Format, u8); 1] = [(Format::First, 1)];
+
+fn golden(name: &str) -> String {
+    let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", "..", "golden", "stores"].iter().collect();
+    std::fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+async fn in_redis(number: u8) -> (Store, RedisServer) {
+    let redis = RedisServer::start().await;
+    let replies = redis.raw(golden(&format!("{number}-redis.txt")).trim_end());
+    assert!(!replies.contains("-ERR"), "{replies}");
+    // Another number of partitions: the store keeps its own.
+    let options = RedisOptions::new("tg:", 16, Duration::from_secs(5)).unwrap();
+    let client = Client::new(redis.config()).unwrap();
+    (Store::Redis(RedisStore::open(client, options).await.unwrap()), redis)
+}
+
+fn in_sqlite(number: u8) -> (Store, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("workflows.db");
+    Connection::open(&path).unwrap().execute_batch(&golden(&format!("{number}-sqlite.sql"))).unwrap();
+    (Store::Sqlite(SqliteStore::open(&path, &SqliteOptions::new(16).unwrap()).unwrap()), folder)
+}
+
+/// What was told of each workflow, by its id.
+fn told(expected: &Value) -> impl Iterator<Item = (WorkflowId, &Value)> {
+    let workflows = expected["workflows"].as_object().unwrap().values();
+    workflows.map(|told| (told["id"].as_str().unwrap().parse().unwrap(), told))
+}
+
+/// What we read of a job, as far as something was told of it.
+async fn read(engine: &Engine, snapshot: &Snapshot, at: usize, told: &Value) -> Value {
+    let (job, about) = (&snapshot.jobs()[at], &snapshot.graph().jobs[at]);
+    let result = engine.results(snapshot.id(), &[JobIndex(at as u32)]).await.unwrap().remove(0);
+    let text = |text: &[u8]| serde_json::from_slice::<Value>(text).unwrap();
+    let errors = result.errors.iter();
+    let errors = errors.map(|error| json!({ "kind": error.kind, "message": error.message, "trace": error.trace }));
+    let mut all = json!({
+        "name": about.name, "state": job.state.word(), "attempt": job.attempt, "lost": job.lost, "worker": job.worker,
+        "output": result.output.map(|output| text(&output)), "errors": errors.collect::<Vec<_>>(), "queue": about.queue,
+        "priority": about.priority, "retries": about.retry.limit, "wait_ms": about.wait.as_millis() as u64,
+        "timeout_ms": about.timeout.map(|timeout| timeout.as_millis() as u64),
+        "params": about.params.as_ref().map(|params| text(params.text().as_bytes())),
+        "blocked": snapshot.is_blocked(JobIndex(at as u32)), "rule": told["rule"],
+    });
+    all.as_object_mut().unwrap().retain(|field, _| told.get(field).is_some());
+    all
+}
+
+async fn check_states(engine: &Engine, expected: &Value) {
+    for (id, told) in told(expected) {
+        let snapshot = engine.show(id).await.unwrap();
+        assert_eq!(snapshot.meta().status.word(), told["status"], "{id}");
+        let jobs = told["jobs"].as_array().unwrap();
+        assert_eq!(snapshot.jobs().len(), jobs.len());
+        for (at, told) in jobs.iter().enumerate() {
+            assert_eq!(read(engine, &snapshot, at, told).await, *told, "job {at} of {id}");
+        }
+    }
+}
+
+fn lease(expected: &Value, name: &str) -> LeaseRef {
+    expected["leases"][name].as_str().unwrap().parse().unwrap()
+}
+
+/// Seconds, for helpers that count from the first moment of the tests, long after everything was written.
+const LATER: u64 = 100_000_000;
+
+/// Workers, with leases from before and with new ones, and operators bring everything to its end.
+async fn goes_on(engine: &Engine, expected: &Value) {
+    let success = || Outcome::Succeeded { output: None };
+    let b = report(engine, lease(expected, "b"), success(), 0).await.unwrap();
+    assert_eq!((b.workflow, b.already), (Status::Running, false));
+    assert!(report(engine, lease(expected, "done"), success(), 0).await.unwrap().already);
+    for (name, value) in engine.store().register(Register::Queues).await.unwrap() {
+        assert_eq!(value == "paused", name == "q other", "{name}: {value:?}");
+        engine.set_queue_paused(&name, tidegate_workflow::Paused::No).await.unwrap();
+    }
+    for (id, told) in told(expected) {
+        let now = crate::support::at(0);
+        match told["status"].as_str().unwrap() {
+            "pending" => drop(engine.act(id, Action::Start, now).await.unwrap()),
+            "paused" => drop(engine.act(id, Action::Resume, now).await.unwrap()),
+            "failed" | "cancelled" => drop(engine.act(id, Action::RetryFailed, now).await.unwrap()),
+            _ => {}
+        }
+    }
+    work_off(engine).await;
+    for (id, told) in told(expected) {
+        match engine.show(id).await {
+            Ok(snapshot) => assert!(snapshot.meta().status.is_over(), "{id}: {:?}", snapshot.states()),
+            // It had succeeded before, and was kept for days.
+            Err(error) => {
+                assert_eq!((&told["status"], error), (&json!("succeeded"), EngineError::NoWorkflow { workflow: id }))
+            }
+        }
+    }
+}
+
+async fn work_off(engine: &Engine) {
+    let queues: Vec<String> = engine.queue_states().await.unwrap().into_iter().map(|queue| queue.name).collect();
+    let mut seconds = LATER;
+    loop {
+        let now = crate::support::at(seconds);
+        while engine.sweep(now).await.unwrap() {}
+        let claim =
+            Claim { queues: queues.clone(), worker: "w".to_owned(), limit: 100, lease: Duration::from_secs(30) };
+        let claimed = engine.claim(&claim, now).await.unwrap();
+        for claimed in &claimed {
+            report(engine, claimed.lease, Outcome::Succeeded { output: None }, seconds).await.unwrap();
+        }
+        if claimed.is_empty() && seconds > LATER + 3 {
+            return;
+        }
+        seconds += 1;
+    }
+}
+
+/// Everything in the store is as its format says.
+async fn check_format(store: &Store, format: Format) {
+    let mut ids = Vec::new();
+    for partition in 0..store.partitions() {
+        let rows = |set| store.rows(Partition(partition), set, None, 10_000);
+        for row in rows(RowSet::Ready).await.unwrap() {
+            assert_eq!(format_of_ready(&row), format);
+        }
+        let index: Vec<Row> = rows(RowSet::Index).await.unwrap();
+        ids.extend(index.iter().filter_map(|row| tidegate_workflow::rows::workflow_of(row)));
+    }
+    for head in store.heads(&ids).await.unwrap().into_iter().flatten() {
+        assert_eq!((format_of_record(&head.meta), format_of_record(&head.label)), (format, format));
+    }
+    for stored in store.load(&ids).await.unwrap().into_iter().flatten() {
+        assert_eq!(format_of_record(&stored.graph), format);
+        for (job, state) in &stored.state.jobs {
+            assert_eq!(format_of_record(state), format, "job {job}");
+        }
+    }
+}
+
+fn format_of_record(record: &[u8]) -> Format {
+    match record {
+        [0x82, 0, ..] => Format::Second,
+        _ => Format::First,
+    }
+}
+
+/// Priority, time, workflow and 16 bits of the job after the queue; or the key of a limit and 32 bits.
+fn format_of_ready(row: &[u8]) -> Format {
+    let queue = row.iter().position(|&byte| byte == 0).unwrap();
+    if row.len() == queue + 1 + 27 { Format::First } else { Format::Second }
+}
+
+async fn check(store: Store, format: Format, expected: &Value) {
+    assert_eq!(store.format(), format);
+    assert_eq!(store.partitions(), 4);
+    let engine = server(&store).await;
+    check_states(&engine, expected).await;
+    check_format(&store, format).await;
+    whole_store(&engine).await;
+    let new = create(&engine, "a b<a", Begin::Now).await;
+    check_format(&store, format).await;
+    goes_on(&engine, expected).await;
+    assert_eq!(engine.show(new).await.unwrap().meta().status, Status::Succeeded);
+    check_format(&store, format).await;
+    whole_store(&engine).await;
+    // What is over is removed at its time, with all that belongs to it.
+    let end = Timestamp::from_micros(u64::MAX / 4);
+    while engine.sweep(end).await.unwrap() {}
+    assert!(whole_store(&engine).await.values().all(|kept| kept.meta().expires_at.is_none()));
+}
+
+#[tokio::test]
+async fn stores_of_every_format_in_redis_are_read_and_go_on() {
+    for (format, number) in FORMATS {
+        let (store, _redis) = in_redis(number).await;
+        check(store, format, &serde_json::from_str(&golden(&format!("{number}-redis.json"))).unwrap()).await;
+    }
+}
+
+#[tokio::test]
+async fn stores_of_every_format_in_sqlite_are_read_and_go_on() {
+    for (format, number) in FORMATS {
+        let (store, _folder) = in_sqlite(number);
+        check(store, format, &serde_json::from_str(&golden(&format!("{number}-sqlite.json"))).unwrap()).await;
+    }
+}
