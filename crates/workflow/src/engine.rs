@@ -14,13 +14,13 @@ pub(crate) mod sweep;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use hashbrown::HashSet;
 use tokio::sync::broadcast;
 use tokio_util::task::TaskTracker;
 
 use self::context::{Context, Notice};
+use self::create::names::{Known, Names};
 use self::desk::Desk;
 use self::desk::request::{Action, Request};
 use self::error::EngineError;
@@ -58,8 +58,8 @@ struct Core {
     context: Context,
     /// One for each partition.
     desks: Vec<Desk>,
-    /// Names that are in the store's registers already; of queues, or of workflows.
-    registered: Mutex<HashSet<(bool, String)>>,
+    /// Names that are in the store's registers.
+    names: Names,
     tasks: TaskTracker,
 }
 
@@ -74,7 +74,7 @@ impl Engine {
         let core = Core {
             context: Context::new(store, options.retention),
             desks: (0..partitions).map(|number| Desk::new(Partition(number), share)).collect(),
-            registered: Mutex::default(),
+            names: Names::default(),
             tasks: TaskTracker::new(),
         };
         let engine = Self { core: Arc::new(core) };
@@ -115,14 +115,13 @@ impl Engine {
     }
 
     async fn read_registers(&self) -> Result<(), StoreError> {
-        let (queues, names) =
+        let (queues, workflows) =
             tokio::try_join!(self.store().register(Register::Queues), self.store().register(Register::Names))?;
         for (name, value) in &queues {
             self.queues().set_paused(name, Paused::read(value));
         }
-        let mut registered = self.core.registered.lock().unwrap_or_else(PoisonError::into_inner);
-        registered.extend(queues.into_iter().map(|(name, _)| (true, name)));
-        registered.extend(names.into_iter().map(|(name, _)| (false, name)));
+        let names = |entries: Vec<(String, String)>| entries.into_iter().map(|(name, _)| name).collect();
+        self.core.names.note(Known { queues: names(queues), workflows: names(workflows) });
         Ok(())
     }
 }

@@ -143,4 +143,25 @@ impl Store {
     pub async fn enter(&self, register: Register, name: &str, value: Option<&str>) -> Result<(), StoreError> {
         each_store!(self, store => store.enter(register, name, value).await)
     }
+
+    /// Writes those entries of a register whose names are not there. Entries that are there stay as they are, whoever writes at the same
+    /// time.
+    pub async fn add(&self, register: Register, entries: &[(String, String)]) -> Result<(), StoreError> {
+        each_store!(self, store => store.add(register, entries).await)
+    }
+
+    /// Looks whether the store is still the one that was opened, and writes again what it lost of its own facts. Returns the number of names
+    /// of workflows in the register, and how often such a loss was noticed; none where no store can lose anything.
+    ///
+    /// # Errors
+    /// It cannot be read or written, or another server has made it anew in a way that does not fit.
+    pub(crate) async fn look(&self) -> Result<Option<(u64, u64)>, StoreError> {
+        match self {
+            Self::Memory(_) | Self::Sqlite(_) => Ok(None),
+            Self::Redis(store) => {
+                let names = store.look().await?;
+                Ok(Some((names, store.losses())))
+            }
+        }
+    }
 }

@@ -1,9 +1,8 @@
 //! Creation of workflows.
 
-use std::sync::{Arc, PoisonError};
+pub(crate) mod names;
 
-use hashbrown::HashSet;
-use tokio::task::JoinSet;
+use std::sync::Arc;
 
 use super::Engine;
 use super::desk::answer::Answer;
@@ -14,11 +13,7 @@ use crate::id::{Partition, WorkflowId};
 use crate::record::codec::decode;
 use crate::state::{Meta, Status};
 use crate::store::error::StoreError;
-use crate::store::query::Register;
 use crate::time::Timestamp;
-
-/// How many names are entered at a time, so that they share writes.
-const ENTERED: usize = 256;
 
 /// A graph of which to create a workflow.
 #[derive(Debug, Clone, PartialEq)]
@@ -110,50 +105,6 @@ impl Engine {
             Some(key) => (fnv(key.as_bytes()) % u64::from(partitions)) as u16,
             None => fastrand::u16(..partitions),
         })
-    }
-
-    /// Enters new names of queues and workflows in the registers, so that they can be listed.
-    async fn register(&self, new: &[NewWorkflow]) -> Result<(), StoreError> {
-        let mut unknown: HashSet<(bool, String)> = HashSet::new();
-        {
-            let registered = self.core.registered.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut note = |is_queue: bool, name: &String| {
-                let entry = (is_queue, name.clone());
-                if !registered.contains(&entry) {
-                    unknown.insert(entry);
-                }
-            };
-            for NewWorkflow { graph, .. } in new {
-                note(false, &graph.label.name);
-                graph.jobs.iter().for_each(|job| note(true, &job.queue));
-            }
-        }
-        for (is_queue, register) in [(true, Register::Queues), (false, Register::Names)] {
-            let names: Vec<&String> =
-                unknown.iter().filter(|(kind, _)| *kind == is_queue).map(|(_, name)| name).collect();
-            if !names.is_empty() {
-                self.enter_missing(register, &names).await?;
-            }
-        }
-        self.core.registered.lock().unwrap_or_else(PoisonError::into_inner).extend(unknown);
-        Ok(())
-    }
-
-    /// Enters the names that a register does not have. Entries of other servers stay: a queue may have been paused there.
-    async fn enter_missing(&self, register: Register, names: &[&String]) -> Result<(), StoreError> {
-        let known: HashSet<String> = self.store().register(register).await?.into_iter().map(|(name, _)| name).collect();
-        let missing: Vec<&&String> = names.iter().filter(|name| !known.contains(name.as_str())).collect();
-        for some in missing.chunks(ENTERED) {
-            let mut entering = JoinSet::new();
-            for name in some {
-                let (store, name) = (self.store().clone(), name.to_string());
-                entering.spawn(async move { store.enter(register, &name, Some("")).await });
-            }
-            while let Some(entered) = entering.join_next().await {
-                entered.unwrap_or_else(|error| Err(StoreError::Unavailable { reason: error.to_string() }))?;
-            }
-        }
-        Ok(())
     }
 }
 

@@ -184,6 +184,11 @@ impl Queues {
         }
     }
 
+    /// The queues that are paused.
+    pub(crate) fn paused(&self) -> Vec<String> {
+        self.each().iter().filter(|(_, queue)| queue.paused).map(|(name, _)| name.clone()).collect()
+    }
+
     /// Those of `names` that are paused, and those that a worker waits for or has asked for lately.
     pub(crate) fn paused_and_served(&self, names: &[String]) -> (Vec<String>, Vec<String>) {
         let mut each = self.each();

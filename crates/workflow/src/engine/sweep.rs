@@ -68,8 +68,13 @@ impl Engine {
     /// # Errors
     /// The store cannot be read.
     pub async fn look_around(&self) -> Result<bool, StoreError> {
-        for (name, value) in self.store().register(Register::Queues).await? {
-            self.queues().set_paused(&name, Paused::read(&value));
+        let known = self.core.names.count();
+        let (looked, queues) = tokio::try_join!(self.store().look(), self.store().register(Register::Queues))?;
+        for (name, value) in &queues {
+            self.queues().set_paused(name, Paused::read(value));
+        }
+        if let Some((names, losses)) = looked {
+            self.restore_names(known, (queues.len(), names), losses).await?;
         }
         let wanted = self.queues().mark_incomplete();
         Ok(!wanted.is_empty() && self.refill(&wanted).await? > 0)

@@ -235,6 +235,15 @@ impl MemoryStore {
         };
         Ok(())
     }
+
+    pub(crate) async fn add(&self, register: Register, entries: &[(String, String)]) -> Result<(), StoreError> {
+        let mut tables = self.tables();
+        let register = tables.register(register);
+        for (name, value) in entries {
+            register.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+        Ok(())
+    }
 }
 
 impl Entry {

@@ -2,6 +2,7 @@
 //! trip each.
 
 mod call;
+mod identity;
 mod keys;
 mod open;
 mod read;
@@ -14,6 +15,7 @@ use thiserror::Error;
 use tidegate_pipeline::{Arg, Batch, Client, Outcome};
 
 use self::call::Call;
+use self::identity::Identity;
 use self::keys::{Keys, Set};
 use self::reply::{answer, reason, unavailable};
 use super::error::StoreError;
@@ -31,6 +33,7 @@ pub struct RedisStore {
     timeout: Duration,
     /// The digest by which Redis knows the script.
     digest: Arc<[u8]>,
+    identity: Arc<Identity>,
 }
 
 /// How to keep workflows in Redis.
@@ -97,6 +100,18 @@ impl RedisStore {
     }
 
     pub(crate) async fn apply(&self, partition: Partition, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {
+        self.must_fit()?;
+        let Written { applied, suspicious } = self.write(partition, changes).await?;
+        let gone =
+            |(change, applied): (&Change, &Applied)| change.expected.is_some() && *applied == Applied::Conflict(None);
+        // Another server may have removed a workflow, or the last one. Else Redis has lost everything.
+        if suspicious || changes.iter().zip(&applied).any(gone) {
+            self.look_at_once().await.map_err(|error| StoreError::Unknown { reason: error.to_string() })?;
+        }
+        Ok(applied)
+    }
+
+    async fn write(&self, partition: Partition, changes: &[Change]) -> Result<Written, StoreError> {
         let calls = call::calls(&self.keys, changes);
         let sets = Set::ALL.map(|set| self.keys.set(partition, set));
         let deadline = Instant::now() + self.timeout;
@@ -107,7 +122,8 @@ impl RedisStore {
         }
         let mut outcomes = self.client.send(batch, deadline).await;
         let forgotten: Vec<usize> = (0..outcomes.len()).filter(|&at| is_forgotten(&outcomes[at])).collect();
-        if !forgotten.is_empty() {
+        let restarted = !forgotten.is_empty();
+        if restarted {
             // Sending the text also makes Redis keep the script.
             let mut batch = Batch::new();
             let mut unit = batch.unit();
@@ -117,7 +133,12 @@ impl RedisStore {
             let again = self.client.send(batch, deadline).await;
             forgotten.into_iter().zip(again).for_each(|(at, outcome)| outcomes[at] = outcome);
         }
-        applied(&calls, &outcomes)
+        let applied = applied(&calls, &outcomes)?;
+        let creates = changes.iter().any(|change| change.expected.is_none());
+        let was_empty = outcomes.iter().any(call::was_empty);
+        let emptied = creates && self.identity.note(partition, !was_empty);
+        self.identity.note(partition, true);
+        Ok(Written { applied, suspicious: emptied || restarted })
     }
 
     pub(crate) async fn enter(&self, register: Register, name: &str, value: Option<&str>) -> Result<(), StoreError> {
@@ -128,11 +149,34 @@ impl RedisStore {
             Some(value) => batch.unit().repeatable("HSET", &[key, name, Arg::Bytes(value.as_bytes())]),
             None => batch.unit().repeatable("HDEL", &[key, name]),
         };
-        match &self.send(batch).await[0] {
-            Outcome::Reply(_) => Ok(()),
-            lost @ Outcome::Unknown(_) => Err(StoreError::Unknown { reason: reason(lost) }),
-            other => Err(unavailable(other)),
+        entered(&self.send(batch).await)
+    }
+
+    pub(crate) async fn add(&self, register: Register, entries: &[(String, String)]) -> Result<(), StoreError> {
+        let key = self.keys.register(register);
+        let mut batch = Batch::new();
+        let mut unit = batch.unit();
+        for (name, value) in entries {
+            let args = [Arg::Key(key.as_bytes()), Arg::Bytes(name.as_bytes()), Arg::Bytes(value.as_bytes())];
+            unit = unit.repeatable("HSETNX", &args);
         }
+        entered(&self.send(batch).await)
+    }
+}
+
+/// The outcomes of changes.
+struct Written {
+    applied: Vec<Applied>,
+    /// Whether Redis was restarted, or a partition is empty that was not.
+    suspicious: bool,
+}
+
+/// Whether all entries were written.
+fn entered(outcomes: &[Outcome]) -> Result<(), StoreError> {
+    match outcomes.iter().find(|outcome| outcome.reply().is_err()) {
+        None => Ok(()),
+        Some(lost @ Outcome::Unknown(_)) => Err(StoreError::Unknown { reason: reason(lost) }),
+        Some(other) => Err(unavailable(other)),
     }
 }
 

@@ -341,6 +341,11 @@ impl SqliteStore {
         let (name, value) = (name.to_owned(), value.map(str::to_owned));
         self.write(|answer| Request::Enter { register, name, value, answer }).await
     }
+
+    pub(crate) async fn add(&self, register: Register, entries: &[(String, String)]) -> Result<(), StoreError> {
+        let entries = entries.to_vec();
+        self.write(|answer| Request::Add { register, entries, answer }).await
+    }
 }
 
 impl From<rusqlite::Error> for StoreError {

@@ -2,6 +2,7 @@
 
 mod faults;
 mod layout;
+mod lost;
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Weak};

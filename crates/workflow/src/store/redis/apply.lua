@@ -7,8 +7,9 @@
 --         3 packed: the same operations, of one change each: change, command, key, number of arguments.
 --         then the expected meta of each change, empty when the state must not exist; then the arguments of each HSET,
 --           then those of the operations. Packed is a cmsgpack array of integers. Keys and changes count from 1.
--- Returns n when all were applied. Else an array with one element for each change: 0 when it was applied, an array of
---           fields and values when the state is another, a string when a key is taken: what is there.
+-- Returns n when all were applied, -n when also one was a creation and there was no index row. Else an array with one element
+--           for each change: 0 when it was applied, an array of fields and values when the state is another, a string when a
+--           key is taken: what is there.
 local call, unpack, keys, argv = redis.call, unpack, KEYS, ARGV
 local COMMANDS = { 'HSET', 'HDEL', 'SET', 'UNLINK', 'ZADD', 'ZREM' }
 -- Lua's stack holds about 8,000 values. Even, so that pairs stay together.
@@ -25,8 +26,9 @@ end
 
 local head = cmsgpack.unpack(argv[1])
 local changes, claims = head[1], head[2]
-local refused
+local refused, creates
 for change = 1, changes do
+  creates = creates or argv[3 + change] == ''
   if (call('HGET', keys[4 + change], 'm') or '') ~= argv[3 + change] then
     refused = refused or {}
     refused[change] = call('HGETALL', keys[4 + change])
@@ -40,6 +42,8 @@ for claim = 3, 1 + 2 * claims, 2 do
     refused[change] = taken
   end
 end
+
+local empty = creates and call('EXISTS', keys[2]) == 0
 
 local at, counts = 4 + changes, 2 + 2 * claims
 for change = 1, changes do
@@ -57,7 +61,7 @@ if not refused then
     run(COMMANDS[operations[operation]], keys[operations[operation + 1]], at, count)
     at = at + count
   end
-  return changes
+  return empty and -changes or changes
 end
 
 local operations = cmsgpack.unpack(argv[3])

@@ -1,7 +1,7 @@
 //! Changes of one partition as calls of the script `apply.lua`, and its answers. The header of the script describes both.
 
 use hashbrown::HashSet;
-use tidegate_pipeline::{Arg, Reply, UnitBuilder};
+use tidegate_pipeline::{Arg, Outcome, Reply, UnitBuilder};
 
 use super::keys::{self, Keys, META, Part, Set};
 use super::reply::{self, unexpected};
@@ -291,6 +291,11 @@ impl<'a> Call<'a> {
             _ => Err(unexpected("what became of the changes", answer)),
         }
     }
+}
+
+/// Whether a call that created workflows found none in its partition.
+pub(super) fn was_empty(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Reply(Reply::Integer(..0)))
 }
 
 fn share<'a>(rows: &mut Rows<'a>, change: usize, pieces: impl IntoIterator<Item = Piece<'a>>) {

@@ -72,6 +72,10 @@ impl Keys {
         Self { prefix, partitions }
     }
 
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     pub(super) fn partitions(&self) -> u16 {
         self.partitions
     }

@@ -1,13 +1,15 @@
 //! Finds or creates a store, and checks whether Redis will keep what is written.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
 use tidegate_pipeline::{Arg, Batch, Client, Outcome, Reply};
 use tracing::{debug, error, info};
 
+use super::identity::{self, Identity};
 use super::keys::{self, Keys, Set};
-use super::reply::{self, answer, unexpected};
+use super::reply::{self, answer, reason, unexpected};
 use super::{RedisOptions, RedisStore, call};
 use crate::record::format::Format;
 use crate::store::error::StoreError;
@@ -33,15 +35,17 @@ impl RedisStore {
         let mut facts = Facts::ask(&client, &key, Instant::now() + timeout, &[]).await?;
         if facts.schema.is_none() {
             let made = Facts { schema: Some(Format::LATEST.schema()), partitions: Some(partitions.into()) };
-            facts = Facts::ask(&client, &key, Instant::now() + timeout, &made.fields()).await?;
+            facts = Facts::make(&client, &key, Instant::now() + timeout, made).await?;
             info!(partitions, key, "a store of workflows was made");
         }
         let (format, found) = (facts.format(&key)?, facts.partitions(&key)?);
         if found != partitions {
             info!(found, asked = partitions, key, "the store keeps the number of partitions it was made with");
         }
-        let keys = Arc::new(Keys::new(prefix, found));
-        let mut store = Self { client, keys, format, timeout, digest: Arc::default() };
+        // Also for a store that was made by a version without ids.
+        let id = identity::establish(&client, &key, Instant::now() + timeout).await?;
+        let (keys, identity) = (Arc::new(Keys::new(prefix, found)), Arc::new(Identity::new(facts, id, found)));
+        let mut store = Self { client, keys, format, timeout, digest: Arc::default(), identity };
         store.digest = store.introduce().await?;
         Ok(store)
     }
@@ -61,19 +65,23 @@ impl RedisStore {
     async fn introduce(&self) -> Result<Arc<[u8]>, StoreError> {
         /// Of each partition.
         const COMMANDS: usize = 4;
-        let [least, most, by_name] = [b"-".as_slice(), b"+", b"BYLEX"].map(Arg::Bytes);
+        let [least, most, by_name, limit] = [b"-".as_slice(), b"+", b"BYLEX", b"LIMIT"].map(Arg::Bytes);
+        let (none, one) = (Arg::Integer(0), Arg::Integer(1));
         let mut batch = Batch::new();
         for partition in self.keys.all() {
-            let key = self.keys.set(partition, Set::Ready);
-            // The key only selects the node.
+            let key = self.keys.set(partition, Set::Index);
+            // Its key also selects the node for the others.
             let unit = batch.unit().repeatable("EXISTS", &[Arg::Key(key.as_bytes())]);
             unit.repeatable("SCRIPT", &[Arg::Bytes(b"LOAD"), Arg::Bytes(call::SCRIPT.as_bytes())])
                 .repeatable("CONFIG", &[Arg::Bytes(b"GET"), Arg::Bytes(b"maxmemory-policy")])
-                .repeatable("ZRANGE", &[Arg::Key(key.as_bytes()), least, most, by_name]);
+                .repeatable("ZRANGE", &[Arg::Key(key.as_bytes()), least, most, by_name, limit, none, one]);
         }
         let outcomes = self.send(batch).await;
         for outcome in outcomes.iter().skip(3).step_by(COMMANDS) {
             knows_ranges(outcome)?;
+        }
+        for (partition, outcome) in self.keys.all().zip(outcomes.iter().step_by(COMMANDS)) {
+            self.identity.note(partition, reply::count(answer(outcome)?)? > 0);
         }
         let policies = outcomes.iter().skip(2).step_by(COMMANDS).map(policy);
         if let Some(policy) = policies.flatten().find(|policy| policy != KEEPS_ALL) {
@@ -110,9 +118,16 @@ fn policy(outcome: &Outcome) -> Option<String> {
     }
 }
 
+impl fmt::Display for Facts {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { schema, partitions } = self;
+        write!(formatter, "schema {} and {} partitions", schema.unwrap_or_default(), partitions.unwrap_or_default())
+    }
+}
+
 /// What is written about a store when it is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Facts {
+pub(super) struct Facts {
     schema: Option<u32>,
     partitions: Option<u32>,
 }
@@ -120,6 +135,11 @@ struct Facts {
 impl Facts {
     fn fields(self) -> [(&'static [u8], u32); 2] {
         [(PARTITIONS, self.partitions.unwrap_or_default()), (SCHEMA, self.schema.unwrap_or_default())]
+    }
+
+    /// Reads the facts, after writing `made` as far as they are not there. When several servers do so at the same time, they read the same.
+    pub(super) async fn make(client: &Client, key: &str, deadline: Instant, made: Self) -> Result<Self, StoreError> {
+        Self::ask(client, key, deadline, &made.fields()).await
     }
 
     /// Reads the facts, after writing those of `missing` that are not there.
@@ -137,7 +157,12 @@ impl Facts {
         }
         unit.repeatable("HMGET", &[at, Arg::Bytes(SCHEMA), Arg::Bytes(PARTITIONS)]);
         let outcomes = client.send(batch, deadline).await;
-        let read = answer(outcomes.last().expect("HMGET was sent"))?;
+        let (read, written) = outcomes.split_last().expect("HMGET was sent");
+        if let Some(failed) = written.iter().find(|outcome| outcome.reply().is_err()) {
+            let reason = format!("redis does not take the first keys of the store: {}", reason(failed));
+            return Err(StoreError::Unavailable { reason });
+        }
+        let read = answer(read)?;
         let number = |reply: &Reply| {
             let Some(text) = reply::bytes(reply)? else { return Ok(None) };
             let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());

@@ -21,6 +21,7 @@ const GROUP: usize = 1_024;
 pub(super) enum Request {
     Apply { partition: Partition, changes: Vec<Change>, answer: Answer<Vec<Applied>> },
     Enter { register: Register, name: String, value: Option<String>, answer: Answer<()> },
+    Add { register: Register, entries: Vec<(String, String)>, answer: Answer<()> },
 }
 
 type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -36,6 +37,7 @@ impl Request {
         match self {
             Self::Apply { changes, .. } => changes.len(),
             Self::Enter { .. } => 1,
+            Self::Add { entries, .. } => entries.len(),
         }
     }
 
@@ -49,6 +51,14 @@ impl Request {
                 enter(connection, *register, name, value.as_deref())?;
                 Ok(Done::Entered)
             }
+            Self::Add { register, entries, .. } => {
+                let insert = "INSERT OR IGNORE INTO register VALUES (?1, ?2, ?3)";
+                let mut insert = connection.prepare_cached(insert)?;
+                for (name, value) in entries {
+                    insert.execute(params![register_number(*register), name, value])?;
+                }
+                Ok(Done::Entered)
+            }
         }
     }
 
@@ -56,9 +66,9 @@ impl Request {
     fn answer(self, done: Result<Done, StoreError>) {
         match (self, done) {
             (Self::Apply { answer, .. }, Ok(Done::Applied(applied))) => drop(answer.send(Ok(applied))),
-            (Self::Enter { answer, .. }, Ok(_)) => drop(answer.send(Ok(()))),
+            (Self::Enter { answer, .. } | Self::Add { answer, .. }, Ok(_)) => drop(answer.send(Ok(()))),
             (Self::Apply { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
-            (Self::Enter { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
+            (Self::Enter { answer, .. } | Self::Add { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
             (Self::Apply { .. }, Ok(Done::Entered)) => unreachable!("a request is done as what it is"),
         }
     }

@@ -1,0 +1,172 @@
+//! Whether Redis still has the store that this process opened. A Redis that was emptied, or restarted without its data, answers as if
+//! nothing had happened; so the store has a random id, which is looked at regularly, and whenever an answer is as if everything was gone.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tidegate_pipeline::{Arg, Batch, Client};
+use tokio::time::timeout;
+use tracing::error;
+
+use super::RedisStore;
+use super::keys::Keys;
+use super::open::Facts;
+use super::reply::{self, answer};
+use crate::id::Partition;
+use crate::store::error::StoreError;
+use crate::store::query::Register;
+
+/// The field of the facts that has the id.
+const ID: &[u8] = b"id";
+/// How long a write waits for a look. The id may be on a node that does not answer, which must not keep the others waiting.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What this process remembers of the store that it opened.
+#[derive(Debug)]
+pub(super) struct Identity {
+    facts: Facts,
+    /// None: it could not be written yet.
+    id: Mutex<Option<String>>,
+    /// For each partition whether it had workflows when it was last written or read.
+    filled: Vec<AtomicBool>,
+    /// How often it was noticed that Redis had lost the store's own keys.
+    losses: AtomicU64,
+    /// Another server has made the store anew, and this process does not fit it.
+    replaced: AtomicBool,
+}
+
+impl Identity {
+    pub(super) fn new(facts: Facts, id: Option<String>, partitions: u16) -> Self {
+        Self {
+            facts,
+            id: Mutex::new(id),
+            filled: (0..partitions).map(|_| AtomicBool::new(false)).collect(),
+            losses: AtomicU64::new(0),
+            replaced: AtomicBool::new(false),
+        }
+    }
+
+    fn id(&self) -> MutexGuard<'_, Option<String>> {
+        self.id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes whether a partition has workflows. Returns whether it had some before and has none now.
+    pub(super) fn note(&self, partition: Partition, filled: bool) -> bool {
+        self.filled.get(usize::from(partition.0)).is_some_and(|before| before.swap(filled, Relaxed) && !filled)
+    }
+
+    fn replaced_error(&self, found: &Facts) -> StoreError {
+        self.replaced.store(true, Relaxed);
+        let reason = format!(
+            "redis lost the store, and another server made it anew with {found}; this server opened it with {}, and opens it again",
+            self.facts
+        );
+        StoreError::Unavailable { reason }
+    }
+}
+
+/// A new id.
+fn random() -> String {
+    format!("{:032x}", fastrand::u128(..))
+}
+
+/// Reads the id of the store behind `key`, after writing one if there is none. None: it cannot be written now.
+pub(super) async fn establish(client: &Client, key: &str, deadline: Instant) -> Result<Option<String>, StoreError> {
+    ask(client, key, &random(), deadline).await
+}
+
+async fn ask(client: &Client, key: &str, id: &str, deadline: Instant) -> Result<Option<String>, StoreError> {
+    let (key, field) = (Arg::Key(key.as_bytes()), Arg::Bytes(ID));
+    let mut batch = Batch::new();
+    let unit = batch.unit().repeatable("HSETNX", &[key, field, Arg::Bytes(id.as_bytes())]);
+    unit.repeatable("HGET", &[key, field]);
+    let outcomes = client.send(batch, deadline).await;
+    text(&outcomes[1])
+}
+
+fn text(outcome: &tidegate_pipeline::Outcome) -> Result<Option<String>, StoreError> {
+    let found = reply::bytes(answer(outcome)?)?;
+    Ok(found.map(|found| String::from_utf8_lossy(found).into_owned()))
+}
+
+impl RedisStore {
+    /// How often it was noticed that Redis had lost the store's own keys. Then its registers have to be written again.
+    pub(crate) fn losses(&self) -> u64 {
+        self.identity.losses.load(Relaxed)
+    }
+
+    /// Whether another server has made the store anew in a way that does not fit this process, which must open it again.
+    #[must_use]
+    pub fn is_replaced(&self) -> bool {
+        self.identity.replaced.load(Relaxed)
+    }
+
+    /// Looks whether Redis still has the store, and writes its facts again if it has not. Returns the number of names of workflows in the
+    /// register. One round trip.
+    pub(crate) async fn look(&self) -> Result<u64, StoreError> {
+        let deadline = Instant::now() + self.timeout;
+        let (key, names) = (Keys::meta(self.keys.prefix()), self.keys.register(Register::Names));
+        let mut batch = Batch::new();
+        batch.unit().repeatable("HGET", &[Arg::Key(key.as_bytes()), Arg::Bytes(ID)]);
+        batch.unit().repeatable("HLEN", &[Arg::Key(names.as_bytes())]);
+        let outcomes = self.client.send(batch, deadline).await;
+        let found = text(&outcomes[0])?;
+        let known = self.identity.id().clone();
+        match known {
+            Some(known) if found.as_ref() != Some(&known) => self.found_other(&key, found, known, deadline).await?,
+            Some(_) => {}
+            // The store was made by a version without ids, and Redis took no writes since.
+            None => *self.identity.id() = ask(&self.client, &key, &random(), deadline).await?,
+        }
+        reply::count(answer(&outcomes[1])?)
+    }
+
+    /// The id is not there, or is another.
+    async fn found_other(
+        &self,
+        key: &str,
+        found: Option<String>,
+        known: String,
+        deadline: Instant,
+    ) -> Result<(), StoreError> {
+        let identity = &*self.identity;
+        let facts = Facts::make(&self.client, key, deadline, identity.facts).await?;
+        if facts != identity.facts {
+            return Err(identity.replaced_error(&facts));
+        }
+        // All servers of the store remember the same id, and those that make it anew at the same time agree on one.
+        let agreed = ask(&self.client, key, &known, deadline).await?;
+        identity.losses.fetch_add(1, Relaxed);
+        let by = if found.is_some() { "another server" } else { "this server" };
+        error!(
+            key,
+            by,
+            "redis has lost the store of workflows (FLUSHALL, or a restart without its data): workflows that were in it are gone. Its \
+             facts and names are written again"
+        );
+        *identity.id() = agreed;
+        Ok(())
+    }
+
+    /// Looks after an answer as if everything was gone, before it is passed on: what is created in a Redis that was emptied, in partitions
+    /// that nobody knows of, is not found again. A look that fails says nothing.
+    ///
+    /// # Errors
+    /// The store is another one.
+    pub(super) async fn look_at_once(&self) -> Result<(), StoreError> {
+        let _ = timeout(PATIENCE, self.look()).await;
+        self.must_fit()
+    }
+
+    /// # Errors
+    /// The store is another one.
+    pub(super) fn must_fit(&self) -> Result<(), StoreError> {
+        match self.is_replaced() {
+            false => Ok(()),
+            true => Err(StoreError::Unavailable {
+                reason: "redis lost the store, and another server made it anew: it is opened again".to_owned(),
+            }),
+        }
+    }
+}
