@@ -7,7 +7,7 @@ pub(crate) mod view;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{Action, JobIndex, JobState, Json, RestartScope, Snapshot};
+use tidegate_workflow::{Action, Condition, JobIndex, JobState, Json, Snapshot};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -17,7 +17,7 @@ use crate::edge::json;
 use crate::edge::problem::{Code, Problem};
 use crate::edge::query::Query;
 use crate::edge::route::JobAction;
-use crate::workflows::act::done;
+use crate::workflows::act::{RetryBody, done};
 use crate::workflows::list::MOST_ITEMS;
 use reports::check_output;
 use view::Job;
@@ -94,27 +94,13 @@ pub(crate) async fn act(ask: &Ask<'_>, word: JobAction) -> Answer {
         let MarkBody { output } = body::read_optional(ask.body)?;
         check_output(output)?;
         let output = output.map(|output| Json::from_checked(output.get()));
-        return done(ask, Action::MarkSucceeded { job, output }).await;
+        return done(ask, Action::MarkSucceeded { job, output }, Condition::default()).await;
+    }
+    if word == JobAction::Retry {
+        let condition = body::read_optional::<RetryBody>(ask.body)?.resolve()?;
+        return done(ask, Action::RetryJob(job), condition).await;
     }
     body::read_optional::<NoBody>(ask.body)?;
-    let action = match word {
-        JobAction::Skip => Action::SkipJob(job),
-        JobAction::Cancel => Action::CancelJob(job),
-        _ => retry(ask, job).await?,
-    };
-    done(ask, action).await
-}
-
-/// Running a job again, if it has failed or was cancelled.
-async fn retry(ask: &Ask<'_>, job: String) -> Result<Action, Problem> {
-    let snapshot = ask.api.engine().show(ask.workflow()?).await?;
-    let state = snapshot.jobs()[find(&snapshot, &job)?.index()].state;
-    if !matches!(state, JobState::Failed | JobState::Cancelled) {
-        let detail = format!(
-            "cannot retry job '{job}', which is {}: only failed and cancelled jobs can be retried",
-            state.word()
-        );
-        return Err(Problem::new(Code::StateConflict, detail));
-    }
-    Ok(Action::Restart { jobs: vec![job], scope: RestartScope::Chosen })
+    let action = if word == JobAction::Skip { Action::SkipJob(job) } else { Action::CancelJob(job) };
+    done(ask, action, Condition::default()).await
 }

@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 use self::context::{Context, Notice};
 use self::create::names::{Known, Names};
 use self::desk::Desk;
-use self::desk::request::{Action, Request};
+use self::desk::request::{Acted, Action, Condition, Request};
 use self::error::EngineError;
 use self::queues::{Paused, Queues};
 use crate::id::{Partition, WorkflowId};
@@ -110,8 +110,25 @@ impl Engine {
     /// # Cancellation
     /// When the future is dropped, it may take place all the same.
     pub async fn act(&self, workflow: WorkflowId, action: Action, now: Timestamp) -> Result<Status, EngineError> {
-        let answer = self.ask(workflow, Request::Act(action), now).await?;
-        Ok(answer.status.expect("an action answers with the status"))
+        Ok(self.act_if(workflow, action, Condition::default(), now).await?.status)
+    }
+
+    /// Does something to a workflow under a condition.
+    ///
+    /// # Errors
+    /// The state or the condition does not allow it, or the store failed.
+    ///
+    /// # Cancellation
+    /// When the future is dropped, it may take place all the same.
+    pub async fn act_if(
+        &self,
+        workflow: WorkflowId,
+        action: Action,
+        condition: Condition,
+        now: Timestamp,
+    ) -> Result<Acted, EngineError> {
+        let answer = self.ask(workflow, Request::Act(action, condition), now).await?;
+        Ok(Acted { status: answer.status.expect("an action answers with the status"), already: answer.already })
     }
 
     async fn read_registers(&self) -> Result<(), StoreError> {

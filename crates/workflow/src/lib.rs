@@ -24,7 +24,7 @@ pub use engine::claim::claimed::{Claimed, Input};
 pub use engine::claim::report::{Extension, Report, Reported};
 pub use engine::context::Notice;
 pub use engine::create::{Created, NewWorkflow};
-pub use engine::desk::request::{Action, Begin};
+pub use engine::desk::request::{Acted, Action, Begin, Condition};
 pub use engine::error::EngineError;
 pub use engine::list::query::{Cursor, Filter, Query};
 pub use engine::list::queue_states::QueueState;

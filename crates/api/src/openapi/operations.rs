@@ -156,6 +156,7 @@ fn of_many(call: Call) -> Operation {
                 .problems(&DEFINITION)
         },
         Call::CreateBatch => operation("createWorkflows", "Create many workflows", Json("BatchResult"))
+            .with(&[IDEMPOTENCY])
             .takes("Batch")
             .describe("Each workflow has a status of its own: those without mistakes are created."),
         _ => operation("actOnWorkflows", "Do the same to many workflows", Json("BulkResult"))
@@ -197,7 +198,10 @@ fn of_workflow(call: Call) -> Operation {
         Call::Act(WorkflowAction::Cancel) => done("cancelWorkflow", "Cancel all jobs that have not ended").problems(conflict),
         Call::Act(WorkflowAction::Pause) => done("pauseWorkflow", "Hand out no more jobs of a workflow").problems(conflict),
         Call::Act(WorkflowAction::Resume) => done("resumeWorkflow", "Hand out jobs of a workflow again").problems(conflict),
-        _ => done("retryWorkflow", "Run all jobs again that failed or were cancelled").problems(conflict),
+        _ => Operation {
+            body: Some(("Retry", false)),
+            ..done("retryWorkflow", "Run all jobs again that failed or were cancelled").problems(conflict)
+        },
     }
 }
 
@@ -230,7 +234,10 @@ fn of_jobs(call: Call) -> Operation {
         }
         Call::JobAct(JobAction::Skip) => act("skipJob", "Skip a job"),
         Call::JobAct(JobAction::Cancel) => act("cancelJob", "Cancel a job"),
-        _ => act("retryJob", "Run a job again that failed or was cancelled"),
+        _ => Operation {
+            body: Some(("Retry", false)),
+            ..act("retryJob", "Run a job again that failed or was cancelled")
+        },
     }
 }
 

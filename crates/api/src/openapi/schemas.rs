@@ -25,6 +25,7 @@ fn requests() -> Schemas {
     add::<definition::DefinitionBody<'_>>(&mut schemas);
     add::<create::BatchBody<'_>>(&mut schemas);
     add::<act::RestartBody>(&mut schemas);
+    add::<act::RetryBody>(&mut schemas);
     add::<act::ExpireBody>(&mut schemas);
     add::<bulk::BulkBody>(&mut schemas);
     add::<MarkBody<'_>>(&mut schemas);

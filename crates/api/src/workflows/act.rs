@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde::{Deserialize, Serialize};
-use tidegate_workflow::{Action, RestartScope};
+use tidegate_workflow::{Acted, Action, Condition, RestartScope};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -13,6 +13,7 @@ use crate::edge::body::{self, NoBody};
 use crate::edge::json::{self, Id};
 use crate::edge::problem::Problem;
 use crate::edge::route::WorkflowAction;
+use crate::edge::time;
 use crate::edge::words::StatusWord;
 
 /// The workflow to which something was done.
@@ -22,6 +23,32 @@ pub(crate) struct Done {
     id: Id,
     /// What it is doing now.
     status: StatusWord,
+    /// Whether there was nothing left to do: it was so already.
+    already: bool,
+}
+
+/// Which jobs to retry.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(ToSchema), schema(as = Retry))]
+pub(crate) struct RetryBody {
+    /// Only jobs that ended by then; those that ended later have run again since. With it, the call can be sent twice.
+    #[cfg_attr(test, schema(format = DateTime))]
+    as_of: Option<String>,
+}
+
+impl RetryBody {
+    /// The condition of the action.
+    pub(crate) fn resolve(self) -> Result<Condition, Problem> {
+        condition(self.as_of)
+    }
+}
+
+/// The condition of an action that is limited to jobs that ended by a moment, if one is given.
+pub(super) fn condition(as_of: Option<String>) -> Result<Condition, Problem> {
+    let wrong = || Problem::field("as_of", "expected a time such as 2026-11-21T12:00:00Z");
+    let as_of = as_of.map(|text| time::read(&text).ok_or_else(wrong)).transpose()?;
+    Ok(Condition { as_of, ..Condition::default() })
 }
 
 /// Jobs to run again.
@@ -34,6 +61,9 @@ pub(crate) struct RestartBody {
     jobs: Vec<String>,
     /// Whether the jobs after them run again, too.
     cascade: Option<bool>,
+    /// Only jobs that ended by then; those that ended later have run again since. With it, the call can be sent twice.
+    #[cfg_attr(test, schema(format = DateTime))]
+    as_of: Option<String>,
 }
 
 /// How long to keep a workflow.
@@ -57,22 +87,28 @@ pub(crate) fn action(word: WorkflowAction) -> Action {
 }
 
 pub(crate) async fn act(ask: &Ask<'_>, word: WorkflowAction) -> Answer {
-    body::read_optional::<NoBody>(ask.body)?;
-    done(ask, action(word)).await
+    let condition = match word {
+        WorkflowAction::Retry => body::read_optional::<RetryBody>(ask.body)?.resolve()?,
+        _ => {
+            body::read_optional::<NoBody>(ask.body)?;
+            Condition::default()
+        }
+    };
+    done(ask, action(word), condition).await
 }
 
 pub(crate) async fn restart(ask: &Ask<'_>) -> Answer {
-    let RestartBody { jobs, cascade } = body::read(ask.body)?;
+    let RestartBody { jobs, cascade, as_of } = body::read(ask.body)?;
     if jobs.is_empty() {
         return Err(Problem::field("jobs", "expected at least one name"));
     }
     let scope = if cascade == Some(true) { RestartScope::AndDescendants } else { RestartScope::Chosen };
-    done(ask, Action::Restart { jobs, scope }).await
+    done(ask, Action::Restart { jobs, scope }, condition(as_of)?).await
 }
 
 pub(crate) async fn expire(ask: &Ask<'_>) -> Answer {
     let ExpireBody { after } = body::read(ask.body)?;
-    done(ask, Action::Keep(after.0)).await
+    done(ask, Action::Keep(after.0), Condition::default()).await
 }
 
 pub(crate) async fn delete(ask: &Ask<'_>) -> Answer {
@@ -82,8 +118,8 @@ pub(crate) async fn delete(ask: &Ask<'_>) -> Answer {
 }
 
 /// Does it, and says what the workflow is doing then.
-pub(crate) async fn done(ask: &Ask<'_>, action: Action) -> Answer {
+pub(crate) async fn done(ask: &Ask<'_>, action: Action, condition: Condition) -> Answer {
     let id = ask.workflow()?;
-    let status = ask.api.engine().act(id, action, ask.api.now()).await?;
-    Ok(json::ok(&Done { id: Id(id), status: status.into() }))
+    let Acted { status, already } = ask.api.engine().act_if(id, action, condition, ask.api.now()).await?;
+    Ok(json::ok(&Done { id: Id(id), status: status.into(), already }))
 }

@@ -1,11 +1,12 @@
 //! One thing done to many workflows.
 
 use serde::{Deserialize, Serialize};
-use tidegate_workflow::{Action, EngineError, Filter, Order, Query as ListQuery, WorkflowId};
+use tidegate_workflow::{Action, Condition, EngineError, Filter, Order, Query as ListQuery, WorkflowId};
 use tokio::task::JoinSet;
 #[cfg(test)]
 use utoipa::ToSchema;
 
+use super::act::condition;
 use super::definition::RetentionBody;
 use super::list::{MOST_ITEMS, cursor};
 use crate::edge::ask::{Answer, Ask};
@@ -31,6 +32,9 @@ pub(crate) struct BulkBody {
     filter: FilterBody,
     /// How long to keep them after their end: with `expire`, and only then.
     after: Option<RetentionBody>,
+    /// With `retry`: only jobs that ended by then. With it, the call can be sent twice.
+    #[cfg_attr(test, schema(format = DateTime))]
+    as_of: Option<String>,
     /// How many at most, the oldest first; 1000 if left out.
     #[cfg_attr(test, schema(minimum = 1, maximum = 1000))]
     limit: Option<usize>,
@@ -122,14 +126,19 @@ impl FilterBody {
 
 impl BulkBody {
     /// What to do, and to which.
-    fn resolve(self) -> Result<(Action, ListQuery), Problem> {
+    fn resolve(self) -> Result<(Action, Condition, ListQuery), Problem> {
         let limit = self.limit.unwrap_or(MOST_ITEMS);
         if !(1..=MOST_ITEMS).contains(&limit) {
             return Err(Problem::field("limit", format!("expected a number from 1 to {MOST_ITEMS}")));
         }
         let after = cursor(self.cursor).map_err(|problem| problem.at("cursor"))?;
         let query = ListQuery { filter: self.filter.resolve()?, order: Order::OldestFirst, limit, after };
-        Ok((action(self.action, self.after)?, query))
+        if self.action != Word::Retry && self.as_of.is_some() {
+            return Err(Problem::field("as_of", "only the action retry takes this field"));
+        }
+        // The list may be outdated when the action is done.
+        let condition = Condition { statuses: query.filter.statuses.clone(), ..condition(self.as_of)? };
+        Ok((action(self.action, self.after)?, condition, query))
     }
 }
 
@@ -152,10 +161,10 @@ fn action(word: Word, after: Option<RetentionBody>) -> Result<Action, Problem> {
 }
 
 pub(crate) async fn bulk(ask: &Ask<'_>) -> Answer {
-    let (action, query) = body::read::<BulkBody>(ask.body)?.resolve()?;
+    let (action, condition, query) = body::read::<BulkBody>(ask.body)?.resolve()?;
     let page = ask.api.engine().list(&query).await?;
     let matched = page.items.len();
-    let mut failed = act(ask, &action, page.items.into_iter().map(|item| item.workflow)).await;
+    let mut failed = act(ask, (&action, &condition), page.items.into_iter().map(|item| item.workflow)).await;
     failed.sort_by_key(|(id, _)| *id);
     failures::items(ask, failed.iter().map(|(_, problem)| problem));
     let failed: Vec<BulkFailure<'_>> = failed.iter().map(|failure| BulkFailure::of(failure, ask.id)).collect();
@@ -169,15 +178,20 @@ pub(crate) async fn bulk(ask: &Ask<'_>) -> Answer {
 }
 
 /// Does it to each of them; returns those that refused.
-async fn act(ask: &Ask<'_>, action: &Action, ids: impl Iterator<Item = WorkflowId>) -> Vec<(WorkflowId, Problem)> {
+async fn act(
+    ask: &Ask<'_>,
+    (action, condition): (&Action, &Condition),
+    ids: impl Iterator<Item = WorkflowId>,
+) -> Vec<(WorkflowId, Problem)> {
     let mut failed: Vec<(WorkflowId, EngineError)> = Vec::new();
     let mut acting = JoinSet::new();
     for id in ids {
         if acting.len() >= AT_A_TIME {
             failed.extend(acting.join_next().await.into_iter().flatten().flatten());
         }
-        let (engine, action, now) = (ask.api.engine().clone(), action.clone(), ask.api.now());
-        acting.spawn(async move { engine.act(id, action, now).await.err().map(|error| (id, error)) });
+        let (engine, now) = (ask.api.engine().clone(), ask.api.now());
+        let (action, condition) = (action.clone(), condition.clone());
+        acting.spawn(async move { engine.act_if(id, action, condition, now).await.err().map(|error| (id, error)) });
     }
     while let Some(acted) = acting.join_next().await {
         failed.extend(acted.ok().flatten());

@@ -90,9 +90,19 @@ const fn status(existing: bool) -> StatusCode {
     if existing { StatusCode::OK } else { StatusCode::CREATED }
 }
 
-pub(crate) async fn create(ask: &Ask<'_>) -> Answer {
+/// The idempotency key of the request's header.
+fn key(ask: &Ask<'_>) -> Result<Option<String>, Problem> {
     let key = ask.headers.get("idempotency-key").map(|key| key.to_str().map(str::to_owned));
-    let key = key.transpose().map_err(|_| Problem::field("Idempotency-Key", "expected visible ASCII characters"))?;
+    key.transpose().map_err(|_| Problem::field("Idempotency-Key", "expected visible ASCII characters"))
+}
+
+/// The key of an item of a batch that has none of its own.
+fn key_of_item(key: Option<&str>, at: usize) -> Option<String> {
+    key.map(|key| format!("{key}#{at}"))
+}
+
+pub(crate) async fn create(ask: &Ask<'_>) -> Answer {
+    let key = key(ask)?;
     let definition: DefinitionBody<'_> = body::read(ask.body)?;
     let new = definition.resolve(key)?;
     let name = new.graph.label.name.clone();
@@ -110,7 +120,7 @@ pub(crate) async fn create(ask: &Ask<'_>) -> Answer {
 pub(crate) async fn create_batch(ask: &Ask<'_>) -> Answer {
     let mut new = Vec::new();
     let mut order = Vec::new();
-    for resolved in definitions(ask.body)? {
+    for resolved in definitions(ask.body, key(ask)?.as_deref())? {
         order.push(resolved.map(|workflow| new.push(workflow)));
     }
     let mut created = ask.api.engine().create(new, ask.api.now()).await.into_iter();
@@ -126,7 +136,7 @@ pub(crate) async fn create_batch(ask: &Ask<'_>) -> Answer {
 }
 
 /// The workflows of a batch, each right or wrong for itself.
-fn definitions(body: &[u8]) -> Result<Vec<Result<NewWorkflow, Problem>>, Problem> {
+fn definitions(body: &[u8], key: Option<&str>) -> Result<Vec<Result<NewWorkflow, Problem>>, Problem> {
     let prefix = |at: usize| format!("workflows[{at}].");
     if let Some(BatchBody { workflows }) = body::read_correct(body) {
         body::check_number(workflows.len(), MOST_WORKFLOWS, "workflows")?;
@@ -134,15 +144,18 @@ fn definitions(body: &[u8]) -> Result<Vec<Result<NewWorkflow, Problem>>, Problem
             let detail = format!("more than {MOST_JOBS} jobs in all: send the workflows in several calls");
             return Err(Problem::new(Code::PayloadTooLarge, detail).at("workflows"));
         }
-        let resolved = workflows.into_iter().enumerate();
-        return Ok(resolved.map(|(at, one)| one.resolve(None).map_err(|problem| problem.under(&prefix(at)))).collect());
+        let one = |(at, one): (usize, DefinitionBody<'_>)| {
+            one.resolve_item(key_of_item(key, at)).map_err(|problem| problem.under(&prefix(at)))
+        };
+        return Ok(workflows.into_iter().enumerate().map(one).collect());
     }
     // Something is wrong: the others are created all the same, so each is read for itself.
     let RawBatchBody { workflows } = body::read(body)?;
     body::check_number(workflows.len(), MOST_WORKFLOWS, "workflows")?;
     let one = |(at, raw): (usize, &RawValue)| {
         let definition = body::read::<DefinitionBody<'_>>(raw.get().as_bytes());
-        definition.and_then(|definition| definition.resolve(None)).map_err(|problem| problem.under(&prefix(at)))
+        let resolved = definition.and_then(|definition| definition.resolve_item(key_of_item(key, at)));
+        resolved.map_err(|problem| problem.under(&prefix(at)))
     };
     Ok(workflows.into_iter().enumerate().map(one).collect())
 }

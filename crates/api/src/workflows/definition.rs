@@ -154,6 +154,15 @@ impl<'de> Deserialize<'de> for RetentionBody {
 }
 
 impl DefinitionBody<'_> {
+    /// The workflow to create, as an item of a batch. `key` is its idempotency key unless it has one of its own.
+    ///
+    /// # Errors
+    /// Something in it is wrong; the path begins at the definition.
+    pub(crate) fn resolve_item(self, key: Option<String>) -> Result<NewWorkflow, Problem> {
+        let key = if self.idempotency_key.is_some() { None } else { key };
+        self.resolve(key)
+    }
+
     /// The workflow to create. `key` is the idempotency key of the request's header.
     ///
     /// # Errors

@@ -25,10 +25,12 @@ pub(crate) enum Event {
     Pause,
     /// It is resumed: workers get its jobs again.
     Resume,
-    /// Jobs that failed or were cancelled run again, and then the jobs that they blocked.
-    RetryFailed,
-    /// Jobs that ended run again.
-    Restart { jobs: Vec<JobIndex>, scope: RestartScope },
+    /// Jobs that failed or were cancelled run again, and then the jobs that they blocked. With `as_of`, only those that ended by then.
+    RetryFailed { as_of: Option<Timestamp> },
+    /// The same for one job.
+    RetryJob { job: JobIndex, as_of: Option<Timestamp> },
+    /// Jobs that ended run again. With `as_of`, only those that ended by then, and what comes after them.
+    Restart { jobs: Vec<JobIndex>, scope: RestartScope, as_of: Option<Timestamp> },
     /// A job will not run.
     Skip(JobIndex),
     /// A job is marked as succeeded.

@@ -10,11 +10,13 @@ use crate::state::{JobState, RetentionDefaults, Status};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
 
+const ENDED: &str = ": it has ended";
+
 pub(super) fn start(workflow: &mut Workflow, defaults: RetentionDefaults, now: Timestamp) -> Result<Effect, Refusal> {
     match workflow.meta.status {
         Status::Pending => {}
         status if status.is_over() => {
-            return Err(wrong_status("start", status, "; retry or restart it, or create another"));
+            return Err(wrong_status("start", status, ": retry or restart it, or create another"));
         }
         status => return Err(wrong_status("start", status, ": it was started before")),
     }
@@ -27,7 +29,7 @@ pub(super) fn start(workflow: &mut Workflow, defaults: RetentionDefaults, now: T
 pub(super) fn cancel(workflow: &mut Workflow, defaults: RetentionDefaults, now: Timestamp) -> Result<Effect, Refusal> {
     match workflow.meta.status {
         Status::Cancelled => return Ok(Effect::Already),
-        status if status.is_over() => return Err(wrong_status("cancel", status, "")),
+        status if status.is_over() => return Err(wrong_status("cancel", status, ENDED)),
         _ => {}
     }
     cancel_rest(workflow, now);
@@ -43,23 +45,39 @@ pub(super) fn pause_or_resume(
 ) -> Result<Effect, Refusal> {
     match workflow.meta.status {
         status if status == to => return Ok(Effect::Already),
-        status if status != from => return Err(wrong_status(verb, status, "")),
+        Status::Pending => return Err(wrong_status(verb, Status::Pending, ": start it")),
+        status if status != from => return Err(wrong_status(verb, status, ENDED)),
         _ => {}
     }
     workflow.set_status(to, defaults, now);
     Ok(Effect::Done)
 }
 
-pub(super) fn retry_failed(workflow: &mut Workflow, now: Timestamp) -> Result<Effect, Refusal> {
+/// Whether a job has run again after a moment at which it had ended, or is about to.
+fn runs_since(workflow: &Workflow, index: JobIndex, moment: Timestamp) -> bool {
+    let job = workflow.job(index);
+    match job.state.is_over() {
+        true => job.finished_at.is_some_and(|end| end > moment),
+        // A job that is to run again has no moment at which it became ready until it is.
+        false => job.ready_at.is_none_or(|ready| ready > moment),
+    }
+}
+
+pub(super) fn retry_failed(
+    workflow: &mut Workflow,
+    as_of: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<Effect, Refusal> {
     if workflow.meta.status == Status::Pending {
         return Err(wrong_status("retry", Status::Pending, ": start it"));
     }
-    let again: Vec<JobIndex> = (0..workflow.jobs.len())
-        .map(|at| JobIndex(at as u32))
-        .filter(|&job| matches!(workflow.job(job).state, JobState::Failed | JobState::Cancelled))
-        .collect();
+    let each = (0..workflow.jobs.len()).map(|at| JobIndex(at as u32));
+    let (since, before): (Vec<_>, Vec<_>) =
+        each.partition(|&job| as_of.is_some_and(|moment| runs_since(workflow, job, moment)));
+    let failed = |job: &JobIndex| matches!(workflow.job(*job).state, JobState::Failed | JobState::Cancelled);
+    let again: Vec<JobIndex> = before.into_iter().filter(failed).collect();
     if again.is_empty() {
-        return match workflow.meta.status.is_over() {
+        return match workflow.meta.status.is_over() && since.is_empty() {
             true => Err(wrong_status("retry", workflow.meta.status, ": no job failed")),
             false => Ok(Effect::Already),
         };
@@ -68,18 +86,41 @@ pub(super) fn retry_failed(workflow: &mut Workflow, now: Timestamp) -> Result<Ef
     Ok(Effect::Done)
 }
 
+pub(super) fn retry_job(
+    workflow: &mut Workflow,
+    index: JobIndex,
+    as_of: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<Effect, Refusal> {
+    if workflow.meta.status == Status::Pending {
+        return Err(wrong_status("retry", Status::Pending, ": start it"));
+    }
+    if as_of.is_some_and(|moment| runs_since(workflow, index, moment)) {
+        return Ok(Effect::Already);
+    }
+    if !matches!(workflow.job(index).state, JobState::Failed | JobState::Cancelled) {
+        return Err(wrong_job(workflow, "retry", index, ": only failed and cancelled jobs can be retried"));
+    }
+    run_again(workflow, &[index], now);
+    Ok(Effect::Done)
+}
+
 pub(super) fn restart(
     workflow: &mut Workflow,
-    jobs: &[JobIndex],
-    scope: RestartScope,
+    (jobs, scope): (&[JobIndex], RestartScope),
+    as_of: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
     if workflow.meta.status == Status::Pending {
         return Err(wrong_status("restart jobs of", Status::Pending, ": start it"));
     }
     let mut again = jobs.to_vec();
+    again.retain(|&job| as_of.is_none_or(|moment| !runs_since(workflow, job, moment)));
     if scope == RestartScope::AndDescendants {
-        again.extend(workflow.graph.descendants(jobs));
+        again.extend(workflow.graph.descendants(&again));
+    }
+    if again.iter().all(|&job| workflow.job(job).state == JobState::Waiting) {
+        return Ok(Effect::Already);
     }
     if let Some(&job) = again.iter().find(|&&job| workflow.job(job).state.is_active()) {
         return Err(wrong_job(workflow, "restart", job, ": wait for its end or cancel it"));
@@ -112,12 +153,12 @@ pub(super) fn end_by_hand(
 ) -> Result<Effect, Refusal> {
     match workflow.job(index).state {
         before if before == state => return Ok(Effect::Already),
-        JobState::Succeeded => return Err(wrong_job(workflow, verb, index, "")),
+        JobState::Succeeded => return Err(wrong_job(workflow, verb, index, ENDED)),
         JobState::Running { .. } if state == JobState::Skipped => {
             return Err(wrong_job(workflow, verb, index, ": wait for its end or cancel it"));
         }
         before if before.is_over() && state == JobState::Cancelled => {
-            return Err(wrong_job(workflow, verb, index, ""));
+            return Err(wrong_job(workflow, verb, index, ENDED));
         }
         _ => {}
     }
@@ -172,5 +213,5 @@ pub(super) fn delete(workflow: &mut Workflow, condition: DeleteIf, now: Timestam
         return Err(wrong_status("remove", status, ": cancel it first"));
     }
     workflow.delete();
-    Ok(Effect::Already)
+    Ok(Effect::Done)
 }

@@ -49,7 +49,7 @@ pub enum Refusal {
     },
 }
 
-pub(super) fn wrong_status(verb: &'static str, status: Status, advice: &'static str) -> Refusal {
+pub(crate) fn wrong_status(verb: &'static str, status: Status, advice: &'static str) -> Refusal {
     Refusal::WrongStatus { verb, status: status.word(), advice }
 }
 

@@ -1,6 +1,7 @@
 //! Workflows, seen through the public door.
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod actions;
 #[macro_use]
 mod contract;
 mod crash;

@@ -1,8 +1,8 @@
 //! What users rely on when jobs fail, run again or are looked at: the same over every store.
 
 use tidegate_workflow::{
-    Action, Begin, Claimed, Definition, Engine, JobIndex, JobState, Reason, RestartScope, Status, Store, TriggerRule,
-    WorkflowId,
+    Action, Begin, Claimed, Condition, Definition, Engine, EngineError, JobIndex, JobState, Reason, Refusal,
+    RestartScope, Status, Store, TriggerRule, WorkflowId,
 };
 
 use crate::support::{at, create_of, definition, failure, names, report, server, state, succeed, success, take};
@@ -15,6 +15,9 @@ macro_rules! semantics {
         all_done_waits_for_the_end_of_every_ancestor
         an_alarm_rings_before_the_others_have_ended
         a_retry_gives_hope_to_what_was_doomed
+        a_retry_that_is_sent_twice_is_done_once
+        a_retry_is_judged_by_the_state_that_it_changes
+        an_action_by_status_leaves_what_has_another_by_now
     } )* };
     (@ $store:ident: $($behaviour:ident)*) => {
         mod $store {
@@ -149,4 +152,55 @@ async fn a_retry_gives_hope_to_what_was_doomed(store: Store) {
     run(&engine, "join", "1", 6).await;
     run(&engine, "last", "1", 7).await;
     assert_eq!(engine.show(id).await.unwrap().meta().status, Status::Succeeded);
+}
+
+fn as_of(seconds: u64) -> Condition {
+    Condition { as_of: Some(at(seconds)), ..Condition::default() }
+}
+
+/// The answer to the first was lost; the job failed once more before the second arrives.
+async fn a_retry_that_is_sent_twice_is_done_once(store: Store) {
+    let (engine, other) = (server(&store).await, server(&store).await);
+    let id = create_of(&engine, definition("a b<a c"), Begin::Now).await;
+    for (step, action) in [(0, Action::RetryFailed), (10, Action::RetryJob("a".to_owned())), (20, restart("a"))] {
+        let a = one(&take(&engine, step).await, "a").lease;
+        report(&engine, a, failure(), step + 1).await.unwrap();
+        let act = |engine: Engine, seconds| {
+            let action = action.clone();
+            async move { engine.act_if(id, action, as_of(step + 1), at(seconds)).await.map(|acted| acted.already) }
+        };
+        assert_eq!(act(engine.clone(), step + 2).await, Ok(false), "{action:?}");
+        assert_eq!(act(other.clone(), step + 3).await, Ok(true), "{action:?}: it is ready");
+        let again = one(&take(&other, step + 3).await, "a").lease;
+        assert_eq!(act(other.clone(), step + 4).await, Ok(true), "{action:?}: it runs");
+        report(&other, again, failure(), step + 5).await.unwrap();
+        assert_eq!(act(engine.clone(), step + 6).await, Ok(true), "{action:?}: it failed once more");
+        assert_eq!(state(&engine.show(id).await.unwrap(), "a"), "failed", "{action:?}");
+        // Who has seen that may do it again.
+        engine.act_if(id, action.clone(), as_of(step + 5), at(step + 7)).await.unwrap();
+    }
+}
+
+/// It was looked at first and done then: a job that had succeeded in between lost its output and ran again.
+async fn a_retry_is_judged_by_the_state_that_it_changes(store: Store) {
+    let (engine, other) = (server(&store).await, server(&store).await);
+    let id = create_of(&engine, definition("a b"), Begin::Now).await;
+    let both = take(&engine, 1).await;
+    report(&engine, one(&both, "a").lease, failure(), 2).await.unwrap();
+    // The first server remembers that it failed.
+    other.act(id, Action::MarkSucceeded { job: "a".to_owned(), output: None }, at(3)).await.unwrap();
+    let retried = engine.act(id, Action::RetryJob("a".to_owned()), at(4)).await;
+    assert!(matches!(retried, Err(EngineError::Refused(Refusal::WrongJobState { .. }))), "{retried:?}");
+    assert_eq!(state(&engine.show(id).await.unwrap(), "a"), "succeeded");
+}
+
+/// An action on all that were pending cancelled one that had been started meanwhile.
+async fn an_action_by_status_leaves_what_has_another_by_now(store: Store) {
+    let (engine, other) = (server(&store).await, server(&store).await);
+    let id = create_of(&engine, definition("a"), Begin::Later).await;
+    let pending = Condition { statuses: vec![Status::Pending], ..Condition::default() };
+    other.act(id, Action::Start, at(1)).await.unwrap();
+    let cancelled = engine.act_if(id, Action::Cancel, pending, at(2)).await;
+    assert!(matches!(cancelled, Err(EngineError::Refused(Refusal::WrongStatus { .. }))), "{cancelled:?}");
+    assert_eq!(engine.show(id).await.unwrap().meta().status, Status::Running);
 }

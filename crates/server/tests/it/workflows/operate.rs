@@ -61,6 +61,56 @@ fn failed_workflows_are_mended_by_retry_skip_and_mark() {
     });
 }
 
+/// An answer is lost, the job fails once more, and the call is sent again.
+#[test]
+fn a_retry_with_the_moment_that_was_seen_is_done_once() {
+    on_each_store(|flows| {
+        let id = flows.create(workflow("w", "a"));
+        let path = format!("/v1/workflows/{id}");
+        let fail = || flows.fail(&flows.claim(1)[0])["workflow_status"].clone();
+        let calls = [
+            (format!("{path}:retry"), json!({})),
+            (format!("{path}/jobs/a:retry"), json!({})),
+            (format!("{path}:restart"), json!({"jobs": ["a"]})),
+        ];
+        assert_eq!(fail(), "failed");
+        for (call, mut body) in calls {
+            body["as_of"] = flows.get(&path)["finished_at"].clone();
+            assert_eq!(flows.post(&call, body.clone())["already"], false, "{call}");
+            assert_eq!(flows.post(&call, body.clone())["already"], true, "{call}");
+            assert_eq!(fail(), "failed");
+            assert_eq!(flows.post(&call, body)["already"], true, "{call}");
+            assert_eq!(flows.get(&path)["status"], "failed", "{call}");
+        }
+        assert_eq!(flows.refused(&format!("{path}:retry"), json!({"as_of": "soon"})).2, "as_of");
+        assert_eq!(flows.refused(&format!("{path}:cancel"), json!({"as_of": null})).2, "as_of");
+        let bulk = json!({"action": "cancel", "filter": {}, "as_of": "2026-11-21T12:00:00Z"});
+        assert_eq!(flows.refused("/v1/workflows:bulk", bulk).2, "as_of");
+    });
+}
+
+#[test]
+fn a_batch_with_a_key_is_created_once() {
+    on_each_store(|flows| {
+        let mut own = workflow("w", "c");
+        own["idempotency_key"] = json!("own");
+        let body = json!({"workflows": [workflow("w", "a"), workflow("w", "b"), own, {"name": 5}]}).to_string();
+        let batch = |key: &str| {
+            let answer = flows.ask("POST", "/v1/workflows:batch", &[("Idempotency-Key", key)], &body);
+            let answer: Value = serde_json::from_str(&answer.body).unwrap();
+            answer["items"].as_array().unwrap().clone()
+        };
+        let (first, second) = (batch("key"), batch("key"));
+        for at in 0..3 {
+            assert_eq!((&first[at]["existing"], &second[at]["existing"]), (&json!(false), &json!(true)), "{second:?}");
+            assert_eq!(first[at]["id"], second[at]["id"]);
+        }
+        assert_eq!(second[3]["status"], 422);
+        let other = batch("other");
+        assert_eq!((&other[1]["existing"], &other[2]["existing"]), (&json!(false), &json!(true)), "{other:?}");
+    });
+}
+
 #[test]
 fn workflows_expire_and_are_removed() {
     on_each_store(|flows| {

@@ -6,7 +6,9 @@ use super::request::{Action, Begin, Request};
 use crate::engine::error::EngineError;
 use crate::id::JobIndex;
 use crate::state::Status;
+use crate::time::Timestamp;
 use crate::transition::event::{DeleteIf, Event};
+use crate::transition::refusal::{Refusal, wrong_status};
 use crate::workflow::Workflow;
 
 /// The event of a request. None: the workflow only has to exist.
@@ -23,18 +25,30 @@ pub(super) fn event(workflow: &Workflow, request: &Request) -> Result<Option<Eve
         }
         Request::Tick => Event::Tick,
         Request::Purge => Event::Delete(DeleteIf::Expired),
-        Request::Act(action) => event_of_action(workflow, action)?,
+        Request::Act(action, condition) => {
+            check_status(workflow, action, &condition.statuses)?;
+            event_of_action(workflow, action, condition.as_of)?
+        }
     }))
 }
 
-fn event_of_action(workflow: &Workflow, action: &Action) -> Result<Event, EngineError> {
+fn check_status(workflow: &Workflow, action: &Action, wanted: &[Status]) -> Result<(), Refusal> {
+    let status = workflow.meta.status;
+    match wanted.is_empty() || wanted.contains(&status) {
+        true => Ok(()),
+        false => Err(wrong_status(action.verb(), status, ": its status has changed since")),
+    }
+}
+
+fn event_of_action(workflow: &Workflow, action: &Action, as_of: Option<Timestamp>) -> Result<Event, EngineError> {
     Ok(match action {
         Action::Start => Event::Start,
         Action::Cancel => Event::Cancel,
         Action::Pause => Event::Pause,
         Action::Resume => Event::Resume,
-        Action::RetryFailed => Event::RetryFailed,
-        Action::Restart { jobs, scope } => Event::Restart { jobs: all_named(workflow, jobs)?, scope: *scope },
+        Action::RetryFailed => Event::RetryFailed { as_of },
+        Action::RetryJob(job) => Event::RetryJob { job: named(workflow, job)?, as_of },
+        Action::Restart { jobs, scope } => Event::Restart { jobs: all_named(workflow, jobs)?, scope: *scope, as_of },
         Action::SkipJob(job) => Event::Skip(named(workflow, job)?),
         Action::MarkSucceeded { job, output } => {
             Event::MarkSucceeded { job: named(workflow, job)?, output: output.clone() }

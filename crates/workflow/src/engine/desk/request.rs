@@ -12,6 +12,7 @@ use crate::graph::Graph;
 use crate::graph::definition::Retention;
 use crate::graph::json::Json;
 use crate::id::{JobIndex, WorkflowId};
+use crate::state::Status;
 use crate::time::Timestamp;
 use crate::transition::event::{Lease, RestartScope};
 use crate::transition::outcome::Outcome;
@@ -37,6 +38,8 @@ pub enum Action {
         /// Whether the jobs after them run again, too.
         scope: RestartScope,
     },
+    /// Runs a job again that failed or was cancelled.
+    RetryJob(String),
     /// Skips a job: it will not run.
     SkipJob(String),
     /// Marks a job as succeeded.
@@ -54,6 +57,24 @@ pub enum Action {
     Delete,
 }
 
+/// When an action takes place. It is judged on the state that the action changes, at whatever server that state was written.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Condition {
+    /// The workflow has one of these statuses. Empty: any.
+    pub statuses: Vec<Status>,
+    /// A retry or a restart leaves jobs alone that ended later, since they have run again: the same action can be sent twice.
+    pub as_of: Option<Timestamp>,
+}
+
+/// What became of an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Acted {
+    /// The status of the workflow now.
+    pub status: Status,
+    /// There was nothing left to do.
+    pub already: bool,
+}
+
 /// What happens to a workflow right after its creation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Begin {
@@ -66,11 +87,29 @@ pub enum Begin {
     As(Box<Imported>),
 }
 
+impl Action {
+    /// What is done to the workflow or the job, as a word.
+    pub(super) const fn verb(&self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Cancel | Self::CancelJob(_) => "cancel",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::RetryFailed | Self::RetryJob(_) => "retry",
+            Self::Restart { .. } => "restart jobs of",
+            Self::SkipJob(_) => "skip",
+            Self::MarkSucceeded { .. } => "mark jobs as succeeded of",
+            Self::Keep(_) => "expire",
+            Self::Delete => "remove",
+        }
+    }
+}
+
 /// A request about one workflow.
 #[derive(Debug)]
 pub(crate) enum Request {
     Create { graph: Arc<Graph>, begin: Begin, created_at: Timestamp },
-    Act(Action),
+    Act(Action, Condition),
     Claim { job: JobIndex, lease: Lease },
     Report { job: JobIndex, token: u64, outcome: Outcome, hand_over: Option<Arc<HandOver>> },
     Extend { job: JobIndex, token: u64, expires: Timestamp },

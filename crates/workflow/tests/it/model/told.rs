@@ -190,6 +190,7 @@ fn allowed(was: &Snapshot, action: &Action) -> bool {
             }
             started && !chosen.iter().any(|job| jobs[job.index()].state.is_active())
         }
+        Action::RetryJob(job) => started && matches!(state(job), JobState::Failed | JobState::Cancelled),
         Action::SkipJob(job) => !matches!(state(job), JobState::Succeeded | JobState::Running { .. }),
         Action::CancelJob(job) => !state(job).is_over() || state(job) == JobState::Cancelled,
         Action::Delete => status.is_over() || !started,
