@@ -46,7 +46,7 @@ pub use record::{change, rows};
 pub use state::{AttemptError, Counts, Job, JobState, Label, LeaseEnd, Meta, RetentionDefaults, Status};
 pub use store::Store;
 pub use store::error::{SCHEMA_VERSION, StoreError};
-pub use store::memory::{Fault, MemoryStore};
+pub use store::memory::{Call, Fault, Loss, MemoryStore, Mishap};
 pub use store::query::{Clockwork, Head, Order, Register, RowSet, Span};
 pub use store::redis::{RedisOptions, RedisOptionsError, RedisStore};
 pub use store::sqlite::{SqliteOptions, SqliteOptionsError, SqliteStore};

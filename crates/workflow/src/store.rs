@@ -157,7 +157,8 @@ impl Store {
     /// It cannot be read or written, or another server has made it anew in a way that does not fit.
     pub(crate) async fn look(&self) -> Result<Option<(u64, u64)>, StoreError> {
         match self {
-            Self::Memory(_) | Self::Sqlite(_) => Ok(None),
+            Self::Memory(store) => store.look().await.map(Some),
+            Self::Sqlite(_) => Ok(None),
             Self::Redis(store) => {
                 let names = store.look().await?;
                 Ok(Some((names, store.losses())))

@@ -26,20 +26,63 @@ pub struct MemoryStore {
     tables: Arc<Mutex<Tables>>,
 }
 
-/// What a store that was told to fail does to a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a store that was told to fail does with a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fault {
     /// Works.
+    #[default]
     None,
-    /// Writes nothing and reports that.
+    /// Does nothing and reports that.
     Refused,
-    /// Writes, but reports an unknown outcome.
+    /// Writes, but reports an unknown outcome. A read is refused.
     AnswerLost,
-    /// Writes nothing, and reports an unknown outcome.
+    /// Writes nothing, and reports an unknown outcome. A read is refused.
     RequestLost,
 }
 
-type Faults = Box<dyn FnMut() -> Fault + Send>;
+/// What is asked of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// It changes something.
+    Write,
+    /// It only reads.
+    Read,
+}
+
+/// What happens to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mishap {
+    /// How it fails, if it does.
+    pub fault: Fault,
+    /// So many turns of the runtime pass before the store does it: others may come first.
+    pub before: u8,
+    /// So many turns pass before the caller hears of it.
+    pub after: u8,
+}
+
+impl From<Fault> for Mishap {
+    fn from(fault: Fault) -> Self {
+        Self { fault, ..Self::default() }
+    }
+}
+
+/// What a store loses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// Everything, as a store that was emptied.
+    Everything,
+    /// All of one workflow but its rows and its key.
+    State(WorkflowId),
+    /// The ready rows of a partition.
+    Ready(Partition),
+    /// The names of queues and workflows, and with them which queues are paused.
+    Registers,
+}
+
+/// The reason of all failures.
+const TOLD: &str = "told to fail";
+
+type Faults = Box<dyn FnMut(Call) -> Mishap + Send>;
 
 #[derive(Default)]
 struct Tables {
@@ -52,6 +95,10 @@ struct Tables {
     queues: BTreeMap<String, String>,
     names: BTreeMap<String, String>,
     faults: Option<Faults>,
+    /// Calls so far.
+    calls: u64,
+    /// How often it lost everything.
+    losses: u64,
 }
 
 #[derive(Debug, Default)]
@@ -83,13 +130,72 @@ impl MemoryStore {
         Self { format, ..self }
     }
 
-    /// From now on asks `faults` what to do with each write.
-    pub fn inject(&self, faults: impl FnMut() -> Fault + Send + 'static) {
-        self.tables().faults = Some(Box::new(faults));
+    /// From now on asks `faults` what to do with each call.
+    pub fn inject<M: Into<Mishap>>(&self, mut faults: impl FnMut(Call) -> M + Send + 'static) {
+        self.tables().faults = Some(Box::new(move |call| faults(call).into()));
+    }
+
+    /// How often the store was called.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.tables().calls
+    }
+
+    /// Loses something, now.
+    pub fn lose(&self, loss: Loss) {
+        let mut tables = self.tables();
+        match loss {
+            Loss::Everything => {
+                let (faults, calls, losses) = (tables.faults.take(), tables.calls, tables.losses + 1);
+                *tables = Tables { faults, calls, losses, ..Tables::default() };
+            }
+            Loss::State(id) => drop(tables.workflows.remove(&id)),
+            Loss::Ready(partition) => tables.ready.retain(|(at, _)| *at != partition),
+            Loss::Registers => {
+                tables.queues.clear();
+                tables.names.clear();
+            }
+        }
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a call, and lets happen to it what should come before.
+    async fn begin(&self, call: Call) -> Mishap {
+        let mishap = {
+            let mut tables = self.tables();
+            tables.calls += 1;
+            tables.faults.as_mut().map_or_else(Mishap::default, |faults| faults(call))
+        };
+        turns(mishap.before).await;
+        mishap
+    }
+
+    /// The tables, to be read.
+    async fn read(&self) -> Result<MutexGuard<'_, Tables>, StoreError> {
+        match self.begin(Call::Read).await.fault {
+            Fault::None => Ok(self.tables()),
+            _ => Err(StoreError::Unavailable { reason: TOLD.to_owned() }),
+        }
+    }
+
+    /// Writes, if it should work.
+    async fn write<T>(&self, write: impl FnOnce(&mut Tables) -> T) -> Result<T, StoreError> {
+        let mishap = self.begin(Call::Write).await;
+        let reason = || TOLD.to_owned();
+        match mishap.fault {
+            Fault::Refused => return Err(StoreError::Unavailable { reason: reason() }),
+            Fault::RequestLost => return Err(StoreError::Unknown { reason: reason() }),
+            Fault::None | Fault::AnswerLost => {}
+        }
+        let written = write(&mut self.tables());
+        turns(mishap.after).await;
+        match mishap.fault {
+            Fault::AnswerLost => Err(StoreError::Unknown { reason: reason() }),
+            _ => Ok(written),
+        }
     }
 
     pub(crate) fn partitions(&self) -> u16 {
@@ -101,26 +207,17 @@ impl MemoryStore {
     }
 
     pub(crate) async fn apply(&self, partition: Partition, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {
-        let mut tables = self.tables();
-        let fault = tables.faults.as_mut().map_or(Fault::None, |fault| fault());
-        let reason = || "told to fail".to_owned();
-        match fault {
-            Fault::Refused => return Err(StoreError::Unavailable { reason: reason() }),
-            Fault::RequestLost => return Err(StoreError::Unknown { reason: reason() }),
-            Fault::None | Fault::AnswerLost => {}
-        }
-        let applied = changes.iter().map(|change| tables.apply(partition, change)).collect();
-        if fault == Fault::AnswerLost { Err(StoreError::Unknown { reason: reason() }) } else { Ok(applied) }
+        self.write(|tables| changes.iter().map(|change| tables.apply(partition, change)).collect()).await
     }
 
     pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
-        let tables = self.tables();
+        let tables = self.read().await?;
         let stored = |entry: &Entry| Stored { graph: entry.birth.graph.clone(), state: entry.state() };
         Ok(ids.iter().map(|id| tables.workflows.get(id).map(stored)).collect())
     }
 
     pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Head>>, StoreError> {
-        let tables = self.tables();
+        let tables = self.read().await?;
         let head = |entry: &Entry| Head { meta: entry.meta.clone(), label: entry.birth.label.clone() };
         Ok(ids.iter().map(|id| tables.workflows.get(id).map(head)).collect())
     }
@@ -129,7 +226,7 @@ impl MemoryStore {
         &self,
         wanted: &[(WorkflowId, Vec<ResultField>)],
     ) -> Result<Vec<Vec<Option<Bytes>>>, StoreError> {
-        let tables = self.tables();
+        let tables = self.read().await?;
         let of = |(id, fields): &(WorkflowId, Vec<ResultField>)| {
             let entry = tables.workflows.get(id);
             fields.iter().map(|field| entry.and_then(|entry| entry.results.get(field).cloned())).collect()
@@ -138,7 +235,7 @@ impl MemoryStore {
     }
 
     pub(crate) async fn ready(&self, prefixes: &[Row], limit: usize) -> Result<Vec<Vec<Vec<Row>>>, StoreError> {
-        let tables = self.tables();
+        let tables = self.read().await?;
         let each = |prefix: &Row| {
             let partitions = (0..self.partitions).map(Partition);
             partitions.map(|partition| tables.ready_with(partition, prefix).take(limit).cloned().collect()).collect()
@@ -152,7 +249,7 @@ impl MemoryStore {
         until: Timestamp,
         limit: usize,
     ) -> Result<Vec<(WorkflowId, Timestamp)>, StoreError> {
-        let tables = self.tables();
+        let tables = self.read().await?;
         let of = |partition| {
             let due = tables.due_of(which, Partition(partition)).take_while(move |(at, _)| *at <= until);
             due.take(limit).map(|&(at, id)| (id, at))
@@ -166,7 +263,7 @@ impl MemoryStore {
         order: Order,
         limit: usize,
     ) -> Result<Vec<Vec<WorkflowId>>, StoreError> {
-        let tables = self.tables();
+        let tables = self.read().await?;
         let page = |(partition, span): &(Partition, Span)| {
             let rows = tables.span(*partition, span);
             let id = |(_, row): &(Partition, Row)| {
@@ -181,13 +278,13 @@ impl MemoryStore {
     }
 
     pub(crate) async fn count(&self, spans: &[Span]) -> Result<Vec<u64>, StoreError> {
-        let tables = self.tables();
+        let tables = self.read().await?;
         let all = || (0..self.partitions).map(Partition);
         Ok(spans.iter().map(|span| all().map(|at| tables.span(at, span).count() as u64).sum()).collect())
     }
 
     pub(crate) async fn ready_depth(&self, prefixes: &[Row]) -> Result<Vec<(u64, Vec<Row>)>, StoreError> {
-        let tables = self.tables();
+        let tables = self.read().await?;
         let all = || (0..self.partitions).map(Partition);
         let depth = |prefix: &Row| {
             let count = all().map(|at| tables.ready_with(at, prefix).count() as u64).sum();
@@ -197,7 +294,7 @@ impl MemoryStore {
     }
 
     pub(crate) async fn keyed(&self, partition: Partition, key: &str) -> Result<Option<WorkflowId>, StoreError> {
-        Ok(self.tables().keys.get(&(partition, key.to_owned())).copied())
+        Ok(self.read().await?.keys.get(&(partition, key.to_owned())).copied())
     }
 
     pub(crate) async fn rows(
@@ -207,7 +304,7 @@ impl MemoryStore {
         after: Option<&[u8]>,
         limit: usize,
     ) -> Result<Vec<Row>, StoreError> {
-        let tables = self.tables();
+        let tables = self.read().await?;
         let of = |rows: &BTreeSet<(Partition, Row)>| -> Vec<Row> {
             let rows = rows.iter().filter(|(at, _)| *at == partition).map(|(_, row)| row);
             rows.filter(|row| after.is_none_or(|after| row.as_slice() > after)).take(limit).cloned().collect()
@@ -223,26 +320,41 @@ impl MemoryStore {
     }
 
     pub(crate) async fn register(&self, register: Register) -> Result<Vec<(String, String)>, StoreError> {
-        Ok(self.tables().register(register).clone().into_iter().collect())
+        Ok(self.read().await?.register(register).clone().into_iter().collect())
     }
 
     pub(crate) async fn enter(&self, register: Register, name: &str, value: Option<&str>) -> Result<(), StoreError> {
-        let mut tables = self.tables();
-        let entries = tables.register(register);
-        match value {
-            Some(value) => entries.insert(name.to_owned(), value.to_owned()),
-            None => entries.remove(name),
-        };
-        Ok(())
+        self.write(|tables| {
+            let entries = tables.register(register);
+            match value {
+                Some(value) => entries.insert(name.to_owned(), value.to_owned()),
+                None => entries.remove(name),
+            };
+        })
+        .await
     }
 
     pub(crate) async fn add(&self, register: Register, entries: &[(String, String)]) -> Result<(), StoreError> {
-        let mut tables = self.tables();
-        let register = tables.register(register);
-        for (name, value) in entries {
-            register.entry(name.clone()).or_insert_with(|| value.clone());
-        }
-        Ok(())
+        self.write(|tables| {
+            let register = tables.register(register);
+            for (name, value) in entries {
+                register.entry(name.clone()).or_insert_with(|| value.clone());
+            }
+        })
+        .await
+    }
+
+    /// The number of names of workflows in the register, and how often the store lost everything.
+    pub(crate) async fn look(&self) -> Result<(u64, u64), StoreError> {
+        let tables = self.read().await?;
+        Ok((tables.names.len() as u64, tables.losses))
+    }
+}
+
+/// Lets others go first, so many times.
+async fn turns(number: u8) {
+    for _ in 0..number {
+        tokio::task::yield_now().await;
     }
 }
 

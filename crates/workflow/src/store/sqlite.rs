@@ -164,6 +164,14 @@ impl SqliteStore {
         self.threads.writes.close().await;
     }
 
+    /// Lets the file grow to this number of pages of 4 KiB, or not at all when it is larger: as on a disk that is full.
+    ///
+    /// # Errors
+    /// The store was closed.
+    pub async fn bound(&self, pages: u32) -> Result<(), StoreError> {
+        self.write(|answer| Request::Bound { pages, answer }).await
+    }
+
     pub(crate) fn partitions(&self) -> u16 {
         self.partitions
     }

@@ -19,9 +19,27 @@ const GROUP: usize = 1_024;
 
 /// What the thread that writes is asked to do.
 pub(super) enum Request {
-    Apply { partition: Partition, changes: Vec<Change>, answer: Answer<Vec<Applied>> },
-    Enter { register: Register, name: String, value: Option<String>, answer: Answer<()> },
-    Add { register: Register, entries: Vec<(String, String)>, answer: Answer<()> },
+    Apply {
+        partition: Partition,
+        changes: Vec<Change>,
+        answer: Answer<Vec<Applied>>,
+    },
+    Enter {
+        register: Register,
+        name: String,
+        value: Option<String>,
+        answer: Answer<()>,
+    },
+    Add {
+        register: Register,
+        entries: Vec<(String, String)>,
+        answer: Answer<()>,
+    },
+    /// The most pages that the file may have.
+    Bound {
+        pages: u32,
+        answer: Answer<()>,
+    },
 }
 
 type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -36,7 +54,7 @@ impl Request {
     fn changes(&self) -> usize {
         match self {
             Self::Apply { changes, .. } => changes.len(),
-            Self::Enter { .. } => 1,
+            Self::Enter { .. } | Self::Bound { .. } => 1,
             Self::Add { entries, .. } => entries.len(),
         }
     }
@@ -59,6 +77,11 @@ impl Request {
                 }
                 Ok(Done::Entered)
             }
+            Self::Bound { pages, .. } => {
+                // SQLite answers with what is the bound now, which is at least the size of the file.
+                connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
+                Ok(Done::Entered)
+            }
         }
     }
 
@@ -66,9 +89,13 @@ impl Request {
     fn answer(self, done: Result<Done, StoreError>) {
         match (self, done) {
             (Self::Apply { answer, .. }, Ok(Done::Applied(applied))) => drop(answer.send(Ok(applied))),
-            (Self::Enter { answer, .. } | Self::Add { answer, .. }, Ok(_)) => drop(answer.send(Ok(()))),
+            (Self::Enter { answer, .. } | Self::Add { answer, .. } | Self::Bound { answer, .. }, Ok(_)) => {
+                drop(answer.send(Ok(())));
+            }
             (Self::Apply { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
-            (Self::Enter { answer, .. } | Self::Add { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
+            (Self::Enter { answer, .. } | Self::Add { answer, .. } | Self::Bound { answer, .. }, Err(error)) => {
+                drop(answer.send(Err(error)));
+            }
             (Self::Apply { .. }, Ok(Done::Entered)) => unreachable!("a request is done as what it is"),
         }
     }

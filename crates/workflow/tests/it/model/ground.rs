@@ -7,20 +7,43 @@ use tempfile::TempDir;
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::{
-    Engine, EngineOptions, Fault, MemoryStore, RedisOptions, RedisStore, SqliteOptions, SqliteStore, Store,
+    Call, Engine, EngineOptions, Fault, Loss, MemoryStore, Mishap, RedisOptions, RedisStore, SqliteOptions,
+    SqliteStore, Store,
 };
 
-const PARTITIONS: u16 = 2;
+use super::rules;
+
+pub(crate) const PARTITIONS: u16 = 2;
 /// How long a store may take to answer again.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// More pages than a file ever has.
+const NO_BOUND: u32 = u32::MAX - 1;
 
 pub(crate) enum Ground {
-    /// Requests and answers can be lost.
+    /// Requests and answers can be lost, and what is asked at one time happens in any order.
     Memory(MemoryStore),
-    /// A file that is closed and opened again.
+    /// A file that is closed and opened again, on a disk that is full at times.
     Sqlite(Store, TempDir),
-    /// A Redis with a log, that is killed and comes back.
+    /// A Redis with a log, that is killed and comes back, is full or has no replica at times, and loses things.
     Redis(Box<RedisServer>),
+}
+
+/// How a store does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Weather {
+    Fair,
+    /// Requests and answers are lost.
+    Lossy,
+    /// It can be read and not be written.
+    Refusing,
+    /// It is being killed.
+    Dying,
+}
+
+impl Weather {
+    pub(crate) fn is_bad(self) -> bool {
+        self != Self::Fair
+    }
 }
 
 impl Ground {
@@ -42,30 +65,89 @@ impl Ground {
         let store = match self {
             Self::Memory(memory) => Store::Memory(memory.clone()),
             Self::Sqlite(store, _) => store.clone(),
-            Self::Redis(redis) => {
-                let options = RedisOptions::new("model:", PARTITIONS, Duration::from_secs(1)).unwrap();
-                let client = Client::new(redis.config()).unwrap();
-                Store::Redis(RedisStore::open(client, options).await.unwrap())
-            }
+            Self::Redis(redis) => redis_store(redis, PARTITIONS).await,
         };
         Engine::start(store, EngineOptions::default()).await.unwrap()
     }
 
-    /// From now on requests and answers are lost, or no longer.
-    pub(crate) fn lose(&self, faulty: bool, mut rng: Rng) {
-        if let Self::Memory(memory) = self {
-            memory.inject(move || match rng.u8(..9) {
-                0 if faulty => Fault::Refused,
-                1 if faulty => Fault::AnswerLost,
-                2 if faulty => Fault::RequestLost,
-                _ => Fault::None,
-            });
+    /// A server that would make another store than the first one did.
+    pub(crate) async fn other_engine(&self) -> Engine {
+        match self {
+            Self::Redis(redis) if rules::PARTITIONS_COME_BACK => {
+                let store = redis_store(redis, PARTITIONS / 2).await;
+                Engine::start(store, EngineOptions::default()).await.unwrap()
+            }
+            _ => self.engine().await,
         }
     }
 
-    /// Whether losing is something that this store does, other than dying.
-    pub(crate) fn loses(&self) -> bool {
-        matches!(self, Self::Memory(_))
+    /// From now on the store does so. In any weather the calls of a store in memory overtake each other.
+    pub(crate) async fn becomes(&self, weather: Weather, rng: &mut Rng) {
+        match self {
+            Self::Memory(memory) => {
+                let mut rng = rng.fork();
+                memory.inject(move |call| mishap(weather, call, &mut rng));
+            }
+            Self::Sqlite(Store::Sqlite(file), _) => {
+                file.bound(if weather == Weather::Refusing { 1 } else { NO_BOUND }).await.unwrap();
+            }
+            Self::Sqlite(..) => unreachable!("it is one"),
+            Self::Redis(redis) => {
+                let (full, alone) = match weather {
+                    Weather::Refusing if rng.bool() => (1, 0),
+                    Weather::Refusing => (0, 1),
+                    _ => (0, 0),
+                };
+                let settings = format!("CONFIG SET maxmemory {full} min-replicas-to-write {alone}");
+                assert_eq!(redis.raw(&settings), "+OK\r\n");
+            }
+        }
+    }
+
+    /// Nothing fails and nothing waits: for those who look whether all is well.
+    pub(crate) fn holds_still(&self) {
+        if let Self::Memory(memory) = self {
+            memory.inject(|_| Fault::None);
+        }
+    }
+
+    /// The weathers that it can have, and that nobody dies of.
+    pub(crate) fn climate(&self) -> &'static [Weather] {
+        match self {
+            Self::Memory(_) => &[Weather::Lossy, Weather::Refusing],
+            Self::Sqlite(..) | Self::Redis(_) => &[Weather::Refusing],
+        }
+    }
+
+    /// Whether it can be killed and comes back.
+    pub(crate) fn is_mortal(&self) -> bool {
+        !matches!(self, Self::Memory(_))
+    }
+
+    /// Loses something. Returns false when it never does.
+    pub(crate) fn lose(&self, loss: Loss) -> bool {
+        match self {
+            Self::Memory(memory) => memory.lose(loss),
+            Self::Sqlite(..) => return false,
+            Self::Redis(redis) => {
+                let keys = match loss {
+                    Loss::Everything => {
+                        assert_eq!(redis.raw("FLUSHALL"), "+OK\r\n");
+                        return true;
+                    }
+                    Loss::State(id) => keys(redis, &format!("model:*:w:{id}")),
+                    Loss::Ready(at) => keys(redis, "model:*:rq").into_iter().skip(at.0.into()).take(1).collect(),
+                    Loss::Registers => vec!["model:queues".to_owned(), "model:names".to_owned()],
+                };
+                let _number = redis.raw(&format!("DEL none {}", keys.join(" ")));
+            }
+        }
+        true
+    }
+
+    /// Calls of the store so far, if it counts them.
+    pub(crate) fn calls(&self) -> u64 {
+        if let Self::Memory(memory) = self { memory.calls() } else { 0 }
     }
 
     /// Dies at any moment of what goes on, and comes back with all that it said was written.
@@ -88,19 +170,43 @@ impl Ground {
         }
     }
 
-    /// Servers of which both can use the store again. Those of a file that was closed are new ones.
-    pub(crate) async fn servers_after(&self, servers: [Engine; 2]) -> [Engine; 2] {
-        if let Self::Sqlite(..) = self {
-            return [self.engine().await, self.engine().await];
-        }
+    /// Servers that can use the store again. Those of a file that was closed are new ones.
+    pub(crate) async fn servers_after(&self, servers: &mut [Engine]) {
         let begin = Instant::now();
-        for engine in &servers {
+        for engine in servers {
+            if let Self::Sqlite(..) = self {
+                *engine = self.engine().await;
+            }
             while engine.queue_states().await.is_err() {
                 assert!(begin.elapsed() < PATIENCE, "the store does not come back");
             }
         }
-        servers
     }
+}
+
+fn mishap(weather: Weather, call: Call, rng: &mut Rng) -> Mishap {
+    let fault = match (weather, rng.u8(..9)) {
+        (Weather::Refusing, _) if call == Call::Write => Fault::Refused,
+        (Weather::Lossy, 0) => Fault::Refused,
+        (Weather::Lossy, 1) => Fault::AnswerLost,
+        (Weather::Lossy, 2) => Fault::RequestLost,
+        _ => Fault::None,
+    };
+    let mut turns = || if rng.u8(..3) == 0 { rng.u8(..5) } else { 0 };
+    Mishap { fault, before: turns(), after: turns() }
+}
+
+async fn redis_store(redis: &RedisServer, partitions: u16) -> Store {
+    let options = RedisOptions::new("model:", partitions, Duration::from_secs(1)).unwrap();
+    let client = Client::new(redis.config()).unwrap();
+    Store::Redis(RedisStore::open(client, options).await.unwrap())
+}
+
+fn keys(redis: &RedisServer, pattern: &str) -> Vec<String> {
+    let answer = redis.raw(&format!("KEYS {pattern}"));
+    let mut keys: Vec<String> = answer.lines().filter(|line| line.starts_with("model:")).map(str::to_owned).collect();
+    keys.sort_unstable();
+    keys
 }
 
 fn open_file(folder: &TempDir) -> Store {

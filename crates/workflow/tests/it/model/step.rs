@@ -14,38 +14,103 @@ pub(crate) const QUEUES: [&str; 2] = ["swift", "slow"];
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     Create(Box<Graph>, Begin),
-    Claim(usize),
-    /// The caller goes away before the answer.
-    AbandonedClaim,
+    Claim(Asked),
     /// Looks at the store first, and takes all there is.
-    ClaimAll,
-    Report(LeaseRef, Outcome, Option<usize>),
+    ClaimAll(Asked),
+    /// Sleeps until it is woken, as a worker with a long poll.
+    Wait(Asked),
+    Report(LeaseRef, Outcome, Option<Asked>),
+    /// The answer is lost on its way, and the worker reports again.
+    ReportTwice(LeaseRef, Outcome, Asked),
+    /// Many reports in one call.
+    ReportMany(Vec<(LeaseRef, Outcome)>, Option<Asked>),
     Extend(LeaseRef),
     Sweep,
     Act(WorkflowId, Action),
-    PauseQueue(&'static str, Paused),
+    PauseQueue(String, Paused),
+    /// The caller goes away after so many turns of the runtime.
+    Abandoned(Box<Step>, u8),
 }
 
-pub(crate) fn claim(limit: usize) -> Claim {
-    let queues = QUEUES.map(str::to_owned).to_vec();
-    Claim { queues, worker: "worker".to_owned(), limit, lease: Duration::from_secs(30) }
+/// The jobs that a worker asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) queues: Vec<String>,
+    pub(crate) limit: usize,
+}
+
+impl Step {
+    /// What is done, whether or not somebody waits for its answer.
+    pub(crate) fn deed(&self) -> &Self {
+        if let Self::Abandoned(step, _) = self { step.deed() } else { self }
+    }
+
+    /// Whether it ends the lease.
+    pub(crate) fn reports(&self, lease: LeaseRef) -> bool {
+        match self.deed() {
+            Self::Report(of, ..) | Self::ReportTwice(of, ..) => *of == lease,
+            Self::ReportMany(many, _) => many.iter().any(|(of, _)| *of == lease),
+            _ => false,
+        }
+    }
+
+    /// The workflow that an operator does something to.
+    pub(crate) fn acts_on(&self) -> Option<WorkflowId> {
+        if let Self::Act(id, _) = self.deed() { Some(*id) } else { None }
+    }
+
+    /// Whether jobs that have ended may be open or end otherwise after it.
+    pub(crate) fn takes_back(&self) -> bool {
+        use Action::{MarkSucceeded, Restart, RetryFailed, SkipJob};
+        matches!(self.deed(), Self::Act(_, RetryFailed | Restart { .. } | SkipJob(_) | MarkSucceeded { .. }))
+    }
+
+    /// Whether jobs may be leased by it.
+    pub(crate) fn may_claim(&self) -> bool {
+        match self.deed() {
+            Self::Claim(_) | Self::ClaimAll(_) | Self::Wait(_) | Self::ReportTwice(..) => true,
+            Self::Report(_, _, then) | Self::ReportMany(_, then) => then.is_some(),
+            _ => false,
+        }
+    }
+}
+
+impl Asked {
+    pub(crate) fn claim(&self) -> Claim {
+        let lease = Duration::from_secs(30);
+        Claim { queues: self.queues.clone(), worker: "worker".to_owned(), limit: self.limit, lease }
+    }
+
+    /// What some worker asks for: of one queue, of some, or of all and others that nobody has heard of.
+    pub(crate) fn some(rng: &mut Rng, queues: &[String]) -> Self {
+        let mut queues = queues.to_vec();
+        rng.shuffle(&mut queues);
+        match rng.u8(..4) {
+            0 => queues.truncate(1),
+            1 => queues.push("unheard of".to_owned()),
+            _ => {}
+        }
+        Self { queues, limit: pick(rng, &[1, 1, 2, 3, 8]) }
+    }
 }
 
 fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
     from[rng.usize(..from.len())]
 }
 
-/// A graph of up to seven jobs, each after up to three others.
-pub(crate) fn graph(rng: &mut Rng, key: Option<String>) -> Graph {
-    let size = rng.usize(1..=7);
+/// A graph of up to seven jobs, each after up to three others; or of many, all at once ready.
+pub(crate) fn graph(rng: &mut Rng, key: Option<String>, queues: &[String]) -> Graph {
+    let is_wide = rng.u8(..8) == 0;
+    let size = if is_wide { rng.usize(8..=24) } else { rng.usize(1..=7) };
     let seconds = Duration::from_secs;
     let mut jobs: Vec<JobDefinition> = (0..size)
         .map(|at| {
-            let after = (0..if at == 0 { 0 } else { rng.usize(..=3) }).map(|_| format!("j{}", rng.usize(..at)));
+            let after =
+                (0..if at == 0 || is_wide { 0 } else { rng.usize(..=3) }).map(|_| format!("j{}", rng.usize(..at)));
             let after = after.collect();
             let backoff = pick(rng, &[Duration::ZERO, seconds(3), seconds(9)]);
             JobDefinition {
-                queue: pick(rng, &QUEUES).to_owned(),
+                queue: queues[rng.usize(..queues.len())].clone(),
                 wait: pick(rng, &[Duration::ZERO, Duration::ZERO, seconds(5)]),
                 priority: rng.u8(..3),
                 retry: Retry { limit: rng.u16(..3), backoff, backoff_max: seconds(10) },

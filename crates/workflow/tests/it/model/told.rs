@@ -8,20 +8,56 @@ use tidegate_workflow::{
 };
 
 use super::check::Snapshots;
-use super::step::{Step, claim};
+use super::rules;
+use super::step::{Asked, Step};
 use super::world::World;
+
+/// A workflow, and the position of a job in it.
+type LeaseOf = (WorkflowId, usize);
+
+/// How often a worker that gets nothing is woken before it is clear that it never sleeps.
+const WAKE_UPS: usize = 40;
+/// More turns of the runtime than anything takes that was promised at once.
+const TURNS: u8 = 12;
 
 /// What somebody was told.
 #[derive(Debug)]
 pub(crate) enum Told {
     Created(Result<Created, EngineError>),
     Claimed(Result<Vec<Claimed>, EngineError>),
+    /// A worker that waited, how often it was woken, and what it got in the end.
+    Waited(usize, Result<Vec<Claimed>, EngineError>),
     Reported(Result<Reported, EngineError>, Result<Vec<Claimed>, EngineError>),
+    /// The leases of the answer that was lost on its way, and the answer to the second report.
+    Repeated(Vec<LeaseRef>, Result<Reported, EngineError>, Result<Vec<Claimed>, EngineError>),
+    Many(Vec<Result<Reported, EngineError>>, Result<Vec<Claimed>, EngineError>),
     Extended(Result<(), EngineError>),
     Status(Result<Status, EngineError>),
     Swept(Result<bool, EngineError>),
     Paused(Result<(), EngineError>),
     Nothing,
+}
+
+impl Told {
+    /// The error of what failed as a whole.
+    pub(crate) fn error(&self) -> Option<&EngineError> {
+        match self {
+            Self::Created(Err(error)) | Self::Reported(Err(error), _) | Self::Extended(Err(error)) => Some(error),
+            Self::Repeated(_, Err(error), _) | Self::Status(Err(error)) | Self::Swept(Err(error)) => Some(error),
+            Self::Claimed(Err(error)) | Self::Waited(_, Err(error)) | Self::Paused(Err(error)) => Some(error),
+            Self::Many(reported, _) if reported.iter().all(Result::is_err) => reported[0].as_ref().err(),
+            _ => None,
+        }
+    }
+
+    /// The jobs that a worker got.
+    pub(crate) fn claimed(&self) -> &[Claimed] {
+        match self {
+            Self::Claimed(Ok(claimed)) | Self::Waited(_, Ok(claimed)) => claimed,
+            Self::Reported(_, Ok(claimed)) | Self::Repeated(_, _, Ok(claimed)) | Self::Many(_, Ok(claimed)) => claimed,
+            _ => &[],
+        }
+    }
 }
 
 pub(crate) async fn run(engine: Engine, step: Step, now: Timestamp) -> Told {
@@ -30,24 +66,25 @@ pub(crate) async fn run(engine: Engine, step: Step, now: Timestamp) -> Told {
             let new = NewWorkflow { graph: *graph, begin, created_at: None };
             Told::Created(engine.create(vec![new], now).await.remove(0))
         }
-        Step::Claim(limit) => Told::Claimed(engine.claim(&claim(limit), now).await),
-        Step::AbandonedClaim => {
-            let claim = claim(2);
-            tokio::select! {
-                biased;
-                _ = engine.claim(&claim, now) => {}
-                () = std::future::ready(()) => {}
-            }
-            Told::Nothing
-        }
-        Step::ClaimAll => match engine.look_around().await {
-            Ok(_) => Told::Claimed(engine.claim(&claim(1_000), now).await),
+        Step::Claim(asked) => Told::Claimed(engine.claim(&asked.claim(), now).await),
+        Step::ClaimAll(asked) => match engine.look_around().await {
+            Ok(_) => Told::Claimed(engine.claim(&asked.claim(), now).await),
             Err(error) => Told::Claimed(Err(error.into())),
         },
+        Step::Wait(asked) => wait(&engine, &asked, now).await,
         Step::Report(lease, outcome, then) => {
-            let then = then.map(claim);
-            let (mut reported, claimed) = engine.report(vec![Report { lease, outcome }], then.as_ref(), now).await;
+            let (mut reported, claimed) = report(&engine, vec![(lease, outcome)], then.as_ref(), now).await;
             Told::Reported(reported.remove(0), claimed)
+        }
+        Step::ReportTwice(lease, outcome, then) => {
+            let (_, first) = report(&engine, vec![(lease, outcome.clone())], Some(&then), now).await;
+            let unheard = first.iter().flatten().map(|claimed| claimed.lease).collect();
+            let (mut reported, claimed) = report(&engine, vec![(lease, outcome)], Some(&then), now).await;
+            Told::Repeated(unheard, reported.remove(0), claimed)
+        }
+        Step::ReportMany(reports, then) => {
+            let (reported, claimed) = report(&engine, reports, then.as_ref(), now).await;
+            Told::Many(reported, claimed)
         }
         Step::Extend(lease) => {
             let expires = now + Duration::from_secs(30);
@@ -55,38 +92,78 @@ pub(crate) async fn run(engine: Engine, step: Step, now: Timestamp) -> Told {
         }
         Step::Sweep => Told::Swept(engine.sweep(now).await.map_err(EngineError::from)),
         Step::Act(id, action) => Told::Status(engine.act(id, action, now).await),
-        Step::PauseQueue(queue, paused) => Told::Paused(engine.set_queue_paused(queue, paused).await),
+        Step::PauseQueue(queue, paused) => Told::Paused(engine.set_queue_paused(&queue, paused).await),
+        Step::Abandoned(step, after) => {
+            let doing = Box::pin(run(engine, *step, now));
+            tokio::select! {
+                biased;
+                told = doing => told,
+                () = turns(after) => Told::Nothing,
+            }
+        }
+    }
+}
+
+async fn report(
+    engine: &Engine,
+    reports: Vec<(LeaseRef, Outcome)>,
+    then: Option<&Asked>,
+    now: Timestamp,
+) -> (Vec<Result<Reported, EngineError>>, Result<Vec<Claimed>, EngineError>) {
+    let reports = reports.into_iter().map(|(lease, outcome)| Report { lease, outcome }).collect();
+    engine.report(reports, then.map(Asked::claim).as_ref(), now).await
+}
+
+/// As a server does for a worker that waits: claims, and when there is nothing sleeps until somebody wakes it. The server looks at the
+/// store from time to time.
+async fn wait(engine: &Engine, asked: &Asked, now: Timestamp) -> Told {
+    for woken in 0..WAKE_UPS {
+        let mut arrival = Box::pin(engine.arrival(&asked.queues));
+        match engine.claim(&asked.claim(), now).await {
+            Ok(claimed) if claimed.is_empty() => {}
+            done => return Told::Waited(woken, done),
+        }
+        if let Err(error) = engine.look_around().await {
+            return Told::Waited(woken, Err(error.into()));
+        }
+        tokio::select! {
+            biased;
+            () = &mut arrival => {}
+            () = turns(TURNS) => return Told::Waited(woken, Ok(Vec::new())),
+        }
+    }
+    Told::Waited(WAKE_UPS, Ok(Vec::new()))
+}
+
+async fn turns(number: u8) {
+    for _ in 0..number {
+        tokio::task::yield_now().await;
     }
 }
 
 impl World {
     /// What one caller was told is so.
     pub(crate) fn check_told(&self, before: &Snapshots, step: &Step, told: &Told) {
-        let error = match told {
-            Told::Created(Err(error)) | Told::Reported(Err(error), _) | Told::Extended(Err(error)) => Some(error),
-            Told::Status(Err(error))
-            | Told::Swept(Err(error))
-            | Told::Claimed(Err(error))
-            | Told::Paused(Err(error)) => Some(error),
-            _ => None,
-        };
+        let error = told.error();
         if let Some(EngineError::Store(error)) = error {
             assert!(matches!(error, StoreError::Unavailable { .. } | StoreError::Unknown { .. }), "{error:?}");
-            assert!(self.faulty);
+            assert!(self.weather.is_bad(), "the store works, and yet: {error:?}");
         }
         let unknown = matches!(error, Some(EngineError::Store(StoreError::Unknown { .. })));
         // Jobs may be leased to a worker that did not hear of it: their leases end.
-        let claims = matches!(step, Step::Report(_, _, Some(_)) | Step::Claim(_) | Step::ClaimAll);
         assert!(
-            error.is_none() || unknown || claims || versions(before) == versions(&self.snapshots),
+            error.is_none() || unknown || step.may_claim() || versions(before) == versions(&self.snapshots),
             "written: {step:?} {told:?}"
         );
-        match (step, told) {
+        match (step.deed(), told) {
             (Step::Create(graph, begin), Told::Created(created)) => {
                 self.check_created(before, (graph, *begin == Begin::Now), created)
             }
             (Step::Report(lease, outcome, _), Told::Reported(reported, _)) => {
                 self.check_report(before, (*lease, outcome), reported);
+            }
+            (Step::ReportTwice(lease, ..), Told::Repeated(unheard, reported, claimed)) => {
+                self.check_repeated(before, *lease, unheard, (reported, claimed));
             }
             (Step::Extend(lease), Told::Extended(extended)) if !self.is_down(error) => {
                 let job = before.get(&lease.workflow).map(|was| &was.jobs()[lease.job.index()]);
@@ -97,20 +174,87 @@ impl World {
             (Step::Act(id, action), Told::Status(status)) if !self.is_down(error) => {
                 self.check_acted(&before[id], action, status);
             }
-            (Step::ClaimAll, Told::Claimed(Ok(claimed))) if !self.faulty => {
-                let ready = before.values().filter(|was| was.meta().status == Status::Running).flat_map(|was| {
-                    let jobs = was.jobs().iter().zip(&was.graph().jobs);
-                    jobs.filter(|(job, about)| {
-                        job.state == JobState::Ready && !self.paused.contains(&about.queue.as_str())
-                    })
-                });
-                assert_eq!(claimed.len(), ready.count(), "all that is ready is handed out");
+            (Step::ClaimAll(asked), Told::Claimed(Ok(claimed))) if !self.weather.is_bad() => {
+                let ready = self.ready(before, &asked.queues);
+                assert_eq!(claimed.len(), ready.len(), "all that is ready is handed out");
             }
-            (Step::Sweep, _) if !self.faulty => {
+            (Step::Wait(asked), Told::Waited(woken, claimed)) => self.check_waited(before, asked, *woken, claimed),
+            (Step::Sweep, _) if !self.weather.is_bad() => {
                 let late = |is: &Snapshot| is.meta().timer.is_some_and(|timer| timer <= self.now);
                 assert!(!self.snapshots.values().any(late), "something is due after a sweep");
             }
             _ => {}
+        }
+    }
+
+    /// The jobs that a worker may have, the most urgent first.
+    fn ready(&self, before: &Snapshots, queues: &[String]) -> Vec<LeaseOf> {
+        let mut ready = Vec::new();
+        for was in before.values().filter(|was| was.meta().status == Status::Running) {
+            for (at, (job, about)) in was.jobs().iter().zip(&was.graph().jobs).enumerate() {
+                let wanted = queues.contains(&about.queue) && !self.paused.contains(&about.queue);
+                if wanted && job.state == JobState::Ready {
+                    let urgency = (u8::MAX - about.priority, job.ready_at);
+                    ready.push((urgency, (was.id(), at)));
+                }
+            }
+        }
+        ready.sort_unstable();
+        ready.into_iter().map(|(_, job)| job).collect()
+    }
+
+    /// A worker that waits for a queue with a ready job gets one when it is woken, and it is the most urgent one. A worker for whom
+    /// there is none sleeps.
+    fn check_waited(
+        &self,
+        before: &Snapshots,
+        asked: &Asked,
+        woken: usize,
+        claimed: &Result<Vec<Claimed>, EngineError>,
+    ) {
+        // Each stale row may cost a wake-up, and then it is gone.
+        let allowed = match (self.lost.is_empty(), rules::STALE_ROWS_GO) {
+            (true, _) if rules::MEMORY_AGREES_AFTER_A_LOOK => 1,
+            (false, false) => WAKE_UPS,
+            _ => WAKE_UPS - 1,
+        };
+        assert!(woken <= allowed, "a worker was woken {woken} times and got {claimed:?}");
+        let Ok(claimed) = claimed else { return };
+        let ready = self.ready(before, &asked.queues);
+        if self.weather.is_bad() || (!self.lost.is_empty() && !rules::STALE_ROWS_GO) {
+            return;
+        }
+        assert!(!claimed.is_empty() || ready.is_empty() || woken > 0, "it sleeps beside {ready:?}");
+        if rules::MEMORY_AGREES_AFTER_A_LOOK {
+            assert_eq!(claimed.is_empty(), ready.is_empty(), "ready {ready:?}, woken {woken} times");
+        }
+        if woken > 0 && rules::MEMORY_AGREES_AFTER_A_LOOK {
+            let got: Vec<LeaseOf> = claimed.iter().map(|got| (got.lease.workflow, got.lease.job.index())).collect();
+            assert_eq!(got, ready[..got.len()], "not the most urgent of {ready:?}");
+            assert_eq!(got.len(), ready.len().min(asked.limit), "of {ready:?}");
+        }
+    }
+
+    /// A worker that reports again hears what the first answer said.
+    fn check_repeated(
+        &self,
+        before: &Snapshots,
+        lease: LeaseRef,
+        unheard: &[LeaseRef],
+        (reported, claimed): (&Result<Reported, EngineError>, &Result<Vec<Claimed>, EngineError>),
+    ) {
+        let (Ok(reported), Ok(claimed)) = (reported, claimed) else { return };
+        if self.weather.is_bad() {
+            return;
+        }
+        assert!(reported.already, "{reported:?}");
+        let was_ready = |of: &LeaseRef| {
+            before.get(&of.workflow).is_some_and(|was| was.jobs()[of.job.index()].state == JobState::Ready)
+        };
+        // What came from the queue goes back when its lease ends, as after any claim that was not heard.
+        let handed_over = unheard.iter().filter(|of| of.workflow == lease.workflow && !was_ready(of));
+        for lost in handed_over.filter(|_| rules::HAND_OVERS_ARE_TOLD_AGAIN) {
+            assert!(claimed.iter().any(|again| again.lease == *lost), "{lost} is leased to nobody: {claimed:?}");
         }
     }
 
@@ -122,6 +266,8 @@ impl World {
                 assert_eq!(created.status, status);
                 assert!(created.existing || now == (status != Status::Pending));
             }
+            // The key of a workflow that was lost is still there.
+            Err(EngineError::Contended { workflow }) if self.lost.contains(workflow) => {}
             Err(EngineError::KeyMismatch { workflow, .. }) => {
                 assert_eq!(before[workflow].graph().idempotency_key, graph.idempotency_key);
             }

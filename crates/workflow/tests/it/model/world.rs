@@ -1,123 +1,97 @@
-//! One store, two servers, and everybody who uses them.
+//! One store, three servers, and everybody who uses them.
 
-use std::time::Duration;
+use std::collections::{BTreeSet, HashSet};
 
 use fastrand::Rng;
 use tidegate_workflow::{
-    Action, Begin, Claimed, Engine, Graph, JobState, LeaseRef, OnFailure, Outcome, Partition, Paused, RowSet, Snapshot,
-    Status, Timestamp, WorkflowId,
+    Action, Claimed, Engine, Graph, JobState, LeaseRef, OnFailure, Partition, Paused, Snapshot, Status, Timestamp,
+    WorkflowId,
 };
 use tokio::task::JoinSet;
 
-use super::check::{Snapshots, due, rows, whole_store};
-use super::ground::Ground;
+use super::check::{Snapshots, due, what_is_left};
+use super::cost::Cost;
+use super::ground::{Ground, PARTITIONS, Weather};
 use super::oracle::{Fate, fate};
-use super::step::{QUEUES, Step, action, graph, outcome};
+use super::step::{QUEUES, Step};
 use super::told::{Told, run};
 
-/// Workflows at one time: few, so that events meet.
-const WORKFLOWS: usize = 5;
+pub(crate) const SERVERS: usize = 3;
 
 pub(crate) struct World {
-    rng: Rng,
-    seed: u64,
-    ground: Ground,
-    engines: [Engine; 2],
+    pub(crate) rng: Rng,
+    pub(crate) seed: u64,
+    pub(crate) ground: Ground,
+    pub(crate) engines: Vec<Engine>,
     pub(crate) now: Timestamp,
     pub(crate) snapshots: Snapshots,
-    leases: Vec<LeaseRef>,
+    /// Leases that somebody may still use.
+    pub(crate) leases: Vec<LeaseRef>,
+    /// All leases of which somebody was told, or of which nobody could be told.
+    pub(crate) told: HashSet<LeaseRef>,
     /// Graphs by key, to create again.
-    keyed: Vec<Graph>,
-    pub(crate) paused: Vec<&'static str>,
-    pub(crate) faulty: bool,
+    pub(crate) keyed: Vec<Graph>,
+    /// All that jobs ever named.
+    pub(crate) queues: Vec<String>,
+    pub(crate) paused: BTreeSet<String>,
+    /// Workflows of which the store has lost the state.
+    pub(crate) lost: BTreeSet<WorkflowId>,
+    pub(crate) weather: Weather,
     steps: usize,
 }
 
 impl World {
     pub(crate) async fn new(ground: Ground, seed: u64) -> Self {
-        let engines = [ground.engine().await, ground.engine().await];
-        let rng = Rng::with_seed(seed);
-        let now = Timestamp::from_micros(1_795_000_000_000_000);
-        let (snapshots, leases, keyed, paused) = (Snapshots::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { rng, seed, ground, engines, now, snapshots, leases, keyed, paused, faulty: false, steps: 0 }
-    }
-
-    fn some_step(&mut self) -> Step {
-        let rng = &mut self.rng;
-        let lease = (!self.leases.is_empty()).then(|| self.leases[rng.usize(..self.leases.len())]);
-        let ids: Vec<WorkflowId> = self.snapshots.keys().copied().collect();
-        match (rng.u8(..40), lease) {
-            (0..=3, _) if ids.len() < WORKFLOWS => self.creation(),
-            (4..=10, _) => Step::Claim(rng.usize(1..4)),
-            (11, _) => Step::AbandonedClaim,
-            (12, _) => Step::ClaimAll,
-            (13..=26, Some(lease)) => Step::Report(lease, outcome(rng), (rng.u8(..2) == 0).then(|| rng.usize(1..4))),
-            (27, Some(lease)) => Step::Extend(lease),
-            (28..=31, _) => Step::Sweep,
-            (32, _) => Step::PauseQueue(QUEUES[rng.usize(..2)], if rng.bool() { Paused::Yes } else { Paused::No }),
-            _ if ids.is_empty() => self.creation(),
-            _ => {
-                let id = ids[rng.usize(..ids.len())];
-                let jobs = &self.snapshots[&id].graph().jobs;
-                let names: Vec<String> = jobs.iter().map(|job| job.name.clone()).collect();
-                Step::Act(id, action(rng, &names))
-            }
+        let mut engines = Vec::new();
+        for _ in 0..SERVERS {
+            engines.push(ground.engine().await);
         }
-    }
-
-    fn creation(&mut self) -> Step {
-        let rng = &mut self.rng;
-        let begin = if rng.u8(..4) == 0 { Begin::Later } else { Begin::Now };
-        let known =
-            (!self.keyed.is_empty() && rng.u8(..4) == 0).then(|| self.keyed[rng.usize(..self.keyed.len())].clone());
-        let graph = known.unwrap_or_else(|| {
-            let key = (rng.u8(..3) == 0).then(|| format!("key{}", rng.u8(..3)));
-            graph(rng, key)
-        });
-        if graph.idempotency_key.is_some() {
-            self.keyed.push(graph.clone());
-        }
-        Step::Create(Box::new(graph), begin)
-    }
-
-    /// Time, faults and servers, which nobody asked for.
-    async fn fate_strikes(&mut self) {
-        if self.rng.u8(..4) == 0 {
-            let seconds = [1, 3, 7, 25, 40][self.rng.usize(..5)];
-            self.now = self.now + Duration::from_secs(seconds);
-        }
-        if self.rng.u8(..25) == 0 {
-            // The server dies, and with it all that it had in memory.
-            let which = self.rng.usize(..2);
-            self.engines[which] = self.ground.engine().await;
-        }
-        if self.ground.loses() && self.rng.u8(..20) == 0 {
-            self.faulty = !self.faulty;
-            self.ground.lose(self.faulty, self.rng.fork());
+        Self {
+            rng: Rng::with_seed(seed),
+            seed,
+            ground,
+            engines,
+            now: Timestamp::from_micros(1_795_000_000_000_000),
+            snapshots: Snapshots::new(),
+            leases: Vec::new(),
+            told: HashSet::new(),
+            keyed: Vec::new(),
+            queues: QUEUES.map(str::to_owned).to_vec(),
+            paused: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            weather: Weather::Fair,
+            steps: 0,
         }
     }
 
     pub(crate) async fn step(&mut self) {
         self.fate_strikes().await;
-        let together = if self.rng.u8(..5) == 0 { self.rng.usize(2..5) } else { 1 };
-        let steps: Vec<Step> = (0..together).map(|_| self.some_step()).collect();
-        let engine = self.engines[self.rng.usize(..2)].clone();
-        if !self.ground.loses() && self.rng.u8(..25) == 0 {
-            let death = Death { after: self.rng.usize(..30) };
-            self.faulty = true;
-            self.take(engine, steps, Some(death)).await;
-            self.faulty = false;
+        let together = if self.rng.u8(..4) == 0 { self.rng.usize(2..5) } else { 1 };
+        let steps = (0..together).map(|_| (self.rng.usize(..SERVERS), self.some_step())).collect();
+        if self.ground.is_mortal() && self.weather == Weather::Fair && self.rng.u8(..25) == 0 {
+            let after = self.rng.usize(..30);
+            self.weather = Weather::Dying;
+            self.take(steps, Some(Death { after })).await;
+            self.weather = Weather::Fair;
         } else {
-            self.take(engine, steps, None).await;
+            self.take(steps, None).await;
         }
     }
 
-    async fn take(&mut self, mut engine: Engine, steps: Vec<Step>, death: Option<Death>) {
+    /// Does one thing at one server, when nothing can go wrong by itself.
+    pub(crate) async fn take_one(&mut self, server: usize, step: Step) {
+        self.take(vec![(server, step)], None).await;
+    }
+
+    /// Does these things at the same time, each at a server, and looks whether all is well afterwards.
+    async fn take(&mut self, steps: Vec<(usize, Step)>, death: Option<Death>) {
         self.steps += 1;
         let mut context = Context { seed: self.seed, step: self.steps, steps: steps.clone(), told: Vec::new() };
+        self.ground.becomes(self.weather, &mut self.rng).await;
+        let cost = Cost::begin(&self.ground);
         let mut running = JoinSet::new();
-        for (at, step) in steps.iter().cloned().enumerate() {
-            let (engine, now) = (engine.clone(), self.now);
+        for (at, (server, step)) in steps.iter().cloned().enumerate() {
+            let (engine, now) = (self.engines[server].clone(), self.now);
             running.spawn(async move { (at, run(engine, step, now).await) });
         }
         if let Some(Death { after }) = death {
@@ -127,29 +101,52 @@ impl World {
         while let Some(done) = running.join_next().await {
             told.push(done.unwrap());
         }
-        await_abandoned(&engine, self.now).await;
-        if death.is_some() {
-            self.engines = self.ground.servers_after(self.engines.clone()).await;
-            engine = self.engines[0].clone();
-        }
         told.sort_by_key(|(at, _)| *at);
-        context.told = told.iter().map(|(_, told)| format!("{told:?}").chars().take(2_000).collect()).collect();
-        let after = whole_store(&engine).await;
+        let told: Vec<Told> = told.into_iter().map(|(_, told)| told).collect();
+        context.told = told.iter().map(|told| format!("{told:?}").chars().take(2_000).collect()).collect();
+        self.await_abandoned(&steps).await;
+        cost.check(&self.ground, steps.len());
+        self.ground.holds_still();
+        if death.is_some() {
+            self.ground.servers_after(&mut self.engines).await;
+        }
+        let steps: Vec<Step> = steps.into_iter().map(|(_, step)| step).collect();
+        self.check(&steps, &told).await;
+        context.told.clear();
+    }
+
+    async fn check(&mut self, steps: &[Step], told: &[Told]) {
+        let after = what_is_left(&self.engines[0], &self.lost).await;
         let before = std::mem::replace(&mut self.snapshots, after);
-        self.check_jobs(&before, &steps);
-        for (step, (_, told)) in steps.iter().zip(told) {
-            if steps.len() == 1 {
-                self.check_told(&before, step, &told);
-            }
+        self.check_jobs(&before, steps);
+        if let ([step], [told]) = (steps, told)
+            && !matches!(told, Told::Nothing)
+        {
+            self.check_told(&before, step, told);
+        }
+        self.check_leases(&before, steps, told);
+        for (step, told) in steps.iter().zip(told) {
             self.remember(&before, step, told, steps.len()).await;
         }
-        context.told.clear();
+        self.check_names(steps, told).await;
+    }
+
+    /// What nobody waits for any more goes on: a claim, and then the return of its jobs. Requests to one partition are served in order.
+    async fn await_abandoned(&self, steps: &[(usize, Step)]) {
+        for &(server, _) in steps {
+            for partition in (0..3 * PARTITIONS).map(|at| Partition(at % PARTITIONS)) {
+                let nobody = WorkflowId::new(self.now, partition, 0);
+                // Whether there is an answer does not matter.
+                let _none = self.engines[server].act(nobody, Action::Pause, self.now).await;
+            }
+        }
     }
 
     /// No job moved without a reason.
     fn check_jobs(&self, before: &Snapshots, steps: &[Step]) {
-        let again = steps.iter().any(|step| matches!(step, Step::Act(_, Action::Restart { .. } | Action::RetryFailed)));
-        let acted = |id: &WorkflowId| steps.iter().any(|step| matches!(step, Step::Act(of, _) if of == id));
+        // Of things that happen together one may take back what let a job run.
+        let again = steps.iter().any(|step| step.takes_back());
+        let acted = |id: &WorkflowId| steps.iter().any(|step| step.acts_on().as_ref() == Some(id));
         for (id, was) in before {
             let Some(is) = self.snapshots.get(id) else {
                 let purged = was.meta().expires_at.is_some_and(|expires| expires <= self.now);
@@ -162,12 +159,15 @@ impl World {
                 if old.state == JobState::Waiting && new.state.is_active() && (!again || steps.len() == 1) {
                     assert_eq!(fate(is, job), Fate::Runs, "job {at} ran ahead: {:?}", is.states());
                 }
+                let is_new = matches!(new.state, JobState::Running { .. }) && old.token != new.token;
+                let grew = new.fence > old.fence || (!is_new && new.fence == old.fence);
+                assert!(grew || !super::rules::FENCES_GROW, "{old:?} became {new:?}");
                 if old.state.is_over() && !acted(id) {
                     assert_eq!(old, new, "an ended job changed");
                 }
                 if matches!(old.state, JobState::Running { .. }) && old.token != new.token && !acted(id) {
                     let lease = LeaseRef { workflow: *id, job, token: old.token };
-                    let over = steps.iter().any(|step| matches!(step, Step::Report(of, ..) if *of == lease));
+                    let over = steps.iter().any(|step| step.reports(lease));
                     let another_failed =
                         is.graph().on_failure == OnFailure::FailFast && new.state == JobState::Cancelled;
                     let late = due(was, at).unwrap() <= self.now;
@@ -177,30 +177,28 @@ impl World {
         }
     }
 
-    async fn remember(&mut self, before: &Snapshots, step: &Step, told: Told, together: usize) {
-        if let Step::PauseQueue(queue, paused) = step {
-            if let Told::Paused(Err(_)) = told {
-                // Whoever is not answered does it again.
-                self.engines[0].set_queue_paused(queue, *paused).await.unwrap();
-            }
-            self.paused.retain(|known| known != queue);
-            self.paused.extend((*paused == Paused::Yes).then_some(*queue));
+    async fn remember(&mut self, before: &Snapshots, step: &Step, told: &Told, together: usize) {
+        if let (Step::PauseQueue(queue, paused), Told::Paused(Err(_)) | Told::Nothing) = (step.deed(), told) {
+            // Whoever is not answered does it again.
+            self.ground.becomes(Weather::Fair, &mut self.rng).await;
+            self.engines[0].set_queue_paused(queue, *paused).await.unwrap();
+            self.ground.holds_still();
         }
-        let (Told::Claimed(Ok(claimed)) | Told::Reported(_, Ok(claimed))) = told else { return };
-        for claimed in claimed {
+        for claimed in told.claimed() {
             let LeaseRef { workflow, job, token } = claimed.lease;
             if together == 1 {
                 let is = &self.snapshots[&workflow];
                 let job = &is.jobs()[job.index()];
                 assert_eq!((job.token, job.attempt), (token, claimed.attempt));
                 assert!(matches!(job.state, JobState::Running { expires } if expires == claimed.expires), "{job:?}");
-                assert!(matches!(step, Step::Report(..)) || before[&workflow].meta().status == Status::Running);
-                self.check_inputs(&claimed).await;
+                let may_be_new = !matches!(step.deed(), Step::Claim(_) | Step::ClaimAll(_) | Step::Wait(_));
+                assert!(may_be_new || before[&workflow].meta().status == Status::Running);
+                self.check_inputs(claimed).await;
             }
             self.leases.push(claimed.lease);
         }
         // Late workers come back, but not for ever.
-        while self.leases.len() > 12 {
+        while self.leases.len() > 16 {
             self.leases.remove(self.rng.usize(..6));
         }
     }
@@ -214,41 +212,49 @@ impl World {
         assert_eq!(inputs.collect::<Vec<_>>(), returned.collect::<Vec<_>>());
     }
 
+    /// Which queues are paused, and whether all names can be found.
+    async fn check_names(&mut self, steps: &[Step], told: &[Told]) {
+        let states = self.engines[0].queue_states().await.unwrap();
+        let is_paused = |name: &str| states.iter().any(|queue| queue.name == name && queue.paused == Paused::Yes);
+        let pauses = || steps.iter().zip(told).filter(|(step, _)| matches!(step.deed(), Step::PauseQueue(..)));
+        if let [(Step::PauseQueue(name, paused), Told::Paused(Ok(())))] = pauses().collect::<Vec<_>>()[..]
+            && super::rules::NAMES_KEEP_PAUSES
+        {
+            assert_eq!(is_paused(name), *paused == Paused::Yes, "{name} was paused or resumed, and it was undone");
+        }
+        let named = self.snapshots.values().flat_map(|is| is.graph().jobs.iter().map(|job| &job.queue));
+        for name in named.filter(|_| super::rules::NAMES_COME_BACK) {
+            assert!(states.iter().any(|queue| queue.name == *name), "queue {name} is not known");
+        }
+        self.paused = self.queues.iter().filter(|name| is_paused(name)).cloned().collect();
+    }
+
     /// Faults stop, workers go on: all that was started comes to its end.
     pub(crate) async fn comes_to_rest(&mut self) {
-        self.faulty = false;
-        self.ground.lose(false, self.rng.fork());
-        for queue in QUEUES {
-            self.take(self.engines[0].clone(), vec![Step::PauseQueue(queue, Paused::No)], None).await;
+        self.weather = Weather::Fair;
+        for queue in self.queues.clone() {
+            self.take_one(0, Step::PauseQueue(queue, Paused::No)).await;
         }
         let paused: Vec<_> = self.snapshots.iter().map(|(id, is)| (*id, is.meta().status)).collect();
         for (id, _) in paused.into_iter().filter(|(_, status)| *status == Status::Paused) {
-            self.take(self.engines[1].clone(), vec![Step::Act(id, Action::Resume)], None).await;
+            self.take_one(1, Step::Act(id, Action::Resume)).await;
         }
-        for round in 0..60 {
-            self.now = self.now + Duration::from_secs(11);
-            let engine = self.engines[round % 2].clone();
-            self.take(engine.clone(), vec![Step::Sweep], None).await;
-            self.leases.clear();
-            self.take(engine.clone(), vec![Step::ClaimAll], None).await;
-            for lease in std::mem::take(&mut self.leases) {
-                let outcome = Outcome::Succeeded { output: None };
-                self.take(engine.clone(), vec![Step::Report(lease, outcome, None)], None).await;
+        for round in 0.. {
+            if self.open().is_empty() {
+                break;
             }
+            assert!(round < 80, "seed {}: {:?}", self.seed, self.open());
+            self.work(round % SERVERS).await;
         }
-        let open = |is: &&Snapshot| !is.meta().status.is_over() && is.meta().status != Status::Pending;
-        let open: Vec<_> = self.snapshots.values().filter(open).map(Snapshot::states).collect();
-        assert!(open.is_empty(), "seed {}: {open:?}", self.seed);
-        assert_eq!(rows(self.engines[0].store(), RowSet::Ready).await, Vec::<Vec<u8>>::new());
+        self.take_one(0, Step::ClaimAll(self.everything())).await;
+        let lost = if super::rules::STALE_ROWS_GO { BTreeSet::new() } else { self.lost.clone() };
+        assert_eq!(what_is_left(&self.engines[0], &lost).await.len(), self.snapshots.len());
     }
-}
 
-/// What nobody waits for any more goes on: a claim, and then the return of its jobs. Requests to one partition are served in order.
-async fn await_abandoned(engine: &Engine, now: Timestamp) {
-    for partition in [0, 1, 0, 1].map(Partition) {
-        let nobody = WorkflowId::new(now, partition, 0);
-        // Whether there is an answer does not matter.
-        let _none = engine.act(nobody, Action::Pause, now).await;
+    /// Workflows that were started and have not ended.
+    fn open(&self) -> Vec<String> {
+        let open = |is: &&Snapshot| !is.meta().status.is_over() && is.meta().status != Status::Pending;
+        self.snapshots.values().filter(open).map(|is| format!("{:?}", is.states())).collect()
     }
 }
 
@@ -263,7 +269,7 @@ struct Death {
 struct Context {
     seed: u64,
     step: usize,
-    steps: Vec<Step>,
+    steps: Vec<(usize, Step)>,
     told: Vec<String>,
 }
 

@@ -1,0 +1,96 @@
+//! What people and workers come to do.
+
+use std::time::Duration;
+
+use tidegate_workflow::{Begin, Outcome, Paused, WorkflowId};
+
+use super::step::{Asked, Step, action, graph, outcome};
+use super::world::World;
+
+/// Workflows at one time: few, so that events meet.
+const WORKFLOWS: usize = 5;
+/// Names of queues that come up by and by.
+const LATER_QUEUES: usize = 4;
+
+impl World {
+    pub(crate) fn some_step(&mut self) -> Step {
+        if self.rng.u8(..12) == 0 {
+            let turns = self.rng.u8(..12);
+            return Step::Abandoned(Box::new(self.some_deed()), turns);
+        }
+        self.some_deed()
+    }
+
+    fn some_deed(&mut self) -> Step {
+        let asked = Asked::some(&mut self.rng, &self.queues);
+        let rng = &mut self.rng;
+        let lease = (!self.leases.is_empty()).then(|| self.leases[rng.usize(..self.leases.len())]);
+        match (rng.u8(..44), lease) {
+            (0..=3, _) if self.snapshots.len() < WORKFLOWS => self.creation(),
+            (4..=8, _) => Step::Claim(asked),
+            (9..=11, _) => Step::Wait(asked),
+            (12, _) => Step::ClaimAll(self.everything()),
+            (13..=24, Some(lease)) => Step::Report(lease, outcome(rng), rng.bool().then_some(asked)),
+            (25 | 26, Some(lease)) => Step::ReportTwice(lease, outcome(rng), asked),
+            (27 | 28, Some(_)) => {
+                let some = rng.usize(1..=self.leases.len());
+                let mut leases = self.leases.clone();
+                rng.shuffle(&mut leases);
+                let reports = leases.into_iter().take(some).map(|lease| (lease, outcome(rng))).collect();
+                Step::ReportMany(reports, rng.bool().then_some(asked))
+            }
+            (29, Some(lease)) => Step::Extend(lease),
+            (30..=33, _) => Step::Sweep,
+            (34, _) => self.pause_or_resume(),
+            _ if self.snapshots.is_empty() => self.creation(),
+            _ => {
+                let ids: Vec<WorkflowId> = self.snapshots.keys().copied().collect();
+                let id = ids[rng.usize(..ids.len())];
+                let jobs = &self.snapshots[&id].graph().jobs;
+                let names: Vec<String> = jobs.iter().map(|job| job.name.clone()).collect();
+                Step::Act(id, action(rng, &names))
+            }
+        }
+    }
+
+    fn creation(&mut self) -> Step {
+        let rng = &mut self.rng;
+        let begin = if rng.u8(..4) == 0 { Begin::Later } else { Begin::Now };
+        let known =
+            (!self.keyed.is_empty() && rng.u8(..4) == 0).then(|| self.keyed[rng.usize(..self.keyed.len())].clone());
+        if rng.u8(..8) == 0 && self.queues.len() < 2 + LATER_QUEUES {
+            self.queues.push(format!("later{}", self.queues.len()));
+        }
+        let graph = known.unwrap_or_else(|| {
+            let key = (rng.u8(..3) == 0).then(|| format!("key{}", rng.u8(..3)));
+            graph(rng, key, &self.queues)
+        });
+        if graph.idempotency_key.is_some() {
+            self.keyed.push(graph.clone());
+        }
+        Step::Create(Box::new(graph), begin)
+    }
+
+    /// The newest queue as often as all others: its name may just be entered by somebody else.
+    fn pause_or_resume(&mut self) -> Step {
+        let rng = &mut self.rng;
+        let at = if rng.bool() { self.queues.len() - 1 } else { rng.usize(..self.queues.len()) };
+        Step::PauseQueue(self.queues[at].clone(), if rng.bool() { Paused::Yes } else { Paused::No })
+    }
+
+    /// All that is ready.
+    pub(crate) fn everything(&self) -> Asked {
+        Asked { queues: self.queues.clone(), limit: 1_000 }
+    }
+
+    /// Some time passes, and then all that is ready is done at one server.
+    pub(crate) async fn work(&mut self, server: usize) {
+        self.now = self.now + Duration::from_secs(11);
+        self.take_one(server, Step::Sweep).await;
+        self.leases.clear();
+        self.take_one(server, Step::ClaimAll(self.everything())).await;
+        for lease in std::mem::take(&mut self.leases) {
+            self.take_one(server, Step::Report(lease, Outcome::Succeeded { output: None }, None)).await;
+        }
+    }
+}
