@@ -87,6 +87,7 @@ pub struct Activity {
     queues: Mutex<Vec<QueueSample>>,
     /// Somebody looked since the queues were sampled.
     wanted: AtomicBool,
+    clock_skew: Mutex<Option<i64>>,
 }
 
 impl Activity {
@@ -98,6 +99,16 @@ impl Activity {
     /// Names and values of all counters.
     pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         NAMES.into_iter().zip(self.counters.iter().map(|counter| counter.load(Relaxed)))
+    }
+
+    /// How far the clock of this machine is ahead of the store's, in microseconds; None where it is the store's.
+    pub fn clock_skew(&self) -> Option<i64> {
+        *self.clock_skew.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps how far the clock of this machine is ahead of the store's, in microseconds.
+    pub fn put_clock_skew(&self, skew: Option<i64>) {
+        *self.clock_skew.lock().unwrap_or_else(PoisonError::into_inner) = skew;
     }
 
     /// How many event streams are open.

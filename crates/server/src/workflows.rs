@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** limits never depend on workflows. A store that cannot be opened is a warning, and a thread that panics is started again.
 
+pub(crate) mod clock;
 mod driver;
 pub(crate) mod port;
 pub(crate) mod store;
@@ -17,13 +18,13 @@ use tokio::time::timeout;
 use tracing::{error, info, warn};
 
 use crate::edge::bounds::{Bounds, Budget, Most};
-use crate::edge::clock;
 use crate::edge::http;
 use crate::edge::runtime::ThreadRuntime;
 use crate::error::ServeError;
 use crate::operate::health::Health;
 use crate::settings::{Redis, RedisServer, Workflows as Settings};
 use crate::supervise::{Supervisor, tripwire};
+use clock::StoreClock;
 use store::Opener;
 
 /// The name of the thread.
@@ -57,6 +58,14 @@ struct Thread {
     supervisor: Supervisor,
     port: Arc<Port>,
     looked: Option<oneshot::Sender<()>>,
+}
+
+/// What follows when workflows are not served any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// The store that was opened is gone, and there is another.
+    OpenAgain,
+    End,
 }
 
 impl Workflows {
@@ -101,31 +110,46 @@ impl Workflows {
 
 impl Thread {
     fn main(&mut self) {
-        match ThreadRuntime::new() {
-            Ok(runtime) => runtime.block_on(tripwire::with(PART.into(), self.run())),
-            Err(error) => error!(%error, "the system refuses a runtime for workflows"),
+        loop {
+            match ThreadRuntime::new() {
+                Ok(runtime) => match runtime.block_on(tripwire::with(PART.into(), self.run())) {
+                    Next::OpenAgain => {}
+                    Next::End => return,
+                },
+                Err(error) => return error!(%error, "the system refuses a runtime for workflows"),
+            }
         }
     }
 
-    /// Serves the API and drives the engine until the server stops.
-    async fn run(&mut self) {
+    /// Serves the API and drives the engine until the server stops, or the store is another one.
+    async fn run(&mut self) -> Next {
         let looked = self.looked.take();
-        let api = Api::new(self.access(), self.activity.clone(), self.host());
+        let clock = StoreClock::default();
+        let api = Api::new(self.access(), self.activity.clone(), self.host(clock.clone()));
         let mut engine = None;
         let work = async {
-            let opened = Opener::new(&self.settings, self.redis.as_ref(), &api, looked).open().await;
+            let opened = Opener::new(&self.settings, self.redis.as_ref(), &api, looked, clock.clone()).open().await;
             api.open(opened.clone());
             engine = Some(opened.clone());
-            driver::run(opened, self.activity.clone(), api.store_answers(), self.supervisor.clone()).await;
+            let driven = (opened.clone(), clock.clone());
+            tokio::select! {
+                () = driver::run(driven, self.activity.clone(), api.store_answers(), self.supervisor.clone()) => Next::End,
+                () = clock.follow(opened.store(), |skew| self.activity.put_clock_skew(skew)) => Next::End,
+                () = opened.store().replaced() => Next::OpenAgain,
+            }
         };
-        tokio::select! {
-            () = self.serve(&api) => {}
-            () = work => {}
-        }
+        let next = tokio::select! {
+            () = self.serve(&api) => Next::End,
+            next = work => next,
+        };
         if let Some(engine) = engine {
             close(engine).await;
         }
-        info!("workflows have stopped");
+        match next {
+            Next::OpenAgain => warn!("workflows are opened again: redis had lost the store, and it was made anew"),
+            Next::End => info!("workflows have stopped"),
+        }
+        next
     }
 
     /// Serves the API until the server stops.
@@ -157,10 +181,10 @@ impl Thread {
         Access { tokens: tokens.clone(), anonymous: *anonymous, max_body: *max_body, max_streams: *max_streams }
     }
 
-    fn host(&self) -> Host {
+    fn host(&self, clock: StoreClock) -> Host {
         let health = self.health.clone();
         let (drain, tasks) = (self.supervisor.drain.clone(), self.supervisor.tasks.clone());
-        Host { clock: clock::moment, serving: Arc::new(move || health.serving()), drain, tasks }
+        Host { clock: Arc::new(move || clock.now()), serving: Arc::new(move || health.serving()), drain, tasks }
     }
 }
 

@@ -150,6 +150,25 @@ impl Store {
         each_store!(self, store => store.add(register, entries).await)
     }
 
+    /// The time by the clock that all servers of the store follow. None: there is only one server, and its clock counts.
+    ///
+    /// # Errors
+    /// Redis does not answer, or does not allow TIME.
+    pub async fn time(&self) -> Result<Option<Timestamp>, StoreError> {
+        match self {
+            Self::Memory(_) | Self::Sqlite(_) => Ok(None),
+            Self::Redis(store) => store.time().await.map(Some),
+        }
+    }
+
+    /// Returns when another server has made the store anew in a way that does not fit: it must be opened again.
+    pub async fn replaced(&self) {
+        match self {
+            Self::Memory(_) | Self::Sqlite(_) => std::future::pending().await,
+            Self::Redis(store) => store.replaced().await,
+        }
+    }
+
     /// Looks whether the store is still the one that was opened, and writes again what it lost of its own facts. Returns the number of names
     /// of workflows in the register, and how often such a loss was noticed; none where no store can lose anything.
     ///

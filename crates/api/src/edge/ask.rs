@@ -63,8 +63,8 @@ impl Rooms {
 /// What the process that serves the API lends it.
 #[derive(Clone)]
 pub struct Host {
-    /// The wall clock.
-    pub clock: fn() -> Timestamp,
+    /// The time of the store of workflows.
+    pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     /// Whether the server as a whole is healthy.
     pub serving: Arc<dyn Fn() -> bool + Send + Sync>,
     /// Cancelled when the server drains: streams and waits end.

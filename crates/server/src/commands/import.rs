@@ -9,7 +9,6 @@ use tidegate_pipeline::Client;
 use tidegate_workflow::{GushReport, import_gush};
 
 use super::store::{Here, Missing};
-use crate::edge::clock;
 use crate::settings::{RedisServer, Settings};
 use tidegate_cli::Table;
 use tidegate_cli::span_of;
@@ -55,7 +54,7 @@ impl Gush {
         let unavailable = |reason: String| Failure::unavailable(format!("redis at {}: {reason}", server.shown));
         let source = Client::new(server.config.clone()).map_err(|error| unavailable(error.to_string()))?;
         let here = if self.dry_run { Here::nowhere().await? } else { Here::open(Missing::Make).await? };
-        let imported = import_gush(&source, &here.engine, self.timeout, clock::moment()).await;
+        let imported = import_gush(&source, &here.engine, self.timeout, here.clock.now()).await;
         here.close().await;
         let report = imported.map_err(|error| unavailable(error.to_string()))?;
         screen.object(&self.json(&report), &report.created.to_string(), || Ok(self.table(&report, &here, screen)))?;

@@ -11,6 +11,7 @@ use tidegate_workflow::{
 use super::audit;
 use crate::operate::logging::{self, Logging};
 use crate::settings::{Settings, Workflows};
+use crate::workflows::clock::StoreClock;
 use crate::workflows::store::{self, Place};
 use tidegate_cli::Screen;
 use tidegate_cli::{Cell, Table};
@@ -43,6 +44,7 @@ pub(crate) enum Verb {
 #[derive(Debug)]
 pub(crate) struct Here {
     pub(crate) engine: Engine,
+    pub(crate) clock: StoreClock,
     /// Where it is, without credentials.
     pub(crate) shown: String,
     /// Lines of the log are written to their end when this is dropped.
@@ -111,9 +113,11 @@ impl Here {
         }
         let open = async { Place::new(workflows, redis)?.open().await };
         let store = open.await.map_err(|error| refused(&shown, &error))?;
+        let clock = StoreClock::default();
+        clock.start(&store).await;
         let options = EngineOptions { retention: workflows.retention, memory: workflows.memory };
         let engine = Engine::start(store, options).await.map_err(|error| refused(&shown, &error))?;
-        Ok(Self { engine, shown, _logging: logging })
+        Ok(Self { engine, clock, shown, _logging: logging })
     }
 
     /// A store in memory, which is forgotten.
@@ -121,7 +125,7 @@ impl Here {
         let store = Opened::Memory(tidegate_workflow::MemoryStore::new(1));
         let options = EngineOptions { retention: RetentionDefaults::default(), ..EngineOptions::default() };
         let engine = Engine::start(store, options).await.map_err(|error| refused("memory", &error))?;
-        Ok(Self { engine, shown: "memory".to_owned(), _logging: None })
+        Ok(Self { engine, clock: StoreClock::default(), shown: "memory".to_owned(), _logging: None })
     }
 
     pub(crate) async fn close(&self) {

@@ -42,7 +42,7 @@ pub(crate) fn router(limiter: Limiter, metrics: Arc<Metrics>) -> Router {
         .route("/metrics", page(METRICS_TYPE, move || metrics.prometheus()))
         .fallback(any(async || DEBUG_INDEX));
     #[cfg(debug_assertions)]
-    let router = router.route("/panic/{part}", any(panic));
+    let router = router.route("/panic/{part}", any(panic)).route("/clock/{seconds}", any(shift_clock));
     router
 }
 
@@ -55,6 +55,12 @@ pub(crate) fn prometheus(metrics: Arc<Metrics>, path: &str) -> Router {
 #[cfg(debug_assertions)]
 async fn panic(axum::extract::Path(part): axum::extract::Path<String>) {
     crate::supervise::tripwire::pull(part);
+}
+
+/// Makes the clock of this process wrong, for tests.
+#[cfg(debug_assertions)]
+async fn shift_clock(axum::extract::Path(seconds): axum::extract::Path<i64>) {
+    crate::edge::clock::shift(seconds);
 }
 
 /// A page that `write` writes whenever somebody asks.

@@ -197,6 +197,8 @@ impl Metrics {
         if let Some(workflows) = &sources.workflows {
             sum.counters.extend(workflows.each());
             sum.gauges.push(("tidegate.api.event_streams".to_owned(), workflows.event_streams()));
+            let skew = workflows.clock_skew().map_or(0, i64::unsigned_abs);
+            sum.gauges.push(("tidegate.workflows.clock_skew_microseconds".to_owned(), skew));
             sum.queues = workflows.queues();
         }
         sum.ports = sources.ports.iter().map(Bounds::sample).collect();

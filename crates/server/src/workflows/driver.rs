@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use crate::edge::clock;
+use super::clock::StoreClock;
 use crate::supervise::Supervisor;
 use tidegate_api::{Activity, QueueSample};
 
@@ -24,8 +24,13 @@ const SHORTEST: Duration = Duration::from_millis(5);
 const SAMPLE: Duration = Duration::from_secs(5);
 
 /// Drives the engine until the server stops. `answers` is told whether the store answers.
-pub(super) async fn run(engine: Engine, activity: Arc<Activity>, answers: watch::Sender<bool>, supervisor: Supervisor) {
-    let mut driver = Driver { sampled: Instant::now(), sharing_until: Instant::now(), engine, activity };
+pub(super) async fn run(
+    (engine, clock): (Engine, StoreClock),
+    activity: Arc<Activity>,
+    answers: watch::Sender<bool>,
+    supervisor: Supervisor,
+) {
+    let mut driver = Driver { sampled: Instant::now(), sharing_until: Instant::now(), engine, clock, activity };
     tokio::select! {
         () = async { loop { driver.turn(&answers).await } } => {}
         () = supervisor.stop.cancelled() => {}
@@ -34,6 +39,7 @@ pub(super) async fn run(engine: Engine, activity: Arc<Activity>, answers: watch:
 
 struct Driver {
     engine: Engine,
+    clock: StoreClock,
     activity: Arc<Activity>,
     /// When queues were last sampled.
     sampled: Instant,
@@ -59,7 +65,7 @@ impl Driver {
         }
         if self.sampled.elapsed() >= SAMPLE && self.activity.is_wanted() {
             self.sampled = Instant::now();
-            sample(&self.engine, &self.activity).await;
+            self.sample().await;
         }
         let longest = self.longest_wait();
         match found {
@@ -70,9 +76,21 @@ impl Driver {
     }
 
     async fn sweep(&self) -> Result<Found, StoreError> {
-        let more = self.engine.sweep(clock::moment()).await?;
+        let more = self.engine.sweep(self.clock.now()).await?;
         let shared_jobs = self.is_shared() && self.engine.look_around().await?;
         Ok(Found { more, shared_jobs })
+    }
+
+    async fn sample(&self) {
+        let Ok(queues) = self.engine.queue_states().await else { return };
+        let now = self.clock.now();
+        let samples = queues.into_iter().map(|queue| QueueSample {
+            name: queue.name,
+            ready: queue.ready,
+            age: queue.oldest.map_or(0, |oldest| now.since(oldest).as_secs()),
+            waiting_workers: queue.waiting_workers as u64,
+        });
+        self.activity.put_queues(samples.collect());
     }
 
     /// Whether other servers may use the same store.
@@ -90,7 +108,7 @@ impl Driver {
 
     /// The time until the first timer is due, `otherwise` when there is none.
     fn until_due(&self, otherwise: Duration) -> Duration {
-        self.engine.next_due().map_or(otherwise, |due| due.since(clock::moment()).max(SHORTEST))
+        self.engine.next_due().map_or(otherwise, |due| due.since(self.clock.now()).max(SHORTEST))
     }
 
     /// Waits for `pause`, or less when a timer becomes due sooner.
@@ -119,16 +137,4 @@ fn note(answers: &watch::Sender<bool>, found: &Result<Found, StoreError>) {
         Ok(_) if changed => info!("the store of workflows answers again"),
         _ => {}
     }
-}
-
-async fn sample(engine: &Engine, activity: &Activity) {
-    let Ok(queues) = engine.queue_states().await else { return };
-    let now = clock::moment();
-    let samples = queues.into_iter().map(|queue| QueueSample {
-        name: queue.name,
-        ready: queue.ready,
-        age: queue.oldest.map_or(0, |oldest| now.since(oldest).as_secs()),
-        waiting_workers: queue.waiting_workers as u64,
-    });
-    activity.put_queues(samples.collect());
 }

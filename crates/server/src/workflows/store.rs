@@ -14,6 +14,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
+use super::clock::StoreClock;
 use crate::settings::{RedisServer, Workflows as Settings};
 
 /// The name of the database in the data folder.
@@ -123,6 +124,7 @@ pub(super) struct Opener<'a> {
     looked: Option<oneshot::Sender<()>>,
     /// What the log says about the store. Empty: nothing.
     reported: String,
+    clock: StoreClock,
 }
 
 impl<'a> Opener<'a> {
@@ -131,8 +133,9 @@ impl<'a> Opener<'a> {
         redis: Option<&'a RedisServer>,
         api: &'a Api,
         looked: Option<oneshot::Sender<()>>,
+        clock: StoreClock,
     ) -> Self {
-        Self { settings, redis, api, looked, reported: String::new() }
+        Self { settings, redis, api, looked, reported: String::new(), clock }
     }
 
     /// Opens the store if it exists, else when the first call needs it. As long as it cannot be opened, calls are answered with the reason.
@@ -160,7 +163,8 @@ impl<'a> Opener<'a> {
 
     /// One look, however long it takes. None: there is no store, and nobody has asked for one.
     async fn look(&mut self, place: &mut Option<Place>, called: bool) -> Result<Option<Engine>, StoreError> {
-        let mut look = pin!(find(self.settings, self.redis, place, called));
+        let clock = self.clock.clone();
+        let mut look = pin!(find((self.settings, self.redis), &clock, place, called));
         let found = match timeout(PATIENCE, look.as_mut()).await {
             Ok(found) => found,
             Err(_) => {
@@ -217,8 +221,8 @@ fn advice(redis: Option<&RedisServer>, reason: &str) -> String {
 
 /// Opens the store, if there is one or somebody has `called` for it.
 async fn find(
-    settings: &Settings,
-    redis: Option<&RedisServer>,
+    (settings, redis): (&Settings, Option<&RedisServer>),
+    clock: &StoreClock,
     place: &mut Option<Place>,
     called: bool,
 ) -> Result<Option<Engine>, StoreError> {
@@ -230,7 +234,9 @@ async fn find(
         return Ok(None);
     }
     let Settings { retention, memory, .. } = *settings;
-    Engine::start(place.open().await?, EngineOptions { retention, memory }).await.map(Some)
+    let store = place.open().await?;
+    clock.start(&store).await;
+    Engine::start(store, EngineOptions { retention, memory }).await.map(Some)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod absent;
 mod answers;
 mod clients;
+mod clocks;
 mod documents;
 mod kill;
 mod life;

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::time::Instant;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Flows, ask, redis, workflow};
 use crate::operate::process::{Process, redis_cli};
@@ -221,4 +221,30 @@ fn a_port_of_the_api_that_was_asked_for_and_is_taken_ends_the_start() {
     let log = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{log}");
     assert!(log.contains("the API (TIDEGATE_HTTP_ADDR) listener cannot bind"), "{log}");
+}
+
+/// It served the store that was gone, and what it acknowledged was not found by others.
+#[test]
+fn a_store_that_was_made_anew_with_other_partitions_is_opened_again() {
+    let redis = redis();
+    let url = redis.address().to_string();
+    let flows = Flows::start(&[("REDIS_URL", &url), ("REDIS_SOCKET_TYPE", "tcp"), ("TIDEGATE_PARTITIONS", "64")]);
+    // So many that every partition has some.
+    flows.post("/v1/workflows:batch", json!({"workflows": vec![workflow("w", "a"); 1_000]}));
+    redis_cli(&redis, &["FLUSHALL"]);
+    // Another server, with other settings, makes the store.
+    let other = Flows::on(&redis);
+    await_that("both serve the store", || {
+        let serves = |flows: &Flows| {
+            let created = flows.ask("POST", "/v1/workflows", &[], &workflow("w", "a").to_string());
+            (200..300).contains(&created.status).then(|| {
+                let id = serde_json::from_str::<Value>(&created.body).unwrap()["id"].as_str().unwrap().to_owned();
+                other.ask("GET", &format!("/v1/workflows/{id}"), &[], "").status
+            })
+        };
+        let answers = [&flows, &other].map(serves);
+        assert!(!answers.contains(&Some(404)), "what was acknowledged is found");
+        answers == [Some(200); 2]
+    });
+    check_limits(flows.server.http());
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_pipeline::{Arg, Batch, Client};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::RedisStore;
@@ -33,7 +34,7 @@ pub(super) struct Identity {
     /// How often it was noticed that Redis had lost the store's own keys.
     losses: AtomicU64,
     /// Another server has made the store anew, and this process does not fit it.
-    replaced: AtomicBool,
+    replaced: CancellationToken,
 }
 
 impl Identity {
@@ -43,7 +44,7 @@ impl Identity {
             id: Mutex::new(id),
             filled: (0..partitions).map(|_| AtomicBool::new(false)).collect(),
             losses: AtomicU64::new(0),
-            replaced: AtomicBool::new(false),
+            replaced: CancellationToken::new(),
         }
     }
 
@@ -57,7 +58,7 @@ impl Identity {
     }
 
     fn replaced_error(&self, found: &Facts) -> StoreError {
-        self.replaced.store(true, Relaxed);
+        self.replaced.cancel();
         let reason = format!(
             "redis lost the store, and another server made it anew with {found}; this server opened it with {}, and opens it again",
             self.facts
@@ -99,7 +100,12 @@ impl RedisStore {
     /// Whether another server has made the store anew in a way that does not fit this process, which must open it again.
     #[must_use]
     pub fn is_replaced(&self) -> bool {
-        self.identity.replaced.load(Relaxed)
+        self.identity.replaced.is_cancelled()
+    }
+
+    /// Returns when [`RedisStore::is_replaced`] has become true.
+    pub(crate) async fn replaced(&self) {
+        self.identity.replaced.cancelled().await;
     }
 
     /// Looks whether Redis still has the store, and writes its facts again if it has not. Returns the number of names of workflows in the
@@ -119,7 +125,8 @@ impl RedisStore {
             // The store was made by a version without ids, and Redis took no writes since.
             None => *self.identity.id() = ask(&self.client, &key, &random(), deadline).await?,
         }
-        reply::count(answer(&outcomes[1])?)
+        // A user of Redis that was made for an older version may lack the permission. Then the number says nothing.
+        Ok(answer(&outcomes[1]).and_then(reply::count).unwrap_or(u64::MAX))
     }
 
     /// The id is not there, or is another.

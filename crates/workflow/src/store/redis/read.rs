@@ -251,6 +251,15 @@ impl RedisStore {
         }
     }
 
+    /// The clock of the node that has partition 0.
+    pub(crate) async fn time(&self) -> Result<Timestamp, StoreError> {
+        let key = self.keys.set(Partition(0), Set::Timers);
+        let mut batch = Batch::new();
+        // The key only selects the node.
+        batch.unit().repeatable("EXISTS", &[Arg::Key(key.as_bytes())]).repeatable("TIME", &[]);
+        reply::time(answer(&self.send(batch).await[1])?)
+    }
+
     pub(crate) async fn register(&self, register: Register) -> Result<Vec<(String, String)>, StoreError> {
         let key = self.keys.register(register);
         let mut batch = Batch::new();

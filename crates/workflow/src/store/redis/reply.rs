@@ -58,6 +58,18 @@ pub(super) fn count(reply: &Reply) -> Result<u64, StoreError> {
     }
 }
 
+/// A time in seconds and microseconds.
+pub(super) fn time(reply: &Reply) -> Result<Timestamp, StoreError> {
+    let number = |part: &Reply| {
+        let number = std::str::from_utf8(string(part)?).ok().and_then(|text| text.parse::<u64>().ok());
+        number.ok_or_else(|| unexpected("a time", reply))
+    };
+    match array(reply)?.as_slice() {
+        [seconds, micros] => Ok(Timestamp::from_micros(number(seconds)? * 1_000_000 + number(micros)?)),
+        _ => Err(unexpected("a time", reply)),
+    }
+}
+
 /// A list of strings.
 pub(super) fn strings(reply: &Reply) -> Result<Vec<Vec<u8>>, StoreError> {
     array(reply)?.into_iter().map(|element| Ok(string(element)?.to_vec())).collect()

@@ -1,0 +1,160 @@
+//! The time of a store, by which everything of workflows happens. Servers whose clocks differ would end each other's leases; so the clock of
+//! the Redis that has partition 0 is the clock of all. A file has only one server, whose own clock is used.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tidegate_workflow::{Store, StoreError, Timestamp};
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
+
+use crate::edge::clock;
+
+/// How often Redis is asked for the time. A quartz drifts by less than 1 ms meanwhile.
+const APART: Duration = Duration::from_secs(10);
+/// How often it is asked at the start: the first answer includes the time to connect.
+const FIRST: usize = 3;
+/// How far the clock of this machine may be from the store's without a warning.
+const TOLERATED: Duration = Duration::from_secs(1);
+
+/// The time of a store. Clones are the same clock.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct StoreClock {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// None: the clock of this machine counts.
+    reference: Mutex<Option<Reference>>,
+    /// The latest time that was told, in microseconds.
+    latest: AtomicU64,
+}
+
+/// The store's time at some moment. Since then, time is measured without the clock of this machine, which somebody may set.
+#[derive(Debug, Clone, Copy)]
+struct Reference {
+    at: Instant,
+    micros: u64,
+}
+
+impl Reference {
+    fn micros_at(self, now: Instant) -> u64 {
+        self.micros.saturating_add(micros(now.saturating_duration_since(self.at)))
+    }
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl StoreClock {
+    /// The clock of a store that was just opened. A Redis that does not tell the time is a warning.
+    pub(crate) async fn start(&self, store: &Store) {
+        for _ in 0..FIRST {
+            if let Err(error) = self.measure(store).await {
+                warn!(
+                    %error,
+                    "redis does not tell the time, so this machine's clock is used for workflows, and must agree with those of the other \
+                     servers: allow the command TIME"
+                );
+                break;
+            }
+        }
+        // What was told before the store was open means nothing.
+        self.shared.latest.store(0, Relaxed);
+    }
+
+    /// The time of the store, never earlier than what was told before.
+    pub(crate) fn now(&self) -> Timestamp {
+        let micros = self.reference().map_or_else(|| clock::moment().micros(), |at| at.micros_at(Instant::now()));
+        Timestamp::from_micros(self.shared.latest.fetch_max(micros, Relaxed).max(micros))
+    }
+
+    /// How far the clock of this machine is ahead of the store's, in microseconds; negative when it is behind. None: it is the store's.
+    pub(crate) fn skew(&self) -> Option<i64> {
+        let store = self.reference()?.micros_at(Instant::now());
+        Some(clock::moment().micros().cast_signed().wrapping_sub(store.cast_signed()))
+    }
+
+    /// Asks the store for its time again and again, tells `shown` about the skew, and logs one that is large.
+    pub(crate) async fn follow(&self, store: &Store, shown: impl Fn(Option<i64>)) {
+        let mut warned = false;
+        loop {
+            shown(self.skew());
+            let large = self.skew().filter(|skew| Duration::from_micros(skew.unsigned_abs()) > TOLERATED);
+            match large {
+                Some(skew) if !warned => warn!(
+                    seconds = skew as f64 / 1e6,
+                    "the clock of this machine is not that of redis. Workflows follow the clock of redis; rate limits follow this one"
+                ),
+                None if warned => info!("the clock of this machine is that of redis again"),
+                _ => {}
+            }
+            warned = large.is_some();
+            sleep(APART).await;
+            // A store that does not answer is told of elsewhere, and the time goes on.
+            let _ = self.measure(store).await;
+        }
+    }
+
+    async fn measure(&self, store: &Store) -> Result<(), StoreError> {
+        let sent = Instant::now();
+        if let Some(time) = store.time().await? {
+            self.take(time.micros(), sent, Instant::now());
+        }
+        Ok(())
+    }
+
+    fn reference(&self) -> Option<Reference> {
+        *self.shared.reference.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The answer was written at some moment between `sent` and `received`. The estimate moves only as far as it is proven wrong, so a slow
+    /// answer does no harm.
+    fn take(&self, told: u64, sent: Instant, received: Instant) {
+        let trip = micros(received.saturating_duration_since(sent));
+        let estimated = self.reference().map_or(told + trip / 2, |before| before.micros_at(received));
+        let reference = Reference { at: received, micros: estimated.clamp(told, told + trip) };
+        *self.shared.reference.lock().unwrap_or_else(PoisonError::into_inner) = Some(reference);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: u64 = 60_000_000;
+
+    fn at(clock: &StoreClock, now: Instant) -> u64 {
+        clock.reference().unwrap().micros_at(now)
+    }
+
+    #[tokio::test]
+    async fn an_estimate_moves_only_as_far_as_it_is_proven_wrong() {
+        let (clock, start) = (StoreClock::default(), Instant::now());
+        let after = |millis| start + Duration::from_millis(millis);
+        clock.take(MINUTE, after(0), after(10));
+        assert_eq!(at(&clock, after(10)), MINUTE + 5_000);
+        // Right, as far as this answer can tell.
+        clock.take(MINUTE + 500_000, after(400), after(1_400));
+        assert_eq!(at(&clock, after(1_400)), MINUTE + 1_395_000);
+        // It was too late by more than the answer took.
+        clock.take(MINUTE + 1_500_000, after(2_000), after(2_002));
+        assert_eq!(at(&clock, after(2_002)), MINUTE + 1_502_000);
+        // Another Redis with another clock.
+        clock.take(3 * MINUTE, after(3_000), after(3_001));
+        assert_eq!(at(&clock, after(3_001)), 3 * MINUTE);
+    }
+
+    #[tokio::test]
+    async fn time_never_goes_back() {
+        let (clock, now) = (StoreClock::default(), Instant::now());
+        clock.take(2 * MINUTE, now, now);
+        let before = clock.now();
+        clock.take(MINUTE, now, now);
+        assert!(clock.now() >= before);
+        assert!(clock.skew().unwrap() > 0);
+    }
+}
