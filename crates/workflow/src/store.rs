@@ -69,6 +69,11 @@ impl Store {
         each_store!(self, store => store.load(ids).await)
     }
 
+    /// The sizes of the graphs of workflows in bytes, which is most of what [`Store::load`] reads. 0 for one that does not exist.
+    pub async fn sizes(&self, ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError> {
+        each_store!(self, store => store.sizes(ids).await)
+    }
+
     /// Reads what lists show. None for a workflow that does not exist.
     pub async fn heads(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Head>>, StoreError> {
         each_store!(self, store => store.heads(ids).await)

@@ -5,6 +5,7 @@ pub(crate) mod answer;
 mod entry;
 mod event;
 mod group;
+mod load;
 pub(crate) mod play;
 pub(crate) mod request;
 mod round;
@@ -14,6 +15,7 @@ pub(crate) mod undelivered;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use self::group::Group;
 use self::play::Player;
 use self::request::Posted;
 use self::round::Round;
@@ -98,17 +100,22 @@ impl Desk {
         let player = Player { context, give_back };
         let round = Round { player, partition: self.partition, states: &self.states };
         while let Some(posted) = self.next_round() {
-            let mut groups = self.states.take(posted);
-            for _ in 0..ATTEMPTS {
-                groups = round.run(groups).await;
-                if groups.is_empty() {
-                    break;
-                }
+            for groups in load::pieces(&context.store, self.states.take(posted)).await {
+                self.serve_groups(&round, groups).await;
             }
-            for group in groups {
-                let error = EngineError::Contended { workflow: group.id };
-                group.posted.into_iter().for_each(|posted| posted.answer(Err(error.clone())));
+        }
+    }
+
+    async fn serve_groups(&self, round: &Round<'_>, mut groups: Vec<Group>) {
+        for _ in 0..ATTEMPTS {
+            groups = round.run(groups).await;
+            if groups.is_empty() {
+                return;
             }
+        }
+        for group in groups {
+            let error = EngineError::Contended { workflow: group.id };
+            group.posted.into_iter().for_each(|posted| posted.answer(Err(error.clone())));
         }
     }
 }

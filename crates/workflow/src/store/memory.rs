@@ -216,6 +216,12 @@ impl MemoryStore {
         Ok(ids.iter().map(|id| tables.workflows.get(id).map(stored)).collect())
     }
 
+    pub(crate) async fn sizes(&self, ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError> {
+        let tables = self.read().await?;
+        let size = |id| tables.workflows.get(id).map_or(0, |entry| entry.birth.graph.len() as u64);
+        Ok(ids.iter().map(size).collect())
+    }
+
     pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Head>>, StoreError> {
         let tables = self.read().await?;
         let head = |entry: &Entry| Head { meta: entry.meta.clone(), label: entry.birth.label.clone() };
@@ -433,6 +439,10 @@ impl Tables {
         if let Some(mut entry) = self.workflows.remove(&id) {
             moved(&mut self.timers, &mut entry.timer, Moved::Away, id);
             moved(&mut self.expiries, &mut entry.expiry, Moved::Away, id);
+        } else {
+            // What is left of a workflow that is gone does not say when it was due.
+            self.timers.retain(|(_, due)| *due != id);
+            self.expiries.retain(|(_, due)| *due != id);
         }
         let away = |rows: &[Row]| RowChange { remove: rows.to_vec(), add: Vec::new() };
         change_rows(&mut self.ready, partition, &away(&delete.ready));

@@ -237,6 +237,11 @@ impl SqliteStore {
         self.lookup(move |connection| ids.iter().map(|id| read::load(connection, *id)).collect()).await
     }
 
+    pub(crate) async fn sizes(&self, ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError> {
+        let ids = ids.to_vec();
+        self.lookup(move |connection| ids.iter().map(|id| read::size(connection, *id)).collect()).await
+    }
+
     pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Head>>, StoreError> {
         let ids = ids.to_vec();
         self.lookup(move |connection| ids.iter().map(|id| read::head(connection, *id)).collect()).await

@@ -48,6 +48,8 @@ macro_rules! contract {
                 counts_are_over_all_partitions
                 a_check_reads_every_row_in_pieces
                 registers_hold_the_latest_value_by_name
+                new_names_leave_what_others_wrote
+                sizes_are_those_of_graphs
             }
         }
     };

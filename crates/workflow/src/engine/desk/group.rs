@@ -9,7 +9,6 @@ use super::request::{Begin, Posted, Request};
 use crate::engine::error::EngineError;
 use crate::id::WorkflowId;
 use crate::record::change::{Change, StoredState, Write};
-use crate::store::Store;
 use crate::store::error::StoreError;
 use crate::workflow::Workflow;
 
@@ -19,7 +18,7 @@ pub(super) struct Group {
     pub(super) posted: Vec<Posted>,
     pub(super) entry: Option<Box<Entry>>,
     /// Why its state cannot be read.
-    broken: Option<StoreError>,
+    pub(super) broken: Option<StoreError>,
     pub(super) basis: Basis,
     pub(super) answers: Vec<Result<Answer, EngineError>>,
 }
@@ -33,32 +32,12 @@ pub(super) enum Basis {
     Store,
 }
 
-/// Reads the states that are not in memory. A request that creates a workflow contains its state.
-pub(super) async fn load_missing(store: &Store, groups: &mut [Group]) -> Result<(), StoreError> {
-    let missing: Vec<usize> = (0..groups.len()).filter(|&at| groups[at].needs_state()).collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let ids: Vec<WorkflowId> = missing.iter().map(|&at| groups[at].id).collect();
-    let loaded = store.load(&ids).await?;
-    for (at, stored) in missing.into_iter().zip(loaded) {
-        let group = &mut groups[at];
-        group.basis = Basis::Store;
-        let Some(stored) = stored else { continue };
-        match Workflow::read(group.id, &stored) {
-            Ok(workflow) => group.entry = Some(Entry::new(workflow, stored.graph.len())),
-            Err(error) => group.broken = Some(error),
-        }
-    }
-    Ok(())
-}
-
 impl Group {
     pub(super) fn new(id: WorkflowId, entry: Option<Box<Entry>>) -> Self {
         Self { id, posted: Vec::new(), entry, broken: None, basis: Basis::Memory, answers: Vec::new() }
     }
 
-    fn needs_state(&self) -> bool {
+    pub(super) fn needs_state(&self) -> bool {
         self.entry.is_none() && !matches!(self.posted[0].request, Request::Create { .. })
     }
 

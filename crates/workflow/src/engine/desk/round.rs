@@ -1,6 +1,7 @@
 //! One round of a desk: requests are applied to states, and what changed is written with one call of the store.
 
-use super::group::{Basis, Group, load_missing};
+use super::group::{Basis, Group};
+use super::load::load_missing;
 use super::play::Player;
 use super::states::States;
 use crate::engine::context::{Context, Notice};

@@ -1,7 +1,7 @@
 //! Reads. Each is one batch, so it costs one round trip for each node.
 
 use bytes::Bytes;
-use tidegate_pipeline::{Arg, Batch, Outcome};
+use tidegate_pipeline::{Arg, Batch, Outcome, Reply};
 
 use super::RedisStore;
 use super::keys::{self, LABEL, META, Part, Set};
@@ -66,6 +66,16 @@ fn moments(batch: &mut Batch, key: &str, (from, to): (Timestamp, Arg<'_>), limit
     batch.unit().repeatable("ZRANGE", &[args, limit].concat());
 }
 
+/// The reply to a read of `what`, which is corrupt when it is of another type.
+fn stored<'a>(outcome: &'a Outcome, what: &str) -> Result<&'a Reply, StoreError> {
+    match outcome {
+        Outcome::ServerError(error) if error.message.starts_with("WRONGTYPE") => {
+            Err(StoreError::Corrupt { what: what.to_owned(), reason: error.message.to_string() })
+        }
+        other => answer(other),
+    }
+}
+
 impl RedisStore {
     pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
         let mut batch = Batch::new();
@@ -78,12 +88,20 @@ impl RedisStore {
             unit.repeatable("GET", &[Arg::Key(graph.as_bytes())]);
         }
         let outcomes = self.send(batch).await;
-        let stored = |(state, outcomes): (&String, &[Outcome])| {
-            let state = reply::state(state, answer(&outcomes[0])?)?;
-            let graph = reply::bytes(answer(&outcomes[1])?)?;
+        let loaded = |(state, outcomes): (&String, &[Outcome])| {
+            let graph = reply::bytes(stored(&outcomes[1], state)?)?;
+            let state = reply::state(state, stored(&outcomes[0], state)?)?;
             Ok(state.zip(graph).map(|(state, graph)| Stored { graph: graph.to_vec(), state }))
         };
-        states.iter().zip(outcomes.chunks_exact(2)).map(stored).collect()
+        states.iter().zip(outcomes.chunks_exact(2)).map(loaded).collect()
+    }
+
+    pub(crate) async fn sizes(&self, ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError> {
+        let mut batch = Batch::new();
+        for &id in ids {
+            batch.unit().repeatable("STRLEN", &[Arg::Key(self.keys.part(id, Part::Graph).as_bytes())]);
+        }
+        self.send(batch).await.iter().map(|outcome| reply::count(stored(outcome, "a graph")?)).collect()
     }
 
     pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Head>>, StoreError> {

@@ -72,6 +72,11 @@ pub(super) fn load(connection: &Connection, id: WorkflowId) -> Result<Option<Sto
     Ok(Some(Stored { graph: graph.ok_or_else(missing)?, state }))
 }
 
+pub(super) fn size(connection: &Connection, id: WorkflowId) -> Result<u64, StoreError> {
+    let sql = "SELECT length(graph) FROM graph WHERE id = ?1";
+    Ok(one(connection, sql, [id.bytes().as_slice()], number_of_rows)?.unwrap_or(0))
+}
+
 pub(super) fn head(connection: &Connection, id: WorkflowId) -> Result<Option<Head>, StoreError> {
     let head = |row: &SqlRow<'_>| Ok(Head { meta: row.get(0)?, label: row.get(1)? });
     one(connection, "SELECT meta, label FROM workflow WHERE id = ?1", [id.bytes().as_slice()], head)

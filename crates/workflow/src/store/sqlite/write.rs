@@ -160,13 +160,13 @@ fn apply(connection: &Connection, partition: Partition, change: &Change) -> Resu
         Ok((expected, Moments { timer: row.get(1)?, expiry: row.get(2)? }))
     });
     let moments = match (stored.optional()?, &change.expected) {
-        (Some((true, moments)), _) => moments,
-        (None, None) => Moments::default(),
+        (Some((true, moments)), _) => Some(moments),
+        (None, None) => None,
         (None, Some(_)) => return Ok(Applied::Conflict(None)),
         (Some((false, _)), _) => return Ok(Applied::Conflict(read::state(connection, id)?)),
     };
     match &change.write {
-        Write::Put(change) => put(connection, (partition, id), moments, change),
+        Write::Put(change) => put(connection, (partition, id), moments.unwrap_or_default(), change),
         Write::Delete(change) => delete(connection, (partition, id), moments, change),
     }
 }
@@ -238,10 +238,23 @@ fn put_results(connection: &Connection, id: WorkflowId, put: &Put) -> Result<(),
     Ok(())
 }
 
-fn delete(connection: &Connection, at: At, moments: Moments, delete: &Delete) -> Result<Applied, StoreError> {
+fn delete(connection: &Connection, at: At, moments: Option<Moments>, delete: &Delete) -> Result<Applied, StoreError> {
     let (partition, id) = at;
-    moved(connection, at, (moments.timer, Moved::Away), &TIMER)?;
-    moved(connection, at, (moments.expiry, Moved::Away), &EXPIRY)?;
+    match moments {
+        Some(Moments { timer, expiry }) => {
+            moved(connection, at, (timer, Moved::Away), &TIMER)?;
+            moved(connection, at, (expiry, Moved::Away), &EXPIRY)?;
+        }
+        // What is left of a workflow that is gone does not say when it was due.
+        None => {
+            for table in [
+                "DELETE FROM timer WHERE partition = ?1 AND id = ?2",
+                "DELETE FROM expiry WHERE partition = ?1 AND id = ?2",
+            ] {
+                connection.prepare_cached(table)?.execute(params![partition.0, id.bytes().as_slice()])?;
+            }
+        }
+    }
     for table in [
         "DELETE FROM workflow WHERE id = ?1",
         "DELETE FROM graph WHERE id = ?1",

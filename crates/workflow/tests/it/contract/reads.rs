@@ -229,3 +229,20 @@ pub(crate) async fn registers_hold_the_latest_value_by_name(store: Store) {
     assert_eq!(store.register(Register::Queues).await, Ok(vec![pair("a", ""), pair("b", "")]));
     assert_eq!(store.register(Register::Names).await, Ok(vec![pair("daily", "")]));
 }
+
+/// A server that had read the register before another one paused the queue wrote its own entry over it.
+pub(crate) async fn new_names_leave_what_others_wrote(store: Store) {
+    store.enter(Register::Queues, "b", Some("paused")).await.unwrap();
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    store.add(Register::Queues, &["a", "b", "ü", "a"].map(|name| pair(name, ""))).await.unwrap();
+    store.add(Register::Queues, &[]).await.unwrap();
+    assert_eq!(store.register(Register::Queues).await, Ok(vec![pair("a", ""), pair("b", "paused"), pair("ü", "")]));
+    assert_eq!(store.register(Register::Names).await, Ok(vec![]));
+}
+
+pub(crate) async fn sizes_are_those_of_graphs(store: Store) {
+    done(&store, create(id(1, 0), Put::default())).await;
+    let graph = store.load(&[id(1, 0)]).await.unwrap()[0].as_ref().unwrap().graph.len() as u64;
+    assert_eq!(store.sizes(&[id(2, 1), id(1, 0)]).await, Ok(vec![0, graph]));
+    assert_eq!(store.sizes(&[]).await, Ok(vec![]));
+}

@@ -1,0 +1,129 @@
+//! Reads the states that a round needs and that are not in memory: in pieces, because what is read at once must be bounded.
+
+use super::entry::Entry;
+use super::group::{Basis, Group};
+use crate::id::WorkflowId;
+use crate::record::change::Stored;
+use crate::store::Store;
+use crate::store::error::StoreError;
+use crate::workflow::Workflow;
+
+/// So many states are read without a look at their sizes.
+const UNMEASURED: usize = 8;
+/// The bytes of graphs at which a piece takes no more: a read of this size is far from any time-out.
+const PIECE: u64 = 4 << 20;
+
+/// Divides the groups of a round into pieces. What must be read for one piece is bounded in bytes.
+pub(super) async fn pieces(store: &Store, groups: Vec<Group>) -> Vec<Vec<Group>> {
+    let missing: Vec<WorkflowId> = groups.iter().filter(|group| group.needs_state()).map(|group| group.id).collect();
+    if missing.len() <= UNMEASURED {
+        return vec![groups];
+    }
+    // If the sizes cannot be read, states cannot either, and the callers hear of that.
+    let mut sizes = store.sizes(&missing).await.unwrap_or_default().into_iter();
+    let (mut pieces, mut bytes) = (vec![Vec::new()], 0);
+    for group in groups {
+        if group.needs_state() {
+            if bytes >= PIECE {
+                pieces.push(Vec::new());
+                bytes = 0;
+            }
+            bytes += sizes.next().unwrap_or(0);
+        }
+        pieces.last_mut().expect("there is always one").push(group);
+    }
+    pieces
+}
+
+/// Reads the states that are not in memory. A request that creates a workflow contains its state.
+pub(super) async fn load_missing(store: &Store, groups: &mut [Group]) -> Result<(), StoreError> {
+    let missing: Vec<usize> = (0..groups.len()).filter(|&at| groups[at].needs_state()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<WorkflowId> = missing.iter().map(|&at| groups[at].id).collect();
+    for (at, stored) in missing.into_iter().zip(load(store, &ids).await?) {
+        let group = &mut groups[at];
+        group.basis = Basis::Store;
+        match stored.and_then(|stored| stored.map(|stored| read(group.id, &stored)).transpose()) {
+            Ok(entry) => group.entry = entry,
+            Err(error) => group.broken = Some(error),
+        }
+    }
+    Ok(())
+}
+
+fn read(id: WorkflowId, stored: &Stored) -> Result<Box<Entry>, StoreError> {
+    Ok(Entry::new(Workflow::read(id, stored)?, stored.graph.len()))
+}
+
+/// What is read of one workflow.
+type Loaded = Result<Option<Stored>, StoreError>;
+
+/// Reads workflows. One that is corrupt fails alone: it is found by halves.
+///
+/// # Errors
+/// The store cannot be read.
+async fn load(store: &Store, ids: &[WorkflowId]) -> Result<Vec<Loaded>, StoreError> {
+    let mut loaded = Vec::with_capacity(ids.len());
+    let mut parts = vec![ids];
+    while let Some(part) = parts.pop() {
+        match store.load(part).await {
+            Ok(stored) => loaded.extend(stored.into_iter().map(Ok)),
+            Err(error @ StoreError::Corrupt { .. }) if part.len() == 1 => loaded.push(Err(error)),
+            Err(StoreError::Corrupt { .. }) => {
+                let (first, rest) = part.split_at(part.len() / 2);
+                parts.extend([rest, first]);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(loaded)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::engine::desk::request::{Posted, Request};
+    use crate::id::Partition;
+    use crate::record::change::{Birth, Change, Put, Write};
+    use crate::store::memory::MemoryStore;
+    use crate::time::Timestamp;
+
+    /// The groups of one request each about these workflows.
+    fn groups(ids: &[WorkflowId]) -> Vec<Group> {
+        let group = |&workflow: &WorkflowId| {
+            let (answer, _nobody) = oneshot::channel();
+            let mut group = Group::new(workflow, None);
+            group.posted.push(Posted { workflow, request: Request::Purge, now: Timestamp::default(), answer });
+            group
+        };
+        ids.iter().map(group).collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_read_at_once_is_bounded_in_bytes() {
+        const LARGE: usize = 1 << 20;
+        let store = Store::Memory(MemoryStore::new(1));
+        let mut ids = Vec::new();
+        for (number, size) in (0..200).zip([10, LARGE].into_iter().cycle()) {
+            let id = WorkflowId::new(Timestamp::default(), Partition(0), number);
+            let birth = Birth { graph: vec![0; size], ..Birth::default() };
+            let put = Put { meta: vec![1], birth: Some(birth), ..Put::default() };
+            let change = Change { workflow: id, expected: None, write: Write::Put(Box::new(put)) };
+            store.apply(Partition(0), &[change]).await.unwrap();
+            ids.push(id);
+        }
+        let pieces = pieces(&store, groups(&ids)).await;
+        let found: Vec<WorkflowId> = pieces.iter().flatten().map(|group| group.id).collect();
+        assert_eq!(found, ids);
+        for piece in pieces {
+            let ids: Vec<WorkflowId> = piece.iter().map(|group| group.id).collect();
+            let bytes: u64 = store.sizes(&ids).await.unwrap().iter().sum();
+            assert!(bytes <= PIECE + LARGE as u64, "{bytes}");
+        }
+        assert_eq!(super::pieces(&store, groups(&ids[..UNMEASURED])).await.len(), 1);
+    }
+}
