@@ -21,7 +21,7 @@ mod workflow;
 pub use drawing::{layout, picture};
 pub use engine::claim::Claim;
 pub use engine::claim::claimed::{Claimed, Input};
-pub use engine::claim::report::{Extension, Report, Reported};
+pub use engine::claim::report::{Extension, Report, Reported, given_back};
 pub use engine::context::Notice;
 pub use engine::create::{Created, NewWorkflow};
 pub use engine::desk::request::{Acted, Action, Begin, Condition};

@@ -146,15 +146,20 @@ pub(crate) fn lease(given: Option<Span>, path: &str) -> Result<Duration, Problem
 pub(crate) async fn claim(ask: &Ask<'_>) -> Answer {
     let (claim, wait) = body::read::<ClaimBody>(ask.body)?.resolve("")?;
     let claimed = match ask.api.engine().claim(&claim, ask.api.now()).await? {
-        none if none.is_empty() => wait_for(ask.api, &claim, wait).await?,
+        none if none.is_empty() => wait_for(ask.api, (&claim, &[]), wait).await?,
         claimed => claimed,
     };
     ask.api.activity.add(Event::Claimed, claimed.len() as u64);
     Ok(json::ok(&ClaimResult { jobs: claimed.iter().map(ClaimedJob::of).collect() }))
 }
 
-/// Claims again whenever work arrives, until there is some, the time is over, or the server drains.
-pub(crate) async fn wait_for(api: &Context, claim: &Claim, wait: Duration) -> Result<Vec<Claimed>, EngineError> {
+/// Claims again whenever work arrives, until there is some, the time is over, or the server drains. Jobs of the leases given are not
+/// work: the worker gave them back.
+pub(crate) async fn wait_for(
+    api: &Context,
+    (claim, except): (&Claim, &[LeaseRef]),
+    wait: Duration,
+) -> Result<Vec<Claimed>, EngineError> {
     let until = Instant::now() + wait;
     let drain = &api.host.drain;
     loop {
@@ -162,8 +167,8 @@ pub(crate) async fn wait_for(api: &Context, claim: &Claim, wait: Duration) -> Re
             return Ok(Vec::new());
         }
         // What arrives between the claim and the wait counts too.
-        let arrival = api.engine().arrival(&claim.queues);
-        let claimed = api.engine().claim(claim, api.now()).await?;
+        let arrival = api.engine().arrival_except(&claim.queues, except);
+        let claimed = api.engine().claim_except(claim, except, api.now()).await?;
         if !claimed.is_empty() {
             return Ok(claimed);
         }

@@ -247,12 +247,13 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
     let mut valid = Vec::with_capacity(order.len());
     let order = order.into_iter().map(|report| report.map(|report| valid.push(report))).collect();
     let api = ask.api;
+    let given_back = tidegate_workflow::given_back(&valid);
     let (reported, mut claimed) = api.engine().report(valid, claim.as_ref().map(|(claim, _)| claim), api.now()).await;
     if let (Ok(none), Some((claim, wait))) = (&claimed, &claim)
         && none.is_empty()
         && !wait.is_zero()
     {
-        claimed = claims::wait_for(api, claim, *wait).await;
+        claimed = claims::wait_for(api, (claim, &given_back), *wait).await;
     }
     let reported = outcomes(api, order, reported);
     // The reports are told all the same when the claim failed.

@@ -7,7 +7,7 @@ mod settling;
 
 use std::time::Duration;
 
-use self::claimed::Claimed;
+use self::claimed::{Claimed, delivered};
 use self::settling::Settling;
 use super::Engine;
 use super::desk::answer::{Answer, Leased};
@@ -15,7 +15,9 @@ use super::desk::play::new_token;
 use super::desk::request::Request;
 use super::error::EngineError;
 use super::queues::Taken;
-use crate::id::WorkflowId;
+use super::queues::reading::Found;
+use crate::id::{JobIndex, WorkflowId};
+use crate::record::lease::LeaseRef;
 use crate::record::rows::{Row, queue_rows};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
@@ -25,6 +27,10 @@ use crate::transition::event::Lease;
 const REFILL: usize = 512;
 /// How many of each queue, when a worker asks for many queues.
 const REFILL_LEAST: usize = 32;
+/// How many of each partition, after jobs were refused that other servers had taken: enough to know the next ones.
+const REFRESH: usize = 64;
+/// How often a claim is tried again after such refusals. Each time the store is read before, and somebody got the jobs.
+const TRIES: usize = 8;
 
 /// The jobs that a worker asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,15 +54,50 @@ impl Engine {
     /// # Cancellation
     /// When the future is dropped, jobs that were taken are given back at once.
     pub async fn claim(&self, claim: &Claim, now: Timestamp) -> Result<Vec<Claimed>, EngineError> {
-        let (leased, refused) = self.lease(claim, now).await?;
-        // The jobs known here may be taken already. Then the store is read, but only once: other servers may be faster again and again.
-        let leased = if leased.is_empty() && refused > 0 { self.lease(claim, now).await?.0 } else { leased };
-        self.with_inputs(leased).await
+        self.claim_except(claim, &[], now).await
+    }
+
+    /// [`Engine::claim`], without the jobs of some leases: a worker that gave them back wants others.
+    ///
+    /// # Errors
+    /// The store failed before any job was taken.
+    pub async fn claim_except(
+        &self,
+        claim: &Claim,
+        except: &[LeaseRef],
+        now: Timestamp,
+    ) -> Result<Vec<Claimed>, EngineError> {
+        let leased = self.lease(claim, &jobs_of(except), now).await?;
+        Ok(delivered(self.with_inputs(leased).await?))
+    }
+
+    /// Leases jobs. Those known here may have been taken elsewhere. Then the store is read, until there is work or it has none.
+    async fn lease(
+        &self,
+        claim: &Claim,
+        except: &[(WorkflowId, JobIndex)],
+        now: Timestamp,
+    ) -> Result<Vec<(WorkflowId, Leased)>, EngineError> {
+        for tried in 0..=TRIES {
+            if tried > 0 {
+                self.refill_up_to(&self.queues().incomplete(&claim.queues), REFRESH).await?;
+            }
+            let (leased, refused) = self.try_lease(claim, except, now).await?;
+            if refused == 0 || !leased.is_empty() {
+                return Ok(leased);
+            }
+        }
+        Ok(Vec::new())
     }
 
     /// Leases jobs. Also returns how many of the jobs tried were no longer ready.
-    async fn lease(&self, claim: &Claim, now: Timestamp) -> Result<(Vec<(WorkflowId, Leased)>, usize), EngineError> {
-        let taken = self.take(claim).await?;
+    async fn try_lease(
+        &self,
+        claim: &Claim,
+        except: &[(WorkflowId, JobIndex)],
+        now: Timestamp,
+    ) -> Result<(Vec<(WorkflowId, Leased)>, usize), EngineError> {
+        let taken = self.take(claim, except).await?;
         let requests = taken.jobs().iter().map(|taken| {
             let lease = Lease { token: new_token(), worker: claim.worker.as_str().into(), expires: now + claim.lease };
             (taken.workflow(), Request::Claim { job: taken.job(), lease })
@@ -65,20 +106,21 @@ impl Engine {
         let ids: Vec<WorkflowId> = taken.jobs().iter().map(Taken::workflow).collect();
         let asked = taken.asked();
         let answers = self.ask_all(requests, now).await;
-        sorted(ids.into_iter().zip(asked.settle(answers)))
+        asked.settle(&answers);
+        sorted(ids.into_iter().zip(answers))
     }
 
     /// Takes jobs out of the queues. When memory has too few, the store is read first.
-    async fn take(&self, claim: &Claim) -> Result<Settling<'_>, StoreError> {
+    async fn take(&self, claim: &Claim, except: &[(WorkflowId, JobIndex)]) -> Result<Settling<'_>, StoreError> {
         // Created before the read below: the read may fail, or the caller may leave during it.
-        let first = self.queues().take(&claim.queues, claim.limit);
+        let first = self.queues().take(&claim.queues, claim.limit, except);
         let mut taken = Settling::new(self.queues(), first);
         if taken.jobs().len() < claim.limit {
             let incomplete = self.queues().incomplete(&claim.queues);
             if !incomplete.is_empty() {
                 self.refill(&incomplete).await?;
                 let wanted = claim.limit - taken.jobs().len();
-                taken.add(self.queues().take(&claim.queues, wanted));
+                taken.add(self.queues().take(&claim.queues, wanted, except));
             }
         }
         Ok(taken)
@@ -87,22 +129,41 @@ impl Engine {
     /// Waits until one of these queues may have work for [`Engine::claim`]. Call this before the claim that may find nothing, so that
     /// work that arrives in between is not missed.
     pub fn arrival<'a>(&'a self, queues: &'a [String]) -> impl Future<Output = ()> + 'a {
-        let waiting = self.queues().wait(queues);
+        self.arrival_except(queues, &[])
+    }
+
+    /// [`Engine::arrival`] for [`Engine::claim_except`].
+    pub fn arrival_except<'a>(
+        &'a self,
+        queues: &'a [String],
+        except: &[LeaseRef],
+    ) -> impl Future<Output = ()> + use<'a> {
+        let waiting = self.queues().wait(queues, &jobs_of(except));
         waiting.arrived()
     }
 
-    /// Reads ready rows of those queues whose rows may not all be in memory.
+    /// Reads ready rows of those queues whose rows may not all be in memory. Returns how many jobs were not known.
     pub(crate) async fn refill(&self, queues: &[String]) -> Result<usize, StoreError> {
-        // Fewer rows of each queue when there are many queues: the read stays small.
-        let limit = (REFILL / queues.len().max(1)).max(REFILL_LEAST);
-        let prefixes: Vec<Row> = queues.iter().map(|queue| queue_rows(queue)).collect();
-        let mut unknown = 0;
-        for (queue, found) in queues.iter().zip(self.store().ready(&prefixes, limit).await?) {
-            let complete = found.iter().all(|rows| rows.len() < limit);
-            unknown += self.queues().refill(queue, &found.concat(), complete);
-        }
-        Ok(unknown)
+        self.refill_up_to(queues, REFILL).await
     }
+
+    async fn refill_up_to(&self, queues: &[String], most: usize) -> Result<usize, StoreError> {
+        if queues.is_empty() {
+            return Ok(0);
+        }
+        // Fewer rows of each queue when there are many queues: the read stays small.
+        let limit = (most / queues.len()).max(REFILL_LEAST) + self.queues().passed_over(queues);
+        let prefixes: Vec<Row> = queues.iter().map(|queue| queue_rows(queue)).collect();
+        let reading = self.queues().read(queues);
+        let found = self.store().ready(&prefixes, limit).await?;
+        let refilled = reading.finish(found.iter().map(|partitions| Found { partitions, limit }));
+        self.bury_rows(refilled.stale).await;
+        Ok(refilled.unknown)
+    }
+}
+
+fn jobs_of(leases: &[LeaseRef]) -> Vec<(WorkflowId, JobIndex)> {
+    leases.iter().map(|lease| (lease.workflow, lease.job)).collect()
 }
 
 /// The jobs that were leased, and how many were refused.
@@ -117,8 +178,12 @@ fn sorted(
     for (id, answer) in answers {
         match answer {
             Ok(answer) => leased.extend(answer.leased.into_iter().map(|leased| (id, leased))),
-            // Another server was faster, or the job was cancelled.
-            Err(EngineError::Refused(_) | EngineError::NoWorkflow { .. }) => refused += 1,
+            // Another server was faster, or the job was cancelled, or its workflow cannot be read: others can.
+            Err(
+                EngineError::Refused(_)
+                | EngineError::NoWorkflow { .. }
+                | EngineError::Store(StoreError::Corrupt { .. }),
+            ) => refused += 1,
             Err(error) => failure = Some(error),
         }
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::sync::{Notify, broadcast};
 
 use super::queues::Queues;
+use super::sweep::gone::Gone;
 use crate::id::{JobIndex, WorkflowId};
 use crate::state::{JobState, RetentionDefaults, Status};
 use crate::store::Store;
@@ -33,6 +34,7 @@ pub(crate) struct Context {
     /// How long ended workflows are kept, unless they say so themselves.
     pub(crate) retention: RetentionDefaults,
     pub(crate) queues: Queues,
+    pub(super) gone: Gone,
     notices: broadcast::Sender<(WorkflowId, Arc<Notice>)>,
     /// The earliest known timer that no sweep has handled, in microseconds.
     expected: AtomicU64,
@@ -46,6 +48,7 @@ impl Context {
             store,
             retention,
             queues: Queues::default(),
+            gone: Gone::default(),
             notices: broadcast::Sender::new(NOTICES),
             expected: AtomicU64::new(NEVER),
             sooner: Notify::new(),

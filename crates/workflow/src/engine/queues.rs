@@ -1,7 +1,9 @@
 //! The ready jobs that this server knows of, and the workers that wait for one. Only the store is right: what is here may be out of
 //! date. A claim of a job that is gone is refused, and costs nothing else.
 
+mod aside;
 mod queue;
+pub(crate) mod reading;
 mod waiting;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,9 +12,12 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
+use self::aside::Aside;
 use self::queue::{Queue, read_row};
+use self::reading::{Began, Found, Refilled};
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::rows::{ReadyPlace, Row};
+use crate::store::error::StoreError;
 use crate::time::Timestamp;
 
 /// How long a queue counts as served after a worker asked for it: workers that are busy ask again later.
@@ -25,6 +30,7 @@ const NAMES: usize = 1_024;
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     each: Mutex<HashMap<String, Queue>>,
+    aside: Mutex<Aside>,
     /// The time of the latest sweep, in microseconds.
     now: AtomicU64,
 }
@@ -51,12 +57,17 @@ impl Queues {
         self.each.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// To be locked after `each`, or without it.
+    fn aside(&self) -> MutexGuard<'_, Aside> {
+        self.aside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Sets the time of the latest sweep.
     pub(crate) fn set_time(&self, now: Timestamp) {
         self.now.store(now.micros(), Relaxed);
     }
 
-    fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.now.load(Relaxed))
     }
 
@@ -68,8 +79,7 @@ impl Queues {
         let mut each = self.each();
         for (queue, head) in remove.iter().filter_map(|row| read_row(row)) {
             if let Some(queue) = each.get_mut(queue) {
-                queue.heads.remove(&head);
-                queue.claimed.remove(&head);
+                queue.remove(&head);
             }
         }
         for (name, head) in add.iter().filter_map(|row| read_row(row)) {
@@ -79,27 +89,24 @@ impl Queues {
         }
     }
 
-    /// Adds rows that were read from the store. `complete`: the store has no more. Returns how many of them were not known.
-    pub(crate) fn refill(&self, name: &str, rows: &[Row], complete: bool) -> usize {
+    /// Takes over what a read found of a queue.
+    fn refill(&self, name: &str, began: Began, found: Found<'_>) -> Refilled {
         let mut each = self.each();
         let queue = entry(&mut each, name);
-        queue.complete = complete;
         queue.asked = Some(self.now());
-        let mut unknown = 0;
-        for (_, head) in rows.iter().filter_map(|row| read_row(row)) {
-            if !queue.claimed.contains(&head) {
-                unknown += usize::from(!queue.heads.contains(&head));
-                queue.insert(head);
-            }
-        }
-        if !queue.paused {
-            (0..queue.heads.len().min(queue.waiting.len())).for_each(|_| queue.wake());
-        }
-        unknown
+        let refilled = queue.reconcile(began, found, &mut self.aside(), self.now());
+        queue.wake_all();
+        refilled
     }
 
-    /// Takes out at most `limit` jobs of these queues, the most urgent first.
-    pub(crate) fn take(&self, names: &[String], limit: usize) -> Vec<Taken> {
+    /// How many rows of one partition the last reads of these queues passed over.
+    pub(crate) fn passed_over(&self, names: &[String]) -> usize {
+        let each = self.each();
+        names.iter().filter_map(|name| Some(each.get(name.as_str())?.passed)).max().unwrap_or(0)
+    }
+
+    /// Takes out at most `limit` jobs of these queues, the most urgent first, and none of `except`.
+    pub(crate) fn take(&self, names: &[String], limit: usize, except: &[(WorkflowId, JobIndex)]) -> Vec<Taken> {
         let mut each = self.each();
         for name in names {
             if let Some(queue) = each.get_mut(name.as_str()) {
@@ -108,25 +115,28 @@ impl Queues {
         }
         let mut taken = Vec::new();
         while taken.len() < limit {
-            let first = |name: &&String| {
-                let queue = each.get(name.as_str()).filter(|queue| !queue.paused)?;
-                Some(*queue.heads.first()?)
-            };
+            let first = |name: &&String| each.get(name.as_str()).filter(|queue| !queue.paused)?.first_except(except);
             let best = names.iter().filter_map(|name| Some((first(&name)?, name))).min();
             let Some((head, name)) = best else { break };
-            let queue = each.get_mut(name.as_str()).expect("it was just looked at");
-            queue.heads.remove(&head);
-            queue.claimed.insert(head);
+            each.get_mut(name.as_str()).expect("it was just looked at").take(head);
             taken.push(Taken { queue: name.clone(), head });
         }
         taken
     }
 
-    /// A claim ended. When its end is not known, the store is read again.
-    pub(crate) fn settle(&self, taken: &Taken, known: Known) {
-        if let Some(queue) = self.each().get_mut(&taken.queue) {
-            queue.claimed.remove(&taken.head);
-            queue.complete &= known == Known::Yes;
+    /// A claim ended.
+    pub(crate) fn settle(&self, taken: &Taken, end: ClaimEnd) {
+        let mut each = self.each();
+        let Some(queue) = each.get_mut(&taken.queue) else { return };
+        queue.changes.note(taken.head);
+        queue.claimed.remove(&taken.head);
+        match end {
+            ClaimEnd::Leased => {}
+            ClaimEnd::Unknown => queue.doubt(),
+            ClaimEnd::Failed => {
+                queue.doubt();
+                queue.failed = true;
+            }
         }
     }
 
@@ -140,6 +150,42 @@ impl Queues {
                 queue.wake();
             }
         }
+    }
+
+    /// The workflow of a job was gone. If the store still has the row when it is read again, the row is stale.
+    pub(crate) fn note_orphan(&self, taken: &Taken) {
+        self.aside().note_orphan(taken.head);
+    }
+
+    /// Passes over a workflow that cannot be read, for a while, and says so.
+    pub(crate) fn pass_over(&self, workflow: WorkflowId, error: &StoreError) {
+        if self.put_aside(workflow) {
+            tracing::error!(%workflow, %error, "a workflow that cannot be read is passed over");
+        }
+    }
+
+    /// Passes over the jobs of a workflow for a while. Returns whether they were not passed over before.
+    pub(crate) fn put_aside(&self, workflow: WorkflowId) -> bool {
+        for queue in self.each().values_mut() {
+            queue.heads.retain(|head| head.workflow() != workflow);
+        }
+        self.aside().put(workflow, self.now())
+    }
+
+    /// Whether the jobs of a workflow are passed over now.
+    pub(crate) fn is_aside(&self, workflow: WorkflowId) -> bool {
+        self.aside().has(workflow, self.now())
+    }
+
+    /// Queues that a worker waits for and of which a claim failed since they were last read.
+    pub(crate) fn failed(&self) -> Vec<String> {
+        let mut each = self.each();
+        each.iter_mut().filter_map(|(name, queue)| (queue.failed && queue.is_wanted()).then(|| name.clone())).collect()
+    }
+
+    /// How many workflows are passed over.
+    pub(crate) fn number_aside(&self) -> usize {
+        self.aside().number()
     }
 
     /// Those of `names` that are not paused and of which the store may have more jobs than are known here.
@@ -178,10 +224,7 @@ impl Queues {
         let mut each = self.each();
         let queue = entry(&mut each, name);
         queue.paused = paused == Paused::Yes;
-        if !queue.paused {
-            let ready = queue.heads.len();
-            (0..ready.min(queue.waiting.len())).for_each(|_| queue.wake());
-        }
+        queue.wake_all();
     }
 
     /// The queues that are paused.
@@ -217,11 +260,14 @@ fn entry<'a>(each: &'a mut HashMap<String, Queue>, name: &str) -> &'a mut Queue 
     each.entry_ref(name).or_default()
 }
 
-/// Whether the outcome of a claim is known.
+/// How the claim of a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Known {
-    Yes,
-    No,
+pub(crate) enum ClaimEnd {
+    Leased,
+    /// The store knows whether the job is still ready.
+    Unknown,
+    /// The same, and the store failed.
+    Failed,
 }
 
 /// Whether a queue is paused.
@@ -261,11 +307,11 @@ mod tests {
         let names = |from: usize| (from..from + 100).map(|at| format!("q{at}")).collect::<Vec<_>>();
         queues.set_paused("paused", Paused::Yes);
         let kept = ["kept".to_owned()];
-        let _waiting = queues.wait(&kept);
+        let _waiting = queues.wait(&kept, &[]);
         for from in (0..100_000).step_by(100) {
             let names = names(from);
-            drop(queues.wait(&names));
-            names.iter().for_each(|name| _ = queues.refill(name, &[], true));
+            drop(queues.wait(&names, &[]));
+            queues.read(&names).finish(names.iter().map(|_| Found { partitions: &[], limit: 1 }));
         }
         assert!(queues.each().len() < 4 * NAMES, "{} are known", queues.each().len());
         assert_eq!(queues.paused_and_served(&["paused".to_owned()]).0, ["paused"]);

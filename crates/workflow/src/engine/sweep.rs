@@ -1,11 +1,16 @@
 //! Does what is due in workflows, and reads what other servers have changed.
 
+pub(crate) mod gone;
+
 use std::time::Duration;
+
+use hashbrown::HashSet;
 
 use super::Engine;
 use super::desk::request::Request;
 use super::error::EngineError;
 use super::queues::Paused;
+use crate::id::WorkflowId;
 use crate::store::error::StoreError;
 use crate::store::query::{Clockwork, Register};
 use crate::time::Timestamp;
@@ -39,26 +44,37 @@ impl Engine {
         self.core.context.expect_nothing();
         self.queues().set_time(now);
         let until = now + HORIZON;
+        // Those whose claim failed are tried again. If that fails, the next sweep does it.
+        let _later = self.refill(&self.queues().failed()).await;
+        // What is passed over does not take the place of others.
+        let most = SWEEP + self.queues().number_aside();
         let (mut timers, mut expiries) = tokio::try_join!(
-            self.store().due(Clockwork::Timers, until, SWEEP),
-            self.store().due(Clockwork::Expiries, until, SWEEP),
+            self.store().due(Clockwork::Timers, until, most),
+            self.store().due(Clockwork::Expiries, until, most),
         )?;
         let mut more = false;
         for found in [&mut timers, &mut expiries] {
             let upcoming = found.iter().map(|&(_, at)| at).filter(|&at| at > now).min();
             upcoming.into_iter().for_each(|at| self.core.context.expect_by(at));
-            found.retain(|&(_, at)| at <= now);
-            more |= found.len() >= SWEEP;
+            more |= found.iter().filter(|&&(_, at)| at <= now).count() >= most;
+            found.retain(|&(id, at)| at <= now && !self.queues().is_aside(id));
         }
+        self.bury_known([&mut timers, &mut expiries]).await;
         let ticks = timers.into_iter().map(|(id, _)| (id, Request::Tick));
         let purges = expiries.into_iter().map(|(id, _)| (id, Request::Purge));
-        for answer in self.ask_all(ticks.chain(purges).collect(), now).await {
+        let requests: Vec<_> = ticks.chain(purges).collect();
+        let ids: Vec<WorkflowId> = requests.iter().map(|(id, _)| *id).collect();
+        let mut absent = HashSet::new();
+        for (id, answer) in ids.into_iter().zip(self.ask_all(requests, now).await) {
             match answer {
                 // Another server did it, or the worker extended its lease.
-                Ok(_) | Err(EngineError::NoWorkflow { .. } | EngineError::Refused(_)) => {}
+                Ok(_) | Err(EngineError::Refused(_)) => {}
+                Err(EngineError::NoWorkflow { .. }) => _ = absent.insert(id),
+                Err(EngineError::Store(error @ StoreError::Corrupt { .. })) => self.queues().pass_over(id, &error),
                 Err(error) => tracing::warn!(%error, "a workflow that is due was not served"),
             }
         }
+        self.core.context.gone.note(absent);
         Ok(more)
     }
 

@@ -16,6 +16,20 @@ pub struct LeaseRef {
     pub token: u64,
 }
 
+impl LeaseRef {
+    /// The lease of a job of the same workflow that is handed over with the report of this one. A report that is repeated, because its
+    /// answer was lost, finds the job again by it.
+    #[must_use]
+    pub fn successor(self, job: JobIndex) -> Self {
+        // The finalizer of splitmix64, https://prng.di.unimi.it/splitmix64.c: every bit of the token counts.
+        let mut mixed = self.token.wrapping_add((u64::from(job.0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        // 0 means no lease.
+        Self { job, token: (mixed ^ (mixed >> 31)).max(1), ..self }
+    }
+}
+
 impl fmt::Display for LeaseRef {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}-{}-{:016x}", self.workflow, self.job, self.token)

@@ -8,6 +8,7 @@ use super::refusal::{Refusal, name};
 use super::revoke::{cancel_rest, revoke};
 use crate::graph::definition::OnFailure;
 use crate::id::JobIndex;
+use crate::record::lease::LeaseRef;
 use crate::state::{AttemptError, JobState, Status};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
@@ -43,10 +44,15 @@ pub(super) fn report(
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
     let job = workflow.job(index);
+    let reported = LeaseRef { workflow: workflow.id, job: index, token };
     match job.state {
         JobState::Running { .. } if job.token == token => {}
         // The token is kept until the next lease, so that a repeated report gets the same answer.
         _ if job.token == token && token != 0 => return Ok(Effect::Already),
+        // It failed, and its next attempt was handed over with the report.
+        JobState::Running { .. } if token != 0 && job.token == reported.successor(index).token => {
+            return Ok(Effect::Already);
+        }
         state => return Err(Refusal::LeaseLost { job: name(workflow, index), state: state.word() }),
     }
     match outcome {

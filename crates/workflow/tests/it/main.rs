@@ -10,6 +10,7 @@ mod formats;
 mod gush;
 mod model;
 mod operations;
+mod queues;
 mod races;
 mod redis_store;
 mod regression;

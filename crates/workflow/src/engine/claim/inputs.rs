@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::claimed::{Claimed, Input};
+use super::claimed::{Claimed, Input, OnItsWay};
 use crate::engine::Engine;
 use crate::engine::desk::answer::{Leased, Returned};
 use crate::engine::error::EngineError;
@@ -21,7 +21,7 @@ type Outputs = BTreeMap<(WorkflowId, JobIndex), Bytes>;
 
 impl Engine {
     /// Adds the outputs of parents, with one read of the store for all that are not in memory.
-    pub(super) async fn with_inputs(&self, leased: Vec<(WorkflowId, Leased)>) -> Result<Vec<Claimed>, EngineError> {
+    pub(super) async fn with_inputs(&self, leased: Vec<(WorkflowId, Leased)>) -> Result<Vec<OnItsWay>, EngineError> {
         let leased = within(leased, MOST_BYTES);
         let mut missing: BTreeMap<WorkflowId, Vec<JobIndex>> = BTreeMap::new();
         for (id, (leased, _)) in &leased {
@@ -47,16 +47,16 @@ impl Engine {
     }
 }
 
-/// What the worker gets. From now on the job is not given back.
-fn claimed(workflow: WorkflowId, leased: Leased, omitted: Vec<JobIndex>, found: &Outputs) -> Claimed {
-    let Leased { job, token, expires, attempt, graph, inputs, mut undelivered } = leased;
-    undelivered.settle();
+/// What the worker gets.
+fn claimed(workflow: WorkflowId, leased: Leased, omitted: Vec<JobIndex>, found: &Outputs) -> OnItsWay {
+    let Leased { job, token, expires, attempt, graph, inputs, undelivered } = leased;
     let input = |Returned { job, output, .. }: Returned| {
         let output = output.or_else(|| found.get(&(workflow, job)).cloned())?;
         Some(Input { job, output })
     };
     let inputs = inputs.into_iter().filter_map(input).collect();
-    Claimed { lease: LeaseRef { workflow, job, token }, expires, attempt, inputs, omitted, graph }
+    let claimed = Claimed { lease: LeaseRef { workflow, job, token }, expires, attempt, inputs, omitted, graph };
+    OnItsWay { claimed, undelivered }
 }
 
 /// The jobs that fit into one answer, each with the parents whose output is left out. The other jobs go back to their queues. The

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::Claim;
-use super::claimed::Claimed;
+use super::claimed::{Claimed, delivered};
 use crate::engine::Engine;
 use crate::engine::desk::answer::{Answer, Leased};
 use crate::engine::desk::request::{HandOver, Request};
@@ -50,8 +50,10 @@ impl Reported {
 
 impl HandOver {
     /// What a worker claims together with its reports.
-    fn of(claim: &Claim) -> Self {
+    fn of(claim: &Claim, reports: &[Report]) -> Self {
         Self {
+            reported: reports.iter().map(|report| report.lease).collect(),
+            except: given_back(reports),
             queues: claim.queues.clone(),
             worker: claim.worker.as_str().into(),
             lease: claim.lease,
@@ -60,9 +62,16 @@ impl HandOver {
     }
 }
 
+/// The leases of jobs that a worker gives back: it wants others.
+#[must_use]
+pub fn given_back(reports: &[Report]) -> Vec<LeaseRef> {
+    let given_back = |report: &&Report| matches!(report.outcome, Outcome::GivenBack { .. });
+    reports.iter().filter(given_back).map(|report| report.lease).collect()
+}
+
 impl Engine {
     /// Takes reports, independently of each other, and leases more jobs to the worker: first those that became ready by its reports,
-    /// which do not enter the queue, then others.
+    /// which do not enter the queue, then others. A job that the worker gives back is none of them.
     ///
     /// # Cancellation
     /// When the future is dropped, reports may have been accepted. Leased jobs are given back at once.
@@ -72,7 +81,7 @@ impl Engine {
         then: Option<&Claim>,
         now: Timestamp,
     ) -> (Vec<Result<Reported, EngineError>>, Result<Vec<Claimed>, EngineError>) {
-        let hand_over = then.map(|claim| Arc::new(HandOver::of(claim)));
+        let hand_over = then.map(|claim| Arc::new(HandOver::of(claim, &reports)));
         let ids: Vec<WorkflowId> = reports.iter().map(|report| report.lease.workflow).collect();
         let requests = reports.into_iter().map(|Report { lease, outcome }| {
             let LeaseRef { workflow, job, token } = lease;
@@ -98,16 +107,18 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Vec<Claimed>, EngineError> {
         let Some((claim, hand_over)) = then else { return Ok(Vec::new()) };
-        let mut claimed = self.with_inputs(leased).await?;
+        let first = self.with_inputs(leased).await?;
         let limit = hand_over.left.load(Relaxed);
+        let mut more = Vec::new();
         if limit > 0 {
-            let more = self.claim(&Claim { limit, ..claim.clone() }, now).await;
-            match more {
-                Ok(more) => claimed.extend(more),
-                Err(error) if claimed.is_empty() => return Err(error),
+            match self.claim_except(&Claim { limit, ..claim.clone() }, &hand_over.except, now).await {
+                Ok(claimed) => more = claimed,
+                Err(error) if first.is_empty() => return Err(error),
                 Err(_) => {}
             }
         }
+        let mut claimed = delivered(first);
+        claimed.extend(more);
         Ok(claimed)
     }
 

@@ -2,7 +2,8 @@
 
 use crate::engine::desk::answer::Answer;
 use crate::engine::error::EngineError;
-use crate::engine::queues::{Known, Queues, Taken};
+use crate::engine::queues::{ClaimEnd, Queues, Taken};
+use crate::store::error::StoreError;
 
 /// Jobs that were taken out of the queues. The queues are told how their claims ended, also when this is dropped early.
 pub(super) struct Settling<'a> {
@@ -39,16 +40,33 @@ impl<'a> Settling<'a> {
     }
 
     /// Tells the queues how the claims ended.
-    pub(super) fn settle(mut self, answers: Vec<Result<Answer, EngineError>>) -> Vec<Result<Answer, EngineError>> {
-        for (taken, answer) in std::mem::take(&mut self.taken).iter().zip(&answers) {
-            let known = match answer {
-                Ok(_) => Known::Yes,
-                // The job was not ready any more, or it is unknown whether the claim was written.
-                Err(_) => Known::No,
-            };
-            self.queues.settle(taken, known);
+    pub(super) fn settle(mut self, answers: &[Result<Answer, EngineError>]) {
+        for (taken, answer) in std::mem::take(&mut self.taken).iter().zip(answers) {
+            self.settle_one(taken, answer);
         }
-        answers
+    }
+
+    fn settle_one(&self, taken: &Taken, answer: &Result<Answer, EngineError>) {
+        let queues = self.queues;
+        match answer {
+            Ok(_) => queues.settle(taken, ClaimEnd::Leased),
+            Err(EngineError::NoWorkflow { .. }) => {
+                queues.settle(taken, ClaimEnd::Unknown);
+                queues.note_orphan(taken);
+            }
+            // Nothing was written, for a reason that is not the store's: others who wait may have the job at once.
+            Err(EngineError::Overloaded | EngineError::Contended { .. } | EngineError::Closed) => {
+                queues.put_back(taken)
+            }
+            Err(EngineError::Store(error @ StoreError::Corrupt { .. })) => {
+                queues.settle(taken, ClaimEnd::Unknown);
+                queues.pass_over(taken.workflow(), error);
+            }
+            // Who waits is woken by the next sweep: with a store that fails, one after the other would be told so at once.
+            Err(EngineError::Store(_)) => queues.settle(taken, ClaimEnd::Failed),
+            // The job was not ready any more.
+            Err(_) => queues.settle(taken, ClaimEnd::Unknown),
+        }
     }
 }
 
@@ -57,7 +75,7 @@ impl Drop for Settling<'_> {
         let queues = self.queues;
         self.taken.iter().for_each(|taken| match self.asked {
             Asked::NotYet => queues.put_back(taken),
-            Asked::Yes => queues.settle(taken, Known::No),
+            Asked::Yes => queues.settle(taken, ClaimEnd::Unknown),
         });
     }
 }

@@ -35,8 +35,14 @@ impl Player<'_> {
         let known = entry.workflow.newly_ready().len();
         let effect = transition(&mut entry.workflow, &event, self.context.retention, now)?;
         let leased = match request {
-            Request::Claim { job, lease } => vec![self.leased(entry, *job, lease, now)],
-            Request::Report { hand_over: Some(hand_over), .. } => self.hand_over(entry, known, hand_over, now),
+            Request::Claim { job, lease } => vec![self.leased(entry, *job, (lease.token, lease.expires), now)],
+            Request::Report { job, token, hand_over: Some(hand_over), .. } => {
+                let reported = LeaseRef { workflow: entry.workflow.id, job: *job, token: *token };
+                match effect {
+                    Effect::Done => self.hand_over(entry, known, (reported, hand_over), now),
+                    Effect::Already => self.hand_over_again(entry, (reported, hand_over), now),
+                }
+            }
             _ => Vec::new(),
         };
         Ok(Answer { leased, ..answer(&entry.workflow, request.job(), effect) })
@@ -44,7 +50,13 @@ impl Player<'_> {
 
     /// Leases jobs that have just become ready to the worker whose report made them ready, so that they do not enter the queue. Jobs
     /// in `known` were ready before.
-    fn hand_over(&self, entry: &mut Entry, known: usize, hand_over: &HandOver, now: Timestamp) -> Vec<Leased> {
+    fn hand_over(
+        &self,
+        entry: &mut Entry,
+        known: usize,
+        (reported, hand_over): (LeaseRef, &HandOver),
+        now: Timestamp,
+    ) -> Vec<Leased> {
         let ready: Vec<JobIndex> = entry.workflow.newly_ready()[known..].to_vec();
         let mut leased = Vec::new();
         for job in ready {
@@ -54,10 +66,34 @@ impl Player<'_> {
             if !hand_over.take_one() {
                 break;
             }
-            let lease = Lease { token: new_token(), worker: hand_over.worker.clone(), expires: now + hand_over.lease };
+            let (token, worker) = (reported.successor(job).token, hand_over.worker.clone());
+            let lease = Lease { token, worker, expires: now + hand_over.lease };
             let event = Event::Claim { job, lease: lease.clone() };
             if transition(&mut entry.workflow, &event, self.context.retention, now).is_ok() {
-                leased.push(self.leased(entry, job, &lease, now));
+                leased.push(self.leased(entry, job, (lease.token, lease.expires), now));
+            }
+        }
+        leased
+    }
+
+    /// The jobs that were handed over with the same report before: its answer was lost.
+    fn hand_over_again(
+        &self,
+        entry: &Entry,
+        (reported, hand_over): (LeaseRef, &HandOver),
+        now: Timestamp,
+    ) -> Vec<Leased> {
+        let mut leased = Vec::new();
+        for (at, about) in entry.workflow.jobs.iter().enumerate() {
+            let job = JobIndex(at as u32);
+            let again = reported.successor(job);
+            if let JobState::Running { expires } = about.state
+                && about.token == again.token
+                // Whoever reports it too has it.
+                && !hand_over.reported.contains(&again)
+                && hand_over.take_one()
+            {
+                leased.push(self.leased(entry, job, (about.token, expires), now));
             }
         }
         leased
@@ -68,11 +104,12 @@ impl Player<'_> {
         workflow.meta.status == Status::Running
             && workflow.job(job).state == JobState::Ready
             && hand_over.queues.contains(&about.queue)
+            && !hand_over.except.iter().any(|lease| (lease.workflow, lease.job) == (workflow.id, job))
             && self.context.queues.may_hand_over(&about.queue, about.priority)
     }
 
     /// What a worker gets with a leased job.
-    fn leased(&self, entry: &Entry, job: JobIndex, lease: &Lease, now: Timestamp) -> Leased {
+    fn leased(&self, entry: &Entry, job: JobIndex, (token, expires): (u64, Timestamp), now: Timestamp) -> Leased {
         let workflow = &entry.workflow;
         let output = |job| entry.outputs.get(&job).cloned();
         let inputs = workflow.graph.jobs[job.index()].parents.iter();
@@ -82,9 +119,8 @@ impl Player<'_> {
             .collect();
         let attempt = workflow.job(job).attempt;
         let graph = Arc::clone(&workflow.graph);
-        let token = lease.token;
         let undelivered = Undelivered::new(self.give_back, LeaseRef { workflow: workflow.id, job, token }, now);
-        Leased { job, token, expires: lease.expires, attempt, graph, inputs, undelivered }
+        Leased { job, token, expires, attempt, graph, inputs, undelivered }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::graph::Graph;
 use crate::graph::definition::Retention;
 use crate::graph::json::Json;
 use crate::id::{JobIndex, WorkflowId};
+use crate::record::lease::LeaseRef;
 use crate::state::Status;
 use crate::time::Timestamp;
 use crate::transition::event::{Lease, RestartScope};
@@ -133,6 +134,10 @@ pub(crate) struct HandOver {
     pub(crate) queues: Vec<String>,
     pub(crate) worker: Box<str>,
     pub(crate) lease: Duration,
+    /// All leases that the worker reports in the same call.
+    pub(crate) reported: Vec<LeaseRef>,
+    /// Those that it gives back.
+    pub(crate) except: Vec<LeaseRef>,
     /// How many more jobs the worker wants.
     pub(crate) left: AtomicUsize,
 }

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use hashbrown::HashSet;
 use tokio::sync::Notify;
 
-use crate::record::rows::{ReadyPlace, ReadyRow};
+use super::aside::Aside;
+use super::reading::{Began, Changes, Found, Refilled};
+use crate::id::{JobIndex, WorkflowId};
+use crate::record::rows::{ReadyPlace, ReadyRow, Row};
 use crate::time::Timestamp;
 
 /// How many ready jobs of one queue are kept in memory, about 60 bytes each. The others are read from the store when these are used up.
@@ -24,11 +27,21 @@ pub(super) struct Queue {
     pub(super) waiting: VecDeque<Arc<Waiter>>,
     /// When a worker last asked for its jobs.
     pub(super) asked: Option<Timestamp>,
+    /// What came and went during the reads that are under way.
+    pub(super) changes: Changes,
+    /// Increases whenever the store may have a job that was dropped here.
+    pub(super) doubts: u64,
+    /// The store failed during a claim: nobody was told of the job, so those who wait must be woken later.
+    pub(super) failed: bool,
+    /// How many rows of one partition the last read passed over.
+    pub(super) passed: usize,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Waiter {
     pub(super) notify: Notify,
+    /// Jobs that this worker does not get.
+    pub(super) except: Box<[(WorkflowId, JobIndex)]>,
     /// Whether it was woken or has left.
     pub(super) done: AtomicBool,
 }
@@ -42,24 +55,104 @@ pub(super) fn read_row(row: &[u8]) -> Option<(&str, ReadyPlace)> {
 
 impl Queue {
     pub(super) fn insert(&mut self, head: ReadyPlace) {
+        self.changes.note(head);
+        self.add(head);
+    }
+
+    fn add(&mut self, head: ReadyPlace) {
         self.heads.insert(head);
         if self.heads.len() > KEPT {
             self.heads.pop_last();
-            self.complete = false;
+            self.doubt();
         }
     }
 
+    /// Forgets a job that is not ready any more.
+    pub(super) fn remove(&mut self, head: &ReadyPlace) {
+        self.changes.note(*head);
+        self.heads.remove(head);
+        self.claimed.remove(head);
+    }
+
+    /// The store may have a job that is not known here.
+    pub(super) fn doubt(&mut self) {
+        self.doubts += 1;
+        self.complete = false;
+    }
+
+    /// The first job that is not one of `except`.
+    pub(super) fn first_except(&self, except: &[(WorkflowId, JobIndex)]) -> Option<ReadyPlace> {
+        self.heads.iter().find(|head| except.is_empty() || !except.contains(&(head.workflow(), head.job()))).copied()
+    }
+
+    /// Moves a job to those that are being claimed.
+    pub(super) fn take(&mut self, head: ReadyPlace) {
+        self.changes.note(head);
+        self.heads.remove(&head);
+        self.claimed.insert(head);
+    }
+
+    /// Makes the jobs known here those that a read found, wherever it looked. What came or went here since it began is newer.
+    pub(super) fn reconcile(&mut self, began: Began, found: Found<'_>, aside: &mut Aside, now: Timestamp) -> Refilled {
+        let newer = self.changes.end(began.change);
+        let place = |row: &Row| Some((read_row(row)?.1, row.clone()));
+        let partitions: Vec<Vec<(ReadyPlace, Row)>> =
+            found.partitions.iter().map(|rows| rows.iter().filter_map(place).collect()).collect();
+        let stored: HashSet<ReadyPlace> = partitions.iter().flatten().map(|(head, _)| *head).collect();
+        self.heads.retain(|head| {
+            let at = usize::from(head.workflow().partition().0);
+            let all = found.partitions.get(at).is_none_or(|rows| rows.len() < found.limit);
+            let beyond = || !all && partitions[at].last().is_some_and(|(last, _)| head > last);
+            stored.contains(head) || newer.contains(head) || beyond()
+        });
+        self.complete = began.doubts == self.doubts && found.partitions.iter().all(|rows| rows.len() < found.limit);
+        let mut refilled = Refilled::default();
+        (self.passed, self.failed) = (0, false);
+        for rows in partitions {
+            let mut passed = 0;
+            for (head, row) in rows {
+                if aside.has(head.workflow(), now) {
+                    passed += 1;
+                } else if newer.contains(&head) || self.claimed.contains(&head) || self.heads.contains(&head) {
+                    // Known, or known to be over.
+                } else if aside.take_orphan(&head) {
+                    refilled.stale.push(row);
+                } else {
+                    refilled.unknown += 1;
+                    self.add(head);
+                }
+            }
+            self.passed = self.passed.max(passed);
+        }
+        refilled
+    }
+
+    /// Wakes a worker that may have one of the jobs.
     pub(super) fn wake(&mut self) {
-        while let Some(waiter) = self.waiting.pop_front() {
+        let mut at = 0;
+        while let Some(waiter) = self.waiting.get(at) {
+            if !waiter.except.is_empty() && self.first_except(&waiter.except).is_none() {
+                at += 1;
+                continue;
+            }
+            let waiter = self.waiting.remove(at).expect("it was just looked at");
             if !waiter.done.swap(true, Ordering::AcqRel) {
                 return waiter.notify.notify_one();
             }
         }
     }
 
+    /// Wakes as many workers as there are jobs.
+    pub(super) fn wake_all(&mut self) {
+        if !self.paused {
+            (0..self.heads.len().min(self.waiting.len())).for_each(|_| self.wake());
+        }
+    }
+
     /// Whether it can be forgotten. If its name is used again, the store is read again.
     pub(super) fn is_idle(&mut self) -> bool {
-        !self.paused && self.heads.is_empty() && self.claimed.is_empty() && !self.is_wanted()
+        let used = self.paused || !self.heads.is_empty() || !self.claimed.is_empty() || self.changes.are_awaited();
+        !used && !self.is_wanted()
     }
 
     /// Whether a worker waits; forgets those that went away.

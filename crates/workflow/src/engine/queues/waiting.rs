@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::AcqRel;
 
 use super::queue::Waiter;
 use super::{Queues, entry};
+use crate::id::{JobIndex, WorkflowId};
 
 /// A worker that waits for work. When this is dropped, it no longer waits.
 #[derive(Debug)]
@@ -15,9 +16,9 @@ pub(crate) struct Waiting<'a> {
 }
 
 impl Queues {
-    /// Starts to wait. Jobs that arrive before the call of [`Waiting::arrived`] are not missed.
-    pub(crate) fn wait<'a>(&'a self, names: &'a [String]) -> Waiting<'a> {
-        let waiter = Arc::new(Waiter::default());
+    /// Starts to wait for any job but those of `except`. Jobs that arrive before the call of [`Waiting::arrived`] are not missed.
+    pub(crate) fn wait<'a>(&'a self, names: &'a [String], except: &[(WorkflowId, JobIndex)]) -> Waiting<'a> {
+        let waiter = Arc::new(Waiter { except: except.into(), ..Waiter::default() });
         let mut each = self.each();
         for name in names {
             let queue = entry(&mut each, name);

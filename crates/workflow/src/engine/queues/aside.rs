@@ -1,0 +1,57 @@
+//! Ready jobs that cannot be leased, so that nobody tries them again and again.
+
+use std::time::Duration;
+
+use hashbrown::{HashMap, HashSet};
+
+use crate::id::WorkflowId;
+use crate::record::rows::ReadyPlace;
+use crate::time::Timestamp;
+
+/// After this time a workflow is tried again: somebody may have repaired it.
+const ASIDE: Duration = Duration::from_secs(60);
+/// The most workflows, and the most jobs, that are remembered: about 100 and 40 bytes each.
+const MOST: usize = 16_384;
+
+/// Ready jobs that cannot be leased.
+#[derive(Debug, Default)]
+pub(super) struct Aside {
+    /// Workflows whose state cannot be used, each with the time until which its jobs are passed over.
+    workflows: HashMap<WorkflowId, Timestamp>,
+    /// Ready jobs whose workflow was gone. If a later read finds the row again, nobody else will remove it.
+    orphans: HashSet<ReadyPlace>,
+}
+
+impl Aside {
+    /// Passes over the jobs of a workflow for a while. Returns whether they were not passed over before.
+    pub(super) fn put(&mut self, workflow: WorkflowId, now: Timestamp) -> bool {
+        if self.workflows.len() >= MOST {
+            self.workflows.retain(|_, until| *until > now);
+        }
+        let known = self.workflows.contains_key(&workflow);
+        if known || self.workflows.len() < MOST {
+            self.workflows.insert(workflow, now + ASIDE);
+        }
+        !known
+    }
+
+    pub(super) fn has(&self, workflow: WorkflowId, now: Timestamp) -> bool {
+        !self.workflows.is_empty() && self.workflows.get(&workflow).is_some_and(|until| *until > now)
+    }
+
+    pub(super) fn number(&self) -> usize {
+        self.workflows.len()
+    }
+
+    pub(super) fn note_orphan(&mut self, head: ReadyPlace) {
+        if self.orphans.len() >= MOST {
+            self.orphans.clear();
+        }
+        self.orphans.insert(head);
+    }
+
+    /// Whether the workflow of a job that a read found was gone before.
+    pub(super) fn take_orphan(&mut self, head: &ReadyPlace) -> bool {
+        !self.orphans.is_empty() && self.orphans.remove(head)
+    }
+}

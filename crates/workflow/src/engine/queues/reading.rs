@@ -1,0 +1,119 @@
+//! Reads of ready rows that are under way. What changes here during a read is newer than its answer.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use hashbrown::HashSet;
+
+use super::Queues;
+use crate::record::rows::{ReadyPlace, Row};
+
+/// The jobs of a queue that came or went while reads were under way.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    log: VecDeque<ReadyPlace>,
+    /// How many came before the first of `log`.
+    before: u64,
+    /// Reads under way, by what was noted when they began.
+    reads: BTreeMap<u64, usize>,
+}
+
+impl Changes {
+    pub(super) fn note(&mut self, head: ReadyPlace) {
+        if !self.reads.is_empty() {
+            self.log.push_back(head);
+        }
+    }
+
+    fn begin(&mut self) -> u64 {
+        let began = self.before + self.log.len() as u64;
+        *self.reads.entry(began).or_default() += 1;
+        began
+    }
+
+    /// Ends a read. Returns what came or went since it began.
+    pub(super) fn end(&mut self, began: u64) -> HashSet<ReadyPlace> {
+        let since = self.log.iter().skip((began - self.before) as usize).copied().collect();
+        if let Some(reads) = self.reads.get_mut(&began) {
+            *reads -= 1;
+            if *reads == 0 {
+                self.reads.remove(&began);
+            }
+        }
+        let oldest = self.reads.keys().next().copied().unwrap_or(self.before + self.log.len() as u64);
+        self.log.drain(..(oldest - self.before) as usize);
+        self.before = oldest;
+        since
+    }
+
+    pub(super) fn are_awaited(&self) -> bool {
+        !self.reads.is_empty()
+    }
+}
+
+/// When a read of a queue began.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Began {
+    pub(super) change: u64,
+    /// See [`super::queue::Queue::doubts`].
+    pub(super) doubts: u64,
+}
+
+/// What a read found of a queue: its rows by partition, at most `limit` of each, lowest first.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found<'a> {
+    pub(crate) partitions: &'a [Vec<Row>],
+    pub(crate) limit: usize,
+}
+
+/// What became of the rows that a read found.
+#[derive(Debug, Default)]
+pub(crate) struct Refilled {
+    /// Jobs that were not known.
+    pub(crate) unknown: usize,
+    /// Rows that were found again although their workflow was gone before.
+    pub(crate) stale: Vec<Row>,
+}
+
+/// A read of some queues that is under way. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Reading<'a> {
+    queues: &'a Queues,
+    /// Those of which no answer came yet.
+    began: Vec<(&'a str, Began)>,
+}
+
+impl Queues {
+    /// Notes that these queues are about to be read from the store.
+    pub(crate) fn read<'a>(&'a self, names: &'a [String]) -> Reading<'a> {
+        let mut each = self.each();
+        let begin = |name: &'a String| {
+            let queue = super::entry(&mut each, name);
+            (name.as_str(), Began { change: queue.changes.begin(), doubts: queue.doubts })
+        };
+        Reading { queues: self, began: names.iter().map(begin).collect() }
+    }
+}
+
+impl Reading<'_> {
+    /// Takes over what was found of each queue, in their order.
+    pub(crate) fn finish<'f>(mut self, found: impl IntoIterator<Item = Found<'f>>) -> Refilled {
+        let mut all = Refilled::default();
+        for ((name, began), found) in std::mem::take(&mut self.began).into_iter().zip(found) {
+            let one = self.queues.refill(name, began, found);
+            all.unknown += one.unknown;
+            all.stale.extend(one.stale);
+        }
+        all
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let mut each = self.queues.each();
+        for (name, began) in self.began.drain(..) {
+            if let Some(queue) = each.get_mut(name) {
+                queue.changes.end(began.change);
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Rows whose workflow is gone. Nobody writes such rows; they are left when a store loses some of its keys.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use hashbrown::{HashMap, HashSet};
+
+use crate::engine::Engine;
+use crate::id::{Partition, WorkflowId};
+use crate::record::change::{Applied, Change, Delete, Write};
+use crate::record::rows::{ReadyEntry, Row};
+use crate::time::Timestamp;
+
+/// How often removed rows are logged.
+const TOLD: Duration = Duration::from_secs(60);
+/// How many workflows one call of the store is about.
+const TOGETHER: usize = 256;
+
+/// What is known of rows whose workflow is gone.
+#[derive(Debug, Default)]
+pub(crate) struct Gone(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Workflows that were due in the last sweep and not there.
+    due: HashSet<WorkflowId>,
+    /// Removed and not logged yet.
+    untold: u64,
+    told: Option<Timestamp>,
+}
+
+impl Gone {
+    fn known<T>(&self, with: impl FnOnce(&mut Known) -> T) -> T {
+        with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Notes which workflows were due in a sweep and not there.
+    pub(super) fn note(&self, due: HashSet<WorkflowId>) {
+        self.known(|known| known.due = due);
+    }
+
+    /// Counts removed rows. Returns the number to log now, at most once a minute.
+    fn count(&self, removed: u64, now: Timestamp) -> Option<u64> {
+        self.known(|known| {
+            known.untold += removed;
+            let may = known.told.is_none_or(|told| now.since(told) >= TOLD);
+            (known.untold > 0 && may).then(|| {
+                known.told = Some(now);
+                std::mem::take(&mut known.untold)
+            })
+        })
+    }
+}
+
+impl Engine {
+    /// Removes ready rows, unless their workflows are there after all.
+    pub(crate) async fn bury_rows(&self, rows: Vec<Row>) {
+        let mut orphans: HashMap<WorkflowId, Vec<Row>> = HashMap::new();
+        for row in rows {
+            if let Some(entry) = ReadyEntry::read(&row) {
+                orphans.entry(entry.workflow).or_default().push(row);
+            }
+        }
+        self.bury(orphans).await;
+    }
+
+    /// Takes those out that were not there in the last sweep either, and removes what is left of them. At the first time another server
+    /// may just have removed them.
+    pub(super) async fn bury_known(&self, due: [&mut Vec<(WorkflowId, Timestamp)>; 2]) {
+        let known = self.core.context.gone.known(|known| std::mem::take(&mut known.due));
+        let mut orphans = HashMap::new();
+        for due in due.into_iter().filter(|_| !known.is_empty()) {
+            orphans.extend(due.extract_if(.., |(id, _)| known.contains(id)).map(|(id, _)| (id, Vec::new())));
+        }
+        self.bury(orphans).await;
+    }
+
+    /// Removes what is left of workflows that are gone: these ready rows, and all but index rows that need no look at the state. The
+    /// rows of a workflow that is there, or that cannot be removed now, are passed over for a while.
+    pub(super) async fn bury(&self, orphans: HashMap<WorkflowId, Vec<Row>>) {
+        let mut changes: HashMap<Partition, Vec<Change>> = HashMap::new();
+        for (workflow, ready) in orphans {
+            let delete = Delete { ready, ..Delete::default() };
+            let change = Change { workflow, expected: None, write: Write::Delete(Box::new(delete)) };
+            changes.entry(workflow.partition()).or_default().push(change);
+        }
+        let mut removed = 0;
+        for (partition, changes) in changes {
+            for some in changes.chunks(TOGETHER) {
+                removed += self.bury_some(partition, some).await;
+            }
+        }
+        if let Some(removed) = self.core.context.gone.count(removed, self.queues().now()) {
+            tracing::warn!(
+                removed,
+                "the store had lost workflows that were ready or due: what was left of them is removed"
+            );
+        }
+    }
+
+    /// Returns how many were removed.
+    async fn bury_some(&self, partition: Partition, changes: &[Change]) -> u64 {
+        let applied = self.store().apply(partition, changes).await;
+        let mut removed = 0;
+        for (at, change) in changes.iter().enumerate() {
+            let Write::Delete(delete) = &change.write else { continue };
+            if applied.as_ref().is_ok_and(|applied| applied[at] == Applied::Done) {
+                removed += 1;
+                self.queues().change(&delete.ready, &[]);
+            } else {
+                self.queues().put_aside(change.workflow);
+            }
+        }
+        removed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removals_are_logged_once_a_minute_with_their_number() {
+        let gone = Gone::default();
+        let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
+        let told: Vec<Option<u64>> = [(0, 0), (3, 1), (2, 2), (1, 60), (4, 61), (0, 200)]
+            .map(|(removed, seconds)| gone.count(removed, at(seconds)))
+            .into();
+        assert_eq!(told, [None, Some(3), None, None, Some(7), None]);
+    }
+}

@@ -1,0 +1,351 @@
+//! Ready jobs: who gets them, what servers remember of them, and rows that nobody can use.
+
+use std::time::Duration;
+
+use tidegate_pipeline::test_util::RedisServer;
+use tidegate_workflow::change::{Birth, Change, Moved, Put, RowChange, Write};
+use tidegate_workflow::rows::{ReadyEntry, queue_rows};
+use tidegate_workflow::{
+    Action, Begin, Call, Claim, Claimed, Clockwork, Engine, EngineError, Fault, Format, JobIndex, JobState, Loss,
+    MemoryStore, Outcome, Partition, Report, Retry, RowSet, Status, Store, StoreError, WorkflowId,
+};
+use tokio::time::timeout;
+
+use crate::support::{
+    at, claim, create, create_of, definition, failure, memory, names, redis, server, succeed, success, take,
+};
+
+macro_rules! on_every_store {
+    ($($behaviour:ident)*) => { on_every_store! { @ memory: $($behaviour)* } on_every_store! { @ sqlite: $($behaviour)* }
+        on_every_store! { @ redis: $($behaviour)* } };
+    (@ $store:ident: $($behaviour:ident)*) => {
+        mod $store {
+            $(
+                #[tokio::test]
+                async fn $behaviour() {
+                    let (store, _guard) = crate::support::$store().await;
+                    super::$behaviour(store).await;
+                }
+            )*
+        }
+    };
+}
+
+on_every_store! {
+    a_new_job_reaches_a_server_whose_jobs_were_all_taken_elsewhere
+    a_worker_that_gives_a_job_back_gets_another
+    who_waits_for_others_is_not_woken_by_what_it_gave_back
+    a_report_that_is_repeated_gets_the_same_jobs
+    a_repeated_failure_gets_the_same_next_attempt
+    what_cannot_be_read_fails_for_itself_alone
+}
+
+const SOON: Duration = Duration::from_secs(5);
+
+async fn woken(arrival: impl Future<Output = ()>) -> bool {
+    timeout(SOON, arrival).await.is_ok()
+}
+
+fn queues() -> Vec<String> {
+    vec!["default".to_owned()]
+}
+
+/// Everything that is ready, a thousand jobs at a time; nothing else is done with them.
+async fn drain(engine: &Engine) -> usize {
+    let mut drained = 0;
+    loop {
+        let claimed = engine.claim(&claim(1_000), at(1)).await.unwrap();
+        if claimed.is_empty() {
+            return drained;
+        }
+        drained += claimed.len();
+    }
+}
+
+/// A server tried the jobs that it remembered two at a time, long after others had taken them.
+async fn a_new_job_reaches_a_server_whose_jobs_were_all_taken_elsewhere(store: Store) {
+    const JOBS: usize = 3_000;
+    let jobs: Vec<String> = (0..JOBS).map(|job| format!("j{job}")).collect();
+    for others in [0, 1, 3, 7] {
+        let first = server(&store).await;
+        create(&first, &jobs.join(" "), Begin::Now).await;
+        let mut servers = Vec::new();
+        for _ in 0..others {
+            servers.push(server(&store).await);
+        }
+        let mut drained = 0;
+        for engine in servers.iter().chain([&first]) {
+            drained += drain(engine).await;
+        }
+        assert_eq!(drained, JOBS);
+        let maker = servers.last().unwrap_or(&first);
+        let (queues, waits) = (queues(), claim(1));
+        let arrival = first.arrival(&queues);
+        let id = create(maker, "late", Begin::Now).await;
+        first.look_around().await.unwrap();
+        assert!(woken(arrival).await);
+        let claimed = first.claim(&waits, at(2)).await.unwrap();
+        assert_eq!(claimed.iter().map(|claimed| claimed.lease.workflow).collect::<Vec<_>>(), [id], "{others} others");
+    }
+}
+
+/// The same without a look in between: the claim itself finds out.
+#[tokio::test]
+async fn a_claim_goes_on_until_the_store_has_no_more() {
+    let (store, _) = memory().await;
+    let (first, second) = (server(&store).await, server(&store).await);
+    let jobs: Vec<String> = (0..3_000).map(|job| format!("j{job}")).collect();
+    create(&first, &jobs.join(" "), Begin::Now).await;
+    assert_eq!(drain(&second).await, 3_000);
+    let id = create(&first, "late", Begin::Now).await;
+    let claimed = first.claim(&claim(1), at(2)).await.unwrap();
+    assert_eq!(claimed.iter().map(|claimed| claimed.lease.workflow).collect::<Vec<_>>(), [id]);
+}
+
+fn give_back(claimed: &Claimed) -> Report {
+    Report { lease: claimed.lease, outcome: Outcome::GivenBack { pause: Duration::ZERO } }
+}
+
+/// It got the same job again in the same call, and no attempt was counted.
+async fn a_worker_that_gives_a_job_back_gets_another(store: Store) {
+    let engine = server(&store).await;
+    let mut urgent = definition("urgent");
+    urgent.jobs[0].priority = 9;
+    create_of(&engine, urgent, Begin::Now).await;
+    let first = engine.claim(&claim(1), at(1)).await.unwrap().remove(0);
+    let (reported, none) = engine.report(vec![give_back(&first)], Some(&claim(1)), at(2)).await;
+    assert_eq!(reported[0].as_ref().unwrap().job, JobState::Ready);
+    assert!(none.unwrap().is_empty(), "the worker does not want this one");
+    let again = engine.claim(&claim(1), at(3)).await.unwrap();
+    assert_eq!(names(&again), ["urgent"], "its next call may get it");
+    create(&engine, "other", Begin::Now).await;
+    let (_, other) = engine.report(vec![give_back(&again[0])], Some(&claim(1)), at(4)).await;
+    assert_eq!(names(&other.unwrap()), ["other"], "although it is less urgent");
+    assert_eq!(names(&take(&engine, 5).await), ["urgent"]);
+}
+
+async fn who_waits_for_others_is_not_woken_by_what_it_gave_back(store: Store) {
+    let engine = server(&store).await;
+    create(&engine, "a", Begin::Now).await;
+    let claimed = engine.claim(&claim(1), at(1)).await.unwrap().remove(0);
+    let queues = queues();
+    let (giver, other) = (engine.arrival_except(&queues, &[claimed.lease]), engine.arrival(&queues));
+    engine.report(vec![give_back(&claimed)], None, at(2)).await.0.remove(0).unwrap();
+    assert!(woken(other).await);
+    assert!(engine.claim_except(&claim(1), &[claimed.lease], at(2)).await.unwrap().is_empty());
+    assert_eq!(names(&engine.claim(&claim(1), at(2)).await.unwrap()), ["a"]);
+    create(&engine, "b", Begin::Now).await;
+    assert!(woken(giver).await, "another job is work for it");
+}
+
+fn leases(claimed: &[Claimed]) -> Vec<String> {
+    let mut leases: Vec<String> = claimed.iter().map(|claimed| claimed.lease.to_string()).collect();
+    leases.sort();
+    leases
+}
+
+/// Jobs that were handed over with an answer that got lost waited for the end of their lease, and the fourth time they failed.
+async fn a_report_that_is_repeated_gets_the_same_jobs(store: Store) {
+    let (first, second) = (server(&store).await, server(&store).await);
+    create(&first, "a b<a c<a d<b", Begin::Now).await;
+    let a = take(&first, 1).await.remove(0);
+    let report_a = || vec![Report { lease: a.lease, outcome: success("1") }];
+    let lost = first.report(report_a(), Some(&claim(9)), at(2)).await.1.unwrap();
+    assert_eq!(names(&lost), ["b", "c"]);
+    for engine in [&first, &second] {
+        let (reported, again) = engine.report(report_a(), Some(&claim(9)), at(3)).await;
+        assert!(reported[0].as_ref().unwrap().already);
+        let again = again.unwrap();
+        assert_eq!(leases(&again), leases(&lost));
+        assert_eq!(again.iter().map(|claimed| claimed.expires).collect::<Vec<_>>(), [lost[0].expires; 2]);
+        assert_eq!(&again[0].inputs[0].output[..], b"1");
+    }
+    // What was reported in the meantime is not the worker's any more.
+    let b = lost.iter().find(|claimed| claimed.job().name == "b").unwrap();
+    succeed(&first, b.lease, 4).await.unwrap();
+    let (_, rest) = second.report(report_a(), Some(&claim(1)), at(5)).await;
+    let rest = rest.unwrap();
+    assert_eq!(names(&rest), ["c"], "one at most, as it asks for");
+    let with_c = [report_a(), vec![Report { lease: rest[0].lease, outcome: success("1") }]].concat();
+    let (_, last) = second.report(with_c, Some(&claim(9)), at(6)).await;
+    assert!(!names(&last.unwrap()).contains(&"c"), "it is reported in the same call, and not handed out again");
+}
+
+async fn a_repeated_failure_gets_the_same_next_attempt(store: Store) {
+    let engine = server(&store).await;
+    let mut definition = definition("a");
+    definition.jobs[0].retry = Retry { limit: 3, backoff: Duration::ZERO, ..Retry::default() };
+    create_of(&engine, definition, Begin::Now).await;
+    let a = take(&engine, 1).await.remove(0);
+    let failed = || vec![Report { lease: a.lease, outcome: failure() }];
+    let lost = engine.report(failed(), Some(&claim(1)), at(2)).await.1.unwrap();
+    assert_eq!((names(&lost), lost[0].attempt), (vec!["a"], 2));
+    let (reported, again) = engine.report(failed(), Some(&claim(1)), at(3)).await;
+    assert!(reported[0].as_ref().unwrap().already);
+    assert_eq!(leases(&again.unwrap()), leases(&lost));
+}
+
+fn ready_row(workflow: WorkflowId) -> Vec<u8> {
+    let queue = "default".to_owned();
+    ReadyEntry { queue, limit_key: String::new(), priority: 9, since: at(0), workflow, job: JobIndex(0) }
+        .row(Format::LATEST)
+}
+
+/// One workflow that could not be read failed the claims of all others, again and again.
+async fn what_cannot_be_read_fails_for_itself_alone(store: Store) {
+    let engine = server(&store).await;
+    let broken = WorkflowId::new(at(0), Partition(0), 1);
+    let rubbish = vec![255; 9];
+    let birth = Birth { graph: rubbish.clone(), label: rubbish.clone(), idempotency_key: None };
+    let ready = RowChange { add: vec![ready_row(broken)], ..RowChange::default() };
+    let put = Put { meta: rubbish, birth: Some(birth), ready, timer: Moved::To(at(0)), ..Put::default() };
+    let change = Change { workflow: broken, expected: None, write: Write::Put(Box::new(put)) };
+    store.apply(Partition(0), &[change]).await.unwrap();
+    create(&engine, "a b", Begin::Now).await;
+    let both = [take(&engine, 1).await, take(&engine, 2).await].concat();
+    assert_eq!(names(&both), ["a", "b"]);
+    let queues = queues();
+    let _waits = engine.arrival(&queues);
+    engine.sweep(at(3)).await.unwrap();
+    assert_eq!(engine.look_around().await, Ok(false), "there is nothing that a worker could have");
+    assert!(engine.claim(&claim(9), at(4)).await.unwrap().is_empty());
+    let rows = store.rows(Partition(0), RowSet::Ready, None, 10).await.unwrap();
+    assert_eq!(rows, [ready_row(broken)], "it is left for whoever can read it");
+}
+
+/// A worker that waited was told of nothing when the claim of another one failed.
+#[tokio::test]
+async fn a_job_whose_claim_failed_reaches_another_worker() {
+    let store = MemoryStore::new(1);
+    let engine = server(&Store::Memory(store.clone())).await;
+    create(&engine, "a", Begin::Now).await;
+    let mut faults = vec![Fault::Refused];
+    store.inject(move |call| if call == Call::Read { Fault::None } else { faults.pop().unwrap_or(Fault::None) });
+    let failed = engine.claim(&claim(1), at(1)).await.map(|claimed| claimed.len());
+    assert!(matches!(failed, Err(EngineError::Store(StoreError::Unavailable { .. }))), "{failed:?}");
+    let queues = queues();
+    let arrival = engine.arrival(&queues);
+    engine.sweep(at(1)).await.unwrap();
+    assert!(woken(arrival).await);
+    assert_eq!(engine.claim(&claim(1), at(1)).await.unwrap().len(), 1);
+}
+
+/// The commands that clients and scripts send while something runs.
+async fn commands(server: &RedisServer, what: impl Future<Output = ()>) -> Vec<String> {
+    let monitor = server.monitor();
+    what.await;
+    let _ = server.raw("ECHO end");
+    monitor.commands_until("end")
+}
+
+fn lose_workflows(server: &RedisServer) {
+    let keys = server.raw("KEYS *:w:*");
+    for key in keys.lines().filter(|line| line.contains(":w:")) {
+        let _ = server.raw(&format!("DEL {key}"));
+    }
+}
+
+/// A worker that waited tried the row of a workflow that was gone for ever, as fast as it could.
+#[tokio::test]
+async fn ready_rows_without_their_workflow_are_removed() {
+    const LOST: usize = 20;
+    let (store, redis) = redis().await;
+    let engine = server(&store).await;
+    for _ in 0..LOST {
+        create(&engine, "a", Begin::Now).await;
+    }
+    lose_workflows(&redis);
+    let fresh = server(&store).await;
+    let queues = queues();
+    let sent = commands(&redis, async {
+        for _ in 0..5 {
+            let _waits = fresh.arrival(&queues);
+            fresh.look_around().await.unwrap();
+            assert!(fresh.claim(&claim(100), at(1)).await.unwrap().is_empty());
+        }
+    })
+    .await;
+    let looks = |command: &&String| !command.starts_with("\"ZRANGE\"") && !command.contains("queues\"");
+    let each = sent.iter().filter(looks).count() as f64 / LOST as f64;
+    assert!(each < 10.0, "{each} commands for each row");
+    assert_eq!(store.ready_depth(&[queue_rows("default")]).await.unwrap(), [(0, vec![])]);
+    create(&fresh, "real", Begin::Now).await;
+    assert_eq!(names(&take(&engine, 2).await), ["real"], "also where they are remembered");
+}
+
+/// Timers of workflows that were gone took the places of those that were there.
+#[tokio::test]
+async fn timers_without_their_workflow_do_not_stop_others() {
+    let (store, redis) = redis().await;
+    let engine = server(&store).await;
+    let id = create(&engine, "a", Begin::Now).await;
+    let claimed = take(&engine, 0).await;
+    let partition = id.partition();
+    let keys = redis.raw("KEYS *:tm");
+    let timers = keys.lines().find(|line| line.ends_with(":tm")).unwrap();
+    for number in 0..300 {
+        let lost = WorkflowId::new(at(0), partition, number);
+        let member: String = lost.bytes().iter().map(|byte| format!("\\x{byte:02x}")).collect();
+        let _ = redis.raw(&format!("ZADD {timers} {number} \"{member}\""));
+    }
+    let sent = commands(&redis, async {
+        for _ in 0..5 {
+            engine.sweep(at(100)).await.unwrap();
+        }
+    })
+    .await;
+    assert!(sent.len() < 10 * 300, "{} commands for 300 timers", sent.len());
+    assert!(matches!(succeed(&engine, claimed[0].lease, 101).await, Err(EngineError::Refused(_))), "the lease ended");
+    assert!(store.due(Clockwork::Timers, at(1_000), 1_000).await.unwrap().is_empty());
+}
+
+/// Memory kept rows whose workflow was lost; whatever is still to do goes on.
+#[tokio::test]
+async fn a_workflow_that_was_lost_leaves_nothing() {
+    let store = MemoryStore::new(1);
+    let engine = server(&Store::Memory(store.clone())).await;
+    let lost = create(&engine, "a b", Begin::Now).await;
+    let ended = create(&engine, "c", Begin::Now).await;
+    for claimed in take(&engine, 1).await {
+        if claimed.lease.workflow == ended {
+            succeed(&engine, claimed.lease, 2).await.unwrap();
+        }
+    }
+    assert_eq!(engine.show(ended).await.unwrap().meta().status, Status::Succeeded);
+    store.lose(Loss::State(lost));
+    store.lose(Loss::State(ended));
+    let fresh = server(&Store::Memory(store.clone())).await;
+    for _ in 0..3 {
+        fresh.sweep(at(100 * 86_400)).await.unwrap();
+    }
+    let store = Store::Memory(store);
+    for which in [Clockwork::Timers, Clockwork::Expiries] {
+        assert!(store.due(which, at(1_000 * 86_400), 9).await.unwrap().is_empty(), "{which:?}");
+    }
+}
+
+/// The claim that a report carries was given up with jobs that had been handed over, and they stayed leased.
+#[tokio::test]
+async fn jobs_handed_over_are_given_back_when_the_caller_leaves_during_the_claim() {
+    let (store, _redis) = redis().await;
+    let engine = server(&store).await;
+    let mut left = 0;
+    for steps in 0..60 {
+        let id = create(&engine, "a b<a", Begin::Now).await;
+        let a = take(&engine, 1).await.remove(0);
+        // A queue that was never read, so that the claim has to wait for the store.
+        let wants = Claim { queues: vec!["default".to_owned(), format!("other{steps}")], ..claim(9) };
+        let call = engine.report(vec![Report { lease: a.lease, outcome: success("1") }], Some(&wants), at(2));
+        if timeout(Duration::from_micros(50 * steps), call).await.is_ok() {
+            continue;
+        }
+        // Requests of one workflow are served in their order: these come after the report, and after what is given back.
+        for _ in 0..2 {
+            engine.act(id, Action::Resume, at(2)).await.unwrap();
+        }
+        let states = engine.show(id).await.unwrap().states();
+        assert!(!matches!(states[1], JobState::Running { .. }), "after {steps} steps");
+        left += usize::from(states[0] == JobState::Succeeded);
+    }
+    assert!(left > 0, "some of them left after the report was written");
+}
