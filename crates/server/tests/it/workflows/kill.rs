@@ -2,6 +2,7 @@
 //! that was begun comes to its end.
 
 mod client;
+mod random;
 mod traffic;
 
 use std::net::SocketAddr;

@@ -61,8 +61,11 @@ impl Step {
 
     /// Whether jobs that have ended may be open or end otherwise after it.
     pub(crate) fn takes_back(&self) -> bool {
-        use Action::{MarkSucceeded, Restart, RetryFailed, SkipJob};
-        matches!(self.deed(), Self::Act(_, RetryFailed | Restart { .. } | SkipJob(_) | MarkSucceeded { .. }))
+        use Action::{MarkSucceeded, Restart, RetryFailed, RetryJob, SkipJob};
+        matches!(
+            self.deed(),
+            Self::Act(_, RetryFailed | RetryJob(_) | Restart { .. } | SkipJob(_) | MarkSucceeded { .. })
+        )
     }
 
     /// Whether jobs may be leased by it.
@@ -168,7 +171,7 @@ pub(crate) fn output(rng: &mut Rng) -> Option<Json> {
 /// What an operator may do to a workflow with these jobs.
 pub(crate) fn action(rng: &mut Rng, names: &[String]) -> Action {
     let job = names[rng.usize(..names.len())].clone();
-    match rng.u8(..14) {
+    match rng.u8(..15) {
         0 | 1 => Action::Start,
         2 => Action::Cancel,
         3 => Action::Pause,
@@ -182,6 +185,7 @@ pub(crate) fn action(rng: &mut Rng, names: &[String]) -> Action {
         10 => Action::SkipJob(job),
         11 => Action::MarkSucceeded { job, output: output(rng) },
         12 => Action::CancelJob(job),
+        13 => Action::RetryJob(job),
         _ => match rng.u8(..3) {
             0 => Action::Keep(pick(rng, &[Retention::Forever, Retention::For(Duration::from_secs(50))])),
             _ => Action::Delete,

@@ -35,9 +35,7 @@ impl Client {
 
     /// Asks until it is answered with something else than "not now"; none when the test is over.
     pub(super) fn ask(&mut self, method: &str, path: &str, headers: &str, body: &str) -> Option<(u16, Value)> {
-        let length = body.len();
-        let request =
-            format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{headers}content-length: {length}\r\n\r\n{body}");
+        let request = request(method, path, headers, body);
         while !self.is_over() {
             match self.attempt(&request) {
                 Ok((503, _)) => {}
@@ -52,6 +50,28 @@ impl Client {
         None
     }
 
+    /// Asks once. None when no answer came; then the next call goes to the next server.
+    pub(super) fn ask_once(&mut self, method: &str, path: &str, headers: &str, body: &str) -> Option<(u16, Value)> {
+        match self.attempt(&request(method, path, headers, body)) {
+            Ok((status, body)) if body.is_empty() => Some((status, Value::Null)),
+            Ok((status, body)) => Some((status, serde_json::from_slice(&body).unwrap())),
+            Err(_) => {
+                self.stream = None;
+                self.at = (self.at + 1) % self.servers.len();
+                std::thread::park_timeout(PAUSE);
+                None
+            }
+        }
+    }
+
+    /// Asks, and goes away before the answer.
+    pub(super) fn ask_and_leave(&mut self, method: &str, path: &str, headers: &str, body: &str) {
+        if let Ok(mut stream) = connect(self.servers[self.at]) {
+            // A server that dies does not hear of it.
+            let _written = stream.write_all(request(method, path, headers, body).as_bytes());
+        }
+    }
+
     pub(super) fn post(&mut self, path: &str, body: &Value) -> Option<(u16, Value)> {
         self.ask("POST", path, "", &body.to_string())
     }
@@ -64,6 +84,11 @@ impl Client {
         stream.get_mut().write_all(request.as_bytes())?;
         read_answer(stream)
     }
+}
+
+fn request(method: &str, path: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{headers}content-length: {length}\r\n\r\n{body}")
 }
 
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
