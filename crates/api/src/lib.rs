@@ -12,6 +12,7 @@ mod jobs;
 mod openapi;
 mod opening;
 mod queues;
+mod readiness;
 pub mod span;
 mod workflows;
 
@@ -25,7 +26,6 @@ use axum::http::{HeaderValue, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tidegate_workflow::Engine;
-use tokio::sync::watch;
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -54,9 +54,9 @@ impl Api {
     /// An API for those whom `access` lets in. Calls wait for [`Api::open`].
     #[must_use]
     pub fn new(access: Access, activity: Arc<Activity>, host: Host) -> Self {
-        let (views, store_answers) = (events::Views::default(), watch::Sender::new(true));
+        let (views, looks) = (events::Views::default(), readiness::Looks::default());
         let (rooms, opening, failures) = (Rooms::new(&access), Opening::default(), failures::Lines::default());
-        Self { context: Arc::new(Context { opening, access, activity, views, rooms, failures, store_answers, host }) }
+        Self { context: Arc::new(Context { opening, access, activity, views, rooms, failures, looks, host }) }
     }
 
     /// Serves calls with `engine` from now on.
@@ -73,12 +73,6 @@ impl Api {
     pub async fn await_call(&self) {
         self.context.opening.set(Standing::Unasked);
         self.context.opening.wanted().await;
-    }
-
-    /// Takes word of whether the store answers, for `/readyz`.
-    #[must_use]
-    pub fn store_answers(&self) -> watch::Sender<bool> {
-        self.context.store_answers.clone()
     }
 
     /// All of the API, to be served.
@@ -138,7 +132,7 @@ const fn has_parameters(call: Call) -> bool {
 
 /// Whether a call is about workflows, and not about the server alone.
 const fn needs_engine(call: Call) -> bool {
-    !matches!(call, Call::Version | Call::OpenApi | Call::Healthz | Call::Readyz)
+    !matches!(call, Call::Version | Call::Status | Call::OpenApi | Call::Healthz | Call::Readyz)
 }
 
 async fn dispatch(ask: &Ask<'_>) -> Answer {
@@ -169,21 +163,10 @@ async fn dispatch(ask: &Ask<'_>) -> Answer {
         Call::SetQueue(paused) => queues::set(ask, paused).await,
         Call::Version => Ok(version()),
         Call::OpenApi => Ok(openapi::page()),
+        Call::Status => readiness::status(ask).await,
         Call::Healthz => Ok((StatusCode::OK, "ok\n").into_response()),
-        Call::Readyz => Ok(readiness(ask.api)),
+        Call::Readyz => Ok(readiness::readyz(ask.api).await),
     }
-}
-
-fn readiness(api: &Context) -> Response {
-    // Whoever can reach the port may ask, so the reason is in the log and in the answers to calls only.
-    let cause = match (api.opening.standing(), *api.store_answers.borrow()) {
-        _ if !(api.host.serving)() => "not serving\n",
-        (Standing::Refused(_), _) => "the store of workflows cannot be opened\n",
-        (Standing::Open, false) => "the store does not answer\n",
-        // Without a store, the first call makes one.
-        (Standing::Open | Standing::Unasked, _) => return (StatusCode::OK, "ready\n").into_response(),
-    };
-    (StatusCode::SERVICE_UNAVAILABLE, cause).into_response()
 }
 
 /// Which server this is.

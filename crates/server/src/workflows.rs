@@ -4,7 +4,9 @@
 
 pub(crate) mod clock;
 mod driver;
+mod patience;
 pub(crate) mod port;
+mod revival;
 pub(crate) mod store;
 
 use std::sync::Arc;
@@ -133,7 +135,7 @@ impl Thread {
             engine = Some(opened.clone());
             let driven = (opened.clone(), clock.clone());
             tokio::select! {
-                () = driver::run(driven, self.activity.clone(), api.store_answers(), self.supervisor.clone()) => Next::End,
+                () = driver::run(driven, self.activity.clone(), self.supervisor.clone()) => Next::End,
                 () = clock.follow(opened.store(), |skew| self.activity.put_clock_skew(skew)) => Next::End,
                 () = opened.store().replaced() => Next::OpenAgain,
             }

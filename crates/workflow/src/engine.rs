@@ -7,12 +7,14 @@ pub(crate) mod create;
 pub(crate) mod desk;
 pub(crate) mod error;
 pub(crate) mod list;
+pub(crate) mod partial;
 mod post;
 pub(crate) mod queues;
 pub(crate) mod snapshot;
 pub(crate) mod sweep;
 #[cfg(test)]
 mod tests;
+pub(crate) mod trouble;
 
 use std::sync::Arc;
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod error;
 pub(crate) mod memory;
+pub(crate) mod probe;
 pub(crate) mod query;
 pub(crate) mod redis;
 pub(crate) mod sqlite;
@@ -10,6 +11,7 @@ use bytes::Bytes;
 
 use self::error::StoreError;
 use self::memory::MemoryStore;
+use self::probe::Probe;
 use self::query::{Clockwork, Head, Order, Register, RowSet, Span};
 use self::redis::RedisStore;
 use self::sqlite::SqliteStore;
@@ -53,6 +55,10 @@ impl Store {
         each_store!(self, store => store.format())
     }
 
+    pub(crate) fn all_partitions(&self) -> impl Iterator<Item = Partition> + use<> {
+        (0..self.partitions()).map(Partition)
+    }
+
     /// Applies changes of one partition, independently of each other. The outcomes are in the same order.
     ///
     /// # Errors
@@ -62,6 +68,11 @@ impl Store {
     /// When the future is dropped, any of them may have been applied.
     pub async fn apply(&self, partition: Partition, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {
         each_store!(self, store => store.apply(partition, changes).await)
+    }
+
+    /// Asks whether the store serves a partition. Nothing is changed, and it takes a second at most in Redis.
+    pub async fn probe(&self, partition: Partition) -> Probe {
+        each_store!(self, store => store.probe(partition).await)
     }
 
     /// Reads workflows. None for a workflow that does not exist.
@@ -92,15 +103,15 @@ impl Store {
         each_store!(self, store => store.ready(prefixes, limit).await)
     }
 
-    /// At most `limit` workflows of each partition whose time is `until` or earlier: the earliest of each partition, sorted by
-    /// time.
+    /// For each of `partitions` at most `limit` workflows whose time is `until` or earlier: the earliest, sorted by time.
     pub async fn due(
         &self,
         which: Clockwork,
         until: Timestamp,
         limit: usize,
-    ) -> Result<Vec<(WorkflowId, Timestamp)>, StoreError> {
-        each_store!(self, store => store.due(which, until, limit).await)
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<(WorkflowId, Timestamp)>, StoreError>> {
+        each_store!(self, store => store.due(which, until, limit, partitions).await)
     }
 
     /// At most `limit` ids of each (partition, span), in order.

@@ -8,7 +8,6 @@ use std::time::Duration;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use tidegate_workflow::{Engine, Store, Timestamp, WorkflowId};
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -21,6 +20,7 @@ use crate::activity::Activity;
 use crate::events::Views;
 use crate::failures::Lines;
 use crate::opening::Opening;
+use crate::readiness::Looks;
 
 /// How often a workflow that somebody watches is looked at when other servers may change it.
 pub(crate) const LOOK: Duration = Duration::from_millis(250);
@@ -88,7 +88,7 @@ pub(crate) struct Context {
     pub(crate) views: Views,
     pub(crate) rooms: Rooms,
     pub(crate) failures: Lines,
-    pub(crate) store_answers: watch::Sender<bool>,
+    pub(crate) looks: Looks,
     pub(crate) host: Host,
 }
 

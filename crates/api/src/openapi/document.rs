@@ -185,7 +185,7 @@ fn problems(route: &Route, about: &Operation) -> Vec<Code> {
     if route.method != Method::GET {
         codes.extend([Code::InvalidJson, Code::PayloadTooLarge, Code::RequestTimeout]);
     }
-    if matches!(route.call, Call::Version | Call::OpenApi) {
+    if matches!(route.call, Call::Version | Call::Status | Call::OpenApi) {
         return codes;
     }
     codes.extend([Code::Overloaded, Code::StoreUnavailable, Code::ShuttingDown, Code::Internal]);

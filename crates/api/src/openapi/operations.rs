@@ -132,6 +132,7 @@ pub(super) fn of(call: Call) -> Operation {
         Call::Queues | Call::SetQueue(_) => of_queues(call),
         Call::Graph(form) => of_graph(form),
         Call::Version => operation("showVersion", "Show the version of the server", Json("Version")),
+        Call::Status => operation("showStatus", "Show what works and what does not", Json("ServerStatus")),
         Call::OpenApi => operation("describeApi", "Get this description", Content::Object),
         Call::Healthz => operation("isAlive", "Check that the process is alive", Text("text/plain")),
         Call::Readyz => Operation {

@@ -56,6 +56,7 @@ fn answers() -> Schemas {
     add::<QueueList<'_>>(&mut schemas);
     add::<QueuePaused<'_>>(&mut schemas);
     add::<crate::Version>(&mut schemas);
+    add::<crate::readiness::ServerStatus>(&mut schemas);
     schemas
 }
 

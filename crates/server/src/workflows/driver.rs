@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_workflow::{Engine, HORIZON, Store, StoreError};
-use tokio::sync::watch;
+use tidegate_workflow::{Engine, HORIZON, Store, Unserved};
 use tokio::time::{Instant, sleep};
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::clock::StoreClock;
+use super::patience::{OnceAMinute, Patience};
+use super::revival;
 use crate::supervise::Supervisor;
 use tidegate_api::{Activity, QueueSample};
 
@@ -23,16 +24,12 @@ const SHORTEST: Duration = Duration::from_millis(5);
 /// How often queues are sampled while somebody reads the metrics.
 const SAMPLE: Duration = Duration::from_secs(5);
 
-/// Drives the engine until the server stops. `answers` is told whether the store answers.
-pub(super) async fn run(
-    (engine, clock): (Engine, StoreClock),
-    activity: Arc<Activity>,
-    answers: watch::Sender<bool>,
-    supervisor: Supervisor,
-) {
-    let mut driver = Driver { sampled: Instant::now(), sharing_until: Instant::now(), engine, clock, activity };
+/// Drives the engine until the server stops.
+pub(super) async fn run((engine, clock): (Engine, StoreClock), activity: Arc<Activity>, supervisor: Supervisor) {
+    let mut driver = Driver::new(engine.clone(), clock, activity);
     tokio::select! {
-        () = async { loop { driver.turn(&answers).await } } => {}
+        () = async { loop { driver.turn().await } } => {}
+        () = revival::run(engine) => {}
         () = supervisor.stop.cancelled() => {}
     }
 }
@@ -45,6 +42,12 @@ struct Driver {
     sampled: Instant,
     /// Until when to look often for what other servers did.
     sharing_until: Instant,
+    /// When to look again for what other servers did, after looks that failed.
+    look_after: Instant,
+    patience: Patience,
+    /// Lines about looks that failed, and about work that was due and was not done.
+    looks: OnceAMinute,
+    unserved: OnceAMinute,
 }
 
 /// What a turn found.
@@ -56,11 +59,25 @@ struct Found {
 }
 
 impl Driver {
+    fn new(engine: Engine, clock: StoreClock, activity: Arc<Activity>) -> Self {
+        let now = Instant::now();
+        Self {
+            engine,
+            clock,
+            activity,
+            sampled: now,
+            sharing_until: now,
+            look_after: now,
+            patience: Patience::default(),
+            looks: OnceAMinute::default(),
+            unserved: OnceAMinute::default(),
+        }
+    }
+
     /// Does what is due, and waits until something is due again.
-    async fn turn(&mut self, answers: &watch::Sender<bool>) {
+    async fn turn(&mut self) {
         let found = self.sweep().await;
-        note(answers, &found);
-        if matches!(found, Ok(Found { shared_jobs: true, .. })) {
+        if found.shared_jobs {
             self.sharing_until = Instant::now() + SHARING;
         }
         if self.sampled.elapsed() >= SAMPLE && self.activity.is_wanted() {
@@ -68,17 +85,45 @@ impl Driver {
             self.sample().await;
         }
         let longest = self.longest_wait();
-        match found {
-            Ok(Found { more: true, .. }) => self.wait(SHORTEST, longest).await,
-            Ok(Found { more: false, .. }) => self.wait(self.until_due(longest).min(longest), longest).await,
-            Err(_) => self.wait(longest, longest).await,
+        match found.more {
+            true => self.wait(SHORTEST, longest).await,
+            false => self.wait(self.until_due(longest).min(longest), longest).await,
         }
     }
 
-    async fn sweep(&self) -> Result<Found, StoreError> {
-        let more = self.engine.sweep(self.clock.now()).await?;
-        let shared_jobs = self.is_shared() && self.engine.look_around().await?;
-        Ok(Found { more, shared_jobs })
+    async fn sweep(&mut self) -> Found {
+        // A store that cannot be read is told of by `revival`.
+        let more = self.engine.sweep_working(self.clock.now()).await.unwrap_or(false);
+        self.tell_unserved();
+        Found { more, shared_jobs: self.look_around().await }
+    }
+
+    /// Says once a minute how much of what is due cannot be done.
+    fn tell_unserved(&mut self) {
+        let Some(Unserved { attempts, error }) = self.engine.take_unserved() else { return };
+        if let Some(attempts) = self.unserved.add(attempts) {
+            warn!(attempts, %error, "workflows that are due were not served; they are tried again");
+        }
+    }
+
+    /// Looks for what other servers did, unless that failed just now. Returns whether there were jobs for workers here.
+    async fn look_around(&mut self) -> bool {
+        if !self.is_shared() || Instant::now() < self.look_after {
+            return false;
+        }
+        match self.engine.look_around().await {
+            Ok(shared_jobs) => {
+                self.patience = Patience::default();
+                shared_jobs
+            }
+            Err(error) => {
+                self.look_after = Instant::now() + self.patience.next();
+                if let Some(looks) = self.looks.add(1) {
+                    warn!(looks, %error, "cannot see what other servers did with workflows; trying again");
+                }
+                false
+            }
+        }
     }
 
     async fn sample(&self) {
@@ -126,15 +171,5 @@ impl Driver {
                 }
             }
         }
-    }
-}
-
-/// Logs when the store stops answering and when it answers again, once each.
-fn note(answers: &watch::Sender<bool>, found: &Result<Found, StoreError>) {
-    let changed = answers.send_if_modified(|answers| std::mem::replace(answers, found.is_ok()) != found.is_ok());
-    match found {
-        Err(error) if changed => warn!(%error, "the store of workflows does not answer; trying again"),
-        Ok(_) if changed => info!("the store of workflows answers again"),
-        _ => {}
     }
 }

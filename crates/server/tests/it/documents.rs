@@ -98,6 +98,7 @@ fn tests_named_for_failures_exist() {
         for name in named {
             let (folder, path) = match name.split_once('/') {
                 Some(("server", path)) => ("crates/server/tests/it".to_owned(), path),
+                Some(("workflow", path)) => ("crates/workflow/tests/it".to_owned(), path),
                 Some(("src", path)) => (format!("{krate}/src"), path),
                 _ => (format!("{krate}/tests/it"), name),
             };

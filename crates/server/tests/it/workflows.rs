@@ -11,6 +11,7 @@ mod list;
 mod operate;
 mod run;
 mod shown;
+mod trouble;
 mod watch;
 mod who;
 

@@ -7,6 +7,7 @@ use tokio::sync::{Notify, broadcast};
 
 use super::queues::Queues;
 use super::sweep::gone::Gone;
+use super::trouble::Troubles;
 use crate::id::{JobIndex, WorkflowId};
 use crate::state::{JobState, RetentionDefaults, Status};
 use crate::store::Store;
@@ -35,6 +36,7 @@ pub(crate) struct Context {
     pub(crate) retention: RetentionDefaults,
     pub(crate) queues: Queues,
     pub(super) gone: Gone,
+    pub(crate) troubles: Troubles,
     notices: broadcast::Sender<(WorkflowId, Arc<Notice>)>,
     /// The earliest known timer that no sweep has handled, in microseconds.
     expected: AtomicU64,
@@ -49,6 +51,7 @@ impl Context {
             retention,
             queues: Queues::default(),
             gone: Gone::default(),
+            troubles: Troubles::default(),
             notices: broadcast::Sender::new(NOTICES),
             expected: AtomicU64::new(NEVER),
             sooner: Notify::new(),

@@ -7,9 +7,11 @@ use std::time::Duration;
 use hashbrown::HashSet;
 
 use super::Engine;
+use super::desk::answer::Answer;
 use super::desk::request::Request;
 use super::error::EngineError;
 use super::queues::Paused;
+use super::trouble::Asked;
 use crate::id::WorkflowId;
 use crate::store::error::StoreError;
 use crate::store::query::{Clockwork, Register};
@@ -18,7 +20,16 @@ use crate::time::Timestamp;
 /// How far ahead a sweep reads timers. When sweeps follow each other within this time, no timer is late.
 pub const HORIZON: Duration = Duration::from_secs(1);
 /// How many due workflows of each partition one sweep handles.
-const SWEEP: usize = 256;
+pub(super) const SWEEP: usize = 256;
+
+/// Which partitions a sweep serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Serve {
+    /// All, also where it failed lately.
+    All,
+    /// Those in which it is expected to work.
+    Working,
+}
 
 impl Engine {
     /// Returns when [`Engine::next_due`] has become earlier. Only one task at a time may wait.
@@ -41,41 +52,85 @@ impl Engine {
     /// # Errors
     /// The store cannot be read. What cannot be written stays due.
     pub async fn sweep(&self, now: Timestamp) -> Result<bool, StoreError> {
+        self.serve(Serve::All, now).await
+    }
+
+    /// As [`Engine::sweep`], but leaves out partitions in which it failed lately, until [`Engine::probe`] finds that they work again. Then
+    /// few workflows are tried first. What fails is told by [`Engine::take_unserved`].
+    ///
+    /// # Errors
+    /// No partition can be read.
+    pub async fn sweep_working(&self, now: Timestamp) -> Result<bool, StoreError> {
+        self.serve(Serve::Working, now).await
+    }
+
+    async fn serve(&self, serve: Serve, now: Timestamp) -> Result<bool, StoreError> {
         self.core.context.expect_nothing();
         self.queues().set_time(now);
-        let until = now + HORIZON;
         // Those whose claim failed are tried again. If that fails, the next sweep does it.
         let _later = self.refill(&self.queues().failed()).await;
-        // What is passed over does not take the place of others.
-        let most = SWEEP + self.queues().number_aside();
-        let (mut timers, mut expiries) = tokio::try_join!(
-            self.store().due(Clockwork::Timers, until, most),
-            self.store().due(Clockwork::Expiries, until, most),
-        )?;
-        let mut more = false;
-        for found in [&mut timers, &mut expiries] {
-            let upcoming = found.iter().map(|&(_, at)| at).filter(|&at| at > now).min();
-            upcoming.into_iter().for_each(|at| self.core.context.expect_by(at));
-            more |= found.iter().filter(|&&(_, at)| at <= now).count() >= most;
-            found.retain(|&(id, at)| at <= now && !self.queues().is_aside(id));
-        }
-        self.bury_known([&mut timers, &mut expiries]).await;
-        let ticks = timers.into_iter().map(|(id, _)| (id, Request::Tick));
-        let purges = expiries.into_iter().map(|(id, _)| (id, Request::Purge));
-        let requests: Vec<_> = ticks.chain(purges).collect();
-        let ids: Vec<WorkflowId> = requests.iter().map(|(id, _)| *id).collect();
-        let mut absent = HashSet::new();
-        for (id, answer) in ids.into_iter().zip(self.ask_all(requests, now).await) {
-            match answer {
-                // Another server did it, or the worker extended its lease.
-                Ok(_) | Err(EngineError::Refused(_)) => {}
-                Err(EngineError::NoWorkflow { .. }) => _ = absent.insert(id),
-                Err(EngineError::Store(error @ StoreError::Corrupt { .. })) => self.queues().pass_over(id, &error),
-                Err(error) => tracing::warn!(%error, "a workflow that is due was not served"),
-            }
+        // What frees memory is asked for first.
+        let (mut found, timers) =
+            tokio::try_join!(self.find(Clockwork::Expiries, serve, now), self.find(Clockwork::Timers, serve, now))?;
+        found.extend(timers);
+        let buried = self.bury_known(found.iter_mut().map(|found| &mut found.due)).await;
+        found.iter_mut().for_each(Found::choose);
+        let requests = found.iter().flat_map(|found| found.due.iter().map(|&(id, _)| (id, found.which)));
+        let requests = requests.map(|(id, which)| match which {
+            Clockwork::Timers => (id, Request::Tick),
+            Clockwork::Expiries => (id, Request::Purge),
+        });
+        let mut answers = self.ask_all(requests.collect(), now).await.into_iter();
+        let (mut more, mut absent) = (false, HashSet::new());
+        for Found { due, is_full, .. } in found {
+            let each = due.iter().zip(answers.by_ref().take(due.len()));
+            let served = each.filter(|((id, _), answer)| self.served(*id, answer, &mut absent)).count();
+            // Without progress there is no reason to hurry.
+            more |= is_full && (served > 0 || buried > 0);
         }
         self.core.context.gone.note(absent);
         Ok(more)
+    }
+
+    /// What is due in each partition.
+    async fn find(&self, which: Clockwork, serve: Serve, now: Timestamp) -> Result<Vec<Found>, StoreError> {
+        let (troubles, until) = (&self.core.context.troubles, now + HORIZON);
+        let asked = match which {
+            Clockwork::Timers => Asked::Write,
+            Clockwork::Expiries => Asked::Removal,
+        };
+        let trusted = |partition| match serve {
+            Serve::All => SWEEP,
+            Serve::Working => troubles.trusted(partition, asked, SWEEP),
+        };
+        let partitions: Vec<_> = self.store().all_partitions().filter(|&at| trusted(at) > 0).collect();
+        // What is passed over does not take the place of others.
+        let most = SWEEP + self.queues().number_aside();
+        let read = self.store().due(which, until, most, &partitions).await;
+        let (read, _) = self.answered(&partitions, read)?;
+        let mut all = Vec::with_capacity(read.len());
+        for (partition, mut due) in read {
+            let upcoming = due.iter().map(|&(_, at)| at).filter(|&at| at > now).min();
+            upcoming.into_iter().for_each(|at| self.core.context.expect_by(at));
+            let share = trusted(partition);
+            let is_full = due.iter().filter(|&&(_, at)| at <= now).count() >= if share < SWEEP { share } else { most };
+            due.retain(|&(id, at)| at <= now && !self.queues().is_aside(id));
+            all.push(Found { which, due, share, is_full });
+        }
+        Ok(all)
+    }
+
+    /// Whether an answer says that something was done. Failures are counted, to be told together.
+    fn served(&self, id: WorkflowId, answer: &Result<Answer, EngineError>, absent: &mut HashSet<WorkflowId>) -> bool {
+        match answer {
+            Ok(_) => return true,
+            // Another server did it, or the worker extended its lease.
+            Err(EngineError::Refused(_)) => {}
+            Err(EngineError::NoWorkflow { .. }) => _ = absent.insert(id),
+            Err(EngineError::Store(error @ StoreError::Corrupt { .. })) => self.queues().pass_over(id, error),
+            Err(error) => self.core.context.troubles.unserved(error.clone()),
+        }
+        false
     }
 
     /// Reads what other servers have changed: which queues are paused, and ready jobs of the queues that a worker waits for here.
@@ -94,5 +149,27 @@ impl Engine {
         }
         let wanted = self.queues().mark_incomplete();
         Ok(!wanted.is_empty() && self.refill(&wanted).await? > 0)
+    }
+}
+
+/// What is due in one partition.
+#[derive(Debug)]
+struct Found {
+    which: Clockwork,
+    due: Vec<(WorkflowId, Timestamp)>,
+    /// How many of them to try.
+    share: usize,
+    /// Whether more may be due.
+    is_full: bool,
+}
+
+impl Found {
+    /// Keeps its share. When that is not all, chance decides, so that one workflow that fails again and again does not keep the others of
+    /// its partition waiting.
+    fn choose(&mut self) {
+        if self.share < SWEEP && self.due.len() > self.share {
+            fastrand::shuffle(&mut self.due);
+            self.due.truncate(self.share);
+        }
     }
 }

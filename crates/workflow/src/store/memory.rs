@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use super::error::StoreError;
+use super::probe::Probe;
 use super::query::{Clockwork, Head, Order, Register, RowSet, Span};
 use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::record::change::{
@@ -210,6 +211,12 @@ impl MemoryStore {
         self.write(|tables| changes.iter().map(|change| tables.apply(partition, change)).collect()).await
     }
 
+    pub(crate) async fn probe(&self, _: Partition) -> Probe {
+        let reads = self.read().await.map(drop);
+        let writes = self.write(|_| ()).await;
+        Probe { reads, removals: writes.clone(), writes }
+    }
+
     pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
         let tables = self.read().await?;
         let stored = |entry: &Entry| Stored { graph: entry.birth.graph.clone(), state: entry.state() };
@@ -254,13 +261,17 @@ impl MemoryStore {
         which: Clockwork,
         until: Timestamp,
         limit: usize,
-    ) -> Result<Vec<(WorkflowId, Timestamp)>, StoreError> {
-        let tables = self.read().await?;
-        let of = |partition| {
-            let due = tables.due_of(which, Partition(partition)).take_while(move |(at, _)| *at <= until);
-            due.take(limit).map(|&(at, id)| (id, at))
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<(WorkflowId, Timestamp)>, StoreError>> {
+        let tables = match self.read().await {
+            Ok(tables) => tables,
+            Err(error) => return vec![Err(error); partitions.len()],
         };
-        Ok((0..self.partitions).flat_map(of).collect())
+        let of = |&partition| {
+            let due = tables.due_of(which, partition).take_while(move |(at, _)| *at <= until);
+            Ok(due.take(limit).map(|&(at, id)| (id, at)).collect())
+        };
+        partitions.iter().map(of).collect()
     }
 
     pub(crate) async fn page(

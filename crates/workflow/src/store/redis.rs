@@ -5,6 +5,7 @@ mod call;
 mod identity;
 mod keys;
 mod open;
+mod probe;
 mod read;
 mod reply;
 

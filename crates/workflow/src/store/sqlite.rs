@@ -4,6 +4,7 @@ mod backup;
 mod column;
 mod file;
 mod presence;
+mod probe;
 mod read;
 mod worker;
 mod write;
@@ -21,6 +22,7 @@ use self::presence::Presence;
 use self::worker::Worker;
 use self::write::Request;
 use super::error::StoreError;
+use super::probe::Probe;
 use super::query::{Clockwork, Head, Order, Register, RowSet, Span};
 use crate::id::{MAX_PARTITIONS, Partition, WorkflowId};
 use crate::record::change::{Applied, Change, ResultField, Stored};
@@ -232,6 +234,15 @@ impl SqliteStore {
         self.write(|answer| Request::Apply { partition, changes, answer }).await
     }
 
+    pub(crate) async fn probe(&self, _: Partition) -> Probe {
+        let reads = self.lookup(|connection| Ok(connection.query_row("SELECT count(*) FROM store", [], |_| Ok(()))?));
+        let (reads, written) = tokio::join!(reads, self.write(|answer| Request::Probe { answer }));
+        match written {
+            Ok((removals, writes)) => Probe { reads, removals, writes },
+            Err(error) => Probe { reads, removals: Err(error.clone()), writes: Err(error) },
+        }
+    }
+
     pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
         let ids = ids.to_vec();
         self.lookup(move |connection| ids.iter().map(|id| read::load(connection, *id)).collect()).await
@@ -275,18 +286,16 @@ impl SqliteStore {
         which: Clockwork,
         until: Timestamp,
         limit: usize,
-    ) -> Result<Vec<(WorkflowId, Timestamp)>, StoreError> {
-        let mut partitions = self.all_partitions();
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<(WorkflowId, Timestamp)>, StoreError>> {
+        let asked = partitions.to_vec();
         let presence = Arc::clone(&self.threads.presence);
-        self.lookup(move |connection| {
+        let found = self.lookup(move |connection| {
             // Whoever asks regularly hears that the file is gone before anything is written.
             presence.check()?;
-            partitions.try_fold(Vec::new(), |mut all, partition| {
-                all.extend(read::due(connection, partition, which, (until, limit))?);
-                Ok(all)
-            })
-        })
-        .await
+            asked.iter().map(|&partition| read::due(connection, partition, which, (until, limit))).collect()
+        });
+        each_of(partitions.len(), found.await)
     }
 
     pub(crate) async fn page(
@@ -358,6 +367,14 @@ impl SqliteStore {
     pub(crate) async fn add(&self, register: Register, entries: &[(String, String)]) -> Result<(), StoreError> {
         let entries = entries.to_vec();
         self.write(|answer| Request::Add { register, entries, answer }).await
+    }
+}
+
+/// The file answers for all partitions or for none.
+fn each_of<T>(number: usize, found: Result<Vec<T>, StoreError>) -> Vec<Result<T, StoreError>> {
+    match found {
+        Ok(found) => found.into_iter().map(Ok).collect(),
+        Err(error) => vec![error; number].into_iter().map(Err).collect(),
     }
 }
 

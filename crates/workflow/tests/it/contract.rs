@@ -6,7 +6,7 @@ pub(crate) mod writes;
 use tidegate_workflow::change::{Applied, Birth, Change, Delete, Put, StoredState, Write};
 use tidegate_workflow::rows::{ReadyEntry, Row, Section, queue_rows};
 use tidegate_workflow::{
-    Clockwork, Format, JobIndex, MemoryStore, Partition, RowSet, Span, Status, Store, Timestamp, WorkflowId,
+    Clockwork, Format, JobIndex, MemoryStore, Partition, RowSet, Span, Status, Store, StoreError, Timestamp, WorkflowId,
 };
 
 /// Stores under test are made with this number of partitions.
@@ -154,8 +154,21 @@ async fn all_rows(store: &Store, set: RowSet) -> Vec<Row> {
     rows
 }
 
+/// What is due in all partitions, at most `limit` of each.
+pub(crate) async fn due_of_each(
+    store: &Store,
+    which: Clockwork,
+    until: u64,
+    limit: usize,
+) -> Result<Vec<(WorkflowId, Timestamp)>, StoreError> {
+    let partitions: Vec<Partition> = (0..PARTITIONS).map(Partition).collect();
+    let due = store.due(which, micros(until), limit, &partitions).await;
+    assert_eq!(due.len(), partitions.len());
+    due.into_iter().collect::<Result<Vec<_>, _>>().map(|due| due.concat())
+}
+
 async fn due(store: &Store, which: Clockwork, until: u64) -> Vec<(WorkflowId, Timestamp)> {
-    let mut due = store.due(which, micros(until), 100).await.unwrap();
+    let mut due = due_of_each(store, which, until, 100).await.unwrap();
     due.sort();
     due
 }

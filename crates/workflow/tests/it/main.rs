@@ -17,3 +17,4 @@ mod regression;
 mod semantics;
 mod sqlite_store;
 mod support;
+mod trouble;

@@ -11,6 +11,7 @@ use tidegate_workflow::{
 };
 use tokio::time::timeout;
 
+use crate::contract::due_of_each;
 use crate::support::{
     at, claim, create, create_of, definition, failure, memory, names, redis, server, succeed, success, take,
 };
@@ -296,7 +297,7 @@ async fn timers_without_their_workflow_do_not_stop_others() {
     .await;
     assert!(sent.len() < 10 * 300, "{} commands for 300 timers", sent.len());
     assert!(matches!(succeed(&engine, claimed[0].lease, 101).await, Err(EngineError::Refused(_))), "the lease ended");
-    assert!(store.due(Clockwork::Timers, at(1_000), 1_000).await.unwrap().is_empty());
+    assert!(due_of_each(&store, Clockwork::Timers, at(1_000).micros(), 1_000).await.unwrap().is_empty());
 }
 
 /// Memory kept rows whose workflow was lost; whatever is still to do goes on.
@@ -320,7 +321,7 @@ async fn a_workflow_that_was_lost_leaves_nothing() {
     }
     let store = Store::Memory(store);
     for which in [Clockwork::Timers, Clockwork::Expiries] {
-        assert!(store.due(which, at(1_000 * 86_400), 9).await.unwrap().is_empty(), "{which:?}");
+        assert!(due_of_each(&store, which, at(1_000 * 86_400).micros(), 9).await.unwrap().is_empty(), "{which:?}");
     }
 }
 

@@ -204,8 +204,8 @@ async fn a_file_that_was_removed_or_replaced_takes_no_writes_until_it_is_back() 
         let refused = store.apply(Partition(0), &[create(id(2))]).await;
         let Err(StoreError::Unavailable { reason }) = refused else { panic!("{refused:?}") };
         assert!(reason.contains("removed or replaced") && reason.contains(path.to_str().unwrap()), "{reason}");
-        let due = store.due(Clockwork::Timers, Timestamp::from_micros(0), 1).await;
-        assert!(matches!(due, Err(StoreError::Unavailable { .. })), "a sweep hears it: {due:?}");
+        let due = store.due(Clockwork::Timers, Timestamp::from_micros(0), 1, &[Partition(0)]).await;
+        assert!(matches!(due[0], Err(StoreError::Unavailable { .. })), "a sweep hears it: {due:?}");
         fs::rename(&aside, &path).unwrap();
         assert_eq!(store.apply(Partition(0), &[create(id(2))]).await, Ok(vec![Applied::Done]));
     }

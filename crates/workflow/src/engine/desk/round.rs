@@ -5,6 +5,7 @@ use super::load::load_missing;
 use super::play::Player;
 use super::states::States;
 use crate::engine::context::{Context, Notice};
+use crate::engine::trouble::Asked;
 use crate::id::{JobIndex, Partition};
 use crate::record::change::{Applied, Change, Put, Write};
 use crate::store::Store;
@@ -22,8 +23,7 @@ struct Played {
     /// Groups whose requests must be applied again.
     again: Vec<Group>,
     /// Groups that change something, each with its change.
-    changed: Vec<Group>,
-    changes: Vec<Change>,
+    changed: Vec<(Group, Change)>,
 }
 
 impl Round<'_> {
@@ -34,32 +34,47 @@ impl Round<'_> {
     /// Applies requests and writes changes. Returns the groups that must be applied again.
     pub(super) async fn run(&self, mut groups: Vec<Group>) -> Vec<Group> {
         if let Err(error) = load_missing(&self.context().store, &mut groups).await {
+            self.context().troubles.note(self.partition, Asked::Read, Err::<(), _>(&error));
             groups.into_iter().for_each(|group| group.fail(&error));
             return Vec::new();
         }
-        let Played { mut again, changed, changes } = self.play(groups);
-        if changes.is_empty() {
-            return again;
-        }
-        match self.apply(&changes).await {
-            Ok(applied) => {
-                let applied = changes.iter().zip(applied);
-                changed.into_iter().zip(applied).for_each(|(group, applied)| again.extend(self.settle(group, applied)));
-            }
-            Err(error) => changed.into_iter().for_each(|group| group.fail(&error)),
+        let Played { mut again, changed } = self.play(groups);
+        // What frees memory goes first and alone: a store that is full refuses the rest.
+        let (freeing, others) = changed.into_iter().partition(|(_, change)| is_delete(change));
+        for (asked, changed) in [(Asked::Removal, freeing), (Asked::Write, others)] {
+            again.extend(self.write(asked, changed).await);
         }
         again
     }
 
+    /// Writes changes. Returns the groups that must be applied again.
+    async fn write(&self, asked: Asked, changed: Vec<(Group, Change)>) -> Vec<Group> {
+        if changed.is_empty() {
+            return Vec::new();
+        }
+        let (changed, changes): (Vec<Group>, Vec<Change>) = changed.into_iter().unzip();
+        let applied = self.apply(&changes).await;
+        // A refusal for another version proves nothing.
+        if applied.as_ref().map_or(true, |applied| applied.contains(&Applied::Done)) {
+            self.context().troubles.note(self.partition, asked, applied.as_ref());
+        }
+        match applied {
+            Ok(applied) => {
+                let applied = changes.iter().zip(applied);
+                changed.into_iter().zip(applied).filter_map(|(group, applied)| self.settle(group, applied)).collect()
+            }
+            Err(error) => {
+                changed.into_iter().for_each(|group| group.fail(&error));
+                Vec::new()
+            }
+        }
+    }
+
     fn play(&self, groups: Vec<Group>) -> Played {
-        let (changed, changes) = (Vec::with_capacity(groups.len()), Vec::with_capacity(groups.len()));
-        let mut played = Played { again: Vec::new(), changed, changes };
+        let mut played = Played { again: Vec::new(), changed: Vec::with_capacity(groups.len()) };
         for mut group in groups {
             match group.play(&self.player) {
-                Some(change) => {
-                    played.changes.push(change);
-                    played.changed.push(group);
-                }
+                Some(change) => played.changed.push((group, change)),
                 // The state in memory may be outdated, and doing nothing or refusing may be wrong for the current state.
                 None if group.basis == Basis::Memory => {
                     group.forget();
@@ -104,11 +119,15 @@ impl Round<'_> {
         for (posted, outcome) in group.posted.into_iter().zip(group.answers) {
             posted.answer(outcome);
         }
-        let removed = change.is_some_and(|change| matches!(change.write, Write::Delete(_)));
+        let removed = change.is_some_and(is_delete);
         if let Some(entry) = group.entry.filter(|_| !removed) {
             self.states.keep(group.id, entry);
         }
     }
+}
+
+fn is_delete(change: &Change) -> bool {
+    matches!(change.write, Write::Delete(_))
 }
 
 /// Tells queues and subscribers what a change did.

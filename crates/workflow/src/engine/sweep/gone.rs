@@ -65,14 +65,16 @@ impl Engine {
     }
 
     /// Takes those out that were not there in the last sweep either, and removes what is left of them. At the first time another server
-    /// may just have removed them.
-    pub(super) async fn bury_known(&self, due: [&mut Vec<(WorkflowId, Timestamp)>; 2]) {
+    /// may just have removed them. Returns how many were taken out.
+    pub(super) async fn bury_known(&self, due: impl Iterator<Item = &mut Vec<(WorkflowId, Timestamp)>>) -> usize {
         let known = self.core.context.gone.known(|known| std::mem::take(&mut known.due));
         let mut orphans = HashMap::new();
-        for due in due.into_iter().filter(|_| !known.is_empty()) {
+        for due in due.filter(|_| !known.is_empty()) {
             orphans.extend(due.extract_if(.., |(id, _)| known.contains(id)).map(|(id, _)| (id, Vec::new())));
         }
+        let number = orphans.len();
         self.bury(orphans).await;
+        number
     }
 
     /// Removes what is left of workflows that are gone: these ready rows, and all but index rows that need no look at the state. The

@@ -159,17 +159,14 @@ impl RedisStore {
         which: Clockwork,
         until: Timestamp,
         limit: usize,
-    ) -> Result<Vec<(WorkflowId, Timestamp)>, StoreError> {
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<(WorkflowId, Timestamp)>, StoreError>> {
         let mut batch = Batch::new();
         let until = Arg::Integer(i64::try_from(until.micros()).unwrap_or(i64::MAX));
-        for partition in self.keys.all() {
+        for &partition in partitions {
             moments(&mut batch, &self.keys.set(partition, which.into()), (Timestamp::default(), until), limit);
         }
-        let mut due = Vec::new();
-        for outcome in self.send(batch).await {
-            due.extend(reply::moments(answer(&outcome)?)?);
-        }
-        Ok(due)
+        self.send(batch).await.iter().map(|outcome| reply::moments(answer(outcome)?)).collect()
     }
 
     pub(crate) async fn page(

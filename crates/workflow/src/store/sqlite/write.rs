@@ -5,6 +5,7 @@ use tokio::sync::oneshot;
 
 use super::column::{field_number, micros, register_number};
 use super::presence::Presence;
+use super::probe::{Probed, probe};
 use super::read;
 use super::worker::Jobs;
 use crate::id::{Partition, WorkflowId};
@@ -40,6 +41,9 @@ pub(super) enum Request {
         pages: u32,
         answer: Answer<()>,
     },
+    Probe {
+        answer: Answer<Probed>,
+    },
 }
 
 type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -48,6 +52,8 @@ type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 enum Done {
     Applied(Vec<Applied>),
     Entered,
+    /// Nothing was written.
+    Asked,
 }
 
 impl Request {
@@ -56,7 +62,14 @@ impl Request {
             Self::Apply { changes, .. } => changes.len(),
             Self::Enter { .. } | Self::Bound { .. } => 1,
             Self::Add { entries, .. } => entries.len(),
+            Self::Probe { .. } => 0,
         }
+    }
+
+    /// Whether it only removes workflows.
+    fn frees(&self) -> bool {
+        let frees = |changes: &[Change]| changes.iter().all(|change| matches!(change.write, Write::Delete(_)));
+        matches!(self, Self::Apply { changes, .. } if frees(changes))
     }
 
     fn write(&self, connection: &Connection) -> Result<Done, StoreError> {
@@ -82,6 +95,7 @@ impl Request {
                 connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
                 Ok(Done::Entered)
             }
+            Self::Probe { .. } => Ok(Done::Asked),
         }
     }
 
@@ -96,7 +110,8 @@ impl Request {
             (Self::Enter { answer, .. } | Self::Add { answer, .. } | Self::Bound { answer, .. }, Err(error)) => {
                 drop(answer.send(Err(error)));
             }
-            (Self::Apply { .. }, Ok(Done::Entered)) => unreachable!("a request is done as what it is"),
+            (Self::Probe { answer }, Err(error)) => drop(answer.send(Err(error))),
+            (Self::Apply { .. } | Self::Probe { .. }, Ok(_)) => unreachable!("a request is done as what it is"),
         }
     }
 }
@@ -112,15 +127,40 @@ pub(super) fn run(connection: &Connection, presence: &Presence, jobs: &mut Jobs<
             changes += request.changes();
             group.push(request);
         }
-        commit(connection, presence, group);
+        let (probes, group): (Vec<_>, Vec<_>) =
+            group.into_iter().partition(|request| matches!(request, Request::Probe { .. }));
+        if !group.is_empty() {
+            commit(connection, presence, group);
+        }
+        answer_probes(connection, presence, probes);
     }
 }
 
-/// Writes a group in one transaction and then answers.
+/// Asks once for all that want to know.
+fn answer_probes(connection: &Connection, presence: &Presence, probes: Vec<Request>) {
+    if !probes.is_empty() {
+        let probed = probe(connection, presence);
+        for request in probes {
+            if let Request::Probe { answer } = request {
+                let _left = answer.send(Ok(probed.clone()));
+            }
+        }
+    }
+}
+
+/// Writes a group in one transaction and then answers. When there is no room for all of it, what only removes is written without the rest.
 fn commit(connection: &Connection, presence: &Presence, group: Vec<Request>) {
     match write(connection, presence, &group) {
         Ok(done) => group.into_iter().zip(done).for_each(|(request, done)| request.answer(Ok(done))),
-        Err(error) => group.into_iter().for_each(|request| request.answer(Err(error.clone()))),
+        Err(error) => {
+            let (freeing, others): (Vec<_>, Vec<_>) = group.into_iter().partition(Request::frees);
+            let alone = !others.is_empty() && !freeing.is_empty() && matches!(error, StoreError::Unavailable { .. });
+            others.into_iter().for_each(|request| request.answer(Err(error.clone())));
+            match alone {
+                true => commit(connection, presence, freeing),
+                false => freeing.into_iter().for_each(|request| request.answer(Err(error.clone()))),
+            }
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use tidegate_workflow::{
     Clockwork, Head, JobIndex, Order, Partition, Register, RowSet, Span, Status, Store, WorkflowId, due_row,
 };
 
-use super::{PARTITIONS, create, done, id, index_row, meta, micros, ready_row, update};
+use super::{PARTITIONS, create, done, due_of_each, id, index_row, meta, micros, ready_row, update};
 
 /// A workflow with rows in two sections.
 async fn listed(store: &Store, id: WorkflowId, name: &str, status: Status) {
@@ -45,7 +45,7 @@ pub(crate) async fn an_empty_store_answers_everything(store: Store) {
     assert_eq!(store.results(&[]).await, Ok(Vec::new()));
     assert_eq!(store.ready(&[], 10).await, Ok(Vec::new()));
     assert_eq!(store.ready(&[queue_rows("default")], 10).await, Ok(vec![vec![Vec::new(); 4]]));
-    assert_eq!(store.due(Clockwork::Timers, micros(1 << 53), 10).await, Ok(Vec::new()));
+    assert_eq!(due_of_each(&store, Clockwork::Timers, 1 << 53, 10).await, Ok(Vec::new()));
     assert_eq!(store.page(&[], Order::NewestFirst, 10).await, Ok(Vec::new()));
     assert_eq!(page(&store, 0, &span, Order::NewestFirst, 10).await, []);
     assert_eq!(store.count(&[]).await, Ok(Vec::new()));
@@ -106,13 +106,13 @@ pub(crate) async fn due_workflows_come_earliest_first_up_to_the_limit_of_each_pa
     for (until, limit, in_first, in_second) in
         [(99, 10, 0, 0), (100, 10, 0, 1), (300, 10, 2, 1), (1_000, 3, 3, 1), (1_000, 1, 1, 1), (1_000, 10, 4, 1)]
     {
-        let found = store.due(Clockwork::Timers, micros(until), limit).await.unwrap();
+        let found = due_of_each(&store, Clockwork::Timers, until, limit).await.unwrap();
         let of = |partition| found.iter().copied().filter(move |(id, _)| id.partition() == Partition(partition));
         assert_eq!(of(1).collect::<Vec<_>>(), timers[..in_first], "{until} {limit}");
         assert_eq!(of(2).collect::<Vec<_>>(), vec![(id(5, 2), micros(100)); in_second], "{until} {limit}");
         assert_eq!(found.len(), in_first + in_second);
     }
-    let expiries = store.due(Clockwork::Expiries, micros(1_000), 10).await;
+    let expiries = due_of_each(&store, Clockwork::Expiries, 1_000, 10).await;
     assert_eq!(expiries, Ok(vec![(id(6, 2), micros(100))]));
 }
 

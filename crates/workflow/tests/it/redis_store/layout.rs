@@ -12,7 +12,7 @@ use tidegate_workflow::{
 };
 
 use super::{open, open_with, open_with_client, options};
-use crate::contract::{PARTITIONS, birth, create, delete, done, id, index_row, micros, ready_row, update};
+use crate::contract::{PARTITIONS, birth, create, delete, done, due_of_each, id, index_row, micros, ready_row, update};
 
 /// The keys on a server, sorted.
 fn keys(server: &RedisServer) -> Vec<String> {
@@ -86,7 +86,7 @@ async fn check_round_trips(store: &Store, client: &Client, nodes: u64) {
     assert_eq!(writes(client, store.heads(&ids)).await, nodes, "heads");
     assert_eq!(writes(client, store.results(&results)).await, nodes, "results");
     assert_eq!(writes(client, store.ready(&prefixes, 100)).await, nodes, "ready");
-    assert_eq!(writes(client, store.due(Clockwork::Timers, micros(5), 100)).await, nodes, "due");
+    assert_eq!(writes(client, due_of_each(&store, Clockwork::Timers, 5, 100)).await, nodes, "due");
     assert_eq!(writes(client, store.page(&spans, Order::NewestFirst, 100)).await, nodes, "page");
     assert_eq!(writes(client, store.count(&count)).await, nodes, "count");
     assert_eq!(writes(client, store.ready_depth(&prefixes)).await, nodes, "ready_depth");
@@ -193,6 +193,6 @@ async fn stores_of_one_redis_do_not_meet() {
     let other = open_with(&client, RedisOptions::new("other:", 1, Duration::from_secs(5)).unwrap()).await;
     done(&store, create(id(1, 0), Put { timer: Moved::To(micros(1)), ..Put::default() })).await;
     assert_eq!(other.load(&[id(1, 0)]).await.unwrap(), [None]);
-    assert_eq!(other.due(Clockwork::Timers, micros(9), 9).await.unwrap(), []);
+    assert_eq!(due_of_each(&other, Clockwork::Timers, 9, 9).await.unwrap(), []);
     assert_eq!((store.partitions(), other.partitions()), (PARTITIONS, 1));
 }

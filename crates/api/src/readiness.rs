@@ -1,0 +1,281 @@
+//! Whether workflows are served, for `/readyz` and `/v1/status`.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tidegate_workflow::{Engine, Partition, StoreError, Trouble};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use crate::edge::ask::{Answer, Ask, Context};
+use crate::edge::json;
+use crate::opening::Standing;
+
+/// How often the store is asked at most, however many probes there are.
+const APART: Duration = Duration::from_secs(1);
+/// How long an answer of the store is waited for.
+const PATIENCE: Duration = Duration::from_millis(1_200);
+
+/// The latest look at the store.
+#[derive(Debug, Default)]
+pub(crate) struct Looks(Mutex<Looked>);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Looked {
+    at: Option<Instant>,
+    /// Nothing answered in time.
+    silent: bool,
+}
+
+impl Looks {
+    /// Whether it is time to look again.
+    fn turn(&self, now: Instant) -> bool {
+        let mut looked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = looked.at.is_none_or(|at| now - at >= APART);
+        if turn {
+            looked.at = Some(now);
+        }
+        turn
+    }
+
+    fn note(&self, silent: bool) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).silent = silent;
+    }
+
+    fn is_silent(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).silent
+    }
+}
+
+/// Whether something works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(test, derive(ToSchema))]
+enum Works {
+    /// In all partitions.
+    Yes,
+    /// In some partitions.
+    Partly,
+    No,
+}
+
+impl Works {
+    fn of(failing: usize, all: usize) -> Self {
+        match failing {
+            0 => Self::Yes,
+            some if some < all => Self::Partly,
+            _ => Self::No,
+        }
+    }
+}
+
+/// What works and what does not.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct ServerStatus {
+    /// Whether rate limits are served: what `/healthcheck` of the HTTP port says.
+    limits: Works,
+    workflows: WorkflowStatus,
+}
+
+/// What works of workflows.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct WorkflowStatus {
+    /// Whether `/readyz` says ready.
+    ready: bool,
+    /// Whether the store is open. False: it cannot be opened, or nobody has needed it so far.
+    open: bool,
+    /// Why it cannot be opened; null when it can.
+    #[cfg_attr(test, schema(required))]
+    reason: Option<String>,
+    reads: Works,
+    writes: Works,
+    /// How many partitions the store has; 0 while it is not open.
+    partitions: u16,
+    /// What does not work, by partition.
+    troubles: Vec<PartitionTrouble>,
+}
+
+/// What does not work in some partitions.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct PartitionTrouble {
+    /// Their numbers.
+    partitions: Vec<u16>,
+    /// Whether what is there can be read.
+    reads: bool,
+    /// Whether something can be written. What has expired may be removed all the same.
+    writes: bool,
+    /// In the words of the store.
+    reason: String,
+}
+
+/// What the store can do, as far as is known now.
+struct Store {
+    partitions: u16,
+    silent: bool,
+    troubles: BTreeMap<Partition, Trouble>,
+}
+
+impl Store {
+    /// Asks the store, unless it was asked just now.
+    async fn look(api: &Context, engine: &Engine) -> Self {
+        if api.looks.turn(Instant::now()) {
+            api.looks.note(ask(engine).await);
+        }
+        let (partitions, troubles) = (engine.store().partitions(), engine.troubles());
+        Self { partitions, silent: api.looks.is_silent(), troubles }
+    }
+
+    fn works(&self, fails: impl Fn(&Trouble) -> bool) -> Works {
+        match self.silent {
+            true => Works::No,
+            false => {
+                let failing = self.troubles.values().filter(|trouble| fails(trouble)).count();
+                Works::of(failing, self.partitions.into())
+            }
+        }
+    }
+
+    fn reads(&self) -> Works {
+        self.works(|trouble| trouble.reads.is_some())
+    }
+
+    fn writes(&self) -> Works {
+        self.works(|trouble| trouble.reads.is_some() || trouble.writes.is_some())
+    }
+
+    /// Partitions with the same trouble together.
+    fn shown(&self) -> Vec<PartitionTrouble> {
+        let mut shown: Vec<PartitionTrouble> = Vec::new();
+        for (partition, trouble) in &self.troubles {
+            let (reads, writes) = (trouble.reads.is_none(), trouble.reads.is_none() && trouble.writes.is_none());
+            let reason = reason(trouble);
+            let same =
+                |other: &&mut PartitionTrouble| (other.reads, other.writes, &other.reason) == (reads, writes, &reason);
+            match shown.iter_mut().find(same) {
+                Some(others) => others.partitions.push(partition.0),
+                None => shown.push(PartitionTrouble { partitions: vec![partition.0], reads, writes, reason }),
+            }
+        }
+        shown
+    }
+}
+
+fn reason(trouble: &Trouble) -> String {
+    let first = trouble.reads.as_ref().or(trouble.writes.as_ref()).or(trouble.removals.as_ref());
+    first.map(StoreError::to_string).unwrap_or_default()
+}
+
+/// Asks the partitions in which all seems to work; the others are asked again anyway. Returns whether none has answered in time.
+async fn ask(engine: &Engine) -> bool {
+    let troubles = engine.troubles();
+    let mut asked = JoinSet::new();
+    for partition in (0..engine.store().partitions()).map(Partition).filter(|at| !troubles.contains_key(at)) {
+        let engine = engine.clone();
+        asked.spawn(async move { engine.probe(partition).await });
+    }
+    let mut answered = asked.is_empty();
+    let each = async {
+        while asked.join_next().await.is_some() {
+            answered = true;
+        }
+    };
+    let _late = timeout(PATIENCE, each).await;
+    !answered
+}
+
+/// The cause why no workflow is served, for whoever can reach the port; the reason is in the log, in the answers to calls, and in the status.
+async fn cause(api: &Context) -> Option<&'static str> {
+    if !(api.host.serving)() {
+        return Some("not serving\n");
+    }
+    match (api.opening.standing(), api.opening.engine()) {
+        (Standing::Refused(_), _) => Some("the store of workflows cannot be opened\n"),
+        (Standing::Open, Some(engine)) => {
+            let store = Store::look(api, engine).await;
+            match (store.reads(), store.writes()) {
+                (Works::No, _) => Some("the store does not answer\n"),
+                (_, Works::No) => Some("the store refuses writes\n"),
+                // With others this server is of use. When a part of the store is gone, it is gone for all servers.
+                _ => None,
+            }
+        }
+        // Without a store, the first call makes one.
+        (Standing::Open | Standing::Unasked, _) => None,
+    }
+}
+
+pub(crate) async fn readyz(api: &Context) -> Response {
+    match cause(api).await {
+        None => (StatusCode::OK, "ready\n").into_response(),
+        Some(cause) => (StatusCode::SERVICE_UNAVAILABLE, cause).into_response(),
+    }
+}
+
+pub(crate) async fn status(ask: &Ask<'_>) -> Answer {
+    let api = ask.api;
+    let ready = cause(api).await.is_none();
+    let limits = if (api.host.serving)() { Works::Yes } else { Works::No };
+    let (open, reason) = match api.opening.standing() {
+        Standing::Open => (true, None),
+        Standing::Refused(reason) => (false, Some(reason.to_string())),
+        Standing::Unasked => (false, None),
+    };
+    let (reads, writes, partitions, troubles) = match api.opening.engine() {
+        Some(engine) => {
+            let store = Store::look(api, engine).await;
+            (store.reads(), store.writes(), store.partitions, store.shown())
+        }
+        None => {
+            let works = if reason.is_none() { Works::Yes } else { Works::No };
+            (works, works, 0, Vec::new())
+        }
+    };
+    let workflows = WorkflowStatus { ready, open, reason, reads, writes, partitions, troubles };
+    Ok(json::ok(&ServerStatus { limits, workflows }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(failing: &[(u16, &str, &str)]) -> Store {
+        let error = |reason: &str| {
+            let reason = reason.to_owned();
+            (!reason.is_empty()).then_some(StoreError::Unavailable { reason })
+        };
+        let trouble = |&(at, reads, writes): &(u16, &str, &str)| {
+            (Partition(at), Trouble { reads: error(reads), writes: error(writes), removals: None })
+        };
+        Store { partitions: 4, silent: false, troubles: failing.iter().map(trouble).collect() }
+    }
+
+    #[test]
+    fn a_store_works_as_long_as_one_partition_does() {
+        let check = |failing: &[(u16, &str, &str)], reads: Works, writes: Works| {
+            let store = store(failing);
+            assert_eq!((store.reads(), store.writes()), (reads, writes), "{failing:?}");
+        };
+        check(&[], Works::Yes, Works::Yes);
+        check(&[(1, "gone", "gone")], Works::Partly, Works::Partly);
+        check(&[0, 1, 2, 3].map(|at| (at, "", "full")), Works::Yes, Works::No);
+        check(&[0, 1, 2, 3].map(|at| (at, "gone", "")), Works::No, Works::No);
+        let silent = Store { silent: true, ..store(&[]) };
+        assert_eq!(silent.reads(), Works::No);
+    }
+
+    #[test]
+    fn partitions_with_the_same_trouble_are_told_together() {
+        let shown = store(&[(0, "", "full"), (1, "gone", "gone"), (3, "", "full")]).shown();
+        let shown: Vec<_> = shown.iter().map(|one| (one.partitions.as_slice(), one.reads, one.writes)).collect();
+        assert_eq!(shown, [(&[0, 3][..], true, false), (&[1][..], false, false)]);
+    }
+}

@@ -1,0 +1,72 @@
+//! Waits between attempts, and lines of the log, while something fails again and again.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The wait after the first failure.
+const FIRST: Duration = Duration::from_millis(50);
+/// The longest wait. A store that works again is noticed within this time.
+const LONGEST: Duration = Duration::from_secs(1);
+/// The wait between two lines of the log about the same thing.
+const LINE: Duration = Duration::from_secs(60);
+
+/// Waits that double, each at random between a half and the whole of it.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    failures: u32,
+}
+
+impl Patience {
+    /// The wait before the next attempt.
+    pub(super) fn next(&mut self) -> Duration {
+        let whole = FIRST.saturating_mul(1 << self.failures.min(10)).min(LONGEST);
+        self.failures = self.failures.saturating_add(1);
+        whole.mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
+}
+
+/// Lets a line of the log through once a minute, and counts what it stands for.
+#[derive(Debug, Default)]
+pub(super) struct OnceAMinute {
+    last: Option<Instant>,
+    count: u64,
+}
+
+impl OnceAMinute {
+    /// Counts `number` more. Returns how many there were since the last line when it is time for one.
+    pub(super) fn add(&mut self, number: u64) -> Option<u64> {
+        self.count += number;
+        let now = Instant::now();
+        if self.count == 0 || self.last.is_some_and(|last| now - last < LINE) {
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_a_second_and_are_random() {
+        let mut patience = Patience::default();
+        let waits: Vec<Duration> = (0..100).map(|_| patience.next()).collect();
+        assert!(waits[0] >= FIRST / 2 && waits[0] <= FIRST, "{waits:?}");
+        assert!(waits[10..].iter().all(|wait| (LONGEST / 2..=LONGEST).contains(wait)), "{waits:?}");
+        assert!(waits[10..].windows(2).any(|pair| pair[0] != pair[1]), "{waits:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_line_a_minute_says_how_many_it_stands_for() {
+        let mut lines = OnceAMinute::default();
+        assert_eq!(lines.add(0), None);
+        assert_eq!(lines.add(3), Some(3));
+        assert_eq!((lines.add(4), lines.add(5)), (None, None));
+        tokio::time::advance(LINE).await;
+        assert_eq!(lines.add(0), Some(9));
+        assert_eq!(lines.add(0), None);
+    }
+}

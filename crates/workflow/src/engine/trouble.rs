@@ -1,0 +1,211 @@
+//! What does not work in the store at the moment, by partition: what works is not held up by it, and people are told.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::error::EngineError;
+use crate::id::Partition;
+use crate::store::error::StoreError;
+use crate::store::probe::Probe;
+
+/// What does not work in a partition.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Trouble {
+    /// Why it cannot be read.
+    pub reads: Option<StoreError>,
+    /// Why nothing can be removed from it.
+    pub removals: Option<StoreError>,
+    /// Why nothing can be added to it.
+    pub writes: Option<StoreError>,
+}
+
+/// Work that was due and was not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unserved {
+    /// How many attempts failed.
+    pub attempts: u64,
+    /// Why the latest of them did.
+    pub error: EngineError,
+}
+
+/// What was asked of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Read,
+    Removal,
+    Write,
+}
+
+/// Whether something works in a partition.
+#[derive(Debug, Clone, Default)]
+enum Trust {
+    /// It works.
+    #[default]
+    Whole,
+    /// It failed, and works again as far as is known: a sweep tries so many workflows at once.
+    Part(usize),
+    /// It failed when it was last tried.
+    None(StoreError),
+}
+
+/// What is known of a partition in which something failed lately.
+#[derive(Debug, Default)]
+struct Standing {
+    reads: Trust,
+    removals: Trust,
+    writes: Trust,
+}
+
+/// What does not work, in all partitions.
+#[derive(Debug, Default)]
+pub(crate) struct Troubles {
+    /// The number of partitions in `each`. As long as there is none, a success costs one load.
+    number: AtomicUsize,
+    each: Mutex<BTreeMap<Partition, Standing>>,
+    unserved: Mutex<Option<Unserved>>,
+    began: Notify,
+}
+
+impl Trust {
+    fn error(&self) -> Option<&StoreError> {
+        match self {
+            Self::None(error) => Some(error),
+            Self::Whole | Self::Part(_) => None,
+        }
+    }
+
+    /// After something that worked.
+    fn more(&self) -> Self {
+        match self {
+            Self::Part(number) if 2 * number < super::sweep::SWEEP => Self::Part(2 * number),
+            Self::None(_) => Self::Part(1),
+            Self::Whole | Self::Part(_) => Self::Whole,
+        }
+    }
+}
+
+impl Standing {
+    fn of(&mut self, asked: Asked) -> &mut Trust {
+        match asked {
+            Asked::Read => &mut self.reads,
+            Asked::Removal => &mut self.removals,
+            Asked::Write => &mut self.writes,
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        [&self.reads, &self.removals, &self.writes].into_iter().all(|trust| matches!(trust, Trust::Whole))
+    }
+
+    fn trouble(&self) -> Option<Trouble> {
+        let [reads, removals, writes] = [&self.reads, &self.removals, &self.writes].map(|trust| trust.error().cloned());
+        let trouble = Trouble { reads, removals, writes };
+        (trouble != Trouble::default()).then_some(trouble)
+    }
+}
+
+impl Troubles {
+    fn each(&self) -> MutexGuard<'_, BTreeMap<Partition, Standing>> {
+        self.each.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_none(&self) -> bool {
+        self.number.load(Relaxed) == 0
+    }
+
+    /// Notes how the store did what it was asked. Something stored that cannot be read is no failure of the store.
+    pub(crate) fn note<T>(&self, partition: Partition, asked: Asked, outcome: Result<T, &StoreError>) {
+        match outcome {
+            Err(error @ (StoreError::Unavailable { .. } | StoreError::Unknown { .. })) => {
+                self.failed(partition, asked, error);
+            }
+            Ok(_) if !self.is_none() => self.change(partition, |standing| match asked {
+                Asked::Read => standing.reads = Trust::Whole,
+                Asked::Removal | Asked::Write => *standing.of(asked) = standing.of(asked).more(),
+            }),
+            _ => {}
+        }
+    }
+
+    fn failed(&self, partition: Partition, asked: Asked, error: &StoreError) {
+        let mut each = self.each();
+        let trust = each.entry(partition).or_default().of(asked);
+        let news = trust.error().is_none();
+        *trust = Trust::None(error.clone());
+        self.number.store(each.len(), Relaxed);
+        drop(each);
+        if news {
+            self.began.notify_one();
+        }
+    }
+
+    fn change(&self, partition: Partition, change: impl FnOnce(&mut Standing)) {
+        let mut each = self.each();
+        let Some(standing) = each.get_mut(&partition) else { return };
+        change(standing);
+        if standing.is_whole() {
+            each.remove(&partition);
+        }
+        self.number.store(each.len(), Relaxed);
+    }
+
+    /// Notes what a probe found. It proves less than a write of a workflow does.
+    pub(crate) fn probed(&self, partition: Partition, probe: &Probe) {
+        let Probe { reads, removals, writes } = probe;
+        self.note(partition, Asked::Read, reads.as_ref());
+        for (asked, outcome) in [(Asked::Removal, removals), (Asked::Write, writes)] {
+            match outcome {
+                Ok(()) => self.change(partition, |standing| {
+                    let trust = standing.of(asked);
+                    if trust.error().is_some() {
+                        *trust = Trust::Part(1);
+                    }
+                }),
+                Err(error) => self.note(partition, asked, Err::<(), _>(error)),
+            }
+        }
+    }
+
+    /// How many workflows that are due a sweep may try at once in a partition, at most `most`; 0 where it would fail.
+    pub(crate) fn trusted(&self, partition: Partition, asked: Asked, most: usize) -> usize {
+        if self.is_none() {
+            return most;
+        }
+        let mut each = self.each();
+        let Some(standing) = each.get_mut(&partition) else { return most };
+        let readable = standing.reads.error().is_none();
+        match standing.of(asked) {
+            Trust::Whole if readable => most,
+            Trust::Part(number) if readable => most.min(*number),
+            _ => 0,
+        }
+    }
+
+    /// The partitions in which something does not work.
+    pub(crate) fn all(&self) -> BTreeMap<Partition, Trouble> {
+        if self.is_none() {
+            return BTreeMap::new();
+        }
+        self.each().iter().filter_map(|(at, standing)| Some((*at, standing.trouble()?))).collect()
+    }
+
+    /// Returns when something that worked has failed.
+    pub(crate) async fn began(&self) {
+        self.began.notified().await;
+    }
+
+    /// Counts work that was due and was not done.
+    pub(crate) fn unserved(&self, error: EngineError) {
+        let mut unserved = self.unserved.lock().unwrap_or_else(PoisonError::into_inner);
+        let attempts = unserved.as_ref().map_or(0, |unserved| unserved.attempts) + 1;
+        *unserved = Some(Unserved { attempts, error });
+    }
+
+    /// What was not done since this was asked last.
+    pub(crate) fn take_unserved(&self) -> Option<Unserved> {
+        self.unserved.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}

@@ -1,0 +1,174 @@
+//! Stores that refuse writes, are full, or have lost a part of themselves: what works goes on, and little is asked of what does not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use tidegate_pipeline::test_util::RedisServer;
+use tidegate_workflow::{
+    Begin, Call, Definition, Engine, EngineError, Fault, MemoryStore, Partition, Retention, Store, StoreError,
+    WorkflowId,
+};
+
+use crate::support::{at, claim, create, create_of, definition, memory, redis, server, sqlite, succeed, take};
+
+/// Workflows whose only job is leased, so that a sweep after the lease has something to write.
+async fn leased(engine: &Engine, number: usize) {
+    for _ in 0..number {
+        create(engine, "a", Begin::Now).await;
+    }
+    assert_eq!(engine.claim(&claim(number), at(0)).await.unwrap().len(), number);
+}
+
+async fn probe_all(engine: &Engine) {
+    for partition in 0..engine.store().partitions() {
+        engine.probe(Partition(partition)).await;
+    }
+}
+
+/// How often a write was asked for.
+struct Writes {
+    refused: Arc<AtomicBool>,
+    number: Arc<AtomicU32>,
+}
+
+fn refusing(store: &Store) -> Writes {
+    let Store::Memory(memory) = store else { panic!("a store in memory") };
+    refusing_in(memory)
+}
+
+fn refusing_in(memory: &MemoryStore) -> Writes {
+    let (refused, number) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+    let writes = Writes { refused: Arc::clone(&refused), number: Arc::clone(&number) };
+    memory.inject(move |call| {
+        if call == Call::Read {
+            return Fault::None;
+        }
+        number.fetch_add(1, Relaxed);
+        if refused.load(Relaxed) { Fault::Refused } else { Fault::None }
+    });
+    writes
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_is_not_tried_again_until_a_probe_says_so() {
+    let (store, ()) = memory().await;
+    let engine = server(&store).await;
+    leased(&engine, 400).await;
+    let writes = refusing(&store);
+    writes.refused.store(true, Relaxed);
+    writes.number.store(0, Relaxed);
+    for turn in 0..100 {
+        assert_eq!(engine.sweep_working(at(60 + turn)).await, Ok(false), "there is no reason to hurry");
+    }
+    let tried = writes.number.load(Relaxed);
+    assert!(tried <= 4, "{tried} writes for 4 partitions");
+    let unserved = engine.take_unserved().expect("they were due");
+    assert_eq!(unserved.attempts, 400);
+    assert!(matches!(unserved.error, EngineError::Store(StoreError::Unavailable { .. })), "{unserved:?}");
+    let troubles = engine.troubles();
+    assert_eq!(troubles.len(), 4);
+    assert!(troubles.values().all(|trouble| trouble.writes.is_some() && trouble.reads.is_none()), "{troubles:?}");
+    // A probe that is refused changes nothing.
+    probe_all(&engine).await;
+    assert_eq!(engine.troubles().len(), 4);
+    // One that is not lets a sweep try one workflow of each partition, then more and more.
+    writes.refused.store(false, Relaxed);
+    probe_all(&engine).await;
+    assert!(engine.troubles().is_empty());
+    assert_eq!(engine.sweep_working(at(200)).await, Ok(true));
+    let served = take(&engine, 201).await.len();
+    assert_eq!(served, 4, "a partition has to prove itself");
+    for _ in 0..10 {
+        engine.sweep_working(at(202)).await.unwrap();
+    }
+    assert_eq!(take(&engine, 203).await.len(), 396);
+    assert_eq!(engine.take_unserved(), None);
+}
+
+#[tokio::test]
+async fn a_write_of_anybody_shows_that_writes_work() {
+    let (store, ()) = memory().await;
+    let engine = server(&store).await;
+    // Its names are known from now on.
+    create(&engine, "a", Begin::Later).await;
+    let writes = refusing(&store);
+    writes.refused.store(true, Relaxed);
+    for _ in 0..200 {
+        let refused = engine.create(vec![crate::support::new(definition("a"), Begin::Later)], at(0)).await.remove(0);
+        assert!(matches!(refused, Err(EngineError::Store(_))), "{refused:?}");
+    }
+    assert_eq!(engine.troubles().len(), 4);
+    writes.refused.store(false, Relaxed);
+    for _ in 0..200 {
+        create(&engine, "a", Begin::Later).await;
+    }
+    assert!(engine.troubles().is_empty());
+}
+
+/// Ends a workflow that is kept for a minute.
+async fn ended(engine: &Engine) -> WorkflowId {
+    let retention = Some(Retention::For(Duration::from_secs(60)));
+    let definition = Definition { retention, ..definition("a") };
+    let id = create_of(engine, definition, Begin::Now).await;
+    let lease = engine.claim(&claim(1), at(0)).await.unwrap().remove(0).lease;
+    succeed(engine, lease, 1).await.unwrap();
+    id
+}
+
+#[tokio::test]
+async fn a_full_redis_gets_rid_of_what_has_expired_beside_leases_that_cannot_end() {
+    let (store, server_of): (Store, RedisServer) = redis().await;
+    let engine = server(&store).await;
+    let mut kept = Vec::new();
+    for _ in 0..40 {
+        kept.push(ended(&engine).await);
+    }
+    leased(&engine, 40).await;
+    let _ = server_of.raw("CONFIG SET maxmemory 1");
+    for _ in 0..3 {
+        engine.sweep_working(at(3_600)).await.unwrap();
+        probe_all(&engine).await;
+    }
+    let left = store.load(&kept).await.unwrap();
+    assert_eq!(left.iter().flatten().count(), 0, "what has expired is gone");
+    let troubles = engine.troubles();
+    assert_eq!(troubles.len(), 4, "{troubles:?}");
+    for trouble in troubles.values() {
+        assert!(matches!(&trouble.writes, Some(error) if error.to_string().contains("OOM")), "{trouble:?}");
+        assert_eq!((&trouble.reads, &trouble.removals), (&None, &None));
+    }
+    // There is room again.
+    let _ = server_of.raw("CONFIG SET maxmemory 0");
+    probe_all(&engine).await;
+    assert!(engine.troubles().is_empty());
+    while engine.sweep_working(at(3_601)).await.unwrap() {}
+    assert_eq!(take(&engine, 3_602).await.len(), 40);
+}
+
+#[tokio::test]
+async fn a_probe_says_what_redis_refuses() {
+    async fn check(refusing: &str, removals: bool, writes: bool) {
+        let (store, server) = redis().await;
+        let before = server.raw("DBSIZE");
+        let probe = store.probe(Partition(1)).await;
+        assert_eq!((probe.reads, probe.removals, probe.writes), (Ok(()), Ok(()), Ok(())));
+        assert!(server.raw(refusing).starts_with("+OK"), "{refusing}");
+        let probe = store.probe(Partition(1)).await;
+        assert_eq!(probe.reads, Ok(()), "{refusing}");
+        assert_eq!((probe.removals.is_ok(), probe.writes.is_ok()), (removals, writes), "{refusing}: {probe:?}");
+        assert_eq!(server.raw("DBSIZE"), before, "a probe leaves nothing");
+    }
+    check("CONFIG SET min-replicas-to-write 1", false, false).await;
+    check("CONFIG SET maxmemory 1", true, false).await;
+    check("REPLICAOF 127.0.0.1 1", false, false).await;
+}
+
+#[tokio::test]
+async fn a_probe_of_a_file_finds_it_writable_and_leaves_nothing() {
+    let (store, _directory) = sqlite().await;
+    let probe = store.probe(Partition(1)).await;
+    assert_eq!((probe.reads, probe.removals, probe.writes), (Ok(()), Ok(()), Ok(())));
+    assert_eq!(store.register(tidegate_workflow::Register::Queues).await, Ok(Vec::new()));
+    assert_eq!(store.register(tidegate_workflow::Register::Names).await, Ok(Vec::new()));
+}
