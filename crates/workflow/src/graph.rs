@@ -4,6 +4,7 @@ mod check;
 pub(crate) mod definition;
 pub(crate) mod error;
 pub(crate) mod json;
+mod meaning;
 mod similar;
 #[cfg(test)]
 mod tests;
@@ -118,6 +119,26 @@ impl Graph {
             at += 1;
         }
         found.split_off(jobs.len())
+    }
+
+    /// Whether another graph runs the same: its JSON may be spelled in another way.
+    pub(crate) fn means_the_same(&self, other: &Self) -> bool {
+        let same = |one: &Option<Json>, other: &Option<Json>| match (one, other) {
+            (Some(one), Some(other)) => meaning::same(one.text(), other.text()),
+            (one, other) => one == other,
+        };
+        self == other
+            || same(&self.globals, &other.globals)
+                && self.jobs.len() == other.jobs.len()
+                && self.jobs.iter().zip(&other.jobs).all(|(one, other)| same(&one.params, &other.params))
+                && self.without_json() == other.without_json()
+    }
+
+    fn without_json(&self) -> Self {
+        let mut bare = self.clone();
+        bare.globals = None;
+        bare.jobs.iter_mut().for_each(|job| job.params = None);
+        bare
     }
 
     /// Restores what is not stored.

@@ -82,7 +82,7 @@ impl Engine {
         let Some(stored) = stored else { return Err(EngineError::Contended { workflow: existing }) };
         let mut known: Graph = decode(&stored.graph, || format!("the graph of workflow {existing}"))?;
         known.link_children();
-        if known == *graph {
+        if known.means_the_same(graph) {
             let meta: Meta = decode(&stored.state.meta, || format!("the state of workflow {existing}"))?;
             return Ok(Created { workflow: existing, status: meta.status, existing: true });
         }

@@ -1,11 +1,11 @@
 //! What users rely on when jobs fail, run again or are looked at: the same over every store.
 
 use tidegate_workflow::{
-    Action, Begin, Claimed, Condition, Definition, Engine, EngineError, JobIndex, JobState, Reason, Refusal,
+    Action, Begin, Claimed, Condition, Definition, Engine, EngineError, JobIndex, JobState, Json, Reason, Refusal,
     RestartScope, Status, Store, TriggerRule, WorkflowId,
 };
 
-use crate::support::{at, create_of, definition, failure, names, report, server, state, succeed, success, take};
+use crate::support::{at, create_of, definition, failure, names, new, report, server, state, succeed, success, take};
 
 macro_rules! semantics {
     ($($store:ident)*) => { $( semantics! { @ $store:
@@ -18,6 +18,7 @@ macro_rules! semantics {
         a_retry_that_is_sent_twice_is_done_once
         a_retry_is_judged_by_the_state_that_it_changes
         an_action_by_status_leaves_what_has_another_by_now
+        a_key_belongs_to_a_definition_however_it_is_spelled
     } )* };
     (@ $store:ident: $($behaviour:ident)*) => {
         mod $store {
@@ -203,4 +204,19 @@ async fn an_action_by_status_leaves_what_has_another_by_now(store: Store) {
     let cancelled = engine.act_if(id, Action::Cancel, pending, at(2)).await;
     assert!(matches!(cancelled, Err(EngineError::Refused(Refusal::WrongStatus { .. }))), "{cancelled:?}");
     assert_eq!(engine.show(id).await.unwrap().meta().status, Status::Running);
+}
+
+async fn a_key_belongs_to_a_definition_however_it_is_spelled(store: Store) {
+    let engine = server(&store).await;
+    let create = async |globals: &str, params: &str| {
+        let mut wanted = definition("a");
+        wanted.idempotency_key = Some("key".to_owned());
+        wanted.globals = Some(Json::parse(globals).unwrap());
+        wanted.jobs[0].params = Some(Json::parse(params).unwrap());
+        engine.create(vec![new(wanted, Begin::Now)], at(0)).await.remove(0).map(|created| created.existing)
+    };
+    assert_eq!(create(r#"{"a":1,"b":2}"#, r#"{"c":[1.50]}"#).await, Ok(false));
+    assert_eq!(create(r#"{"b": 2, "a": 1}"#, r#"{ "c": [15e-1] }"#).await, Ok(true));
+    let other = create(r#"{"b":2,"a":1}"#, r#"{"c":[1.51]}"#).await;
+    assert!(matches!(other, Err(EngineError::KeyMismatch { .. })), "{other:?}");
 }
