@@ -194,6 +194,20 @@ pub enum LeaseEnd {
     Restarted,
 }
 
+impl LeaseEnd {
+    /// Its name in texts.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::TimedOut => "timed_out",
+            Self::Cancelled => "cancelled",
+            Self::EndedByHand => "ended_by_hand",
+            Self::Restarted => "restarted",
+        }
+    }
+}
+
 /// The error of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptError {

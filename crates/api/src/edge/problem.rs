@@ -161,6 +161,9 @@ pub(crate) struct Body<'a> {
     /// Names of jobs that wait for each other, each before the next.
     #[serde(skip_serializing_if = "Option::is_none")]
     cycle: Option<&'a [String]>,
+    /// With `lease_lost`: why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
     /// Seconds after which it may be tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<u64>,
@@ -173,6 +176,8 @@ pub(crate) struct Body<'a> {
 enum More {
     Workflow(WorkflowId),
     Cycle(Vec<String>),
+    /// Why a lease was lost.
+    Reason(&'static str),
     /// Methods that the path has.
     Allow(String),
 }
@@ -234,11 +239,13 @@ impl Problem {
     /// What is written of it, as the answer to a request or as an item of one.
     pub(crate) fn body<'a>(&'a self, request: &'a RequestId) -> Body<'a> {
         let (code, status, title) = self.code.about();
-        let (workflow_id, cycle) = match self.more.as_deref() {
-            Some(More::Workflow(id)) => (Some(Id(*id)), None),
-            Some(More::Cycle(names)) => (None, Some(names.as_slice())),
-            Some(More::Allow(_)) | None => (None, None),
-        };
+        let (mut workflow_id, mut cycle, mut reason) = (None, None, None);
+        match self.more.as_deref() {
+            Some(More::Workflow(id)) => workflow_id = Some(Id(*id)),
+            Some(More::Cycle(names)) => cycle = Some(names.as_slice()),
+            Some(More::Reason(word)) => reason = Some(*word),
+            Some(More::Allow(_)) | None => {}
+        }
         Body {
             r#type: format!("urn:tidegate:problem:{code}"),
             title,
@@ -248,6 +255,7 @@ impl Problem {
             path: self.path(),
             workflow_id,
             cycle,
+            reason,
             retry_after: self.retry_after(),
             request_id: request.text(),
         }
@@ -290,6 +298,7 @@ impl From<EngineError> for Problem {
         let problem = Self::new(code, error.to_string());
         match error {
             EngineError::KeyMismatch { workflow, .. } => problem.with(More::Workflow(workflow)),
+            EngineError::Refused(Refusal::LeaseLost { reason, .. }) => problem.with(More::Reason(reason)),
             _ => problem,
         }
     }

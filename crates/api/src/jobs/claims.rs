@@ -72,26 +72,46 @@ pub(crate) struct ClaimedJob<'a> {
     queue: &'a str,
     /// Which attempt this is, from 1.
     attempt: u16,
-    /// The workflow's globals and the job's params as one object. Where both have a key, it is the value of the params.
+    /// The number of this lease: higher than those of all earlier leases of the job, also after a restart. Null when the store is of
+    /// schema 1, which does not keep it.
+    #[cfg_attr(test, schema(required))]
+    fence: Option<u64>,
+    /// The workflow's globals and the job's params as one object. Where both have a key, it is the value of the params, also where both
+    /// values are objects.
     #[cfg_attr(test, schema(value_type = Object))]
     params: Verbatim<'a>,
-    /// What the jobs before it returned. Jobs that returned nothing are left out.
+    /// What the jobs before it left behind. With the rule `all_success`, jobs that returned nothing are left out.
     inputs: Vec<JobInput<'a>>,
-    /// Names of jobs before it whose output is too large for this answer. Read each by itself.
+    /// Names of jobs before it whose output or error is too large for this answer. Read each by itself.
     omitted_inputs: Vec<&'a str>,
     /// An attempt that takes longer has failed; null when there is no limit.
     #[cfg_attr(test, schema(required))]
     timeout_ms: Option<u64>,
 }
 
-/// What a job before this one returned.
+/// What a job before this one left behind.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct JobInput<'a> {
     job: &'a str,
     handler: &'a str,
+    /// What it returned; null when it returned nothing.
     #[cfg_attr(test, schema(value_type = serde_json::Value))]
     output: Verbatim<'a>,
+    /// What it is doing, or `blocked` when it cannot run because of a failure before it. Left out with the rule `all_success`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'a str>,
+    /// Why its latest attempt failed, when it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<InputError<'a>>,
+}
+
+/// Why a job before this one failed.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct InputError<'a> {
+    kind: &'a str,
+    message: &'a str,
 }
 
 impl ClaimBody {
@@ -192,6 +212,7 @@ impl<'a> ClaimedJob<'a> {
             handler: &job.handler,
             queue: &job.queue,
             attempt: claimed.attempt,
+            fence: claimed.fence,
             params: Verbatim(merged(text(&graph.globals), text(&job.params))),
             inputs: claimed.inputs.iter().map(|input| JobInput::of(claimed, input)).collect(),
             omitted_inputs: claimed.omitted.iter().map(|parent| &*graph.jobs[parent.index()].name).collect(),
@@ -203,7 +224,14 @@ impl<'a> ClaimedJob<'a> {
 impl<'a> JobInput<'a> {
     fn of(claimed: &'a Claimed, input: &'a Input) -> Self {
         let parent = &claimed.graph().jobs[input.job.index()];
-        Self { job: &parent.name, handler: &parent.handler, output: Verbatim::of(&input.output) }
+        let error = input.error.as_ref();
+        Self {
+            job: &parent.name,
+            handler: &parent.handler,
+            output: Verbatim::of(&input.output),
+            state: input.state,
+            error: error.map(|error| InputError { kind: &error.kind, message: &error.message }),
+        }
     }
 }
 

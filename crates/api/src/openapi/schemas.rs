@@ -142,6 +142,9 @@ fn describe_words(all: &mut Map<String, Value>) {
     describe(&mut all["RuleShown"], &rules);
     describe(&mut all["OnFailureShown"], &["continue", "fail_fast"]);
     describe(&mut all["Problem"]["properties"]["code"], &Code::ALL.map(|code| code.about().0));
+    let losses =
+        ["expired", "timed_out", "cancelled", "ended_by_hand", "restarted", "taken_over", "reported", "unknown"];
+    describe(&mut all["Problem"]["properties"]["reason"], &losses);
     describe(&mut all["WhyNotRunning"]["properties"]["reason"], &reasons);
     describe(&mut all["EdgeEnd"]["properties"]["kind"], &["job", "block", "junction"]);
 }

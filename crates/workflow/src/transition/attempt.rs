@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::event::{Effect, Lease};
 use super::outcome::{Failure, Outcome, RetryWish};
-use super::refusal::{Refusal, name};
+use super::refusal::{Refusal, lease_lost, name};
 use super::revoke::{cancel_rest, revoke};
 use crate::graph::definition::OnFailure;
 use crate::id::JobIndex;
 use crate::record::lease::LeaseRef;
-use crate::state::{AttemptError, JobState, Status};
+use crate::state::{AttemptError, JobState, LeaseEnd, Status};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
 
@@ -31,6 +31,8 @@ pub(super) fn claim(
     let job = workflow.job_mut(index);
     job.attempt = job.attempt.saturating_add(1);
     job.token = lease.token;
+    job.fence += 1;
+    job.ended_by = None;
     job.worker = Some(lease.worker.clone());
     job.started_at = Some(now);
     workflow.set_state(index, JobState::Running { expires: lease.expires }, now);
@@ -53,7 +55,7 @@ pub(super) fn report(
         JobState::Running { .. } if token != 0 && job.token == reported.successor(index).token => {
             return Ok(Effect::Already);
         }
-        state => return Err(Refusal::LeaseLost { job: name(workflow, index), state: state.word() }),
+        _ => return Err(lease_lost(workflow, index, token)),
     }
     match outcome {
         Outcome::Succeeded { output } => {
@@ -95,7 +97,7 @@ pub(super) fn extend(
             workflow.job_mut(index).state = JobState::Running { expires: before.max(expires) };
             Ok(Effect::Done)
         }
-        state => Err(Refusal::LeaseLost { job: name(workflow, index), state: state.word() }),
+        _ => Err(lease_lost(workflow, index, token)),
     }
 }
 
@@ -107,7 +109,7 @@ pub(super) fn tick(workflow: &mut Workflow, now: Timestamp) -> Effect {
                 let timeout = workflow.graph.jobs[index.index()].timeout.expect("it timed out");
                 let message = format!("the attempt took longer than {timeout:?}");
                 let failure = Failure { kind: "timeout".to_owned(), message, trace: None };
-                revoke(workflow, index);
+                revoke(workflow, index, LeaseEnd::TimedOut);
                 fail_attempt(workflow, index, &failure, RetryWish::ByPolicy, now);
             }
             JobState::Running { .. } => lose(workflow, index, now),
@@ -155,7 +157,7 @@ fn fail(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
 
 /// A lease has ended without a report: the worker has died or is too slow.
 fn lose(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
-    revoke(workflow, index);
+    revoke(workflow, index, LeaseEnd::Expired);
     let job = workflow.job_mut(index);
     let attempt = job.attempt;
     job.lost += 1;

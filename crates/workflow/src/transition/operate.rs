@@ -6,7 +6,7 @@ use super::revoke::{cancel_rest, revoke};
 use crate::graph::definition::Retention;
 use crate::graph::json::Json;
 use crate::id::JobIndex;
-use crate::state::{JobState, RetentionDefaults, Status};
+use crate::state::{JobState, LeaseEnd, RetentionDefaults, Status};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
 
@@ -135,8 +135,9 @@ fn run_again(workflow: &mut Workflow, jobs: &[JobIndex], now: Timestamp) {
         if workflow.job(index).output_bytes > 0 {
             workflow.drop_output(index);
         }
+        revoke(workflow, index, LeaseEnd::Restarted);
         let job = workflow.job_mut(index);
-        (job.attempt, job.lost, job.token) = (0, 0, 0);
+        (job.attempt, job.lost) = (0, 0);
         (job.started_at, job.ready_at, job.worker) = (None, None, None);
         workflow.set_state(index, JobState::Waiting, now);
     }
@@ -162,7 +163,8 @@ pub(super) fn end_by_hand(
         }
         _ => {}
     }
-    revoke(workflow, index);
+    let end = if state == JobState::Cancelled { LeaseEnd::Cancelled } else { LeaseEnd::EndedByHand };
+    revoke(workflow, index, end);
     workflow.set_state(index, state, now);
     advance_if_started(workflow, now);
     Ok(Effect::Done)
@@ -177,7 +179,7 @@ pub(super) fn mark_succeeded(
     if workflow.job(index).state == JobState::Succeeded {
         return Ok(Effect::Already);
     }
-    revoke(workflow, index);
+    revoke(workflow, index, LeaseEnd::EndedByHand);
     if let Some(output) = output.filter(|output| !output.is_null()) {
         workflow.put_output(index, output.text().as_bytes());
     }

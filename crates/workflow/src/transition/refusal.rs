@@ -3,19 +3,22 @@
 use thiserror::Error;
 
 use crate::id::JobIndex;
-use crate::state::Status;
+use crate::state::{JobState, Status};
 use crate::workflow::Workflow;
 
 /// Why an event was refused. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// The job is no longer leased to the caller.
-    #[error("the lease on job '{job}' was lost: the job is {state}; drop the result")]
+    #[error("the lease on job '{job}' was lost ({reason}): the job is {state}; drop the result")]
     LeaseLost {
         /// The job's name.
         job: String,
         /// Its state.
         state: &'static str,
+        /// Why: a word of [`crate::LeaseEnd`], `reported` when it ended with a report, `taken_over` when the job was leased again since, or
+        /// `unknown`.
+        reason: &'static str,
     },
     /// The job cannot be taken.
     #[error("job '{job}' cannot be taken: it is {state}")]
@@ -51,6 +54,20 @@ pub enum Refusal {
 
 pub(crate) fn wrong_status(verb: &'static str, status: Status, advice: &'static str) -> Refusal {
     Refusal::WrongStatus { verb, status: status.word(), advice }
+}
+
+/// The lease with this token is not one under which the job runs.
+pub(super) fn lease_lost(workflow: &Workflow, index: JobIndex, token: u64) -> Refusal {
+    let job = workflow.job(index);
+    let reason = match (job.state, job.ended_by) {
+        _ if job.token == token && token != 0 => "reported",
+        (JobState::Running { .. }, _) => "taken_over",
+        (_, Some(end)) => end.word(),
+        // The latest lease ended with a report, so the one that is named is older.
+        (_, None) if job.token != 0 => "taken_over",
+        (_, None) => "unknown",
+    };
+    Refusal::LeaseLost { job: name(workflow, index), state: job.state.word(), reason }
 }
 
 pub(super) fn wrong_job(workflow: &Workflow, verb: &'static str, index: JobIndex, advice: &'static str) -> Refusal {

@@ -35,9 +35,14 @@ impl Workflow {
 
     /// Keeps the error of an attempt.
     pub(crate) fn put_error(&mut self, index: JobIndex, error: &AttemptError) {
+        let field = self.latest_error(index);
+        self.unwritten.errors.push((field, error.clone()));
+    }
+
+    /// Where the error of the latest attempt of a job is, if that attempt failed.
+    pub(crate) fn latest_error(&self, index: JobIndex) -> ResultField {
         let job = self.job(index);
-        let place = (job.attempt.wrapping_add(job.lost) % KEPT_ERRORS) as u8;
-        self.unwritten.errors.push((ResultField::Error(index, place), error.clone()));
+        ResultField::Error(index, (job.attempt.wrapping_add(job.lost) % KEPT_ERRORS) as u8)
     }
 
     /// Removes the workflow with the next write.

@@ -1,8 +1,11 @@
 //! What users rely on when jobs fail, run again or are looked at: the same over every store.
 
+use std::time::Duration;
+
 use tidegate_workflow::{
-    Action, Begin, Claimed, Condition, Definition, Engine, EngineError, JobIndex, JobState, Json, Reason, Refusal,
-    RestartScope, Status, Store, TriggerRule, WorkflowId,
+    Action, Begin, Claimed, Condition, Definition, Engine, EngineError, Failure, Format, Input, JobIndex, JobState,
+    Json, LeaseRef, MemoryStore, Outcome, Reason, Refusal, Report, RestartScope, Retry, RetryWish, Status, Store,
+    TriggerRule, WorkflowId,
 };
 
 use crate::support::{at, create_of, definition, failure, names, new, report, server, state, succeed, success, take};
@@ -19,6 +22,10 @@ macro_rules! semantics {
         a_retry_is_judged_by_the_state_that_it_changes
         an_action_by_status_leaves_what_has_another_by_now
         a_key_belongs_to_a_definition_however_it_is_spelled
+        each_lease_has_a_higher_number
+        a_lost_lease_says_why
+        a_job_that_runs_after_failures_is_told_of_them
+        errors_of_many_parents_are_bounded
     } )* };
     (@ $store:ident: $($behaviour:ident)*) => {
         mod $store {
@@ -64,7 +71,7 @@ async fn reason(engine: &Engine, id: WorkflowId, job: u32) -> Option<Reason> {
 async fn a_restart_makes_what_comes_after_wait_again(store: Store) {
     let engine = server(&store).await;
     let mut wanted = definition("a b<a c<a d<b");
-    wanted.jobs[2].wait = std::time::Duration::from_secs(60);
+    wanted.jobs[2].wait = Duration::from_secs(60);
     let id = create_of(&engine, wanted, Begin::Now).await;
     run(&engine, "a", "1", 1).await;
     let before = engine.show(id).await.unwrap();
@@ -219,4 +226,139 @@ async fn a_key_belongs_to_a_definition_however_it_is_spelled(store: Store) {
     assert_eq!(create(r#"{"b": 2, "a": 1}"#, r#"{ "c": [15e-1] }"#).await, Ok(true));
     let other = create(r#"{"b":2,"a":1}"#, r#"{"c":[1.51]}"#).await;
     assert!(matches!(other, Err(EngineError::KeyMismatch { .. })), "{other:?}");
+}
+
+/// The only job that is ready.
+async fn only(engine: &Engine, seconds: u64) -> Claimed {
+    let mut claimed = take(engine, seconds).await;
+    assert_eq!(claimed.len(), 1);
+    claimed.remove(0)
+}
+
+async fn each_lease_has_a_higher_number(store: Store) {
+    let engine = server(&store).await;
+    let mut wanted = definition("a");
+    wanted.jobs[0].retry = Retry { limit: 1, backoff: Duration::ZERO, ..Retry::default() };
+    let id = create_of(&engine, wanted, Begin::Now).await;
+    let first = only(&engine, 1).await;
+    report(&engine, first.lease, Outcome::GivenBack { pause: Duration::ZERO }, 2).await.unwrap();
+    let second = only(&engine, 3).await;
+    engine.sweep(at(60)).await.unwrap();
+    let third = only(&engine, 61).await;
+    report(&engine, third.lease, failure(), 62).await.unwrap();
+    let fourth = only(&server(&store).await, 63).await;
+    succeed(&engine, fourth.lease, 64).await.unwrap();
+    engine.act(id, restart("a"), at(65)).await.unwrap();
+    let fifth = only(&server(&store).await, 66).await;
+    let all = [first, second, third, fourth, fifth];
+    assert_eq!(all.each_ref().map(|claimed| claimed.attempt), [1, 1, 1, 2, 1]);
+    assert_eq!(all.map(|claimed| claimed.fence), [1, 2, 3, 4, 5].map(Some));
+}
+
+async fn a_lost_lease_says_why(store: Store) {
+    let engine = server(&store).await;
+    let reason = async |lease: LeaseRef| match succeed(&engine, lease, 500).await {
+        Err(EngineError::Refused(Refusal::LeaseLost { reason, .. })) => reason,
+        other => panic!("{other:?}"),
+    };
+    let job = || "a".to_owned();
+    for (word, action) in [
+        ("cancelled", Action::Cancel),
+        ("cancelled", Action::CancelJob(job())),
+        ("ended_by_hand", Action::MarkSucceeded { job: job(), output: None }),
+    ] {
+        let id = create_of(&engine, definition("a"), Begin::Now).await;
+        let lease = only(&engine, 1).await.lease;
+        engine.act(id, action, at(2)).await.unwrap();
+        assert_eq!(reason(lease).await, word);
+    }
+    let id = create_of(&engine, definition("a"), Begin::Now).await;
+    let lease = only(&engine, 1).await.lease;
+    report(&engine, lease, failure(), 2).await.unwrap();
+    engine.act(id, Action::RetryFailed, at(3)).await.unwrap();
+    assert_eq!(reason(lease).await, "restarted");
+    only(&engine, 4).await;
+    assert_eq!(reason(lease).await, "taken_over");
+    engine.act(id, Action::Cancel, at(5)).await.unwrap();
+
+    let mut wanted = definition("slow<fails fails");
+    wanted.jobs[1].timeout = Some(Duration::from_secs(10));
+    wanted.jobs[0].after.clear();
+    create_of(&engine, wanted, Begin::Now).await;
+    let both = take(&engine, 6).await;
+    engine.sweep(at(100)).await.unwrap();
+    assert_eq!(reason(one(&both, "fails").lease).await, "timed_out");
+    assert_eq!(reason(one(&both, "slow").lease).await, "expired");
+    let again = only(&server(&store).await, 101).await;
+    assert_eq!(reason(one(&both, "slow").lease).await, "taken_over");
+    succeed(&engine, again.lease, 102).await.unwrap();
+    assert_eq!(reason(one(&both, "slow").lease).await, "taken_over");
+}
+
+async fn a_job_that_runs_after_failures_is_told_of_them(store: Store) {
+    let engine = server(&store).await;
+    let rules = [("alarm", TriggerRule::AnyFailed), ("cleanup", TriggerRule::AllDone)];
+    let mut wanted = definition("good bad stuck<bad none alarm<good,bad,stuck,none cleanup<good,bad,stuck,none");
+    for (name, rule) in rules {
+        wanted.jobs.iter_mut().find(|job| job.name == name).unwrap().rule = rule;
+    }
+    let id = create_of(&engine, wanted, Begin::Now).await;
+    let first = take(&engine, 1).await;
+    report(&engine, one(&first, "good").lease, success("[7]"), 2).await.unwrap();
+    engine.act(id, Action::SkipJob("none".to_owned()), at(2)).await.unwrap_err();
+    let failure = Failure { kind: "HTTPError".to_owned(), message: "503 from upstream".to_owned(), trace: None };
+    let failed = Outcome::Failed { failure, retry: RetryWish::ByPolicy };
+    report(&engine, one(&first, "bad").lease, failed, 3).await.unwrap();
+    let alarm = only(&engine, 4).await;
+    let told = |claimed: &Claimed| -> Vec<(String, &'static str, String, Option<String>)> {
+        let input = |input: &Input| {
+            let name = claimed.graph().jobs[input.job.index()].name.clone();
+            let output = String::from_utf8(input.output.to_vec()).unwrap();
+            (name, input.state.unwrap(), output, input.error.as_ref().map(|error| error.message.clone()))
+        };
+        claimed.inputs.iter().map(input).collect()
+    };
+    let of = |name: &str, state, output: &str, error: Option<&str>| {
+        (name.to_owned(), state, output.to_owned(), error.map(str::to_owned))
+    };
+    let mut expected = vec![
+        of("good", "succeeded", "[7]", None),
+        of("bad", "failed", "null", Some("503 from upstream")),
+        of("stuck", "blocked", "null", None),
+        of("none", "running", "null", None),
+    ];
+    assert_eq!((alarm.job().name.as_str(), told(&alarm)), ("alarm", expected.clone()));
+    engine.act(id, Action::CancelJob("none".to_owned()), at(5)).await.unwrap();
+    let cleanup = only(&server(&store).await, 6).await;
+    expected[3].1 = "cancelled";
+    assert_eq!((cleanup.job().name.as_str(), told(&cleanup)), ("cleanup", expected));
+}
+
+/// Errors are counted before they are read: a join of many that failed holds no more than any other answer.
+async fn errors_of_many_parents_are_bounded(store: Store) {
+    const PARENTS: usize = 1_100;
+    let engine = server(&store).await;
+    let names: Vec<String> = (0..PARENTS).map(|at| at.to_string()).collect();
+    let wanted = with_rule(&format!("{} join<{}", names.join(" "), names.join(",")), "join", TriggerRule::AllDone);
+    create_of(&engine, wanted, Begin::Now).await;
+    let mut reports = Vec::new();
+    while reports.len() < PARENTS {
+        let claimed = take(&engine, 1).await;
+        reports.extend(claimed.iter().map(|claimed| Report { lease: claimed.lease, outcome: failure() }));
+    }
+    let (reported, _) = engine.report(reports, None, at(2)).await;
+    assert!(reported.iter().all(Result::is_ok));
+    let join = only(&engine, 3).await;
+    assert_eq!(join.inputs.len() + join.omitted.len(), PARENTS);
+    assert!((900..PARENTS).contains(&join.inputs.len()), "{}", join.inputs.len());
+    assert!(join.inputs.iter().all(|input| input.error.is_some()));
+}
+
+/// A store of schema 1 does not keep the number of a lease, and one that begins again would be no fence.
+#[tokio::test]
+async fn a_store_that_forgets_numbers_of_leases_gives_none() {
+    let store = Store::Memory(MemoryStore::new(4).in_format(Format::First));
+    let engine = server(&store).await;
+    create_of(&engine, definition("a"), Begin::Now).await;
+    assert_eq!(only(&engine, 1).await.fence, None);
 }

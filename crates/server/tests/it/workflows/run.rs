@@ -148,9 +148,35 @@ fn a_job_given_back_is_ready_again_and_a_lease_can_be_extended() {
     let report = json!({"lease": job["lease"], "outcome": "given_back"});
     let answer = flows.post("/v1/jobs/report", json!({"reports": [report]}));
     assert_eq!(answer["reports"][0]["job_state"], "ready", "{answer}");
-    assert_eq!(flows.claim(1)[0]["attempt"], 1, "no attempt was counted");
-    let lost = flows.post("/v1/jobs/extend", json!({"leases": [job["lease"]]}));
-    assert_eq!(lost["leases"][0]["error"]["code"], "lease_lost");
+    let extend = || flows.post("/v1/jobs/extend", json!({"leases": [job["lease"]]}))["leases"][0]["error"].clone();
+    assert_eq!(extend()["reason"], "reported");
+    let again = flows.claim(1).pop().unwrap();
+    assert_eq!(again["attempt"], 1, "no attempt was counted");
+    assert_eq!((&job["fence"], &again["fence"]), (&json!(1), &json!(2)));
+    let lost = extend();
+    assert_eq!((&lost["code"], &lost["reason"]), (&json!("lease_lost"), &json!("taken_over")), "{lost}");
+}
+
+#[test]
+fn a_job_that_runs_after_failures_gets_them() {
+    let flows = Flows::start(&[]);
+    let mut body = workflow("w", "a b c<b d<a,b,c");
+    body["jobs"][3]["rule"] = json!("all_done");
+    flows.create(body);
+    let first = flows.claim(9);
+    let of = |name: &str| first.iter().find(|job| job["job"] == name).unwrap();
+    flows.succeed(of("a"), json!([1]));
+    let error = json!({"kind": "IOError", "message": "gone", "trace": "somewhere"});
+    let report = json!({"lease": of("b")["lease"], "outcome": "failed", "error": error});
+    flows.post("/v1/jobs/report", json!({"reports": [report]}));
+    let inputs = flows.claim(1)[0]["inputs"].clone();
+    let handler = &of("a")["handler"];
+    let expected = json!([
+        {"job": "a", "handler": handler, "output": [1], "state": "succeeded"},
+        {"job": "b", "handler": handler, "output": null, "state": "failed", "error": {"kind": "IOError", "message": "gone"}},
+        {"job": "c", "handler": handler, "output": null, "state": "blocked"},
+    ]);
+    assert_eq!(inputs, expected);
 }
 
 #[test]

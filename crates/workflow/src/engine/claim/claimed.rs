@@ -8,6 +8,7 @@ use crate::engine::desk::undelivered::Undelivered;
 use crate::graph::Graph;
 use crate::id::JobIndex;
 use crate::record::lease::LeaseRef;
+use crate::state::AttemptError;
 use crate::time::Timestamp;
 
 /// A leased job, with everything that the worker needs to run it.
@@ -19,7 +20,9 @@ pub struct Claimed {
     pub expires: Timestamp,
     /// The number of the attempt, from 1.
     pub attempt: u16,
-    /// The outputs of the parents. Parents without an output are left out.
+    /// The number of the lease: higher than those of all earlier leases of the job. None: the store is of schema 1, which does not keep it.
+    pub fence: Option<u64>,
+    /// What the parents left behind. For a job that runs only if all parents succeed, parents without an output are left out.
     pub inputs: Vec<Input>,
     /// Parents whose output is too large for this answer. The worker must read it separately.
     pub omitted: Vec<JobIndex>,
@@ -56,11 +59,16 @@ impl Claimed {
     }
 }
 
-/// The output of a parent.
+/// What a parent left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Input {
     /// The parent.
     pub job: JobIndex,
-    /// JSON text.
+    /// What it returned, as JSON text; `null` when it returned nothing.
     pub output: Bytes,
+    /// Its state in a word, `blocked` when it cannot run because of a failure. Only for a job that may run although not all of its parents
+    /// have succeeded.
+    pub state: Option<&'static str>,
+    /// Why it failed, if it did.
+    pub error: Option<AttemptError>,
 }

@@ -6,9 +6,13 @@ use bytes::Bytes;
 
 use super::undelivered::Undelivered;
 use crate::graph::Graph;
+use crate::graph::definition::TriggerRule;
 use crate::id::{JobIndex, WorkflowId};
+use crate::record::change::ResultField;
 use crate::state::{JobState, Status};
 use crate::time::Timestamp;
+use crate::workflow::Workflow;
+use crate::workflow::progress::Prospect;
 
 /// The answer to a request.
 #[derive(Debug, Default)]
@@ -24,13 +28,47 @@ pub(crate) struct Answer {
     pub(crate) existing: Option<WorkflowId>,
 }
 
-/// The output of a parent.
+/// Most bytes of an error that a worker reports: kind, message and trace.
+const ERROR_BYTES: usize = 33 << 10;
+
+/// What a parent left behind.
 #[derive(Debug)]
 pub(crate) struct Returned {
     pub(crate) job: JobIndex,
-    pub(crate) bytes: u32,
-    /// None: it must be read from the store.
+    /// Its state, for a job that may run although not all of its parents have succeeded.
+    pub(crate) state: Option<&'static str>,
+    output_bytes: u32,
+    /// None: it must be read from the store, if there is any.
     pub(crate) output: Option<Bytes>,
+    /// Where its latest error is.
+    pub(crate) error: Option<ResultField>,
+}
+
+impl Returned {
+    /// What a job gets of a parent. None: nothing.
+    pub(super) fn of(workflow: &Workflow, rule: TriggerRule, job: JobIndex, output: Option<Bytes>) -> Option<Self> {
+        let output_bytes = workflow.job(job).output_bytes;
+        if rule == TriggerRule::AllSuccess {
+            return (output_bytes > 0).then_some(Self { job, state: None, output_bytes, output, error: None });
+        }
+        let (state, error) = match workflow.job(job).state {
+            JobState::Waiting if workflow.prospect(job) != Prospect::Open => ("blocked", None),
+            JobState::Failed => (JobState::Failed.word(), Some(workflow.latest_error(job))),
+            state => (state.word(), None),
+        };
+        Some(Self { job, state: Some(state), output_bytes, output: output.filter(|_| output_bytes > 0), error })
+    }
+
+    /// What must be read from the store.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = ResultField> + use<> {
+        let output = (self.output_bytes > 0 && self.output.is_none()).then_some(ResultField::Output(self.job));
+        output.into_iter().chain(self.error)
+    }
+
+    /// How much of an answer it takes at most.
+    pub(crate) fn bytes(&self) -> usize {
+        self.output_bytes as usize + if self.error.is_some() { ERROR_BYTES } else { 0 }
+    }
 }
 
 /// A leased job, with those of its inputs that are in memory.
@@ -40,8 +78,10 @@ pub(crate) struct Leased {
     pub(crate) token: u64,
     pub(crate) expires: Timestamp,
     pub(crate) attempt: u16,
+    /// The number of the lease. None: the store does not keep it.
+    pub(crate) fence: Option<u64>,
     pub(crate) graph: Arc<Graph>,
-    /// The outputs of its parents.
+    /// What its parents left behind.
     pub(crate) inputs: Vec<Returned>,
     /// Gives it back if it does not reach the worker.
     pub(crate) undelivered: Undelivered,

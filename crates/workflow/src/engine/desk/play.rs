@@ -10,6 +10,7 @@ use super::undelivered::{GiveBack, Undelivered};
 use crate::engine::context::Context;
 use crate::engine::error::EngineError;
 use crate::id::JobIndex;
+use crate::record::format::Format;
 use crate::record::lease::LeaseRef;
 use crate::state::{JobState, Status};
 use crate::time::Timestamp;
@@ -111,16 +112,15 @@ impl Player<'_> {
     /// What a worker gets with a leased job.
     fn leased(&self, entry: &Entry, job: JobIndex, (token, expires): (u64, Timestamp), now: Timestamp) -> Leased {
         let workflow = &entry.workflow;
+        let about = &workflow.graph.jobs[job.index()];
         let output = |job| entry.outputs.get(&job).cloned();
-        let inputs = workflow.graph.jobs[job.index()].parents.iter();
-        let inputs = inputs
-            .map(|&job| Returned { job, bytes: workflow.job(job).output_bytes, output: output(job) })
-            .filter(|returned| returned.bytes > 0)
-            .collect();
+        let inputs = about.parents.iter();
+        let inputs = inputs.filter_map(|&job| Returned::of(workflow, about.rule, job, output(job))).collect();
         let attempt = workflow.job(job).attempt;
+        let fence = (self.context.store.format() > Format::First).then_some(workflow.job(job).fence);
         let graph = Arc::clone(&workflow.graph);
         let undelivered = Undelivered::new(self.give_back, LeaseRef { workflow: workflow.id, job, token }, now);
-        Leased { job, token, expires, attempt, graph, inputs, undelivered }
+        Leased { job, token, expires, attempt, fence, graph, inputs, undelivered }
     }
 }
 
