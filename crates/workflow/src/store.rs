@@ -62,7 +62,8 @@ impl Store {
     /// Applies changes of one partition, independently of each other. The outcomes are in the same order.
     ///
     /// # Errors
-    /// None of them was applied, or, with [`StoreError::Unknown`], any of them may have been.
+    /// None of them was applied, or, with [`StoreError::Unknown`] and [`StoreError::Torn`], any of them may have been. With the latter,
+    /// rows of those that were not may be there or missing.
     ///
     /// # Cancellation
     /// When the future is dropped, any of them may have been applied.

@@ -292,7 +292,9 @@ impl From<EngineError> for Problem {
             EngineError::KeyMismatch { .. } => Code::IdempotencyMismatch,
             EngineError::Overloaded | EngineError::Contended { .. } => Code::Overloaded,
             EngineError::Closed => Code::ShuttingDown,
-            EngineError::Store(StoreError::Unavailable { .. } | StoreError::Unknown { .. }) => Code::StoreUnavailable,
+            EngineError::Store(
+                StoreError::Unavailable { .. } | StoreError::Unknown { .. } | StoreError::Torn { .. },
+            ) => Code::StoreUnavailable,
             EngineError::Store(_) => Code::Internal,
         };
         let problem = Self::new(code, error.to_string());

@@ -157,7 +157,7 @@ impl Here {
 
 fn refused(shown: &str, error: &StoreError) -> Failure {
     let exit = match error {
-        StoreError::Unavailable { .. } | StoreError::Unknown { .. } => Exit::Unavailable,
+        StoreError::Unavailable { .. } | StoreError::Unknown { .. } | StoreError::Torn { .. } => Exit::Unavailable,
         StoreError::Corrupt { .. } => Exit::Failed,
         StoreError::Schema { .. } => Exit::Refused,
     };

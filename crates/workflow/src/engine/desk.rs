@@ -10,6 +10,7 @@ pub(crate) mod play;
 pub(crate) mod request;
 mod round;
 mod states;
+pub(crate) mod torn;
 pub(crate) mod undelivered;
 
 use std::collections::VecDeque;
@@ -20,6 +21,7 @@ use self::play::Player;
 use self::request::Posted;
 use self::round::Round;
 use self::states::States;
+use self::torn::Torn;
 use self::undelivered::GiveBack;
 use super::context::Context;
 use super::error::EngineError;
@@ -38,6 +40,7 @@ pub(crate) struct Desk {
     partition: Partition,
     inbox: Mutex<Inbox>,
     states: States,
+    pub(crate) torn: Torn,
 }
 
 #[derive(Debug, Default)]
@@ -51,7 +54,7 @@ struct Inbox {
 impl Desk {
     /// A desk that keeps states of at most `memory` bytes.
     pub(crate) fn new(partition: Partition, memory: u64) -> Self {
-        Self { partition, inbox: Mutex::default(), states: States::new(memory) }
+        Self { partition, inbox: Mutex::default(), states: States::new(memory), torn: Torn::default() }
     }
 
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
@@ -98,7 +101,7 @@ impl Desk {
     /// Serves all requests that wait. `give_back` is called with each lease that does not reach its worker.
     pub(crate) async fn serve(&self, context: &Context, give_back: &GiveBack) {
         let player = Player { context, give_back };
-        let round = Round { player, partition: self.partition, states: &self.states };
+        let round = Round { player, partition: self.partition, states: &self.states, torn: &self.torn };
         while let Some(posted) = self.next_round() {
             for groups in load::pieces(&context.store, self.states.take(posted)).await {
                 self.serve_groups(&round, groups).await;

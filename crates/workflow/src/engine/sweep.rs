@@ -69,6 +69,7 @@ impl Engine {
         self.queues().set_time(now);
         // Those whose claim failed are tried again. If that fails, the next sweep does it.
         let _later = self.refill(&self.queues().failed()).await;
+        self.mend_torn(now).await;
         // What frees memory is asked for first.
         let (mut found, timers) =
             tokio::try_join!(self.find(Clockwork::Expiries, serve, now), self.find(Clockwork::Timers, serve, now))?;

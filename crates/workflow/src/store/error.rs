@@ -22,6 +22,13 @@ pub enum StoreError {
         /// What is known.
         reason: String,
     },
+    /// The store refused the middle of a write. No state was changed by it, yet rows may be missing, or be there and should not, until they
+    /// are written again.
+    #[error("the store does not do all that is asked of it, and refused a write: {reason}")]
+    Torn {
+        /// The cause, in the store's words.
+        reason: String,
+    },
     /// What is stored cannot be read.
     #[error("{what} cannot be read: {reason}")]
     Corrupt {

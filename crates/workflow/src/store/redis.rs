@@ -197,11 +197,27 @@ fn wrote_nothing(outcome: &Outcome) -> bool {
     }
 }
 
+/// Redis does not say which command it does not allow.
+fn with_advice(reason: String) -> String {
+    match reason.contains("can't run this command") || reason.contains("NOPERM") {
+        true => {
+            format!("{reason}; the script needs GET, EXISTS, HGET, HGETALL, HSET, HDEL, SET, UNLINK, ZADD and ZREM")
+        }
+        false => reason,
+    }
+}
+
 /// The outcomes of all changes, if all calls were answered.
 fn applied(calls: &[Call<'_>], outcomes: &[Outcome]) -> Result<Vec<Applied>, StoreError> {
     match outcomes.iter().find(|outcome| outcome.reply().is_err()) {
         Some(failed) if outcomes.iter().all(wrote_nothing) => Err(unavailable(failed)),
-        Some(failed) => Err(StoreError::Unknown { reason: reason(failed) }),
+        Some(failed) => {
+            let stopped = |outcome: &&Outcome| matches!(outcome, Outcome::ServerError(_)) && !wrote_nothing(outcome);
+            Err(match outcomes.iter().find(stopped) {
+                Some(stopped) => StoreError::Torn { reason: with_advice(reason(stopped)) },
+                None => StoreError::Unknown { reason: reason(failed) },
+            })
+        }
         None => {
             let mut all = Vec::new();
             for (call, outcome) in calls.iter().zip(outcomes) {

@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 
 use crate::id::JobIndex;
-use crate::record::change::ResultField;
+use crate::record::change::{Delete, ResultField};
 use crate::state::{AttemptError, Job};
 
 /// What changed since the last write.
@@ -17,4 +17,6 @@ pub(super) struct Unwritten {
     /// Jobs that became ready.
     pub(super) ready: Vec<JobIndex>,
     pub(super) delete: bool,
+    /// All rows are to be written again, and these are not to be there unless they follow from the state.
+    pub(super) strays: Option<Delete>,
 }

@@ -1,5 +1,7 @@
 //! Makes the change that a store must apply to have the same state as the workflow in memory.
 
+use hashbrown::HashSet;
+
 use super::Workflow;
 use super::unwritten::Unwritten;
 use crate::id::JobIndex;
@@ -45,6 +47,11 @@ impl Workflow {
         ResultField::Error(index, (job.attempt.wrapping_add(job.lost) % KEPT_ERRORS) as u8)
     }
 
+    /// Writes all rows again with the next write, because those that the store has are not known. `strays` may be there and should not.
+    pub(crate) fn mend(&mut self, strays: Delete) {
+        self.unwritten.strays = Some(strays);
+    }
+
     /// Removes the workflow with the next write.
     pub(crate) fn delete(&mut self) {
         self.unwritten.delete = true;
@@ -70,7 +77,7 @@ impl Workflow {
             return Some(Change { workflow: self.id, expected, write: Write::Delete(Box::new(delete)) });
         }
         let nothing = unwritten.before.is_empty() && unwritten.results.is_empty() && unwritten.errors.is_empty();
-        if nothing && was.as_ref() == Some(&self.meta) {
+        if nothing && unwritten.strays.is_none() && was.as_ref() == Some(&self.meta) {
             self.stored = expected.zip(was);
             return None;
         }
@@ -81,7 +88,8 @@ impl Workflow {
         Some(Change { workflow: self.id, expected, write: Write::Put(Box::new(put)) })
     }
 
-    fn put(&self, was: Option<&Meta>, unwritten: Unwritten, format: Format) -> Put {
+    fn put(&self, was: Option<&Meta>, mut unwritten: Unwritten, format: Format) -> Put {
+        let strays = unwritten.strays.take();
         let changed = |before: Option<Timestamp>, after: Option<Timestamp>| match after {
             _ if before == after => Moved::Unchanged,
             Some(moment) => Moved::To(moment),
@@ -91,7 +99,7 @@ impl Workflow {
         let errors = unwritten.errors.iter().map(|(field, error)| (*field, encode(error, format)));
         let mut jobs: Vec<JobIndex> = unwritten.before.keys().copied().collect();
         jobs.sort_unstable();
-        Put {
+        let mut put = Put {
             meta: encode(&self.meta, format),
             birth: was.is_none().then(|| Birth {
                 graph: encode(&*self.graph, format),
@@ -105,7 +113,25 @@ impl Workflow {
             index: self.index_change(was),
             timer: changed(was.and_then(|meta| meta.timer), self.meta.timer),
             expiry: changed(was.and_then(|meta| meta.expires_at), self.meta.expires_at),
+        };
+        if let Some(strays) = strays {
+            self.write_all_rows(&mut put, strays, format);
         }
+        put
+    }
+
+    /// Makes a change write all rows, whatever the store has of them.
+    fn write_all_rows(&self, put: &mut Put, strays: Delete, format: Format) {
+        let (ready, index) = self.rows(format);
+        let all = |change: &mut RowChange, strays: Vec<Row>, rows: HashSet<Row>| {
+            let strays: HashSet<Row> = change.remove.drain(..).chain(strays).collect();
+            change.remove = strays.into_iter().filter(|row| !rows.contains(row)).collect();
+            change.add = rows.into_iter().collect();
+        };
+        all(&mut put.ready, strays.ready, ready.into_iter().collect());
+        all(&mut put.index, strays.index, index.into_iter().collect());
+        put.timer = self.meta.timer.map_or(Moved::Away, Moved::To);
+        put.expiry = self.meta.expires_at.map_or(Moved::Away, Moved::To);
     }
 
     fn index_change(&self, was: Option<&Meta>) -> RowChange {
@@ -151,11 +177,12 @@ impl Workflow {
         }
         let mut index = status_rows(self.id, &self.graph.label, status);
         index.push(lasting_row(self.id));
-        Delete {
-            ready: ready_rows(self.id, &self.graph, &jobs, status, format),
-            index,
-            idempotency_key: self.graph.idempotency_key.clone(),
+        let mut ready = ready_rows(self.id, &self.graph, &jobs, status, format);
+        if let Some(strays) = &unwritten.strays {
+            ready.extend(strays.ready.iter().cloned());
+            index.extend(strays.index.iter().cloned());
         }
+        Delete { ready, index, idempotency_key: self.graph.idempotency_key.clone() }
     }
 
     /// All rows that a store of a format must have for it: ready rows and index rows.

@@ -8,7 +8,7 @@ use super::play::Player;
 use super::request::{Begin, Posted, Request};
 use crate::engine::error::EngineError;
 use crate::id::WorkflowId;
-use crate::record::change::{Change, StoredState, Write};
+use crate::record::change::{Change, Delete, StoredState, Write};
 use crate::store::error::StoreError;
 use crate::workflow::Workflow;
 
@@ -20,6 +20,8 @@ pub(super) struct Group {
     /// Why its state cannot be read.
     pub(super) broken: Option<StoreError>,
     pub(super) basis: Basis,
+    /// What may be in the store and should not, if a write stopped half way.
+    pub(super) strays: Option<Delete>,
     pub(super) answers: Vec<Result<Answer, EngineError>>,
 }
 
@@ -34,7 +36,7 @@ pub(super) enum Basis {
 
 impl Group {
     pub(super) fn new(id: WorkflowId, entry: Option<Box<Entry>>) -> Self {
-        Self { id, posted: Vec::new(), entry, broken: None, basis: Basis::Memory, answers: Vec::new() }
+        Self { id, posted: Vec::new(), entry, broken: None, basis: Basis::Memory, strays: None, answers: Vec::new() }
     }
 
     pub(super) fn needs_state(&self) -> bool {
@@ -54,6 +56,9 @@ impl Group {
             self.answers.push(outcome);
         }
         let entry = self.entry.as_mut()?;
+        if let Some(strays) = self.strays.clone() {
+            entry.workflow.mend(strays);
+        }
         let change = entry.workflow.change(fastrand::u32(..), player.context.store.format())?;
         if let Write::Put(put) = &change.write
             && let Some(birth) = &put.birth

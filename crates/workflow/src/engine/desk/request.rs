@@ -109,13 +109,31 @@ impl Action {
 /// A request about one workflow.
 #[derive(Debug)]
 pub(crate) enum Request {
-    Create { graph: Arc<Graph>, begin: Begin, created_at: Timestamp },
+    Create {
+        graph: Arc<Graph>,
+        begin: Begin,
+        created_at: Timestamp,
+    },
     Act(Action, Condition),
-    Claim { job: JobIndex, lease: Lease },
-    Report { job: JobIndex, token: u64, outcome: Outcome, hand_over: Option<Arc<HandOver>> },
-    Extend { job: JobIndex, token: u64, expires: Timestamp },
+    Claim {
+        job: JobIndex,
+        lease: Lease,
+    },
+    Report {
+        job: JobIndex,
+        token: u64,
+        outcome: Outcome,
+        hand_over: Option<Arc<HandOver>>,
+    },
+    Extend {
+        job: JobIndex,
+        token: u64,
+        expires: Timestamp,
+    },
     Tick,
     Purge,
+    /// Its rows are written again if a write stopped half way.
+    Mend,
 }
 
 impl Request {

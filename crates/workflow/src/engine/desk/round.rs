@@ -4,6 +4,7 @@ use super::group::{Basis, Group};
 use super::load::load_missing;
 use super::play::Player;
 use super::states::States;
+use super::torn::Torn;
 use crate::engine::context::{Context, Notice};
 use crate::engine::trouble::Asked;
 use crate::id::{JobIndex, Partition};
@@ -16,6 +17,7 @@ pub(super) struct Round<'a> {
     pub(super) player: Player<'a>,
     pub(super) partition: Partition,
     pub(super) states: &'a States,
+    pub(super) torn: &'a Torn,
 }
 
 /// Groups whose requests were applied.
@@ -54,25 +56,33 @@ impl Round<'_> {
         }
         let (changed, changes): (Vec<Group>, Vec<Change>) = changed.into_iter().unzip();
         let applied = self.apply(&changes).await;
+        let outcome = match &applied {
+            Ok((applied, None)) => Ok(applied),
+            Ok((_, Some(error))) | Err(error) => Err(error),
+        };
         // A refusal for another version proves nothing.
-        if applied.as_ref().map_or(true, |applied| applied.contains(&Applied::Done)) {
-            self.context().troubles.note(self.partition, asked, applied.as_ref());
+        if outcome.map_or(true, |applied| applied.contains(&Applied::Done)) {
+            self.context().troubles.note(self.partition, asked, outcome);
         }
+        let mut again = Vec::new();
         match applied {
-            Ok(applied) => {
-                let applied = changes.iter().zip(applied);
-                changed.into_iter().zip(applied).filter_map(|(group, applied)| self.settle(group, applied)).collect()
+            Ok((applied, refused)) => {
+                for ((group, change), applied) in changed.into_iter().zip(&changes).zip(applied) {
+                    match &refused {
+                        Some(error) if applied != Applied::Done => group.fail(error),
+                        _ => again.extend(self.settle(group, (change, applied))),
+                    }
+                }
             }
-            Err(error) => {
-                changed.into_iter().for_each(|group| group.fail(&error));
-                Vec::new()
-            }
+            Err(error) => changed.into_iter().for_each(|group| group.fail(&error)),
         }
+        again
     }
 
     fn play(&self, groups: Vec<Group>) -> Played {
         let mut played = Played { again: Vec::new(), changed: Vec::with_capacity(groups.len()) };
         for mut group in groups {
+            group.strays = self.torn.strays(group.id);
             match group.play(&self.player) {
                 Some(change) => played.changed.push((group, change)),
                 // The state in memory may be outdated, and doing nothing or refusing may be wrong for the current state.
@@ -86,11 +96,22 @@ impl Round<'_> {
         played
     }
 
-    async fn apply(&self, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {
+    /// The outcomes of changes, and why those that are not done were refused for good, if they were.
+    async fn apply(&self, changes: &[Change]) -> Result<(Vec<Applied>, Option<StoreError>), StoreError> {
         let store = &self.context().store;
         match store.apply(self.partition, changes).await {
-            Err(error @ StoreError::Unknown { .. }) => recover(store, changes).await.map_err(|_| error),
-            applied => applied,
+            Err(error @ StoreError::Unknown { .. }) => match recover(store, changes).await {
+                Ok(applied) => Ok((applied, None)),
+                Err(_) => Err(error),
+            },
+            Err(error @ StoreError::Torn { .. }) => {
+                changes.iter().for_each(|change| self.torn.note(change));
+                let applied = recover(store, changes).await.map_err(|_| error.clone())?;
+                let written = changes.iter().zip(&applied).filter(|(_, applied)| **applied == Applied::Done);
+                written.for_each(|(change, _)| self.torn.mended(change.workflow));
+                Ok((applied, Some(error)))
+            }
+            applied => Ok((applied?, None)),
         }
     }
 
@@ -110,6 +131,9 @@ impl Round<'_> {
     /// Answers, tells subscribers and queues, and keeps the state.
     fn finish(&self, mut group: Group, change: Option<&Change>) {
         if let Some(change) = change {
+            if group.strays.is_some() {
+                self.torn.mended(group.id);
+            }
             publish(self.context(), &group, change);
             if let (Some(entry), Write::Put(put)) = (&mut group.entry, &change.write) {
                 entry.keep_outputs(&put.results);

@@ -6,6 +6,8 @@ use std::time::Duration;
 use hashbrown::{HashMap, HashSet};
 
 use crate::engine::Engine;
+use crate::engine::desk::request::Request;
+use crate::engine::error::EngineError;
 use crate::id::{Partition, WorkflowId};
 use crate::record::change::{Applied, Change, Delete, Write};
 use crate::record::rows::{ReadyEntry, Row};
@@ -55,10 +57,10 @@ impl Gone {
 impl Engine {
     /// Removes ready rows, unless their workflows are there after all.
     pub(crate) async fn bury_rows(&self, rows: Vec<Row>) {
-        let mut orphans: HashMap<WorkflowId, Vec<Row>> = HashMap::new();
+        let mut orphans: HashMap<WorkflowId, Delete> = HashMap::new();
         for row in rows {
             if let Some(entry) = ReadyEntry::read(&row) {
-                orphans.entry(entry.workflow).or_default().push(row);
+                orphans.entry(entry.workflow).or_default().ready.push(row);
             }
         }
         self.bury(orphans).await;
@@ -70,19 +72,39 @@ impl Engine {
         let known = self.core.context.gone.known(|known| std::mem::take(&mut known.due));
         let mut orphans = HashMap::new();
         for due in due.filter(|_| !known.is_empty()) {
-            orphans.extend(due.extract_if(.., |(id, _)| known.contains(id)).map(|(id, _)| (id, Vec::new())));
+            orphans.extend(due.extract_if(.., |(id, _)| known.contains(id)).map(|(id, _)| (id, Delete::default())));
         }
         let number = orphans.len();
         self.bury(orphans).await;
         number
     }
 
-    /// Removes what is left of workflows that are gone: these ready rows, and all but index rows that need no look at the state. The
+    /// Writes the rows of workflows again of which a write stopped half way; of a creation, removes what is there.
+    pub(super) async fn mend_torn(&self, now: Timestamp) {
+        let torn: Vec<WorkflowId> = self.core.desks.iter().flat_map(|desk| desk.torn.due(now)).collect();
+        let requests = torn.iter().map(|&id| (id, Request::Mend)).collect();
+        let mut orphans = HashMap::new();
+        for (id, answer) in torn.iter().zip(self.ask_all(requests, now).await) {
+            match answer {
+                Err(EngineError::NoWorkflow { .. }) => orphans.extend(self.strays(*id).map(|strays| (*id, strays))),
+                Err(error) => {
+                    tracing::debug!(workflow = %id, %error, "the rows of a workflow could not be written again")
+                }
+                Ok(_) => {}
+            }
+        }
+        self.bury(orphans).await;
+    }
+
+    fn strays(&self, id: WorkflowId) -> Option<Delete> {
+        self.core.desks[usize::from(id.partition().0)].torn.strays(id)
+    }
+
+    /// Removes what is left of workflows that are gone: these rows, and all that needs no look at the state. The
     /// rows of a workflow that is there, or that cannot be removed now, are passed over for a while.
-    pub(super) async fn bury(&self, orphans: HashMap<WorkflowId, Vec<Row>>) {
+    pub(super) async fn bury(&self, orphans: HashMap<WorkflowId, Delete>) {
         let mut changes: HashMap<Partition, Vec<Change>> = HashMap::new();
-        for (workflow, ready) in orphans {
-            let delete = Delete { ready, ..Delete::default() };
+        for (workflow, delete) in orphans {
             let change = Change { workflow, expected: None, write: Write::Delete(Box::new(delete)) };
             changes.entry(workflow.partition()).or_default().push(change);
         }
@@ -108,6 +130,7 @@ impl Engine {
             let Write::Delete(delete) = &change.write else { continue };
             if applied.as_ref().is_ok_and(|applied| applied[at] == Applied::Done) {
                 removed += 1;
+                self.core.desks[usize::from(partition.0)].torn.mended(change.workflow);
                 self.queues().change(&delete.ready, &[]);
             } else {
                 self.queues().put_aside(change.workflow);

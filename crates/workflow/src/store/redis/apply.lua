@@ -5,8 +5,9 @@
 --           for each change how many arguments its HSET of the state has.
 --         2 packed: operations of all changes together: command, key, number of arguments.
 --         3 packed: the same operations, of one change each: change, command, key, number of arguments.
---         then the expected meta of each change, empty when the state must not exist; then the arguments of each HSET,
---           then those of the operations. Packed is a cmsgpack array of integers. Keys and changes count from 1.
+--         then the expected meta of each change, empty when the state must not exist; then the arguments of the operations,
+--           then those of each HSET. Packed is a cmsgpack array of integers. Keys and changes count from 1.
+-- States are written last, and removed last where a change has no HSET: a script that Redis stops half way has changed no state.
 -- Returns n when all were applied, -n when also one was a creation and there was no index row. Else an array with one element
 --           for each change: 0 when it was applied, an array of fields and values when the state is another, a string when a
 --           key is taken: what is there.
@@ -46,14 +47,6 @@ end
 local empty = creates and call('EXISTS', keys[2]) == 0
 
 local at, counts = 4 + changes, 2 + 2 * claims
-for change = 1, changes do
-  local count = head[counts + change]
-  if count > 0 and not (refused and refused[change]) then
-    run('HSET', keys[4 + change], at, count)
-  end
-  at = at + count
-end
-
 if not refused then
   local operations = cmsgpack.unpack(argv[2])
   for operation = 1, #operations, 3 do
@@ -61,16 +54,31 @@ if not refused then
     run(COMMANDS[operations[operation]], keys[operations[operation + 1]], at, count)
     at = at + count
   end
-  return empty and -changes or changes
+else
+  local operations = cmsgpack.unpack(argv[3])
+  for operation = 1, #operations, 4 do
+    local count = operations[operation + 3]
+    if not refused[operations[operation]] then
+      run(COMMANDS[operations[operation + 1]], keys[operations[operation + 2]], at, count)
+    end
+    at = at + count
+  end
 end
 
-local operations = cmsgpack.unpack(argv[3])
-for operation = 1, #operations, 4 do
-  local count = operations[operation + 3]
-  if not refused[operations[operation]] then
-    run(COMMANDS[operations[operation + 1]], keys[operations[operation + 2]], at, count)
+for change = 1, changes do
+  local count = head[counts + change]
+  if not (refused and refused[change]) then
+    if count > 0 then
+      run('HSET', keys[4 + change], at, count)
+    elseif argv[3 + change] ~= '' then
+      call('UNLINK', keys[4 + change])
+    end
   end
   at = at + count
+end
+
+if not refused then
+  return empty and -changes or changes
 end
 for change = 1, changes do
   refused[change] = refused[change] or 0

@@ -198,7 +198,8 @@ impl<'a> Call<'a> {
     }
 
     fn delete(&mut self, keys: &Keys, id: &'a WorkflowId, delete: &'a Delete) {
-        let parts = [Part::State, Part::Graph, Part::Results].map(|part| keys.part(*id, part));
+        // The script removes the state itself, after all else.
+        let parts = [Part::Graph, Part::Results].map(|part| keys.part(*id, part));
         let claimed = delete.idempotency_key.as_ref().map(|name| keys.idempotency(id.partition(), name));
         for key in parts.into_iter().chain(claimed) {
             self.own(Command::Remove, key, []);
@@ -265,7 +266,7 @@ impl<'a> Call<'a> {
         let plans = self.plans();
         let keys = || sets.iter().chain(&self.states).chain(&self.others);
         let rows = self.row_changes().flat_map(|(.., rows)| &rows.pieces);
-        let pieces = self.fields.iter().chain(&self.arguments).chain(rows);
+        let pieces = self.arguments.iter().chain(rows).chain(&self.fields);
         let mut args = vec![Arg::Bytes(script), Arg::Integer(keys().count() as i64)];
         args.extend(keys().map(|key| Arg::Key(key.as_bytes())));
         args.extend(plans.iter().map(|plan| Arg::Bytes(plan)));

@@ -45,7 +45,12 @@ impl Told {
             Self::Created(Err(error)) | Self::Reported(Err(error), _) | Self::Extended(Err(error)) => Some(error),
             Self::Repeated(_, Err(error), _) | Self::Status(Err(error)) | Self::Swept(Err(error)) => Some(error),
             Self::Claimed(Err(error)) | Self::Waited(_, Err(error)) | Self::Paused(Err(error)) => Some(error),
-            Self::Many(reported, _) if reported.iter().all(Result::is_err) => reported[0].as_ref().err(),
+            // One of them may have been written, whatever became of the others.
+            Self::Many(reported, _) if reported.iter().all(Result::is_err) => {
+                let mut errors = reported.iter().filter_map(|reported| reported.as_ref().err());
+                let unknown = |error: &&EngineError| matches!(error, EngineError::Store(StoreError::Unknown { .. }));
+                errors.clone().find(unknown).or_else(|| errors.next())
+            }
             _ => None,
         }
     }

@@ -6,13 +6,17 @@ use std::time::Duration;
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::change::{Applied, Put};
-use tidegate_workflow::{Partition, RedisOptions, RedisOptionsError, RedisStore, Store, StoreError};
+use tidegate_workflow::{
+    Action, Begin, Clockwork, Engine, EngineError, EngineOptions, Partition, RedisOptions, RedisOptionsError,
+    RedisStore, RowSet, Store, StoreError, WorkflowId, due_row,
+};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::{open, open_with, open_with_client, options};
 use crate::contract::{PARTITIONS, create, done, id, state};
+use crate::support;
 
 #[tokio::test]
 async fn a_script_that_redis_forgot_is_sent_again() {
@@ -172,4 +176,97 @@ async fn a_redis_that_may_remove_keys_is_complained_of() {
     }
     check("allkeys-lru", true).await;
     check("noeviction", false).await;
+}
+
+/// Every row of a set, in all partitions.
+async fn rows(store: &Store, set: RowSet) -> Vec<Vec<u8>> {
+    let mut rows = Vec::new();
+    for partition in 0..PARTITIONS {
+        rows.extend(store.rows(Partition(partition), set, None, 1_000).await.unwrap());
+    }
+    rows
+}
+
+/// Asserts that a store has the rows of one workflow and no others.
+async fn check_rows(engine: &Engine, id: WorkflowId) {
+    let shown = engine.show(id).await.unwrap();
+    let (mut ready, mut index) = shown.rows();
+    ready.sort();
+    index.sort();
+    assert_eq!(rows(engine.store(), RowSet::Ready).await, ready);
+    assert_eq!(rows(engine.store(), RowSet::Index).await, index);
+    let timers = rows(engine.store(), RowSet::Due(Clockwork::Timers)).await;
+    let expected: Vec<_> = shown.meta().timer.map(|at| due_row(at, id)).into_iter().collect();
+    assert_eq!(timers, expected);
+}
+
+/// Redis stops the script in its middle while `broken` holds: claims and creations were acknowledged, and rows were missing for ever.
+async fn check_half_a_script(breaks: impl Fn(&RedisServer), mends: impl Fn(&RedisServer), reason: &str) {
+    let (store, redis) = open().await;
+    let engine = Engine::start(store, EngineOptions::default()).await.unwrap();
+    let id = support::create(&engine, "a b c<a", Begin::Now).await;
+    let before = engine.show(id).await.unwrap();
+    breaks(&redis);
+    let refused = |error: &EngineError| {
+        assert!(
+            matches!(error, EngineError::Store(StoreError::Torn { reason: found }) if found.contains(reason)),
+            "{error:?}"
+        );
+    };
+    refused(&engine.claim(&support::claim(9), support::at(1)).await.unwrap_err());
+    let mut keyed = support::definition("d");
+    keyed.idempotency_key = Some("key".to_owned());
+    let creation = support::new(keyed.clone(), Begin::Now);
+    let created = engine.create(vec![creation.clone()], support::at(1)).await.remove(0);
+    if let Err(error) = &created {
+        refused(error);
+    }
+    assert_eq!(engine.show(id).await.unwrap().meta(), before.meta(), "nothing counts that was not written as a whole");
+    mends(&redis);
+    engine.sweep(support::at(2)).await.unwrap();
+    if let Ok(created) = created {
+        engine.act(created.workflow, Action::Cancel, support::at(2)).await.unwrap();
+        engine.act(created.workflow, Action::Delete, support::at(2)).await.unwrap();
+    }
+    check_rows(&engine, id).await;
+    let claimed = engine.claim(&support::claim(9), support::at(3)).await.unwrap();
+    assert_eq!(support::names(&claimed), ["a", "b"]);
+    check_rows(&engine, id).await;
+    assert!(engine.create(vec![creation], support::at(3)).await.remove(0).is_ok_and(|created| !created.existing));
+}
+
+#[tokio::test]
+async fn a_script_that_may_not_remove_rows_does_nothing_that_counts() {
+    let acl = |rule: &'static str| {
+        move |redis: &RedisServer| assert!(redis.raw(&format!("ACL SETUSER default {rule}")).contains("OK"))
+    };
+    check_half_a_script(acl("-zrem"), acl("+zrem"), "needs GET").await;
+}
+
+#[tokio::test]
+async fn a_script_that_may_not_write_states_does_nothing_that_counts() {
+    let acl = |rule: &'static str| {
+        move |redis: &RedisServer| assert!(redis.raw(&format!("ACL SETUSER default {rule}")).contains("OK"))
+    };
+    check_half_a_script(acl("-hset"), acl("+hset"), "ZADD and ZREM").await;
+}
+
+#[tokio::test]
+async fn a_script_that_meets_a_foreign_key_does_nothing_that_counts() {
+    let tags = |redis: &RedisServer| -> Vec<String> {
+        let keys = redis.raw("KEYS *:ix");
+        let keys = keys.lines().filter(|key| key.ends_with(":ix"));
+        keys.map(|key| key.strip_suffix("ix").unwrap().to_owned()).collect()
+    };
+    let breaks = |redis: &RedisServer| {
+        for tag in tags(redis) {
+            let _ = redis.raw(&format!("SET {tag}tm foreign"));
+        }
+    };
+    let mends = |redis: &RedisServer| {
+        for tag in tags(redis) {
+            let _ = redis.raw(&format!("DEL {tag}tm"));
+        }
+    };
+    check_half_a_script(breaks, mends, "WRONGTYPE").await;
 }

@@ -86,7 +86,7 @@ async fn check_round_trips(store: &Store, client: &Client, nodes: u64) {
     assert_eq!(writes(client, store.heads(&ids)).await, nodes, "heads");
     assert_eq!(writes(client, store.results(&results)).await, nodes, "results");
     assert_eq!(writes(client, store.ready(&prefixes, 100)).await, nodes, "ready");
-    assert_eq!(writes(client, due_of_each(&store, Clockwork::Timers, 5, 100)).await, nodes, "due");
+    assert_eq!(writes(client, due_of_each(store, Clockwork::Timers, 5, 100)).await, nodes, "due");
     assert_eq!(writes(client, store.page(&spans, Order::NewestFirst, 100)).await, nodes, "page");
     assert_eq!(writes(client, store.count(&count)).await, nodes, "count");
     assert_eq!(writes(client, store.ready_depth(&prefixes)).await, nodes, "ready_depth");

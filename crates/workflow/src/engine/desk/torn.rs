@@ -1,0 +1,73 @@
+//! Writes that the store began and did not finish. States are written last, so no state counts that was not written as a whole. Its
+//! rows may be missing, and rows of the state that was not written may be there: all of them are written again.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+
+use crate::id::WorkflowId;
+use crate::record::change::{Change, Delete, Write};
+use crate::time::Timestamp;
+
+/// How often what is torn is tried to be mended, beside every other write of these workflows.
+const MEND: Duration = Duration::from_secs(5);
+/// The most workflows of a partition that are remembered. `tidegate store check` finds the others.
+const MOST: usize = 4_096;
+/// How many are mended together.
+const TOGETHER: usize = 256;
+
+/// The workflows of a partition whose rows may not be those of their state.
+#[derive(Debug, Default)]
+pub(crate) struct Torn(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Each with what may be there and should not.
+    each: HashMap<WorkflowId, Delete>,
+    tried: Option<Timestamp>,
+}
+
+impl Torn {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A change was not written as a whole.
+    pub(super) fn note(&self, change: &Change) {
+        let mut known = self.known();
+        if known.each.len() >= MOST && !known.each.contains_key(&change.workflow) {
+            return;
+        }
+        let strays = known.each.entry(change.workflow).or_default();
+        if let Write::Put(put) = &change.write {
+            strays.ready.extend(put.ready.add.iter().cloned());
+            strays.index.extend(put.index.add.iter().cloned());
+            strays.idempotency_key = put.birth.as_ref().and_then(|birth| birth.idempotency_key.clone());
+        }
+    }
+
+    /// What may be there of a workflow and should not. None: its rows are those of its state.
+    pub(crate) fn strays(&self, workflow: WorkflowId) -> Option<Delete> {
+        let known = self.known();
+        if known.each.is_empty() { None } else { known.each.get(&workflow).cloned() }
+    }
+
+    /// All rows of a workflow were written, or it is gone with all of them.
+    pub(crate) fn mended(&self, workflow: WorkflowId) {
+        let mut known = self.known();
+        if !known.each.is_empty() {
+            known.each.remove(&workflow);
+        }
+    }
+
+    /// Workflows to mend now, at most every 5 s.
+    pub(crate) fn due(&self, now: Timestamp) -> Vec<WorkflowId> {
+        let mut known = self.known();
+        if known.each.is_empty() || known.tried.is_some_and(|tried| now.since(tried) < MEND) {
+            return Vec::new();
+        }
+        known.tried = Some(now);
+        known.each.keys().take(TOGETHER).copied().collect()
+    }
+}
