@@ -7,7 +7,6 @@ mod cost;
 mod ground;
 mod leases;
 mod oracle;
-mod rules;
 mod step;
 mod strike;
 mod told;

@@ -11,8 +11,6 @@ use tidegate_workflow::{
     SqliteStore, Store,
 };
 
-use super::rules;
-
 pub(crate) const PARTITIONS: u16 = 2;
 /// How long a store may take to answer again.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -73,7 +71,7 @@ impl Ground {
     /// A server that would make another store than the first one did.
     pub(crate) async fn other_engine(&self) -> Engine {
         match self {
-            Self::Redis(redis) if rules::PARTITIONS_COME_BACK => {
+            Self::Redis(redis) => {
                 let store = redis_store(redis, PARTITIONS / 2).await;
                 Engine::start(store, EngineOptions::default()).await.unwrap()
             }

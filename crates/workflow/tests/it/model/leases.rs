@@ -6,7 +6,6 @@ use tidegate_workflow::{JobIndex, JobState, LeaseRef, Outcome, WorkflowId};
 
 use super::check::Snapshots;
 use super::ground::Weather;
-use super::rules;
 use super::step::Step;
 use super::told::Told;
 use super::world::World;
@@ -33,7 +32,7 @@ impl World {
                 let again =
                     claimed.iter().any(|got| (got.lease.workflow, got.lease.job) == (lease.workflow, lease.job));
                 let same = back && again && !reported.already && steps.len() == 1;
-                assert!(!same || !rules::NOT_BACK_TO_THE_GIVER, "given back, and back at once: {before:?}");
+                assert!(!same, "given back, and back at once: {before:?}");
             }
         }
         self.check_that_somebody_has_each(steps, told);
@@ -42,9 +41,8 @@ impl World {
     /// Each job that runs has a worker who knows of it, unless an answer could not be given.
     fn check_that_somebody_has_each(&mut self, steps: &[Step], told: &[Told]) {
         let left = steps.iter().zip(told).any(|(step, told)| {
-            let reports = matches!(step.deed(), Step::Report(..) | Step::ReportTwice(..) | Step::ReportMany(..));
-            let takes = !rules::REPORTERS_TAKE_NOTHING_WITH_THEM && reports;
-            matches!(told, Told::Nothing) && (takes || matches!(step.deed(), Step::ReportTwice(..)))
+            // The first answer was given to somebody who is gone.
+            matches!((told, step.deed()), (Told::Nothing, Step::ReportTwice(..)))
         });
         let excused = self.weather != Weather::Fair || left;
         for (&workflow, is) in &self.snapshots {
