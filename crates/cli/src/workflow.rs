@@ -106,11 +106,11 @@ pub(crate) struct Expire {
     #[command(flatten)]
     targets: Targets,
     /// Keep them this long after their end, such as 7d; 0s removes them when they are over
-    #[arg(long, value_name = "SPAN", value_parser = span_of, value_hint = ValueHint::Other, required_unless_present = "never")]
+    #[arg(long, value_name = "SPAN", value_parser = span_of, value_hint = ValueHint::Other, required_unless_present = "forever")]
     after: Option<Duration>,
     /// Keep them for ever
-    #[arg(long, conflicts_with = "after")]
-    never: bool,
+    #[arg(long, alias = "never", conflicts_with = "after")]
+    forever: bool,
 }
 
 impl Workflow {

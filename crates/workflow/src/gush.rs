@@ -10,12 +10,11 @@ use std::time::Duration;
 use thiserror::Error;
 use tidegate_pipeline::{Client, CommandError};
 
-use self::convert::{converted, sizes};
-use self::source::{Found, Source};
+use self::convert::{converted, sizes, too_large};
+use self::source::{Found, Read, Source};
 use crate::engine::Engine;
 use crate::engine::create::{Created, NewWorkflow};
 use crate::engine::error::EngineError;
-use crate::graph::error::GraphError;
 use crate::time::Timestamp;
 
 /// Workflows that are read and created together.
@@ -81,7 +80,7 @@ async fn read(
 ) -> Result<Vec<NewWorkflow>, GushError> {
     let mut new = Vec::with_capacity(ids.len());
     for (id, read) in ids.iter().zip(source.read(ids, &found.classes).await?) {
-        match read.and_then(|read| converted(id, &read, now).map_err(unsound)) {
+        match read.and_then(|read| taken(id, &read, now)) {
             Ok(workflow) => new.push(workflow),
             Err(reason) => report.left.push((format!("gush.workflows.{id}"), reason)),
         }
@@ -89,8 +88,12 @@ async fn read(
     Ok(new)
 }
 
-fn unsound(error: GraphError) -> String {
-    format!("it is not a graph: {error}")
+/// The workflow that is created here, or why it is left.
+fn taken(id: &str, read: &Read, now: Timestamp) -> Result<NewWorkflow, String> {
+    match too_large(read) {
+        Some(reason) => Err(reason),
+        None => converted(id, read, now).map_err(|error| format!("it is not a graph: {error}")),
+    }
 }
 
 impl GushReport {

@@ -13,6 +13,7 @@ use serde::de::value::{Error as ValueError, MapAccessDeserializer, StrDeserializ
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use serde_json::value::RawValue;
+use tidegate_workflow::{MAX_DEPTH, json_depth};
 use tokio::time::timeout;
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -25,8 +26,6 @@ use crate::span;
 const ARRIVAL: Duration = Duration::from_secs(60);
 /// How many times the largest body is read on and dropped, so that who sends too much can read the answer.
 const DROPPED: usize = 8;
-/// Deepest nesting of JSON that others are to read: parsers with a stack stop at 128 and more.
-const DEEPEST: usize = 100;
 
 /// Receives a body of at most `most` bytes.
 ///
@@ -84,33 +83,9 @@ fn too_large(most: usize) -> Problem {
 /// # Errors
 /// It is nested too deeply.
 pub(crate) fn check_depth(json: Option<&RawValue>, path: impl fmt::Display) -> Result<(), Problem> {
-    let too_deep = json.is_some_and(|json| depth(json.get()) > DEEPEST);
-    let detail = || format!("arrays and objects are nested more than {DEEPEST} levels deep");
+    let too_deep = json.is_some_and(|json| json_depth(json.get()) > MAX_DEPTH);
+    let detail = || format!("arrays and objects are nested more than {MAX_DEPTH} levels deep");
     if too_deep { Err(Problem::field(path.to_string(), detail())) } else { Ok(()) }
-}
-
-/// How deep arrays and objects are nested in a text that is JSON.
-fn depth(json: &str) -> usize {
-    let (mut depth, mut deepest) = (0_usize, 0);
-    let mut bytes = json.bytes();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'[' | b'{' => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b']' | b'}' => depth = depth.saturating_sub(1),
-            b'"' => {
-                while let Some(byte) = bytes.next().filter(|byte| *byte != b'"') {
-                    if byte == b'\\' {
-                        bytes.next();
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-    deepest
 }
 
 /// Reads a body.
@@ -326,19 +301,5 @@ impl<'de> Deserialize<'de> for Names {
             }
         }
         deserializer.deserialize_any(Reader)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn depth_counts_brackets_outside_of_strings() {
-        for (json, expected) in
-            [("1", 0), ("\"[[\"", 0), ("[]", 1), ("[[],{\"a\":[1]}]", 3), (r#"{"\"[[[":"\\","b":[1]}"#, 2)]
-        {
-            assert_eq!(depth(json), expected, "{json}");
-        }
     }
 }

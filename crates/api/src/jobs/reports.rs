@@ -5,7 +5,9 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{EngineError, Failure, JobState, Json, Outcome, Refusal, Report, Reported, RetryWish};
+use tidegate_workflow::{
+    EngineError, Failure, JobState, Json, MAX_OUTPUT, Outcome, Refusal, Report, Reported, RetryWish,
+};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -20,8 +22,6 @@ use crate::edge::request_id::RequestId;
 use crate::edge::words::{StateWord, StatusWord};
 use crate::failures;
 
-/// Largest output.
-pub(crate) const MOST_OUTPUT: usize = 1024 * 1024;
 /// What is kept of a message and of a trace.
 const MOST_TEXT: usize = 16 * 1024;
 /// What is kept of a kind.
@@ -226,8 +226,8 @@ impl ErrorBody {
 
 /// Whether an output is small enough, and nested so that every worker can read it.
 pub(crate) fn check_output(output: Option<&RawValue>) -> Result<(), Problem> {
-    if output.is_some_and(|output| output.get().len() > MOST_OUTPUT) {
-        let detail = format!("the output has more than {MOST_OUTPUT} bytes; return a reference instead");
+    if output.is_some_and(|output| output.get().len() > MAX_OUTPUT) {
+        let detail = format!("the output has more than {MAX_OUTPUT} bytes; return a reference instead");
         return Err(Problem::new(Code::PayloadTooLarge, detail).at("output"));
     }
     body::check_depth(output, "output")

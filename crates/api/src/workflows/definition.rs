@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_workflow::{
-    Begin, DEFAULT_QUEUE, Definition, Graph, JobDefinition, Json, NewWorkflow, OnFailure, Retention, Retry, TriggerRule,
+    Begin, DEFAULT_QUEUE, Definition, Graph, JobDefinition, Json, MAX_PARAMS, NewWorkflow, OnFailure, Retention, Retry,
+    TriggerRule,
 };
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -13,9 +14,6 @@ use utoipa::ToSchema;
 use crate::edge::body::{self, Names, Span, SpanText};
 use crate::edge::problem::{Code, Problem};
 use crate::span;
-
-/// Most bytes of the params of a job and the globals of its workflow together: each claim carries both.
-const MOST_PARAMS: usize = 256 * 1024;
 
 /// What is wrong with a definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -173,10 +171,10 @@ impl DefinitionBody<'_> {
             body::check_depth(job.params, format_args!("jobs[{at}].params"))?;
         }
         let globals = self.globals.map_or(0, |globals| globals.get().len());
-        let too_large = |job: &JobBody<'_>| job.params.map_or(0, |params| params.get().len()) + globals > MOST_PARAMS;
+        let too_large = |job: &JobBody<'_>| job.params.map_or(0, |params| params.get().len()) + globals > MAX_PARAMS;
         if let Some(at) = self.jobs.iter().position(too_large) {
             let detail =
-                format!("params and globals together have more than {MOST_PARAMS} bytes; pass a reference instead");
+                format!("params and globals together have more than {MAX_PARAMS} bytes; pass a reference instead");
             return Err(Problem::new(Code::PayloadTooLarge, detail).at(format!("jobs[{at}].params")));
         }
         let idempotency_key = match (self.idempotency_key, key) {

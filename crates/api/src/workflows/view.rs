@@ -48,7 +48,11 @@ pub(crate) struct Workflow<'a> {
 #[cfg_attr(test, derive(ToSchema))]
 struct JobCounts {
     total: usize,
+    /// Those that are blocked are among them.
     waiting: u32,
+    /// Those of the waiting that cannot run because of a failure. Lists leave it out while the workflow is not over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocked: Option<u32>,
     scheduled: u32,
     ready: u32,
     running: u32,
@@ -67,6 +71,7 @@ impl From<&Counts> for JobCounts {
         Self {
             total: counts.total(),
             waiting: next(),
+            blocked: None,
             scheduled: next(),
             ready: next(),
             running: next(),
@@ -90,7 +95,11 @@ impl<'a> Workflow<'a> {
             started_at: meta.started_at.map(Rfc3339),
             finished_at: meta.finished_at.map(Rfc3339),
             expires_at: meta.expires_at.map(Rfc3339),
-            job_counts: (&meta.counts).into(),
+            // In a workflow that is over, nothing that waits will run by itself.
+            job_counts: JobCounts {
+                blocked: meta.status.is_over().then(|| meta.counts.of("waiting")),
+                ..(&meta.counts).into()
+            },
             on_failure: None,
             globals: None,
             retention_ms: None,
@@ -101,7 +110,10 @@ impl<'a> Workflow<'a> {
 
     /// The same of one that was read as a whole.
     pub(crate) fn of(snapshot: &'a Snapshot) -> Self {
-        Self::summary(snapshot.id(), &snapshot.graph().label, snapshot.meta())
+        let mut workflow = Self::summary(snapshot.id(), &snapshot.graph().label, snapshot.meta());
+        let all = (0..snapshot.jobs().len()).map(|at| JobIndex(at as u32));
+        workflow.job_counts.blocked = Some(all.filter(|&job| snapshot.is_blocked(job)).count() as u32);
+        workflow
     }
 
     /// All of it but what its jobs left behind, which is there when `results` are.

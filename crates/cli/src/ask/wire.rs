@@ -35,6 +35,8 @@ pub(crate) struct Summary {
 pub(crate) struct Counts {
     pub(crate) total: u64,
     pub(crate) waiting: u64,
+    /// Those of the waiting that cannot run because of a failure, if the server says.
+    pub(crate) blocked: Option<u64>,
     pub(crate) scheduled: u64,
     pub(crate) ready: u64,
     pub(crate) running: u64,
@@ -138,17 +140,18 @@ impl Summary {
         wanted.map(|(word, number)| format!("{number} {word}")).collect::<Vec<_>>().join(", ")
     }
 
-    /// Words and numbers of the states that there are, what matters most first. A job that waits in a workflow that is over is
-    /// blocked: it will not run unless somebody does something.
+    /// Words and numbers of the states that there are, what matters most first. A job that is blocked will not run unless somebody does
+    /// something.
     pub(crate) fn present(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let waiting = if self.is_over() { "blocked" } else { "waiting" };
         let counts = &self.job_counts;
+        let blocked = counts.blocked.unwrap_or(if self.is_over() { counts.waiting } else { 0 });
         let each = [
             ("failed", counts.failed),
             ("running", counts.running),
             ("ready", counts.ready),
             ("scheduled", counts.scheduled),
-            (waiting, counts.waiting),
+            ("blocked", blocked),
+            ("waiting", counts.waiting.saturating_sub(blocked)),
             ("cancelled", counts.cancelled),
             ("skipped", counts.skipped),
             ("succeeded", counts.succeeded),

@@ -60,7 +60,7 @@ impl Keep {
     pub(crate) fn word(self) -> String {
         match self {
             Self::For(span) => format!("{}ms", span.as_millis()),
-            Self::Forever => "never".to_owned(),
+            Self::Forever => "forever".to_owned(),
         }
     }
 }

@@ -9,6 +9,13 @@ pub const MAX_NAME: usize = 200;
 /// Most tags of a workflow: each costs an index row.
 pub const MAX_TAGS: usize = 16;
 
+/// Most bytes of the params of a job and the globals of its workflow together: each claim carries both.
+pub const MAX_PARAMS: usize = 256 * 1024;
+/// Most bytes of the output of a job.
+pub const MAX_OUTPUT: usize = 1024 * 1024;
+/// How deep arrays and objects in JSON may be nested, so that every worker can read them: parsers with a stack stop at 128 and more.
+pub const MAX_DEPTH: usize = 100;
+
 /// Why a definition is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum GraphError {

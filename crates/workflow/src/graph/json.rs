@@ -38,11 +38,42 @@ impl Json {
         self.0.trim() == "null"
     }
 
+    /// How deep arrays and objects are nested in it.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        json_depth(&self.0)
+    }
+
     /// Whether it is an object.
     #[must_use]
     pub fn is_object(&self) -> bool {
         self.0.trim_start().starts_with('{')
     }
+}
+
+/// How deep arrays and objects are nested in a text that is JSON.
+#[must_use]
+pub fn json_depth(json: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let mut bytes = json.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'[' | b'{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            b'"' => {
+                while let Some(byte) = bytes.next().filter(|byte| *byte != b'"') {
+                    if byte == b'\\' {
+                        bytes.next();
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    deepest
 }
 
 impl fmt::Display for Json {
@@ -68,6 +99,15 @@ mod tests {
         for text in ["", " ", "{", "1 2", "{a:1}", "[1,]", "nul", "'a'", "\u{a0}{}", "{\"a\":1}}"] {
             let error = Json::parse(text).unwrap_err().to_string();
             assert!(error.contains("line 1 column"), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn depth_counts_brackets_outside_of_strings() {
+        for (json, expected) in
+            [("1", 0), ("\"[[\"", 0), ("[]", 1), ("[[],{\"a\":[1]}]", 3), (r#"{"\"[[[":"\\","b":[1]}"#, 2)]
+        {
+            assert_eq!(json_depth(json), expected, "{json}");
         }
     }
 

@@ -11,12 +11,43 @@ use crate::engine::create::NewWorkflow;
 use crate::engine::desk::request::Begin;
 use crate::graph::Graph;
 use crate::graph::definition::{Definition, JobDefinition};
-use crate::graph::error::GraphError;
+use crate::graph::error::{GraphError, MAX_DEPTH, MAX_OUTPUT, MAX_PARAMS};
 use crate::graph::json::Json;
 use crate::id::JobIndex;
 use crate::state::{Job, JobState};
 use crate::time::Timestamp;
 use crate::workflow::imported::{Course, Imported};
+
+/// What of a workflow is larger than a worker may be given here; the first such jobs.
+pub(super) fn too_large(read: &Read) -> Option<String> {
+    const NAMED: usize = 3;
+    let globals = json(read.workflow.globals.as_deref());
+    let bytes = globals.as_ref().map_or(0, |globals| globals.text().len());
+    let too_deep = |json: &Json| json.depth() > MAX_DEPTH;
+    if globals.is_some_and(|globals| too_deep(&globals)) {
+        return Some(format!("its globals are nested more than {MAX_DEPTH} levels deep"));
+    }
+    let wrong = |job: &GushJob| {
+        let (params, output) = (json(job.params.as_deref()), json(job.output_payload.as_deref()));
+        let large = params.as_ref().map_or(0, |params| params.text().len()) + bytes > MAX_PARAMS;
+        let found = match output {
+            _ if large => format!("has params and globals of more than {MAX_PARAMS} bytes"),
+            Some(output) if output.text().len() > MAX_OUTPUT => {
+                format!("has an output of more than {MAX_OUTPUT} bytes")
+            }
+            output if params.iter().chain(&output).any(too_deep) => {
+                format!("has JSON that is nested more than {MAX_DEPTH} levels deep")
+            }
+            _ => return None,
+        };
+        Some(format!("job {} {found}", job.name()))
+    };
+    let mut wrong: Vec<String> = read.jobs.iter().filter_map(wrong).collect();
+    let more = wrong.len().saturating_sub(NAMED);
+    wrong.truncate(NAMED);
+    wrong.extend((more > 0).then(|| format!("and {more} more jobs like these")));
+    (!wrong.is_empty()).then(|| wrong.join("; "))
+}
 
 fn json(raw: Option<&RawValue>) -> Option<Json> {
     raw.map(|raw| Json::from_checked(raw.get())).filter(|json| !json.is_null())

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate_pipeline::test_util::RedisServer;
-use tidegate_pipeline::{Client, Config};
+use tidegate_pipeline::{Arg, Batch, Client, Config};
 use tidegate_workflow::{
     Action, Claim, Engine, EngineOptions, GushReport, JobIndex, MemoryStore, Outcome, Query, Report, Retention,
     Snapshot, Status, Store, Timestamp, import_gush,
@@ -187,4 +187,50 @@ async fn creation_and_expiry_are_kept() {
     assert_eq!(unlimited.meta().retention, Some(Retention::Forever));
     let limited = older.snapshot("c3823d94-c0e2-4514-8816-c200f538c653").await;
     assert!(matches!(limited.meta().retention, Some(Retention::For(_))), "{:?}", limited.meta());
+}
+
+/// What is larger than any client may send was imported, and claims carried it.
+#[tokio::test]
+async fn workflows_with_more_than_a_worker_may_be_given_are_left_as_a_whole() {
+    let server = RedisServer::start().await;
+    let client = Client::new(Config::single(server.address())).unwrap();
+    let set = async |id: &str, params: Value, output: Value| {
+        let workflow = json!({"id": id, "klass": "Flow", "job_klasses": ["Job"]}).to_string();
+        let job = |id: &str, output: &Value| {
+            let times = if output.is_null() { Value::Null } else { json!(1_795_000_000.0) };
+            json!({"id": id, "klass": "Job", "params": params, "output_payload": output,
+                "enqueued_at": times, "started_at": times, "finished_at": times})
+        };
+        let mut batch = Batch::new();
+        let key = format!("gush.workflows.{id}");
+        batch.unit().repeatable("SET", &[Arg::Key(key.as_bytes()), Arg::Bytes(workflow.as_bytes())]);
+        let key = format!("gush.jobs.{id}.Job");
+        for (name, output) in [("small", &Value::Null), ("large", &output)] {
+            let job = job(name, output).to_string();
+            batch.unit().repeatable(
+                "HSET",
+                &[Arg::Key(key.as_bytes()), Arg::Bytes(name.as_bytes()), Arg::Bytes(job.as_bytes())],
+            );
+        }
+        let outcomes = client.send(batch, std::time::Instant::now() + TIMEOUT).await;
+        assert!(outcomes.iter().all(|outcome| outcome.reply().is_ok()));
+    };
+    let text = |bytes: usize| json!("x".repeat(bytes - 2));
+    let deep = (0..101).fold(json!(1), |inside, _| json!([inside]));
+    set("fits", json!({}), text(1 << 20)).await;
+    set("output", json!({}), text((1 << 20) + 1)).await;
+    set("params", json!({"a": text(256 << 10)}), json!(1)).await;
+    set("deep", json!({}), deep).await;
+    let engine = Engine::start(Store::Memory(MemoryStore::new(16)), EngineOptions::default()).await.unwrap();
+    let report = import_gush(&client, &engine, TIMEOUT, now()).await.unwrap();
+    assert_eq!((report.created, report.left.len()), (1, 3), "{report:?}");
+    for (id, reason) in [
+        ("output", "job Job|large has an output of more than 1048576 bytes"),
+        ("params", "has params and globals of more than 262144 bytes; job Job|"),
+        ("deep", "job Job|large has JSON that is nested more than 100 levels deep"),
+    ] {
+        let left = report.left.iter().find(|(key, _)| *key == format!("gush.workflows.{id}")).unwrap();
+        assert!(left.1.contains(reason), "{left:?}");
+        assert_eq!(engine.find_by_key(&format!("gush:{id}")).await, Ok(None));
+    }
 }
