@@ -57,7 +57,7 @@ pub(crate) struct Arriving {
 
 impl Arriving {
     pub(crate) fn new(body: Incoming, kind: Kind, tab: &Arc<Tab>, seat: &Arc<Seat>) -> Self {
-        Self {
+        let arriving = Self {
             body,
             kind,
             seat: seat.clone(),
@@ -65,6 +65,15 @@ impl Arriving {
             holding: Holding::new(tab.clone()),
             received: 0,
             prefix: [0; PREFIX],
+        };
+        arriving.note_end();
+        arriving
+    }
+
+    /// Notes when all of an HTTP/1 request is there.
+    fn note_end(&self) {
+        if self.kind.framing == Framing::Plain && self.body.is_end_stream() {
+            self.seat.begin_answer();
         }
     }
 
@@ -121,6 +130,7 @@ impl Body for Arriving {
                 return Poll::Ready(Some(Err((this.kind.refuse)(Refusal::NoRoom))));
             }
         }
+        this.note_end();
         Poll::Ready(arrived.map(|frame| frame.map_err(BoxError::from)))
     }
 

@@ -119,6 +119,8 @@ pub(crate) struct Seat {
     standing: AtomicU8,
     slow: AtomicBool,
     greeted: AtomicBool,
+    /// Whether a request is there as a whole and its answer is not.
+    answering: AtomicBool,
     /// Bytes that came since the last call, part of a body, or look at the connection. Only its own thread changes them.
     noise: AtomicUsize,
     leave: Notify,
@@ -146,8 +148,8 @@ impl Drop for Place {
 impl Seat {
     fn new(counts: Arc<Counts>) -> Self {
         let standing = AtomicU8::new(Standing::Silent as u8);
-        let (slow, greeted, noise) = (false.into(), false.into(), 0.into());
-        Self { counts, standing, slow, greeted, noise, leave: Notify::new() }
+        let (slow, greeted, answering, noise) = (false.into(), false.into(), false.into(), 0.into());
+        Self { counts, standing, slow, greeted, answering, noise, leave: Notify::new() }
     }
 
     /// Counts that the server closes this connection.
@@ -162,6 +164,7 @@ impl Seat {
 
     pub(crate) fn set(&self, standing: Standing) {
         self.standing.store(standing as u8, Relaxed);
+        self.answering.store(false, Relaxed);
         self.hear_sense();
     }
 
@@ -188,6 +191,15 @@ impl Seat {
             1 => Standing::Idle,
             _ => Standing::Busy,
         }
+    }
+
+    /// Notes that a request is there as a whole, until the standing is set.
+    pub(super) fn begin_answer(&self) {
+        self.answering.store(true, Relaxed);
+    }
+
+    pub(super) fn is_answering(&self) -> bool {
+        self.answering.load(Relaxed)
     }
 
     /// Notes that the peer has sent what a connection begins with.

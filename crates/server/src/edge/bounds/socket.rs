@@ -1,5 +1,6 @@
 //! A connection's socket, watched for a peer that does not read, and for one that sends without a pause.
 
+use std::collections::VecDeque;
 use std::future::Future as _;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -23,6 +24,9 @@ const READS: u32 = 4;
 /// were refused.
 const NOISE: usize = 8 << 20;
 
+/// The most bytes that are kept of what a peer sends while its request is answered: a next request or two.
+const AHEAD: usize = 64 * 1024;
+
 /// The length of the HTTP/2 preface.
 const GREETING: usize = 24;
 
@@ -36,11 +40,13 @@ pub(crate) struct Watched<I> {
     reads: u32,
     /// Bytes that are missing from the greeting.
     ungreeted: usize,
+    /// What came while a request was answered and has not been read yet.
+    ahead: VecDeque<u8>,
 }
 
 impl<I> Watched<I> {
     pub(crate) fn new(socket: I, seat: Arc<Seat>) -> Self {
-        Self { socket, seat, pace: Pace::new(TAKEN), reads: 0, ungreeted: GREETING }
+        Self { socket, seat, pace: Pace::new(TAKEN), reads: 0, ungreeted: GREETING, ahead: VecDeque::new() }
     }
 
     fn received(&mut self, bytes: usize) -> io::Result<()> {
@@ -73,12 +79,40 @@ impl<I> Watched<I> {
     }
 }
 
+impl<I: AsyncRead + Unpin> Watched<I> {
+    /// Fails when the peer has left while its request is answered. hyper looks for that itself, but not when it has bytes of a next
+    /// request, or an empty line.
+    fn poll_gone(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        let mut bytes = [0; 4 * 1024];
+        while self.seat.is_answering() && self.ahead.len() < AHEAD {
+            let mut buffer = ReadBuf::new(&mut bytes);
+            match Pin::new(&mut self.socket).poll_read(context, &mut buffer) {
+                Poll::Pending => break,
+                Poll::Ready(read) => read?,
+            }
+            if buffer.filled().is_empty() {
+                return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the peer left before it was answered"));
+            }
+            self.ahead.extend(buffer.filled());
+            self.received(buffer.filled().len())?;
+        }
+        Ok(())
+    }
+}
+
 impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.ahead.is_empty() {
+            let (first, _) = self.ahead.as_slices();
+            let taken = first.len().min(buffer.remaining());
+            buffer.put_slice(&first[..taken]);
+            self.ahead.drain(..taken);
+            return Poll::Ready(Ok(()));
+        }
         if self.reads == READS {
             self.reads = 0;
             return give_way(context);
@@ -105,7 +139,7 @@ fn give_way<T>(context: &mut Context<'_>) -> Poll<T> {
     Poll::Pending
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
+impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<I> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.socket).poll_write(context, bytes);
         self.written(written, context)
@@ -130,6 +164,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
             self.pace.rest();
             self.seat.set_slow(false);
         }
+        self.poll_gone(context)?;
         Pin::new(&mut self.socket).poll_flush(context)
     }
 

@@ -186,14 +186,18 @@ fn a_worker_that_leaves_takes_no_job_with_it() {
     flows.post(&format!("/v1/workflows/{id}:pause"), json!({}));
     assert_eq!(waiting_workers(&flows, "default"), 0);
     let api = flows.api();
-    // It asks and hangs up.
-    let mut stream = std::net::TcpStream::connect(api).unwrap();
     let body = r#"{"queues":["default"],"worker":"gone","wait":"60s"}"#;
     let head = format!("POST /v1/jobs/claim HTTP/1.1\r\nhost: {api}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-    std::io::Write::write_all(&mut stream, head.as_bytes()).unwrap();
-    await_that("it waits", || waiting_workers(&flows, "default") == 1);
-    drop(stream);
-    await_that("it has left", || waiting_workers(&flows, "default") == 0);
+    let next = format!("GET /v1/queues HTTP/1.1\r\nhost: {api}\r\n\r\n");
+    // It asks and hangs up, whatever it sent behind its request, and whether at once or later.
+    for (together, later) in [("", ""), ("\r\n", ""), (&next[..], ""), ("", &next[..]), ("\r\n", &next[..])] {
+        let mut stream = std::net::TcpStream::connect(api).unwrap();
+        std::io::Write::write_all(&mut stream, format!("{head}{together}").as_bytes()).unwrap();
+        await_that("it waits", || waiting_workers(&flows, "default") == 1);
+        std::io::Write::write_all(&mut stream, later.as_bytes()).unwrap();
+        drop(stream);
+        await_that("it has left", || waiting_workers(&flows, "default") == 0);
+    }
     flows.post(&format!("/v1/workflows/{id}:resume"), json!({}));
     assert_eq!(flows.claim(1).len(), 1);
 }
