@@ -3,6 +3,7 @@
 pub(crate) mod ask;
 pub(crate) mod auth;
 pub(crate) mod body;
+pub(crate) mod incomplete;
 pub(crate) mod json;
 pub(crate) mod problem;
 pub(crate) mod query;

@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use crate::edge::ask::{Answer, Ask};
 use crate::edge::body::{self, NoBody};
+use crate::edge::incomplete::Incomplete;
 use crate::edge::json;
 use crate::edge::problem::{Code, Problem};
 use crate::edge::time::Rfc3339;
@@ -16,6 +17,9 @@ use crate::edge::time::Rfc3339;
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct QueueList<'a> {
     items: Vec<Queue<'a>>,
+    /// What is missing, when a part of the store does not answer. Left out when nothing is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incomplete: Option<Incomplete>,
 }
 
 /// A queue.
@@ -56,7 +60,8 @@ impl<'a> Queue<'a> {
 
 pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     let queues = ask.api.engine().queue_states().await?;
-    Ok(json::ok(&QueueList { items: queues.iter().map(Queue::of).collect() }))
+    let (items, incomplete) = (queues.found.iter().map(Queue::of).collect(), Incomplete::of(&queues.missing));
+    Ok(json::ok(&QueueList { items, incomplete }))
 }
 
 pub(crate) async fn set(ask: &Ask<'_>, paused: Paused) -> Answer {

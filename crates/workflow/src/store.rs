@@ -87,7 +87,7 @@ impl Store {
     }
 
     /// Reads what lists show. None for a workflow that does not exist.
-    pub async fn heads(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Head>>, StoreError> {
+    pub async fn heads(&self, ids: &[WorkflowId]) -> Vec<Result<Option<Head>, StoreError>> {
         each_store!(self, store => store.heads(ids).await)
     }
 
@@ -99,9 +99,14 @@ impl Store {
         each_store!(self, store => store.results(wanted).await)
     }
 
-    /// For each prefix the ready rows that begin with it, by partition: at most `limit` of each, lowest first.
-    pub async fn ready(&self, prefixes: &[Row], limit: usize) -> Result<Vec<Vec<Vec<Row>>>, StoreError> {
-        each_store!(self, store => store.ready(prefixes, limit).await)
+    /// For each of `partitions` the ready rows that begin with each prefix: at most `limit` of each, lowest first.
+    pub async fn ready(
+        &self,
+        prefixes: &[Row],
+        limit: usize,
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<Vec<Row>>, StoreError>> {
+        each_store!(self, store => store.ready(prefixes, limit, partitions).await)
     }
 
     /// For each of `partitions` at most `limit` workflows whose time is `until` or earlier: the earliest, sorted by time.
@@ -121,18 +126,22 @@ impl Store {
         spans: &[(Partition, Span)],
         order: Order,
         limit: usize,
-    ) -> Result<Vec<Vec<WorkflowId>>, StoreError> {
+    ) -> Vec<Result<Vec<WorkflowId>, StoreError>> {
         each_store!(self, store => store.page(spans, order, limit).await)
     }
 
-    /// The number of rows of each span, in all partitions together.
-    pub async fn count(&self, spans: &[Span]) -> Result<Vec<u64>, StoreError> {
-        each_store!(self, store => store.count(spans).await)
+    /// For each of `partitions` the number of rows of each span.
+    pub async fn count(&self, spans: &[Span], partitions: &[Partition]) -> Vec<Result<Vec<u64>, StoreError>> {
+        each_store!(self, store => store.count(spans, partitions).await)
     }
 
-    /// The number of ready rows that begin with each prefix, in all partitions together, and the first row of each partition.
-    pub async fn ready_depth(&self, prefixes: &[Row]) -> Result<Vec<(u64, Vec<Row>)>, StoreError> {
-        each_store!(self, store => store.ready_depth(prefixes).await)
+    /// For each of `partitions` the number of ready rows that begin with each prefix, and the first of them.
+    pub async fn ready_depth(
+        &self,
+        prefixes: &[Row],
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<(u64, Option<Row>)>, StoreError>> {
+        each_store!(self, store => store.ready_depth(prefixes, partitions).await)
     }
 
     /// The workflow that has an idempotency key, which decides the partition.

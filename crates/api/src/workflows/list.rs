@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tidegate_workflow::{Cursor, Filter, Order, Query as ListQuery, Status};
+use tidegate_workflow::{Cursor, Filter, Order, Partial, Query as ListQuery, Status};
 #[cfg(test)]
 use utoipa::ToSchema;
 
 use super::view::Workflow;
 use crate::edge::ask::{Answer, Ask};
+use crate::edge::incomplete::Incomplete;
 use crate::edge::json;
 use crate::edge::problem::{Code, Problem};
 use crate::edge::query::Query;
@@ -25,6 +26,9 @@ pub(crate) struct WorkflowPage<'a> {
     /// The cursor of the next page; null when this is the last.
     #[cfg_attr(test, schema(required))]
     next_cursor: Option<String>,
+    /// What is missing, when a part of the store does not answer. Left out when nothing is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incomplete: Option<Incomplete>,
 }
 
 /// How many workflows there are.
@@ -38,6 +42,9 @@ pub(crate) struct Count {
     /// Numbers by name and status, with `by=name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     by_name: Option<BTreeMap<String, Numbers>>,
+    /// What is missing, when a part of the store does not answer. Left out when nothing is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incomplete: Option<Incomplete>,
 }
 
 /// Numbers of workflows by status.
@@ -76,7 +83,8 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     query.end()?;
     let page = ask.api.engine().list(&ListQuery { filter, order, limit, after }).await?;
     let items = page.items.iter().map(|item| Workflow::summary(item.workflow, &item.label, &item.meta));
-    Ok(json::ok(&WorkflowPage { items: items.collect(), next_cursor: page.next.map(|next| next.to_string()) }))
+    let next_cursor = page.next.map(|next| next.to_string());
+    Ok(json::ok(&WorkflowPage { items: items.collect(), next_cursor, incomplete: Incomplete::of(&page.missing) }))
 }
 
 pub(crate) async fn count(ask: &Ask<'_>) -> Answer {
@@ -86,16 +94,21 @@ pub(crate) async fn count(ask: &Ask<'_>) -> Answer {
     query.end()?;
     // Before it counts: what is created meanwhile may be counted, and must not be taken for something that was.
     let (engine, as_of) = (ask.api.engine(), Rfc3339(ask.api.now()));
-    let (by_status, by_name) = match by.as_deref() {
-        None => (numbers(engine.count(&filter).await?), None),
+    let (by_status, by_name, missing) = match by.as_deref() {
+        None => {
+            let Partial { found, missing } = engine.count(&filter).await?;
+            (numbers(found), None, missing)
+        }
         Some("name") => {
-            let named = engine.count_by_name(&filter).await?.into_iter();
-            let named: BTreeMap<String, Numbers> = named.map(|(name, counts)| (name, numbers(counts))).collect();
-            (sums(named.values()), Some(named))
+            let Partial { found, missing } = engine.count_by_name(&filter).await?;
+            let named: BTreeMap<String, Numbers> =
+                found.into_iter().map(|(name, counts)| (name, numbers(counts))).collect();
+            (sums(named.values()), Some(named), missing)
         }
         Some(_) => return Err(Problem::field("by", "expected name")),
     };
-    Ok(json::ok(&Count { total: by_status.0.values().sum(), by_status, as_of, by_name }))
+    let (total, incomplete) = (by_status.0.values().sum(), Incomplete::of(&missing));
+    Ok(json::ok(&Count { total, by_status, as_of, by_name, incomplete }))
 }
 
 fn numbers(counts: Vec<(Status, u64)>) -> Numbers {

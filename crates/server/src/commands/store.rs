@@ -190,8 +190,8 @@ async fn backup(file: &Path, screen: &Screen) -> Result<Exit, Failure> {
 
 async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
     let engine = &here.engine;
-    let counts = engine.count(&Filter::default()).await.map_err(|error| here.failed(&error))?;
-    let queues = engine.queue_states().await.map_err(|error| here.failed(&error))?;
+    let counts = engine.count(&Filter::default()).await.map_err(|error| here.failed(&error))?.found;
+    let queues = engine.queue_states().await.map_err(|error| here.failed(&error))?.found;
     let schema = engine.store().format().schema();
     let (partitions, ready) = (engine.store().partitions(), queues.iter().map(|queue| queue.ready).sum::<u64>());
     let by_status: serde_json::Map<_, _> =

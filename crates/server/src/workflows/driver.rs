@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_workflow::{Engine, HORIZON, Store, Unserved};
-use tokio::time::{Instant, sleep};
+use tidegate_workflow::{Engine, HORIZON, Store, StoreError, Unserved};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
 use super::clock::StoreClock;
@@ -21,6 +21,8 @@ const LOOK_WHILE_SHARING: Duration = Duration::from_millis(20);
 const SHARING: Duration = Duration::from_secs(5);
 /// The shortest wait between two sweeps: timers that are close together are handled in one.
 const SHORTEST: Duration = Duration::from_millis(5);
+/// How long a look may take. A node that does not answer must not keep what is due elsewhere waiting.
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
 /// How often queues are sampled while somebody reads the metrics.
 const SAMPLE: Duration = Duration::from_secs(5);
 
@@ -111,7 +113,12 @@ impl Driver {
         if !self.is_shared() || Instant::now() < self.look_after {
             return false;
         }
-        match self.engine.look_around().await {
+        let look = timeout(LONGEST_LOOK, self.engine.look_around());
+        let looked = look.await.unwrap_or_else(|_| {
+            let reason = format!("no answer within {} s", LONGEST_LOOK.as_secs());
+            Err(StoreError::Unavailable { reason })
+        });
+        match looked {
             Ok(shared_jobs) => {
                 self.patience = Patience::default();
                 shared_jobs
@@ -129,7 +136,7 @@ impl Driver {
     async fn sample(&self) {
         let Ok(queues) = self.engine.queue_states().await else { return };
         let now = self.clock.now();
-        let samples = queues.into_iter().map(|queue| QueueSample {
+        let samples = queues.found.into_iter().map(|queue| QueueSample {
             name: queue.name,
             ready: queue.ready,
             age: queue.oldest.map_or(0, |oldest| now.since(oldest).as_secs()),

@@ -155,8 +155,16 @@ impl Engine {
         let limit = (most / queues.len()).max(REFILL_LEAST) + self.queues().passed_over(queues);
         let prefixes: Vec<Row> = queues.iter().map(|queue| queue_rows(queue)).collect();
         let reading = self.queues().read(queues);
-        let found = self.store().ready(&prefixes, limit).await?;
-        let refilled = reading.finish(found.iter().map(|partitions| Found { partitions, limit }));
+        let (partitions, _) = self.readable();
+        let found = self.store().ready(&prefixes, limit, &partitions).await;
+        let (mut answered, _) = self.answered(&partitions, found)?;
+        // What is remembered of a partition that does not answer cannot be claimed, and is read again when it does.
+        let mut by_queue = vec![vec![Vec::new(); self.store().partitions().into()]; queues.len()];
+        for (partition, each) in &mut answered {
+            let rows = std::mem::take(each).into_iter().zip(&mut by_queue);
+            rows.for_each(|(rows, queue)| queue[usize::from(partition.0)] = rows);
+        }
+        let refilled = reading.finish(by_queue.iter().map(|partitions| Found { partitions, limit }));
         self.bury_rows(refilled.stale).await;
         Ok(refilled.unknown)
     }

@@ -26,6 +26,14 @@ pub struct NewWorkflow {
     pub created_at: Option<Timestamp>,
 }
 
+/// A creation that may take more than one attempt.
+#[derive(Debug, Clone)]
+struct Begun {
+    graph: Arc<Graph>,
+    begin: Begin,
+    created_at: Timestamp,
+}
+
 /// A workflow that was created now or existed before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Created {
@@ -46,29 +54,56 @@ impl Engine {
         if let Err(error) = self.register(&new).await {
             return new.iter().map(|_| Err(error.clone().into())).collect();
         }
-        let mut keyed = Vec::with_capacity(new.len());
-        let mut requests = Vec::with_capacity(new.len());
+        let mut begun = Vec::with_capacity(new.len());
         for NewWorkflow { graph, begin, created_at } in new {
+            begun.push(Begun { graph: Arc::new(graph), begin, created_at: created_at.unwrap_or(now) });
+        }
+        let mut created = self.create_all(&begun, now).await;
+        // Nothing was written, so another partition may have those that no key binds to theirs.
+        let homeless: Vec<usize> = (0..begun.len()).filter(|&at| self.may_move(&begun[at], &created[at])).collect();
+        if !homeless.is_empty() {
+            let again: Vec<Begun> = homeless.iter().map(|&at| begun[at].clone()).collect();
+            for (at, answer) in homeless.into_iter().zip(self.create_all(&again, now).await) {
+                created[at] = answer;
+            }
+        }
+        created
+    }
+
+    async fn create_all(&self, all: &[Begun], now: Timestamp) -> Vec<Result<Created, EngineError>> {
+        let (mut ids, mut requests) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
+        for Begun { graph, begin, created_at } in all {
             let partition = self.partition_for(graph.idempotency_key.as_deref());
-            let created_at = created_at.unwrap_or(now);
-            let id = WorkflowId::new(created_at, partition, fastrand::u128(..));
-            let graph = Arc::new(graph);
-            keyed.push((id, graph.idempotency_key.is_some().then(|| Arc::clone(&graph))));
+            let id = WorkflowId::new(*created_at, partition, fastrand::u128(..));
+            let (graph, begin, created_at) = (Arc::clone(graph), begin.clone(), *created_at);
+            ids.push(id);
             requests.push((id, Request::Create { graph, begin, created_at }));
         }
-        let mut created = Vec::with_capacity(requests.len());
-        for ((id, graph), answer) in keyed.into_iter().zip(self.ask_all(requests, now).await) {
+        let mut created = Vec::with_capacity(all.len());
+        for ((id, Begun { graph, .. }), answer) in ids.into_iter().zip(all).zip(self.ask_all(requests, now).await) {
             created.push(match answer {
-                Ok(answer) => self.created(id, graph.as_deref(), answer).await,
+                Ok(answer) => self.created(id, graph, answer).await,
                 Err(error) => Err(error),
             });
         }
         created
     }
 
-    /// What became of a creation; `graph` is given when it has an idempotency key.
-    async fn created(&self, id: WorkflowId, graph: Option<&Graph>, answer: Answer) -> Result<Created, EngineError> {
-        if let (Some(existing), Some(graph)) = (answer.existing, graph) {
+    /// Whether a creation was refused by a part of the store that it does not depend on.
+    fn may_move(&self, begun: &Begun, created: &Result<Created, EngineError>) -> bool {
+        let refused = matches!(created, Err(EngineError::Store(StoreError::Unavailable { .. })));
+        refused && begun.graph.idempotency_key.is_none() && !self.writable().is_empty()
+    }
+
+    /// The partitions in which nothing is known to fail.
+    fn writable(&self) -> Vec<Partition> {
+        let troubles = self.core.context.troubles.all();
+        self.store().all_partitions().filter(|partition| !troubles.contains_key(partition)).collect()
+    }
+
+    /// What became of a creation.
+    async fn created(&self, id: WorkflowId, graph: &Graph, answer: Answer) -> Result<Created, EngineError> {
+        if let Some(existing) = answer.existing {
             return self.same(existing, graph).await;
         }
         let status = answer.status.expect("a creation answers with the status");
@@ -98,12 +133,21 @@ impl Engine {
         self.store().keyed(self.partition_for(Some(key)), key).await
     }
 
-    /// A random partition, or the one that follows from the key, so that all creations with one key meet in one partition.
+    fn any_partition(&self) -> Partition {
+        if self.core.context.troubles.is_none() {
+            return Partition(fastrand::u16(..self.store().partitions()));
+        }
+        let writable = self.writable();
+        let any = Partition(fastrand::u16(..self.store().partitions()));
+        fastrand::choice(writable).unwrap_or(any)
+    }
+
+    /// A random partition that is not known to fail, or the one that follows from the key, so that all creations with one key meet in one partition.
     fn partition_for(&self, key: Option<&str>) -> Partition {
         let partitions = self.store().partitions();
         Partition(match key {
             Some(key) => (fnv(key.as_bytes()) % u64::from(partitions)) as u16,
-            None => fastrand::u16(..partitions),
+            None => return self.any_partition(),
         })
     }
 }

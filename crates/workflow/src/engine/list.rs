@@ -9,6 +9,7 @@ use tracing::warn;
 use self::query::{Cursor, Query};
 use super::Engine;
 use super::error::EngineError;
+use super::partial::Missing;
 use crate::id::{Partition, WorkflowId};
 use crate::record::codec::decode;
 use crate::state::{Label, Meta};
@@ -27,6 +28,8 @@ pub struct Page {
     pub items: Vec<Listed>,
     /// Where the next page begins; None when there is none.
     pub next: Option<Cursor>,
+    /// Partitions whose workflows are left out, because they do not answer.
+    pub missing: Missing,
 }
 
 /// What a list shows of a workflow.
@@ -47,14 +50,17 @@ impl Engine {
     /// The store cannot be read.
     pub async fn list(&self, query: &Query) -> Result<Page, EngineError> {
         let limit = query.limit.max(1);
-        let mut page = Page { items: Vec::with_capacity(limit), next: query.after };
+        let mut page = Page { items: Vec::with_capacity(limit), next: query.after, missing: Missing::default() };
         for _ in 0..ROUNDS {
             let missing = limit - page.items.len();
             let wanted = if query.filter.needs_labels() { missing.max(AT_ONCE) } else { missing };
-            let (ids, more) = self.ids(query, page.next, wanted).await?;
+            let (ids, more) = self.ids(query, page.next, wanted, &mut page.missing).await?;
             page.next = ids.last().copied().filter(|_| more);
-            let heads = self.store().heads(&ids).await?;
-            for (id, head) in ids.into_iter().zip(heads) {
+            let asked: Vec<Partition> = ids.iter().map(WorkflowId::partition).collect();
+            let heads = self.store().heads(&ids).await;
+            let heads = self.answered_each(&asked, heads, &mut page.missing)?;
+            for (at, head) in heads {
+                let id = ids[at];
                 // It may have been removed between the two reads.
                 let Some(head) = head else { continue };
                 match listed(id, &head) {
@@ -81,28 +87,46 @@ impl Engine {
         query: &Query,
         after: Option<Cursor>,
         limit: usize,
+        missing: &mut Missing,
     ) -> Result<(Vec<WorkflowId>, bool), StoreError> {
-        let partitions = self.store().partitions();
+        let (partitions, unreadable) = self.readable();
+        missing.add(unreadable);
         let spans = query.filter.spans(query.order, after);
-        let mut questions: Vec<(Partition, Span)> = Vec::with_capacity(spans.len() * usize::from(partitions));
+        let mut questions: Vec<(Partition, Span)> = Vec::with_capacity(spans.len() * partitions.len());
         for span in spans {
-            questions.extend((0..partitions).map(|number| (Partition(number), span.clone())));
+            questions.extend(partitions.iter().map(|&partition| (partition, span.clone())));
         }
         // One more than wanted shows whether there is a next page.
         let all = limit + 1;
-        let share = share(all, partitions);
-        let mut found = self.store().page(&questions, query.order, share).await?;
+        let share = share(all, partitions.len());
+        let mut found = self.pages(&questions, (query.order, share), missing).await?;
         let (ids, _) = merged(&found, query.order, limit + 1);
         // If the last row that was read is in the page, unread rows may belong to the page as well.
         let cut = |rows: &Vec<WorkflowId>| rows.len() == share && rows.last().is_some_and(|last| ids.contains(last));
         let again: Vec<usize> = (0..found.len()).filter(|&at| share < all && cut(&found[at])).collect();
         if !again.is_empty() {
             let questions: Vec<(Partition, Span)> = again.iter().map(|&at| questions[at].clone()).collect();
-            for (at, rows) in again.into_iter().zip(self.store().page(&questions, query.order, all).await?) {
+            for (at, rows) in again.into_iter().zip(self.pages(&questions, (query.order, all), missing).await?) {
                 found[at] = rows;
             }
         }
         Ok(merged(&found, query.order, limit))
+    }
+
+    /// The rows of each question; none where the partition does not answer.
+    async fn pages(
+        &self,
+        questions: &[(Partition, Span)],
+        (order, limit): (Order, usize),
+        missing: &mut Missing,
+    ) -> Result<Vec<Vec<WorkflowId>>, StoreError> {
+        let asked: Vec<Partition> = questions.iter().map(|(partition, _)| *partition).collect();
+        let rows = self.store().page(questions, order, limit).await;
+        let mut all = vec![Vec::new(); questions.len()];
+        for (at, rows) in self.answered_each(&asked, rows, missing)? {
+            all[at] = rows;
+        }
+        Ok(all)
     }
 }
 
@@ -128,7 +152,7 @@ fn merged(found: &[Vec<WorkflowId>], order: Order, limit: usize) -> (Vec<Workflo
 
 /// How many rows to read of each partition so that `wanted` rows in total are almost always among them: the mean plus seven standard
 /// deviations of a Poisson distribution. For 100 rows of 16 partitions it is too few once in a million pages.
-fn share(wanted: usize, partitions: u16) -> usize {
-    let mean = wanted as f64 / f64::from(partitions.max(1));
+fn share(wanted: usize, partitions: usize) -> usize {
+    let mean = wanted as f64 / partitions.max(1) as f64;
     ((mean + 7.0 * mean.sqrt()).ceil() as usize + 1).min(wanted)
 }

@@ -6,12 +6,44 @@ use super::Engine;
 use super::trouble::{Asked, Trouble, Unserved};
 use crate::id::Partition;
 use crate::store::error::StoreError;
+use crate::store::query::Span;
 
 /// Partitions of which nothing is in an answer, each with the reason. Empty: the answer is whole.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Missing(pub BTreeMap<Partition, StoreError>);
 
+/// What was found, and what could not be looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Partial<T> {
+    /// What the partitions that answered have.
+    pub found: T,
+    /// The others.
+    pub missing: Missing,
+}
+
+impl Missing {
+    /// Whether nothing is missing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+}
+
 impl Engine {
+    /// The partitions that are worth reading, and those that are known to give no answer. When that is all of them, all are worth it.
+    pub(crate) fn readable(&self) -> (Vec<Partition>, Missing) {
+        let unreadable = self.core.context.troubles.unreadable();
+        let all = self.store().all_partitions();
+        match unreadable.len() < usize::from(self.store().partitions()) {
+            true => (all.filter(|partition| !unreadable.contains_key(partition)).collect(), Missing(unreadable)),
+            false => (all.collect(), Missing::default()),
+        }
+    }
+
     /// What each partition answered, and those that did not answer.
     ///
     /// # Errors
@@ -34,6 +66,39 @@ impl Engine {
             Some((_, error)) if found.is_empty() => Err(error.clone()),
             _ => Ok((found, Missing(missing))),
         }
+    }
+
+    /// The same for questions of which several may be about one partition: each answer with the place of its question.
+    ///
+    /// # Errors
+    /// No question has an answer.
+    pub(crate) fn answered_each<T>(
+        &self,
+        partitions: &[Partition],
+        answers: Vec<Result<T, StoreError>>,
+        missing: &mut Missing,
+    ) -> Result<Vec<(usize, T)>, StoreError> {
+        let places = (0..).zip(answers).map(|(at, answer)| answer.map(|answer| (at, answer)));
+        let (found, others) = self.answered(partitions, places.collect())?;
+        missing.add(others);
+        Ok(found.into_iter().map(|(_, found)| found).collect())
+    }
+
+    /// The sums of what the partitions answer, and those that do not answer.
+    ///
+    /// # Errors
+    /// None of them answers.
+    pub(crate) async fn counted(&self, spans: &[Span], missing: &mut Missing) -> Result<Vec<u64>, StoreError> {
+        let (partitions, unreadable) = self.readable();
+        missing.add(unreadable);
+        let counts = self.store().count(spans, &partitions).await;
+        let (found, others) = self.answered(&partitions, counts)?;
+        missing.add(others);
+        let mut sums = vec![0; spans.len()];
+        for (_, counts) in found {
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+        Ok(sums)
     }
 
     /// The partitions in which something does not work at the moment.

@@ -177,7 +177,7 @@ impl Engine {
     /// It does not exist, or cannot be read.
     pub async fn glance(&self, id: WorkflowId) -> Result<Meta, EngineError> {
         let head = match self.has_partition(id) {
-            true => self.store().heads(&[id]).await?.pop().flatten(),
+            true => self.store().heads(&[id]).await.pop().transpose()?.flatten(),
             false => None,
         };
         let head = head.ok_or(EngineError::NoWorkflow { workflow: id })?;

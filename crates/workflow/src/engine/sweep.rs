@@ -140,6 +140,14 @@ impl Engine {
     /// # Errors
     /// The store cannot be read.
     pub async fn look_around(&self) -> Result<bool, StoreError> {
+        let read = self.read_names().await;
+        // Jobs are looked for all the same: the names may be on a node that is gone.
+        let wanted = self.queues().mark_incomplete();
+        let found = !wanted.is_empty() && self.refill(&wanted).await? > 0;
+        read.map(|()| found)
+    }
+
+    async fn read_names(&self) -> Result<(), StoreError> {
         let known = self.core.names.count();
         let (looked, queues) = tokio::try_join!(self.store().look(), self.store().register(Register::Queues))?;
         for (name, value) in &queues {
@@ -148,8 +156,7 @@ impl Engine {
         if let Some((names, losses)) = looked {
             self.restore_names(known, (queues.len(), names), losses).await?;
         }
-        let wanted = self.queues().mark_incomplete();
-        Ok(!wanted.is_empty() && self.refill(&wanted).await? > 0)
+        Ok(())
     }
 }
 

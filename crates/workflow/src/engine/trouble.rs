@@ -112,7 +112,8 @@ impl Troubles {
         self.each.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_none(&self) -> bool {
+    /// Whether nothing has failed lately.
+    pub(crate) fn is_none(&self) -> bool {
         self.number.load(Relaxed) == 0
     }
 
@@ -182,6 +183,15 @@ impl Troubles {
             Trust::Part(number) if readable => most.min(*number),
             _ => 0,
         }
+    }
+
+    /// The partitions that cannot be read, and why.
+    pub(crate) fn unreadable(&self) -> BTreeMap<Partition, StoreError> {
+        if self.is_none() {
+            return BTreeMap::new();
+        }
+        let each = self.each();
+        each.iter().filter_map(|(at, standing)| Some((*at, standing.reads.error()?.clone()))).collect()
     }
 
     /// The partitions in which something does not work.

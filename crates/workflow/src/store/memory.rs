@@ -229,10 +229,13 @@ impl MemoryStore {
         Ok(ids.iter().map(size).collect())
     }
 
-    pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Head>>, StoreError> {
-        let tables = self.read().await?;
+    pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Vec<Result<Option<Head>, StoreError>> {
+        let tables = match self.read().await {
+            Ok(tables) => tables,
+            Err(error) => return vec![Err(error); ids.len()],
+        };
         let head = |entry: &Entry| Head { meta: entry.meta.clone(), label: entry.birth.label.clone() };
-        Ok(ids.iter().map(|id| tables.workflows.get(id).map(head)).collect())
+        ids.iter().map(|id| Ok(tables.workflows.get(id).map(head))).collect()
     }
 
     pub(crate) async fn results(
@@ -247,13 +250,18 @@ impl MemoryStore {
         Ok(wanted.iter().map(of).collect())
     }
 
-    pub(crate) async fn ready(&self, prefixes: &[Row], limit: usize) -> Result<Vec<Vec<Vec<Row>>>, StoreError> {
-        let tables = self.read().await?;
-        let each = |prefix: &Row| {
-            let partitions = (0..self.partitions).map(Partition);
-            partitions.map(|partition| tables.ready_with(partition, prefix).take(limit).cloned().collect()).collect()
+    pub(crate) async fn ready(
+        &self,
+        prefixes: &[Row],
+        limit: usize,
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<Vec<Row>>, StoreError>> {
+        let tables = match self.read().await {
+            Ok(tables) => tables,
+            Err(error) => return vec![Err(error); partitions.len()],
         };
-        Ok(prefixes.iter().map(each).collect())
+        let rows = |at, prefix: &Row| tables.ready_with(at, prefix).take(limit).cloned().collect();
+        partitions.iter().map(|&at| Ok(prefixes.iter().map(|prefix| rows(at, prefix)).collect())).collect()
     }
 
     pub(crate) async fn due(
@@ -279,35 +287,47 @@ impl MemoryStore {
         spans: &[(Partition, Span)],
         order: Order,
         limit: usize,
-    ) -> Result<Vec<Vec<WorkflowId>>, StoreError> {
-        let tables = self.read().await?;
+    ) -> Vec<Result<Vec<WorkflowId>, StoreError>> {
+        let tables = match self.read().await {
+            Ok(tables) => tables,
+            Err(error) => return vec![Err(error); spans.len()],
+        };
         let page = |(partition, span): &(Partition, Span)| {
             let rows = tables.span(*partition, span);
             let id = |(_, row): &(Partition, Row)| {
                 crate::record::rows::workflow_of(row).expect("an index row ends in an id")
             };
-            match order {
+            Ok(match order {
                 Order::OldestFirst => rows.take(limit).map(id).collect(),
                 Order::NewestFirst => rows.rev().take(limit).map(id).collect(),
-            }
+            })
         };
-        Ok(spans.iter().map(page).collect())
+        spans.iter().map(page).collect()
     }
 
-    pub(crate) async fn count(&self, spans: &[Span]) -> Result<Vec<u64>, StoreError> {
-        let tables = self.read().await?;
-        let all = || (0..self.partitions).map(Partition);
-        Ok(spans.iter().map(|span| all().map(|at| tables.span(at, span).count() as u64).sum()).collect())
+    pub(crate) async fn count(&self, spans: &[Span], partitions: &[Partition]) -> Vec<Result<Vec<u64>, StoreError>> {
+        let tables = match self.read().await {
+            Ok(tables) => tables,
+            Err(error) => return vec![Err(error); partitions.len()],
+        };
+        let count = |at, span: &Span| tables.span(at, span).count() as u64;
+        partitions.iter().map(|&at| Ok(spans.iter().map(|span| count(at, span)).collect())).collect()
     }
 
-    pub(crate) async fn ready_depth(&self, prefixes: &[Row]) -> Result<Vec<(u64, Vec<Row>)>, StoreError> {
-        let tables = self.read().await?;
-        let all = || (0..self.partitions).map(Partition);
-        let depth = |prefix: &Row| {
-            let count = all().map(|at| tables.ready_with(at, prefix).count() as u64).sum();
-            (count, all().filter_map(|at| tables.ready_with(at, prefix).next().cloned()).collect())
+    pub(crate) async fn ready_depth(
+        &self,
+        prefixes: &[Row],
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<(u64, Option<Row>)>, StoreError>> {
+        let tables = match self.read().await {
+            Ok(tables) => tables,
+            Err(error) => return vec![Err(error); partitions.len()],
         };
-        Ok(prefixes.iter().map(depth).collect())
+        let depth = |at, prefix: &Row| {
+            let rows = || tables.ready_with(at, prefix);
+            (rows().count() as u64, rows().next().cloned())
+        };
+        partitions.iter().map(|&at| Ok(prefixes.iter().map(|prefix| depth(at, prefix)).collect())).collect()
     }
 
     pub(crate) async fn keyed(&self, partition: Partition, key: &str) -> Result<Option<WorkflowId>, StoreError> {

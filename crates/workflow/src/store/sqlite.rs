@@ -182,10 +182,6 @@ impl SqliteStore {
         self.format
     }
 
-    fn all_partitions(&self) -> impl Iterator<Item = Partition> + use<> {
-        (0..self.partitions).map(Partition)
-    }
-
     async fn read<T: Send + 'static>(
         &self,
         worker: &Worker<Read>,
@@ -253,9 +249,10 @@ impl SqliteStore {
         self.lookup(move |connection| ids.iter().map(|id| read::size(connection, *id)).collect()).await
     }
 
-    pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Head>>, StoreError> {
-        let ids = ids.to_vec();
-        self.lookup(move |connection| ids.iter().map(|id| read::head(connection, *id)).collect()).await
+    pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Vec<Result<Option<Head>, StoreError>> {
+        let asked = ids.to_vec();
+        let heads = self.lookup(move |connection| asked.iter().map(|id| read::head(connection, *id)).collect());
+        each_of(ids.len(), heads.await)
     }
 
     pub(crate) async fn results(
@@ -269,16 +266,19 @@ impl SqliteStore {
         .await
     }
 
-    pub(crate) async fn ready(&self, prefixes: &[Row], limit: usize) -> Result<Vec<Vec<Vec<Row>>>, StoreError> {
-        let (prefixes, partitions) = (prefixes.to_vec(), self.partitions);
-        self.lookup(move |connection| {
-            let each = |prefix: &Row| {
-                let partitions = (0..partitions).map(Partition);
-                partitions.map(|partition| read::ready(connection, partition, prefix, limit)).collect()
-            };
-            prefixes.iter().map(each).collect()
-        })
-        .await
+    pub(crate) async fn ready(
+        &self,
+        prefixes: &[Row],
+        limit: usize,
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<Vec<Row>>, StoreError>> {
+        let (prefixes, asked) = (prefixes.to_vec(), partitions.to_vec());
+        let found = self.lookup(move |connection| {
+            let each =
+                |at: &Partition| prefixes.iter().map(|prefix| read::ready(connection, *at, prefix, limit)).collect();
+            asked.iter().map(each).collect()
+        });
+        each_of(partitions.len(), found.await)
     }
 
     pub(crate) async fn due(
@@ -303,40 +303,35 @@ impl SqliteStore {
         spans: &[(Partition, Span)],
         order: Order,
         limit: usize,
-    ) -> Result<Vec<Vec<WorkflowId>>, StoreError> {
-        let spans = spans.to_vec();
-        self.lookup(move |connection| {
-            spans.iter().map(|(partition, span)| read::page(connection, *partition, span, (order, limit))).collect()
-        })
-        .await
+    ) -> Vec<Result<Vec<WorkflowId>, StoreError>> {
+        let asked = spans.to_vec();
+        let found = self.lookup(move |connection| {
+            asked.iter().map(|(partition, span)| read::page(connection, *partition, span, (order, limit))).collect()
+        });
+        each_of(spans.len(), found.await)
     }
 
-    pub(crate) async fn count(&self, spans: &[Span]) -> Result<Vec<u64>, StoreError> {
-        let (spans, partitions) = (spans.to_vec(), self.all_partitions());
-        let partitions: Vec<_> = partitions.collect();
-        self.scan(move |connection| {
-            let total = |span: &Span| partitions.iter().map(|at| read::count(connection, *at, span)).sum();
-            spans.iter().map(total).collect()
-        })
-        .await
+    pub(crate) async fn count(&self, spans: &[Span], partitions: &[Partition]) -> Vec<Result<Vec<u64>, StoreError>> {
+        let (spans, asked) = (spans.to_vec(), partitions.to_vec());
+        let found = self.scan(move |connection| {
+            let each = |at: &Partition| spans.iter().map(|span| read::count(connection, *at, span)).collect();
+            asked.iter().map(each).collect()
+        });
+        each_of(partitions.len(), found.await)
     }
 
-    pub(crate) async fn ready_depth(&self, prefixes: &[Row]) -> Result<Vec<(u64, Vec<Row>)>, StoreError> {
-        let prefixes = prefixes.to_vec();
-        let partitions: Vec<_> = self.all_partitions().collect();
-        self.scan(move |connection| {
-            let depth = |prefix: &Row| {
-                let mut depth = (0, Vec::new());
-                for &partition in &partitions {
-                    let (number, first) = read::ready_depth(connection, partition, prefix)?;
-                    depth.0 += number;
-                    depth.1.extend(first);
-                }
-                Ok(depth)
-            };
-            prefixes.iter().map(depth).collect()
-        })
-        .await
+    pub(crate) async fn ready_depth(
+        &self,
+        prefixes: &[Row],
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<(u64, Option<Row>)>, StoreError>> {
+        let (prefixes, asked) = (prefixes.to_vec(), partitions.to_vec());
+        let found = self.scan(move |connection| {
+            let each =
+                |at: &Partition| prefixes.iter().map(|prefix| read::ready_depth(connection, *at, prefix)).collect();
+            asked.iter().map(each).collect()
+        });
+        each_of(partitions.len(), found.await)
     }
 
     pub(crate) async fn keyed(&self, partition: Partition, key: &str) -> Result<Option<WorkflowId>, StoreError> {

@@ -118,7 +118,7 @@ async fn goes_on(engine: &Engine, expected: &Value) {
 }
 
 async fn work_off(engine: &Engine) {
-    let queues: Vec<String> = engine.queue_states().await.unwrap().into_iter().map(|queue| queue.name).collect();
+    let queues: Vec<String> = engine.queue_states().await.unwrap().found.into_iter().map(|queue| queue.name).collect();
     let mut seconds = LATER;
     loop {
         let now = crate::support::at(seconds);
@@ -147,7 +147,7 @@ async fn check_format(store: &Store, format: Format) {
         let index: Vec<Row> = rows(RowSet::Index).await.unwrap();
         ids.extend(index.iter().filter_map(|row| tidegate_workflow::rows::workflow_of(row)));
     }
-    for head in store.heads(&ids).await.unwrap().into_iter().flatten() {
+    for head in store.heads(&ids).await.into_iter().filter_map(Result::unwrap) {
         assert_eq!((format_of_record(&head.meta), format_of_record(&head.label)), (format, format));
     }
     for stored in store.load(&ids).await.unwrap().into_iter().flatten() {

@@ -71,10 +71,10 @@ async fn numbers_count_each_workflow_once_whatever_the_filter() {
         (filter("one", "red", &[Status::Running]), 1),
         (filter("none", "red", &[Status::Running]), 0),
     ] {
-        assert_eq!(engine.count(&filter).await, Ok(vec![(Status::Running, running)]), "{filter:?}");
+        assert_eq!(engine.count(&filter).await.unwrap().found, [(Status::Running, running)], "{filter:?}");
     }
     let by_name = async |filter: Filter| -> Vec<(String, u64)> {
-        let counted = engine.count_by_name(&filter).await.unwrap();
+        let counted = engine.count_by_name(&filter).await.unwrap().found;
         counted.into_iter().map(|(name, counts)| (name, counts.iter().map(|(_, number)| number).sum())).collect()
     };
     let named = |one, two| vec![("one".to_owned(), one), ("two".to_owned(), two)];
@@ -180,7 +180,7 @@ async fn many_queues_are_entered_together_and_listed() {
     // Once, each queue was entered for itself after a look at all others.
     let created = tokio::time::timeout(Duration::from_secs(20), create_of(&engine, wanted, Begin::Now)).await;
     assert!(created.is_ok());
-    assert_eq!(engine.queue_states().await.unwrap().len(), 3_000);
+    assert_eq!(engine.queue_states().await.unwrap().found.len(), 3_000);
     assert_eq!(engine.has_queue("q2999").await, Ok(true));
     assert_eq!(engine.has_queue("q3000").await, Ok(false));
     let names: Vec<String> = (0..3_000).map(|at| format!("q{at}")).collect();

@@ -11,7 +11,7 @@ use tidegate_workflow::{
 };
 use tokio::time::timeout;
 
-use crate::contract::due_of_each;
+use crate::contract::{depth_of_all, due_of_each};
 use crate::support::{
     at, claim, create, create_of, definition, failure, memory, names, redis, server, succeed, success, take,
 };
@@ -269,7 +269,7 @@ async fn ready_rows_without_their_workflow_are_removed() {
     let looks = |command: &&String| !command.starts_with("\"ZRANGE\"") && !command.contains("queues\"");
     let each = sent.iter().filter(looks).count() as f64 / LOST as f64;
     assert!(each < 10.0, "{each} commands for each row");
-    assert_eq!(store.ready_depth(&[queue_rows("default")]).await.unwrap(), [(0, vec![])]);
+    assert_eq!(depth_of_all(&store, &[queue_rows("default")]).await.unwrap(), [(0, vec![])]);
     create(&fresh, "real", Begin::Now).await;
     assert_eq!(names(&take(&engine, 2).await), ["real"], "also where they are remembered");
 }

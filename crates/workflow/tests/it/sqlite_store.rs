@@ -94,7 +94,7 @@ async fn a_closed_store_is_unavailable() {
     let closed = || StoreError::Unavailable { reason: "it is closed".to_owned() };
     assert_eq!(store.apply(Partition(0), &[create(id(1))]).await, Err(closed()));
     assert_eq!(store.load(&[id(1)]).await, Err(closed()));
-    assert_eq!(store.count(&[]).await, Err(closed()));
+    assert_eq!(store.count(&[], &[Partition(0)]).await, [Err(closed())]);
 }
 
 #[tokio::test]

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use tidegate_pipeline::test_util::RedisServer;
+use tidegate_pipeline::Client;
+use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
 use tidegate_workflow::{
-    Begin, Call, Definition, Engine, EngineError, Fault, MemoryStore, Partition, Retention, Store, StoreError,
-    WorkflowId,
+    Begin, Call, Definition, Engine, EngineError, Fault, Filter, MemoryStore, Partition, Query, RedisOptions,
+    RedisStore, Retention, Store, StoreError, WorkflowId,
 };
 
 use crate::support::{at, claim, create, create_of, definition, memory, redis, server, sqlite, succeed, take};
@@ -100,8 +101,10 @@ async fn a_write_of_anybody_shows_that_writes_work() {
     }
     assert_eq!(engine.troubles().len(), 4);
     writes.refused.store(false, Relaxed);
-    for _ in 0..200 {
-        create(&engine, "a", Begin::Later).await;
+    for key in 0..200 {
+        // A key leads also to where it failed.
+        let definition = Definition { idempotency_key: Some(key.to_string()), ..definition("a") };
+        create_of(&engine, definition, Begin::Later).await;
     }
     assert!(engine.troubles().is_empty());
 }
@@ -171,4 +174,70 @@ async fn a_probe_of_a_file_finds_it_writable_and_leaves_nothing() {
     assert_eq!((probe.reads, probe.removals, probe.writes), (Ok(()), Ok(()), Ok(())));
     assert_eq!(store.register(tidegate_workflow::Register::Queues).await, Ok(Vec::new()));
     assert_eq!(store.register(tidegate_workflow::Register::Names).await, Ok(Vec::new()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_living_nodes_of_a_cluster_have_is_served_and_the_rest_is_named() {
+    const PARTITIONS: u16 = 16;
+    let mut cluster = RedisCluster::start(3, 0).await;
+    for server in cluster.servers() {
+        assert_eq!(server.raw("CONFIG SET cluster-require-full-coverage no"), "+OK\r\n");
+    }
+    let options = RedisOptions::new("test:", PARTITIONS, Duration::from_secs(2)).unwrap();
+    let client = Client::new(cluster.config()).unwrap();
+    let engine = server(&Store::Redis(RedisStore::open(client, options).await.unwrap())).await;
+    for _ in 0..200 {
+        create(&engine, "a", Begin::Now).await;
+    }
+    let all = engine.count(&Filter::default()).await.unwrap();
+    assert!(all.missing.is_empty());
+    // The names of queues stay, so that the list of queues has something to say.
+    let dead = (cluster.owner("test:queues") + 1) % 3;
+    cluster.server_mut(dead).kill();
+    // The first to ask find out.
+    let page = loop {
+        let page = engine.list(&Query { limit: 1_000, ..Query::default() }).await.unwrap();
+        if !page.missing.is_empty() {
+            break page;
+        }
+    };
+    let missing: Vec<Partition> = page.missing.0.keys().copied().collect();
+    assert!((4..=7).contains(&missing.len()), "{missing:?}");
+    let lives = |id: &WorkflowId| !missing.contains(&id.partition());
+    assert!(page.items.len() > 100 && page.items.iter().all(|item| lives(&item.workflow)));
+    let count = engine.count(&Filter::default()).await.unwrap();
+    assert_eq!(count.found.iter().map(|(_, number)| number).sum::<u64>(), page.items.len() as u64);
+    assert_eq!(count.missing.0.keys().collect::<Vec<_>>(), missing.iter().collect::<Vec<_>>());
+    let queues = engine.queue_states().await.unwrap();
+    assert_eq!((queues.found[0].ready, queues.missing.0.len()), (page.items.len() as u64, missing.len()));
+    // Creations go where they can, and the jobs there are handed out and reported.
+    for _ in 0..30 {
+        let id = create(&engine, "a", Begin::Now).await;
+        assert!(lives(&id), "{id}");
+    }
+    let wanted = page.items.len() + 30;
+    let mut claimed = Vec::new();
+    for _ in 0..20 {
+        // Some that are remembered cannot be claimed any more.
+        claimed.extend(engine.claim(&claim(1_000), at(1)).await.unwrap_or_default());
+        let _ = engine.look_around().await;
+    }
+    assert_eq!(claimed.len(), wanted);
+    for claimed in &claimed {
+        succeed(&engine, claimed.lease, 2).await.unwrap();
+    }
+    assert_eq!(engine.sweep_working(at(3)).await, Ok(false));
+    // A key decides the partition. Where that is gone, the answer says so.
+    let mut refused = 0;
+    for key in 0..30 {
+        let definition = Definition { idempotency_key: Some(key.to_string()), ..definition("a") };
+        match engine.create(vec![crate::support::new(definition, Begin::Now)], at(4)).await.remove(0) {
+            Ok(created) => assert!(lives(&created.workflow)),
+            Err(error) => {
+                assert!(matches!(error, EngineError::Store(_)), "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!((1..30).contains(&refused), "{refused} of 30");
 }

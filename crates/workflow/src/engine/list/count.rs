@@ -6,6 +6,7 @@ use super::Listed;
 use super::query::{Filter, Query};
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
+use crate::engine::partial::{Missing, Partial};
 use crate::state::Status;
 use crate::store::query::{Register, Span};
 
@@ -15,34 +16,41 @@ const COUNTED: usize = 64;
 const WALKED: usize = 1_000;
 const STATUSES: usize = Status::ALL.len();
 
+/// Names, each with its numbers by status.
+type NumbersByName = Vec<(String, Vec<(Status, u64)>)>;
+
 impl Engine {
     /// The number of workflows of each status that match the filter.
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn count(&self, filter: &Filter) -> Result<Vec<(Status, u64)>, EngineError> {
-        let statuses = filter.wanted_statuses();
+    pub async fn count(&self, filter: &Filter) -> Result<Partial<Vec<(Status, u64)>>, EngineError> {
+        let (statuses, mut missing) = (filter.wanted_statuses(), Missing::default());
         if filter.needs_labels() {
             let number = |counts: &[u64; STATUSES], status: Status| (status, counts[place(status)]);
-            let counts = self.walk(filter).await?.into_values().next().unwrap_or_default();
-            return Ok(statuses.into_iter().map(|status| number(&counts, status)).collect());
+            let counts = self.walk(filter, &mut missing).await?.into_values().next().unwrap_or_default();
+            return Ok(Partial {
+                found: statuses.into_iter().map(|status| number(&counts, status)).collect(),
+                missing,
+            });
         }
         let spans: Vec<Span> = statuses.iter().flat_map(|&status| filter.only(status)).collect();
-        Ok(statuses.into_iter().zip(self.store().count(&spans).await?).collect())
+        let counts = self.counted(&spans, &mut missing).await?;
+        Ok(Partial { found: statuses.into_iter().zip(counts).collect(), missing })
     }
 
     /// The same for each name that has workflows.
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn count_by_name(&self, filter: &Filter) -> Result<Vec<(String, Vec<(Status, u64)>)>, EngineError> {
-        let statuses = filter.wanted_statuses();
+    pub async fn count_by_name(&self, filter: &Filter) -> Result<Partial<NumbersByName>, EngineError> {
+        let (statuses, mut missing) = (filter.wanted_statuses(), Missing::default());
         let mut named = Vec::new();
         if filter.tag.is_some() {
-            for (name, counts) in self.walk(filter).await? {
+            for (name, counts) in self.walk(filter, &mut missing).await? {
                 named.push((name, statuses.iter().map(|&status| (status, counts[place(status)])).collect()));
             }
-            return Ok(named);
+            return Ok(Partial { found: named, missing });
         }
         let mut names = self.names().await?;
         names.retain(|name| filter.name.as_ref().is_none_or(|wanted| wanted == name));
@@ -50,22 +58,27 @@ impl Engine {
             let one = |name: &String| Filter { name: Some(name.clone()), ..filter.clone() };
             let filters: Vec<Filter> = some.iter().map(one).collect();
             let each = filters.iter().flat_map(|filter| statuses.iter().flat_map(|&status| filter.only(status)));
-            let numbers = self.store().count(&each.collect::<Vec<_>>()).await?;
+            let numbers = self.counted(&each.collect::<Vec<_>>(), &mut missing).await?;
             for (name, numbers) in some.iter().zip(numbers.chunks(statuses.len())) {
                 if numbers.iter().any(|&number| number > 0) {
                     named.push((name.clone(), statuses.iter().copied().zip(numbers.iter().copied()).collect()));
                 }
             }
         }
-        Ok(named)
+        Ok(Partial { found: named, missing })
     }
 
     /// Counts by name and status by reading each workflow, for filters without an index.
-    async fn walk(&self, filter: &Filter) -> Result<BTreeMap<String, [u64; STATUSES]>, EngineError> {
+    async fn walk(
+        &self,
+        filter: &Filter,
+        missing: &mut Missing,
+    ) -> Result<BTreeMap<String, [u64; STATUSES]>, EngineError> {
         let mut counts: BTreeMap<String, [u64; STATUSES]> = BTreeMap::new();
         let mut query = Query { filter: filter.clone(), limit: WALKED, ..Query::default() };
         loop {
             let page = self.list(&query).await?;
+            missing.add(page.missing);
             for Listed { label, meta, .. } in page.items {
                 counts.entry(label.name).or_default()[place(meta.status)] += 1;
             }

@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
+use crate::engine::partial::Partial;
 use crate::engine::queues::Paused;
 use crate::record::rows::{ReadyEntry, queue_rows};
 use crate::store::query::Register;
@@ -27,18 +28,22 @@ impl Engine {
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn queue_states(&self) -> Result<Vec<QueueState>, EngineError> {
+    pub async fn queue_states(&self) -> Result<Partial<Vec<QueueState>>, EngineError> {
         let mut queues = self.store().register(Register::Queues).await?;
         queues.sort_unstable();
         let prefixes: Vec<_> = queues.iter().map(|(name, _)| queue_rows(name)).collect();
-        let depths = self.store().ready_depth(&prefixes).await?;
-        let states = queues.into_iter().zip(depths).map(|((name, value), (ready, firsts))| {
-            let oldest = firsts.iter().filter_map(|row| Some(ReadyEntry::read(row)?.since)).min();
-            let paused = Paused::read(&value);
+        let (partitions, mut missing) = self.readable();
+        let depths = self.store().ready_depth(&prefixes, &partitions).await;
+        let (depths, others) = self.answered(&partitions, depths)?;
+        missing.add(others);
+        let state = |(at, (name, value)): (usize, (String, String))| {
+            let each = || depths.iter().map(|(_, depths)| &depths[at]);
+            let oldest = each().filter_map(|(_, row)| Some(ReadyEntry::read(row.as_ref()?)?.since)).min();
             let waiting_workers = self.queues().waiting_workers(&name);
-            QueueState { name, paused, ready, oldest, waiting_workers }
-        });
-        Ok(states.collect())
+            let ready = each().map(|(ready, _)| ready).sum();
+            QueueState { name, paused: Paused::read(&value), ready, oldest, waiting_workers }
+        };
+        Ok(Partial { found: queues.into_iter().enumerate().map(state).collect(), missing })
     }
 
     /// Whether a job ever named this queue.

@@ -104,7 +104,7 @@ impl RedisStore {
         self.send(batch).await.iter().map(|outcome| reply::count(stored(outcome, "a graph")?)).collect()
     }
 
-    pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Head>>, StoreError> {
+    pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Vec<Result<Option<Head>, StoreError>> {
         let mut batch = Batch::new();
         for &id in ids {
             let key = self.keys.part(id, Part::State);
@@ -141,17 +141,23 @@ impl RedisStore {
         wanted.iter().map(values).collect()
     }
 
-    pub(crate) async fn ready(&self, prefixes: &[Row], limit: usize) -> Result<Vec<Vec<Vec<Row>>>, StoreError> {
+    pub(crate) async fn ready(
+        &self,
+        prefixes: &[Row],
+        limit: usize,
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<Vec<Row>>, StoreError>> {
+        if prefixes.is_empty() {
+            return vec![Ok(Vec::new()); partitions.len()];
+        }
         let mut batch = Batch::new();
-        for prefix in prefixes {
-            let rows = Between::with(prefix);
-            for partition in self.keys.all() {
-                rows.rows(&mut batch, &self.keys.set(partition, Set::Ready), Order::OldestFirst, limit);
-            }
+        for &partition in partitions {
+            let key = self.keys.set(partition, Set::Ready);
+            prefixes.iter().for_each(|prefix| Between::with(prefix).rows(&mut batch, &key, Order::OldestFirst, limit));
         }
         let outcomes = self.send(batch).await;
         let strings = |outcome: &Outcome| reply::strings(answer(outcome)?);
-        outcomes.chunks(self.keys.all().count()).map(|each| each.iter().map(strings).collect()).collect()
+        outcomes.chunks(prefixes.len()).map(|each| each.iter().map(strings).collect()).collect()
     }
 
     pub(crate) async fn due(
@@ -174,7 +180,7 @@ impl RedisStore {
         spans: &[(Partition, Span)],
         order: Order,
         limit: usize,
-    ) -> Result<Vec<Vec<WorkflowId>>, StoreError> {
+    ) -> Vec<Result<Vec<WorkflowId>, StoreError>> {
         let mut batch = Batch::new();
         for (partition, span) in spans {
             Between::of(span).rows(&mut batch, &self.keys.set(*partition, Set::Index), order, limit);
@@ -182,37 +188,41 @@ impl RedisStore {
         self.send(batch).await.iter().map(|outcome| reply::ids(answer(outcome)?)).collect()
     }
 
-    pub(crate) async fn count(&self, spans: &[Span]) -> Result<Vec<u64>, StoreError> {
+    pub(crate) async fn count(&self, spans: &[Span], partitions: &[Partition]) -> Vec<Result<Vec<u64>, StoreError>> {
+        if spans.is_empty() {
+            return vec![Ok(Vec::new()); partitions.len()];
+        }
         let mut batch = Batch::new();
-        for span in spans {
-            let rows = Between::of(span);
-            self.keys.all().for_each(|at| rows.count(&mut batch, &self.keys.set(at, Set::Index)));
+        for &partition in partitions {
+            let key = self.keys.set(partition, Set::Index);
+            spans.iter().for_each(|span| Between::of(span).count(&mut batch, &key));
         }
         let outcomes = self.send(batch).await;
-        let sum = |of_span: &[Outcome]| of_span.iter().map(|outcome| reply::count(answer(outcome)?)).sum();
-        outcomes.chunks_exact(self.keys.partitions().into()).map(sum).collect()
+        let count = |outcome: &Outcome| reply::count(answer(outcome)?);
+        outcomes.chunks(spans.len()).map(|each| each.iter().map(count).collect()).collect()
     }
 
-    pub(crate) async fn ready_depth(&self, prefixes: &[Row]) -> Result<Vec<(u64, Vec<Row>)>, StoreError> {
+    pub(crate) async fn ready_depth(
+        &self,
+        prefixes: &[Row],
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<(u64, Option<Row>)>, StoreError>> {
+        if prefixes.is_empty() {
+            return vec![Ok(Vec::new()); partitions.len()];
+        }
         let mut batch = Batch::new();
-        for prefix in prefixes {
-            let rows = Between::with(prefix);
-            for partition in self.keys.all() {
-                let key = self.keys.set(partition, Set::Ready);
+        for &partition in partitions {
+            let key = self.keys.set(partition, Set::Ready);
+            for rows in prefixes.iter().map(|prefix| Between::with(prefix)) {
                 rows.count(&mut batch, &key);
                 rows.rows(&mut batch, &key, Order::OldestFirst, 1);
             }
         }
         let outcomes = self.send(batch).await;
-        let depth = |of_prefix: &[Outcome]| {
-            let (mut depth, mut first) = (0, Vec::new());
-            for pair in of_prefix.chunks_exact(2) {
-                depth += reply::count(answer(&pair[0])?)?;
-                first.extend(reply::strings(answer(&pair[1])?)?);
-            }
-            Ok((depth, first))
+        let depth = |pair: &[Outcome]| {
+            Ok((reply::count(answer(&pair[0])?)?, reply::strings(answer(&pair[1])?)?.into_iter().next()))
         };
-        outcomes.chunks_exact(2 * usize::from(self.keys.partitions())).map(depth).collect()
+        outcomes.chunks(2 * prefixes.len()).map(|each| each.chunks_exact(2).map(depth).collect()).collect()
     }
 
     pub(crate) async fn keyed(&self, partition: Partition, key: &str) -> Result<Option<WorkflowId>, StoreError> {

@@ -224,7 +224,7 @@ impl World {
 
     /// Which queues are paused, and whether all names can be found.
     async fn check_names(&mut self, steps: &[Step], told: &[Told]) {
-        let states = self.engines[0].queue_states().await.unwrap();
+        let states = self.engines[0].queue_states().await.unwrap().found;
         let is_paused = |name: &str| states.iter().any(|queue| queue.name == name && queue.paused == Paused::Yes);
         let pauses = || steps.iter().zip(told).filter(|(step, _)| matches!(step.deed(), Step::PauseQueue(..)));
         if let [(Step::PauseQueue(name, paused), Told::Paused(Ok(())))] = pauses().collect::<Vec<_>>()[..] {

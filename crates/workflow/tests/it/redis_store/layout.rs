@@ -12,7 +12,10 @@ use tidegate_workflow::{
 };
 
 use super::{open, open_with, open_with_client, options};
-use crate::contract::{PARTITIONS, birth, create, delete, done, due_of_each, id, index_row, micros, ready_row, update};
+use crate::contract::{
+    PARTITIONS, birth, count_all, create, delete, depth_of_all, done, due_of_each, heads_of, id, index_row, micros,
+    ready_of_each, ready_row, update,
+};
 
 /// The keys on a server, sorted.
 fn keys(server: &RedisServer) -> Vec<String> {
@@ -85,11 +88,11 @@ async fn check_round_trips(store: &Store, client: &Client, nodes: u64) {
     assert_eq!(writes(client, store.load(&ids)).await, nodes, "load");
     assert_eq!(writes(client, store.heads(&ids)).await, nodes, "heads");
     assert_eq!(writes(client, store.results(&results)).await, nodes, "results");
-    assert_eq!(writes(client, store.ready(&prefixes, 100)).await, nodes, "ready");
+    assert_eq!(writes(client, ready_of_each(store, &prefixes, 100)).await, nodes, "ready");
     assert_eq!(writes(client, due_of_each(store, Clockwork::Timers, 5, 100)).await, nodes, "due");
     assert_eq!(writes(client, store.page(&spans, Order::NewestFirst, 100)).await, nodes, "page");
-    assert_eq!(writes(client, store.count(&count)).await, nodes, "count");
-    assert_eq!(writes(client, store.ready_depth(&prefixes)).await, nodes, "ready_depth");
+    assert_eq!(writes(client, count_all(store, &count)).await, nodes, "count");
+    assert_eq!(writes(client, depth_of_all(store, &prefixes)).await, nodes, "ready_depth");
     assert_eq!(writes(client, store.keyed(Partition(0), "key")).await, 1, "keyed");
     assert_eq!(store.load(&ids).await.unwrap().iter().flatten().count(), ids.len());
 }
@@ -138,7 +141,7 @@ async fn a_state_stays_compact_with_a_long_label() {
         .await;
         let key = keys(&server).into_iter().find(|key| key.ends_with(&format!(":w:{}", id(at, 0)))).unwrap();
         assert!(server.raw(&format!("OBJECT ENCODING {key}")).contains("listpack"), "{length}");
-        let heads = store.heads(&[id(at, 0)]).await.unwrap();
+        let heads = heads_of(&store, &[id(at, 0)]).await.unwrap();
         assert_eq!(heads[0].as_ref().unwrap().label, vec![b'x'; length]);
     }
 }

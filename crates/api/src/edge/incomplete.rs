@@ -1,0 +1,24 @@
+//! What is missing in an answer when a part of the store does not answer.
+
+use serde::Serialize;
+use tidegate_workflow::Missing;
+#[cfg(test)]
+use utoipa::ToSchema;
+
+/// What is missing in this answer, because a part of the store does not answer.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct Incomplete {
+    /// The partitions of which nothing is in this answer.
+    partitions: Vec<u16>,
+    /// Why, in the words of the store.
+    reason: String,
+}
+
+impl Incomplete {
+    /// None: the answer is whole.
+    pub(crate) fn of(missing: &Missing) -> Option<Self> {
+        let reason = missing.0.values().next()?.to_string();
+        Some(Self { partitions: missing.0.keys().map(|partition| partition.0).collect(), reason })
+    }
+}
