@@ -31,8 +31,17 @@ pub struct Batch {
 struct Command {
     /// Where it ends in `encoded`.
     end: u32,
+    repeat: Repeat,
+}
+
+/// Whether a command may run more than once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repeat {
+    Never,
     /// Running it twice is as good as once.
-    repeatable: bool,
+    Anytime,
+    /// Only behind a command of its unit that is sent again: its answer is about what the connection did before.
+    Behind,
 }
 
 /// Commands that run together, on the node that owns their key.

@@ -1,6 +1,6 @@
 //! Adds commands to a unit of a batch.
 
-use super::{Batch, Command, Placement, Unit};
+use super::{Batch, Command, Placement, Repeat, Unit};
 use crate::outcome::NotSent;
 use crate::wire::command::{push_array, push_bulk};
 use crate::wire::slot::Slot;
@@ -93,7 +93,7 @@ impl UnitBuilder<'_> {
     /// Commands that block or change the connection (SUBSCRIBE, BLPOP, SELECT, WATCH, ..), and keys in different slots,
     /// make the whole batch fail with [`NotSent::Refused`] or [`NotSent::CrossSlot`] when it is sent.
     pub fn command(mut self, name: &'static str, args: &[Arg<'_>]) -> Self {
-        self.encode(name, args, false);
+        self.encode(name, args, Repeat::Never);
         self
     }
 
@@ -102,13 +102,24 @@ impl UnitBuilder<'_> {
     /// It is then sent again when a command before it in the unit has to be: EXPIRE behind INCRBY, say. At the end of a unit
     /// it is also sent again, without the commands before it, when it is unknown whether it ran.
     pub fn repeatable(mut self, name: &'static str, args: &[Arg<'_>]) -> Self {
-        self.encode(name, args, true);
+        self.encode(name, args, Repeat::Anytime);
         self
     }
 
-    fn encode(&mut self, name: &'static str, args: &[Arg<'_>], repeatable: bool) {
+    /// Appends WAIT or WAITAOF, which answers when replicas or disks have what the unit wrote.
+    ///
+    /// It is sent again only behind a command of the unit that is: by itself, on another connection, it would answer at once.
+    /// It holds up whatever comes behind it on its connection, so send such units through a client of their own, with
+    /// [`Config::in_flight_commands`](crate::Config) at 1.
+    pub fn confirmed_by(mut self, name: &'static str, args: &[Arg<'_>]) -> Self {
+        self.encode(name, args, Repeat::Behind);
+        self
+    }
+
+    fn encode(&mut self, name: &'static str, args: &[Arg<'_>], repeat: Repeat) {
         let Self { batch, unit, first } = self;
-        if is_refused(name, args) {
+        let confirms = repeat == Repeat::Behind && matches!(name, "WAIT" | "WAITAOF");
+        if !confirms && is_refused(name, args) {
             batch.refused = Some(NotSent::Refused { command: name });
         }
         push_array(&mut batch.encoded, args.len() + 1);
@@ -124,7 +135,7 @@ impl UnitBuilder<'_> {
                 }
             }
         }
-        batch.commands.push(Command { end: batch.encoded.len() as u32, repeatable });
+        batch.commands.push(Command { end: batch.encoded.len() as u32, repeat });
         let is_first = unit.commands_end == *first;
         unit.transaction |= is_first && name == "MULTI";
         unit.commands_end += 1;
@@ -166,6 +177,12 @@ mod tests {
         check("client", &[Arg::Bytes(b"REPLY"), Arg::Bytes(b"SKIP")], true);
         check("CLIENT", &[Arg::Bytes(b"TRACKING"), Arg::Bytes(b"ON")], false);
         check("get", &[Arg::Key(b"reply")], false);
+        check("WAIT", &[Arg::Integer(1), Arg::Integer(0)], true);
+        let mut batch = Batch::new();
+        batch.unit().command("SET", &[Arg::Key(b"k")]).confirmed_by("WAIT", &[Arg::Integer(1), Arg::Integer(9)]);
+        assert_eq!(batch.refused, None);
+        batch.unit().confirmed_by("BLPOP", &[]);
+        assert_eq!(batch.refused, Some(NotSent::Refused { command: "BLPOP" }));
     }
 
     #[test]

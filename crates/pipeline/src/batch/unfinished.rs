@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::{Batch, Command, Placement, Unit};
+use super::{Batch, Command, Placement, Repeat, Unit};
 use crate::outcome::Outcome;
 
 /// Whether commands go to a node that their slot is still moving to.
@@ -19,8 +19,8 @@ impl Batch {
     ///
     /// A command that did not run, for a reason that may pass, is sent again. Of the repeatable commands that end the unit,
     /// all from the first one that may not have run: a counter must not stay without its expiry because the connection
-    /// broke between the two. A repeatable command is also sent again behind any other that is. Nothing else is: what may
-    /// have run and is not repeatable never runs twice.
+    /// broke between the two. A repeatable command is also sent again behind any other that is, and one that confirms only then.
+    /// Nothing else is: what may have run and is not repeatable never runs twice.
     pub(crate) fn unfinished(&self, unit: u32, outcomes: &[Outcome]) -> SmallVec<[usize; 2]> {
         let commands = self.commands_of(unit..unit + 1);
         if self.units[unit as usize].transaction {
@@ -30,10 +30,13 @@ impl Batch {
         let begun = commands.clone().any(|command| outcomes[command].may_have_run());
         let again = |&command: &usize| {
             let outcome = &outcomes[command];
-            outcome.may_be_sent_again() || (command >= tail && outcome.may_be_repeated(begun))
+            self.commands[command].repeat != Repeat::Behind
+                && (outcome.may_be_sent_again() || (command >= tail && outcome.may_be_repeated(begun)))
         };
         let Some(first) = commands.clone().find(again) else { return SmallVec::new() };
-        (first..commands.end).filter(|command| again(command) || self.commands[*command].repeatable).collect()
+        (first..commands.end)
+            .filter(|command| again(command) || self.commands[*command].repeat != Repeat::Never)
+            .collect()
     }
 
     /// A transaction goes again as a whole, and only if it did not run.
@@ -52,7 +55,7 @@ impl Batch {
     /// Where the repeatable commands begin that end a unit.
     fn tail_of(&self, mut commands: Range<usize>) -> usize {
         let start = commands.start;
-        commands.rfind(|&command| !self.commands[command].repeatable).map_or(start, |last| last + 1)
+        commands.rfind(|&command| self.commands[command].repeat != Repeat::Anytime).map_or(start, |last| last + 1)
     }
 
     /// Whether a command of a unit ran.
@@ -74,19 +77,19 @@ impl Batch {
         for (position, &command) in commands.iter().enumerate() {
             // The server forgets ASKING after one command, but remembers it for a whole transaction.
             if asking == Asking::Yes && (position == 0 || !transaction) {
-                self.push(b"*1\r\n$6\r\nASKING\r\n", true);
+                self.push(b"*1\r\n$6\r\nASKING\r\n", Repeat::Anytime);
             }
             places.push(self.commands.len());
-            self.push(&from.encoded[from.bytes_of(command..command + 1)], from.commands[command].repeatable);
+            self.push(&from.encoded[from.bytes_of(command..command + 1)], from.commands[command].repeat);
         }
         let placement = from.slot_of(unit).map_or(Placement::Anywhere, Placement::Slot);
         self.units.push(Unit { commands_end: self.commands.len() as u32, placement, transaction });
         places
     }
 
-    fn push(&mut self, encoded: &[u8], repeatable: bool) {
+    fn push(&mut self, encoded: &[u8], repeat: Repeat) {
         self.encoded.extend_from_slice(encoded);
-        self.commands.push(Command { end: self.encoded.len() as u32, repeatable });
+        self.commands.push(Command { end: self.encoded.len() as u32, repeat });
     }
 }
 
@@ -175,6 +178,21 @@ mod tests {
         check(&batch, &[lost(), lost()], &[1, 2]);
         check(&batch, &[ran(), lost()], &[2]);
         check(&batch, &[unknown(), unknown()], &[]);
+    }
+
+    /// By itself, on a connection that wrote nothing, it is answered at once.
+    #[test]
+    fn what_confirms_goes_again_only_behind_what_it_confirms() {
+        let mut batch = Batch::new();
+        batch.unit().command("PING", &[]);
+        let (key, wait) = (Arg::Key(b"k"), [Arg::Integer(1), Arg::Integer(100)]);
+        batch.unit().command("INCR", &[key]).command("INCR", &[key]).confirmed_by("WAIT", &wait);
+        check(&batch, &[ran(), ran(), ran()], &[]);
+        check(&batch, &[ran(), ran(), rejected()], &[]);
+        check(&batch, &[ran(), ran(), lost()], &[]);
+        check(&batch, &[lost(), lost(), lost()], &[]);
+        check(&batch, &[ran(), rejected(), ran()], &[2, 3]);
+        check(&batch, &[rejected(), rejected(), ran()], &[1, 2, 3]);
     }
 
     #[test]
