@@ -14,6 +14,7 @@ use self::memory::MemoryStore;
 use self::probe::Probe;
 use self::query::{Clockwork, Head, Order, Register, RowSet, Span};
 use self::redis::RedisStore;
+use self::redis::durability::Durability;
 use self::sqlite::SqliteStore;
 use crate::id::{Partition, WorkflowId};
 use crate::record::change::{Applied, Change, ResultField, Stored};
@@ -174,6 +175,38 @@ impl Store {
     /// time.
     pub async fn add(&self, register: Register, entries: &[(String, String)]) -> Result<(), StoreError> {
         each_store!(self, store => store.add(register, entries).await)
+    }
+
+    /// What the nodes of a store in Redis do to keep what they have. Empty where that is not the question, or is not told.
+    ///
+    /// # Errors
+    /// Redis does not answer.
+    pub async fn durability(&self) -> Result<Durability, StoreError> {
+        match self {
+            Self::Memory(_) | Self::Sqlite(_) => Ok(Durability::default()),
+            Self::Redis(store) => store.durability().await,
+        }
+    }
+
+    /// Whether workflows of one partition still have these states (the bytes of their metas), and all that was written before is as safe as
+    /// an acknowledged write must be. Where one disk or one Redis is enough for that, nothing is asked, and the answer is yes.
+    ///
+    /// # Errors
+    /// It is not known.
+    pub(crate) async fn confirm(
+        &self,
+        partition: Partition,
+        states: &[(WorkflowId, Option<Vec<u8>>)],
+    ) -> Result<bool, StoreError> {
+        match self {
+            Self::Memory(_) | Self::Sqlite(_) => Ok(true),
+            Self::Redis(store) => store.confirm(partition, states).await,
+        }
+    }
+
+    /// Whether a write that one Redis has is not acknowledged yet.
+    pub(crate) fn waits_for_replicas(&self) -> bool {
+        matches!(self, Self::Redis(store) if store.replicas() > 0)
     }
 
     /// The time by the clock that all servers of the store follow. None: there is only one server, and its clock counts.

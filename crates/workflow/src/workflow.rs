@@ -98,6 +98,11 @@ impl Workflow {
         workflow
     }
 
+    /// The bytes of the meta that the store has; none when it is not stored yet.
+    pub(crate) fn stored_meta(&self) -> Option<&[u8]> {
+        self.stored.as_ref().map(|(meta, _)| meta.as_slice())
+    }
+
     /// Whether it was read from the store or written before.
     pub(crate) fn is_stored(&self) -> bool {
         self.stored.is_some()

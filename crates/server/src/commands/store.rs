@@ -45,6 +45,8 @@ pub(crate) enum Verb {
 pub(crate) struct Here {
     pub(crate) engine: Engine,
     pub(crate) clock: StoreClock,
+    /// How many replicas must have a write before it is acknowledged.
+    replicas: u16,
     /// Where it is, without credentials.
     pub(crate) shown: String,
     /// Lines of the log are written to their end when this is dropped.
@@ -117,7 +119,7 @@ impl Here {
         clock.start(&store).await;
         let options = EngineOptions { retention: workflows.retention, memory: workflows.memory };
         let engine = Engine::start(store, options).await.map_err(|error| refused(&shown, &error))?;
-        Ok(Self { engine, clock, shown, _logging: logging })
+        Ok(Self { engine, clock, replicas: workflows.replicas, shown, _logging: logging })
     }
 
     /// A store in memory, which is forgotten.
@@ -125,7 +127,7 @@ impl Here {
         let store = Opened::Memory(tidegate_workflow::MemoryStore::new(1));
         let options = EngineOptions { retention: RetentionDefaults::default(), ..EngineOptions::default() };
         let engine = Engine::start(store, options).await.map_err(|error| refused("memory", &error))?;
-        Ok(Self { engine, clock: StoreClock::default(), shown: "memory".to_owned(), _logging: None })
+        Ok(Self { engine, clock: StoreClock::default(), replicas: 0, shown: "memory".to_owned(), _logging: None })
     }
 
     pub(crate) async fn close(&self) {
@@ -193,12 +195,26 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
     let counts = engine.count(&Filter::default()).await.map_err(|error| here.failed(&error))?.found;
     let queues = engine.queue_states().await.map_err(|error| here.failed(&error))?.found;
     let schema = engine.store().format().schema();
+    let durability = engine.store().durability().await.map_err(|error| here.refused(&error))?;
+    let risks = durability.risks(here.replicas);
+    let skew = here.clock.skew();
     let (partitions, ready) = (engine.store().partitions(), queues.iter().map(|queue| queue.ready).sum::<u64>());
     let by_status: serde_json::Map<_, _> =
         counts.iter().map(|(status, number)| (status.word().to_owned(), (*number).into())).collect();
+    let nodes: Vec<_> = durability
+        .nodes
+        .iter()
+        .map(|node| {
+            json!({
+                "version": node.version, "partitions": node.partitions, "persistence": node.persistence.to_string(),
+                "replicas": node.replicas, "maxmemory_policy": node.policy,
+            })
+        })
+        .collect();
     let info = json!({
         "kind": here.kind(), "store": here.shown, "schema": schema, "partitions": partitions,
         "workflows": by_status, "queues": queues.len(), "ready_jobs": ready,
+        "clock_skew_ms": skew.map(|micros| micros / 1_000), "nodes": nodes, "risks": risks,
     });
     screen.object(&info.to_string(), &here.shown, || {
         let lines = [
@@ -213,7 +229,16 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
         for (status, number) in counts {
             table.row(vec![Cell::of_state(status.word(), status.word()), number.to_string().into()]);
         }
-        let lines = lines.map(|(name, text)| format!("{name:<11} {text}\n")).concat();
+        let mut lines = lines.map(|(name, text)| format!("{name:<11} {text}\n")).concat();
+        for node in &durability.nodes {
+            lines += &format!("{:<11} {node}\n", "redis");
+        }
+        if let Some(skew) = skew {
+            lines += &format!("{:<11} {:.3} s ahead of redis\n", "clock", skew as f64 / 1e6);
+        }
+        for risk in &risks {
+            lines += &format!("{:<11} {risk}\n", "risk");
+        }
         Ok(format!("{lines}\n{}", table.text(screen)))
     })?;
     Ok(Exit::Done)

@@ -9,6 +9,7 @@ use super::listen::{Endpoint, host_and_port};
 use super::read::Values;
 
 const ADDRESS: &str = "TIDEGATE_HTTP_ADDR";
+const ACKNOWLEDGED_BY: &str = "TIDEGATE_ACKNOWLEDGED_BY";
 const PARTITIONS: &str = "TIDEGATE_PARTITIONS";
 const TOKENS: &str = "TIDEGATE_TOKENS_FILE";
 
@@ -23,6 +24,8 @@ pub struct Workflows {
     pub data_dir: PathBuf,
     /// The number of partitions of a new store, a power of two up to 256.
     pub partitions: u16,
+    /// How many replicas must have a write in Redis before it is acknowledged.
+    pub replicas: u16,
     /// How long ended workflows are kept, unless they say so themselves.
     pub retention: RetentionDefaults,
     /// Who may use the API. None: everybody who can reach it.
@@ -41,6 +44,7 @@ pub(super) fn build(values: &mut Values) -> Option<Workflows> {
     let tokens = tokens(values);
     let anonymous = values.boolean("TIDEGATE_ALLOW_ANONYMOUS");
     let partitions = partitions(values);
+    let replicas = replicas(values);
     let max_body = values.integer("TIDEGATE_MAX_BODY", 1_024..=1 << 30) as usize;
     let max_streams = values.integer("TIDEGATE_MAX_EVENT_STREAMS", 4..=1_000_000) as usize;
     let memory = values.integer("TIDEGATE_WORKFLOW_MEMORY", 1 << 20..=i64::MAX) as u64;
@@ -57,6 +61,7 @@ pub(super) fn build(values: &mut Values) -> Option<Workflows> {
         address_given: values.given.contains(ADDRESS),
         data_dir: values.text("TIDEGATE_DATA_DIR").into(),
         partitions,
+        replicas,
         retention: values.retention("TIDEGATE_RETENTION"),
         tokens,
         anonymous,
@@ -72,6 +77,20 @@ fn partitions(values: &mut Values) -> u16 {
         values.problem(PARTITIONS, &partitions.to_string(), "expected a power of two".to_owned());
     }
     partitions as u16
+}
+
+/// How many replicas must have a write.
+fn replicas(values: &mut Values) -> u16 {
+    let text = values.text(ACKNOWLEDGED_BY);
+    let number = match text.strip_prefix("replicas:") {
+        None if text == "primary" => Some(0),
+        None => None,
+        Some(number) => number.parse().ok().filter(|number| (1..=16).contains(number)),
+    };
+    number.unwrap_or_else(|| {
+        values.problem(ACKNOWLEDGED_BY, &text, "expected primary, or replicas:N with N from 1 to 16".to_owned());
+        0
+    })
 }
 
 /// Where the API listens; none when it is not wanted.

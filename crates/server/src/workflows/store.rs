@@ -1,5 +1,6 @@
 //! Where workflows are kept. A store that exists is opened at the start; where there is none, the first call makes it.
 
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
@@ -32,7 +33,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) enum Place {
     File { path: PathBuf, options: SqliteOptions },
-    Redis { client: Client, options: RedisOptions },
+    Redis { client: Client, options: RedisOptions, replicas: Option<(NonZeroU16, Client)> },
 }
 
 impl Place {
@@ -45,8 +46,16 @@ impl Place {
         let Some(server) = redis else {
             return Ok(Self::File { path: file(settings), options: SqliteOptions::new(partitions).expect(valid) });
         };
-        let client = Client::new(engine_config(server)).map_err(|error| unavailable(error.to_string()))?;
-        Ok(Self::Redis { client, options: RedisOptions::new("tg:", partitions, server.timeout).expect(valid) })
+        let client = |config| Client::new(config).map_err(|error| unavailable(error.to_string()));
+        let replicas = match NonZeroU16::new(settings.replicas) {
+            Some(number) => Some((number, client(waiting_config(server))?)),
+            None => None,
+        };
+        Ok(Self::Redis {
+            client: client(engine_config(server))?,
+            options: RedisOptions::new("tg:", partitions, server.timeout).expect(valid),
+            replicas,
+        })
     }
 
     /// Whether there is a store.
@@ -56,7 +65,7 @@ impl Place {
                 let (path, shown) = (path.clone(), path.display());
                 apart(move || path.try_exists()).await?.map_err(|error| unavailable(format!("{shown}: {error}")))
             }
-            Self::Redis { client, options } => RedisStore::exists(client, options).await,
+            Self::Redis { client, options, .. } => RedisStore::exists(client, options).await,
         }
     }
 
@@ -70,8 +79,12 @@ impl Place {
                 let (path, options) = (path.clone(), options.clone());
                 apart(move || SqliteStore::open(&path, &options)).await?.map(Store::Sqlite)
             }
-            Self::Redis { client, options } => {
-                RedisStore::open(client.clone(), options.clone()).await.map(Store::Redis)
+            Self::Redis { client, options, replicas } => {
+                let store = RedisStore::open(client.clone(), options.clone()).await?;
+                Ok(Store::Redis(match replicas {
+                    Some((number, client)) => store.acknowledged_by(*number, client.clone()),
+                    None => store,
+                }))
             }
         }
     }
@@ -112,6 +125,16 @@ fn engine_config(server: &RedisServer) -> Config {
     let mut config = server.config.clone();
     config.parallelism = Parallelism::UNBOUNDED;
     config.grouping = Grouping::Node;
+    config
+}
+
+/// How the engine reaches Redis with writes that wait for replicas.
+fn waiting_config(server: &RedisServer) -> Config {
+    /// Writes that wait at the same time for one node; further ones wait for a connection.
+    const CONNECTIONS: usize = 32;
+    let mut config = engine_config(server);
+    config.in_flight_commands = 1;
+    config.max_connections = CONNECTIONS;
     config
 }
 
@@ -236,6 +259,9 @@ async fn find(
     let Settings { retention, memory, .. } = *settings;
     let store = place.open().await?;
     clock.start(&store).await;
+    for risk in store.durability().await.map(|found| found.risks(settings.replicas)).unwrap_or_default() {
+        warn!("{risk}");
+    }
     Engine::start(store, EngineOptions { retention, memory }).await.map(Some)
 }
 

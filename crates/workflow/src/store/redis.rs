@@ -2,11 +2,13 @@
 //! trip each.
 
 mod call;
+pub(crate) mod durability;
 mod identity;
 mod keys;
 mod open;
 mod probe;
 mod read;
+mod replicas;
 mod reply;
 
 use std::sync::Arc;
@@ -18,6 +20,7 @@ use tidegate_pipeline::{Arg, Batch, Client, Outcome};
 use self::call::Call;
 use self::identity::Identity;
 use self::keys::{Keys, Set};
+use self::replicas::Replicas;
 use self::reply::{answer, reason, unavailable};
 use super::error::StoreError;
 use super::query::Register;
@@ -35,6 +38,8 @@ pub struct RedisStore {
     /// The digest by which Redis knows the script.
     digest: Arc<[u8]>,
     identity: Arc<Identity>,
+    /// None: a write is acknowledged when the primary has it.
+    replicas: Option<Replicas>,
 }
 
 /// How to keep workflows in Redis.
@@ -121,7 +126,8 @@ impl RedisStore {
         for call in &calls {
             unit = call.append(unit, "EVALSHA", &self.digest, &sets);
         }
-        let mut outcomes = self.client.send(batch, deadline).await;
+        self.wait(unit);
+        let (mut outcomes, mut enough) = self.send_to_replicas(batch, deadline).await;
         let forgotten: Vec<usize> = (0..outcomes.len()).filter(|&at| is_forgotten(&outcomes[at])).collect();
         let restarted = !forgotten.is_empty();
         if restarted {
@@ -131,10 +137,15 @@ impl RedisStore {
             for &at in &forgotten {
                 unit = calls[at].append(unit, "EVAL", call::SCRIPT.as_bytes(), &sets);
             }
-            let again = self.client.send(batch, deadline).await;
+            self.wait(unit);
+            let (again, enough_of_these) = self.send_to_replicas(batch, deadline).await;
+            enough = enough.and(enough_of_these);
             forgotten.into_iter().zip(again).for_each(|(at, outcome)| outcomes[at] = outcome);
         }
         let applied = applied(&calls, &outcomes)?;
+        if !applied.iter().all(|applied| matches!(applied, Applied::Conflict(_))) {
+            enough?;
+        }
         let creates = changes.iter().any(|change| change.expected.is_none());
         let was_empty = outcomes.iter().any(call::was_empty);
         let emptied = creates && self.identity.note(partition, !was_empty);
@@ -146,11 +157,11 @@ impl RedisStore {
         let key = self.keys.register(register);
         let (key, name) = (Arg::Key(key.as_bytes()), Arg::Bytes(name.as_bytes()));
         let mut batch = Batch::new();
-        match value {
+        self.wait(match value {
             Some(value) => batch.unit().repeatable("HSET", &[key, name, Arg::Bytes(value.as_bytes())]),
             None => batch.unit().repeatable("HDEL", &[key, name]),
-        };
-        entered(&self.send(batch).await)
+        });
+        self.entered(batch).await
     }
 
     pub(crate) async fn add(&self, register: Register, entries: &[(String, String)]) -> Result<(), StoreError> {
@@ -161,7 +172,23 @@ impl RedisStore {
             let args = [Arg::Key(key.as_bytes()), Arg::Bytes(name.as_bytes()), Arg::Bytes(value.as_bytes())];
             unit = unit.repeatable("HSETNX", &args);
         }
-        entered(&self.send(batch).await)
+        if !entries.is_empty() {
+            self.wait(unit);
+        }
+        self.entered(batch).await
+    }
+
+    /// Whether all entries were written.
+    async fn entered(&self, batch: Batch) -> Result<(), StoreError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let (outcomes, enough) = self.send_to_replicas(batch, Instant::now() + self.timeout).await;
+        match outcomes.iter().find(|outcome| outcome.reply().is_err()) {
+            None => enough,
+            Some(lost @ Outcome::Unknown(_)) => Err(StoreError::Unknown { reason: reason(lost) }),
+            Some(other) => Err(unavailable(other)),
+        }
     }
 }
 
@@ -170,15 +197,6 @@ struct Written {
     applied: Vec<Applied>,
     /// Whether Redis was restarted, or a partition is empty that was not.
     suspicious: bool,
-}
-
-/// Whether all entries were written.
-fn entered(outcomes: &[Outcome]) -> Result<(), StoreError> {
-    match outcomes.iter().find(|outcome| outcome.reply().is_err()) {
-        None => Ok(()),
-        Some(lost @ Outcome::Unknown(_)) => Err(StoreError::Unknown { reason: reason(lost) }),
-        Some(other) => Err(unavailable(other)),
-    }
 }
 
 /// Whether Redis does not know the script: it was restarted or replaced.

@@ -3,6 +3,7 @@
 mod faults;
 mod layout;
 mod lost;
+mod replicas;
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Weak};

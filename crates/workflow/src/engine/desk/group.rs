@@ -95,6 +95,11 @@ impl Group {
         Ok(())
     }
 
+    /// The bytes of the meta that the store has.
+    pub(super) fn stored_meta(&self) -> Option<Vec<u8>> {
+        self.entry.as_ref()?.workflow.stored_meta().map(<[u8]>::to_vec)
+    }
+
     /// Forgets the state, so that it is read again.
     pub(super) fn forget(&mut self) {
         self.entry = None;

@@ -26,6 +26,8 @@ struct Played {
     again: Vec<Group>,
     /// Groups that change something, each with its change.
     changed: Vec<(Group, Change)>,
+    /// Groups that change nothing in what the store has.
+    unchanged: Vec<Group>,
 }
 
 impl Round<'_> {
@@ -40,7 +42,8 @@ impl Round<'_> {
             groups.into_iter().for_each(|group| group.fail(&error));
             return Vec::new();
         }
-        let Played { mut again, changed } = self.play(groups);
+        let Played { mut again, changed, unchanged } = self.play(groups);
+        again.extend(self.finish_unchanged(unchanged).await);
         // What frees memory goes first and alone: a store that is full refuses the rest.
         let (freeing, others) = changed.into_iter().partition(|(_, change)| is_delete(change));
         for (asked, changed) in [(Asked::Removal, freeing), (Asked::Write, others)] {
@@ -80,7 +83,8 @@ impl Round<'_> {
     }
 
     fn play(&self, groups: Vec<Group>) -> Played {
-        let mut played = Played { again: Vec::new(), changed: Vec::with_capacity(groups.len()) };
+        let changed = Vec::with_capacity(groups.len());
+        let mut played = Played { again: Vec::new(), changed, unchanged: Vec::new() };
         for mut group in groups {
             group.strays = self.torn.strays(group.id);
             match group.play(&self.player) {
@@ -90,7 +94,7 @@ impl Round<'_> {
                     group.forget();
                     played.again.push(group);
                 }
-                None => self.finish(group, None),
+                None => played.unchanged.push(group),
             }
         }
         played
@@ -101,18 +105,46 @@ impl Round<'_> {
         let store = &self.context().store;
         match store.apply(self.partition, changes).await {
             Err(error @ StoreError::Unknown { .. }) => match recover(store, changes).await {
-                Ok(applied) => Ok((applied, None)),
-                Err(_) => Err(error),
+                Ok(applied) if confirm_written(store, self.partition, changes, &applied).await => Ok((applied, None)),
+                _ => Err(error),
             },
             Err(error @ StoreError::Torn { .. }) => {
                 changes.iter().for_each(|change| self.torn.note(change));
                 let applied = recover(store, changes).await.map_err(|_| error.clone())?;
+                if !confirm_written(store, self.partition, changes, &applied).await {
+                    return Err(error);
+                }
                 let written = changes.iter().zip(&applied).filter(|(_, applied)| **applied == Applied::Done);
                 written.for_each(|(change, _)| self.torn.mended(change.workflow));
                 Ok((applied, Some(error)))
             }
             applied => Ok((applied?, None)),
         }
+    }
+
+    /// Answers requests that found everything done already. That may be the work of a write that is not acknowledged yet. Returns the
+    /// groups that must be applied again.
+    async fn finish_unchanged(&self, groups: Vec<Group>) -> Vec<Group> {
+        let store = &self.context().store;
+        let acknowledges = |group: &Group| store.waits_for_replicas() && group.answers.iter().any(Result::is_ok);
+        let (acknowledging, others): (Vec<Group>, Vec<Group>) = groups.into_iter().partition(acknowledges);
+        others.into_iter().for_each(|group| self.finish(group, None));
+        if acknowledging.is_empty() {
+            return Vec::new();
+        }
+        let states: Vec<_> = acknowledging.iter().map(|group| (group.id, group.stored_meta())).collect();
+        match store.confirm(self.partition, &states).await {
+            Ok(true) => acknowledging.into_iter().for_each(|group| self.finish(group, None)),
+            Ok(false) => {
+                let forgotten = acknowledging.into_iter().map(|mut group| {
+                    group.forget();
+                    group
+                });
+                return forgotten.collect();
+            }
+            Err(error) => acknowledging.into_iter().for_each(|group| group.fail(&error)),
+        }
+        Vec::new()
     }
 
     /// Handles the store's answer. Returns the group when its requests must be applied again.
@@ -176,6 +208,22 @@ fn publish_put(context: &Context, group: &Group, put: &Put) {
     if let Some(timer) = meta.timer {
         context.expect_by(timer);
     }
+}
+
+/// Whether what was written is as safe as if the answer had not been lost. When nothing was written and replicas are missing, to apply it
+/// again would only wait for them again.
+async fn confirm_written(store: &Store, partition: Partition, changes: &[Change], applied: &[Applied]) -> bool {
+    if store.waits_for_replicas() && !applied.contains(&Applied::Done) {
+        return false;
+    }
+    let written = changes.iter().zip(applied).filter(|(_, applied)| **applied == Applied::Done);
+    let states: Vec<_> = written
+        .map(|(change, _)| match &change.write {
+            Write::Put(put) => (change.workflow, Some(put.meta.clone())),
+            Write::Delete(_) => (change.workflow, None),
+        })
+        .collect();
+    store.confirm(partition, &states).await == Ok(true)
 }
 
 /// Finds out which changes were written although the answer was lost: the stored state names its writer.

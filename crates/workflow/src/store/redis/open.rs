@@ -19,7 +19,7 @@ const SCHEMA: &[u8] = b"schema";
 const PARTITIONS: &[u8] = b"partitions";
 
 /// What Redis should do when its memory is full.
-const KEEPS_ALL: &str = "noeviction";
+pub(super) const KEEPS_ALL: &str = "noeviction";
 
 impl RedisStore {
     /// Finds the store, or creates it. An existing store keeps its number of partitions.
@@ -45,7 +45,7 @@ impl RedisStore {
         // Also for a store that was made by a version without ids.
         let id = identity::establish(&client, &key, Instant::now() + timeout).await?;
         let (keys, identity) = (Arc::new(Keys::new(prefix, found)), Arc::new(Identity::new(facts, id, found)));
-        let mut store = Self { client, keys, format, timeout, digest: Arc::default(), identity };
+        let mut store = Self { client, keys, format, timeout, digest: Arc::default(), identity, replicas: None };
         store.digest = store.introduce().await?;
         Ok(store)
     }

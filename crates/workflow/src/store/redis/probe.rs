@@ -29,7 +29,8 @@ impl RedisStore {
         let deadline = Instant::now() + PATIENCE.min(self.timeout);
         let outcomes = self.client.send(batch, deadline).await;
         let of = |at: usize| outcome(&outcomes[at]);
-        Probe { reads: of(0), removals: of(1), writes: of(2) }
+        let enough = self.enough_replicas(partition).await;
+        Probe { reads: of(0), removals: of(1).and(enough.clone()), writes: of(2).and(enough) }
     }
 }
 

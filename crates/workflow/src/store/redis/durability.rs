@@ -1,0 +1,204 @@
+//! What the nodes of Redis do to keep what they have, and what could be lost. Many hosted services forbid CONFIG; INFO tells most of it.
+
+use std::fmt;
+use std::time::Instant;
+
+use tidegate_pipeline::{Arg, Batch, Outcome};
+
+use super::RedisStore;
+use super::keys::Set;
+use super::reply::{self, answer};
+use crate::id::Partition;
+use crate::store::error::StoreError;
+
+/// What the nodes that have partitions do to keep them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Durability {
+    /// By the first of their partitions.
+    pub nodes: Vec<NodeDurability>,
+}
+
+/// What one node does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeDurability {
+    /// Its version.
+    pub version: String,
+    /// How many partitions it has.
+    pub partitions: usize,
+    /// What it writes to its disk.
+    pub persistence: Persistence,
+    /// How many replicas are connected.
+    pub replicas: u64,
+    /// What it does when its memory is full. None: it does not say.
+    pub policy: Option<String>,
+}
+
+/// What a node writes to its disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Persistence {
+    /// A log, synced after each write.
+    LogAlways,
+    /// A log, synced every second.
+    LogEverySecond,
+    /// A log, synced when the system wants.
+    LogUnsynced,
+    /// A log; it does not say when it is synced.
+    Log,
+    /// Snapshots from time to time.
+    Snapshots,
+    /// Nothing.
+    Nothing,
+    /// No log; it does not say whether there are snapshots.
+    NoLog,
+}
+
+impl fmt::Display for Persistence {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::LogAlways => "log, appendfsync always",
+            Self::LogEverySecond => "log, appendfsync everysec",
+            Self::LogUnsynced => "log, appendfsync no",
+            Self::Log => "log",
+            Self::Snapshots => "snapshots only",
+            Self::Nothing => "none",
+            Self::NoLog => "no log",
+        })
+    }
+}
+
+impl fmt::Display for NodeDurability {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { version, partitions, persistence, replicas, policy } = self;
+        let policy = policy.as_deref().unwrap_or("unknown");
+        write!(
+            formatter,
+            "version {version}, {partitions} partitions, persistence: {persistence}, {replicas} replicas, maxmemory-policy {policy}"
+        )
+    }
+}
+
+impl Durability {
+    /// What acknowledged work could be lost by, one line for each cause, when a write waits for so many replicas.
+    #[must_use]
+    pub fn risks(&self, replicas: u16) -> Vec<String> {
+        let of = |wanted: &dyn Fn(&NodeDurability) -> bool| self.nodes.iter().filter(|node| wanted(node)).count();
+        let all = self.nodes.len();
+        let persists = |kind: Persistence| of(&move |node| node.persistence == kind);
+        let causes = [
+            (
+                persists(Persistence::Nothing),
+                "redis keeps nothing on disk: all workflows are lost when it restarts. Set appendonly yes",
+            ),
+            (
+                persists(Persistence::Snapshots) + persists(Persistence::NoLog),
+                "redis has no log: a crash loses what was acknowledged since its last snapshot. Set appendonly yes",
+            ),
+            (
+                persists(Persistence::LogUnsynced),
+                "redis does not sync its log: a loss of power loses what was acknowledged in the last half minute or so. Set \
+                 appendfsync everysec, or always",
+            ),
+            (
+                of(&|node| node.policy.as_deref().is_some_and(|policy| policy != super::open::KEEPS_ALL)),
+                "redis removes keys when its memory is full, and workflows with them. Set maxmemory-policy noeviction",
+            ),
+            (
+                of(&|node| replicas == 0 && node.replicas > 0),
+                "redis has replicas, and a failover loses what had not reached them. Set TIDEGATE_ACKNOWLEDGED_BY=replicas:1",
+            ),
+            (
+                of(&|node| node.replicas < u64::from(replicas)),
+                "redis has fewer replicas than TIDEGATE_ACKNOWLEDGED_BY asks for: writes are answered with 503 until they are connected",
+            ),
+        ];
+        let found = causes.into_iter().filter(|(nodes, _)| *nodes > 0);
+        found
+            .map(|(nodes, cause)| if all == 1 { cause.to_owned() } else { format!("{nodes} of {all} nodes: {cause}") })
+            .collect()
+    }
+}
+
+/// Values of INFO and of CONFIG GET, by name.
+fn fields(outcome: &Outcome) -> Vec<(String, String)> {
+    let Ok(reply) = answer(outcome) else { return Vec::new() };
+    if let Ok(entries) = reply::entries(reply) {
+        return entries;
+    }
+    let text = reply::bytes(reply).ok().flatten().map(|text| String::from_utf8_lossy(text).into_owned());
+    let text = text.unwrap_or_default();
+    text.lines()
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
+        .collect()
+}
+
+fn value<'f>(fields: &'f [(String, String)], name: &str) -> Option<&'f str> {
+    fields.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+}
+
+fn persistence(fields: &[(String, String)]) -> Persistence {
+    match (value(fields, "aof_enabled"), value(fields, "appendfsync"), value(fields, "save")) {
+        (Some("1"), Some("always"), _) => Persistence::LogAlways,
+        (Some("1"), Some("everysec"), _) => Persistence::LogEverySecond,
+        (Some("1"), Some("no"), _) => Persistence::LogUnsynced,
+        (Some("1"), ..) => Persistence::Log,
+        (_, _, Some("")) => Persistence::Nothing,
+        (_, _, Some(_)) => Persistence::Snapshots,
+        _ => Persistence::NoLog,
+    }
+}
+
+impl RedisStore {
+    /// Two round trips. Of a node that does not allow the questions nothing is told.
+    pub(crate) async fn durability(&self) -> Result<Durability, StoreError> {
+        let mut nodes: Vec<(String, String, Vec<Partition>)> = Vec::new();
+        for (partition, fields) in self.keys.all().zip(self.ask_nodes(self.keys.all(), &[("INFO", &["server"])]).await)
+        {
+            let (Some(id), Some(version)) = (value(&fields, "run_id"), value(&fields, "redis_version")) else {
+                continue;
+            };
+            match nodes.iter_mut().find(|(other, ..)| other == id) {
+                Some((.., partitions)) => partitions.push(partition),
+                None => nodes.push((id.to_owned(), version.to_owned(), vec![partition])),
+            }
+        }
+        let questions: [(&'static str, &[&str]); 5] = [
+            ("INFO", &["persistence"]),
+            ("INFO", &["replication"]),
+            ("INFO", &["memory"]),
+            ("CONFIG", &["GET", "appendfsync"]),
+            ("CONFIG", &["GET", "save"]),
+        ];
+        let firsts: Vec<Partition> = nodes.iter().map(|(.., partitions)| partitions[0]).collect();
+        let told = self.ask_nodes(firsts.into_iter(), &questions).await;
+        let of = |((_, version, partitions), fields): ((_, _, Vec<_>), Vec<_>)| NodeDurability {
+            version,
+            partitions: partitions.len(),
+            persistence: persistence(&fields),
+            replicas: value(&fields, "connected_slaves").and_then(|number| number.parse().ok()).unwrap_or_default(),
+            policy: value(&fields, "maxmemory_policy").map(str::to_owned),
+        };
+        Ok(Durability { nodes: nodes.into_iter().zip(told).map(of).collect() })
+    }
+
+    /// What the nodes of some partitions answer to these questions.
+    async fn ask_nodes(
+        &self,
+        partitions: impl Iterator<Item = Partition>,
+        questions: &[(&'static str, &[&str])],
+    ) -> Vec<Vec<(String, String)>> {
+        let mut batch = Batch::new();
+        for partition in partitions {
+            // The key only selects the node.
+            let key = self.keys.set(partition, Set::Ready);
+            let mut unit = batch.unit().repeatable("EXISTS", &[Arg::Key(key.as_bytes())]);
+            for (name, args) in questions {
+                let args: Vec<Arg<'_>> = args.iter().map(|arg| Arg::Bytes(arg.as_bytes())).collect();
+                unit = unit.repeatable(name, &args);
+            }
+        }
+        let outcomes = self.client.send(batch, Instant::now() + self.timeout).await;
+        let each = outcomes.chunks(1 + questions.len());
+        each.map(|of_node| of_node[1..].iter().flat_map(fields).collect()).collect()
+    }
+}

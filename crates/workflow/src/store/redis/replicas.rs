@@ -1,0 +1,108 @@
+//! Writes that are acknowledged when replicas have them, so that a failover does not lose them. WAIT counts for its own connection alone, so
+//! such writes have connections of their own, and each batch has one for itself: one WAIT behind all its writes.
+
+use std::num::NonZeroU16;
+use std::time::{Duration, Instant};
+
+use tidegate_pipeline::{Arg, Batch, Client, Outcome, UnitBuilder};
+
+use super::RedisStore;
+use super::keys::{META, Part, Set};
+use super::reply::{self, answer, reason};
+use crate::id::{Partition, WorkflowId};
+use crate::store::error::StoreError;
+
+/// The longest WAIT. A connection on which nothing arrives for 5 s counts as broken.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// Which replicas a write waits for.
+#[derive(Debug, Clone)]
+pub(super) struct Replicas {
+    number: NonZeroU16,
+    client: Client,
+}
+
+impl RedisStore {
+    /// From now on a write is acknowledged when so many replicas of its node have it. `client` is for these writes alone, with one batch
+    /// at a time on each connection.
+    #[must_use]
+    pub fn acknowledged_by(mut self, number: NonZeroU16, client: Client) -> Self {
+        self.replicas = Some(Replicas { number, client });
+        self
+    }
+
+    /// How many replicas must have a write before it is acknowledged.
+    pub(crate) fn replicas(&self) -> u16 {
+        self.replicas.as_ref().map_or(0, |replicas| replicas.number.get())
+    }
+
+    /// Adds the wait for replicas to a unit that writes.
+    pub(super) fn wait<'u>(&self, unit: UnitBuilder<'u>) -> UnitBuilder<'u> {
+        let Some(Replicas { number, .. }) = &self.replicas else { return unit };
+        // Half of the time, so that the answer, or its absence, is known before the caller leaves.
+        let timeout = i64::try_from((self.timeout / 2).min(LONGEST).as_millis()).unwrap_or(i64::MAX).max(1);
+        unit.confirmed_by("WAIT", &[Arg::Integer(number.get().into()), Arg::Integer(timeout)])
+    }
+
+    /// Sends a batch of one unit that [`RedisStore::wait`] completed. Returns the outcomes of the writes, and whether enough replicas have
+    /// what was written.
+    pub(super) async fn send_to_replicas(
+        &self,
+        batch: Batch,
+        deadline: Instant,
+    ) -> (Vec<Outcome>, Result<(), StoreError>) {
+        let Some(Replicas { number, client }) = &self.replicas else {
+            return (self.client.send(batch, deadline).await, Ok(()));
+        };
+        let mut outcomes = client.send(batch, deadline).await;
+        let told = outcomes.pop().expect("the unit ends with the wait");
+        let unknown = |reason| Err(StoreError::Unknown { reason });
+        let enough = match told.integer() {
+            Ok(found) if found >= i64::from(number.get()) => Ok(()),
+            Ok(found) => unknown(format!(
+                "{found} of {number} replicas of redis have what was written; it may be lost in a failover"
+            )),
+            Err(_) => unknown(format!("waiting for replicas of redis: {}", reason(&told))),
+        };
+        (outcomes, enough)
+    }
+
+    /// Whether a write would be acknowledged: enough replicas have all that was written in a partition.
+    pub(super) async fn enough_replicas(&self, partition: Partition) -> Result<(), StoreError> {
+        if self.replicas.is_none() {
+            return Ok(());
+        }
+        let key = self.keys.set(partition, Set::Ready);
+        let mut batch = Batch::new();
+        self.wait(batch.unit().repeatable("EXISTS", &[Arg::Key(key.as_bytes())]));
+        let (outcomes, enough) = self.send_to_replicas(batch, Instant::now() + self.timeout).await;
+        answer(&outcomes[0])?;
+        enough
+    }
+
+    /// Whether workflows still have these states, and enough replicas have them. Without replicas to wait for, that is not asked.
+    pub(crate) async fn confirm(
+        &self,
+        partition: Partition,
+        states: &[(WorkflowId, Option<Vec<u8>>)],
+    ) -> Result<bool, StoreError> {
+        if self.replicas.is_none() || states.is_empty() {
+            return Ok(true);
+        }
+        debug_assert!(states.iter().all(|(id, _)| id.partition() == partition), "all are on one node");
+        let mut batch = Batch::new();
+        let mut unit = batch.unit();
+        for (id, _) in states {
+            let key = self.keys.part(*id, Part::State);
+            // What was written before it, on whatever connection, counts for the wait as well.
+            unit = unit.repeatable("HGET", &[Arg::Key(key.as_bytes()), Arg::Bytes(META)]);
+        }
+        self.wait(unit);
+        let (outcomes, enough) = self.send_to_replicas(batch, Instant::now() + self.timeout).await;
+        let mut same = true;
+        for ((_, state), outcome) in states.iter().zip(&outcomes) {
+            same &= reply::bytes(answer(outcome)?)?.map(AsRef::as_ref) == state.as_deref();
+        }
+        enough.map(|()| same)
+    }
+}
