@@ -29,7 +29,7 @@ pub(crate) fn transition(
         Event::Start => operate::start(workflow, defaults, now),
         Event::Claim { job, lease } => attempt::claim(workflow, *job, lease, now),
         Event::Report { job, token, outcome } => attempt::report(workflow, (*job, *token), outcome, now),
-        Event::Extend { job, token, expires } => attempt::extend(workflow, *job, *token, *expires),
+        Event::Extend { job, token, expires } => attempt::extend(workflow, (*job, *token), *expires, now),
         Event::Tick => Ok(attempt::tick(workflow, now)),
         Event::Cancel => operate::cancel(workflow, defaults, now),
         Event::Pause => operate::pause_or_resume(workflow, ("pause", Status::Running, Status::Paused), defaults, now),

@@ -98,7 +98,7 @@ struct JobInput<'a> {
     /// What it returned; null when it returned nothing.
     #[cfg_attr(test, schema(value_type = serde_json::Value))]
     output: Verbatim<'a>,
-    /// What it is doing, or `blocked` when it cannot run because of a failure before it. Left out with the rule `all_success`.
+    /// What it is doing, or `doomed` or `blocked` when it cannot run because of a failure before it. Left out with the rule `all_success`.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<&'a str>,
     /// Why its latest attempt failed, when it failed.

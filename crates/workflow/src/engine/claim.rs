@@ -15,8 +15,9 @@ use super::desk::play::new_token;
 use super::desk::request::Request;
 use super::error::EngineError;
 use super::queues::Taken;
+use super::queues::except::Except;
 use super::queues::reading::Found;
-use crate::id::{JobIndex, WorkflowId};
+use crate::id::WorkflowId;
 use crate::record::lease::LeaseRef;
 use crate::record::rows::{Row, queue_rows};
 use crate::store::error::StoreError;
@@ -67,7 +68,11 @@ impl Engine {
         except: &[LeaseRef],
         now: Timestamp,
     ) -> Result<Vec<Claimed>, EngineError> {
-        let leased = self.lease(claim, &jobs_of(except), now).await?;
+        self.claim_others(claim, &Except::of(except), now).await
+    }
+
+    async fn claim_others(&self, claim: &Claim, except: &Except, now: Timestamp) -> Result<Vec<Claimed>, EngineError> {
+        let leased = self.lease(claim, except, now).await?;
         Ok(delivered(self.with_inputs(leased).await?))
     }
 
@@ -75,7 +80,7 @@ impl Engine {
     async fn lease(
         &self,
         claim: &Claim,
-        except: &[(WorkflowId, JobIndex)],
+        except: &Except,
         now: Timestamp,
     ) -> Result<Vec<(WorkflowId, Leased)>, EngineError> {
         for tried in 0..=TRIES {
@@ -94,7 +99,7 @@ impl Engine {
     async fn try_lease(
         &self,
         claim: &Claim,
-        except: &[(WorkflowId, JobIndex)],
+        except: &Except,
         now: Timestamp,
     ) -> Result<(Vec<(WorkflowId, Leased)>, usize), EngineError> {
         let taken = self.take(claim, except).await?;
@@ -111,7 +116,7 @@ impl Engine {
     }
 
     /// Takes jobs out of the queues. When memory has too few, the store is read first.
-    async fn take(&self, claim: &Claim, except: &[(WorkflowId, JobIndex)]) -> Result<Settling<'_>, StoreError> {
+    async fn take(&self, claim: &Claim, except: &Except) -> Result<Settling<'_>, StoreError> {
         // Created before the read below: the read may fail, or the caller may leave during it.
         let first = self.queues().take(&claim.queues, claim.limit, except);
         let mut taken = Settling::new(self.queues(), first);
@@ -138,7 +143,7 @@ impl Engine {
         queues: &'a [String],
         except: &[LeaseRef],
     ) -> impl Future<Output = ()> + use<'a> {
-        let waiting = self.queues().wait(queues, &jobs_of(except));
+        let waiting = self.queues().wait(queues, Except::of(except));
         waiting.arrived()
     }
 
@@ -166,12 +171,8 @@ impl Engine {
         }
         let refilled = reading.finish(by_queue.iter().map(|partitions| Found { partitions, limit }));
         self.bury_rows(refilled.stale).await;
-        Ok(refilled.unknown)
+        Ok(refilled.new.len())
     }
-}
-
-fn jobs_of(leases: &[LeaseRef]) -> Vec<(WorkflowId, JobIndex)> {
-    leases.iter().map(|lease| (lease.workflow, lease.job)).collect()
 }
 
 /// The jobs that were leased, and how many were refused.

@@ -1,7 +1,6 @@
 //! How requests reach the desk of their partition, and the task that serves it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use hashbrown::HashMap;
 use tokio::runtime::Handle;
@@ -16,7 +15,6 @@ use super::error::EngineError;
 use crate::id::{Partition, WorkflowId};
 use crate::record::lease::LeaseRef;
 use crate::time::Timestamp;
-use crate::transition::outcome::Outcome;
 
 impl Engine {
     /// Sends one request to the desk of its workflow and waits for the answer.
@@ -69,11 +67,10 @@ impl Engine {
     }
 
     /// Gives a job back without waiting. Without a runtime nothing can be written; then the lease ends later.
-    fn give_back(&self, lease: LeaseRef, now: Timestamp) {
+    fn give_back(&self, (lease, fence): (LeaseRef, u64), now: Timestamp) {
         if Handle::try_current().is_ok() {
             let LeaseRef { workflow, job, token } = lease;
-            let outcome = Outcome::GivenBack { pause: Duration::ZERO };
-            let request = Request::Report { job, token, outcome, hand_over: None };
+            let request = Request::GiveBack { job, token, fence };
             let (answer, _nobody) = oneshot::channel();
             self.post(workflow.partition(), vec![Posted { workflow, request, now, answer }]);
         }

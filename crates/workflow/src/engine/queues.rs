@@ -2,8 +2,10 @@
 //! date. A claim of a job that is gone is refused, and costs nothing else.
 
 mod aside;
+pub(crate) mod except;
 mod queue;
 pub(crate) mod reading;
+mod turns;
 mod waiting;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,8 +15,10 @@ use std::time::Duration;
 use hashbrown::HashMap;
 
 use self::aside::Aside;
+use self::except::Except;
 use self::queue::{Queue, read_row};
 use self::reading::{Began, Found, Refilled};
+use self::turns::Turns;
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::rows::{ReadyPlace, Row};
 use crate::store::error::StoreError;
@@ -31,6 +35,7 @@ const NAMES: usize = 1_024;
 pub(crate) struct Queues {
     each: Mutex<HashMap<String, Queue>>,
     aside: Mutex<Aside>,
+    turns: Turns,
     /// The time of the latest sweep, in microseconds.
     now: AtomicU64,
 }
@@ -85,7 +90,7 @@ impl Queues {
         for (name, head) in add.iter().filter_map(|row| read_row(row)) {
             let queue = entry(&mut each, name);
             queue.insert(head);
-            queue.wake();
+            queue.wake_for(&head);
         }
     }
 
@@ -95,7 +100,7 @@ impl Queues {
         let queue = entry(&mut each, name);
         queue.asked = Some(self.now());
         let refilled = queue.reconcile(began, found, &mut self.aside(), self.now());
-        queue.wake_all();
+        queue.wake_all(&refilled.new);
         refilled
     }
 
@@ -106,20 +111,16 @@ impl Queues {
     }
 
     /// Takes out at most `limit` jobs of these queues, the most urgent first, and none of `except`.
-    pub(crate) fn take(&self, names: &[String], limit: usize, except: &[(WorkflowId, JobIndex)]) -> Vec<Taken> {
+    pub(crate) fn take(&self, names: &[String], limit: usize, except: &Except) -> Vec<Taken> {
         let mut each = self.each();
         for name in names {
             if let Some(queue) = each.get_mut(name.as_str()) {
                 queue.asked = Some(self.now());
             }
         }
-        let mut taken = Vec::new();
-        while taken.len() < limit {
-            let first = |name: &&String| each.get(name.as_str()).filter(|queue| !queue.paused)?.first_except(except);
-            let best = names.iter().filter_map(|name| Some((first(&name)?, name))).min();
-            let Some((head, name)) = best else { break };
-            each.get_mut(name.as_str()).expect("it was just looked at").take(head);
-            taken.push(Taken { queue: name.clone(), head });
+        let taken = first_of(&each, names, limit, except);
+        for Taken { queue, head } in &taken {
+            each.get_mut(queue.as_str()).expect("it was just looked at").take(*head);
         }
         taken
     }
@@ -147,7 +148,7 @@ impl Queues {
         {
             queue.insert(taken.head);
             if !queue.paused {
-                queue.wake();
+                queue.wake_for(&taken.head);
             }
         }
     }
@@ -195,11 +196,15 @@ impl Queues {
         names.iter().filter(|name| !known(name)).cloned().collect()
     }
 
-    /// Marks all queues as incomplete, because other servers write too. Returns the queues that a worker waits for.
-    pub(crate) fn mark_incomplete(&self) -> Vec<String> {
+    /// Marks all queues as incomplete, because other servers write too. Returns those that a worker waits for and that may have jobs, at
+    /// most `most`: they take turns.
+    pub(crate) fn mark_incomplete(&self, may_have_jobs: impl Fn(&str) -> bool, most: usize) -> Vec<String> {
         let mut each = self.each();
         each.values_mut().for_each(|queue| queue.complete = false);
-        each.iter_mut().filter_map(|(name, queue)| queue.is_wanted().then(|| name.clone())).collect()
+        let wanted = each.iter_mut().filter_map(|(name, queue)| queue.is_wanted().then(|| name.clone()));
+        let wanted: Vec<String> = wanted.filter(|name| may_have_jobs(name)).collect();
+        drop(each);
+        self.turns.next(wanted, most)
     }
 
     /// Wakes one waiter of a queue that has something.
@@ -207,7 +212,7 @@ impl Queues {
         if let Some(queue) = self.each().get_mut(name)
             && !queue.heads.is_empty()
         {
-            queue.wake();
+            queue.wake_one();
         }
     }
 
@@ -223,8 +228,10 @@ impl Queues {
     pub(crate) fn set_paused(&self, name: &str, paused: Paused) {
         let mut each = self.each();
         let queue = entry(&mut each, name);
-        queue.paused = paused == Paused::Yes;
-        queue.wake_all();
+        if std::mem::replace(&mut queue.paused, paused == Paused::Yes) {
+            let all: Vec<ReadyPlace> = queue.heads.iter().copied().collect();
+            queue.wake_all(&all);
+        }
     }
 
     /// The queues that are paused.
@@ -250,6 +257,24 @@ impl Queues {
     pub(crate) fn waiting_workers(&self, name: &str) -> usize {
         self.each().get_mut(name).map_or(0, |queue| if queue.is_wanted() { queue.waiting.len() } else { 0 })
     }
+}
+
+/// The first `limit` jobs of these queues, the most urgent first, without those of `except`.
+fn first_of(each: &HashMap<String, Queue>, names: &[String], limit: usize, except: &Except) -> Vec<Taken> {
+    let line = |(at, name): (usize, &String)| {
+        let queue = each.get(name.as_str()).filter(|queue| !queue.paused && !names[..at].contains(name))?;
+        Some((queue.heads.iter().filter(|head| except.allows(head)).peekable(), at))
+    };
+    let mut lines: Vec<_> = names.iter().enumerate().filter_map(line).collect();
+    let mut first = Vec::new();
+    while first.len() < limit {
+        let heads = lines.iter_mut().enumerate().filter_map(|(line, (heads, _))| Some((**heads.peek()?, line)));
+        let Some((head, line)) = heads.min() else { break };
+        let (heads, at) = &mut lines[line];
+        heads.next();
+        first.push(Taken { queue: names[*at].clone(), head });
+    }
+    first
 }
 
 /// The queue of a name. Before the map grows, it forgets queues without jobs and workers.
@@ -307,10 +332,10 @@ mod tests {
         let names = |from: usize| (from..from + 100).map(|at| format!("q{at}")).collect::<Vec<_>>();
         queues.set_paused("paused", Paused::Yes);
         let kept = ["kept".to_owned()];
-        let _waiting = queues.wait(&kept, &[]);
+        let _waiting = queues.wait(&kept, Except::default());
         for from in (0..100_000).step_by(100) {
             let names = names(from);
-            drop(queues.wait(&names, &[]));
+            drop(queues.wait(&names, Except::default()));
             queues.read(&names).finish(names.iter().map(|_| Found { partitions: &[], limit: 1 }));
         }
         assert!(queues.each().len() < 4 * NAMES, "{} are known", queues.each().len());

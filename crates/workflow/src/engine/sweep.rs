@@ -22,6 +22,9 @@ pub const HORIZON: Duration = Duration::from_secs(1);
 /// How many due workflows of each partition one sweep handles.
 pub(super) const SWEEP: usize = 256;
 
+/// The most ranges of rows that one look reads: those of 32 queues in 16 partitions.
+const RANGES: usize = 512;
+
 /// Which partitions a sweep serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Serve {
@@ -142,12 +145,18 @@ impl Engine {
     pub async fn look_around(&self) -> Result<bool, StoreError> {
         let read = self.read_names().await;
         // Jobs are looked for all the same: the names may be on a node that is gone.
-        let wanted = self.queues().mark_incomplete();
+        let named = read.as_ref().ok();
+        // Whoever creates a job enters the name of its queue first, so one that is not there has no jobs.
+        let may_have_jobs =
+            |name: &str| named.is_none_or(|named| named.contains(name)) || self.core.names.has_queue(name);
+        let most = (RANGES / usize::from(self.store().partitions())).max(1);
+        let wanted = self.queues().mark_incomplete(may_have_jobs, most);
         let found = !wanted.is_empty() && self.refill(&wanted).await? > 0;
-        read.map(|()| found)
+        read.map(|_| found)
     }
 
-    async fn read_names(&self) -> Result<(), StoreError> {
+    /// The names of queues in the register.
+    async fn read_names(&self) -> Result<HashSet<String>, StoreError> {
         let known = self.core.names.count();
         let (looked, queues) = tokio::try_join!(self.store().look(), self.store().register(Register::Queues))?;
         for (name, value) in &queues {
@@ -156,7 +165,7 @@ impl Engine {
         if let Some((names, losses)) = looked {
             self.restore_names(known, (queues.len(), names), losses).await?;
         }
-        Ok(())
+        Ok(queues.into_iter().map(|(name, _)| name).collect())
     }
 }
 

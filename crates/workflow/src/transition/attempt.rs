@@ -50,9 +50,13 @@ pub(super) fn report(
     match job.state {
         JobState::Running { .. } if job.token == token => {}
         // The token is kept until the next lease, so that a repeated report gets the same answer.
-        _ if job.token == token && token != 0 => return Ok(Effect::Already),
+        state if job.token == token && token != 0 && may_follow(state, outcome) => return Ok(Effect::Already),
         // It failed, and its next attempt was handed over with the report.
-        JobState::Running { .. } if token != 0 && job.token == reported.successor(index).token => {
+        JobState::Running { .. }
+            if token != 0
+                && job.token == reported.successor(index).token
+                && matches!(outcome, Outcome::Failed { .. }) =>
+        {
             return Ok(Effect::Already);
         }
         _ => return Err(lease_lost(workflow, index, token)),
@@ -74,6 +78,15 @@ pub(super) fn report(
     Ok(Effect::Done)
 }
 
+/// Whether a job may be in this state because of a report with this outcome.
+fn may_follow(state: JobState, outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Succeeded { .. } => state == JobState::Succeeded,
+        Outcome::Failed { .. } => state == JobState::Failed || !state.is_over(),
+        Outcome::GivenBack { .. } => !state.is_over(),
+    }
+}
+
 /// Makes a job ready for another attempt, at once or after a pause. If a job before it runs again meanwhile, it waits for that first.
 fn make_ready_after(workflow: &mut Workflow, index: JobIndex, pause: Duration, now: Timestamp) {
     if !workflow.may_run(index) {
@@ -87,14 +100,14 @@ fn make_ready_after(workflow: &mut Workflow, index: JobIndex, pause: Duration, n
 
 pub(super) fn extend(
     workflow: &mut Workflow,
-    index: JobIndex,
-    token: u64,
+    (index, token): (JobIndex, u64),
     expires: Timestamp,
+    now: Timestamp,
 ) -> Result<Effect, Refusal> {
     match workflow.job(index).state {
-        JobState::Running { expires: before } if workflow.job(index).token == token => {
-            // The timer is not changed here. It comes early, finds nothing due, and is moved then.
-            workflow.job_mut(index).state = JobState::Running { expires: before.max(expires) };
+        JobState::Running { .. } if workflow.job(index).token == token => {
+            // The timer is not moved to later. It comes early, finds nothing due, and is moved then.
+            workflow.set_state(index, JobState::Running { expires }, now);
             Ok(Effect::Done)
         }
         _ => Err(lease_lost(workflow, index, token)),

@@ -16,7 +16,7 @@ pub enum Refusal {
         job: String,
         /// Its state.
         state: &'static str,
-        /// Why: a word of [`crate::LeaseEnd`], `reported` when it ended with a report, `taken_over` when the job was leased again since, or
+        /// Why: a word of [`crate::LeaseEnd`], `reported` when it ended with a report, `taken_over` when the job has had another lease, or
         /// `unknown`.
         reason: &'static str,
     },
@@ -61,10 +61,12 @@ pub(super) fn lease_lost(workflow: &Workflow, index: JobIndex, token: u64) -> Re
     let job = workflow.job(index);
     let reason = match (job.state, job.ended_by) {
         _ if job.token == token && token != 0 => "reported",
+        // It had one lease, and that is another.
+        (JobState::Running { .. }, _) if job.fence == 1 => "unknown",
         (JobState::Running { .. }, _) => "taken_over",
         (_, Some(end)) => end.word(),
         // The latest lease ended with a report, so the one that is named is older.
-        (_, None) if job.token != 0 => "taken_over",
+        (_, None) if job.token != 0 && job.fence != 1 => "taken_over",
         (_, None) => "unknown",
     };
     Refusal::LeaseLost { job: name(workflow, index), state: job.state.word(), reason }

@@ -32,6 +32,9 @@ macro_rules! on_every_store {
     };
 }
 
+mod again;
+mod crowd;
+
 on_every_store! {
     a_new_job_reaches_a_server_whose_jobs_were_all_taken_elsewhere
     a_worker_that_gives_a_job_back_gets_another

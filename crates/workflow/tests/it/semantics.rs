@@ -25,6 +25,7 @@ macro_rules! semantics {
         each_lease_has_a_higher_number
         a_lost_lease_says_why
         a_job_that_runs_after_failures_is_told_of_them
+        a_job_is_told_what_is_doomed
         errors_of_many_parents_are_bounded
     } )* };
     (@ $store:ident: $($behaviour:ident)*) => {
@@ -332,6 +333,17 @@ async fn a_job_that_runs_after_failures_is_told_of_them(store: Store) {
     let cleanup = only(&server(&store).await, 6).await;
     expected[3].1 = "cancelled";
     assert_eq!((cleanup.job().name.as_str(), told(&cleanup)), ("cleanup", expected));
+}
+
+/// What had not ended, and was doomed, was said to be blocked.
+async fn a_job_is_told_what_is_doomed(store: Store) {
+    let engine = server(&store).await;
+    let jobs = "bad slow join<bad,slow alarm<bad,join";
+    create_of(&engine, with_rule(jobs, "alarm", TriggerRule::AnyFailed), Begin::Now).await;
+    let first = take(&engine, 1).await;
+    report(&engine, one(&first, "bad").lease, failure(), 2).await.unwrap();
+    let alarm = only(&engine, 3).await;
+    assert_eq!(alarm.inputs.iter().map(|input| input.state).collect::<Vec<_>>(), [Some("failed"), Some("doomed")]);
 }
 
 /// Errors are counted before they are read: a join of many that failed holds no more than any other answer.

@@ -66,7 +66,7 @@ pub struct Input {
     pub job: JobIndex,
     /// What it returned, as JSON text; `null` when it returned nothing.
     pub output: Bytes,
-    /// Its state in a word, `blocked` when it cannot run because of a failure. Only for a job that may run although not all of its parents
+    /// Its state in a word, `doomed` or `blocked` when it cannot run because of a failure. Only for a job that may run although not all of its parents
     /// have succeeded.
     pub state: Option<&'static str>,
     /// Why it failed, if it did.

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use hashbrown::HashSet;
+
 use super::Claim;
 use super::claimed::{Claimed, delivered};
 use crate::engine::Engine;
 use crate::engine::desk::answer::{Answer, Leased};
 use crate::engine::desk::request::{HandOver, Request};
 use crate::engine::error::EngineError;
+use crate::engine::queues::except::Except;
 use crate::id::WorkflowId;
 use crate::record::lease::LeaseRef;
 use crate::state::{JobState, Status};
@@ -53,7 +56,7 @@ impl HandOver {
     fn of(claim: &Claim, reports: &[Report]) -> Self {
         Self {
             reported: reports.iter().map(|report| report.lease).collect(),
-            except: given_back(reports),
+            except: Except::of(&given_back(reports)),
             queues: claim.queues.clone(),
             worker: claim.worker.as_str().into(),
             lease: claim.lease,
@@ -62,10 +65,10 @@ impl HandOver {
     }
 }
 
-/// The leases of jobs that a worker gives back: it wants others.
+/// The leases of jobs that a worker gives back at once: it wants others. One that it gives back for a while it may have again after that.
 #[must_use]
 pub fn given_back(reports: &[Report]) -> Vec<LeaseRef> {
-    let given_back = |report: &&Report| matches!(report.outcome, Outcome::GivenBack { .. });
+    let given_back = |report: &&Report| matches!(report.outcome, Outcome::GivenBack { pause } if pause.is_zero());
     reports.iter().filter(given_back).map(|report| report.lease).collect()
 }
 
@@ -83,9 +86,12 @@ impl Engine {
     ) -> (Vec<Result<Reported, EngineError>>, Result<Vec<Claimed>, EngineError>) {
         let hand_over = then.map(|claim| Arc::new(HandOver::of(claim, &reports)));
         let ids: Vec<WorkflowId> = reports.iter().map(|report| report.lease.workflow).collect();
+        let mut seen = HashSet::new();
         let requests = reports.into_iter().map(|Report { lease, outcome }| {
             let LeaseRef { workflow, job, token } = lease;
-            (workflow, Request::Report { job, token, outcome, hand_over: hand_over.clone() })
+            // What a report made ready is handed over once, however often the call has the report.
+            let hand_over = hand_over.clone().filter(|_| seen.insert(lease));
+            (workflow, Request::Report { job, token, outcome, hand_over })
         });
         let mut leased = Vec::new();
         let mut reported = Vec::with_capacity(ids.len());
@@ -111,7 +117,7 @@ impl Engine {
         let limit = hand_over.left.load(Relaxed);
         let mut more = Vec::new();
         if limit > 0 {
-            match self.claim_except(&Claim { limit, ..claim.clone() }, &hand_over.except, now).await {
+            match self.claim_others(&Claim { limit, ..claim.clone() }, &hand_over.except, now).await {
                 Ok(claimed) => more = claimed,
                 Err(error) if first.is_empty() => return Err(error),
                 Err(_) => {}

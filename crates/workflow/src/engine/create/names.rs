@@ -49,6 +49,11 @@ impl Names {
         (known.queues.len(), known.workflows.len())
     }
 
+    /// Whether a queue of this name was seen.
+    pub(crate) fn has_queue(&self, name: &str) -> bool {
+        self.known().queues.contains(name)
+    }
+
     /// Names of `new` that may not be in the registers.
     fn unknown(&self, new: &[NewWorkflow]) -> Known {
         let (known, mut unknown) = (self.known(), Known::default());

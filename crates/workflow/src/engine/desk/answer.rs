@@ -52,7 +52,8 @@ impl Returned {
             return (output_bytes > 0).then_some(Self { job, state: None, output_bytes, output, error: None });
         }
         let (state, error) = match workflow.job(job).state {
-            JobState::Waiting if workflow.prospect(job) != Prospect::Open => ("blocked", None),
+            JobState::Waiting if workflow.prospect(job) == Prospect::Doomed => ("doomed", None),
+            JobState::Waiting if workflow.prospect(job) == Prospect::Blocked => ("blocked", None),
             JobState::Failed => (JobState::Failed.word(), Some(workflow.latest_error(job))),
             state => (state.word(), None),
         };

@@ -1,5 +1,7 @@
 //! From a request to the event of the state machine.
 
+use std::time::Duration;
+
 use hashbrown::HashMap;
 
 use super::request::{Action, Begin, Request};
@@ -8,6 +10,7 @@ use crate::id::JobIndex;
 use crate::state::Status;
 use crate::time::Timestamp;
 use crate::transition::event::{DeleteIf, Event};
+use crate::transition::outcome::Outcome;
 use crate::transition::refusal::{Refusal, wrong_status};
 use crate::workflow::Workflow;
 
@@ -19,6 +22,13 @@ pub(super) fn event(workflow: &Workflow, request: &Request) -> Result<Option<Eve
         Request::Claim { job, lease } => Event::Claim { job: placed(workflow, *job)?, lease: lease.clone() },
         Request::Report { job, token, outcome, .. } => {
             Event::Report { job: placed(workflow, *job)?, token: *token, outcome: outcome.clone() }
+        }
+        Request::GiveBack { job, token, fence } => {
+            let job = placed(workflow, *job)?;
+            if workflow.job(job).fence > *fence {
+                return Ok(None);
+            }
+            Event::Report { job, token: *token, outcome: Outcome::GivenBack { pause: Duration::ZERO } }
         }
         Request::Extend { job, token, expires } => {
             Event::Extend { job: placed(workflow, *job)?, token: *token, expires: *expires }

@@ -48,9 +48,8 @@ impl Group {
         self.answers.clear();
         for at in 0..self.posted.len() {
             self.begin(at, player);
-            let Posted { request, now, .. } = &self.posted[at];
             let outcome = match &mut self.entry {
-                Some(entry) => player.play(entry, request, *now),
+                Some(entry) => player.play(entry, &self.posted[at]),
                 None => Err(self.broken.clone().map_or(EngineError::NoWorkflow { workflow: self.id }, Into::into)),
             };
             self.answers.push(outcome);

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::answer::{Answer, Leased, Returned};
 use super::entry::Entry;
 use super::event::event;
-use super::request::{HandOver, Request};
+use super::request::{HandOver, Posted, Request};
 use super::undelivered::{GiveBack, Undelivered};
 use crate::engine::context::Context;
 use crate::engine::error::EngineError;
 use crate::id::JobIndex;
 use crate::record::format::Format;
 use crate::record::lease::LeaseRef;
-use crate::state::{JobState, Status};
+use crate::state::{Job, JobState, Status};
 use crate::time::Timestamp;
 use crate::transition::event::{Effect, Event, Lease};
 use crate::transition::transition;
@@ -26,7 +26,9 @@ pub(super) struct Player<'a> {
 
 impl Player<'_> {
     /// Applies one request.
-    pub(super) fn play(&self, entry: &mut Entry, request: &Request, now: Timestamp) -> Result<Answer, EngineError> {
+    pub(super) fn play(&self, entry: &mut Entry, posted: &Posted) -> Result<Answer, EngineError> {
+        let Posted { request, now, .. } = posted;
+        let now = *now;
         if entry.workflow.is_deleted() {
             return Err(EngineError::NoWorkflow { workflow: entry.workflow.id });
         }
@@ -37,7 +39,8 @@ impl Player<'_> {
         let effect = transition(&mut entry.workflow, &event, self.context.retention, now)?;
         let leased = match request {
             Request::Claim { job, lease } => vec![self.leased(entry, *job, (lease.token, lease.expires), now)],
-            Request::Report { job, token, hand_over: Some(hand_over), .. } => {
+            // Nothing is handed over to a caller who has left.
+            Request::Report { job, token, hand_over: Some(hand_over), .. } if !posted.answer.is_closed() => {
                 let reported = LeaseRef { workflow: entry.workflow.id, job: *job, token: *token };
                 match effect {
                     Effect::Done => self.hand_over(entry, known, (reported, hand_over), now),
@@ -77,25 +80,31 @@ impl Player<'_> {
         leased
     }
 
-    /// The jobs that were handed over with the same report before: its answer was lost.
+    /// The jobs that were handed over with the same report before: its answer was lost, or is still on its way. They are not given back
+    /// when this answer does not arrive, because the other one may have, and from now on not when that one does not either: the
+    /// number of the lease tells.
     fn hand_over_again(
         &self,
-        entry: &Entry,
+        entry: &mut Entry,
         (reported, hand_over): (LeaseRef, &HandOver),
         now: Timestamp,
     ) -> Vec<Leased> {
-        let mut leased = Vec::new();
-        for (at, about) in entry.workflow.jobs.iter().enumerate() {
-            let job = JobIndex(at as u32);
-            let again = reported.successor(job);
-            if let JobState::Running { expires } = about.state
-                && about.token == again.token
+        let again = |(at, about): (usize, &Job)| match about.state {
+            JobState::Running { expires } => {
+                let again = reported.successor(JobIndex(at as u32));
                 // Whoever reports it too has it.
-                && !hand_over.reported.contains(&again)
-                && hand_over.take_one()
-            {
-                leased.push(self.leased(entry, job, (about.token, expires), now));
+                let wanted = about.token == again.token && !hand_over.reported.contains(&again);
+                wanted.then_some((again, expires))
             }
+            _ => None,
+        };
+        let found: Vec<_> = entry.workflow.jobs.iter().enumerate().filter_map(again).collect();
+        let mut leased = Vec::new();
+        for (LeaseRef { job, token, .. }, expires) in found.into_iter().take_while(|_| hand_over.take_one()) {
+            entry.workflow.job_mut(job).fence += 1;
+            let mut again = self.leased(entry, job, (token, expires), now);
+            again.undelivered.settle();
+            leased.push(again);
         }
         leased
     }
@@ -105,7 +114,7 @@ impl Player<'_> {
         workflow.meta.status == Status::Running
             && workflow.job(job).state == JobState::Ready
             && hand_over.queues.contains(&about.queue)
-            && !hand_over.except.iter().any(|lease| (lease.workflow, lease.job) == (workflow.id, job))
+            && !hand_over.except.has(workflow.id, job)
             && self.context.queues.may_hand_over(&about.queue, about.priority)
     }
 
@@ -116,10 +125,11 @@ impl Player<'_> {
         let output = |job| entry.outputs.get(&job).cloned();
         let inputs = about.parents.iter();
         let inputs = inputs.filter_map(|&job| Returned::of(workflow, about.rule, job, output(job))).collect();
-        let attempt = workflow.job(job).attempt;
-        let fence = (self.context.store.format() > Format::First).then_some(workflow.job(job).fence);
+        let Job { attempt, fence, .. } = *workflow.job(job);
         let graph = Arc::clone(&workflow.graph);
-        let undelivered = Undelivered::new(self.give_back, LeaseRef { workflow: workflow.id, job, token }, now);
+        let lease = LeaseRef { workflow: workflow.id, job, token };
+        let undelivered = Undelivered::new(self.give_back, (lease, fence), now);
+        let fence = (self.context.store.format() > Format::First).then_some(fence);
         Leased { job, token, expires, attempt, fence, graph, inputs, undelivered }
     }
 }

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use super::answer::Answer;
 use crate::engine::error::EngineError;
+use crate::engine::queues::except::Except;
 use crate::graph::Graph;
 use crate::graph::definition::Retention;
 use crate::graph::json::Json;
@@ -125,6 +126,12 @@ pub(crate) enum Request {
         outcome: Outcome,
         hand_over: Option<Arc<HandOver>>,
     },
+    /// A lease did not reach its worker. With a higher number than `fence` it reached whoever sent the report again.
+    GiveBack {
+        job: JobIndex,
+        token: u64,
+        fence: u64,
+    },
     Extend {
         job: JobIndex,
         token: u64,
@@ -140,7 +147,10 @@ impl Request {
     /// The job that it is about, if any.
     pub(super) fn job(&self) -> Option<JobIndex> {
         match self {
-            Self::Claim { job, .. } | Self::Report { job, .. } | Self::Extend { job, .. } => Some(*job),
+            Self::Claim { job, .. }
+            | Self::Report { job, .. }
+            | Self::GiveBack { job, .. }
+            | Self::Extend { job, .. } => Some(*job),
             _ => None,
         }
     }
@@ -155,7 +165,7 @@ pub(crate) struct HandOver {
     /// All leases that the worker reports in the same call.
     pub(crate) reported: Vec<LeaseRef>,
     /// Those that it gives back.
-    pub(crate) except: Vec<LeaseRef>,
+    pub(crate) except: Except,
     /// How many more jobs the worker wants.
     pub(crate) left: AtomicUsize,
 }

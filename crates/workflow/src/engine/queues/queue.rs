@@ -8,8 +8,8 @@ use hashbrown::HashSet;
 use tokio::sync::Notify;
 
 use super::aside::Aside;
+use super::except::Except;
 use super::reading::{Began, Changes, Found, Refilled};
-use crate::id::{JobIndex, WorkflowId};
 use crate::record::rows::{ReadyPlace, ReadyRow, Row};
 use crate::time::Timestamp;
 
@@ -41,9 +41,25 @@ pub(super) struct Queue {
 pub(super) struct Waiter {
     pub(super) notify: Notify,
     /// Jobs that this worker does not get.
-    pub(super) except: Box<[(WorkflowId, JobIndex)]>,
+    pub(super) except: Except,
     /// Whether it was woken or has left.
     pub(super) done: AtomicBool,
+}
+
+impl Waiter {
+    /// Whether there are more jobs than it does not want.
+    fn has_more(&self, heads: &BTreeSet<ReadyPlace>) -> bool {
+        heads.len() > self.except.number()
+    }
+
+    /// Wakes it. Returns whether it was still waiting.
+    fn wake(&self) -> bool {
+        let waits = !self.done.swap(true, Ordering::AcqRel);
+        if waits {
+            self.notify.notify_one();
+        }
+        waits
+    }
 }
 
 /// The queue of a row that any worker may take, and the job's place in it.
@@ -80,11 +96,6 @@ impl Queue {
         self.complete = false;
     }
 
-    /// The first job that is not one of `except`.
-    pub(super) fn first_except(&self, except: &[(WorkflowId, JobIndex)]) -> Option<ReadyPlace> {
-        self.heads.iter().find(|head| except.is_empty() || !except.contains(&(head.workflow(), head.job()))).copied()
-    }
-
     /// Moves a job to those that are being claimed.
     pub(super) fn take(&mut self, head: ReadyPlace) {
         self.changes.note(head);
@@ -118,7 +129,7 @@ impl Queue {
                 } else if aside.take_orphan(&head) {
                     refilled.stale.push(row);
                 } else {
-                    refilled.unknown += 1;
+                    refilled.new.push(head);
                     self.add(head);
                 }
             }
@@ -127,26 +138,43 @@ impl Queue {
         refilled
     }
 
+    /// Wakes a worker that may have this job.
+    pub(super) fn wake_for(&mut self, head: &ReadyPlace) {
+        self.wake(|_, waiter| waiter.except.allows(head));
+    }
+
     /// Wakes a worker that may have one of the jobs.
-    pub(super) fn wake(&mut self) {
+    pub(super) fn wake_one(&mut self) {
+        self.wake(|heads, waiter| waiter.has_more(heads) || heads.iter().any(|head| waiter.except.allows(head)));
+    }
+
+    fn wake(&mut self, may: impl Fn(&BTreeSet<ReadyPlace>, &Waiter) -> bool) {
         let mut at = 0;
         while let Some(waiter) = self.waiting.get(at) {
-            if !waiter.except.is_empty() && self.first_except(&waiter.except).is_none() {
+            if !may(&self.heads, waiter) {
                 at += 1;
                 continue;
             }
             let waiter = self.waiting.remove(at).expect("it was just looked at");
-            if !waiter.done.swap(true, Ordering::AcqRel) {
-                return waiter.notify.notify_one();
+            if waiter.wake() {
+                return;
             }
         }
     }
 
-    /// Wakes as many workers as there are jobs.
-    pub(super) fn wake_all(&mut self) {
-        if !self.paused {
-            (0..self.heads.len().min(self.waiting.len())).for_each(|_| self.wake());
+    /// Wakes as many workers as there are jobs. Those that do not want all of them are asked for the new ones only: whoever came
+    /// looked at the others.
+    pub(super) fn wake_all(&mut self, new: &[ReadyPlace]) {
+        if self.paused || self.heads.is_empty() {
+            return;
         }
+        let (heads, mut left) = (&self.heads, self.heads.len());
+        self.waiting.retain(|waiter| {
+            let may = || waiter.has_more(heads) || new.iter().any(|head| waiter.except.allows(head));
+            let woken = left > 0 && may();
+            left -= usize::from(woken && waiter.wake());
+            !woken
+        });
     }
 
     /// Whether it can be forgotten. If its name is used again, the store is read again.

@@ -69,7 +69,7 @@ pub(crate) struct Found<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Refilled {
     /// Jobs that were not known.
-    pub(crate) unknown: usize,
+    pub(crate) new: Vec<ReadyPlace>,
     /// Rows that were found again although their workflow was gone before.
     pub(crate) stale: Vec<Row>,
 }
@@ -100,7 +100,7 @@ impl Reading<'_> {
         let mut all = Refilled::default();
         for ((name, began), found) in std::mem::take(&mut self.began).into_iter().zip(found) {
             let one = self.queues.refill(name, began, found);
-            all.unknown += one.unknown;
+            all.new.extend(one.new);
             all.stale.extend(one.stale);
         }
         all

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::AcqRel;
 
+use super::except::Except;
 use super::queue::Waiter;
 use super::{Queues, entry};
-use crate::id::{JobIndex, WorkflowId};
 
 /// A worker that waits for work. When this is dropped, it no longer waits.
 #[derive(Debug)]
@@ -17,8 +17,8 @@ pub(crate) struct Waiting<'a> {
 
 impl Queues {
     /// Starts to wait for any job but those of `except`. Jobs that arrive before the call of [`Waiting::arrived`] are not missed.
-    pub(crate) fn wait<'a>(&'a self, names: &'a [String], except: &[(WorkflowId, JobIndex)]) -> Waiting<'a> {
-        let waiter = Arc::new(Waiter { except: except.into(), ..Waiter::default() });
+    pub(crate) fn wait<'a>(&'a self, names: &'a [String], except: Except) -> Waiting<'a> {
+        let waiter = Arc::new(Waiter { except, ..Waiter::default() });
         let mut each = self.each();
         for name in names {
             let queue = entry(&mut each, name);

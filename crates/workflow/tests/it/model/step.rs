@@ -45,13 +45,18 @@ impl Step {
         if let Self::Abandoned(step, _) = self { step.deed() } else { self }
     }
 
+    /// The leases that it ends.
+    pub(crate) fn reported(&self) -> Vec<LeaseRef> {
+        match self.deed() {
+            Self::Report(of, ..) | Self::ReportTwice(of, ..) => vec![*of],
+            Self::ReportMany(many, _) => many.iter().map(|(of, _)| *of).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Whether it ends the lease.
     pub(crate) fn reports(&self, lease: LeaseRef) -> bool {
-        match self.deed() {
-            Self::Report(of, ..) | Self::ReportTwice(of, ..) => *of == lease,
-            Self::ReportMany(many, _) => many.iter().any(|(of, _)| *of == lease),
-            _ => false,
-        }
+        self.reported().contains(&lease)
     }
 
     /// The workflow that an operator does something to.

@@ -300,6 +300,7 @@ impl World {
                 let next = was.token == lease.successor(lease.job).token;
                 assert!(next || was.token == lease.token, "{was:?}");
                 assert_eq!(reported.already, next || !matches!(was.state, JobState::Running { .. }), "{was:?}");
+                assert!(!reported.already || may_follow(was.state, outcome), "{outcome:?} was dropped: {was:?}");
                 let now = &self.snapshots[&lease.workflow].jobs()[lease.job.index()];
                 if !reported.already && matches!(outcome, Outcome::Succeeded { .. }) {
                     assert_eq!((now.state, reported.job), (JobState::Succeeded, JobState::Succeeded));
@@ -307,13 +308,25 @@ impl World {
             }
             Err(EngineError::Refused(_)) => {
                 let was = was.expect("it is there");
-                assert_ne!(was.token, lease.token);
+                let runs = matches!(was.state, JobState::Running { .. });
+                // Another report came before.
+                let other = !runs && !may_follow(was.state, outcome);
+                assert!(was.token != lease.token || other, "{was:?}");
                 let next = was.token == lease.successor(lease.job).token;
-                assert!(!next || !matches!(was.state, JobState::Running { .. }), "{was:?}");
+                assert!(!next || !runs || !matches!(outcome, Outcome::Failed { .. }), "{was:?}");
             }
             Err(EngineError::NoWorkflow { .. }) => assert!(was.is_none()),
             Err(error) => assert!(self.is_down(Some(error)), "{error:?}"),
         }
+    }
+}
+
+/// Whether a report with this outcome may have left a job, or its next attempt, in this state.
+fn may_follow(state: JobState, outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Succeeded { .. } => state == JobState::Succeeded,
+        Outcome::Failed { .. } => state == JobState::Failed || !state.is_over(),
+        Outcome::GivenBack { .. } => !state.is_over() && !matches!(state, JobState::Running { .. }),
     }
 }
 
