@@ -79,7 +79,7 @@ impl Works {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ServerStatus {
-    /// Whether rate limits are served: what `/healthcheck` of the HTTP port says.
+    /// Whether this server takes calls of rate limits: what `/healthcheck` of the HTTP port says. Whether their Redis counts is not part of it.
     limits: Works,
     workflows: WorkflowStatus,
 }
@@ -149,14 +149,14 @@ impl Store {
     }
 
     fn writes(&self) -> Works {
-        self.works(|trouble| trouble.reads.is_some() || trouble.writes.is_some())
+        self.works(|trouble| !writes(trouble))
     }
 
     /// Partitions with the same trouble together.
     fn shown(&self) -> Vec<PartitionTrouble> {
         let mut shown: Vec<PartitionTrouble> = Vec::new();
         for (partition, trouble) in &self.troubles {
-            let (reads, writes) = (trouble.reads.is_none(), trouble.reads.is_none() && trouble.writes.is_none());
+            let (reads, writes) = (trouble.reads.is_none(), writes(trouble));
             let reason = reason(trouble);
             let same =
                 |other: &&mut PartitionTrouble| (other.reads, other.writes, &other.reason) == (reads, writes, &reason);
@@ -167,6 +167,11 @@ impl Store {
         }
         shown
     }
+}
+
+/// Whether what a workflow needs can be written. All of it needs rows that can be removed.
+fn writes(trouble: &Trouble) -> bool {
+    *trouble == Trouble::default()
 }
 
 fn reason(trouble: &Trouble) -> String {

@@ -55,6 +55,8 @@ async fn terminated() {
     let listen = |kind| signal(kind).expect("handlers for these signals can be installed");
     let mut terminate = listen(SignalKind::terminate());
     let mut interrupt = listen(SignalKind::interrupt());
+    // A write beyond a bound of the size of files (`ulimit -f`, LimitFSIZE) would end the process. With a handler it fails, as on a full disk.
+    let _bound = listen(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()));
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

@@ -1,13 +1,13 @@
 //! Asks partitions that failed whether they work again, and says in the log what does not work.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use tidegate_workflow::{Engine, Partition, Trouble};
+use tidegate_workflow::{Engine, Partition, StoreError, Trouble};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
-use tracing::{info, warn};
+use tokio::time::{sleep, timeout};
+use tracing::warn;
 
 use super::patience::{OnceAMinute, Patience};
 
@@ -15,65 +15,97 @@ use super::patience::{OnceAMinute, Patience};
 const LOOK: Duration = Duration::from_secs(1);
 /// The wait after a failure: what fails for the same reason fails within this time, and is said in one line.
 const TOGETHER: Duration = Duration::from_millis(100);
+/// How long all partitions are waited for before the log says which of them fail.
+const ALL: Duration = Duration::from_millis(1_200);
 
 /// Asks until it is dropped.
 pub(super) async fn run(engine: Engine) {
     let mut said = Said::default();
-    let mut asking = Asking { engine, each: JoinSet::new(), partitions: BTreeSet::new() };
+    let mut asking = Asking { engine: engine.clone(), each: JoinSet::new(), troubles: Vec::new() };
     loop {
-        let troubles = asking.engine.troubles();
+        if said.is_news(&engine.troubles()) {
+            probe(&engine, (0..engine.store().partitions()).map(Partition).collect()).await;
+        }
+        let troubles = engine.troubles();
         said.note(&troubles);
-        asking.begin(troubles.into_keys());
+        asking.begin(troubles.into_values());
         tokio::select! {
-            () = asking.engine.trouble_began() => sleep(TOGETHER).await,
-            Some(works) = asking.each.join_next() => if let Ok(partition) = works {
-                asking.partitions.remove(&partition);
+            () = engine.trouble_began() => sleep(TOGETHER).await,
+            Some(works) = asking.each.join_next() => if let Ok(trouble) = works {
+                asking.troubles.retain(|other| *other != trouble);
             },
             () = sleep(LOOK) => {}
         }
     }
 }
 
-/// A task for each partition that failed, so that one that does not answer holds up no other.
+/// Asks partitions at the same time, each for as long as it takes but not for long.
+async fn probe(engine: &Engine, partitions: Vec<Partition>) {
+    let mut asked = JoinSet::new();
+    for partition in partitions {
+        let engine = engine.clone();
+        asked.spawn(async move { engine.probe(partition).await });
+    }
+    let _late = timeout(ALL, async { while asked.join_next().await.is_some() {} }).await;
+}
+
+/// A task for each trouble, so that a node that does not answer holds up no other. Partitions with the same trouble have one task: when it
+/// is over in one of them, all are asked.
 struct Asking {
     engine: Engine,
-    each: JoinSet<Partition>,
-    partitions: BTreeSet<Partition>,
+    each: JoinSet<Trouble>,
+    troubles: Vec<Trouble>,
 }
 
 impl Asking {
-    fn begin(&mut self, troubled: impl Iterator<Item = Partition>) {
-        for partition in troubled {
-            if self.partitions.insert(partition) {
-                self.each.spawn(until_it_works(self.engine.clone(), partition));
+    fn begin(&mut self, troubles: impl Iterator<Item = Trouble>) {
+        for trouble in troubles {
+            if !self.troubles.contains(&trouble) {
+                self.troubles.push(trouble.clone());
+                self.each.spawn(until_it_is_over(self.engine.clone(), trouble));
             }
         }
     }
 }
 
-async fn until_it_works(engine: Engine, partition: Partition) -> Partition {
+async fn until_it_is_over(engine: Engine, trouble: Trouble) -> Trouble {
     let mut patience = Patience::default();
-    while engine.troubles().contains_key(&partition) {
+    loop {
         sleep(patience.next()).await;
-        engine.probe(partition).await;
+        let alike = |engine: &Engine| -> Vec<Partition> {
+            engine.troubles().into_iter().filter(|(_, other)| *other == trouble).map(|(partition, _)| partition).collect()
+        };
+        let Some(one) = fastrand::choice(alike(&engine)) else { return trouble };
+        engine.probe(one).await;
+        if !engine.troubles().contains_key(&one) {
+            probe(&engine, alike(&engine)).await;
+        }
     }
-    partition
 }
 
 /// What the log says.
 #[derive(Default)]
 struct Said {
+    /// Whether there was trouble at the latest look.
+    troubled: bool,
     /// What it said last. Empty: all works.
     shown: String,
     lines: OnceAMinute,
 }
 
 impl Said {
+    /// Whether these are the first troubles.
+    fn is_news(&self, troubles: &BTreeMap<Partition, Trouble>) -> bool {
+        !self.troubled && !troubles.is_empty()
+    }
+
     /// Says what has begun not to work, and once a minute that it still does not; and when all works again.
     fn note(&mut self, troubles: &BTreeMap<Partition, Trouble>) {
+        self.troubled = !troubles.is_empty();
         if troubles.is_empty() {
             if !self.shown.is_empty() {
-                info!("the store of workflows works again");
+                // As loud as what it ends.
+                warn!("the store of workflows works again");
                 self.shown.clear();
             }
             return;
@@ -85,21 +117,28 @@ impl Said {
     }
 }
 
-/// What fails, for people: each kind of failure with its partitions and one reason.
+/// What fails, for people: what fails in the same partitions for the same reason in one sentence.
 fn shown(troubles: &BTreeMap<Partition, Trouble>) -> String {
-    type Kind = (&'static str, fn(&Trouble) -> Option<&tidegate_workflow::StoreError>);
+    type Kind = (&'static str, fn(&Trouble) -> Option<&StoreError>);
     let kinds: [Kind; 3] = [
         ("reads", |trouble| trouble.reads.as_ref()),
         ("removals", |trouble| trouble.removals.as_ref()),
         ("writes", |trouble| trouble.writes.as_ref()),
     ];
-    let mut shown = String::new();
+    let mut failures: Vec<(Vec<u16>, String, Vec<&str>)> = Vec::new();
     for (word, of) in kinds {
         let failing: Vec<_> = troubles.iter().filter_map(|(at, trouble)| Some((at.0, of(trouble)?))).collect();
-        if let Some((_, reason)) = failing.first() {
-            let partitions: Vec<u16> = failing.iter().map(|(at, _)| *at).collect();
-            let _ = write!(shown, "{word} fail in partitions {}: {reason}. ", ranges(&partitions));
+        let Some((_, reason)) = failing.first() else { continue };
+        let (partitions, reason): (Vec<u16>, _) = (failing.iter().map(|(at, _)| *at).collect(), reason.to_string());
+        match failures.iter_mut().find(|(other, because, _)| (&*other, &*because) == (&partitions, &reason)) {
+            Some((.., words)) => words.push(word),
+            None => failures.push((partitions, reason, vec![word])),
         }
+    }
+    let mut shown = String::new();
+    for (partitions, reason, words) in failures {
+        let (between, words) = (if shown.is_empty() { "" } else { "; " }, words.join(" and "));
+        let _ = write!(shown, "{between}{words} fail in partitions {}: {}", ranges(&partitions), reason.trim_end_matches('.'));
     }
     shown
 }
@@ -118,6 +157,22 @@ fn ranges(numbers: &[u16]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_fails_for_one_reason_is_one_sentence() {
+        let error = |reason: &str| Some(StoreError::Unavailable { reason: reason.to_owned() });
+        let refused = Trouble { removals: error("NOREPLICAS."), writes: error("NOREPLICAS."), reads: None };
+        let troubles = [(Partition(0), refused.clone()), (Partition(1), refused)].into();
+        let one = "removals and writes fail in partitions 0-1: the store is unavailable: NOREPLICAS";
+        assert_eq!(shown(&troubles), one);
+        let full = Trouble { reads: error("gone"), writes: error("gone"), removals: None };
+        let two = [(Partition(1), Trouble { removals: error("OOM"), ..full })].into();
+        assert_eq!(
+            shown(&two),
+            "reads and writes fail in partitions 1: the store is unavailable: gone; removals fail in partitions 1: the store is \
+             unavailable: OOM"
+        );
+    }
 
     #[test]
     fn partitions_are_shown_as_ranges() {

@@ -26,6 +26,7 @@ use self::undelivered::GiveBack;
 use super::context::Context;
 use super::error::EngineError;
 use crate::id::Partition;
+use crate::store::error::StoreError;
 
 /// Requests of one round: enough to share a write, few enough that the first does not wait long for the last.
 const ROUND: usize = 256;
@@ -117,7 +118,11 @@ impl Desk {
             }
         }
         for group in groups {
-            let error = EngineError::Contended { workflow: group.id };
+            let error = match &group.refused {
+                Some(StoreError::Unknown { reason }) => StoreError::Unavailable { reason: reason.clone() }.into(),
+                Some(error) => error.clone().into(),
+                None => EngineError::Contended { workflow: group.id },
+            };
             group.posted.into_iter().for_each(|posted| posted.answer(Err(error.clone())));
         }
     }

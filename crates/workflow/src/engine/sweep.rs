@@ -11,8 +11,8 @@ use super::desk::answer::Answer;
 use super::desk::request::Request;
 use super::error::EngineError;
 use super::queues::Paused;
-use super::trouble::Asked;
-use crate::id::WorkflowId;
+use super::trouble::{Asked, Troubles};
+use crate::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
 use crate::store::query::{Clockwork, Register};
 use crate::time::Timestamp;
@@ -32,6 +32,16 @@ enum Serve {
     All,
     /// Those in which it is expected to work.
     Working,
+}
+
+impl Serve {
+    /// How many workflows of a partition to try.
+    fn most(self, troubles: &Troubles, partition: Partition, asked: Asked) -> usize {
+        match self {
+            Self::All => SWEEP,
+            Self::Working => troubles.trusted(partition, asked, SWEEP),
+        }
+    }
 }
 
 impl Engine {
@@ -72,7 +82,7 @@ impl Engine {
         self.queues().set_time(now);
         // Those whose claim failed are tried again. If that fails, the next sweep does it.
         let _later = self.refill(&self.queues().failed()).await;
-        self.mend_torn(now).await;
+        self.mend_torn(serve, now).await;
         // What frees memory is asked for first.
         let (mut found, timers) =
             tokio::try_join!(self.find(Clockwork::Expiries, serve, now), self.find(Clockwork::Timers, serve, now))?;
@@ -103,10 +113,7 @@ impl Engine {
             Clockwork::Timers => Asked::Write,
             Clockwork::Expiries => Asked::Removal,
         };
-        let trusted = |partition| match serve {
-            Serve::All => SWEEP,
-            Serve::Working => troubles.trusted(partition, asked, SWEEP),
-        };
+        let trusted = |partition| serve.most(troubles, partition, asked);
         let partitions: Vec<_> = self.store().all_partitions().filter(|&at| trusted(at) > 0).collect();
         // What is passed over does not take the place of others.
         let most = SWEEP + self.queues().number_aside();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
@@ -10,6 +11,11 @@ use super::error::EngineError;
 use crate::id::Partition;
 use crate::store::error::StoreError;
 use crate::store::probe::Probe;
+
+/// How long a probe is not believed after the first write that failed although one had said that writes work; it doubles with each.
+const DOUBT: Duration = Duration::from_millis(500);
+/// How often it doubles: up to 8 s.
+const DOUBLINGS: u32 = 4;
 
 /// What does not work in a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -57,6 +63,10 @@ struct Standing {
     reads: Trust,
     removals: Trust,
     writes: Trust,
+    /// How often something failed that a probe had found to work.
+    relapses: u32,
+    /// Until when probes are not believed.
+    doubted: Option<Instant>,
 }
 
 /// What does not work, in all partitions.
@@ -96,6 +106,25 @@ impl Standing {
         }
     }
 
+    fn failed(&mut self, asked: Asked, error: &StoreError) {
+        let trust = self.of(asked);
+        let relapsed = matches!(trust, Trust::Part(_));
+        *trust = Trust::None(error.clone());
+        if relapsed {
+            self.doubted = Some(Instant::now() + DOUBT * (1 << self.relapses.min(DOUBLINGS)));
+            self.relapses += 1;
+        }
+    }
+
+    /// A probe found that it works.
+    fn pardon(&mut self, asked: Asked) {
+        let believed = self.doubted.is_none_or(|until| Instant::now() >= until);
+        let trust = self.of(asked);
+        if believed && trust.error().is_some() {
+            *trust = Trust::Part(1);
+        }
+    }
+
     fn is_whole(&self) -> bool {
         [&self.reads, &self.removals, &self.writes].into_iter().all(|trust| matches!(trust, Trust::Whole))
     }
@@ -120,7 +149,7 @@ impl Troubles {
     /// Notes how the store did what it was asked. Something stored that cannot be read is no failure of the store.
     pub(crate) fn note<T>(&self, partition: Partition, asked: Asked, outcome: Result<T, &StoreError>) {
         match outcome {
-            Err(error @ (StoreError::Unavailable { .. } | StoreError::Unknown { .. })) => {
+            Err(error @ (StoreError::Unavailable { .. } | StoreError::Unknown { .. } | StoreError::Torn { .. })) => {
                 self.failed(partition, asked, error);
             }
             Ok(_) if !self.is_none() => self.change(partition, |standing| match asked {
@@ -133,9 +162,9 @@ impl Troubles {
 
     fn failed(&self, partition: Partition, asked: Asked, error: &StoreError) {
         let mut each = self.each();
-        let trust = each.entry(partition).or_default().of(asked);
-        let news = trust.error().is_none();
-        *trust = Trust::None(error.clone());
+        let standing = each.entry(partition).or_default();
+        let news = standing.of(asked).error().is_none();
+        standing.failed(asked, error);
         self.number.store(each.len(), Relaxed);
         drop(each);
         if news {
@@ -159,12 +188,7 @@ impl Troubles {
         self.note(partition, Asked::Read, reads.as_ref());
         for (asked, outcome) in [(Asked::Removal, removals), (Asked::Write, writes)] {
             match outcome {
-                Ok(()) => self.change(partition, |standing| {
-                    let trust = standing.of(asked);
-                    if trust.error().is_some() {
-                        *trust = Trust::Part(1);
-                    }
-                }),
+                Ok(()) => self.change(partition, |standing| standing.pardon(asked)),
                 Err(error) => self.note(partition, asked, Err::<(), _>(error)),
             }
         }

@@ -120,11 +120,24 @@ impl RedisStore {
     async fn write(&self, partition: Partition, changes: &[Change]) -> Result<Written, StoreError> {
         let calls = call::calls(&self.keys, changes);
         let sets = Set::ALL.map(|set| self.keys.set(partition, set));
-        let deadline = Instant::now() + self.timeout;
+        let Ran { outcomes, restarted, enough } = self.run(&calls, &sets, Instant::now() + self.timeout).await;
+        let applied = applied(&calls, &outcomes)?;
+        if !applied.iter().all(|applied| matches!(applied, Applied::Conflict(_))) {
+            enough?;
+        }
+        let creates = changes.iter().any(|change| change.expected.is_none());
+        let was_empty = outcomes.iter().any(call::was_empty);
+        let emptied = creates && self.identity.note(partition, !was_empty);
+        self.identity.note(partition, true);
+        Ok(Written { applied, suspicious: emptied || restarted })
+    }
+
+    /// Runs calls of the script.
+    async fn run(&self, calls: &[Call<'_>], sets: &[String; Set::ALL.len()], deadline: Instant) -> Ran {
         let mut batch = Batch::new();
         let mut unit = batch.unit();
-        for call in &calls {
-            unit = call.append(unit, "EVALSHA", &self.digest, &sets);
+        for call in calls {
+            unit = call.append(unit, "EVALSHA", &self.digest, sets);
         }
         self.wait(unit);
         let (mut outcomes, mut enough) = self.send_to_replicas(batch, deadline).await;
@@ -135,22 +148,14 @@ impl RedisStore {
             let mut batch = Batch::new();
             let mut unit = batch.unit();
             for &at in &forgotten {
-                unit = calls[at].append(unit, "EVAL", call::SCRIPT.as_bytes(), &sets);
+                unit = calls[at].append(unit, "EVAL", call::SCRIPT.as_bytes(), sets);
             }
             self.wait(unit);
             let (again, enough_of_these) = self.send_to_replicas(batch, deadline).await;
             enough = enough.and(enough_of_these);
             forgotten.into_iter().zip(again).for_each(|(at, outcome)| outcomes[at] = outcome);
         }
-        let applied = applied(&calls, &outcomes)?;
-        if !applied.iter().all(|applied| matches!(applied, Applied::Conflict(_))) {
-            enough?;
-        }
-        let creates = changes.iter().any(|change| change.expected.is_none());
-        let was_empty = outcomes.iter().any(call::was_empty);
-        let emptied = creates && self.identity.note(partition, !was_empty);
-        self.identity.note(partition, true);
-        Ok(Written { applied, suspicious: emptied || restarted })
+        Ran { outcomes, restarted, enough }
     }
 
     pub(crate) async fn enter(&self, register: Register, name: &str, value: Option<&str>) -> Result<(), StoreError> {
@@ -190,6 +195,15 @@ impl RedisStore {
             Some(other) => Err(unavailable(other)),
         }
     }
+}
+
+/// What became of calls of the script.
+struct Ran {
+    outcomes: Vec<Outcome>,
+    /// Whether Redis had forgotten the script.
+    restarted: bool,
+    /// Whether enough replicas have what was written.
+    enough: Result<(), StoreError>,
 }
 
 /// The outcomes of changes.

@@ -151,20 +151,149 @@ async fn a_full_redis_gets_rid_of_what_has_expired_beside_leases_that_cannot_end
 
 #[tokio::test]
 async fn a_probe_says_what_redis_refuses() {
-    async fn check(refusing: &str, removals: bool, writes: bool) {
+    async fn check(refusing: &str, [reads, removals, writes]: [bool; 3]) {
         let (store, server) = redis().await;
         let before = server.raw("DBSIZE");
         let probe = store.probe(Partition(1)).await;
         assert_eq!((probe.reads, probe.removals, probe.writes), (Ok(()), Ok(()), Ok(())));
         assert!(server.raw(refusing).starts_with("+OK"), "{refusing}");
         let probe = store.probe(Partition(1)).await;
-        assert_eq!(probe.reads, Ok(()), "{refusing}");
-        assert_eq!((probe.removals.is_ok(), probe.writes.is_ok()), (removals, writes), "{refusing}: {probe:?}");
+        let found = [probe.reads.is_ok(), probe.removals.is_ok(), probe.writes.is_ok()];
+        assert_eq!(found, [reads, removals, writes], "{refusing}: {probe:?}");
+        if let Some(command) = refusing.strip_prefix("ACL SETUSER default -") {
+            // What it may not remove, the next one does.
+            let _ = server.raw(&format!("ACL SETUSER default +{command}"));
+            assert_eq!(store.probe(Partition(1)).await.writes, Ok(()), "{refusing}");
+        }
         assert_eq!(server.raw("DBSIZE"), before, "a probe leaves nothing");
     }
-    check("CONFIG SET min-replicas-to-write 1", false, false).await;
-    check("CONFIG SET maxmemory 1", true, false).await;
-    check("REPLICAOF 127.0.0.1 1", false, false).await;
+    check("CONFIG SET min-replicas-to-write 1", [true, false, false]).await;
+    check("CONFIG SET maxmemory 1", [true, true, false]).await;
+    check("REPLICAOF 127.0.0.1 1", [true, false, false]).await;
+    // What a user of Redis may not do.
+    for command in ["evalsha", "exists", "hget", "hset", "hdel", "set", "zadd"] {
+        check(&format!("ACL SETUSER default -{command}"), [true, true, false]).await;
+    }
+    for command in ["hgetall", "hmget", "zrange", "zlexcount"] {
+        check(&format!("ACL SETUSER default -{command}"), [false, true, true]).await;
+    }
+    check("ACL SETUSER default -get", [false, true, false]).await;
+    check("ACL SETUSER default -zrem", [true, false, false]).await;
+    check("ACL SETUSER default -unlink", [true, false, false]).await;
+}
+
+#[tokio::test]
+async fn a_probe_finds_keys_that_are_something_else() {
+    for key in ["rq", "ix", "tm", "ex"] {
+        let (store, server) = redis().await;
+        create(&crate::support::server(&store).await, "a", Begin::Now).await;
+        let keys = server.raw("KEYS *:ix");
+        let tag = keys.lines().find_map(|line| line.strip_suffix("ix")).unwrap();
+        let _ = server.raw(&format!("SET {tag}{key} foreign"));
+        let mut probes = Vec::new();
+        for partition in 0..4 {
+            probes.push(store.probe(Partition(partition)).await);
+        }
+        let failing: Vec<_> = probes.iter().filter(|probe| probe.reads.is_err() && probe.writes.is_err()).collect();
+        assert_eq!(failing.len(), 1, "{key}: {probes:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_script_that_stops_half_way_is_trouble_and_is_not_asked_for_again() {
+    let (store, redis) = redis().await;
+    let engine = server(&store).await;
+    leased(&engine, 400).await;
+    assert!(redis.raw("ACL SETUSER default -hset").contains("OK"));
+    engine.sweep_working(at(60)).await.unwrap();
+    assert_eq!(engine.troubles().len(), 4, "{:?}", engine.troubles());
+    let commands = || {
+        let stats = redis.raw("INFO stats");
+        let line = stats.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
+        line.unwrap().trim().parse::<u64>().unwrap()
+    };
+    let before = commands();
+    for turn in 0..100 {
+        engine.sweep_working(at(70 + turn)).await.unwrap();
+        probe_all(&engine).await;
+        assert_eq!(engine.troubles().len(), 4);
+    }
+    let each = (commands() - before) / 100;
+    assert!(each < 150, "{each} commands for 4 probes");
+    assert!(redis.raw("ACL SETUSER default +hset").contains("OK"));
+    probe_all(&engine).await;
+    assert!(engine.troubles().is_empty());
+    while engine.sweep_working(at(200)).await.unwrap() {}
+    assert_eq!(take(&engine, 201).await.len(), 400);
+}
+
+#[tokio::test]
+async fn a_probe_that_was_wrong_is_not_believed_for_a_while() {
+    let (store, ()) = memory().await;
+    let engine = server(&store).await;
+    leased(&engine, 40).await;
+    let writes = refusing(&store);
+    let mut tried = 0;
+    for turn in 0..20 {
+        // It answers the question and refuses the work.
+        writes.refused.store(false, Relaxed);
+        probe_all(&engine).await;
+        writes.refused.store(true, Relaxed);
+        writes.number.store(0, Relaxed);
+        engine.sweep_working(at(60 + turn)).await.unwrap();
+        tried += writes.number.load(Relaxed);
+    }
+    assert!(tried <= 20, "{tried} writes for 4 partitions");
+    assert_eq!(engine.troubles().len(), 4);
+}
+
+#[tokio::test]
+async fn a_store_that_never_says_yes_is_the_reason_and_not_other_servers() {
+    let (store, ()) = memory().await;
+    let engine = server(&store).await;
+    create(&engine, "a", Begin::Later).await;
+    let Store::Memory(memory) = &store else { panic!("a store in memory") };
+    memory.inject(|call| if call == Call::Write { Fault::RequestLost } else { Fault::None });
+    let refused = engine.create(vec![crate::support::new(definition("a"), Begin::Later)], at(0)).await.remove(0);
+    assert!(matches!(refused, Err(EngineError::Store(StoreError::Unavailable { .. }))), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_full_redis_hands_out_no_job_whose_result_it_would_refuse() {
+    let (store, redis) = redis().await;
+    let engine = server(&store).await;
+    for _ in 0..10 {
+        create(&engine, "a b c", Begin::Now).await;
+    }
+    // Leases of their workflows exist already, and later ones need no timer.
+    assert_eq!(engine.claim(&claim(10), at(0)).await.unwrap().len(), 10);
+    let _ = redis.raw("CONFIG SET maxmemory 1");
+    let refused = engine.claim(&claim(20), at(5)).await;
+    assert!(matches!(&refused, Err(EngineError::Store(error)) if error.to_string().contains("OOM")), "{refused:?}");
+    let _ = redis.raw("CONFIG SET maxmemory 0");
+    assert_eq!(engine.claim(&claim(30), at(6)).await.unwrap().len(), 20);
+}
+
+#[tokio::test]
+async fn jobs_survive_a_claim_that_stopped_half_way_and_the_end_of_its_server() {
+    async fn check(breaks: &str, mends: &str) {
+        let (store, redis) = redis().await;
+        let engine = server(&store).await;
+        for _ in 0..40 {
+            create(&engine, "a", Begin::Now).await;
+        }
+        let keys = redis.raw("KEYS *:ix");
+        let tags: Vec<&str> = keys.lines().filter_map(|line| line.strip_suffix("ix")).collect();
+        let each = |command: &str| tags.iter().for_each(|tag| drop(redis.raw(&command.replace("TAG:", tag))));
+        each(breaks);
+        assert!(engine.claim(&claim(20), at(1)).await.is_err());
+        engine.close().await;
+        each(mends);
+        let next = server(&store).await;
+        assert_eq!(next.claim(&claim(40), at(2)).await.unwrap().len(), 40, "{breaks}");
+    }
+    check("ACL SETUSER default -zadd", "ACL SETUSER default +zadd").await;
+    check("SET TAG:tm foreign", "DEL TAG:tm").await;
 }
 
 #[tokio::test]

@@ -23,6 +23,8 @@ pub(super) struct Group {
     /// What may be in the store and should not, if a write stopped half way.
     pub(super) strays: Option<Delete>,
     pub(super) answers: Vec<Result<Answer, EngineError>>,
+    /// Why the store did not say that the latest change was written. It was not.
+    pub(super) refused: Option<StoreError>,
 }
 
 /// Where a state comes from.
@@ -36,7 +38,16 @@ pub(super) enum Basis {
 
 impl Group {
     pub(super) fn new(id: WorkflowId, entry: Option<Box<Entry>>) -> Self {
-        Self { id, posted: Vec::new(), entry, broken: None, basis: Basis::Memory, strays: None, answers: Vec::new() }
+        Self {
+            id,
+            posted: Vec::new(),
+            entry,
+            broken: None,
+            basis: Basis::Memory,
+            strays: None,
+            answers: Vec::new(),
+            refused: None,
+        }
     }
 
     pub(super) fn needs_state(&self) -> bool {

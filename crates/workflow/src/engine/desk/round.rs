@@ -20,6 +20,15 @@ pub(super) struct Round<'a> {
     pub(super) torn: &'a Torn,
 }
 
+/// What a store did with changes.
+struct Tried {
+    applied: Vec<Applied>,
+    /// Why those that are not done were refused for good.
+    refused: Option<StoreError>,
+    /// Why the store itself did not say so.
+    unanswered: Option<StoreError>,
+}
+
 /// Groups whose requests were applied.
 struct Played {
     /// Groups whose requests must be applied again.
@@ -60,8 +69,8 @@ impl Round<'_> {
         let (changed, changes): (Vec<Group>, Vec<Change>) = changed.into_iter().unzip();
         let applied = self.apply(&changes).await;
         let outcome = match &applied {
-            Ok((applied, None)) => Ok(applied),
-            Ok((_, Some(error))) | Err(error) => Err(error),
+            Ok(Tried { applied, refused: None, .. }) => Ok(applied),
+            Ok(Tried { refused: Some(error), .. }) | Err(error) => Err(error),
         };
         // A refusal for another version proves nothing.
         if outcome.map_or(true, |applied| applied.contains(&Applied::Done)) {
@@ -69,11 +78,14 @@ impl Round<'_> {
         }
         let mut again = Vec::new();
         match applied {
-            Ok((applied, refused)) => {
-                for ((group, change), applied) in changed.into_iter().zip(&changes).zip(applied) {
+            Ok(Tried { applied, refused, unanswered }) => {
+                for ((mut group, change), applied) in changed.into_iter().zip(&changes).zip(applied) {
                     match &refused {
                         Some(error) if applied != Applied::Done => group.fail(error),
-                        _ => again.extend(self.settle(group, (change, applied))),
+                        _ => {
+                            group.refused.clone_from(&unanswered);
+                            again.extend(self.settle(group, (change, applied)));
+                        }
                     }
                 }
             }
@@ -100,12 +112,13 @@ impl Round<'_> {
         played
     }
 
-    /// The outcomes of changes, and why those that are not done were refused for good, if they were.
-    async fn apply(&self, changes: &[Change]) -> Result<(Vec<Applied>, Option<StoreError>), StoreError> {
+    async fn apply(&self, changes: &[Change]) -> Result<Tried, StoreError> {
         let store = &self.context().store;
         match store.apply(self.partition, changes).await {
             Err(error @ StoreError::Unknown { .. }) => match recover(store, changes).await {
-                Ok(applied) if confirm_written(store, self.partition, changes, &applied).await => Ok((applied, None)),
+                Ok(applied) if confirm_written(store, self.partition, changes, &applied).await => {
+                    Ok(Tried { applied, refused: None, unanswered: Some(error) })
+                }
                 _ => Err(error),
             },
             Err(error @ StoreError::Torn { .. }) => {
@@ -116,9 +129,9 @@ impl Round<'_> {
                 }
                 let written = changes.iter().zip(&applied).filter(|(_, applied)| **applied == Applied::Done);
                 written.for_each(|(change, _)| self.torn.mended(change.workflow));
-                Ok((applied, Some(error)))
+                Ok(Tried { applied, refused: Some(error), unanswered: None })
             }
-            applied => Ok((applied?, None)),
+            applied => Ok(Tried { applied: applied?, refused: None, unanswered: None }),
         }
     }
 

@@ -14,8 +14,6 @@ use crate::time::Timestamp;
 const MEND: Duration = Duration::from_secs(5);
 /// The most workflows of a partition that are remembered. `tidegate store check` finds the others.
 const MOST: usize = 4_096;
-/// How many are mended together.
-const TOGETHER: usize = 256;
 
 /// The workflows of a partition whose rows may not be those of their state.
 #[derive(Debug, Default)]
@@ -61,13 +59,13 @@ impl Torn {
         }
     }
 
-    /// Workflows to mend now, at most every 5 s.
-    pub(crate) fn due(&self, now: Timestamp) -> Vec<WorkflowId> {
+    /// Workflows to mend now, at most `most` and every 5 s.
+    pub(crate) fn due(&self, now: Timestamp, most: usize) -> Vec<WorkflowId> {
         let mut known = self.known();
-        if known.each.is_empty() || known.tried.is_some_and(|tried| now.since(tried) < MEND) {
+        if most == 0 || known.each.is_empty() || known.tried.is_some_and(|tried| now.since(tried) < MEND) {
             return Vec::new();
         }
         known.tried = Some(now);
-        known.each.keys().take(TOGETHER).copied().collect()
+        known.each.keys().take(most).copied().collect()
     }
 }

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 
+use super::Serve;
 use crate::engine::Engine;
 use crate::engine::desk::request::Request;
 use crate::engine::error::EngineError;
+use crate::engine::trouble::Asked;
 use crate::id::{Partition, WorkflowId};
 use crate::record::change::{Applied, Change, Delete, Write};
 use crate::record::rows::{ReadyEntry, Row};
@@ -80,8 +82,12 @@ impl Engine {
     }
 
     /// Writes the rows of workflows again of which a write stopped half way; of a creation, removes what is there.
-    pub(super) async fn mend_torn(&self, now: Timestamp) {
-        let torn: Vec<WorkflowId> = self.core.desks.iter().flat_map(|desk| desk.torn.due(now)).collect();
+    pub(super) async fn mend_torn(&self, serve: Serve, now: Timestamp) {
+        let mut torn: Vec<WorkflowId> = Vec::new();
+        for (partition, desk) in self.store().all_partitions().zip(&self.core.desks) {
+            let most = serve.most(&self.core.context.troubles, partition, Asked::Write);
+            torn.extend(desk.torn.due(now, most));
+        }
         let requests = torn.iter().map(|&id| (id, Request::Mend)).collect();
         let mut orphans = HashMap::new();
         for (id, answer) in torn.iter().zip(self.ask_all(requests, now).await) {

@@ -8,6 +8,8 @@
 --         then the expected meta of each change, empty when the state must not exist; then the arguments of the operations,
 --           then those of each HSET. Packed is a cmsgpack array of integers. Keys and changes count from 1.
 -- States are written last, and removed last where a change has no HSET: a script that Redis stops half way has changed no state.
+-- Operations that add come first. So what is left half way has rows too many rather than too few, and a Redis whose memory is full
+-- refuses the first write of a change that adds anything, and with it all of the call.
 -- Returns n when all were applied, -n when also one was a creation and there was no index row. Else an array with one element
 --           for each change: 0 when it was applied, an array of fields and values when the state is another, a string when a
 --           key is taken: what is there.

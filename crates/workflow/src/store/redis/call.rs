@@ -29,6 +29,12 @@ enum Command {
     RemoveRows = 6,
 }
 
+impl Command {
+    fn removes(self) -> bool {
+        matches!(self, Self::RemoveFields | Self::Remove | Self::RemoveRows)
+    }
+}
+
 /// An argument of the script.
 #[derive(Debug)]
 enum Piece<'a> {
@@ -66,6 +72,13 @@ struct Operation {
     arguments: usize,
 }
 
+/// Writes of single changes, with their arguments.
+#[derive(Debug, Default)]
+struct Own<'a> {
+    operations: Vec<Operation>,
+    arguments: Vec<Piece<'a>>,
+}
+
 /// A write that several changes share: rows to add to a set, or to remove.
 #[derive(Debug, Default)]
 struct Rows<'a> {
@@ -86,8 +99,8 @@ pub(super) struct Call<'a> {
     others: Vec<String>,
     /// Changes, and which of the other keys each needs to be free.
     claims: Vec<(usize, usize)>,
-    operations: Vec<Operation>,
-    arguments: Vec<Piece<'a>>,
+    /// What adds, and what removes.
+    own: [Own<'a>; 2],
     /// By set, in the order of the keys.
     removed: [Rows<'a>; Set::ALL.len()],
     added: [Rows<'a>; Set::ALL.len()],
@@ -106,6 +119,7 @@ pub(super) fn calls<'a>(keys: &Keys, changes: &'a [Change]) -> Vec<Call<'a>> {
         }
         calls.last_mut().expect("there is one with room").add(keys, change);
     }
+    calls.iter_mut().for_each(Call::ask_for_room);
     calls
 }
 
@@ -120,7 +134,8 @@ fn idempotency_key(change: &Change) -> Option<&str> {
 impl<'a> Call<'a> {
     fn has_room_for(&self, change: &Change) -> bool {
         let rows = self.removed.iter().chain(&self.added).map(|rows| rows.pieces.len());
-        self.fields.len() + self.arguments.len() + rows.sum::<usize>() < MOST_ARGUMENTS
+        let own = self.own.iter().map(|own| own.arguments.len());
+        self.fields.len() + own.chain(rows).sum::<usize>() < MOST_ARGUMENTS
             && self.bytes < MOST_BYTES
             && !self.workflows.contains(&change.workflow)
             && idempotency_key(change).is_none_or(|key| !self.idempotency_keys.contains(key))
@@ -138,6 +153,36 @@ impl<'a> Call<'a> {
             Write::Delete(delete) => self.delete(keys, id, delete),
         }
         self.counts.push(self.fields.len() - before);
+    }
+
+    /// A call that does whatever calls do, and changes nothing: each command of the script with scratch keys, and those for rows with
+    /// each set and a row that is in none.
+    pub(super) fn probe(scratch: [String; 2]) -> Self {
+        let [hash, string] = scratch;
+        let mut call = Self { expected: vec![b""], states: vec![hash.clone()], ..Self::default() };
+        let nothing = || Piece::Bytes(b"");
+        call.claims.push((0, 0));
+        call.own(Command::Put, string.clone(), [nothing(), Piece::Bytes(b"XX")]);
+        call.own(Command::PutFields, hash.clone(), [Piece::Bytes(META), nothing()]);
+        call.own(Command::Remove, hash.clone(), []);
+        call.own(Command::Remove, string, []);
+        call.own(Command::RemoveFields, hash, [Piece::Bytes(META)]);
+        for set in Set::ALL {
+            share(&mut call.added[set as usize], 0, [Piece::Bytes(b"XX"), Piece::Integer(0), nothing()]);
+            share(&mut call.removed[set as usize], 0, [nothing()]);
+        }
+        call.counts.push(0);
+        call
+    }
+
+    /// A call that changes states and adds nothing before them begins with a question for room that adds nothing: Redis asks for memory at
+    /// the first write of a script only, and the states come last.
+    fn ask_for_room(&mut self) {
+        let adds = !self.own[0].operations.is_empty() || self.added.iter().any(|rows| !rows.pieces.is_empty());
+        if let (false, Some(change)) = (adds, self.counts.iter().position(|&fields| fields > 0)) {
+            let nothing = [Piece::Bytes(b"XX"), Piece::Integer(0), Piece::Bytes(b"")];
+            share(&mut self.added[Set::Timers as usize], change, nothing);
+        }
     }
 
     /// The number of the change that is being added.
@@ -217,12 +262,13 @@ impl<'a> Call<'a> {
     }
 
     fn own(&mut self, command: Command, key: String, pieces: impl IntoIterator<Item = Piece<'a>>) {
-        let before = self.arguments.len();
-        self.arguments.extend(pieces);
-        let added = &self.arguments[before..];
+        let (change, key_at) = (self.current(), self.others.len());
+        let own = &mut self.own[usize::from(command.removes())];
+        let before = own.arguments.len();
+        own.arguments.extend(pieces);
+        let added = &own.arguments[before..];
         self.bytes += added.iter().map(Piece::len).sum::<usize>();
-        let (change, key_at, arguments) = (self.current(), self.others.len(), added.len());
-        self.operations.push(Operation { change, command, key: key_at, arguments });
+        own.operations.push(Operation { change, command, key: key_at, arguments: added.len() });
         self.others.push(key);
     }
 
@@ -230,10 +276,10 @@ impl<'a> Call<'a> {
         share(&mut self.removed[set as usize], self.counts.len(), rows.iter().map(|row| Piece::Bytes(row)));
     }
 
-    /// The writes that changes have in common, in the order of their arguments: command, key and rows.
-    fn row_changes(&self) -> impl Iterator<Item = (Command, usize, &Rows<'a>)> {
-        let of = |(at, (removed, added))| [(Command::RemoveRows, at, removed), (Command::AddRows, at, added)];
-        self.removed.iter().zip(&self.added).enumerate().flat_map(of).filter(|(.., rows)| !rows.pieces.is_empty())
+    /// The writes of rows that changes have in common, in the order of their arguments: key and rows.
+    fn rows(&self, command: Command) -> impl Iterator<Item = (usize, &Rows<'a>)> {
+        let sets = if command.removes() { &self.removed } else { &self.added };
+        sets.iter().enumerate().filter(|(_, rows)| !rows.pieces.is_empty())
     }
 
     /// The three packed arguments.
@@ -242,16 +288,26 @@ impl<'a> Call<'a> {
         let mut head = vec![self.states.len(), self.claims.len()];
         head.extend(self.claims.iter().flat_map(|&(change, key)| [change + 1, other(key)]));
         head.extend(&self.counts);
-        let own =
-            || self.operations.iter().map(|own| (own.change + 1, own.command as usize, other(own.key), own.arguments));
-        let mut together: Vec<usize> = own().flat_map(|(_, command, key, count)| [command, key, count]).collect();
-        let mut one_by_one: Vec<usize> =
-            own().flat_map(|(change, command, key, count)| [change, command, key, count]).collect();
-        for (command, set, rows) in self.row_changes() {
-            together.extend([command as usize, set + 1, rows.pieces.len()]);
-            let shares = rows.shares.iter();
-            one_by_one.extend(shares.flat_map(|&(change, count)| [change + 1, command as usize, set + 1, count]));
-        }
+        let (mut together, mut one_by_one) = (Vec::new(), Vec::new());
+        let own = |own: &Own<'a>, together: &mut Vec<usize>, one_by_one: &mut Vec<usize>| {
+            for own in &own.operations {
+                let operation = [own.command as usize, other(own.key), own.arguments];
+                together.extend(operation);
+                one_by_one.extend([own.change + 1].into_iter().chain(operation));
+            }
+        };
+        let rows = |command: Command, together: &mut Vec<usize>, one_by_one: &mut Vec<usize>| {
+            for (set, rows) in self.rows(command) {
+                together.extend([command as usize, set + 1, rows.pieces.len()]);
+                let shares = rows.shares.iter();
+                one_by_one.extend(shares.flat_map(|&(change, count)| [change + 1, command as usize, set + 1, count]));
+            }
+        };
+        let [adding, removing] = &self.own;
+        own(adding, &mut together, &mut one_by_one);
+        rows(Command::AddRows, &mut together, &mut one_by_one);
+        rows(Command::RemoveRows, &mut together, &mut one_by_one);
+        own(removing, &mut together, &mut one_by_one);
         [pack(&head), pack(&together), pack(&one_by_one)]
     }
 
@@ -265,8 +321,10 @@ impl<'a> Call<'a> {
     ) -> UnitBuilder<'u> {
         let plans = self.plans();
         let keys = || sets.iter().chain(&self.states).chain(&self.others);
-        let rows = self.row_changes().flat_map(|(.., rows)| &rows.pieces);
-        let pieces = self.arguments.iter().chain(rows).chain(&self.fields);
+        let [adding, removing] = &self.own;
+        let rows = |command| self.rows(command).flat_map(|(_, rows)| &rows.pieces);
+        let rows = rows(Command::AddRows).chain(rows(Command::RemoveRows));
+        let pieces = adding.arguments.iter().chain(rows).chain(&removing.arguments).chain(&self.fields);
         let mut args = vec![Arg::Bytes(script), Arg::Integer(keys().count() as i64)];
         args.extend(keys().map(|key| Arg::Key(key.as_bytes())));
         args.extend(plans.iter().map(|plan| Arg::Bytes(plan)));

@@ -109,6 +109,11 @@ impl Keys {
         key
     }
 
+    /// Keys for questions: a hash and a string. Neither is there when no script runs.
+    pub(super) fn scratch(&self, partition: Partition) -> [String; 2] {
+        [":h", ":s"].map(|word| self.of(partition, 3) + "p" + word)
+    }
+
     pub(super) fn idempotency(&self, partition: Partition, name: &str) -> String {
         let mut key = self.of(partition, 2 + name.len());
         key.push_str("k:");

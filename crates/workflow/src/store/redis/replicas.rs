@@ -67,19 +67,6 @@ impl RedisStore {
         (outcomes, enough)
     }
 
-    /// Whether a write would be acknowledged: enough replicas have all that was written in a partition.
-    pub(super) async fn enough_replicas(&self, partition: Partition) -> Result<(), StoreError> {
-        if self.replicas.is_none() {
-            return Ok(());
-        }
-        let key = self.keys.set(partition, Set::Ready);
-        let mut batch = Batch::new();
-        self.wait(batch.unit().repeatable("EXISTS", &[Arg::Key(key.as_bytes())]));
-        let (outcomes, enough) = self.send_to_replicas(batch, Instant::now() + self.timeout).await;
-        answer(&outcomes[0])?;
-        enough
-    }
-
     /// Whether workflows still have these states, and enough replicas have them. Without replicas to wait for, that is not asked.
     pub(crate) async fn confirm(
         &self,

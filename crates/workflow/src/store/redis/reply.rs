@@ -23,7 +23,9 @@ pub(super) fn unavailable(outcome: &Outcome) -> StoreError {
 }
 
 pub(super) fn reason(outcome: &Outcome) -> String {
-    outcome.reply().err().map_or_else(|| "redis answered".to_owned(), |error| error.to_string())
+    let reason = outcome.reply().err().map_or_else(|| "redis answered".to_owned(), |error| error.to_string());
+    // Redis 7 adds the digest of the script and a line.
+    reason.split(" script: ").next().unwrap_or_default().to_owned()
 }
 
 /// The reply to a read.
