@@ -111,7 +111,7 @@ struct PartitionTrouble {
     partitions: Vec<u16>,
     /// Whether what is there can be read.
     reads: bool,
-    /// Whether something can be written. What has expired may be removed all the same.
+    /// Whether what workflows need can be written. What has expired may be removed all the same.
     writes: bool,
     /// In the words of the store.
     reason: String,

@@ -70,17 +70,18 @@ impl Asking {
 
 async fn until_it_is_over(engine: Engine, trouble: Trouble) -> Trouble {
     let mut patience = Patience::default();
-    loop {
+    let alike = || -> Vec<Partition> {
+        let all = engine.troubles().into_iter().filter(|(_, other)| *other == trouble);
+        all.map(|(partition, _)| partition).collect()
+    };
+    while let Some(one) = fastrand::choice(alike()) {
         sleep(patience.next()).await;
-        let alike = |engine: &Engine| -> Vec<Partition> {
-            engine.troubles().into_iter().filter(|(_, other)| *other == trouble).map(|(partition, _)| partition).collect()
-        };
-        let Some(one) = fastrand::choice(alike(&engine)) else { return trouble };
         engine.probe(one).await;
         if !engine.troubles().contains_key(&one) {
-            probe(&engine, alike(&engine)).await;
+            probe(&engine, alike()).await;
         }
     }
+    trouble
 }
 
 /// What the log says.
@@ -138,7 +139,12 @@ fn shown(troubles: &BTreeMap<Partition, Trouble>) -> String {
     let mut shown = String::new();
     for (partitions, reason, words) in failures {
         let (between, words) = (if shown.is_empty() { "" } else { "; " }, words.join(" and "));
-        let _ = write!(shown, "{between}{words} fail in partitions {}: {}", ranges(&partitions), reason.trim_end_matches('.'));
+        let _ = write!(
+            shown,
+            "{between}{words} fail in partitions {}: {}",
+            ranges(&partitions),
+            reason.trim_end_matches('.')
+        );
     }
     shown
 }

@@ -95,6 +95,11 @@ impl Engine {
         refused && begun.graph.idempotency_key.is_none() && !self.writable().is_empty()
     }
 
+    /// Whether some partitions are known to fail, and others work.
+    pub(in crate::engine) fn works_in_part(&self) -> bool {
+        !self.core.context.troubles.is_none() && !self.writable().is_empty()
+    }
+
     /// The partitions in which nothing is known to fail.
     fn writable(&self) -> Vec<Partition> {
         let troubles = self.core.context.troubles.all();

@@ -153,7 +153,7 @@ impl Queues {
         }
     }
 
-    /// The workflow of a job was gone. If the store still has the row when it is read again, the row is stale.
+    /// A job was not ready, or its workflow was gone. If the store still has the row when it is read again, the row is stale.
     pub(crate) fn note_orphan(&self, taken: &Taken) {
         self.aside().note_orphan(taken.head);
     }

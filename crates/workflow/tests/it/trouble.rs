@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
+use tidegate_pipeline::{Client, Config};
 use tidegate_workflow::{
     Begin, Call, Definition, Engine, EngineError, Fault, Filter, MemoryStore, Partition, Query, RedisOptions,
     RedisStore, Retention, Store, StoreError, WorkflowId,
@@ -275,6 +275,38 @@ async fn a_full_redis_hands_out_no_job_whose_result_it_would_refuse() {
 }
 
 #[tokio::test]
+async fn ready_rows_of_jobs_that_are_not_ready_go_and_starve_nobody() {
+    let (store, redis) = redis().await;
+    let engine = server(&store).await;
+    for _ in 0..30 {
+        create(&engine, "a b<a", Begin::Now).await;
+    }
+    let keys = redis.raw("KEYS *:rq");
+    let tags: Vec<&str> = keys.lines().filter_map(|line| line.strip_suffix("rq")).collect();
+    tags.iter().for_each(|tag| drop(redis.raw(&format!("COPY {tag}rq {tag}copy"))));
+    for claimed in engine.claim(&claim(30), at(1)).await.unwrap() {
+        succeed(&engine, claimed.lease, 2).await.unwrap();
+    }
+    for claimed in engine.claim(&claim(15), at(3)).await.unwrap() {
+        succeed(&engine, claimed.lease, 4).await.unwrap();
+    }
+    // The rows of the first jobs are back, and half of those of the second are gone.
+    tags.iter().for_each(|tag| drop(redis.raw(&format!("RENAME {tag}copy {tag}rq"))));
+    let next = server(&store).await;
+    create(&next, "new", Begin::Now).await;
+    let mut names = Vec::new();
+    for _ in 0..60 {
+        let claimed = next.claim(&claim(1), at(5)).await.unwrap();
+        names.extend(crate::support::names(&claimed).into_iter().map(str::to_owned));
+        let _ = next.look_around().await;
+    }
+    names.sort();
+    let mut expected = vec!["b".to_owned(); 15];
+    expected.push("new".to_owned());
+    assert_eq!(names, expected);
+}
+
+#[tokio::test]
 async fn jobs_survive_a_claim_that_stopped_half_way_and_the_end_of_its_server() {
     async fn check(breaks: &str, mends: &str) {
         let (store, redis) = redis().await;
@@ -369,4 +401,51 @@ async fn what_the_living_nodes_of_a_cluster_have_is_served_and_the_rest_is_named
         }
     }
     assert!((1..30).contains(&refused), "{refused} of 30");
+}
+
+/// A cluster in which one node has the facts and the registers, that node, and how to open the store.
+async fn cluster_with_registers_in_one_place() -> (RedisCluster, usize, RedisOptions) {
+    let cluster = RedisCluster::start(3, 0).await;
+    for server in cluster.servers() {
+        assert_eq!(server.raw("CONFIG SET cluster-require-full-coverage no"), "+OK\r\n");
+    }
+    let owners = |prefix: &String| ["meta", "queues", "names"].map(|key| cluster.owner(&format!("{prefix}{key}")));
+    let mut prefixes = (0..).map(|number| format!("t{number}:"));
+    let prefix = prefixes.find(|prefix| owners(prefix).windows(2).all(|pair| pair[0] == pair[1])).unwrap();
+    let own = owners(&prefix)[0];
+    (cluster, own, RedisOptions::new(prefix, 16, Duration::from_secs(2)).unwrap())
+}
+
+async fn server_on(cluster: &RedisCluster, options: &RedisOptions) -> Engine {
+    let all = Config::cluster(cluster.servers().iter().map(RedisServer::address).collect());
+    let opened = RedisStore::open(Client::new(all).unwrap(), options.clone()).await;
+    server(&Store::Redis(opened.expect("facts and registers are there"))).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_starts_beside_a_dead_node() {
+    let (mut cluster, own, options) = cluster_with_registers_in_one_place().await;
+    create(&server_on(&cluster, &options).await, "a", Begin::Now).await;
+    cluster.server_mut((own + 1) % 3).kill();
+    let next = server_on(&cluster, &options).await;
+    let _ = next.sweep_working(at(0)).await;
+    for _ in 0..20 {
+        create(&next, "a", Begin::Now).await;
+    }
+    assert!(!next.queue_states().await.unwrap().missing.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_names_need_no_node_with_registers() {
+    let (mut cluster, own, options) = cluster_with_registers_in_one_place().await;
+    let engine = server_on(&cluster, &options).await;
+    create(&engine, "a", Begin::Now).await;
+    cluster.server_mut(own).kill();
+    let _ = engine.sweep_working(at(0)).await;
+    probe_all(&engine).await;
+    for name in ["b", "c"] {
+        create(&engine, name, Begin::Now).await;
+    }
+    let queues = engine.queue_states().await.unwrap();
+    assert!(!queues.found.is_empty() && !queues.missing.is_empty());
 }

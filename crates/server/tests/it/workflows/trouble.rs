@@ -79,6 +79,9 @@ fn refused(process: &Process, api: SocketAddr, switch: impl Fn(bool), asked: imp
     let told = status(api);
     assert_eq!((&told["limits"], &told["workflows"]["ready"]), (&json!("yes"), &json!(false)), "{told}");
     assert_eq!((&told["workflows"]["reads"], &told["workflows"]["writes"]), (&json!("yes"), &json!("no")), "{told}");
+    let created = ask(api, "POST", "/v1/workflows", &[], &workflow("w", "a").to_string());
+    assert_eq!(created.status, 503, "{}", created.body);
+    assert!(created.body.contains("\"store_unavailable\""), "{}", created.body);
     // The leases end now.
     park_timeout(Duration::from_secs(6));
     let (start, used, before) = (Instant::now(), cpu(process), asked());
@@ -102,7 +105,10 @@ fn check_log(process: Process, reason: &str) {
     assert!(lines.len() < 10, "{} lines: {log}", lines.len());
     let told = |text: &str| lines.iter().any(|line| line.contains(text) && line.contains(reason));
     assert!(told("writes fail in partitions 0-15"), "{log}");
-    assert!(log.contains("the store of workflows works again"), "{log}");
+    let first = lines.iter().find(|line| line.contains("does not work as it should")).expect("it is told");
+    assert!(first.contains("writes fail in partitions 0-15"), "the first line tells all: {first}");
+    let over = |line: &&str| line.contains("the store of workflows works again");
+    assert!(lines.iter().any(over), "as loud as what it ends: {log}");
 }
 
 #[test]
@@ -127,13 +133,10 @@ fn leases_that_end_while_redis_refuses_writes_cost_little() {
 fn leases_that_end_while_the_disk_is_full_cost_little() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().to_str().unwrap().to_owned();
-    // A write beyond the bound of the file's size fails, and does not end the process.
-    let mut command = Command::new("sh");
-    command.args(["-c", "trap '' XFSZ; exec \"$0\"", env!("CARGO_BIN_EXE_tidegate")]);
     let settings = [("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("TIDEGATE_DATA_DIR", data.as_str())];
-    let process =
-        Process::start_by(command, &[&settings[..], &[("LOG_FORMAT", "json"), ("LOG_LEVEL", "info")]].concat());
+    let process = Process::start(&[&settings[..], &[("LOG_FORMAT", "json"), ("LOG_LEVEL", "info")]].concat());
     let api = process.address("API");
+    // A write beyond the bound of the file's size fails, and does not end the process.
     let switch = |writes: bool| {
         let bound = if writes { "--fsize=unlimited:" } else { "--fsize=4096:" };
         let set = Command::new("prlimit").args(["--pid", &process.id().to_string(), bound]).status().unwrap();

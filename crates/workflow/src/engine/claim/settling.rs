@@ -50,7 +50,8 @@ impl<'a> Settling<'a> {
         let queues = self.queues;
         match answer {
             Ok(_) => queues.settle(taken, ClaimEnd::Leased),
-            Err(EngineError::NoWorkflow { .. }) => {
+            // The job was not ready any more, and who changed that removes the row.
+            Err(EngineError::NoWorkflow { .. } | EngineError::Refused(_)) => {
                 queues.settle(taken, ClaimEnd::Unknown);
                 queues.note_orphan(taken);
             }
@@ -64,7 +65,6 @@ impl<'a> Settling<'a> {
             }
             // Who waits is woken by the next sweep: with a store that fails, one after the other would be told so at once.
             Err(EngineError::Store(_)) => queues.settle(taken, ClaimEnd::Failed),
-            // The job was not ready any more.
             Err(_) => queues.settle(taken, ClaimEnd::Unknown),
         }
     }

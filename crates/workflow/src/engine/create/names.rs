@@ -16,6 +16,9 @@ use crate::store::query::Register;
 /// How many names are entered with one call.
 const ENTERED: usize = 1_024;
 
+/// A number of losses that never was.
+const LATER: u64 = u64::MAX;
+
 /// The names that were seen in the registers, or entered.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
@@ -76,11 +79,39 @@ impl Engine {
     /// have been paused there.
     pub(super) async fn register(&self, new: &[NewWorkflow]) -> Result<(), StoreError> {
         let unknown = self.core.names.unknown(new);
-        let unpaused = |name: &String| (name.clone(), Paused::No.value().to_owned());
-        self.enter(Register::Queues, unknown.queues.iter().map(unpaused)).await?;
-        self.enter(Register::Names, unknown.workflows.iter().map(|name| (name.clone(), String::new()))).await?;
+        match self.enter_new(&unknown).await {
+            Ok(()) => {}
+            // The registers are on a node that is gone. A later look, which finds them, writes all names again.
+            Err(StoreError::Unavailable { .. }) if self.works_in_part() => {
+                self.core.names.restored.store(LATER, Relaxed)
+            }
+            Err(error) => return Err(error),
+        }
         self.core.names.note(unknown);
         Ok(())
+    }
+
+    async fn enter_new(&self, new: &Known) -> Result<(), StoreError> {
+        let unpaused = |name: &String| (name.clone(), Paused::No.value().to_owned());
+        self.enter(Register::Queues, new.queues.iter().map(unpaused)).await?;
+        self.enter(Register::Names, new.workflows.iter().map(|name| (name.clone(), String::new()))).await
+    }
+
+    /// The queues of the register, each with its value. When it is on a node that is gone, those that this process knows.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub(in crate::engine) async fn queue_names(&self) -> Result<Vec<(String, String)>, StoreError> {
+        match self.store().register(Register::Queues).await {
+            Err(StoreError::Unavailable { .. }) if self.works_in_part() => {
+                let paused: HashSet<String> = self.queues().paused().into_iter().collect();
+                let known = self.core.names.known().queues.clone();
+                let value =
+                    |name: &String| if paused.contains(name) { Paused::Yes } else { Paused::No }.value().to_owned();
+                Ok(known.into_iter().map(|name| (name.clone(), value(&name))).collect())
+            }
+            read => read,
+        }
     }
 
     async fn enter(

@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 
 use crate::id::WorkflowId;
 use crate::record::change::{Change, Delete, Write};
+use crate::record::rows::Row;
 use crate::time::Timestamp;
 
 /// How often what is torn is tried to be mended, beside every other write of these workflows.
@@ -42,6 +43,14 @@ impl Torn {
             strays.ready.extend(put.ready.add.iter().cloned());
             strays.index.extend(put.index.add.iter().cloned());
             strays.idempotency_key = put.birth.as_ref().and_then(|birth| birth.idempotency_key.clone());
+        }
+    }
+
+    /// These ready rows of a workflow do not follow from its state.
+    pub(crate) fn note_rows(&self, workflow: WorkflowId, ready: &[Row]) {
+        let mut known = self.known();
+        if known.each.len() < MOST || known.each.contains_key(&workflow) {
+            known.each.entry(workflow).or_default().ready.extend(ready.iter().cloned());
         }
     }
 

@@ -29,7 +29,7 @@ impl Engine {
     /// # Errors
     /// The store cannot be read.
     pub async fn queue_states(&self) -> Result<Partial<Vec<QueueState>>, EngineError> {
-        let mut queues = self.store().register(Register::Queues).await?;
+        let mut queues = self.queue_names().await?;
         queues.sort_unstable();
         let prefixes: Vec<_> = queues.iter().map(|(name, _)| queue_rows(name)).collect();
         let (partitions, mut missing) = self.readable();
@@ -51,7 +51,7 @@ impl Engine {
     /// # Errors
     /// The store cannot be read.
     pub async fn has_queue(&self, name: &str) -> Result<bool, EngineError> {
-        Ok(self.store().register(Register::Queues).await?.iter().any(|(known, _)| known == name))
+        Ok(self.queue_names().await?.iter().any(|(known, _)| known == name))
     }
 
     /// Pauses or resumes a queue on all servers of the store. Workers get no jobs of a paused queue.

@@ -18,7 +18,7 @@ const MOST: usize = 16_384;
 pub(super) struct Aside {
     /// Workflows whose state cannot be used, each with the time until which its jobs are passed over.
     workflows: HashMap<WorkflowId, Timestamp>,
-    /// Ready jobs whose workflow was gone. If a later read finds the row again, nobody else will remove it.
+    /// Ready jobs that were not ready by their state, or whose workflow was gone. If a later read finds the row again, nobody else will remove it.
     orphans: HashSet<ReadyPlace>,
 }
 
@@ -50,7 +50,7 @@ impl Aside {
         self.orphans.insert(head);
     }
 
-    /// Whether the workflow of a job that a read found was gone before.
+    /// Whether a job that a read found was not ready before.
     pub(super) fn take_orphan(&mut self, head: &ReadyPlace) -> bool {
         !self.orphans.is_empty() && self.orphans.remove(head)
     }

@@ -70,7 +70,7 @@ pub(crate) struct Found<'a> {
 pub(crate) struct Refilled {
     /// Jobs that were not known.
     pub(crate) new: Vec<ReadyPlace>,
-    /// Rows that were found again although their workflow was gone before.
+    /// Rows that were found again although their jobs were not ready before.
     pub(crate) stale: Vec<Row>,
 }
 

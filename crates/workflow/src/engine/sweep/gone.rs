@@ -57,7 +57,7 @@ impl Gone {
 }
 
 impl Engine {
-    /// Removes ready rows, unless their workflows are there after all.
+    /// Removes ready rows whose workflows are gone. Where a workflow is there, its rows are written again from its state.
     pub(crate) async fn bury_rows(&self, rows: Vec<Row>) {
         let mut orphans: HashMap<WorkflowId, Delete> = HashMap::new();
         for row in rows {
@@ -131,18 +131,35 @@ impl Engine {
     /// Returns how many were removed.
     async fn bury_some(&self, partition: Partition, changes: &[Change]) -> u64 {
         let applied = self.store().apply(partition, changes).await;
-        let mut removed = 0;
+        let (torn, mut removed) = (&self.core.desks[usize::from(partition.0)].torn, 0);
+        let mut there = Vec::new();
         for (at, change) in changes.iter().enumerate() {
             let Write::Delete(delete) = &change.write else { continue };
-            if applied.as_ref().is_ok_and(|applied| applied[at] == Applied::Done) {
-                removed += 1;
-                self.core.desks[usize::from(partition.0)].torn.mended(change.workflow);
-                self.queues().change(&delete.ready, &[]);
-            } else {
-                self.queues().put_aside(change.workflow);
+            match applied.as_ref().map(|applied| &applied[at]) {
+                Ok(Applied::Done) => {
+                    removed += 1;
+                    torn.mended(change.workflow);
+                    self.queues().change(&delete.ready, &[]);
+                }
+                Ok(Applied::Conflict(Some(_))) if !delete.ready.is_empty() => {
+                    torn.note_rows(change.workflow, &delete.ready);
+                    there.push(change.workflow);
+                }
+                _ => _ = self.queues().put_aside(change.workflow),
             }
         }
+        self.mend(there).await;
         removed
+    }
+
+    /// Writes the rows of workflows again. Those that cannot be written now are passed over for a while.
+    async fn mend(&self, workflows: Vec<WorkflowId>) {
+        let requests = workflows.iter().map(|&id| (id, Request::Mend)).collect();
+        for (id, answer) in workflows.iter().zip(self.ask_all(requests, self.queues().now()).await) {
+            if answer.is_err() {
+                self.queues().put_aside(*id);
+            }
+        }
     }
 }
 

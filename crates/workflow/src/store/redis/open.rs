@@ -9,7 +9,7 @@ use tracing::{debug, error, info};
 
 use super::identity::{self, Identity};
 use super::keys::{self, Keys, Set};
-use super::reply::{self, answer, reason, unexpected};
+use super::reply::{self, answer, reason, unavailable, unexpected};
 use super::{RedisOptions, RedisStore, call};
 use crate::record::format::Format;
 use crate::store::error::StoreError;
@@ -80,8 +80,14 @@ impl RedisStore {
         for outcome in outcomes.iter().skip(3).step_by(COMMANDS) {
             knows_ranges(outcome)?;
         }
-        for (partition, outcome) in self.keys.all().zip(outcomes.iter().step_by(COMMANDS)) {
-            self.identity.note(partition, reply::count(answer(outcome)?)? > 0);
+        // A node of a cluster that is gone takes its partitions away, and no others.
+        let answers = self.keys.all().zip(outcomes.chunks_exact(COMMANDS));
+        let mut found =
+            answers.filter_map(|(partition, outcomes)| Some((partition, outcomes, answer(&outcomes[0]).ok()?)));
+        let Some(first) = found.next() else { return Err(unavailable(&outcomes[0])) };
+        let loaded = answer(&first.1[1])?;
+        for (partition, _, number) in std::iter::once(first).chain(found) {
+            self.identity.note(partition, reply::count(number)? > 0);
         }
         let policies = outcomes.iter().skip(2).step_by(COMMANDS).map(policy);
         if let Some(policy) = policies.flatten().find(|policy| policy != KEEPS_ALL) {
@@ -90,7 +96,6 @@ impl RedisStore {
                 "redis removes keys when its memory is full, and workflows would be lost: set maxmemory-policy to noeviction"
             );
         }
-        let loaded = answer(&outcomes[1])?;
         Ok(reply::bytes(loaded)?.ok_or_else(|| unexpected("the digest of the script", loaded))?.as_ref().into())
     }
 }
@@ -102,7 +107,8 @@ fn knows_ranges(outcome: &Outcome) -> Result<(), StoreError> {
             let reason = format!("workflows need Redis 6.2 or later, and this one answers ZRANGE BYLEX with: {error}");
             Err(StoreError::Unavailable { reason })
         }
-        other => answer(other).map(drop),
+        // A node that does not answer is told of by whoever needs it.
+        _ => Ok(()),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::{Arg, Batch, Client, Outcome, UnitBuilder};
 
 use super::RedisStore;
-use super::keys::{META, Part, Set};
+use super::keys::{META, Part};
 use super::reply::{self, answer, reason};
 use crate::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
