@@ -131,7 +131,7 @@ fn shown(troubles: &BTreeMap<Partition, Trouble>) -> String {
         let failing: Vec<_> = troubles.iter().filter_map(|(at, trouble)| Some((at.0, of(trouble)?))).collect();
         let Some((_, reason)) = failing.first() else { continue };
         let (partitions, reason): (Vec<u16>, _) = (failing.iter().map(|(at, _)| *at).collect(), reason.to_string());
-        match failures.iter_mut().find(|(other, because, _)| (&*other, &*because) == (&partitions, &reason)) {
+        match failures.iter_mut().find(|failure| failure.0 == partitions && failure.1 == reason) {
             Some((.., words)) => words.push(word),
             None => failures.push((partitions, reason, vec![word])),
         }

@@ -16,9 +16,6 @@ use crate::store::query::Register;
 /// How many names are entered with one call.
 const ENTERED: usize = 1_024;
 
-/// A number of losses that never was.
-const LATER: u64 = u64::MAX;
-
 /// The names that were seen in the registers, or entered.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
@@ -79,14 +76,7 @@ impl Engine {
     /// have been paused there.
     pub(super) async fn register(&self, new: &[NewWorkflow]) -> Result<(), StoreError> {
         let unknown = self.core.names.unknown(new);
-        match self.enter_new(&unknown).await {
-            Ok(()) => {}
-            // The registers are on a node that is gone. A later look, which finds them, writes all names again.
-            Err(StoreError::Unavailable { .. }) if self.works_in_part() => {
-                self.core.names.restored.store(LATER, Relaxed)
-            }
-            Err(error) => return Err(error),
-        }
+        self.enter_new(&unknown).await?;
         self.core.names.note(unknown);
         Ok(())
     }
