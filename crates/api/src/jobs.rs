@@ -51,8 +51,7 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     let limit = query.limit(100, MOST_ITEMS)?;
     let from = match query.take("cursor") {
         Some(text) => {
-            let wrong =
-                |_| Problem::new(Code::InvalidCursor, "the cursor must be the next_cursor of a page of this list");
+            let wrong = |_| Problem::new(Code::InvalidCursor, "the cursor must be the next_cursor of a page of jobs");
             text.parse().map_err(wrong)?
         }
         None => 0_usize,

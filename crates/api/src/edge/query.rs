@@ -81,8 +81,8 @@ impl Query {
     }
 
     pub(crate) fn statuses(&mut self) -> Result<Vec<Status>, Problem> {
-        let text = self.take("status").unwrap_or_default();
-        text.split(',').filter(|word| !word.is_empty()).map(|word| status(word, "status")).collect()
+        let text = self.take("status");
+        text.iter().flat_map(|text| text.split(',')).map(|word| status(word, "status")).collect()
     }
 
     pub(crate) fn end(self) -> Result<(), Problem> {
@@ -141,6 +141,7 @@ mod tests {
         assert_eq!(query.take("tag").as_deref(), Some("a b&c"));
         assert_eq!(query.statuses().unwrap(), []);
         assert!(query.end().is_err());
+        assert!(Query::new(Some("status=,")).unwrap().statuses().is_err());
         assert!(Query::new(Some("a=1&a=2")).is_err());
         let pairs = |count: usize| (0..count).map(|at| format!("p{at}=&")).collect::<String>();
         assert!(Query::new(Some(&pairs(MOST_PAIRS))).is_ok());

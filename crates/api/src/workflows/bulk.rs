@@ -61,7 +61,7 @@ enum Word {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = BulkFilter))]
 pub(crate) struct FilterBody {
-    /// With one of these statuses.
+    /// With one of these statuses; with any if this is left out. At least one.
     status: Option<Names>,
     /// Of this name.
     name: Option<String>,
@@ -107,6 +107,10 @@ impl<'a> BulkFailure<'a> {
 
 impl FilterBody {
     fn resolve(self) -> Result<Filter, Problem> {
+        // A program whose list came out empty does not mean all workflows.
+        if self.status.as_ref().is_some_and(|words| words.0.is_empty()) {
+            return Err(Problem::field("filter.status", "expected at least one status; leave it out for all of them"));
+        }
         let words = self.status.unwrap_or_default().0;
         let statuses = words.iter().enumerate().map(|(at, word)| status(word, &format!("filter.status[{at}]")));
         let moment = |text: Option<String>, path: &str| {

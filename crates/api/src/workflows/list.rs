@@ -66,7 +66,7 @@ fn filter(query: &mut Query) -> Result<Filter, Problem> {
 
 /// The place in a list that `next_cursor` of the page before says.
 pub(crate) fn cursor(text: Option<String>) -> Result<Option<Cursor>, Problem> {
-    let wrong = |_| Problem::new(Code::InvalidCursor, "the cursor must be the next_cursor of a page of this list");
+    let wrong = |_| Problem::new(Code::InvalidCursor, "the cursor must be the next_cursor of a page of workflows");
     text.map(|text| text.parse().map_err(wrong)).transpose()
 }
 

@@ -15,6 +15,9 @@ use crate::state::{Meta, Status};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
 
+/// How often a creation finds that the workflow with its key was removed just now, before it says so.
+const TRIES: usize = 4;
+
 /// A graph of which to create a workflow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewWorkflow {
@@ -32,6 +35,13 @@ struct Begun {
     graph: Arc<Graph>,
     begin: Begin,
     created_at: Timestamp,
+}
+
+impl Begun {
+    fn request(&self) -> Request {
+        let (graph, begin, created_at) = (Arc::clone(&self.graph), self.begin.clone(), self.created_at);
+        Request::Create { graph, begin, created_at }
+    }
 }
 
 /// A workflow that was created now or existed before.
@@ -72,17 +82,16 @@ impl Engine {
 
     async fn create_all(&self, all: &[Begun], now: Timestamp) -> Vec<Result<Created, EngineError>> {
         let (mut ids, mut requests) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
-        for Begun { graph, begin, created_at } in all {
-            let partition = self.partition_for(graph.idempotency_key.as_deref());
-            let id = WorkflowId::new(*created_at, partition, fastrand::u128(..));
-            let (graph, begin, created_at) = (Arc::clone(graph), begin.clone(), *created_at);
+        for begun in all {
+            let partition = self.partition_for(begun.graph.idempotency_key.as_deref());
+            let id = WorkflowId::new(begun.created_at, partition, fastrand::u128(..));
             ids.push(id);
-            requests.push((id, Request::Create { graph, begin, created_at }));
+            requests.push((id, begun.request()));
         }
         let mut created = Vec::with_capacity(all.len());
-        for ((id, Begun { graph, .. }), answer) in ids.into_iter().zip(all).zip(self.ask_all(requests, now).await) {
+        for ((id, begun), answer) in ids.into_iter().zip(all).zip(self.ask_all(requests, now).await) {
             created.push(match answer {
-                Ok(answer) => self.created(id, graph, answer).await,
+                Ok(answer) => self.created((id, begun), answer, now).await,
                 Err(error) => Err(error),
             });
         }
@@ -107,24 +116,37 @@ impl Engine {
     }
 
     /// What became of a creation.
-    async fn created(&self, id: WorkflowId, graph: &Graph, answer: Answer) -> Result<Created, EngineError> {
-        if let Some(existing) = answer.existing {
-            return self.same(existing, graph).await;
+    async fn created(
+        &self,
+        (id, begun): (WorkflowId, &Begun),
+        mut answer: Answer,
+        now: Timestamp,
+    ) -> Result<Created, EngineError> {
+        let mut tries = 0;
+        while let Some(existing) = answer.existing {
+            if let Some(created) = self.same(existing, &begun.graph).await? {
+                return Ok(created);
+            }
+            tries += 1;
+            if tries == TRIES {
+                return Err(EngineError::Contended { workflow: existing });
+            }
+            // It was removed just now, and the key is free.
+            answer = self.ask(id, begun.request(), now).await?;
         }
         let status = answer.status.expect("a creation answers with the status");
         Ok(Created { workflow: id, status, existing: false })
     }
 
-    /// Whether the workflow that has an idempotency key is of the same graph.
-    async fn same(&self, existing: WorkflowId, graph: &Graph) -> Result<Created, EngineError> {
+    /// The workflow that has an idempotency key, if it is of the same graph. None: it is gone.
+    async fn same(&self, existing: WorkflowId, graph: &Graph) -> Result<Option<Created>, EngineError> {
         let stored = self.store().load(&[existing]).await?.pop().flatten();
-        // It was removed just now, and the key is free.
-        let Some(stored) = stored else { return Err(EngineError::Contended { workflow: existing }) };
+        let Some(stored) = stored else { return Ok(None) };
         let mut known: Graph = decode(&stored.graph, || format!("the graph of workflow {existing}"))?;
         known.link_children();
         if known.means_the_same(graph) {
             let meta: Meta = decode(&stored.state.meta, || format!("the state of workflow {existing}"))?;
-            return Ok(Created { workflow: existing, status: meta.status, existing: true });
+            return Ok(Some(Created { workflow: existing, status: meta.status, existing: true }));
         }
         let key = graph.idempotency_key.clone().unwrap_or_default();
         Err(EngineError::KeyMismatch { key, workflow: existing })

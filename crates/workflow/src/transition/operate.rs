@@ -9,8 +9,10 @@ use crate::id::JobIndex;
 use crate::state::{JobState, LeaseEnd, RetentionDefaults, Status};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
+use crate::workflow::progress::Prospect;
 
 const ENDED: &str = ": it has ended";
+const BLOCKED: &str = ": retry what failed, or skip this job";
 
 pub(super) fn start(workflow: &mut Workflow, defaults: RetentionDefaults, now: Timestamp) -> Result<Effect, Refusal> {
     match workflow.meta.status {
@@ -116,11 +118,14 @@ pub(super) fn restart(
     }
     let mut again = jobs.to_vec();
     again.retain(|&job| as_of.is_none_or(|moment| !runs_since(workflow, job, moment)));
+    let chosen = again.len();
     if scope == RestartScope::AndDescendants {
         again.extend(workflow.graph.descendants(&again));
     }
     if again.iter().all(|&job| workflow.job(job).state == JobState::Waiting) {
-        return Ok(Effect::Already);
+        // What waits for a failure never runs, so it is not about to.
+        let stuck = again[..chosen].iter().find(|&&job| workflow.prospect(job) != Prospect::Open);
+        return stuck.map_or(Ok(Effect::Already), |&job| Err(wrong_job(workflow, "restart", job, BLOCKED)));
     }
     if let Some(&job) = again.iter().find(|&&job| workflow.job(job).state.is_active()) {
         return Err(wrong_job(workflow, "restart", job, ": wait for its end or cancel it"));

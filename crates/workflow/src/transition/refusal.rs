@@ -5,6 +5,7 @@ use thiserror::Error;
 use crate::id::JobIndex;
 use crate::state::{JobState, Status};
 use crate::workflow::Workflow;
+use crate::workflow::progress::Prospect;
 
 /// Why an event was refused. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -45,7 +46,7 @@ pub enum Refusal {
         verb: &'static str,
         /// The job's name.
         job: String,
-        /// Its state.
+        /// Its state, `doomed` or `blocked` when it waits and cannot run because of a failure.
         state: &'static str,
         /// What to do instead.
         advice: &'static str,
@@ -73,7 +74,11 @@ pub(super) fn lease_lost(workflow: &Workflow, index: JobIndex, token: u64) -> Re
 }
 
 pub(super) fn wrong_job(workflow: &Workflow, verb: &'static str, index: JobIndex, advice: &'static str) -> Refusal {
-    let state = workflow.job(index).state.word();
+    let state = match (workflow.job(index).state, workflow.prospect(index)) {
+        (JobState::Waiting, Prospect::Doomed) => "doomed",
+        (JobState::Waiting, Prospect::Blocked) => "blocked",
+        (state, _) => state.word(),
+    };
     Refusal::WrongJobState { verb, job: name(workflow, index), state, advice }
 }
 

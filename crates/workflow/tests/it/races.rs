@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate_workflow::{Action, Begin, EngineError, MemoryStore, Paused, Report, Retention, Store};
+use tidegate_workflow::{Action, Begin, Definition, EngineError, MemoryStore, Paused, Report, Retention, Store};
 
-use crate::support::{at, claim, create, server, succeed, success, take};
+use crate::support::{at, claim, create, definition, new, redis, server, succeed, success, take};
 
 /// A sweep reads what is to be removed, and somebody extends it before the sweep gets to it.
 #[tokio::test]
@@ -38,4 +38,21 @@ async fn a_report_hands_nothing_over_from_a_queue_that_was_paused_meanwhile() {
     assert!(reported[0].is_ok() && handed_over.as_ref().is_ok_and(Vec::is_empty), "{reported:?} {handed_over:?}");
     engine.set_queue_paused("default", Paused::No).await.unwrap();
     assert_eq!(take(&engine, 3).await.len(), 1);
+}
+
+/// A workflow is removed at one server while another is asked to create one with its key: it finds the key taken, and then nothing.
+#[tokio::test]
+async fn a_key_that_becomes_free_meanwhile_is_taken() {
+    let (store, _redis) = redis().await;
+    let (one, other) = (server(&store).await, server(&store).await);
+    let keyed = || new(Definition { idempotency_key: Some("key".to_owned()), ..definition("a") }, Begin::Later);
+    for _ in 0..200 {
+        let old = one.create(vec![keyed()], at(0)).await.remove(0).unwrap().workflow;
+        let (created, removed) = tokio::join!(one.create(vec![keyed()], at(1)), other.act(old, Action::Delete, at(1)));
+        let created = created[0].clone().unwrap();
+        assert!(removed.is_ok() && created.existing == (created.workflow == old), "{removed:?} {created:?}");
+        if !created.existing {
+            one.act(created.workflow, Action::Delete, at(2)).await.unwrap();
+        }
+    }
 }

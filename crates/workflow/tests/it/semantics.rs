@@ -15,6 +15,7 @@ macro_rules! semantics {
         a_restart_makes_what_comes_after_wait_again
         a_job_that_runs_during_a_restart_ends_with_what_it_was_given
         a_job_that_lost_its_worker_during_a_restart_waits_for_it
+        a_restart_of_what_is_blocked_needs_what_failed
         all_done_waits_for_the_end_of_every_ancestor
         an_alarm_rings_before_the_others_have_ended
         a_retry_gives_hope_to_what_was_doomed
@@ -84,6 +85,20 @@ async fn a_restart_makes_what_comes_after_wait_again(store: Store) {
     run(&engine, "a", "2", 3).await;
     let b = run(&engine, "b", "0", 4).await;
     assert_eq!((&b.inputs[0].output[..], b.attempt), (&b"2"[..], 1));
+}
+
+async fn a_restart_of_what_is_blocked_needs_what_failed(store: Store) {
+    let engine = server(&store).await;
+    let id = create_of(&engine, definition("bad last<bad"), Begin::Now).await;
+    report(&engine, only(&engine, 1).await.lease, failure(), 2).await.unwrap();
+    let refused = engine.act(id, restart("last"), at(3)).await;
+    let blocked = matches!(&refused, Err(EngineError::Refused(Refusal::WrongJobState { state: "blocked", .. })));
+    assert!(blocked, "nothing would follow: {refused:?}");
+    let both = Action::Restart { jobs: vec!["last".to_owned(), "bad".to_owned()], scope: RestartScope::Chosen };
+    engine.act(id, both, at(4)).await.unwrap();
+    engine.act(id, restart("last"), at(5)).await.expect("it is about to run");
+    run(&engine, "bad", "1", 6).await;
+    run(&engine, "last", "1", 7).await;
 }
 
 async fn a_job_that_runs_during_a_restart_ends_with_what_it_was_given(store: Store) {

@@ -130,6 +130,23 @@ fn lists_are_filtered_by_status_name_tag_and_time() {
 }
 
 #[test]
+fn a_cursor_is_a_place_in_every_list_of_workflows() {
+    on_each_store(|flows| {
+        let ids: Vec<String> = (0..6).map(|at| flows.create(workflow(["even", "odd"][at % 2], "a"))).collect();
+        let page = |query: &str| {
+            let page = flows.get(&format!("/v1/workflows?{query}"));
+            let found: Vec<String> =
+                page["items"].as_array().unwrap().iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect();
+            (found, page["next_cursor"].as_str().unwrap_or_default().to_owned())
+        };
+        let (found, cursor) = page("limit=2");
+        assert_eq!(found, [ids[5].clone(), ids[4].clone()]);
+        assert_eq!(page(&format!("name=odd&cursor={cursor}")).0, [ids[3].clone(), ids[1].clone()]);
+        assert_eq!(page(&format!("order=oldest&cursor={cursor}")).0, [ids[5].clone()]);
+    });
+}
+
+#[test]
 fn a_small_page_for_a_name_and_a_tag_looks_past_many_others() {
     on_each_store(|flows| {
         let tagged = |name: &str| {

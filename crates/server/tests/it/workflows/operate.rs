@@ -149,6 +149,11 @@ fn one_call_does_the_same_to_many() {
         assert_eq!((&refused["done"], refused["failed"].as_array().unwrap().len()), (&json!(75), 75), "{refused}");
         assert_eq!(refused["failed"][0]["error"]["code"], "state_conflict");
         assert_eq!(refused["failed"][0]["status"], 409);
+        // A program whose list of statuses came out empty does not mean all workflows.
+        let empty = json!({"action": "pause", "filter": {"name": "odd", "status": []}});
+        let refused = flows.refused("/v1/workflows:bulk", empty);
+        assert_eq!(refused, (422, "invalid_field".to_owned(), json!("filter.status")));
+        assert_eq!(flows.get("/v1/workflows:count")["by_status"]["paused"], 0);
         // Those that are paused match again: the cursor passes over them.
         let pause = json!({"action": "pause", "filter": {"name": "odd"}, "limit": 50});
         let first = flows.post("/v1/workflows:bulk", pause.clone());

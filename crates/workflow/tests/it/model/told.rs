@@ -352,7 +352,9 @@ fn allowed(was: &Snapshot, action: &Action) -> bool {
             if *scope == RestartScope::AndDescendants {
                 chosen.extend(was.graph().descendants(&chosen));
             }
-            started && !chosen.iter().any(|job| jobs[job.index()].state.is_active())
+            let waits = chosen.iter().all(|job| jobs[job.index()].state == JobState::Waiting);
+            let stuck = chosen[..names.len()].iter().any(|&job| was.is_doomed(job) || was.is_blocked(job));
+            started && !(waits && stuck) && !chosen.iter().any(|job| jobs[job.index()].state.is_active())
         }
         Action::RetryJob(job) => started && matches!(state(job), JobState::Failed | JobState::Cancelled),
         Action::SkipJob(job) => !matches!(state(job), JobState::Succeeded | JobState::Running { .. }),
