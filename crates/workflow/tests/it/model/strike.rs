@@ -24,6 +24,7 @@ impl World {
         if self.weather == Weather::Fair {
             self.ground.becomes(Weather::Fair, &mut self.rng).await;
             self.ground.holds_still();
+            self.ask_again().await;
             if self.rng.u8(..25) == 0 {
                 // The server dies, and with it all that it had in memory.
                 let which = self.rng.usize(..SERVERS);
@@ -31,6 +32,15 @@ impl World {
             }
             if self.rng.u8(..40) == 0 {
                 self.lose_something().await;
+            }
+        }
+    }
+
+    /// Servers ask again, within a second, about what did not work. Until then they pass over partitions that did not answer.
+    async fn ask_again(&self) {
+        for engine in &self.engines {
+            for partition in engine.troubles().into_keys() {
+                engine.probe(partition).await;
             }
         }
     }
