@@ -83,6 +83,8 @@ impl Round<'_> {
                     match &refused {
                         Some(error) if applied != Applied::Done => group.fail(error),
                         _ => {
+                            // What a write that stopped left over is not mended by it.
+                            group.strays = group.strays.filter(|_| refused.is_none());
                             group.refused.clone_from(&unanswered);
                             again.extend(self.settle(group, (change, applied)));
                         }
@@ -127,8 +129,6 @@ impl Round<'_> {
                 if !confirm_written(store, self.partition, changes, &applied).await {
                     return Err(error);
                 }
-                let written = changes.iter().zip(&applied).filter(|(_, applied)| **applied == Applied::Done);
-                written.for_each(|(change, _)| self.torn.mended(change.workflow));
                 Ok(Tried { applied, refused: Some(error), unanswered: None })
             }
             applied => Ok(Tried { applied: applied?, refused: None, unanswered: None }),

@@ -1,5 +1,5 @@
-//! Writes that the store began and did not finish. States are written last, so no state counts that was not written as a whole. Its
-//! rows may be missing, and rows of the state that was not written may be there: all of them are written again.
+//! Writes that the store began and did not finish. What adds comes before the state, and what removes after it, so whichever state
+//! counts has all of its rows. Rows that should not be there may be left over: all rows are written again, and these are removed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -40,9 +40,13 @@ impl Torn {
         }
         let strays = known.each.entry(change.workflow).or_default();
         if let Write::Put(put) = &change.write {
-            strays.ready.extend(put.ready.add.iter().cloned());
-            strays.index.extend(put.index.add.iter().cloned());
+            strays.ready.extend(put.ready.add.iter().chain(&put.ready.remove).cloned());
+            strays.index.extend(put.index.add.iter().chain(&put.index.remove).cloned());
             strays.idempotency_key = put.birth.as_ref().and_then(|birth| birth.idempotency_key.clone());
+        }
+        if let Write::Delete(delete) = &change.write {
+            strays.ready.extend(delete.ready.iter().cloned());
+            strays.index.extend(delete.index.iter().cloned());
         }
     }
 

@@ -5,16 +5,16 @@
 --           for each change how many arguments its HSET of the state has.
 --         2 packed: operations of all changes together: command, key, number of arguments.
 --         3 packed: the same operations, of one change each: change, command, key, number of arguments.
---         then the expected meta of each change, empty when the state must not exist; then the arguments of the operations,
---           then those of each HSET. Packed is a cmsgpack array of integers. Keys and changes count from 1.
--- States are written last, and removed last where a change has no HSET: a script that Redis stops half way has changed no state.
--- Operations that add come first. So what is left half way has rows too many rather than too few, and a Redis whose memory is full
--- refuses the first write of a change that adds anything, and with it all of the call.
+--         then the expected meta of each change, empty when the state must not exist; then the arguments of each HSET of a
+--           state, then those of the operations. Packed is a cmsgpack array of integers. Keys and changes count from 1.
+-- A script that Redis stops half way, for want of memory or of a permission, leaves rows that should not be there and never lacks
+-- one: first what adds, then the states, which count, then what removes. Operations are in this order.
 -- Returns n when all were applied, -n when also one was a creation and there was no index row. Else an array with one element
 --           for each change: 0 when it was applied, an array of fields and values when the state is another, a string when a
 --           key is taken: what is there.
 local call, unpack, keys, argv = redis.call, unpack, KEYS, ARGV
 local COMMANDS = { 'HSET', 'HDEL', 'SET', 'UNLINK', 'ZADD', 'ZREM' }
+local REMOVES = { false, true, false, true, false, true }
 -- Lua's stack holds about 8,000 values. Even, so that pairs stay together.
 local CHUNK = 4000
 
@@ -48,36 +48,47 @@ end
 
 local empty = creates and call('EXISTS', keys[2]) == 0
 
-local at, counts = 4 + changes, 2 + 2 * claims
-if not refused then
-  local operations = cmsgpack.unpack(argv[2])
-  for operation = 1, #operations, 3 do
+-- Without refusals, operations of all changes together; else those of each, with its number in front.
+local operations = cmsgpack.unpack(argv[refused and 3 or 2])
+local width = refused and 4 or 3
+local counts, state = 2 + 2 * claims, 4 + changes
+local at = state
+for change = 1, changes do
+  at = at + head[counts + change]
+end
+
+local operation = width - 2
+local function operate(removes)
+  while operation <= #operations and (removes or not REMOVES[operations[operation]]) do
     local count = operations[operation + 2]
-    run(COMMANDS[operations[operation]], keys[operations[operation + 1]], at, count)
-    at = at + count
-  end
-else
-  local operations = cmsgpack.unpack(argv[3])
-  for operation = 1, #operations, 4 do
-    local count = operations[operation + 3]
-    if not refused[operations[operation]] then
-      run(COMMANDS[operations[operation + 1]], keys[operations[operation + 2]], at, count)
+    if not (refused and refused[operations[operation - 1]]) then
+      run(COMMANDS[operations[operation]], keys[operations[operation + 1]], at, count)
     end
     at = at + count
+    operation = operation + width
   end
 end
 
+operate(false)
+-- Whether rows may be removed shows before a state is written: the empty row is in no set. Not earlier: Redis asks for memory at
+-- the first write only.
+for operation = width - 2, #operations, width do
+  if COMMANDS[operations[operation]] == 'ZREM' then
+    call('ZREM', keys[operations[operation + 1]], '')
+  end
+end
 for change = 1, changes do
   local count = head[counts + change]
   if not (refused and refused[change]) then
     if count > 0 then
-      run('HSET', keys[4 + change], at, count)
+      run('HSET', keys[4 + change], state, count)
     elseif argv[3 + change] ~= '' then
       call('UNLINK', keys[4 + change])
     end
   end
-  at = at + count
+  state = state + count
 end
+operate(true)
 
 if not refused then
   return empty and -changes or changes

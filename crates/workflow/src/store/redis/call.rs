@@ -324,7 +324,8 @@ impl<'a> Call<'a> {
         let [adding, removing] = &self.own;
         let rows = |command| self.rows(command).flat_map(|(_, rows)| &rows.pieces);
         let rows = rows(Command::AddRows).chain(rows(Command::RemoveRows));
-        let pieces = adding.arguments.iter().chain(rows).chain(&removing.arguments).chain(&self.fields);
+        let operations = adding.arguments.iter().chain(rows).chain(&removing.arguments);
+        let pieces = self.fields.iter().chain(operations);
         let mut args = vec![Arg::Bytes(script), Arg::Integer(keys().count() as i64)];
         args.extend(keys().map(|key| Arg::Key(key.as_bytes())));
         args.extend(plans.iter().map(|plan| Arg::Bytes(plan)));

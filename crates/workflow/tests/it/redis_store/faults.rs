@@ -8,7 +8,7 @@ use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::change::{Applied, Put};
 use tidegate_workflow::{
     Action, Begin, Clockwork, Engine, EngineError, EngineOptions, Partition, RedisOptions, RedisOptionsError,
-    RedisStore, RowSet, Store, StoreError, WorkflowId, due_row,
+    RedisStore, RowSet, Status, Store, StoreError, WorkflowId, due_row,
 };
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -269,4 +269,69 @@ async fn a_script_that_meets_a_foreign_key_does_nothing_that_counts() {
         }
     };
     check_half_a_script(breaks, mends, "WRONGTYPE").await;
+}
+
+/// A server that is started again does not know what a script did by half.
+#[tokio::test]
+async fn what_a_script_did_by_half_lacks_nothing_after_a_restart() {
+    for (breaks, mends) in [("-zrem", "+zrem"), ("-zadd", "+zadd"), ("-hset", "+hset"), ("-unlink", "+unlink")] {
+        let (store, redis) = open().await;
+        let engine = Engine::start(store.clone(), EngineOptions::default()).await.unwrap();
+        let id = support::create(&engine, "a b c<a", Begin::Now).await;
+        let old = support::create(&engine, "d", Begin::Later).await;
+        let acl = |rule: &str| assert!(redis.raw(&format!("ACL SETUSER default {rule}")).contains("OK"));
+        acl(breaks);
+        let claimed = engine.claim(&support::claim(9), support::at(1)).await.unwrap_or_default();
+        let deleted = engine.act(old, Action::Delete, support::at(1)).await;
+        acl(mends);
+        let engine = Engine::start(store, EngineOptions::default()).await.unwrap();
+        for claimed in claimed {
+            support::report(&engine, claimed.lease, support::success("1"), 2).await.unwrap();
+        }
+        for seconds in 3..9 {
+            for claimed in support::take(&engine, seconds).await {
+                support::report(&engine, claimed.lease, support::success("1"), seconds).await.unwrap();
+            }
+        }
+        assert_eq!(engine.show(id).await.unwrap().meta().status, Status::Succeeded, "{breaks}");
+        if deleted.is_err() {
+            // Gone, or still there as a whole.
+            let _ = engine.act(old, Action::Delete, support::at(3)).await;
+        }
+        for seconds in 0..30 {
+            while engine.sweep(support::at(100 + seconds)).await.unwrap() {}
+        }
+        check_rows(&engine, id).await;
+    }
+}
+
+/// Writes rows that should not be there, as a person would.
+fn plant(redis: &RedisServer, set: &str, score: u64, row: &[u8]) {
+    let quoted: String = row.iter().map(|byte| format!("\\x{byte:02x}")).collect();
+    let keys = redis.raw("KEYS *:ix");
+    let index = keys.lines().find(|key| key.ends_with(":ix")).unwrap();
+    let key = format!("{}{set}", index.strip_suffix("ix").unwrap());
+    assert!(redis.raw(&format!("ZADD {key} {score} \"{quoted}\"")).contains(":1"));
+}
+
+#[tokio::test]
+async fn rows_that_a_workflow_does_not_have_are_removed_when_they_are_met() {
+    let (store, redis) = open().await;
+    let engine = Engine::start(store.clone(), EngineOptions::default()).await.unwrap();
+    let id = support::create(&engine, "a", Begin::Now).await;
+    let row = rows(&store, RowSet::Ready).await.remove(0);
+    let claimed = engine.claim(&support::claim(1), support::at(1)).await.unwrap();
+    support::report(&engine, claimed[0].lease, support::success("1"), 2).await.unwrap();
+    plant(&redis, "rq", 0, &row);
+    plant(&redis, "tm", support::at(3).micros(), id.bytes());
+    let engine = Engine::start(store, EngineOptions::default()).await.unwrap();
+    let monitor = redis.monitor();
+    for seconds in 0..20 {
+        assert!(engine.claim(&support::claim(1), support::at(10 + seconds)).await.unwrap().is_empty());
+        while engine.sweep(support::at(10 + seconds)).await.unwrap() {}
+    }
+    let _ = redis.raw("ECHO end");
+    let scripts = monitor.commands_until("end").iter().filter(|command| command.contains("EVALSHA")).count();
+    assert!(scripts < 10, "{scripts} calls of the script");
+    check_rows(&engine, id).await;
 }
