@@ -18,7 +18,7 @@ use crate::model::check::whole_store;
 use crate::support::{create, report, server};
 
 /// All formats, with the number that the names of their files begin with.
-const FORMATS: [(Format, u8); 1] = [(Format::First, 1)];
+const FORMATS: [(Format, u8); 2] = [(Format::First, 1), (Format::Second, 2)];
 
 fn golden(name: &str) -> String {
     let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", "..", "golden", "stores"].iter().collect();
