@@ -83,8 +83,9 @@ impl<I: AsyncRead + Unpin> Watched<I> {
     /// Fails when the peer has left while its request is answered. hyper looks for that itself, but not when it has bytes of a next
     /// request, or an empty line.
     fn poll_gone(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        let mut bytes = [0; 4 * 1024];
         while self.seat.is_answering() && self.ahead.len() < AHEAD {
+            // Made here: most calls need none.
+            let mut bytes = [0; 4 * 1024];
             let mut buffer = ReadBuf::new(&mut bytes);
             match Pin::new(&mut self.socket).poll_read(context, &mut buffer) {
                 Poll::Pending => break,
