@@ -120,7 +120,12 @@ pub(crate) async fn create(ask: &Ask<'_>) -> Answer {
 pub(crate) async fn create_batch(ask: &Ask<'_>) -> Answer {
     let mut new = Vec::new();
     let mut order = Vec::new();
-    for resolved in definitions(ask.body, key(ask)?.as_deref())? {
+    let key = key(ask)?;
+    // The keys of the items would be the same in every such call.
+    if key.as_deref() == Some("") {
+        return Err(Problem::field("Idempotency-Key", "it is empty: send a key, or leave the header out"));
+    }
+    for resolved in definitions(ask.body, key.as_deref())? {
         order.push(resolved.map(|workflow| new.push(workflow)));
     }
     let mut created = ask.api.engine().create(new, ask.api.now()).await.into_iter();

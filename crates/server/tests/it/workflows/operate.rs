@@ -108,6 +108,8 @@ fn a_batch_with_a_key_is_created_once() {
         assert_eq!(second[3]["status"], 422);
         let other = batch("other");
         assert_eq!((&other[1]["existing"], &other[2]["existing"]), (&json!(false), &json!(true)), "{other:?}");
+        let empty = flows.ask("POST", "/v1/workflows:batch", &[("Idempotency-Key", "")], &body);
+        assert!(empty.status == 422 && empty.body.contains("leave the header out"), "{}", empty.body);
     });
 }
 
