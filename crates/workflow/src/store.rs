@@ -244,3 +244,11 @@ impl Store {
         }
     }
 }
+
+/// For a store that answers for all partitions or for none: the answer for each of `number`.
+fn each_of<T>(number: usize, found: Result<Vec<T>, StoreError>) -> Vec<Result<T, StoreError>> {
+    match found {
+        Ok(found) => found.into_iter().map(Ok).collect(),
+        Err(error) => vec![error; number].into_iter().map(Err).collect(),
+    }
+}

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
+use super::each_of;
 use super::error::StoreError;
 use super::probe::Probe;
 use super::query::{Clockwork, Head, Order, Register, RowSet, Span};
@@ -182,6 +183,12 @@ impl MemoryStore {
         }
     }
 
+    /// Reads something for each of what is asked for, if it should work.
+    async fn each<A, T>(&self, asked: &[A], read: impl Fn(&Tables, &A) -> T) -> Vec<Result<T, StoreError>> {
+        let found = self.read().await.map(|tables| asked.iter().map(|one| read(&tables, one)).collect());
+        each_of(asked.len(), found)
+    }
+
     /// Writes, if it should work.
     async fn write<T>(&self, write: impl FnOnce(&mut Tables) -> T) -> Result<T, StoreError> {
         let mishap = self.begin(Call::Write).await;
@@ -230,12 +237,8 @@ impl MemoryStore {
     }
 
     pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Vec<Result<Option<Head>, StoreError>> {
-        let tables = match self.read().await {
-            Ok(tables) => tables,
-            Err(error) => return vec![Err(error); ids.len()],
-        };
         let head = |entry: &Entry| Head { meta: entry.meta.clone(), label: entry.birth.label.clone() };
-        ids.iter().map(|id| Ok(tables.workflows.get(id).map(head))).collect()
+        self.each(ids, |tables, id| tables.workflows.get(id).map(head)).await
     }
 
     pub(crate) async fn results(
@@ -256,12 +259,11 @@ impl MemoryStore {
         limit: usize,
         partitions: &[Partition],
     ) -> Vec<Result<Vec<Vec<Row>>, StoreError>> {
-        let tables = match self.read().await {
-            Ok(tables) => tables,
-            Err(error) => return vec![Err(error); partitions.len()],
+        let ready = |tables: &Tables, &at: &Partition| {
+            let rows = |prefix| tables.ready_with(at, prefix).take(limit).cloned().collect();
+            prefixes.iter().map(|prefix: &Row| rows(prefix)).collect()
         };
-        let rows = |at, prefix: &Row| tables.ready_with(at, prefix).take(limit).cloned().collect();
-        partitions.iter().map(|&at| Ok(prefixes.iter().map(|prefix| rows(at, prefix)).collect())).collect()
+        self.each(partitions, ready).await
     }
 
     pub(crate) async fn due(
@@ -271,15 +273,11 @@ impl MemoryStore {
         limit: usize,
         partitions: &[Partition],
     ) -> Vec<Result<Vec<(WorkflowId, Timestamp)>, StoreError>> {
-        let tables = match self.read().await {
-            Ok(tables) => tables,
-            Err(error) => return vec![Err(error); partitions.len()],
-        };
-        let of = |&partition| {
+        let due = |tables: &Tables, &partition: &Partition| {
             let due = tables.due_of(which, partition).take_while(move |(at, _)| *at <= until);
-            Ok(due.take(limit).map(|&(at, id)| (id, at)).collect())
+            due.take(limit).map(|&(at, id)| (id, at)).collect()
         };
-        partitions.iter().map(of).collect()
+        self.each(partitions, due).await
     }
 
     pub(crate) async fn page(
@@ -288,30 +286,23 @@ impl MemoryStore {
         order: Order,
         limit: usize,
     ) -> Vec<Result<Vec<WorkflowId>, StoreError>> {
-        let tables = match self.read().await {
-            Ok(tables) => tables,
-            Err(error) => return vec![Err(error); spans.len()],
-        };
-        let page = |(partition, span): &(Partition, Span)| {
+        let page = |tables: &Tables, (partition, span): &(Partition, Span)| {
             let rows = tables.span(*partition, span);
             let id = |(_, row): &(Partition, Row)| {
                 crate::record::rows::workflow_of(row).expect("an index row ends in an id")
             };
-            Ok(match order {
+            match order {
                 Order::OldestFirst => rows.take(limit).map(id).collect(),
                 Order::NewestFirst => rows.rev().take(limit).map(id).collect(),
-            })
+            }
         };
-        spans.iter().map(page).collect()
+        self.each(spans, page).await
     }
 
     pub(crate) async fn count(&self, spans: &[Span], partitions: &[Partition]) -> Vec<Result<Vec<u64>, StoreError>> {
-        let tables = match self.read().await {
-            Ok(tables) => tables,
-            Err(error) => return vec![Err(error); partitions.len()],
-        };
-        let count = |at, span: &Span| tables.span(at, span).count() as u64;
-        partitions.iter().map(|&at| Ok(spans.iter().map(|span| count(at, span)).collect())).collect()
+        let count =
+            |tables: &Tables, &at: &Partition| spans.iter().map(|span| tables.span(at, span).count() as u64).collect();
+        self.each(partitions, count).await
     }
 
     pub(crate) async fn ready_depth(
@@ -319,15 +310,11 @@ impl MemoryStore {
         prefixes: &[Row],
         partitions: &[Partition],
     ) -> Vec<Result<Vec<(u64, Option<Row>)>, StoreError>> {
-        let tables = match self.read().await {
-            Ok(tables) => tables,
-            Err(error) => return vec![Err(error); partitions.len()],
+        let depth = |tables: &Tables, &at: &Partition| {
+            let rows = |prefix| tables.ready_with(at, prefix);
+            prefixes.iter().map(|prefix| (rows(prefix).count() as u64, rows(prefix).next().cloned())).collect()
         };
-        let depth = |at, prefix: &Row| {
-            let rows = || tables.ready_with(at, prefix);
-            (rows().count() as u64, rows().next().cloned())
-        };
-        partitions.iter().map(|&at| Ok(prefixes.iter().map(|prefix| depth(at, prefix)).collect())).collect()
+        self.each(partitions, depth).await
     }
 
     pub(crate) async fn keyed(&self, partition: Partition, key: &str) -> Result<Option<WorkflowId>, StoreError> {

@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 use self::presence::Presence;
 use self::worker::Worker;
 use self::write::Request;
+use super::each_of;
 use super::error::StoreError;
 use super::probe::Probe;
 use super::query::{Clockwork, Head, Order, Register, RowSet, Span};
@@ -362,14 +363,6 @@ impl SqliteStore {
     pub(crate) async fn add(&self, register: Register, entries: &[(String, String)]) -> Result<(), StoreError> {
         let entries = entries.to_vec();
         self.write(|answer| Request::Add { register, entries, answer }).await
-    }
-}
-
-/// The file answers for all partitions or for none.
-fn each_of<T>(number: usize, found: Result<Vec<T>, StoreError>) -> Vec<Result<T, StoreError>> {
-    match found {
-        Ok(found) => found.into_iter().map(Ok).collect(),
-        Err(error) => vec![error; number].into_iter().map(Err).collect(),
     }
 }
 

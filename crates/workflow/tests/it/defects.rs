@@ -13,37 +13,22 @@ use crate::support::{
     at, claim, create, create_of, definition, failure, names, new, report, server, state, succeed, success, take,
 };
 
-macro_rules! defects {
-    ($($store:ident)*) => { $( defects! { @ $store:
-        d1_a_job_that_is_retried_is_not_over
-        d2_to_start_or_stop_never_undoes_what_a_job_did
-        d3_what_creates_says_what_it_created_and_leaves_nothing_when_it_fails
-        d4_a_pause_stops_what_has_not_begun_and_shows
-        d5_a_server_that_dies_after_a_report_leaves_no_job_behind
-        d6_many_parents_at_the_same_moment_need_no_lock_and_no_other_queue
-        d7_a_fan_in_is_counted_once_however_long_it_takes
-        d8_jobs_of_one_handler_are_told_apart
-        d9_every_job_of_a_large_workflow_is_found
-        d11_nothing_that_runs_is_removed
-        d12_one_workflow_that_is_gone_hides_no_others
-        d13_to_start_or_create_twice_is_to_do_it_once
-        d14_a_worker_that_dies_gives_its_job_back
-        d15_a_join_runs_once
-    } )* };
-    (@ $store:ident: $($defect:ident)*) => {
-        mod $store {
-            $(
-                #[tokio::test]
-                async fn $defect() {
-                    let (store, _guard) = crate::support::$store().await;
-                    super::$defect(store).await;
-                }
-            )*
-        }
-    };
+on_every_store! {
+    d1_a_job_that_is_retried_is_not_over
+    d2_to_start_or_stop_never_undoes_what_a_job_did
+    d3_what_creates_says_what_it_created_and_leaves_nothing_when_it_fails
+    d4_a_pause_stops_what_has_not_begun_and_shows
+    d5_a_server_that_dies_after_a_report_leaves_no_job_behind
+    d6_many_parents_at_the_same_moment_need_no_lock_and_no_other_queue
+    d7_a_fan_in_is_counted_once_however_long_it_takes
+    d8_jobs_of_one_handler_are_told_apart
+    d9_every_job_of_a_large_workflow_is_found
+    d11_nothing_that_runs_is_removed
+    d12_one_workflow_that_is_gone_hides_no_others
+    d13_to_start_or_create_twice_is_to_do_it_once
+    d14_a_worker_that_dies_gives_its_job_back
+    d15_a_join_runs_once
 }
-
-defects! { memory sqlite redis }
 
 async fn d1_a_job_that_is_retried_is_not_over(store: Store) {
     let engine = server(&store).await;

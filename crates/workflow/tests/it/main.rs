@@ -4,6 +4,9 @@
 mod actions;
 #[macro_use]
 mod contract;
+#[macro_use]
+mod support;
+
 mod crash;
 mod defects;
 mod formats;
@@ -16,5 +19,4 @@ mod redis_store;
 mod regression;
 mod semantics;
 mod sqlite_store;
-mod support;
 mod trouble;

@@ -16,22 +16,6 @@ use crate::support::{
     at, claim, create, create_of, definition, failure, memory, names, redis, server, succeed, success, take,
 };
 
-macro_rules! on_every_store {
-    ($($behaviour:ident)*) => { on_every_store! { @ memory: $($behaviour)* } on_every_store! { @ sqlite: $($behaviour)* }
-        on_every_store! { @ redis: $($behaviour)* } };
-    (@ $store:ident: $($behaviour:ident)*) => {
-        mod $store {
-            $(
-                #[tokio::test]
-                async fn $behaviour() {
-                    let (store, _guard) = crate::support::$store().await;
-                    super::$behaviour(store).await;
-                }
-            )*
-        }
-    };
-}
-
 mod again;
 mod crowd;
 

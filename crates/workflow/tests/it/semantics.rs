@@ -10,39 +10,24 @@ use tidegate_workflow::{
 
 use crate::support::{at, create_of, definition, failure, names, new, report, server, state, succeed, success, take};
 
-macro_rules! semantics {
-    ($($store:ident)*) => { $( semantics! { @ $store:
-        a_restart_makes_what_comes_after_wait_again
-        a_job_that_runs_during_a_restart_ends_with_what_it_was_given
-        a_job_that_lost_its_worker_during_a_restart_waits_for_it
-        a_restart_of_what_is_blocked_needs_what_failed
-        all_done_waits_for_the_end_of_every_ancestor
-        an_alarm_rings_before_the_others_have_ended
-        a_retry_gives_hope_to_what_was_doomed
-        a_retry_that_is_sent_twice_is_done_once
-        a_retry_is_judged_by_the_state_that_it_changes
-        an_action_by_status_leaves_what_has_another_by_now
-        a_key_belongs_to_a_definition_however_it_is_spelled
-        each_lease_has_a_higher_number
-        a_lost_lease_says_why
-        a_job_that_runs_after_failures_is_told_of_them
-        a_job_is_told_what_is_doomed
-        errors_of_many_parents_are_bounded
-    } )* };
-    (@ $store:ident: $($behaviour:ident)*) => {
-        mod $store {
-            $(
-                #[tokio::test]
-                async fn $behaviour() {
-                    let (store, _guard) = crate::support::$store().await;
-                    super::$behaviour(store).await;
-                }
-            )*
-        }
-    };
+on_every_store! {
+    a_restart_makes_what_comes_after_wait_again
+    a_job_that_runs_during_a_restart_ends_with_what_it_was_given
+    a_job_that_lost_its_worker_during_a_restart_waits_for_it
+    a_restart_of_what_is_blocked_needs_what_failed
+    all_done_waits_for_the_end_of_every_ancestor
+    an_alarm_rings_before_the_others_have_ended
+    a_retry_gives_hope_to_what_was_doomed
+    a_retry_that_is_sent_twice_is_done_once
+    a_retry_is_judged_by_the_state_that_it_changes
+    an_action_by_status_leaves_what_has_another_by_now
+    a_key_belongs_to_a_definition_however_it_is_spelled
+    each_lease_has_a_higher_number
+    a_lost_lease_says_why
+    a_job_that_runs_after_failures_is_told_of_them
+    a_job_is_told_what_is_doomed
+    errors_of_many_parents_are_bounded
 }
-
-semantics! { memory sqlite redis }
 
 fn one<'a>(claimed: &'a [Claimed], name: &str) -> &'a Claimed {
     claimed.iter().find(|claimed| claimed.job().name == name).unwrap()

@@ -11,6 +11,23 @@ use tidegate_workflow::{
     SqliteOptions, SqliteStore, Store, Timestamp, WorkflowId,
 };
 
+/// Tests of these behaviours over every store: functions of the module that take a store.
+macro_rules! on_every_store {
+    ($($behaviour:ident)*) => { on_every_store! { @ memory: $($behaviour)* } on_every_store! { @ sqlite: $($behaviour)* }
+        on_every_store! { @ redis: $($behaviour)* } };
+    (@ $store:ident: $($behaviour:ident)*) => {
+        mod $store {
+            $(
+                #[tokio::test]
+                async fn $behaviour() {
+                    let (store, _guard) = crate::support::$store().await;
+                    super::$behaviour(store).await;
+                }
+            )*
+        }
+    };
+}
+
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 const PARTITIONS: u16 = 4;
 
