@@ -64,6 +64,12 @@ fn grown(server: &Process, attack: impl FnOnce() + Send) -> u64 {
     highest
 }
 
+/// [`grown`] for an attack that waits; in a runtime of several threads.
+async fn grown_by(server: &Process, attack: impl Future<Output = ()> + Send) -> u64 {
+    let runtime = tokio::runtime::Handle::current();
+    tokio::task::block_in_place(|| grown(server, || runtime.block_on(attack)))
+}
+
 /// The highest resident memory while `attack` goes on, above what it was before, in MiB.
 fn highest(server: &Process, attack: impl FnOnce() + Send) -> u64 {
     let before = server.resident();

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::grpc::{call, connect};
 use super::http::stopped;
-use super::{assert_answers, grown, until_closed};
+use super::{assert_answers, grown_by, until_closed};
 use crate::operate::metrics::metric;
 use crate::operate::process::Process;
 use crate::support::{LIMITS, Limits, Server, await_that, get, post};
@@ -25,21 +25,17 @@ async fn every_call_that_redis_was_charged_for_is_counted() {
     let settings = [("RUNTIME_ROOT", limits.root()), ("REDIS_URL", url.as_str()), ("REDIS_SOCKET_TYPE", "tcp")];
     let server = tokio::task::block_in_place(|| Process::start(&settings));
     let grpc = server.address("gRPC");
-    let runtime = tokio::runtime::Handle::current();
-    let grown = tokio::task::block_in_place(|| {
-        grown(&server, || {
-            runtime.block_on(async {
-                let mut attackers = JoinSet::new();
-                for _ in 0..20 {
-                    attackers.spawn(reset_calls(grpc));
-                }
-                for _ in 0..20 {
-                    assert_answers(grpc).await;
-                }
-                while attackers.join_next().await.is_some() {}
-            });
-        })
-    });
+    let attack = async {
+        let mut attackers = JoinSet::new();
+        for _ in 0..20 {
+            attackers.spawn(reset_calls(grpc));
+        }
+        for _ in 0..20 {
+            assert_answers(grpc).await;
+        }
+        while attackers.join_next().await.is_some() {}
+    };
+    let grown = grown_by(&server, attack).await;
     assert!(grown < 64, "{grown} MiB");
     let charged = || {
         let script = "local sum = 0 for _, key in ipairs(redis.call('KEYS', '*shop_named*')) do sum = sum + redis.call('GET', key) end return sum";

@@ -10,7 +10,7 @@ use h2::{Reason, SendStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::{LONG, assert_answers, grown, until_closed};
+use super::{LONG, assert_answers, grown, grown_by, until_closed};
 use crate::operate::metrics::metric;
 use crate::operate::process::Process;
 use crate::support::{LIMITS, Limits, Server};
@@ -60,32 +60,28 @@ async fn messages_that_stop_hold_little_and_not_for_long() {
     let server = Process::start(&[("RUNTIME_ROOT", limits.root())]);
     let grpc = server.address("gRPC");
     assert_answers(grpc).await;
-    let runtime = tokio::runtime::Handle::current();
-    let grown = tokio::task::block_in_place(|| {
-        grown(&server, || {
-            runtime.block_on(async {
-                let (sender, _tasks) = connect(grpc, 65_535).await;
-                let mut calls = Vec::new();
-                for _ in 0..100 {
-                    let mut sender = sender.clone().ready().await.unwrap();
-                    let (answer, mut body) = call(&mut sender);
-                    let mut part = vec![0, 0, 0x40, 0, 0];
-                    part.resize(3 << 20, 0);
-                    // It may have been refused already.
-                    let _ = body.send_data(part.into(), false);
-                    calls.push((answer, body));
-                }
-                assert_answers(grpc).await;
-                let mut told = Vec::new();
-                for (answer, _body) in calls {
-                    told.extend(status(answer).await);
-                }
-                assert!(told.iter().all(|status| status == "8" || status == "4"), "{told:?}");
-                assert!(told.iter().filter(|status| *status == "8").count() >= 90, "{told:?}");
-                assert!(told.contains(&"4".to_owned()), "those that were let in are waited for 10 s: {told:?}");
-            });
-        })
-    });
+    let attack = async {
+        let (sender, _tasks) = connect(grpc, 65_535).await;
+        let mut calls = Vec::new();
+        for _ in 0..100 {
+            let mut sender = sender.clone().ready().await.unwrap();
+            let (answer, mut body) = call(&mut sender);
+            let mut part = vec![0, 0, 0x40, 0, 0];
+            part.resize(3 << 20, 0);
+            // It may have been refused already.
+            let _ = body.send_data(part.into(), false);
+            calls.push((answer, body));
+        }
+        assert_answers(grpc).await;
+        let mut told = Vec::new();
+        for (answer, _body) in calls {
+            told.extend(status(answer).await);
+        }
+        assert!(told.iter().all(|status| status == "8" || status == "4"), "{told:?}");
+        assert!(told.iter().filter(|status| *status == "8").count() >= 90, "{told:?}");
+        assert!(told.contains(&"4".to_owned()), "those that were let in are waited for 10 s: {told:?}");
+    };
+    let grown = grown_by(&server, attack).await;
     assert!(grown < 100, "{grown} MiB");
     let refused = |reason| format!(r#"tidegate_bodies_refused_total{{port="grpc",reason="{reason}"}}"#);
     assert!(metric(server.address("debug"), &refused("room")) >= 90.0);

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tokio::time::timeout;
 
 use super::grpc::{call_of, connect, status};
-use super::{LONG, assert_answers, grown};
+use super::{LONG, assert_answers, grown_by};
 use crate::operate::process::Process;
 use crate::support::{LIMITS, Limits, Server};
 
@@ -57,22 +57,18 @@ async fn long_names_are_refused_unread() {
     let server = Process::start(&[("RUNTIME_ROOT", limits.root())]);
     let grpc = server.address("gRPC");
     assert_answers(grpc).await;
-    let runtime = tokio::runtime::Handle::current();
-    let grown = tokio::task::block_in_place(|| {
-        grown(&server, || {
-            runtime.block_on(async {
-                let (mut sender, _tasks) = connect(grpc, 65_535).await;
-                for path in [WATCH, "/grpc.health.v1.Health/Check"].repeat(50) {
-                    sender = sender.ready().await.unwrap();
-                    let (answer, mut body) = call_of(&mut sender, path);
-                    let mut message = vec![0, 0, 0x30, 0, 0];
-                    message.resize(5 + (3 << 20), 0);
-                    body.send_data(message.into(), true).unwrap();
-                    assert_eq!(status(answer).await.as_deref(), Some("11"));
-                }
-            });
-        })
-    });
+    let attack = async {
+        let (mut sender, _tasks) = connect(grpc, 65_535).await;
+        for path in [WATCH, "/grpc.health.v1.Health/Check"].repeat(50) {
+            sender = sender.ready().await.unwrap();
+            let (answer, mut body) = call_of(&mut sender, path);
+            let mut message = vec![0, 0, 0x30, 0, 0];
+            message.resize(5 + (3 << 20), 0);
+            body.send_data(message.into(), true).unwrap();
+            assert_eq!(status(answer).await.as_deref(), Some("11"));
+        }
+    };
+    let grown = grown_by(&server, attack).await;
     assert!(grown < 32, "{grown} MiB");
 }
 
