@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::graph::definition::Retention;
+use crate::record::change::Stamp;
 use crate::time::Timestamp;
 
 /// The status of a workflow.
@@ -248,6 +249,13 @@ pub struct Meta {
     pub timer: Option<Timestamp>,
     /// Jobs by state.
     pub counts: Counts,
+}
+
+impl Meta {
+    /// The write that made it.
+    pub(crate) fn stamp(&self) -> Stamp {
+        Stamp { version: self.version, writer: self.writer }
+    }
 }
 
 /// How long ended workflows are kept, unless they say so themselves.

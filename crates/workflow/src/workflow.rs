@@ -1,5 +1,6 @@
 //! One workflow in memory: its state, and what follows from it. `unwritten` notes what the next write must contain.
 
+mod catch_up;
 pub(crate) mod imported;
 pub(crate) mod progress;
 mod unwritten;
@@ -7,6 +8,8 @@ mod write;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+use hashbrown::HashMap;
 
 use self::progress::{News, Prospect, Tally, Verdict};
 use crate::graph::Graph;
@@ -35,6 +38,8 @@ pub(crate) struct Workflow {
     prospects: Vec<Prospect>,
     stored: Option<(Vec<u8>, Meta)>,
     unwritten: Unwritten,
+    /// What the latest change replaced, until it is known whether it was applied.
+    written: HashMap<JobIndex, Job>,
 }
 
 impl Workflow {
@@ -89,8 +94,8 @@ impl Workflow {
         stored: Option<(Vec<u8>, Meta)>,
     ) -> Self {
         let (tallies, prospects) = (vec![Tally::default(); jobs.len()], vec![Prospect::Open; jobs.len()]);
-        let unwritten = Unwritten::default();
-        let mut workflow = Self { id, graph, meta, jobs, tallies, prospects, stored, unwritten };
+        let (unwritten, written) = (Unwritten::default(), HashMap::new());
+        let mut workflow = Self { id, graph, meta, jobs, tallies, prospects, stored, unwritten, written };
         // No job of a new workflow has ended, so all tallies are zero.
         if workflow.stored.is_some() {
             workflow.recount();

@@ -45,6 +45,28 @@ pub struct Put {
     pub timer: Moved,
     /// When it is removed.
     pub expiry: Moved,
+    /// What the store may note of this write, to tell later what it changed. None: nothing.
+    pub trail: Option<Trail>,
+}
+
+/// Which write made a state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// See [`crate::Meta::version`].
+    pub version: u64,
+    /// See [`crate::Meta::writer`].
+    pub writer: u32,
+}
+
+/// The place of a write among the writes of its workflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trail {
+    /// The write that made the expected state. None: the workflow must not exist.
+    pub since: Option<Stamp>,
+    /// This write.
+    pub stamp: Stamp,
+    /// How many jobs the workflow has.
+    pub jobs: usize,
 }
 
 /// What is written once.
@@ -106,6 +128,9 @@ pub enum Applied {
     Done,
     /// It was not written: the stored state is not the expected one, or the workflow does not exist.
     Conflict(Option<StoredState>),
+    /// It was not written: the stored state is a later one. A store that does not know what has changed since answers with
+    /// [`Applied::Conflict`].
+    Behind(Later),
     /// It was not written: another workflow has the idempotency key.
     KeyTaken(WorkflowId),
 }
@@ -117,6 +142,15 @@ pub struct StoredState {
     pub meta: Vec<u8>,
     /// The jobs that have changed since the creation, in no order.
     pub jobs: Vec<(JobIndex, Vec<u8>)>,
+}
+
+/// What became of an expected state, still encoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Later {
+    /// The latest write that the store has noted. If another one made the meta, more has changed than is told here.
+    pub stamp: Stamp,
+    /// The meta now, and the jobs that have changed since the expected state.
+    pub state: StoredState,
 }
 
 /// A stored workflow, still encoded.

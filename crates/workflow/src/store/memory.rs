@@ -1,6 +1,6 @@
 //! Workflows in this process, for tests. Everything is lost when the process ends, and writes can be made to fail.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use super::probe::Probe;
 use super::query::{Clockwork, Head, Order, Register, RowSet, Span};
 use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::record::change::{
-    Applied, Birth, Change, Delete, Moved, Put, ResultField, RowChange, Stored, StoredState, Write,
+    Applied, Birth, Change, Delete, Later, Moved, Put, ResultField, RowChange, Stamp, Stored, StoredState, Write,
 };
 use crate::record::due::due_row;
 use crate::record::format::Format;
@@ -81,6 +81,9 @@ pub enum Loss {
     Registers,
 }
 
+/// How many writes of a workflow are noted: few, so that tests also meet those that are not.
+const TRAIL: usize = 4;
+
 /// The reason of all failures.
 const TOLD: &str = "told to fail";
 
@@ -111,6 +114,8 @@ struct Entry {
     results: BTreeMap<ResultField, Bytes>,
     timer: Option<Timestamp>,
     expiry: Option<Timestamp>,
+    /// The latest writes and the jobs that they changed, the latest first.
+    trail: VecDeque<(Stamp, Vec<JobIndex>)>,
 }
 
 impl fmt::Debug for Tables {
@@ -387,6 +392,25 @@ impl Entry {
         let jobs = self.jobs.iter().map(|(&job, state)| (job, state.clone())).collect();
         StoredState { meta: self.meta.clone(), jobs }
     }
+
+    /// Notes which jobs a write changes.
+    fn note(&mut self, put: &Put) {
+        self.trail.truncate(TRAIL - 1);
+        match &put.trail {
+            Some(trail) => self.trail.push_front((trail.stamp, put.jobs.iter().map(|(job, _)| *job).collect())),
+            None => self.trail.clear(),
+        }
+    }
+
+    /// What has changed since the state that a change expects, if that is known.
+    fn later(&self, change: &Change) -> Option<Later> {
+        let Write::Put(put) = &change.write else { return None };
+        let since = put.trail?.since?;
+        let since = self.trail.iter().position(|(stamp, _)| *stamp == since)?;
+        let changed: BTreeSet<JobIndex> = self.trail.iter().take(since).flat_map(|(_, jobs)| jobs).copied().collect();
+        let jobs = changed.into_iter().map(|job| (job, self.jobs[&job].clone())).collect();
+        Some(Later { stamp: self.trail[0].0, state: StoredState { meta: self.meta.clone(), jobs } })
+    }
 }
 
 impl Tables {
@@ -421,7 +445,11 @@ impl Tables {
         let id = change.workflow;
         let stored = self.workflows.get(&id).map(|entry| &entry.meta);
         if stored != change.expected.as_ref() {
-            return Applied::Conflict(self.workflows.get(&id).map(Entry::state));
+            let entry = self.workflows.get(&id);
+            return match entry.and_then(|entry| entry.later(change)) {
+                Some(later) => Applied::Behind(later),
+                None => Applied::Conflict(entry.map(Entry::state)),
+            };
         }
         match &change.write {
             Write::Put(put) => return self.put(partition, id, put),
@@ -443,6 +471,7 @@ impl Tables {
             let key = birth.idempotency_key.clone();
             self.keys.extend(key.map(|key| ((partition, key), id)));
         }
+        entry.note(put);
         entry.jobs.extend(put.jobs.iter().cloned());
         entry.results.extend(put.results.iter().map(|(field, value)| (*field, Bytes::from(value.clone()))));
         entry.results.retain(|field, _| !put.dropped_results.contains(field));

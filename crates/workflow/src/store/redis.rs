@@ -122,7 +122,7 @@ impl RedisStore {
         let sets = Set::ALL.map(|set| self.keys.set(partition, set));
         let Ran { outcomes, restarted, enough } = self.run(&calls, &sets, Instant::now() + self.timeout).await;
         let applied = applied(&calls, &outcomes)?;
-        if !applied.iter().all(|applied| matches!(applied, Applied::Conflict(_))) {
+        if !applied.iter().all(|applied| matches!(applied, Applied::Conflict(_) | Applied::Behind(_))) {
             enough?;
         }
         let creates = changes.iter().any(|change| change.expected.is_none());

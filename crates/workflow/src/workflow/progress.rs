@@ -75,6 +75,20 @@ impl Tally {
         }
     }
 
+    /// Takes back what was heard: a state, not a step from one to another.
+    pub(crate) fn unhear(&mut self, news: News) {
+        match news {
+            News::Succeeded => self.succeeded -= 1,
+            News::Failed => self.failed -= 1,
+            News::Skipped => self.skipped -= 1,
+            News::Doomed => self.doomed -= 1,
+            News::Blocked => {
+                self.failed -= 1;
+                self.doomed += 1;
+            }
+        }
+    }
+
     /// Applies the rule for a job with this many parents.
     pub(crate) fn verdict(self, rule: TriggerRule, parents: usize) -> Verdict {
         let Self { succeeded, failed, skipped, doomed } = self;

@@ -5,7 +5,7 @@ use hashbrown::HashSet;
 use super::Workflow;
 use super::unwritten::Unwritten;
 use crate::id::JobIndex;
-use crate::record::change::{Birth, Change, Delete, Moved, Put, ResultField, RowChange, Write};
+use crate::record::change::{Birth, Change, Delete, Moved, Put, ResultField, RowChange, Trail, Write};
 use crate::record::codec::encode;
 use crate::record::format::Format;
 use crate::record::rows::{ReadyEntry, Row, lasting_row, ready_rows, status_rows};
@@ -64,9 +64,10 @@ impl Workflow {
 
     /// The change to write in a format, or None when there is none. `writer` is a random number.
     ///
-    /// After this call the workflow counts as written. If the change is not applied, drop the workflow.
+    /// After this call the workflow counts as written. If the change is not applied, drop the workflow or let it
+    /// [catch up](Workflow::catch_up).
     pub(crate) fn change(&mut self, writer: u32, format: Format) -> Option<Change> {
-        let unwritten = std::mem::take(&mut self.unwritten);
+        let mut unwritten = std::mem::take(&mut self.unwritten);
         let (expected, was) = match self.stored.take() {
             Some((bytes, meta)) => (Some(bytes), Some(meta)),
             None => (None, None),
@@ -83,19 +84,20 @@ impl Workflow {
         }
         self.meta.version += 1;
         self.meta.writer = writer;
-        let put = self.put(was.as_ref(), unwritten, format);
+        let put = self.put(was.as_ref(), &mut unwritten, format);
+        self.written = unwritten.before;
         self.stored = Some((put.meta.clone(), self.meta.clone()));
         Some(Change { workflow: self.id, expected, write: Write::Put(Box::new(put)) })
     }
 
-    fn put(&self, was: Option<&Meta>, mut unwritten: Unwritten, format: Format) -> Put {
+    fn put(&self, was: Option<&Meta>, unwritten: &mut Unwritten, format: Format) -> Put {
         let strays = unwritten.strays.take();
         let changed = |before: Option<Timestamp>, after: Option<Timestamp>| match after {
             _ if before == after => Moved::Unchanged,
             Some(moment) => Moved::To(moment),
             None => Moved::Away,
         };
-        let ready = self.ready_change(was, &unwritten, format);
+        let ready = self.ready_change(was, unwritten, format);
         let errors = unwritten.errors.iter().map(|(field, error)| (*field, encode(error, format)));
         let mut jobs: Vec<JobIndex> = unwritten.before.keys().copied().collect();
         jobs.sort_unstable();
@@ -107,12 +109,13 @@ impl Workflow {
                 idempotency_key: self.graph.idempotency_key.clone(),
             }),
             jobs: jobs.into_iter().map(|job| (job, encode(self.job(job), format))).collect(),
-            results: unwritten.results.into_iter().chain(errors).collect(),
-            dropped_results: unwritten.dropped_results,
+            results: std::mem::take(&mut unwritten.results).into_iter().chain(errors).collect(),
+            dropped_results: std::mem::take(&mut unwritten.dropped_results),
             ready,
             index: self.index_change(was),
             timer: changed(was.and_then(|meta| meta.timer), self.meta.timer),
             expiry: changed(was.and_then(|meta| meta.expires_at), self.meta.expires_at),
+            trail: Some(Trail { since: was.map(Meta::stamp), stamp: self.meta.stamp(), jobs: self.jobs.len() }),
         };
         if let Some(strays) = strays {
             self.write_all_rows(&mut put, strays, format);

@@ -21,6 +21,7 @@ macro_rules! contract {
             contract! { @ $open, writes:
                 a_workflow_is_created_once
                 a_change_applies_only_to_the_state_it_expects
+                a_conflict_tells_what_has_changed_since_the_expected_state
                 a_refused_change_writes_nothing
                 jobs_are_put_and_kept
                 a_key_belongs_to_one_workflow_of_a_partition

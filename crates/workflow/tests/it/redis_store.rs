@@ -1,6 +1,7 @@
 //! What only the Redis store does: what it leaves in Redis and asks of it, and what it says when Redis does not do as asked.
 
 mod faults;
+mod large;
 mod layout;
 mod lost;
 mod replicas;

@@ -6,7 +6,8 @@ use quick_cache::Weighter;
 
 use super::answer::Answer;
 use crate::id::{JobIndex, WorkflowId};
-use crate::record::change::ResultField;
+use crate::record::change::{Later, ResultField};
+use crate::store::error::StoreError;
 use crate::workflow::Workflow;
 
 /// How many outputs of one workflow are kept for the jobs after them.
@@ -43,6 +44,17 @@ impl Entry {
     /// The same entry with a state that another server wrote. Outputs are not kept: their jobs may have run again.
     pub(super) fn rebuilt(&self, workflow: Workflow) -> Box<Self> {
         Box::new(Self { workflow, outputs: HashMap::new(), output_bytes: 0, weight: self.weight })
+    }
+
+    /// The state that another server wrote, from what it changed. False: the workflow must be read. Outputs of jobs that changed are not
+    /// kept: they may have run again.
+    pub(super) fn catch_up(&mut self, later: &Later) -> Result<bool, StoreError> {
+        for (job, _) in &later.state.jobs {
+            if let Some(output) = self.outputs.remove(job) {
+                self.output_bytes -= output.len();
+            }
+        }
+        self.workflow.catch_up(later)
     }
 
     /// The size in bytes, estimated from the encoded graph: texts are a little larger in memory, and each job has a fixed part.

@@ -8,7 +8,7 @@ use super::play::Player;
 use super::request::{Begin, Posted, Request};
 use crate::engine::error::EngineError;
 use crate::id::WorkflowId;
-use crate::record::change::{Change, Delete, StoredState, Write};
+use crate::record::change::{Change, Delete, Later, StoredState, Write};
 use crate::store::error::StoreError;
 use crate::workflow::Workflow;
 
@@ -101,6 +101,17 @@ impl Group {
             let workflow = Workflow::read_state(self.id, graph, &state)?;
             // Outputs are not kept: another server wrote, and their jobs may have run again.
             self.entry = Some(entry.rebuilt(workflow));
+        }
+        Ok(())
+    }
+
+    /// Returns to the state that the store has, which others have made of the one in memory.
+    pub(super) fn catch_up(&mut self, later: &Later) -> Result<(), StoreError> {
+        self.take_back();
+        let Some(entry) = &mut self.entry else { return Ok(()) };
+        match entry.catch_up(later)? {
+            true => self.basis = Basis::Store,
+            false => self.entry = None,
         }
         Ok(())
     }

@@ -161,16 +161,25 @@ impl Round<'_> {
     }
 
     /// Handles the store's answer. Returns the group when its requests must be applied again.
-    fn settle(&self, mut group: Group, (change, applied): (&Change, Applied)) -> Option<Group> {
+    fn settle(&self, group: Group, (change, applied): (&Change, Applied)) -> Option<Group> {
         match applied {
             Applied::Done => self.finish(group, Some(change)),
             Applied::KeyTaken(taken) => group.key_taken(taken),
-            Applied::Conflict(state) => match group.rebuild(state) {
-                Ok(()) => return Some(group),
-                Err(error) => group.fail(&error),
-            },
+            Applied::Conflict(state) => return self.rebuilt(group, |group| group.rebuild(state)),
+            Applied::Behind(later) => return self.rebuilt(group, |group| group.catch_up(&later)),
         }
         None
+    }
+
+    /// The group, to be applied again to the state that `rebuild` gives it.
+    fn rebuilt(&self, mut group: Group, rebuild: impl FnOnce(&mut Group) -> Result<(), StoreError>) -> Option<Group> {
+        match rebuild(&mut group) {
+            Ok(()) => Some(group),
+            Err(error) => {
+                group.fail(&error);
+                None
+            }
+        }
     }
 
     /// Answers, tells subscribers and queues, and keeps the state.
@@ -181,6 +190,7 @@ impl Round<'_> {
             }
             publish(self.context(), &group, change);
             if let (Some(entry), Write::Put(put)) = (&mut group.entry, &change.write) {
+                entry.workflow.settle_written();
                 entry.keep_outputs(&put.results);
                 group.answers.iter_mut().flatten().for_each(|answer| entry.fill_inputs(answer));
             }

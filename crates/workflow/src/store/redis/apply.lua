@@ -2,7 +2,8 @@
 --
 -- KEYS    1 ready rows, 2 index rows, 3 timers, 4 expiries, then the state of each change, then what operations name.
 -- ARGV    1 packed: number of changes n; number of claims; for each claim its change and the key that must not exist;
---           for each change how many arguments its HSET of the state has.
+--           for each change how many arguments its HSET of the state has; for some changes the change, and version and writer of the
+--           write that made the state that it expects.
 --         2 packed: operations of all changes together: command, key, number of arguments.
 --         3 packed: the same operations, of one change each: change, command, key, number of arguments.
 --         then the expected meta of each change, empty when the state must not exist; then the arguments of each HSET of a
@@ -11,12 +12,16 @@
 -- one: first what adds, then the states, which count, then what removes. Operations are in this order.
 -- Returns n when all were applied, -n when also one was a creation and there was no index row. Else an array with one element
 --           for each change: 0 when it was applied, an array of fields and values when the state is another, a string when a
---           key is taken: what is there.
+--           key is taken: what is there. Of a large state, if its trail tells: version and writer of the latest write there, and an array of
+--           the fields that were written after the expected state, with their values.
+-- The trail of a state is in its fields t0 to t63: the write with version v is in field v % 64, packed: version, writer, jobs that it
+-- changed. The version alone means that these are too many.
 local call, unpack, keys, argv = redis.call, unpack, KEYS, ARGV
 local COMMANDS = { 'HSET', 'HDEL', 'SET', 'UNLINK', 'ZADD', 'ZREM' }
 local REMOVES = { false, true, false, true, false, true }
 -- Lua's stack holds about 8,000 values. Even, so that pairs stay together.
 local CHUNK = 4000
+local TRAIL = 64
 
 local function run(command, key, at, count)
   if count <= CHUNK then
@@ -30,11 +35,52 @@ end
 local head = cmsgpack.unpack(argv[1])
 local changes, claims = head[1], head[2]
 local refused, creates
+
+-- What was written after a version of a state. Nothing if the trail does not tell, or if it is too much.
+local function since(key, version, writer)
+  local fields, known, last = { 'm' }, {}
+  for at = version, version + TRAIL - 1 do
+    local entry = call('HGET', key, 't' .. at % TRAIL)
+    entry = entry and cmsgpack.unpack(entry)
+    if not entry or entry[1] ~= at then
+      break
+    end
+    if at == version and entry[2] ~= writer or not entry[2] or #fields + #entry > CHUNK then
+      return
+    end
+    for job = at == version and #entry + 1 or 3, #entry do
+      if not known[entry[job]] then
+        known[entry[job]] = true
+        fields[#fields + 1] = entry[job]
+      end
+    end
+    last = entry
+  end
+  if not last or last[1] == version then
+    return
+  end
+  local values, pairs = call('HMGET', key, unpack(fields)), {}
+  for at = 1, #fields do
+    pairs[2 * at - 1], pairs[2 * at] = fields[at], values[at]
+  end
+  return { last[1], last[2], pairs }
+end
+
+local function found(change)
+  local key = keys[4 + change]
+  for at = 3 + 2 * claims + changes, #head, 3 do
+    if head[at] == change then
+      return since(key, head[at + 1], head[at + 2]) or call('HGETALL', key)
+    end
+  end
+  return call('HGETALL', key)
+end
+
 for change = 1, changes do
   creates = creates or argv[3 + change] == ''
   if (call('HGET', keys[4 + change], 'm') or '') ~= argv[3 + change] then
     refused = refused or {}
-    refused[change] = call('HGETALL', keys[4 + change])
+    refused[change] = found(change)
   end
 end
 for claim = 3, 1 + 2 * claims, 2 do

@@ -6,7 +6,7 @@ use tidegate_pipeline::{Arg, Outcome, Reply, UnitBuilder};
 use super::keys::{self, Keys, META, Part, Set};
 use super::reply::{self, unexpected};
 use crate::id::WorkflowId;
-use crate::record::change::{Applied, Birth, Change, Delete, Moved, Put, Write};
+use crate::record::change::{Applied, Birth, Change, Delete, Moved, Put, Stamp, Trail, Write};
 use crate::record::rows::Row;
 use crate::store::error::StoreError;
 
@@ -17,6 +17,13 @@ pub(super) const SCRIPT: &str = include_str!("apply.lua");
 /// each change.
 const MOST_ARGUMENTS: usize = 4_000;
 const MOST_BYTES: usize = 512 << 10;
+
+/// The jobs from which on a workflow has a trail. To read fewer costs no more than to read what changed.
+const LARGE: usize = 256;
+/// How many writes a trail has, as the script knows.
+const TRAIL: usize = 64;
+/// The most jobs of a write that a trail names: a trail takes less than 256 KiB.
+const MOST_NOTED: usize = 1_024;
 
 /// The operations of the script, by their number there.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +47,7 @@ impl Command {
 enum Piece<'a> {
     Bytes(&'a [u8]),
     Text(String),
+    Packed(Vec<u8>),
     Integer(u64),
 }
 
@@ -48,6 +56,7 @@ impl Piece<'_> {
         match self {
             Self::Bytes(bytes) => Arg::Bytes(bytes),
             Self::Text(text) => Arg::Bytes(text.as_bytes()),
+            Self::Packed(packed) => Arg::Bytes(packed),
             // A later time has the same meaning: never.
             Self::Integer(value) => Arg::Integer(i64::try_from(*value).unwrap_or(i64::MAX)),
         }
@@ -57,6 +66,7 @@ impl Piece<'_> {
         match self {
             Self::Bytes(bytes) => bytes.len(),
             Self::Text(text) => text.len(),
+            Self::Packed(packed) => packed.len(),
             Self::Integer(_) => size_of::<u64>(),
         }
     }
@@ -99,6 +109,8 @@ pub(super) struct Call<'a> {
     others: Vec<String>,
     /// Changes, and which of the other keys each needs to be free.
     claims: Vec<(usize, usize)>,
+    /// Changes, and which write made the state that each expects.
+    since: Vec<(usize, Stamp)>,
     /// What adds, and what removes.
     own: [Own<'a>; 2],
     /// By set, in the order of the keys.
@@ -195,6 +207,7 @@ impl<'a> Call<'a> {
         for (job, state) in &put.jobs {
             self.field(Piece::Integer(job.0.into()), state);
         }
+        self.trail(put);
         if let Some(birth) = &put.birth {
             self.birth(keys, id, birth);
         }
@@ -207,6 +220,26 @@ impl<'a> Call<'a> {
         }
         self.move_row(Set::Timers, id, put.timer);
         self.move_row(Set::Expiries, id, put.expiry);
+    }
+
+    /// Notes in a large state which of its jobs are written. A small one is read as a whole.
+    fn trail(&mut self, put: &Put) {
+        let Some(Trail { since, stamp, jobs }) = put.trail.filter(|trail| trail.jobs >= LARGE) else { return };
+        let change = self.current();
+        let numbered = |stamp: &Stamp| u32::try_from(stamp.version).is_ok();
+        self.since.extend(since.filter(numbered).map(|since| (change, since)));
+        debug_assert!(put.jobs.len() <= jobs);
+        let version = stamp.version as usize;
+        let mut noted = vec![version];
+        if put.jobs.len() <= MOST_NOTED {
+            noted.push(stamp.writer as usize);
+            noted.extend(put.jobs.iter().map(|(job, _)| job.index()));
+        }
+        if numbered(&stamp) {
+            let noted = pack(&noted);
+            self.bytes += noted.len();
+            self.fields.extend([Piece::Text(format!("t{}", version % TRAIL)), Piece::Packed(noted)]);
+        }
     }
 
     fn results(&mut self, keys: &Keys, id: &WorkflowId, put: &'a Put) {
@@ -288,6 +321,9 @@ impl<'a> Call<'a> {
         let mut head = vec![self.states.len(), self.claims.len()];
         head.extend(self.claims.iter().flat_map(|&(change, key)| [change + 1, other(key)]));
         head.extend(&self.counts);
+        let made =
+            |&(change, Stamp { version, writer }): &(usize, Stamp)| [change + 1, version as usize, writer as usize];
+        head.extend(self.since.iter().flat_map(made));
         let (mut together, mut one_by_one) = (Vec::new(), Vec::new());
         let own = |own: &Own<'a>, together: &mut Vec<usize>, one_by_one: &mut Vec<usize>| {
             for own in &own.operations {
@@ -343,6 +379,9 @@ impl<'a> Call<'a> {
                 each.map(|(one, key)| match one {
                     Ok(Reply::Integer(_)) => Ok(Applied::Done),
                     Ok(Reply::Bulk(id)) => Ok(Applied::KeyTaken(reply::id(id)?)),
+                    Ok(Reply::Array(later)) if matches!(later.first(), Some(Ok(Reply::Integer(_)))) => {
+                        Ok(Applied::Behind(reply::later(key, later)?))
+                    }
                     Ok(state @ Reply::Array(_)) => Ok(Applied::Conflict(reply::state(key, state)?)),
                     _ => Err(unexpected("what became of each change", answer)),
                 })

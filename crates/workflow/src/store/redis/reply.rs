@@ -1,11 +1,11 @@
 //! From replies of Redis to the results of the store.
 
 use bytes::Bytes;
-use tidegate_pipeline::{Outcome, Reply};
+use tidegate_pipeline::{Outcome, Reply, ServerError};
 
 use super::keys::{self, META};
-use crate::id::WorkflowId;
-use crate::record::change::StoredState;
+use crate::id::{JobIndex, WorkflowId};
+use crate::record::change::{Later, Stamp, StoredState};
 use crate::record::rows;
 use crate::store::error::StoreError;
 use crate::store::query::Head;
@@ -111,6 +111,27 @@ pub(super) fn state(key: &str, reply: &Reply) -> Result<Option<StoredState>, Sto
         }
     }
     if state.meta.is_empty() { Err(corrupt("it has no field m")) } else { Ok(Some(state)) }
+}
+
+/// Version and writer of the latest write to the state at `key`, and the fields that were written after the expected one.
+pub(super) fn later(key: &str, reply: &[Result<Reply, ServerError>]) -> Result<Later, StoreError> {
+    let [Ok(Reply::Integer(version)), Ok(Reply::Integer(writer)), Ok(fields)] = reply else {
+        return Err(unexpected("what was written to a state", &Reply::Array(reply.to_vec())));
+    };
+    let stamp = Stamp { version: *version as u64, writer: *writer as u32 };
+    // The fields of jobs are numbers here.
+    let mut state = StoredState::default();
+    for pair in array(fields)?.chunks_exact(2) {
+        let value = string(pair[1])?.to_vec();
+        match pair[0] {
+            Reply::Integer(job) => state.jobs.push((JobIndex(*job as u32), value)),
+            _ => state.meta = value,
+        }
+    }
+    if state.meta.is_empty() {
+        return Err(StoreError::Corrupt { what: key.to_owned(), reason: "it has no field m".to_owned() });
+    }
+    Ok(Later { stamp, state })
 }
 
 /// Meta and the pieces of the label.

@@ -1,7 +1,7 @@
 //! What becomes of changes.
 
 use bytes::Bytes;
-use tidegate_workflow::change::{Applied, Delete, Moved, Put, ResultField, RowChange, StoredState};
+use tidegate_workflow::change::{Applied, Delete, Moved, Put, ResultField, RowChange, Stamp, StoredState, Trail};
 use tidegate_workflow::rows::{Row, Section};
 use tidegate_workflow::{Clockwork, JobIndex, Partition, RowSet, Status, Store, WorkflowId, due_row};
 
@@ -52,6 +52,55 @@ pub(crate) async fn a_change_applies_only_to_the_state_it_expects(store: Store) 
     }
     done(&store, update(id, "first", "second", Put::default())).await;
     assert_eq!(state(&store, id).await, Some(StoredState { meta: meta("second"), ..current }));
+}
+
+/// The version with this number of a workflow with so many jobs, and the state that it is noted to follow.
+fn version(number: u64, jobs: usize) -> Option<Trail> {
+    let stamp = |version| Stamp { version, writer: version as u32 * 77 };
+    Some(Trail { since: (number > 1).then(|| stamp(number - 1)), stamp: stamp(number), jobs })
+}
+
+/// What a server has that knew `known` and hears of a conflict.
+fn caught_up(mut known: Vec<(JobIndex, Vec<u8>)>, answer: Applied) -> StoredState {
+    match answer {
+        Applied::Conflict(Some(state)) => sorted(state),
+        Applied::Behind(later) => {
+            known.retain(|(job, _)| later.state.jobs.iter().all(|(changed, _)| changed != job));
+            known.extend(later.state.jobs);
+            sorted(StoredState { jobs: known, ..later.state })
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) async fn a_conflict_tells_what_has_changed_since_the_expected_state(store: Store) {
+    // Workflows with few jobs and with many, and as many writes as are noted, and more.
+    for (at, (jobs, writes)) in [(5, 3), (5, 70), (300, 1), (300, 20), (300, 70), (3_000, 5)].into_iter().enumerate() {
+        let id = id(1 + at as u64, 2);
+        let job = |job: u32, text: String| (JobIndex(job), meta(&text));
+        let first: Vec<_> = (0..jobs).map(|at| job(at, "new".to_owned())).collect();
+        let put = Put { jobs: first.clone(), trail: version(1, jobs as usize), ..Put::default() };
+        done(&store, create(id, put)).await;
+        let (mut from, mut known) = ("first".to_owned(), first.clone());
+        for number in 2..2 + writes {
+            let to = number.to_string();
+            let changed = vec![job(number as u32 % jobs, to.clone()), job(0, to.clone())];
+            known[changed[0].0.index()] = changed[0].clone();
+            known[0] = changed[1].clone();
+            let put = Put { jobs: changed, trail: version(number, jobs as usize), ..Put::default() };
+            done(&store, update(id, &from, &to, put)).await;
+            from = to;
+        }
+        let expected = StoredState { meta: meta(&from), jobs: known };
+        let late = Put { jobs: vec![job(1, "late".to_owned())], trail: version(2, jobs as usize), ..Put::default() };
+        let answer = apply(&store, &[update(id, "first", "late", late)]).await.remove(0);
+        assert!(caught_up(first.clone(), answer) == expected, "{jobs} jobs, {writes} writes");
+        // Another state with the same version is not the one that the trail begins at.
+        let other = Trail { since: Some(Stamp { version: 1, writer: 1 }), ..version(2, jobs as usize).unwrap() };
+        let put = Put { trail: Some(other), ..Put::default() };
+        let answer = apply(&store, &[update(id, "lost", "late", put)]).await.remove(0);
+        assert!(matches!(answer, Applied::Conflict(Some(state)) if sorted(state.clone()) == expected));
+    }
 }
 
 pub(crate) async fn a_refused_change_writes_nothing(store: Store) {

@@ -1,0 +1,182 @@
+//! From a state that was not written to the one that others have written, without a look at all jobs.
+
+use std::collections::VecDeque;
+
+use super::Workflow;
+use super::progress::News;
+use super::unwritten::Unwritten;
+use crate::id::JobIndex;
+use crate::record::change::Later;
+use crate::record::codec::decode;
+use crate::state::{Job, JobState, Meta};
+use crate::store::error::StoreError;
+
+/// How many news for each job are told before everything is worked out anew, in an order in which each job is told once.
+const PATIENCE: usize = 4;
+
+/// A job whose children must hear something else than before.
+type Correction = (JobIndex, Option<News>, Option<News>);
+
+impl Workflow {
+    /// The latest change was applied.
+    pub(crate) fn settle_written(&mut self) {
+        self.written.clear();
+    }
+
+    /// Takes the latest change back, and takes over what others have written since the state that it expected. False: they have written more
+    /// than that, so the workflow must be read.
+    ///
+    /// # Errors
+    /// The bytes cannot be read. The workflow must be dropped.
+    pub(crate) fn catch_up(&mut self, later: &Later) -> Result<bool, StoreError> {
+        let id = self.id;
+        let meta: Meta = decode(&later.state.meta, || format!("the state of workflow {id}"))?;
+        if meta.stamp() != later.stamp {
+            return Ok(false);
+        }
+        let mut jobs = std::mem::take(&mut self.written);
+        for (index, bytes) in &later.state.jobs {
+            let what = || format!("the state of job {index} of workflow {id}");
+            if index.index() >= self.jobs.len() {
+                return Err(StoreError::Corrupt { what: what(), reason: "its graph has no such job".to_owned() });
+            }
+            jobs.insert(*index, decode(bytes, what)?);
+        }
+        self.unwritten = Unwritten::default();
+        self.meta = meta.clone();
+        self.stored = Some((later.state.meta.clone(), meta));
+        self.replace(jobs);
+        Ok(true)
+    }
+
+    /// Gives jobs other states, and works out what follows from them for the jobs after them.
+    fn replace(&mut self, jobs: impl IntoIterator<Item = (JobIndex, Job)>) {
+        let mut untold = VecDeque::new();
+        for (index, job) in jobs {
+            let before = self.news_of(index);
+            self.jobs[index.index()] = job;
+            untold.extend(self.correction(index, before));
+        }
+        let most = PATIENCE * self.jobs.len();
+        let mut told = 0;
+        while let Some((job, before, now)) = untold.pop_front() {
+            told += 1;
+            if told > most {
+                return self.recount();
+            }
+            let graph = std::sync::Arc::clone(&self.graph);
+            for &child in graph.children(job) {
+                let known = self.news_of(child);
+                let tally = &mut self.tallies[child.index()];
+                before.into_iter().for_each(|news| tally.unhear(news));
+                now.into_iter().for_each(|news| tally.hear(news));
+                untold.extend(self.correction(child, known));
+            }
+        }
+    }
+
+    /// Looks at a job again. What its children must be told, if they know `before`.
+    fn correction(&mut self, index: JobIndex, before: Option<News>) -> Option<Correction> {
+        let verdict = self.verdict(index);
+        self.prospects[index.index()] = match self.job(index).state {
+            JobState::Waiting => verdict.prospect(),
+            _ => super::Prospect::Open,
+        };
+        let now = self.news_of(index);
+        (before != now).then_some((index, before, now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::graph::Graph;
+    use crate::graph::definition::{Definition, JobDefinition, TriggerRule};
+    use crate::id::{Partition, WorkflowId};
+    use crate::record::change::StoredState;
+    use crate::record::codec::encode;
+    use crate::record::format::Format;
+    use crate::time::Timestamp;
+
+    const RULES: [TriggerRule; 5] = [
+        TriggerRule::AllSuccess,
+        TriggerRule::AllDone,
+        TriggerRule::AnySuccess,
+        TriggerRule::AnyFailed,
+        TriggerRule::NoneFailed,
+    ];
+
+    /// A graph of so many jobs, each after some of those before it.
+    fn graph(jobs: usize, random: &mut fastrand::Rng) -> Arc<Graph> {
+        let jobs = (0..jobs).map(|at| {
+            let parents = (0..at).filter(|_| random.usize(..jobs) < 3).map(|parent| parent.to_string()).collect();
+            let rule = *random.choice(RULES).as_ref().unwrap();
+            JobDefinition { after: parents, rule, ..JobDefinition::new(at.to_string(), "handler") }
+        });
+        let definition = Definition { name: "w".to_owned(), jobs: jobs.collect(), ..Definition::default() };
+        Arc::new(Graph::build(definition).unwrap())
+    }
+
+    fn any_state(random: &mut fastrand::Rng) -> Job {
+        let at = Timestamp::from_micros(1);
+        let states = [
+            JobState::Waiting,
+            JobState::Ready,
+            JobState::Running { expires: at },
+            JobState::Succeeded,
+            JobState::Failed,
+            JobState::Skipped,
+        ];
+        Job { state: *random.choice(&states).unwrap(), ..Job::default() }
+    }
+
+    #[test]
+    fn what_follows_from_some_changed_jobs_is_what_follows_from_all() {
+        for seed in 0..300 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let graph = graph(2 + random.usize(..20), &mut random);
+            let id = WorkflowId::new(Timestamp::from_micros(1), Partition(0), 1);
+            let mut meta = Workflow::new(id, Arc::clone(&graph), Timestamp::from_micros(1)).meta;
+            let read = |jobs: &[Job], meta: &Meta| {
+                let jobs = (0..).map(JobIndex).zip(jobs.iter().map(|job| encode(job, Format::LATEST))).collect();
+                let state = StoredState { meta: encode(meta, Format::LATEST), jobs };
+                Workflow::read_state(id, Arc::clone(&graph), &state).unwrap()
+            };
+            let mut jobs: Vec<Job> = graph.jobs.iter().map(|_| any_state(&mut random)).collect();
+            let mut workflow = read(&jobs, &meta);
+            for _ in 0..10 {
+                // Some jobs of a write that is not applied, and some that others have written.
+                for _ in 0..random.usize(..4) {
+                    let index = JobIndex(random.u32(..jobs.len() as u32));
+                    let job = any_state(&mut random);
+                    workflow.written.entry(index).or_insert_with(|| workflow.jobs[index.index()].clone());
+                    workflow.replace([(index, job)]);
+                }
+                meta.version += 1;
+                let changed: Vec<JobIndex> =
+                    (0..random.usize(..5)).map(|_| JobIndex(random.u32(..jobs.len() as u32))).collect();
+                changed.iter().for_each(|job| jobs[job.index()] = any_state(&mut random));
+                let written = changed.iter().map(|&job| (job, encode(&jobs[job.index()], Format::LATEST))).collect();
+                let state = StoredState { meta: encode(&meta, Format::LATEST), jobs: written };
+                assert_eq!(workflow.catch_up(&Later { stamp: meta.stamp(), state }), Ok(true));
+                let whole = read(&jobs, &meta);
+                assert_eq!(workflow.jobs, whole.jobs, "seed {seed}");
+                assert_eq!(workflow.tallies, whole.tallies, "seed {seed}");
+                assert_eq!(workflow.prospects, whole.prospects, "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_write_that_left_no_trail_makes_it_read_all() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let id = WorkflowId::new(Timestamp::from_micros(1), Partition(0), 1);
+        let mut workflow = Workflow::new(id, graph(3, &mut random), Timestamp::from_micros(1));
+        let noted = workflow.meta.stamp();
+        let meta = Meta { version: 2, ..workflow.meta.clone() };
+        let state = StoredState { meta: encode(&meta, Format::LATEST), jobs: Vec::new() };
+        assert_eq!(workflow.catch_up(&Later { stamp: noted, state }), Ok(false));
+    }
+}
