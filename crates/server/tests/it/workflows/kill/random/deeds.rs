@@ -139,12 +139,11 @@ impl Person {
     fn extend(&mut self) {
         let Some(job) = self.some_job() else { return };
         let lease = job["lease"].as_str().unwrap();
-        let asked = Instant::now();
-        let body = json!({"leases": [lease], "lease": "5s"});
+        let body = json!({"leases": [lease], "lease": LEASE});
         if let Some((status, answer)) = self.ask("POST", "/v1/jobs/extend", "", &body) {
             assert_eq!(status, 200, "{answer}");
             if answer["leases"][0]["status"] == 200 {
-                self.ledger.extend(lease, asked + LEASE);
+                self.ledger.extend(lease, &answer["leases"][0]);
             }
         }
     }

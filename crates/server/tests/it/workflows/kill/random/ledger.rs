@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,8 @@ struct Held {
     /// Before it was asked for, and after it was answered.
     asked: Instant,
     heard: Instant,
-    length: Duration,
+    /// When the lease ends, as it was said.
+    ends: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -68,6 +69,18 @@ fn job_of(job: &Value) -> Job {
     (text(&job["workflow_id"]), text(&job["job"]))
 }
 
+/// When a moment is that an answer names, as in `2026-11-21T12:05:00.000000Z`. It is less than half a day away.
+#[expect(clippy::disallowed_methods, reason = "Redis has the clock of this machine")]
+fn moment(told: &Value) -> Instant {
+    const DAY: f64 = 86_400.0;
+    let told = told.as_str().and_then(|told| told.strip_suffix('Z')?.split_once('T')).expect("it is a moment").1;
+    let seconds = told.split(':').fold(0.0, |sum, part| sum * 60.0 + part.parse::<f64>().unwrap());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64() % DAY;
+    let ahead = (seconds - now + 1.5 * DAY) % DAY - DAY / 2.0;
+    let span = Duration::from_secs_f64(ahead.abs());
+    if ahead < 0.0 { Instant::now() - span } else { Instant::now() + span }
+}
+
 impl Ledger {
     fn write<T>(&self, write: impl FnOnce(&mut Pages) -> T) -> T {
         write(&mut self.pages.lock().unwrap())
@@ -100,10 +113,10 @@ impl Ledger {
         self.write(|pages| pages.touched.entry(id.to_owned()).or_default().push(span));
     }
 
-    /// A client got a job.
-    pub(super) fn hold(&self, job: &Value, asked: Instant, length: Duration) {
-        let held =
-            Held { lease: text(&job["lease"]), fence: job["fence"].as_u64(), asked, heard: Instant::now(), length };
+    /// A client got a job. One that it gets for a repeated report has the lease of the first time.
+    pub(super) fn hold(&self, job: &Value, asked: Instant) {
+        let (lease, ends) = (text(&job["lease"]), moment(&job["lease_expires_at"]));
+        let held = Held { lease, fence: job["fence"].as_u64(), asked, heard: Instant::now(), ends };
         self.see_inputs(job);
         let key = job_of(job);
         self.write(|pages| {
@@ -118,10 +131,11 @@ impl Ledger {
     }
 
     /// A lease was made longer.
-    pub(super) fn extend(&self, lease: &str, end: Instant) {
+    pub(super) fn extend(&self, lease: &str, extended: &Value) {
+        let ends = moment(&extended["lease_expires_at"]);
         self.write(|pages| {
             for held in pages.held.values_mut().flatten().filter(|held| held.lease == lease) {
-                held.length = held.length.max(end.duration_since(held.asked));
+                held.ends = held.ends.max(ends);
             }
         });
     }
@@ -216,7 +230,6 @@ impl Pages {
 
     /// Why two leases of a job could not both be given out.
     fn clash(&self, job: &Job, one: &Held, other: &Held) -> Option<String> {
-        let ends = |held: &Held| held.asked + held.length - MARGIN;
         let (from, to) = (one.asked.min(other.asked), one.heard.max(other.heard));
         let reported = |held: &Held| self.reported.get(&held.lease).is_some_and(|&at| at <= to);
         let mut spans = self.touched.get(&job.0).into_iter().flatten();
@@ -224,7 +237,7 @@ impl Pages {
         if reported(one) || reported(other) || touched {
             return None;
         }
-        let both = other.heard < ends(one) && one.heard < ends(other);
+        let both = other.heard + MARGIN < one.ends && one.heard + MARGIN < other.ends;
         // Whichever was first, the other one has a higher number.
         let ordered = if one.heard < other.asked { one.fence < other.fence } else { one.fence != other.fence };
         let numbered = one.fence.is_none() || ordered;

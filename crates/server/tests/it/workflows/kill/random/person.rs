@@ -1,7 +1,7 @@
 //! A client that does whatever comes to its mind.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -12,8 +12,8 @@ use super::ledger::Ledger;
 pub(super) const QUEUES: [&str; 3] = ["swift", "slow", "rare"];
 /// Leases that a client remembers, some of them long after their end.
 const REMEMBERED: usize = 40;
-/// The shortest that there is, so that many end during a test.
-pub(super) const LEASE: Duration = Duration::from_secs(5);
+/// The shortest lease that there is, so that many end during a test.
+pub(super) const LEASE: &str = "5s";
 
 /// A client that does whatever comes to its mind.
 pub(super) struct Person {
@@ -60,13 +60,13 @@ impl Person {
         queues.truncate(rng.usize(1..=3));
         let limit = [1, 1, 2, 10, 100][rng.usize(..5)];
         let wait = ["0s", "50ms", "300ms"][rng.usize(..3)];
-        json!({"queues": queues, "worker": format!("w{}", self.number), "limit": limit, "wait": wait, "lease": "5s"})
+        json!({"queues": queues, "worker": format!("w{}", self.number), "limit": limit, "wait": wait, "lease": LEASE})
     }
 
     /// Remembers the jobs of an answer.
     pub(super) fn take(&mut self, answer: &Value, asked: Instant) {
         for job in answer["jobs"].as_array().into_iter().flatten() {
-            self.ledger.hold(job, asked, LEASE);
+            self.ledger.hold(job, asked);
             self.jobs.push(job.clone());
         }
         while self.jobs.len() > REMEMBERED {
