@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tidegate_workflow::{Begin, Outcome, Paused, WorkflowId};
+use tidegate_workflow::{Action, Begin, Outcome, Paused, WorkflowId};
 
 use super::step::{Asked, Step, action, graph, outcome};
-use super::world::World;
+use super::world::{SERVERS, World};
 
 /// Workflows at one time: few, so that events meet.
 const WORKFLOWS: usize = 5;
@@ -13,7 +13,37 @@ const WORKFLOWS: usize = 5;
 const LATER_QUEUES: usize = 4;
 
 impl World {
-    pub(crate) fn some_step(&mut self) -> Step {
+    /// One thing, or some at the same time, each with the server at which it is done.
+    pub(crate) fn some_steps(&mut self) -> Vec<(usize, Step)> {
+        let together = if self.rng.u8(..4) == 0 { self.rng.usize(2..5) } else { 1 };
+        if together == 2 && !self.snapshots.is_empty() {
+            return self.actions_on_one();
+        }
+        (0..together).map(|_| (self.rng.usize(..SERVERS), self.some_step())).collect()
+    }
+
+    /// Two people at one server do something to the same workflow: both is one write. Often it is ended and removed.
+    fn actions_on_one(&mut self) -> Vec<(usize, Step)> {
+        let (server, id) = (self.rng.usize(..SERVERS), self.some_workflow());
+        let actions = match self.rng.bool() {
+            true => [Action::Cancel, Action::Delete],
+            false => [self.some_action(id), self.some_action(id)],
+        };
+        actions.map(|action| (server, Step::Act(id, action))).into()
+    }
+
+    fn some_workflow(&mut self) -> WorkflowId {
+        let ids: Vec<WorkflowId> = self.snapshots.keys().copied().collect();
+        ids[self.rng.usize(..ids.len())]
+    }
+
+    fn some_action(&mut self, id: WorkflowId) -> Action {
+        let jobs = &self.snapshots[&id].graph().jobs;
+        let names: Vec<String> = jobs.iter().map(|job| job.name.clone()).collect();
+        action(&mut self.rng, &names)
+    }
+
+    fn some_step(&mut self) -> Step {
         if self.rng.u8(..12) == 0 {
             let turns = self.rng.u8(..12);
             return Step::Abandoned(Box::new(self.some_deed()), turns);
@@ -39,16 +69,13 @@ impl World {
                 let reports = leases.into_iter().take(some).map(|lease| (lease, outcome(rng))).collect();
                 Step::ReportMany(reports, rng.bool().then_some(asked))
             }
-            (29, Some(lease)) => Step::Extend(lease),
+            (29, Some(lease)) => Step::Extend(lease, Duration::from_secs(rng.u64(5..60))),
             (30..=33, _) => Step::Sweep,
             (34, _) => self.pause_or_resume(),
             _ if self.snapshots.is_empty() => self.creation(),
             _ => {
-                let ids: Vec<WorkflowId> = self.snapshots.keys().copied().collect();
-                let id = ids[rng.usize(..ids.len())];
-                let jobs = &self.snapshots[&id].graph().jobs;
-                let names: Vec<String> = jobs.iter().map(|job| job.name.clone()).collect();
-                Step::Act(id, action(rng, &names))
+                let id = self.some_workflow();
+                Step::Act(id, self.some_action(id))
             }
         }
     }

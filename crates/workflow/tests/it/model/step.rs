@@ -24,7 +24,8 @@ pub(crate) enum Step {
     ReportTwice(LeaseRef, Outcome, Asked),
     /// Many reports in one call.
     ReportMany(Vec<(LeaseRef, Outcome)>, Option<Asked>),
-    Extend(LeaseRef),
+    /// From now on the lease is so long.
+    Extend(LeaseRef, Duration),
     Sweep,
     Act(WorkflowId, Action),
     PauseQueue(String, Paused),

@@ -90,10 +90,7 @@ pub(crate) async fn run(engine: Engine, step: Step, now: Timestamp) -> Told {
             let (reported, claimed) = report(&engine, reports, then.as_ref(), now).await;
             Told::Many(reported, claimed)
         }
-        Step::Extend(lease) => {
-            let expires = now + Duration::from_secs(30);
-            Told::Extended(engine.extend(vec![(lease, expires)], now).await.remove(0))
-        }
+        Step::Extend(lease, length) => Told::Extended(engine.extend(vec![(lease, now + length)], now).await.remove(0)),
         Step::Sweep => Told::Swept(engine.sweep(now).await.map_err(EngineError::from)),
         Step::Act(id, action) => Told::Status(engine.act(id, action, now).await),
         Step::PauseQueue(queue, paused) => Told::Paused(engine.set_queue_paused(&queue, paused).await),
@@ -169,11 +166,8 @@ impl World {
             (Step::ReportTwice(lease, ..), Told::Repeated(unheard, reported, claimed)) => {
                 self.check_repeated(before, *lease, unheard, (reported, claimed));
             }
-            (Step::Extend(lease), Told::Extended(extended)) if !self.is_down(error) => {
-                let job = before.get(&lease.workflow).map(|was| &was.jobs()[lease.job.index()]);
-                let held =
-                    job.is_some_and(|job| job.token == lease.token && matches!(job.state, JobState::Running { .. }));
-                assert_eq!(extended.is_ok(), held, "{job:?}");
+            (Step::Extend(lease, length), Told::Extended(extended)) if !self.is_down(error) => {
+                self.check_extended(before, (*lease, *length), extended);
             }
             (Step::Act(id, action), Told::Status(status)) if !self.is_down(error) => {
                 self.check_acted(&before[id], action, status);
@@ -279,6 +273,22 @@ impl World {
             Ok(_) if *action == Action::Delete => assert!(!self.snapshots.contains_key(&was.id())),
             Ok(status) => assert_eq!(self.snapshots[&was.id()].meta().status, *status),
             Err(_) => {}
+        }
+    }
+
+    /// Whoever has the job has it for so long from now on, be that more or less than before.
+    fn check_extended(
+        &self,
+        before: &Snapshots,
+        (lease, length): (LeaseRef, Duration),
+        extended: &Result<(), EngineError>,
+    ) {
+        let was = before.get(&lease.workflow).map(|was| &was.jobs()[lease.job.index()]);
+        let held = was.is_some_and(|job| job.token == lease.token && matches!(job.state, JobState::Running { .. }));
+        assert_eq!(extended.is_ok(), held, "{was:?}");
+        if held {
+            let is = &self.snapshots[&lease.workflow].jobs()[lease.job.index()];
+            assert_eq!(is.state, JobState::Running { expires: self.now + length }, "{was:?}");
         }
     }
 

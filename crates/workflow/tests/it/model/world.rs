@@ -67,8 +67,7 @@ impl World {
 
     pub(crate) async fn step(&mut self) {
         self.fate_strikes().await;
-        let together = if self.rng.u8(..4) == 0 { self.rng.usize(2..5) } else { 1 };
-        let steps: Vec<_> = (0..together).map(|_| (self.rng.usize(..SERVERS), self.some_step())).collect();
+        let steps = self.some_steps();
         if let [(server, Step::Wait(_))] = steps[..] {
             // A server sweeps before it looks. Jobs of claims that failed are offered again then.
             self.take_one(server, Step::Sweep).await;
