@@ -1,5 +1,6 @@
 //! What only the Redis store does: what it leaves in Redis and asks of it, and what it says when Redis does not do as asked.
 
+mod failover;
 mod faults;
 mod large;
 mod layout;

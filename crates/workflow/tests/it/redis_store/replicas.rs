@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
+use tidegate_pipeline::test_util::RedisServer;
 use tidegate_pipeline::{Client, Config};
 use tidegate_workflow::{
     Begin, Definition, Engine, EngineError, NewWorkflow, Paused, RedisOptions, RedisStore, Store, StoreError,
@@ -14,7 +14,7 @@ use super::open;
 use crate::contract::PARTITIONS;
 use crate::support::{at, definition, new, server as engine_over};
 
-async fn open_waiting(config: Config, timeout: Duration) -> Store {
+pub(super) async fn open_waiting(config: Config, timeout: Duration) -> Store {
     let mut waiting = config.clone();
     (waiting.in_flight_commands, waiting.max_connections) = (1, 8);
     let options = RedisOptions::new("tg:", PARTITIONS, timeout).unwrap();
@@ -33,11 +33,11 @@ fn keyed(key: &str) -> NewWorkflow {
     new(Definition { idempotency_key: Some(key.to_owned()), ..definition("a") }, Begin::Now)
 }
 
-async fn create(engine: &Engine, key: &str) -> Result<WorkflowId, EngineError> {
+pub(super) async fn create(engine: &Engine, key: &str) -> Result<WorkflowId, EngineError> {
     engine.create(vec![keyed(key)], at(0)).await.remove(0).map(|created| created.workflow)
 }
 
-fn is_unknown<T>(answer: &Result<T, EngineError>) -> bool {
+pub(super) fn is_unknown<T>(answer: &Result<T, EngineError>) -> bool {
     matches!(answer, Err(EngineError::Store(StoreError::Unknown { reason })) if reason.contains("replicas"))
 }
 
@@ -74,84 +74,6 @@ async fn what_no_replica_has_is_not_acknowledged_by_whatever_way() {
     }
     assert_eq!(again, Ok(id));
     while is_unknown(&pause().await) {}
-}
-
-/// How many primaries are killed: more by hand.
-#[expect(clippy::disallowed_methods, reason = "how often is up to whoever starts the test")]
-fn kills() -> usize {
-    std::env::var("TIDEGATE_TEST_KILLS").map_or(2, |kills| kills.parse().expect("it is a number"))
-}
-
-/// On one machine a replica is hardly ever behind, so this finds gross mistakes only; the test above shows what is not acknowledged.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_primary_takes_nothing_along_that_was_acknowledged() {
-    let kills = kills();
-    let mut cluster = RedisCluster::start(3, 1).await;
-    let store = open_waiting(Config::cluster(cluster.addresses()), Duration::from_secs(2)).await;
-    let engine = engine_over(&store).await;
-    let mut acknowledged: Vec<WorkflowId> = Vec::new();
-    for kill in 0..kills {
-        let (stop, stopped) = tokio::sync::watch::channel(false);
-        let writers: Vec<_> = (0..16)
-            .map(|writer| {
-                let (engine, stopped) = (engine.clone(), stopped.clone());
-                tokio::spawn(async move {
-                    let mut created = Vec::new();
-                    for number in 0.. {
-                        if *stopped.borrow() {
-                            break;
-                        }
-                        created.extend(create(&engine, &format!("{kill}-{writer}-{number}")).await);
-                    }
-                    created
-                })
-            })
-            .collect();
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        let victim = (0..cluster.servers().len()).find(|&at| at % 3 == kill % 3 && is_primary(&cluster, at));
-        let victim = victim.or_else(|| (0..cluster.servers().len()).find(|&at| is_primary(&cluster, at))).unwrap();
-        let name = cluster.id(victim);
-        cluster.server_mut(victim).kill();
-        // It comes back only after the failover: a primary that comes back empty would erase its replica.
-        let others: Vec<usize> = (0..cluster.servers().len()).filter(|&at| at != victim).collect();
-        while !others.iter().any(|&at| took_over(&cluster.servers()[at].raw("CLUSTER NODES"), &name)) {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        stop.send_replace(true);
-        for writer in writers {
-            acknowledged.extend(writer.await.unwrap());
-        }
-        cluster.server_mut(victim).restart().await;
-        while !cluster.servers().iter().all(is_in_step) {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        for ids in acknowledged.chunks(500) {
-            let found = store.load(ids).await.unwrap();
-            let missing = found.iter().filter(|stored| stored.is_none()).count();
-            assert_eq!(missing, 0, "of {} acknowledged, after kill {kill}", acknowledged.len());
-        }
-    }
-    assert!(acknowledged.len() > 100 * kills, "{}", acknowledged.len());
-}
-
-fn is_primary(cluster: &RedisCluster, at: usize) -> bool {
-    cluster.servers()[at].raw("INFO replication").contains("role:master")
-}
-
-/// Whether another node has the slots of the one that was killed.
-fn took_over(nodes: &str, killed: &str) -> bool {
-    let has_slots = |line: &&str| line.split(' ').count() > 8 && line.contains("master") && !line.contains("fail");
-    nodes.lines().any(|line| line.starts_with(killed) && line.contains("fail"))
-        && nodes.lines().filter(has_slots).count() == 3
-}
-
-/// Whether a node sees none that fails, and is in step if it is a replica.
-fn is_in_step(server: &RedisServer) -> bool {
-    let (nodes, about) = (server.raw("CLUSTER NODES"), server.raw("INFO replication"));
-    !nodes.contains("fail")
-        && nodes.lines().filter(|line| line.contains("slave")).count() == 3
-        && (about.contains("role:master") || about.contains("master_link_status:up"))
 }
 
 #[tokio::test]
