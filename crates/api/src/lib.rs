@@ -31,7 +31,7 @@ use utoipa::ToSchema;
 
 pub use activity::{Activity, Event, QueueSample};
 pub use edge::ask::{Access, Host, Peer};
-use edge::ask::{Answer, Ask, Context, Rooms};
+use edge::ask::{Answer, Ask, Context};
 use edge::json;
 use edge::query::Query;
 use edge::request_id::{self, RequestId};
@@ -40,11 +40,11 @@ use edge::route::{self, Call};
 pub use edge::tokens::{Role, Tokens};
 use edge::{auth, body};
 use jobs::{claims, leases, reports};
-use opening::{Opening, Standing};
+use opening::Standing;
 pub use workflows::definition::{DefinitionMistake, check_definition};
 use workflows::{act, bulk, create, graph, list, show};
 
-/// The API of one engine, also while there is none yet. A clone is the same.
+/// The API of one engine, also while there is none yet. A clone is the same, and so is that for another thread.
 #[derive(Debug, Clone)]
 pub struct Api {
     context: Arc<Context>,
@@ -54,9 +54,13 @@ impl Api {
     /// An API for those whom `access` lets in. Calls wait for [`Api::open`].
     #[must_use]
     pub fn new(access: Access, activity: Arc<Activity>, host: Host) -> Self {
-        let (views, looks) = (events::Views::default(), readiness::Looks::default());
-        let (rooms, opening, failures) = (Rooms::new(&access), Opening::default(), failures::Lines::default());
-        Self { context: Arc::new(Context { opening, access, activity, views, rooms, failures, looks, host }) }
+        Self { context: Arc::new(Context::new(access, activity, host)) }
+    }
+
+    /// The same API for requests on one of the engine's threads.
+    #[must_use]
+    pub fn on(&self, thread: usize) -> Self {
+        Self { context: Arc::new(self.context.on(thread)) }
     }
 
     /// Serves calls with `engine` from now on.

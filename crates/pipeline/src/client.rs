@@ -53,6 +53,15 @@ impl Client {
         Ok(Self { sender: Arc::new(Sender { backend, context, tally: Tally::default(), waiting }) })
     }
 
+    /// A client of the same servers, with connections of its own, on the current tokio runtime.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        Self::new(self.sender.context.config.clone()).expect("this client was made of the same configuration")
+    }
+
     /// Sends the commands of `batch` and returns one outcome per command, in their order, at `deadline` at the latest.
     ///
     /// What was not sent, or what the server refused to run for now, is sent again while the deadline allows, to another

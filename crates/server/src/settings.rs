@@ -129,7 +129,7 @@ impl Settings {
             limiter: limiter::options(values),
             header_names: limiter::header_names(values),
             redis: redis::build(values, cores),
-            workflows: workflows::build(values),
+            workflows: workflows::build(values, cores),
             counters: limiter::counters(values),
             max_descriptors: values.integer("TIDEGATE_MAX_DESCRIPTORS", 1..=i64::from(u32::MAX)) as usize,
             max_connections: values.integer(MAX_CONNECTIONS, 1..=1_000_000) as usize,

@@ -1,6 +1,6 @@
-//! The workflow engine and its API. They have a thread of their own, so that rate limits and workflows do not wait for each other.
+//! The workflow engine and its API. They have threads of their own, so that rate limits and workflows do not wait for each other.
 //!
-//! **Invariant:** limits never depend on workflows. A store that cannot be opened is a warning, and a thread that panics is started again.
+//! **Invariant:** limits never depend on workflows. A store that cannot be opened is a warning, and when a thread panics, all of them are started again.
 
 pub(crate) mod clock;
 mod driver;
@@ -8,6 +8,7 @@ mod patience;
 pub(crate) mod port;
 mod revival;
 pub(crate) mod store;
+mod threads;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use tidegate_api::{Access, Activity, Api, Host};
 use tidegate_workflow::{Engine, Store};
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use tracing::{error, info, warn};
@@ -28,8 +30,9 @@ use crate::settings::{Redis, RedisServer, Workflows as Settings};
 use crate::supervise::{Supervisor, tripwire};
 use clock::StoreClock;
 use store::Opener;
+use threads::Threads;
 
-/// The name of the thread.
+/// The name of the first thread.
 const PART: &str = "workflows";
 /// How long the start waits for the first look at the store at most, also when its thread does not get to run.
 const FIRST_LOOK: Duration = Duration::from_secs(4);
@@ -40,7 +43,7 @@ type Port = watch::Sender<Option<(std::net::TcpListener, Bounds)>>;
 /// Bytes that unfinished bodies may hold: sixteen of the largest by default, and never fewer than four.
 const UNFINISHED: usize = 128 * 1024 * 1024;
 
-/// The running thread.
+/// The running threads.
 #[derive(Debug)]
 pub(crate) struct Workflows {
     port: Arc<Port>,
@@ -51,7 +54,7 @@ pub(crate) struct Workflows {
     pub(crate) store: String,
 }
 
-/// What the thread needs, at its start and when it is started again after a panic.
+/// What the threads need, at their start and when they are started again after a panic.
 struct Thread {
     settings: Settings,
     redis: Option<RedisServer>,
@@ -71,7 +74,7 @@ enum Next {
 }
 
 impl Workflows {
-    /// Starts the thread and waits until it has looked for the store. The API is not served yet.
+    /// Starts the threads and waits until they have looked for the store. The API is not served yet.
     ///
     /// # Errors
     /// The system refuses a thread.
@@ -125,12 +128,21 @@ impl Thread {
 
     /// Serves the API and drives the engine until the server stops, or the store is another one.
     async fn run(&mut self) -> Next {
+        let mut threads = match Threads::start(self.settings.threads) {
+            Ok(threads) => threads,
+            Err(error) => {
+                error!(%error, "the system refuses threads for workflows");
+                return Next::End;
+            }
+        };
+        let runtimes = threads.runtimes().to_vec();
         let looked = self.looked.take();
         let clock = StoreClock::default();
         let api = Api::new(self.access(), self.activity.clone(), self.host(clock.clone()));
         let mut engine = None;
         let work = async {
-            let opened = Opener::new(&self.settings, self.redis.as_ref(), &api, looked, clock.clone()).open().await;
+            let opener = Opener::new((&self.settings, self.redis.as_ref()), &api, looked, clock.clone());
+            let opened = opener.open(&runtimes).await;
             api.open(opened.clone());
             engine = Some(opened.clone());
             let driven = (opened.clone(), clock.clone());
@@ -141,7 +153,8 @@ impl Thread {
             }
         };
         let next = tokio::select! {
-            () = self.serve(&api) => Next::End,
+            () = self.serve(&api, &runtimes) => Next::End,
+            () = threads.broken() => Next::End,
             next = work => next,
         };
         if let Some(engine) = engine {
@@ -155,9 +168,11 @@ impl Thread {
     }
 
     /// Serves the API until the server stops.
-    async fn serve(&self, api: &Api) {
+    async fn serve(&self, api: &Api, runtimes: &[Handle]) {
         if let Some((listener, bounds)) = self.listener().await {
-            http::serve(listener, api.clone().router(), bounds, self.supervisor.clone()).await;
+            let each = runtimes.iter().enumerate();
+            let threads = each.map(|(at, runtime)| http::Thread::new(runtime.clone(), api.on(at).router())).collect();
+            http::serve_on(threads, listener, bounds, self.supervisor.clone()).await;
             // The server drains: from now on another process may have the port.
             self.port.send_replace(None);
         }

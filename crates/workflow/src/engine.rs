@@ -8,7 +8,7 @@ pub(crate) mod desk;
 pub(crate) mod error;
 pub(crate) mod list;
 pub(crate) mod partial;
-mod post;
+pub(crate) mod post;
 pub(crate) mod queues;
 pub(crate) mod snapshot;
 pub(crate) mod sweep;
@@ -26,6 +26,7 @@ use self::create::names::{Known, Names};
 use self::desk::Desk;
 use self::desk::request::{Acted, Action, Condition, Request};
 use self::error::EngineError;
+use self::post::thread::Thread;
 use self::queues::{Paused, Queues};
 use crate::id::{Partition, WorkflowId};
 use crate::state::{RetentionDefaults, Status};
@@ -49,15 +50,19 @@ impl Default for EngineOptions {
     }
 }
 
-/// Graphs of jobs at work. Clones are the same engine.
+/// Graphs of jobs at work. Clones are the same engine, and so is that of another of its threads.
 #[derive(Debug, Clone)]
 pub struct Engine {
     core: Arc<Core>,
+    /// Where this one reads the store.
+    thread: usize,
 }
 
 #[derive(Debug)]
 struct Core {
     context: Context,
+    /// At least one. Those of partitions take turns.
+    threads: Vec<Thread>,
     /// One for each partition.
     desks: Vec<Desk>,
     /// Names that are in the store's registers.
@@ -66,28 +71,47 @@ struct Core {
 }
 
 impl Engine {
-    /// An engine over a store. Several may use one store at the same time.
+    /// An engine over a store. Several may use one store at the same time. It works on the runtime of whoever calls it.
     ///
     /// # Errors
     /// The store cannot be read.
     pub async fn start(store: Store, options: EngineOptions) -> Result<Self, StoreError> {
-        let partitions = store.partitions();
+        Self::start_on(vec![Thread::any(store)], options).await
+    }
+
+    /// An engine that works on these threads, at least one, each with its own way to the same store. This handle is the first one's.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    ///
+    /// # Panics
+    /// There is no thread.
+    pub async fn start_on(threads: Vec<Thread>, options: EngineOptions) -> Result<Self, StoreError> {
+        let partitions = threads[0].store.partitions();
         let share = options.memory / u64::from(partitions.max(1));
         let core = Core {
-            context: Context::new(store, options.retention),
+            context: Context::new(options.retention),
+            threads,
             desks: (0..partitions).map(|number| Desk::new(Partition(number), share)).collect(),
             names: Names::default(),
             tasks: TaskTracker::new(),
         };
-        let engine = Self { core: Arc::new(core) };
+        let engine = Self { core: Arc::new(core), thread: 0 };
         engine.read_registers().await?;
         Ok(engine)
+    }
+
+    /// The same engine for callers on one of its threads: what they read comes over that thread's connections. There is always one: numbers
+    /// beyond the last begin again with the first.
+    #[must_use]
+    pub fn on(&self, thread: usize) -> Self {
+        Self { core: Arc::clone(&self.core), thread: thread % self.core.threads.len() }
     }
 
     /// Where its workflows live.
     #[must_use]
     pub fn store(&self) -> &Store {
-        &self.core.context.store
+        &self.core.threads[self.thread].store
     }
 
     pub(crate) fn queues(&self) -> &Queues {

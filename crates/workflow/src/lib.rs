@@ -30,6 +30,7 @@ pub use engine::list::query::{Cursor, Filter, Query};
 pub use engine::list::queue_states::QueueState;
 pub use engine::list::{Listed, Page};
 pub use engine::partial::{Missing, Partial};
+pub use engine::post::thread::Thread;
 pub use engine::queues::Paused;
 pub use engine::snapshot::{JobResult, Reason, Snapshot};
 pub use engine::sweep::HORIZON;

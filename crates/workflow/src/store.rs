@@ -44,6 +44,18 @@ macro_rules! each_store {
 }
 
 impl Store {
+    /// The same store for another thread: in Redis over connections of its own.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime, on which its connections will be.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        match self {
+            Self::Memory(_) | Self::Sqlite(_) => self.clone(),
+            Self::Redis(store) => Self::Redis(store.again()),
+        }
+    }
+
     /// The number of partitions, fixed when the store was made.
     #[must_use]
     pub fn partitions(&self) -> u16 {

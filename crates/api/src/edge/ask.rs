@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::http::HeaderMap;
@@ -43,7 +43,7 @@ pub struct Access {
 pub struct Peer(pub IpAddr);
 
 /// What readers share.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Rooms {
     /// Bytes of large answers.
     pub(crate) answers: Arc<Room>,
@@ -79,17 +79,21 @@ impl fmt::Debug for Host {
     }
 }
 
-/// What all requests share.
-#[derive(Debug)]
+/// What all requests of a thread share. Clones share the rest, and are for other threads.
+#[derive(Debug, Clone)]
 pub(crate) struct Context {
-    pub(crate) opening: Opening,
+    pub(crate) opening: Arc<Opening>,
     pub(crate) access: Access,
     pub(crate) activity: Arc<Activity>,
-    pub(crate) views: Views,
+    pub(crate) views: Arc<Views>,
     pub(crate) rooms: Rooms,
-    pub(crate) failures: Lines,
-    pub(crate) looks: Looks,
+    pub(crate) failures: Arc<Lines>,
+    pub(crate) looks: Arc<Looks>,
     pub(crate) host: Host,
+    /// The engine for callers on this thread, once there is one.
+    engine: OnceLock<Engine>,
+    /// The number of the thread.
+    thread: usize,
 }
 
 /// One request.
@@ -125,9 +129,31 @@ impl Ask<'_> {
 }
 
 impl Context {
+    pub(crate) fn new(access: Access, activity: Arc<Activity>, host: Host) -> Self {
+        let rooms = Rooms::new(&access);
+        Self {
+            opening: Arc::default(),
+            access,
+            activity,
+            views: Arc::default(),
+            rooms,
+            failures: Arc::default(),
+            looks: Arc::default(),
+            host,
+            engine: OnceLock::new(),
+            thread: 0,
+        }
+    }
+
+    /// For requests on another thread.
+    pub(crate) fn on(&self, thread: usize) -> Self {
+        Self { thread, engine: OnceLock::new(), ..self.clone() }
+    }
+
     /// The engine. Calls that need it begin when it is there.
     pub(crate) fn engine(&self) -> &Engine {
-        self.opening.engine().expect("calls that need the engine wait until the store is open")
+        let opened = || self.opening.engine().expect("calls that need the engine wait until the store is open");
+        self.engine.get_or_init(|| opened().on(self.thread))
     }
 
     /// Whether others may change what is in the store.

@@ -61,7 +61,14 @@ pub(crate) struct Cores {
 }
 
 /// Counts one connection for as long as it lives.
-struct Loaded(Arc<AtomicUsize>);
+pub(super) struct Loaded(Arc<AtomicUsize>);
+
+impl Loaded {
+    pub(super) fn count(load: &Arc<AtomicUsize>) -> Self {
+        load.fetch_add(1, Relaxed);
+        Self(load.clone())
+    }
+}
 
 impl Drop for Loaded {
     fn drop(&mut self) {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::http::Request;
@@ -12,13 +13,15 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate_api::Peer;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::time::sleep;
 use tonic::codegen::Service as _;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::accept;
 use super::bounds::body::{Arriving, Framing, Kind, Last, Refusal};
 use super::bounds::socket::Watched;
+use super::cores::Loaded;
 use super::bounds::{Bounds, Closed, Place, Rule, Seat, Standing, Tab};
 use crate::supervise::Supervisor;
 
@@ -36,8 +39,44 @@ const BODY: Kind = Kind {
     refuse,
 };
 
-/// Serves `router` within `bounds` until the server drains; each connection is a task of its own.
+/// A thread that serves connections.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    runtime: Handle,
+    router: Router,
+    /// The number of connections that it has now.
+    load: Arc<AtomicUsize>,
+}
+
+impl Thread {
+    /// Requests of connections on this runtime are answered by `router`.
+    pub(crate) fn new(runtime: Handle, router: Router) -> Self {
+        Self { runtime, router, load: Arc::default() }
+    }
+
+    /// Serves one connection in a task of its own.
+    fn take(&self, stream: std::net::TcpStream, asker: Asker, supervisor: &Supervisor) {
+        let (router, loaded) = (self.router.clone(), Loaded::count(&self.load));
+        let tasks = supervisor.tasks.clone();
+        let supervisor = supervisor.clone();
+        let serve = async move {
+            match TcpStream::from_std(stream) {
+                Ok(stream) => connection(stream, router, asker, supervisor).await,
+                Err(error) => warn!(%error, "cannot register a connection with its thread"),
+            }
+            drop(loaded);
+        };
+        tasks.spawn_on(serve, &self.runtime);
+    }
+}
+
+/// Serves `router` within `bounds` on the current thread until the server drains; each connection is a task of its own.
 pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds, supervisor: Supervisor) {
+    serve_on(vec![Thread::new(Handle::current(), router)], listener, bounds, supervisor).await;
+}
+
+/// Hands every connection that `bounds` admit to the thread with the fewest, until the server drains.
+pub(crate) async fn serve_on(threads: Vec<Thread>, listener: TcpListener, bounds: Bounds, supervisor: Supervisor) {
     loop {
         let accepted = tokio::select! {
             accepted = accept::next(listener.accept(), &bounds.places) => accepted,
@@ -46,7 +85,11 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds,
         if let Some((stream, peer, place)) = accepted {
             accept::prepare(&stream);
             let asker = Asker { peer: Peer(peer.ip()), tab: Tab::unbounded(bounds.budget.clone()), place };
-            supervisor.tasks.spawn(connection(stream, router.clone(), asker, supervisor.clone()));
+            let fewest = threads.iter().min_by_key(|thread| thread.load.load(Relaxed)).expect("there is one");
+            match stream.into_std() {
+                Ok(stream) => fewest.take(stream, asker, &supervisor),
+                Err(error) => warn!(%error, "cannot hand a connection to its thread"),
+            }
         }
     }
 }

@@ -38,9 +38,11 @@ pub struct Workflows {
     pub max_streams: usize,
     /// Memory for the states of recently used workflows, in bytes.
     pub memory: u64,
+    /// How many threads serve workflows.
+    pub threads: usize,
 }
 
-pub(super) fn build(values: &mut Values) -> Option<Workflows> {
+pub(super) fn build(values: &mut Values, threads: usize) -> Option<Workflows> {
     let tokens = tokens(values);
     let anonymous = values.boolean("TIDEGATE_ALLOW_ANONYMOUS");
     let partitions = partitions(values);
@@ -68,6 +70,7 @@ pub(super) fn build(values: &mut Values) -> Option<Workflows> {
         max_body,
         max_streams,
         memory,
+        threads,
     })
 }
 

@@ -8,8 +8,9 @@ use std::time::Duration;
 use tidegate_api::Api;
 use tidegate_pipeline::{Client, Config, Grouping, Parallelism};
 use tidegate_workflow::{
-    Engine, EngineOptions, RedisOptions, RedisStore, SqliteOptions, SqliteStore, Store, StoreError,
+    Engine, EngineOptions, RedisOptions, RedisStore, SqliteOptions, SqliteStore, Store, StoreError, Thread,
 };
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
@@ -152,8 +153,7 @@ pub(super) struct Opener<'a> {
 
 impl<'a> Opener<'a> {
     pub(super) fn new(
-        settings: &'a Settings,
-        redis: Option<&'a RedisServer>,
+        (settings, redis): (&'a Settings, Option<&'a RedisServer>),
         api: &'a Api,
         looked: Option<oneshot::Sender<()>>,
         clock: StoreClock,
@@ -161,14 +161,14 @@ impl<'a> Opener<'a> {
         Self { settings, redis, api, looked, reported: String::new(), clock }
     }
 
-    /// Opens the store if it exists, else when the first call needs it. As long as it cannot be opened, calls are answered with the reason.
+    /// Opens the store if it exists, else when the first call needs it, for an engine on these runtimes. As long as it cannot be opened, calls are answered with the reason.
     ///
     /// # Cancellation
     /// When the future is dropped, a store may have been made, empty.
-    pub(super) async fn open(mut self) -> Engine {
+    pub(super) async fn open(mut self, runtimes: &[Handle]) -> Engine {
         let (mut called, mut place) = (false, None);
         loop {
-            match self.look(&mut place, called).await {
+            match self.look(&mut place, called, runtimes).await {
                 Ok(Some(engine)) => {
                     if !self.reported.is_empty() {
                         info!("the store of workflows is open");
@@ -185,9 +185,14 @@ impl<'a> Opener<'a> {
     }
 
     /// One look, however long it takes. None: there is no store, and nobody has asked for one.
-    async fn look(&mut self, place: &mut Option<Place>, called: bool) -> Result<Option<Engine>, StoreError> {
+    async fn look(
+        &mut self,
+        place: &mut Option<Place>,
+        called: bool,
+        runtimes: &[Handle],
+    ) -> Result<Option<Engine>, StoreError> {
         let clock = self.clock.clone();
-        let mut look = pin!(find((self.settings, self.redis), &clock, place, called));
+        let mut look = pin!(find((self.settings, self.redis), (&clock, runtimes), place, called));
         let found = match timeout(PATIENCE, look.as_mut()).await {
             Ok(found) => found,
             Err(_) => {
@@ -242,10 +247,21 @@ fn advice(redis: Option<&RedisServer>, reason: &str) -> String {
     }
 }
 
+/// The store on each runtime, with connections of its own there.
+fn on_each(store: &Store, runtimes: &[Handle]) -> Vec<Thread> {
+    let on = |(at, runtime): (usize, &Handle)| {
+        let _entered = runtime.enter();
+        // The first one opened it.
+        let store = if at == 0 { store.clone() } else { store.again() };
+        Thread::new(store, runtime.clone())
+    };
+    runtimes.iter().enumerate().map(on).collect()
+}
+
 /// Opens the store, if there is one or somebody has `called` for it.
 async fn find(
     (settings, redis): (&Settings, Option<&RedisServer>),
-    clock: &StoreClock,
+    (clock, runtimes): (&StoreClock, &[Handle]),
     place: &mut Option<Place>,
     called: bool,
 ) -> Result<Option<Engine>, StoreError> {
@@ -262,7 +278,7 @@ async fn find(
     for risk in store.durability().await.map(|found| found.risks(settings.replicas)).unwrap_or_default() {
         warn!("{risk}");
     }
-    Engine::start(store, EngineOptions { retention, memory }).await.map(Some)
+    Engine::start_on(on_each(&store, runtimes), EngineOptions { retention, memory }).await.map(Some)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the desks of all partitions share: the store, the ready jobs, the subscribers, and the time of the next timer.
+//! What the desks of all partitions share: the ready jobs, the subscribers, and the time of the next timer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,7 +10,6 @@ use super::sweep::gone::Gone;
 use super::trouble::Troubles;
 use crate::id::{JobIndex, WorkflowId};
 use crate::state::{JobState, RetentionDefaults, Status};
-use crate::store::Store;
 use crate::time::Timestamp;
 
 /// How many notices a slow subscriber may be behind.
@@ -31,7 +30,6 @@ pub struct Notice {
 /// What the desks of all partitions share.
 #[derive(Debug)]
 pub(crate) struct Context {
-    pub(crate) store: Store,
     /// How long ended workflows are kept, unless they say so themselves.
     pub(crate) retention: RetentionDefaults,
     pub(crate) queues: Queues,
@@ -45,9 +43,8 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub(super) fn new(store: Store, retention: RetentionDefaults) -> Self {
+    pub(super) fn new(retention: RetentionDefaults) -> Self {
         Self {
-            store,
             retention,
             queues: Queues::default(),
             gone: Gone::default(),

@@ -26,6 +26,7 @@ use self::undelivered::GiveBack;
 use super::context::Context;
 use super::error::EngineError;
 use crate::id::Partition;
+use crate::store::Store;
 use crate::store::error::StoreError;
 
 /// Requests of one round: enough to share a write, few enough that the first does not wait long for the last.
@@ -100,11 +101,11 @@ impl Desk {
     }
 
     /// Serves all requests that wait. `give_back` is called with each lease that does not reach its worker.
-    pub(crate) async fn serve(&self, context: &Context, give_back: &GiveBack) {
-        let player = Player { context, give_back };
+    pub(crate) async fn serve(&self, (context, store): (&Context, &Store), give_back: &GiveBack) {
+        let player = Player { context, store, give_back };
         let round = Round { player, partition: self.partition, states: &self.states, torn: &self.torn };
         while let Some(posted) = self.next_round() {
-            for groups in load::pieces(&context.store, self.states.take(posted)).await {
+            for groups in load::pieces(store, self.states.take(posted)).await {
                 self.serve_groups(&round, groups).await;
             }
         }

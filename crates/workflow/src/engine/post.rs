@@ -1,11 +1,15 @@
 //! How requests reach the desk of their partition, and the task that serves it.
 
+pub(crate) mod replies;
+pub(crate) mod thread;
+
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 
+use self::replies::Replies;
+use self::thread::Thread;
 use super::Engine;
 use super::desk::Desk;
 use super::desk::answer::Answer;
@@ -29,41 +33,60 @@ impl Engine {
         requests: Vec<(WorkflowId, Request)>,
         now: Timestamp,
     ) -> Vec<Result<Answer, EngineError>> {
-        let mut answers = Vec::with_capacity(requests.len());
+        let replies = Replies::new(requests.len());
         let mut posts: HashMap<Partition, Vec<Posted>> = HashMap::new();
-        for (workflow, request) in requests {
-            let (answer, receiver) = oneshot::channel();
-            let posted = Posted { workflow, request, now, answer };
+        for (at, (workflow, request)) in requests.into_iter().enumerate() {
+            let posted = Posted { workflow, request, now, answer: replies.reply(at) };
             posts.entry(workflow.partition()).or_default().push(posted);
-            answers.push(receiver);
         }
-        for (partition, posted) in posts {
-            self.post(partition, posted);
-        }
-        let mut answered = Vec::with_capacity(answers.len());
-        for answer in answers {
-            answered.push(answer.await.unwrap_or(Err(EngineError::Closed)));
-        }
-        answered
+        self.post(posts);
+        replies.all().await
     }
 
-    pub(crate) fn post(&self, partition: Partition, posted: Vec<Posted>) {
+    /// Posts requests by partition. Those of one thread wake it once.
+    fn post(&self, posts: impl IntoIterator<Item = (Partition, Vec<Posted>)>) {
+        let mut turns: Vec<Vec<Turn>> = Vec::new();
+        for (partition, posted) in posts {
+            if self.post_one(partition, posted) {
+                let thread = self.thread_of(partition);
+                turns.resize_with(turns.len().max(thread + 1), Vec::new);
+                turns[thread].push(Turn { engine: self.on(thread), partition, served: false });
+            }
+        }
+        for (thread, turns) in self.core.threads.iter().zip(turns) {
+            self.begin(thread, turns);
+        }
+    }
+
+    /// Serves desks on a thread, each for itself.
+    fn begin(&self, thread: &Thread, mut turns: Vec<Turn>) {
+        let Some(last) = turns.pop() else { return };
+        let tasks = self.core.tasks.clone();
+        thread.spawn(&self.core.tasks, async move {
+            turns.into_iter().for_each(|turn| drop(tasks.spawn(turn.serve())));
+            last.serve().await;
+        });
+    }
+
+    /// The thread that serves a partition.
+    fn thread_of(&self, partition: Partition) -> usize {
+        usize::from(partition.0) % self.core.threads.len()
+    }
+
+    /// Posts requests about workflows of one partition. Returns whether its desk must be served from now on.
+    fn post_one(&self, partition: Partition, posted: Vec<Posted>) -> bool {
         let Some(desk) = self.core.desks.get(usize::from(partition.0)) else {
             // The id names a partition that this store does not have.
-            return posted.into_iter().for_each(|posted| {
+            posted.into_iter().for_each(|posted| {
                 let workflow = posted.workflow;
-                let _left = posted.answer.send(Err(EngineError::NoWorkflow { workflow }));
+                posted.answer(Err(EngineError::NoWorkflow { workflow }));
             });
+            return false;
         };
-        match desk.post(posted) {
-            Ok(false) => {}
-            Ok(true) => {
-                self.core.tasks.spawn(Turn { engine: self.clone(), partition, served: false }.serve());
-            }
-            Err((posted, error)) => posted.into_iter().for_each(|posted| {
-                let _left = posted.answer.send(Err(error.clone()));
-            }),
-        }
+        desk.post(posted).unwrap_or_else(|(posted, error)| {
+            posted.into_iter().for_each(|posted| posted.answer(Err(error.clone())));
+            false
+        })
     }
 
     /// Gives a job back without waiting. Without a runtime nothing can be written; then the lease ends later.
@@ -71,8 +94,8 @@ impl Engine {
         if Handle::try_current().is_ok() {
             let LeaseRef { workflow, job, token } = lease;
             let request = Request::GiveBack { job, token, fence };
-            let (answer, _nobody) = oneshot::channel();
-            self.post(workflow.partition(), vec![Posted { workflow, request, now, answer }]);
+            let answer = Replies::new(1).reply(0);
+            self.post([(workflow.partition(), vec![Posted { workflow, request, now, answer }])]);
         }
     }
 }
@@ -90,7 +113,7 @@ impl Turn {
     async fn serve(mut self) {
         let engine = self.engine.clone();
         let give_back: GiveBack = Arc::new(move |lease, now| engine.give_back(lease, now));
-        self.desk().serve(&self.engine.core.context, &give_back).await;
+        self.desk().serve((&self.engine.core.context, self.engine.store()), &give_back).await;
         self.served = true;
     }
 

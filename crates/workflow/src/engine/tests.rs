@@ -127,3 +127,37 @@ async fn a_failure_blocks_what_follows_until_it_is_retried() {
     let (done, _) = engine.report(vec![success(&next.unwrap()[0])], None, at(6)).await;
     assert_eq!(done[0].as_ref().unwrap().workflow, Status::Succeeded);
 }
+
+/// All desks shared the thread of whoever asked first.
+#[test]
+fn desks_are_served_on_the_threads_of_their_partitions() {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use tokio::runtime::{Builder, Runtime};
+
+    let [one, other] = [(), ()].map(|()| Builder::new_current_thread().build().unwrap());
+    let store = Store::Memory(MemoryStore::new(4));
+    let threads = [&one, &other].map(|runtime| Thread::new(store.again(), runtime.handle().clone()));
+    let engine = one.block_on(Engine::start_on(threads.into(), EngineOptions::default())).unwrap();
+    let ask = |partition| engine.ask(WorkflowId::new(at(0), Partition(partition), 1), Request::Tick, at(0));
+    let check = |runtime: &Runtime, partition| {
+        assert!(matches!(runtime.block_on(ask(partition)), Err(EngineError::NoWorkflow { .. })), "{partition}");
+    };
+    check(&one, 0);
+    check(&one, 2);
+    check(&other, 3);
+    let mut waits = pin!(ask(1));
+    // Its thread does nothing now, and no other does its work.
+    let pending = one.block_on(async {
+        let pending = poll_fn(|context| Poll::Ready(waits.as_mut().poll(context).is_pending())).await;
+        tokio::task::yield_now().await;
+        pending
+    });
+    assert!(pending);
+    drop(other);
+    assert!(matches!(one.block_on(waits), Err(EngineError::Closed)), "nobody waits for a thread that has ended");
+    assert!(matches!(one.block_on(ask(3)), Err(EngineError::Closed)));
+    check(&one, 2);
+}

@@ -93,6 +93,12 @@ impl Default for RedisOptions {
 }
 
 impl RedisStore {
+    /// The same store over connections of its own, on the current runtime.
+    pub(crate) fn again(&self) -> Self {
+        let replicas = self.replicas.as_ref().map(Replicas::again);
+        Self { client: self.client.again(), replicas, ..self.clone() }
+    }
+
     pub(crate) fn partitions(&self) -> u16 {
         self.keys.partitions()
     }

@@ -80,9 +80,9 @@ fn a_part_that_cannot_be_repaired_ends_the_server() {
 
 #[test]
 fn a_part_that_can_be_repaired_is_and_health_comes_back() {
-    for part in ["configure", "workflows"] {
-        let victim = Victim::start();
-        victim.panic(part);
+    for (part, thread) in [("configure", "configure"), ("workflows", "workflows"), ("workflows", "workflows-1")] {
+        let victim = Victim::with(&[("TIDEGATE_CORES", "2")]);
+        victim.panic(thread);
         await_that("health is back", || health(victim.http) == Some(200));
         let (api, debug) = (victim.process.address("API"), victim.debug);
         match part {
@@ -97,7 +97,7 @@ fn a_part_that_can_be_repaired_is_and_health_comes_back() {
         }
         victim.process.signal("TERM");
         let (code, log) = victim.process.end();
-        assert_eq!(code, Some(0), "{part}: {log}");
+        assert_eq!(code, Some(0), "{thread}: {log}");
         assert!(log.contains(&format!("the part '{part}' of the server panicked; it is started again")), "{log}");
     }
 }

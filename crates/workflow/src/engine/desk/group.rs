@@ -69,7 +69,7 @@ impl Group {
         if let Some(strays) = self.strays.clone() {
             entry.workflow.mend(strays);
         }
-        let change = entry.workflow.change(fastrand::u32(..), player.context.store.format())?;
+        let change = entry.workflow.change(fastrand::u32(..), player.store.format())?;
         if let Write::Put(put) = &change.write
             && let Some(birth) = &put.birth
         {

@@ -83,10 +83,9 @@ async fn load(store: &Store, ids: &[WorkflowId]) -> Result<Vec<Loaded>, StoreErr
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::oneshot;
-
     use super::*;
     use crate::engine::desk::request::{Posted, Request};
+    use crate::engine::post::replies::Replies;
     use crate::id::Partition;
     use crate::record::change::{Birth, Change, Put, Write};
     use crate::store::memory::MemoryStore;
@@ -95,7 +94,7 @@ mod tests {
     /// The groups of one request each about these workflows.
     fn groups(ids: &[WorkflowId]) -> Vec<Group> {
         let group = |&workflow: &WorkflowId| {
-            let (answer, _nobody) = oneshot::channel();
+            let answer = Replies::new(1).reply(0);
             let mut group = Group::new(workflow, None);
             group.posted.push(Posted { workflow, request: Request::Purge, now: Timestamp::default(), answer });
             group

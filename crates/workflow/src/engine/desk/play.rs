@@ -13,6 +13,7 @@ use crate::id::JobIndex;
 use crate::record::format::Format;
 use crate::record::lease::LeaseRef;
 use crate::state::{Job, JobState, Status};
+use crate::store::Store;
 use crate::time::Timestamp;
 use crate::transition::event::{Effect, Event, Lease};
 use crate::transition::transition;
@@ -21,6 +22,7 @@ use crate::workflow::Workflow;
 /// Applies requests to states.
 pub(super) struct Player<'a> {
     pub(super) context: &'a Context,
+    pub(super) store: &'a Store,
     pub(super) give_back: &'a GiveBack,
 }
 
@@ -40,7 +42,7 @@ impl Player<'_> {
         let leased = match request {
             Request::Claim { job, lease } => vec![self.leased(entry, *job, (lease.token, lease.expires), now)],
             // Nothing is handed over to a caller who has left.
-            Request::Report { job, token, hand_over: Some(hand_over), .. } if !posted.answer.is_closed() => {
+            Request::Report { job, token, hand_over: Some(hand_over), .. } if !posted.answer.is_unwanted() => {
                 let reported = LeaseRef { workflow: entry.workflow.id, job: *job, token: *token };
                 match effect {
                     Effect::Done => self.hand_over(entry, known, (reported, hand_over), now),
@@ -129,7 +131,7 @@ impl Player<'_> {
         let graph = Arc::clone(&workflow.graph);
         let lease = LeaseRef { workflow: workflow.id, job, token };
         let undelivered = Undelivered::new(self.give_back, (lease, fence), now);
-        let fence = (self.context.store.format() > Format::First).then_some(fence);
+        let fence = (self.store.format() > Format::First).then_some(fence);
         Leased { job, token, expires, attempt, fence, graph, inputs, undelivered }
     }
 }

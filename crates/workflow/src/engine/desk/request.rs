@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use super::answer::Answer;
 use crate::engine::error::EngineError;
+use crate::engine::post::replies::Reply;
 use crate::engine::queues::except::Except;
 use crate::graph::Graph;
 use crate::graph::definition::Retention;
@@ -187,12 +186,11 @@ pub(crate) struct Posted {
     pub(crate) workflow: WorkflowId,
     pub(crate) request: Request,
     pub(crate) now: Timestamp,
-    pub(crate) answer: oneshot::Sender<Result<Answer, EngineError>>,
+    pub(crate) answer: Reply,
 }
 
 impl Posted {
-    pub(super) fn answer(self, outcome: Result<Answer, EngineError>) {
-        // When the caller has left, jobs in the answer are given back as it is dropped.
-        let _left = self.answer.send(outcome);
+    pub(crate) fn answer(self, outcome: Result<Answer, EngineError>) {
+        self.answer.send(outcome);
     }
 }

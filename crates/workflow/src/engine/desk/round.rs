@@ -46,7 +46,7 @@ impl Round<'_> {
 
     /// Applies requests and writes changes. Returns the groups that must be applied again.
     pub(super) async fn run(&self, mut groups: Vec<Group>) -> Vec<Group> {
-        if let Err(error) = load_missing(&self.context().store, &mut groups).await {
+        if let Err(error) = load_missing(self.player.store, &mut groups).await {
             self.context().troubles.note(self.partition, Asked::Read, Err::<(), _>(&error));
             groups.into_iter().for_each(|group| group.fail(&error));
             return Vec::new();
@@ -115,7 +115,7 @@ impl Round<'_> {
     }
 
     async fn apply(&self, changes: &[Change]) -> Result<Tried, StoreError> {
-        let store = &self.context().store;
+        let store = self.player.store;
         match store.apply(self.partition, changes).await {
             Err(error @ StoreError::Unknown { .. }) => match recover(store, changes).await {
                 Ok(applied) if confirm_written(store, self.partition, changes, &applied).await => {
@@ -138,7 +138,7 @@ impl Round<'_> {
     /// Answers requests that found everything done already. That may be the work of a write that is not acknowledged yet. Returns the
     /// groups that must be applied again.
     async fn finish_unchanged(&self, groups: Vec<Group>) -> Vec<Group> {
-        let store = &self.context().store;
+        let store = self.player.store;
         let acknowledges = |group: &Group| store.waits_for_replicas() && group.answers.iter().any(Result::is_ok);
         let (acknowledging, others): (Vec<Group>, Vec<Group>) = groups.into_iter().partition(acknowledges);
         others.into_iter().for_each(|group| self.finish(group, None));

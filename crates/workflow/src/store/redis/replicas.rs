@@ -22,6 +22,13 @@ pub(super) struct Replicas {
     client: Client,
 }
 
+impl Replicas {
+    /// The same over connections of their own, on the current runtime.
+    pub(super) fn again(&self) -> Self {
+        Self { number: self.number, client: self.client.again() }
+    }
+}
+
 impl RedisStore {
     /// From now on a write is acknowledged when so many replicas of its node have it. `client` is for these writes alone, with one batch
     /// at a time on each connection.
