@@ -9,6 +9,7 @@ pub(crate) mod layout;
 mod listing;
 mod recovery;
 pub(crate) mod shapes;
+mod threads;
 mod times;
 mod work;
 
@@ -23,6 +24,7 @@ use creation::Creation;
 use execution::Execution;
 use listing::Listing;
 use recovery::Recovery;
+use threads::Threads;
 pub(crate) use work::work;
 
 /// What was measured.
@@ -33,6 +35,8 @@ pub(crate) struct Results {
     bullmq: Option<BullMq>,
     listing: Vec<Listing>,
     recovery: Recovery,
+    #[serde(default)]
+    threads: Vec<Threads>,
 }
 
 /// Measures, prints the tables and writes the JSON.
@@ -45,6 +49,7 @@ pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<()> {
         bullmq: bullmq::measure(&arguments).await?,
         listing: listing::measure(&arguments).await?,
         recovery: recovery::measure(&arguments).await?,
+        threads: threads::measure(&arguments).await?,
     };
     finish(&results, &arguments.results)
 }
@@ -64,6 +69,7 @@ impl figures::Results for Results {
             Table::new("execution", execution),
             Table::new("listing", listing::sheet(&self.listing)),
             Table::new("recovery", self.recovery.sheet()),
+            Table::new("threads", threads::sheet(&self.threads)),
         ]
     }
 }

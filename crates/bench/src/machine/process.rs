@@ -87,6 +87,20 @@ impl Process {
         Ok(cost)
     }
 
+    /// Names of the threads that begin like this, each with its processor time so far, to the nanosecond.
+    pub(crate) fn threads(self, prefix: &str) -> anyhow::Result<Vec<(String, Duration)>> {
+        let mut found = Vec::new();
+        for thread in fs::read_dir(format!("/proc/{}/task", self.0))?.flatten() {
+            // A thread may end between the listing and these reads; then it counts as none.
+            let name = fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+            let times = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+            if let Some(time) = on_processor(&times).filter(|_| name.starts_with(prefix)) {
+                found.push((name.trim_end().to_owned(), time));
+            }
+        }
+        Ok(found)
+    }
+
     /// Processor time of the main thread, to the nanosecond.
     pub(crate) fn main_thread_time(self) -> anyhow::Result<Duration> {
         on_processor(&self.read("schedstat")?).context("unreadable schedstat")

@@ -51,12 +51,21 @@ pub(crate) struct RedisCounts {
 impl Testbed {
     /// Starts the store and the server, and waits until the server accepts calls on its gRPC port.
     pub(crate) async fn start(program: &Path, store: Store) -> anyhow::Result<Self> {
+        Self::start_with(program, store, &[]).await
+    }
+
+    /// The same with more settings.
+    pub(crate) async fn start_with(
+        program: &Path,
+        store: Store,
+        settings: &[(&'static str, String)],
+    ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("could not make a temporary folder")?;
         let redis = match store {
             Store::Embedded => None,
             Store::Redis | Store::FarRedis => Some(RedisServer::start().await),
         };
-        let mut environment = Vec::new();
+        let mut environment = settings.to_vec();
         let mut proxy = None;
         if let Some(redis) = &redis {
             let mut address = redis.address().to_string();
