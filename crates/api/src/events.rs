@@ -10,9 +10,8 @@ use axum::body::{Body, Bytes};
 use axum::http::header;
 use axum::response::IntoResponse;
 use serde::Serialize;
-use tidegate_workflow::{Engine, EngineError, Notice, WorkflowId};
-use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{broadcast, mpsc};
+use tidegate_workflow::{Engine, EngineError, WorkflowId};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -25,8 +24,8 @@ use crate::edge::json::{self, Id};
 use crate::edge::room::{self, Caller, Room, Share};
 use crate::edge::words::StateWord;
 use crate::workflows::view::Workflow;
-pub(crate) use view::Views;
-use view::{Look, Told, View};
+pub(crate) use view::{Known, View, Views};
+use view::{Look, Told};
 
 /// What happens within this time is told at once: four times a second is as much as anybody sees.
 const GATHER: Duration = Duration::from_millis(250);
@@ -58,18 +57,16 @@ pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
     let last = ask.headers.get("last-event-id").map(|last| last.to_str().unwrap_or_default().to_owned());
     let engine = ask.api.engine().clone();
     // Before the first look, so that nothing falls between.
-    let notices = engine.notices();
-    let view = ask.api.views.of(id);
+    let (view, known) = ask.api.follow(id);
     let version = engine.glance(id).await?.version;
     let look = view.look(&engine, id, version).await?;
     let (frames, receiver) = mpsc::channel(FRAMES);
-    let pause = if ask.api.has_company() { LOOK } else { KEEP_ALIVE };
     let missed = last.is_some_and(|last| last != look.told.version.to_string());
     let mut text = Vec::new();
     push_changes(&mut text, if missed { &[] } else { &look.told.places }, &look);
     let drain = ask.api.host.drain.clone();
     let places = (share, ask.api.activity.open_stream());
-    let watch = Watch { engine, id, view, notices, reader, _places: places, frames, look: pause, drain };
+    let watch = Watch { engine, id, view, known, reader, _places: places, frames, drain };
     ask.api.host.tasks.spawn(watch.run(Arc::clone(&look.told), text));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, Body::from_stream(ReceiverStream::new(receiver))).into_response())
@@ -86,38 +83,26 @@ struct Watch {
     engine: Engine,
     id: WorkflowId,
     view: Arc<View>,
-    notices: broadcast::Receiver<(WorkflowId, Arc<Notice>)>,
+    known: watch::Receiver<Known>,
     reader: Reader,
     /// One of the streams that may be open.
     _places: (Share, OpenStream),
     frames: mpsc::Sender<Result<Bytes, Infallible>>,
-    look: Duration,
     drain: CancellationToken,
 }
 
 impl Watch {
     async fn run(mut self, mut told: Arc<Told>, mut text: Vec<u8>) {
-        let mut silent = Duration::ZERO;
+        // After a failure the next look may find more.
+        let mut pause = KEEP_ALIVE;
         loop {
             if !text.is_empty() && !self.send(std::mem::take(&mut text)).await {
                 return;
             }
-            tokio::select! {
-                heard = timeout(self.look, heard(&mut self.notices, self.id)) => {
-                    if heard.is_ok() {
-                        // More is likely to follow at once.
-                        tokio::select! {
-                            () = sleep(GATHER) => {}
-                            () = self.frames.closed() => return,
-                            () = self.drain.cancelled() => return,
-                        }
-                    }
-                }
-                () = self.frames.closed() => return,
-                () = self.drain.cancelled() => return,
-            }
-            match self.changed(told.version).await {
-                Ok(None) => {}
+            let Some(known) = self.wait(pause).await else { return };
+            pause = KEEP_ALIVE;
+            match self.changed(known, told.version).await {
+                Ok(None) => text.extend_from_slice(b": still here\n\n"),
                 Ok(Some(now)) => {
                     push_changes(&mut text, &told.places, &now);
                     told = Arc::clone(&now.told);
@@ -128,14 +113,24 @@ impl Watch {
                     let _ = self.send(text).await;
                     return;
                 }
-                // The next look may find more.
-                Err(_) => {}
+                Err(_) => pause = LOOK,
             }
-            silent = if text.is_empty() { silent + self.look } else { Duration::ZERO };
-            if silent >= KEEP_ALIVE {
-                silent = Duration::ZERO;
-                text.extend_from_slice(b": still here\n\n");
+        }
+    }
+
+    /// What is known of the workflow when something has happened, and what follows at once, or the time is over. None: the stream ends.
+    async fn wait(&mut self, pause: Duration) -> Option<Known> {
+        let next = async {
+            if let Ok(Ok(())) = timeout(pause, self.known.changed()).await {
+                // More is likely to follow at once.
+                sleep(GATHER).await;
             }
+            *self.known.borrow_and_update()
+        };
+        tokio::select! {
+            known = next => Some(known),
+            () = self.frames.closed() => None,
+            () = self.drain.cancelled() => None,
         }
     }
 
@@ -152,23 +147,11 @@ impl Watch {
     }
 
     /// The workflow, if it is no longer what it was.
-    async fn changed(&self, version: u64) -> Result<Option<Arc<Look>>, EngineError> {
-        let now = self.engine.glance(self.id).await?.version;
-        if now == version {
-            return Ok(None);
-        }
-        self.view.look(&self.engine, self.id, now).await.map(Some)
-    }
-}
-
-/// Returns when something may have happened to the workflow.
-async fn heard(notices: &mut broadcast::Receiver<(WorkflowId, Arc<Notice>)>, id: WorkflowId) {
-    loop {
-        match notices.recv().await {
-            Ok((about, _)) if about == id => return,
-            Ok(_) => {}
-            Err(RecvError::Lagged(_)) => return,
-            Err(RecvError::Closed) => return std::future::pending().await,
+    async fn changed(&self, known: Known, told: u64) -> Result<Option<Arc<Look>>, EngineError> {
+        match known {
+            Known::Version { version, .. } if version <= told => Ok(None),
+            Known::Version { version, .. } => self.view.look(&self.engine, self.id, version).await.map(Some),
+            Known::Removed => Err(EngineError::NoWorkflow { workflow: self.id }),
         }
     }
 }

@@ -250,7 +250,10 @@ impl Server {
     /// How the ports share the files that may be open. To be asked when the cores have opened theirs.
     fn shares(&self) -> Result<Shares, ServeError> {
         let Settings { redis, cores, max_connections, max_connections_given, .. } = &self.settings;
-        let servers = redis.iter().flat_map(|redis| std::iter::once(&redis.main).chain(&redis.per_second));
+        // Workflows have connections of their own, on as many threads.
+        let workflows = redis.iter().filter(|_| self.workflows.is_some()).map(|redis| &redis.main);
+        let servers =
+            redis.iter().flat_map(|redis| std::iter::once(&redis.main).chain(&redis.per_second)).chain(workflows);
         let files = Files::count(self.files, servers.map(|server| server.config.max_connections * cores).sum());
         if files.allowed < files.least() {
             return Err(ServeError::Files { allowed: files.allowed, least: files.least() });

@@ -18,14 +18,16 @@ pub(crate) mod trouble;
 
 use std::sync::Arc;
 
-use tokio::sync::broadcast;
 use tokio_util::task::TaskTracker;
 
-use self::context::{Context, Notice};
+use self::context::Context;
+use self::context::watchers::Watching;
 use self::create::names::{Known, Names};
 use self::desk::Desk;
 use self::desk::request::{Acted, Action, Condition, Request};
+use self::desk::states::States;
 use self::error::EngineError;
+use self::post::apart::Places;
 use self::post::thread::Thread;
 use self::queues::{Paused, Queues};
 use crate::id::{Partition, WorkflowId};
@@ -63,11 +65,13 @@ struct Core {
     context: Context,
     /// At least one. Those of partitions take turns.
     threads: Vec<Thread>,
+    states: States,
     /// One for each partition.
     desks: Vec<Desk>,
     /// Names that are in the store's registers.
     names: Names,
     tasks: TaskTracker,
+    apart: Places,
 }
 
 impl Engine {
@@ -88,13 +92,14 @@ impl Engine {
     /// There is no thread.
     pub async fn start_on(threads: Vec<Thread>, options: EngineOptions) -> Result<Self, StoreError> {
         let partitions = threads[0].store.partitions();
-        let share = options.memory / u64::from(partitions.max(1));
         let core = Core {
             context: Context::new(options.retention),
             threads,
-            desks: (0..partitions).map(|number| Desk::new(Partition(number), share)).collect(),
+            states: States::new(options.memory),
+            desks: (0..partitions).map(|number| Desk::new(Partition(number))).collect(),
             names: Names::default(),
             tasks: TaskTracker::new(),
+            apart: Places::default(),
         };
         let engine = Self { core: Arc::new(core), thread: 0 };
         engine.read_registers().await?;
@@ -125,10 +130,10 @@ impl Engine {
         self.core.tasks.wait().await;
     }
 
-    /// Changes of all workflows, from now on. A slow reader loses the oldest.
+    /// Changes of one workflow that this server makes, from now on.
     #[must_use]
-    pub fn notices(&self) -> broadcast::Receiver<(WorkflowId, Arc<Notice>)> {
-        self.core.context.subscribe()
+    pub fn watch(&self, workflow: WorkflowId) -> Watching {
+        self.core.context.watchers.watch(workflow)
     }
 
     /// Does something to a workflow, and says what it is doing now.

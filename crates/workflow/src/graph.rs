@@ -141,6 +141,25 @@ impl Graph {
         bare
     }
 
+    /// What it takes in memory besides its own size, in bytes.
+    pub(crate) fn allocated(&self) -> usize {
+        let text = |json: &Option<Json>| json.as_ref().map_or(0, |json| allocated(json.text().len()));
+        let indices = |indices: &Vec<JobIndex>| allocated(indices.capacity() * size_of::<JobIndex>());
+        let job = |job: &GraphJob| {
+            let names = [&job.name, &job.handler, &job.queue].map(|name| allocated(name.capacity()));
+            names.iter().sum::<usize>() + text(&job.params) + indices(&job.parents)
+        };
+        let tags = self.label.tags.iter().map(|tag| size_of::<String>() + allocated(tag.capacity()));
+        allocated(self.label.name.capacity())
+            + tags.sum::<usize>()
+            + text(&self.globals)
+            + self.idempotency_key.as_ref().map_or(0, |key| allocated(key.capacity()))
+            + allocated(self.jobs.capacity() * size_of::<GraphJob>())
+            + self.jobs.iter().map(job).sum::<usize>()
+            + allocated(self.children.capacity() * size_of::<Vec<JobIndex>>())
+            + self.children.iter().map(indices).sum::<usize>()
+    }
+
     /// Restores what is not stored.
     pub(crate) fn link_children(&mut self) {
         self.children = vec![Vec::new(); self.jobs.len()];
@@ -194,6 +213,11 @@ impl Graph {
         cycle.extend(cycle.first().cloned());
         cycle
     }
+}
+
+/// What an allocation of so many bytes takes: allocators round up.
+pub(crate) const fn allocated(bytes: usize) -> usize {
+    if bytes == 0 { 0 } else { bytes.next_multiple_of(16) + bytes / 16 }
 }
 
 fn resolved(job: JobDefinition, mut parents: Vec<JobIndex>) -> GraphJob {

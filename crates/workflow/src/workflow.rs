@@ -12,8 +12,8 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use self::progress::{News, Prospect, Tally, Verdict};
-use crate::graph::Graph;
 use crate::graph::definition::Retention;
+use crate::graph::{Graph, allocated};
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::change::{Stored, StoredState};
 use crate::record::codec::decode;
@@ -106,6 +106,18 @@ impl Workflow {
     /// The bytes of the meta that the store has; none when it is not stored yet.
     pub(crate) fn stored_meta(&self) -> Option<&[u8]> {
         self.stored.as_ref().map(|(meta, _)| meta.as_slice())
+    }
+
+    /// What it takes in memory besides its own size, in bytes, with the names of workers of usual length.
+    pub(crate) fn allocated(&self) -> usize {
+        /// Of a worker.
+        const NAME: usize = 16;
+        /// The encoded state as a whole.
+        const META: usize = 80;
+        let job = size_of::<Job>() + size_of::<Tally>() + size_of::<Prospect>();
+        // The count of references is beside the graph.
+        let graph = allocated(size_of::<Graph>() + 2 * size_of::<usize>()) + self.graph.allocated();
+        META + graph + allocated(self.jobs.len() * job) + self.jobs.len() * NAME
     }
 
     /// Whether it was read from the store or written before.

@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use axum::body::Bytes;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use tidegate_workflow::{Engine, Store, Timestamp, WorkflowId};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -17,7 +19,7 @@ use super::room::{Caller, LARGE, Room};
 use super::route::Matched;
 use super::tokens::Tokens;
 use crate::activity::Activity;
-use crate::events::Views;
+use crate::events::{Known, View, Views};
 use crate::failures::Lines;
 use crate::opening::Opening;
 use crate::readiness::Looks;
@@ -105,7 +107,7 @@ pub(crate) struct Ask<'a> {
     /// The name of the token, if one was needed.
     pub(crate) token: Option<&'a str>,
     pub(crate) peer: Option<Peer>,
-    pub(crate) body: &'a [u8],
+    pub(crate) body: &'a Bytes,
     pub(crate) id: &'a RequestId,
 }
 
@@ -118,6 +120,17 @@ impl Ask<'_> {
             Some(name) => Caller::Token(name.to_owned()),
             None => Caller::Peer(self.peer.map(|peer| peer.0)),
         }
+    }
+
+    /// Reads the body; a large one apart, so that claims do not wait for it.
+    pub(crate) async fn read<T: Send + 'static>(&self, read: impl FnOnce(&[u8]) -> T + Send + 'static) -> T {
+        /// It takes a millisecond to read.
+        const LARGE: usize = 128 * 1024;
+        if self.body.len() <= LARGE {
+            return read(self.body);
+        }
+        let body = self.body.clone();
+        self.api.engine().apart(move || read(&body)).await
     }
 
     /// The workflow that the path names.
@@ -156,9 +169,11 @@ impl Context {
         self.engine.get_or_init(|| opened().on(self.thread))
     }
 
-    /// Whether others may change what is in the store.
-    pub(crate) fn has_company(&self) -> bool {
-        matches!(self.engine().store(), Store::Redis(_))
+    /// Follows a workflow until the receiver is dropped.
+    pub(crate) fn follow(&self, id: WorkflowId) -> (Arc<View>, watch::Receiver<Known>) {
+        // Others may change what is in Redis.
+        let look = matches!(self.engine().store(), Store::Redis(_)).then_some(LOOK);
+        self.views.follow((self.engine(), id), look, &self.host)
     }
 
     pub(crate) fn now(&self) -> Timestamp {

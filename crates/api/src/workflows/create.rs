@@ -103,8 +103,7 @@ fn key_of_item(key: Option<&str>, at: usize) -> Option<String> {
 
 pub(crate) async fn create(ask: &Ask<'_>) -> Answer {
     let key = key(ask)?;
-    let definition: DefinitionBody<'_> = body::read(ask.body)?;
-    let new = definition.resolve(key)?;
+    let new = ask.read(move |body| body::read::<DefinitionBody<'_>>(body)?.resolve(key)).await?;
     let name = new.graph.label.name.clone();
     let created = ask.api.engine().create(vec![new], ask.api.now()).await;
     let Created { workflow, status: doing, existing } =
@@ -125,7 +124,7 @@ pub(crate) async fn create_batch(ask: &Ask<'_>) -> Answer {
     if key.as_deref() == Some("") {
         return Err(Problem::field("Idempotency-Key", "it is empty: send a key, or leave the header out"));
     }
-    for resolved in definitions(ask.body, key.as_deref())? {
+    for resolved in ask.read(move |body| definitions(body, key.as_deref())).await? {
         order.push(resolved.map(|workflow| new.push(workflow)));
     }
     let mut created = ask.api.engine().create(new, ask.api.now()).await.into_iter();

@@ -1,23 +1,22 @@
 //! Showing one workflow, at once or when it is over.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use axum::Extension;
 use axum::http::header;
 use axum::response::IntoResponse;
-use tidegate_workflow::{EngineError, JobIndex, JobResult, Notice, Snapshot, Status, WorkflowId};
-use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
-use tokio::time::{Instant, timeout, timeout_at};
+use tidegate_workflow::{EngineError, JobIndex, JobResult, Snapshot, WorkflowId};
+use tokio::time::timeout;
 
 use super::turns::Turns;
 use super::view::Workflow;
-use crate::edge::ask::{Answer, Ask, Context, LOOK};
+use crate::edge::ask::{Answer, Ask, Context};
 use crate::edge::json;
 use crate::edge::problem::{Code, Problem};
 use crate::edge::query::Query;
 use crate::edge::room::{self, HasRoom, PATIENCE};
+use crate::events::Known;
 
 /// Most bytes of outputs and errors in one answer.
 const MOST_RESULTS: usize = 64 * 1024 * 1024;
@@ -59,21 +58,34 @@ pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     let snapshot = settled(ask.api, id, wait).await?;
     Ok(match view {
         View::Summary => json::ok(&Workflow::of(&snapshot)),
-        View::Jobs => json::ok(&Workflow::with_jobs(&snapshot, None)),
-        View::Full => full(ask, id, &snapshot).await?,
+        View::Jobs => {
+            let text = text(ask.api, snapshot, None).await;
+            ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+        }
+        View::Full => full(ask, id, snapshot).await?,
     })
 }
 
 /// The workflow with what its jobs left behind.
-async fn full(ask: &Ask<'_>, id: WorkflowId, snapshot: &Snapshot) -> Answer {
+async fn full(ask: &Ask<'_>, id: WorkflowId, snapshot: Snapshot) -> Answer {
     let busy = || Problem::new(Code::Overloaded, "answers with all outputs are gathered one at a time; try again");
     let _turn = timeout(PATIENCE, TURNS.wait(&ask.caller())).await.map_err(|_| busy())?;
     let results = all_results(ask.api, id, snapshot.jobs().len()).await?;
-    let text = json::text(&Workflow::with_jobs(snapshot, Some(&results)));
-    drop(results);
+    let text = text(ask.api, snapshot, Some(results)).await;
     // The next one is gathered when this one is on its way.
     let text = room::keep(&ask.api.rooms.answers, &ask.caller(), text).await?;
     Ok((Extension(HasRoom), [(header::CONTENT_TYPE, "application/json")], text).into_response())
+}
+
+/// The view of a workflow with its jobs. A long one is written apart, so that claims do not wait for it.
+async fn text(api: &Context, snapshot: Snapshot, results: Option<Vec<JobResult>>) -> Vec<u8> {
+    /// Jobs whose states are written in a millisecond, and what they left behind.
+    const SHORT: usize = 1_000;
+    const FEW: usize = 128 * 1024;
+    let few = results.iter().flatten().map(size).sum::<usize>() <= FEW;
+    let short = snapshot.jobs().len() <= SHORT && few;
+    let write = move || json::text(&Workflow::with_jobs(&snapshot, results.as_deref()));
+    if short { write() } else { api.engine().apart(write).await }
 }
 
 /// What all jobs left behind, read in parts, so that what is too much for one answer is not gathered first.
@@ -100,31 +112,21 @@ fn size(result: &JobResult) -> usize {
 
 /// The workflow once it is over, or as it is when the time has passed or the server drains.
 async fn settled(api: &Context, id: WorkflowId, wait: Duration) -> Result<Snapshot, EngineError> {
-    let until = Instant::now() + wait;
-    let mut notices = api.engine().notices();
-    loop {
-        // Most looks find that it goes on, and need not read all of it.
-        let over = wait.is_zero() || api.engine().glance(id).await?.status.is_over();
-        if over || Instant::now() >= until || api.host.drain.is_cancelled() {
-            return api.engine().show(id).await;
-        }
-        let next = if api.has_company() { until.min(Instant::now() + LOOK) } else { until };
-        tokio::select! {
-            _ = timeout_at(next, ended(&mut notices, id)) => {}
-            () = api.host.drain.cancelled() => {}
-        }
-    }
-}
-
-/// Returns when the workflow may have ended.
-async fn ended(notices: &mut broadcast::Receiver<(WorkflowId, Arc<Notice>)>, id: WorkflowId) {
-    loop {
-        match notices.recv().await {
-            Ok((about, notice)) if about == id && notice.status.is_none_or(Status::is_over) => return,
-            Ok(_) => {}
-            // What was missed may have been it.
-            Err(RecvError::Lagged(_)) => return,
-            Err(RecvError::Closed) => return std::future::pending().await,
+    if !wait.is_zero() {
+        // Before the first look, so that nothing falls between.
+        let (_view, mut known) = api.follow(id);
+        let seen = api.engine().glance(id).await?;
+        if !seen.status.is_over() {
+            let ended = |known: &Known| match *known {
+                // What was learned before may be about an earlier end.
+                Known::Version { version, over } => over && version > seen.version,
+                Known::Removed => true,
+            };
+            tokio::select! {
+                _ = timeout(wait, known.wait_for(ended)) => {}
+                () = api.host.drain.cancelled() => {}
+            }
         }
     }
+    api.engine().show(id).await
 }

@@ -21,8 +21,8 @@ use tracing::{debug, warn};
 use super::accept;
 use super::bounds::body::{Arriving, Framing, Kind, Last, Refusal};
 use super::bounds::socket::Watched;
-use super::cores::Loaded;
 use super::bounds::{Bounds, Closed, Place, Rule, Seat, Standing, Tab};
+use super::cores::Loaded;
 use crate::supervise::Supervisor;
 
 /// How long a connection may stay without a next request. Load balancers keep idle connections for a minute, and a request

@@ -1,31 +1,21 @@
-//! What the desks of all partitions share: the ready jobs, the subscribers, and the time of the next timer.
+//! What the desks of all partitions share: the ready jobs, those who watch, and the time of the next timer.
+
+pub(crate) mod watchers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::Notify;
 
+use self::watchers::Watchers;
 use super::queues::Queues;
 use super::sweep::gone::Gone;
 use super::trouble::Troubles;
-use crate::id::{JobIndex, WorkflowId};
-use crate::state::{JobState, RetentionDefaults, Status};
+use crate::state::RetentionDefaults;
 use crate::time::Timestamp;
-
-/// How many notices a slow subscriber may be behind.
-const NOTICES: usize = 1_024;
 
 /// No timer is known.
 const NEVER: u64 = u64::MAX;
-
-/// What changed in a workflow.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice {
-    /// Its status now. None: it was removed.
-    pub status: Option<Status>,
-    /// The jobs that changed, by position.
-    pub jobs: Vec<(JobIndex, JobState)>,
-}
 
 /// What the desks of all partitions share.
 #[derive(Debug)]
@@ -35,7 +25,7 @@ pub(crate) struct Context {
     pub(crate) queues: Queues,
     pub(super) gone: Gone,
     pub(crate) troubles: Troubles,
-    notices: broadcast::Sender<(WorkflowId, Arc<Notice>)>,
+    pub(super) watchers: Arc<Watchers>,
     /// The earliest known timer that no sweep has handled, in microseconds.
     expected: AtomicU64,
     /// Notified when that time has become earlier.
@@ -49,21 +39,9 @@ impl Context {
             queues: Queues::default(),
             gone: Gone::default(),
             troubles: Troubles::default(),
-            notices: broadcast::Sender::new(NOTICES),
+            watchers: Arc::default(),
             expected: AtomicU64::new(NEVER),
             sooner: Notify::new(),
-        }
-    }
-
-    pub(super) fn subscribe(&self) -> broadcast::Receiver<(WorkflowId, Arc<Notice>)> {
-        self.notices.subscribe()
-    }
-
-    /// Tells subscribers about a workflow. Without subscribers the notice is not created.
-    pub(crate) fn announce(&self, id: WorkflowId, notice: impl FnOnce() -> Notice) {
-        if self.notices.receiver_count() > 0 {
-            // The last subscriber may have left in between.
-            let _none = self.notices.send((id, Arc::new(notice())));
         }
     }
 

@@ -9,7 +9,7 @@ mod load;
 pub(crate) mod play;
 pub(crate) mod request;
 mod round;
-mod states;
+pub(crate) mod states;
 pub(crate) mod torn;
 pub(crate) mod undelivered;
 
@@ -41,7 +41,6 @@ const ATTEMPTS: usize = 16;
 pub(crate) struct Desk {
     partition: Partition,
     inbox: Mutex<Inbox>,
-    states: States,
     pub(crate) torn: Torn,
 }
 
@@ -54,9 +53,8 @@ struct Inbox {
 }
 
 impl Desk {
-    /// A desk that keeps states of at most `memory` bytes.
-    pub(crate) fn new(partition: Partition, memory: u64) -> Self {
-        Self { partition, inbox: Mutex::default(), states: States::new(memory), torn: Torn::default() }
+    pub(crate) fn new(partition: Partition) -> Self {
+        Self { partition, inbox: Mutex::default(), torn: Torn::default() }
     }
 
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
@@ -101,11 +99,11 @@ impl Desk {
     }
 
     /// Serves all requests that wait. `give_back` is called with each lease that does not reach its worker.
-    pub(crate) async fn serve(&self, (context, store): (&Context, &Store), give_back: &GiveBack) {
+    pub(crate) async fn serve(&self, (context, store): (&Context, &Store), states: &States, give_back: &GiveBack) {
         let player = Player { context, store, give_back };
-        let round = Round { player, partition: self.partition, states: &self.states, torn: &self.torn };
+        let round = Round { player, partition: self.partition, states, torn: &self.torn };
         while let Some(posted) = self.next_round() {
-            for groups in load::pieces(store, self.states.take(posted)).await {
+            for groups in load::pieces(store, states.take(posted)).await {
                 self.serve_groups(&round, groups).await;
             }
         }

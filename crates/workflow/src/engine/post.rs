@@ -1,5 +1,6 @@
 //! How requests reach the desk of their partition, and the task that serves it.
 
+pub(in crate::engine) mod apart;
 pub(crate) mod replies;
 pub(crate) mod thread;
 
@@ -10,12 +11,12 @@ use tokio::runtime::Handle;
 
 use self::replies::Replies;
 use self::thread::Thread;
-use super::Engine;
 use super::desk::Desk;
 use super::desk::answer::Answer;
 use super::desk::request::{Posted, Request};
 use super::desk::undelivered::GiveBack;
 use super::error::EngineError;
+use super::{Core, Engine};
 use crate::id::{Partition, WorkflowId};
 use crate::record::lease::LeaseRef;
 use crate::time::Timestamp;
@@ -113,7 +114,8 @@ impl Turn {
     async fn serve(mut self) {
         let engine = self.engine.clone();
         let give_back: GiveBack = Arc::new(move |lease, now| engine.give_back(lease, now));
-        self.desk().serve((&self.engine.core.context, self.engine.store()), &give_back).await;
+        let Core { context, states, .. } = &*self.engine.core;
+        self.desk().serve((context, self.engine.store()), states, &give_back).await;
         self.served = true;
     }
 

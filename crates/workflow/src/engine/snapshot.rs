@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use hashbrown::HashSet;
 
 use super::Engine;
 use super::error::EngineError;
@@ -15,6 +16,9 @@ use crate::state::{AttemptError, Job, JobState, Meta, Status};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
 use crate::workflow::progress::Prospect;
+
+/// The bytes of a graph from which on it takes longer than a millisecond to read.
+const LARGE: usize = 128 << 10;
 
 /// A workflow as it was at one moment.
 #[derive(Debug, Clone)]
@@ -151,6 +155,12 @@ impl Snapshot {
     }
 }
 
+/// The names of the queues that jobs of a graph are in.
+fn queues(graph: &Graph) -> Vec<String> {
+    let names: HashSet<&str> = graph.jobs.iter().map(|job| job.queue.as_str()).collect();
+    names.into_iter().map(str::to_owned).collect()
+}
+
 impl Engine {
     /// A workflow as the store has it now.
     ///
@@ -162,10 +172,9 @@ impl Engine {
             false => None,
         };
         let stored = stored.ok_or(EngineError::NoWorkflow { workflow: id })?;
-        let workflow = Workflow::read(id, &stored)?;
-        let mut names: Vec<String> = workflow.graph.jobs.iter().map(|job| job.queue.clone()).collect();
-        names.sort_unstable();
-        names.dedup();
+        let large = stored.graph.len() > LARGE;
+        let read = move || Workflow::read(id, &stored).map(|workflow| (queues(&workflow.graph), workflow));
+        let (names, workflow) = if large { self.apart(read).await? } else { read()? };
         let (paused_queues, served_queues) = self.queues().paused_and_served(&names);
         let format = self.store().format();
         Ok(Snapshot { workflow, format, paused_queues, served_queues })

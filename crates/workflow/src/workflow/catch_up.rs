@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use hashbrown::HashMap;
+
 use super::Workflow;
 use super::progress::News;
 use super::unwritten::Unwritten;
@@ -20,7 +22,8 @@ type Correction = (JobIndex, Option<News>, Option<News>);
 impl Workflow {
     /// The latest change was applied.
     pub(crate) fn settle_written(&mut self) {
-        self.written.clear();
+        // Not cleared: an empty table keeps its memory, in each of very many workflows.
+        self.written = HashMap::new();
     }
 
     /// Takes the latest change back, and takes over what others have written since the state that it expected. False: they have written more

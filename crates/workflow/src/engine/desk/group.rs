@@ -8,7 +8,7 @@ use super::play::Player;
 use super::request::{Begin, Posted, Request};
 use crate::engine::error::EngineError;
 use crate::id::WorkflowId;
-use crate::record::change::{Change, Delete, Later, StoredState, Write};
+use crate::record::change::{Change, Delete, Later, StoredState};
 use crate::store::error::StoreError;
 use crate::workflow::Workflow;
 
@@ -69,13 +69,7 @@ impl Group {
         if let Some(strays) = self.strays.clone() {
             entry.workflow.mend(strays);
         }
-        let change = entry.workflow.change(fastrand::u32(..), player.store.format())?;
-        if let Write::Put(put) = &change.write
-            && let Some(birth) = &put.birth
-        {
-            entry.weigh(birth.graph.len());
-        }
-        Some(change)
+        entry.workflow.change(fastrand::u32(..), player.store.format())
     }
 
     /// Creates the workflow if it does not exist and a request creates it.
@@ -86,7 +80,7 @@ impl Group {
             if let Begin::As(imported) = begin {
                 workflow.take_over(imported, player.context.retention, posted.now);
             }
-            self.entry = Some(Entry::new(workflow, 0));
+            self.entry = Some(Entry::new(workflow));
             self.basis = Basis::Store;
         }
     }

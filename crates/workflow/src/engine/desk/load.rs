@@ -54,7 +54,7 @@ pub(super) async fn load_missing(store: &Store, groups: &mut [Group]) -> Result<
 }
 
 fn read(id: WorkflowId, stored: &Stored) -> Result<Box<Entry>, StoreError> {
-    Ok(Entry::new(Workflow::read(id, stored)?, stored.graph.len()))
+    Ok(Entry::new(Workflow::read(id, stored)?))
 }
 
 /// What is read of one workflow.

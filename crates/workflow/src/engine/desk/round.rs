@@ -5,9 +5,10 @@ use super::load::load_missing;
 use super::play::Player;
 use super::states::States;
 use super::torn::Torn;
-use crate::engine::context::{Context, Notice};
+use crate::engine::context::Context;
+use crate::engine::context::watchers::Notice;
 use crate::engine::trouble::Asked;
-use crate::id::{JobIndex, Partition};
+use crate::id::Partition;
 use crate::record::change::{Applied, Change, Put, Write};
 use crate::store::Store;
 use crate::store::error::StoreError;
@@ -215,7 +216,7 @@ fn publish(context: &Context, group: &Group, change: &Change) {
         Write::Put(put) => publish_put(context, group, put),
         Write::Delete(delete) => {
             context.queues.change(&delete.ready, &[]);
-            context.announce(group.id, || Notice { status: None, jobs: Vec::new() });
+            context.watchers.tell(group.id, Notice { version: 0, status: None });
         }
     }
 }
@@ -224,10 +225,7 @@ fn publish_put(context: &Context, group: &Group, put: &Put) {
     context.queues.change(&put.ready.remove, &put.ready.add);
     let Some(entry) = &group.entry else { return };
     let meta = &entry.workflow.meta;
-    context.announce(group.id, || {
-        let state = |(job, _): &(JobIndex, Vec<u8>)| (*job, entry.workflow.job(*job).state);
-        Notice { status: Some(meta.status), jobs: put.jobs.iter().map(state).collect() }
-    });
+    context.watchers.tell(group.id, Notice { version: meta.version, status: Some(meta.status) });
     if let Some(timer) = meta.timer {
         context.expect_by(timer);
     }

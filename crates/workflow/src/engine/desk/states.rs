@@ -1,25 +1,41 @@
-//! The states of workflows that a desk keeps in memory.
+//! The states of workflows that are kept in memory, of all partitions together.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
 use quick_cache::unsync::Cache;
+use quick_cache::{DefaultHashBuilder, Lifecycle};
 
 use super::entry::{Entry, Weight};
 use super::group::Group;
 use super::request::Posted;
 use crate::id::WorkflowId;
 
-type Entries = Cache<WorkflowId, Box<Entry>, Weight>;
+type Entries = Cache<WorkflowId, Box<Entry>, Weight, DefaultHashBuilder, Collect>;
 
-/// The states of recently used workflows.
+/// The states of recently used workflows, within one bound: one workflow may take nearly all of it.
 #[derive(Debug)]
-pub(super) struct States(Mutex<Entries>);
+pub(crate) struct States(Mutex<Entries>);
+
+/// Collects what has to make room, so that it is freed when nobody waits for that.
+#[derive(Debug, Clone)]
+struct Collect;
+
+impl Lifecycle<WorkflowId, Box<Entry>> for Collect {
+    type RequestState = Vec<Box<Entry>>;
+
+    fn on_evict(&self, evicted: &mut Vec<Box<Entry>>, _: WorkflowId, entry: Box<Entry>) {
+        evicted.push(entry);
+    }
+}
 
 impl States {
     /// Keeps states of at most `memory` bytes.
-    pub(super) fn new(memory: u64) -> Self {
-        Self(Mutex::new(Cache::with_weighter((memory / 1_024) as usize, memory, Weight)))
+    pub(crate) fn new(memory: u64) -> Self {
+        /// About the least that a workflow takes.
+        const SMALL: u64 = 2_048;
+        let number = (memory / SMALL) as usize;
+        Self(Mutex::new(Cache::with(number, memory, Weight, DefaultHashBuilder::default(), Collect)))
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
@@ -47,7 +63,9 @@ impl States {
     pub(super) fn keep(&self, id: WorkflowId, entry: Box<Entry>) {
         // Ended workflows are rarely asked for. The memory is for the others.
         if entry.workflow.is_stored() && !entry.workflow.meta.status.is_over() {
-            self.entries().insert(id, entry);
+            let mut evicted = Vec::new();
+            self.entries().insert_with_lifecycle(id, entry, &mut evicted);
+            drop(evicted);
         }
     }
 }

@@ -1,0 +1,109 @@
+//! Who watches single workflows. A change of a workflow that nobody watches costs others nothing, however many are watched.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashMap;
+use tokio::sync::watch;
+
+use crate::id::WorkflowId;
+use crate::state::Status;
+
+/// What a workflow has become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Notice {
+    /// Its version now. 0: it was removed.
+    pub version: u64,
+    /// Its status now. None: it was removed.
+    pub status: Option<Status>,
+}
+
+/// Those who watch.
+#[derive(Debug, Default)]
+pub(crate) struct Watchers {
+    /// The number of workflows in `each`. As long as there is none, a change costs one load.
+    number: AtomicUsize,
+    each: Mutex<HashMap<WorkflowId, watch::Sender<Option<Notice>>>>,
+}
+
+/// One who watches a workflow, until this is dropped.
+#[derive(Debug)]
+pub struct Watching {
+    watchers: Arc<Watchers>,
+    workflow: WorkflowId,
+    notices: watch::Receiver<Option<Notice>>,
+}
+
+impl Watchers {
+    fn each(&self) -> MutexGuard<'_, HashMap<WorkflowId, watch::Sender<Option<Notice>>>> {
+        self.each.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(in crate::engine) fn watch(self: &Arc<Self>, workflow: WorkflowId) -> Watching {
+        let mut each = self.each();
+        let notices = each.entry(workflow).or_insert_with(|| watch::Sender::new(None)).subscribe();
+        self.number.store(each.len(), Relaxed);
+        Watching { watchers: Arc::clone(self), workflow, notices }
+    }
+
+    /// Tells those who watch this workflow.
+    pub(in crate::engine) fn tell(&self, workflow: WorkflowId, notice: Notice) {
+        if self.number.load(Relaxed) > 0
+            && let Some(notices) = self.each().get(&workflow)
+        {
+            notices.send_replace(Some(notice));
+        }
+    }
+}
+
+impl Watching {
+    /// What the workflow has become since the last call. What this server's own calls do is told at once, what other servers do never.
+    ///
+    /// # Cancellation
+    /// Nothing is lost when the future is dropped.
+    pub async fn next(&mut self) -> Notice {
+        loop {
+            if self.notices.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+            if let Some(notice) = *self.notices.borrow_and_update() {
+                return notice;
+            }
+        }
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let mut each = self.watchers.each();
+        // This one still counts.
+        if each.get(&self.workflow).is_some_and(|notices| notices.receiver_count() <= 1) {
+            each.remove(&self.workflow);
+            self.watchers.number.store(each.len(), Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Partition;
+    use crate::time::Timestamp;
+
+    #[tokio::test]
+    async fn who_watches_hears_of_one_workflow_and_is_forgotten() {
+        let watchers = Arc::new(Watchers::default());
+        let [one, other] = [1, 2].map(|number| WorkflowId::new(Timestamp::default(), Partition(0), number));
+        let (mut first, second) = (watchers.watch(one), watchers.watch(one));
+        let others = watchers.watch(other);
+        let notice = |version| Notice { version, status: Some(Status::Running) };
+        watchers.tell(other, notice(7));
+        watchers.tell(one, notice(1));
+        watchers.tell(one, notice(2));
+        assert_eq!(first.next().await, notice(2), "the latest");
+        drop(first);
+        assert_eq!(watchers.each().len(), 2);
+        drop((second, others));
+        assert_eq!((watchers.each().len(), watchers.number.load(Relaxed)), (0, 0));
+    }
+}
