@@ -18,6 +18,9 @@ const PARTITION_BITS: u32 = 10;
 const RANDOM_BITS: u32 = 60;
 /// Microseconds within a millisecond.
 const MICROS_BITS: u32 = 10;
+/// The last of the random bits, by which an id says that its workflow is a small one. Few older ids have them by chance.
+const SMALL: u128 = 0x9bd3;
+const SMALL_MASK: u128 = 0xffff;
 
 /// The last of all ids.
 const LAST: WorkflowId = WorkflowId([u8::MAX; 16]);
@@ -25,7 +28,8 @@ const LAST: WorkflowId = WorkflowId([u8::MAX; 16]);
 /// The most partitions that a store can have: as many as an id can name.
 pub const MAX_PARTITIONS: u16 = 1 << PARTITION_BITS;
 
-/// Names a workflow: 48 bits of milliseconds, 10 bits of microseconds within it, 60 random bits, 10 bits of partition. As 26
+/// Names a workflow: 48 bits of milliseconds, 10 bits of microseconds within it, 60 random bits, 10 bits of partition. The last 16 of the
+/// random bits say whether the store keeps its state as one value (see `record::small`). As 26
 /// characters or as 16 bytes it sorts by the time of creation. The partition comes last, so that workflows of one moment come from all
 /// partitions when they are listed: a page that takes a few from each is then enough.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -96,6 +100,20 @@ impl WorkflowId {
         let random = (random & ((1 << RANDOM_BITS) - 1)) << PARTITION_BITS;
         let partition = u128::from(partition.0 % MAX_PARTITIONS);
         Self((moment(now) | random | partition).to_be_bytes())
+    }
+
+    /// An id for a workflow created at `now`, which says whether it is small.
+    #[must_use]
+    pub fn of_size(now: Timestamp, partition: Partition, is_small: bool) -> Self {
+        let random = fastrand::u128(..) & !SMALL_MASK;
+        // Whatever the other bits, with the last one turned it is not the mark.
+        let mark = if is_small { SMALL } else { fastrand::u128(..) & SMALL_MASK & !1 };
+        Self::new(now, partition, random | mark)
+    }
+
+    /// Whether the store may have its state as one value. Of ids from before the third format, one in 65,536 says so by chance.
+    pub(crate) fn is_small(self) -> bool {
+        u128::from_be_bytes(self.0) >> PARTITION_BITS & SMALL_MASK == SMALL
     }
 
     /// The id as bytes, which sort by time.

@@ -6,3 +6,4 @@ pub(crate) mod due;
 pub(crate) mod format;
 pub(crate) mod lease;
 pub mod rows;
+pub(crate) mod small;

@@ -17,6 +17,7 @@ use crate::graph::{Graph, allocated};
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::change::{Stored, StoredState};
 use crate::record::codec::decode;
+use crate::record::small::split;
 use crate::state::{Counts, Job, JobState, Meta, RetentionDefaults, Status};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
@@ -36,7 +37,10 @@ pub(crate) struct Workflow {
     tallies: Vec<Tally>,
     /// For each job that waits: whether it may still run. Follows from `jobs`.
     prospects: Vec<Prospect>,
+    /// The meta that the store has, and its bytes.
     stored: Option<(Vec<u8>, Meta)>,
+    /// Whether the store has its state as one value.
+    small: bool,
     unwritten: Unwritten,
     /// What the latest change replaced, until it is known whether it was applied.
     written: HashMap<JobIndex, Job>,
@@ -75,15 +79,21 @@ impl Workflow {
 
     /// A workflow as it was read from a store, when its graph is in memory already.
     pub(crate) fn read_state(id: WorkflowId, graph: Arc<Graph>, state: &StoredState) -> Result<Self, StoreError> {
-        let meta: Meta = decode(&state.meta, || format!("the state of workflow {id}"))?;
-        let mut jobs = vec![Job::default(); graph.jobs.len()];
+        let what = || format!("the state of workflow {id}");
+        let (meta, length, all) = split(&state.meta, what)?;
+        let small = all.is_some();
+        let mut jobs = all.unwrap_or_else(|| vec![Job::default(); graph.jobs.len()]);
+        if jobs.len() != graph.jobs.len() {
+            let reason = format!("it has {} jobs, and its graph {}", jobs.len(), graph.jobs.len());
+            return Err(StoreError::Corrupt { what: what(), reason });
+        }
         for (index, bytes) in &state.jobs {
             let what = || format!("the state of job {index} of workflow {id}");
             let none = || StoreError::Corrupt { what: what(), reason: "its graph has no such job".to_owned() };
             *jobs.get_mut(index.index()).ok_or_else(none)? = decode(bytes, what)?;
         }
-        let stored = Some((state.meta.clone(), meta.clone()));
-        Ok(Self::assembled(id, graph, meta, jobs, stored))
+        let stored = Some((state.meta[..length].to_vec(), meta.clone()));
+        Ok(Self { small, ..Self::assembled(id, graph, meta, jobs, stored) })
     }
 
     fn assembled(
@@ -95,7 +105,7 @@ impl Workflow {
     ) -> Self {
         let (tallies, prospects) = (vec![Tally::default(); jobs.len()], vec![Prospect::Open; jobs.len()]);
         let (unwritten, written) = (Unwritten::default(), HashMap::new());
-        let mut workflow = Self { id, graph, meta, jobs, tallies, prospects, stored, unwritten, written };
+        let mut workflow = Self { id, graph, meta, jobs, tallies, prospects, stored, small: false, unwritten, written };
         // No job of a new workflow has ended, so all tallies are zero.
         if workflow.stored.is_some() {
             workflow.recount();
@@ -103,7 +113,7 @@ impl Workflow {
         workflow
     }
 
-    /// The bytes of the meta that the store has; none when it is not stored yet.
+    /// What the meta that the store has begins with; none when it is not stored yet.
     pub(crate) fn stored_meta(&self) -> Option<&[u8]> {
         self.stored.as_ref().map(|(meta, _)| meta.as_slice())
     }

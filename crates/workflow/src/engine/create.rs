@@ -11,6 +11,8 @@ use super::error::EngineError;
 use crate::graph::Graph;
 use crate::id::{Partition, WorkflowId};
 use crate::record::codec::decode;
+use crate::record::format::Format;
+use crate::record::small::is_small;
 use crate::state::{Meta, Status};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
@@ -84,7 +86,8 @@ impl Engine {
         let (mut ids, mut requests) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
         for begun in all {
             let partition = self.partition_for(begun.graph.idempotency_key.as_deref());
-            let id = WorkflowId::new(begun.created_at, partition, fastrand::u128(..));
+            let small = self.store().format() >= Format::Third && is_small(&begun.graph);
+            let id = WorkflowId::of_size(begun.created_at, partition, small);
             ids.push(id);
             requests.push((id, begun.request()));
         }

@@ -9,10 +9,22 @@ use crate::time::Timestamp;
 pub struct Change {
     /// The workflow.
     pub workflow: WorkflowId,
-    /// The bytes of the meta that the store must have now. None: the workflow must not exist.
+    /// What the meta that the store has now must begin with. None: the workflow must not exist.
     pub expected: Option<Vec<u8>>,
+    /// Whether its state is one value, which is the meta. Where that is so, it is so for its whole life.
+    pub small: bool,
     /// What to write if so.
     pub write: Write,
+}
+
+impl Change {
+    /// Whether the meta that a store has is the expected one.
+    pub(crate) fn expects(&self, stored: Option<&[u8]>) -> bool {
+        match (&self.expected, stored) {
+            (Some(expected), Some(stored)) if self.small => stored.starts_with(expected),
+            (expected, stored) => expected.as_deref() == stored,
+        }
+    }
 }
 
 /// What a change does.
@@ -27,11 +39,11 @@ pub enum Write {
 /// The state and rows to write.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Put {
-    /// The new meta.
+    /// The new meta. That of a small workflow has label and jobs behind it.
     pub meta: Vec<u8>,
     /// The parts that never change. Only in the first write of a workflow.
     pub birth: Option<Birth>,
-    /// New states of jobs.
+    /// New states of jobs; none of a small workflow.
     pub jobs: Vec<(JobIndex, Vec<u8>)>,
     /// Outputs and errors to write.
     pub results: Vec<(ResultField, Vec<u8>)>,

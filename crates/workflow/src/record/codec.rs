@@ -70,14 +70,17 @@ pub(crate) fn encode<T: Record>(record: &T, format: Format) -> Vec<u8> {
     }
 }
 
-/// Reads what [`encode`] wrote, in whatever format. `what` names it in the error.
+/// Reads what [`encode`] wrote, in whatever format. What follows the record is passed over. `what` names it in the error.
 pub(crate) fn decode<T: Record>(bytes: &[u8], what: impl FnOnce() -> String) -> Result<T, StoreError> {
-    read(bytes).map_err(|error| StoreError::Corrupt { what: what(), reason: error.to_string() })
+    let read = || -> Result<T, Unreadable> {
+        Ok(match Format::of_record(bytes)? {
+            (Format::First, record) => T::decode_first(record)?,
+            (Format::Second | Format::Third, record) => postcard::from_bytes(record)?,
+        })
+    };
+    read().map_err(|error| unreadable(error, what))
 }
 
-fn read<T: Record>(bytes: &[u8]) -> Result<T, Unreadable> {
-    Ok(match Format::of_record(bytes)? {
-        (Format::First, record) => T::decode_first(record)?,
-        (Format::Second, record) => postcard::from_bytes(record)?,
-    })
+pub(super) fn unreadable(error: impl Into<Unreadable>, what: impl FnOnce() -> String) -> StoreError {
+    StoreError::Corrupt { what: what(), reason: error.into().to_string() }
 }

@@ -9,11 +9,13 @@ pub enum Format {
     First = 1,
     /// Records that begin with their format; ready rows with the key of a limit, and with positions of 32 bits.
     Second = 2,
+    /// As the second, and the state of a small workflow is one value.
+    Third = 3,
 }
 
 impl Format {
     /// What new stores are written in.
-    pub const LATEST: Self = Self::Second;
+    pub const LATEST: Self = Self::Third;
 
     /// The format of a store with this schema version. None: this program does not know it.
     #[must_use]
@@ -21,6 +23,7 @@ impl Format {
         match version {
             1 => Some(Self::First),
             2 => Some(Self::Second),
+            3 => Some(Self::Third),
             _ => None,
         }
     }

@@ -51,7 +51,7 @@ impl ReadyEntry {
         row.extend_from_slice(self.workflow.bytes());
         match format {
             Format::First => row.extend_from_slice(&(self.job.0 as u16).to_be_bytes()),
-            Format::Second => row.extend_from_slice(&self.job.0.to_be_bytes()),
+            Format::Second | Format::Third => row.extend_from_slice(&self.job.0.to_be_bytes()),
         }
         row
     }
@@ -216,7 +216,7 @@ mod tests {
             job: JobIndex(9),
         };
         let sorted = [entry("a", 9, 7), entry("a", 9, 300), entry("a", 0, 1), entry("aé", 255, 1)];
-        for format in [Format::First, Format::Second] {
+        for format in [Format::First, Format::Second, Format::Third] {
             assert!(sorted.iter().map(|entry| entry.row(format)).is_sorted());
             for entry in &sorted {
                 let row = entry.row(format);

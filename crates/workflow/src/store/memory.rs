@@ -443,10 +443,9 @@ impl Tables {
 
     fn apply(&mut self, partition: Partition, change: &Change) -> Applied {
         let id = change.workflow;
-        let stored = self.workflows.get(&id).map(|entry| &entry.meta);
-        if stored != change.expected.as_ref() {
+        if !change.expects(self.workflows.get(&id).map(|entry| entry.meta.as_slice())) {
             let entry = self.workflows.get(&id);
-            return match entry.and_then(|entry| entry.later(change)) {
+            return match entry.filter(|_| !change.small).and_then(|entry| entry.later(change)) {
                 Some(later) => Applied::Behind(later),
                 None => Applied::Conflict(entry.map(Entry::state)),
             };

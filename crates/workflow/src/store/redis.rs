@@ -239,7 +239,9 @@ fn wrote_nothing(outcome: &Outcome) -> bool {
 fn with_advice(reason: String) -> String {
     match reason.contains("can't run this command") || reason.contains("NOPERM") {
         true => {
-            format!("{reason}; the script needs GET, EXISTS, HGET, HGETALL, HSET, HDEL, SET, UNLINK, ZADD and ZREM")
+            format!(
+                "{reason}; the script needs GET, MGET, EXISTS, HGET, HGETALL, HSET, HDEL, SET, MSET, UNLINK, ZADD and ZREM"
+            )
         }
         false => reason,
     }
@@ -261,7 +263,8 @@ fn applied(calls: &[Call<'_>], outcomes: &[Outcome]) -> Result<Vec<Applied>, Sto
             for (call, outcome) in calls.iter().zip(outcomes) {
                 all.extend(call.answer(answer(outcome)?)?);
             }
-            Ok(all)
+            all.sort_unstable_by_key(|&(place, _)| place);
+            Ok(all.into_iter().map(|(_, applied)| applied).collect())
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::record::change::{Birth, Change, Delete, Moved, Put, ResultField, RowC
 use crate::record::codec::encode;
 use crate::record::format::Format;
 use crate::record::rows::{ReadyEntry, Row, lasting_row, ready_rows, status_rows};
+use crate::record::small::join;
 use crate::state::{AttemptError, Job, Meta, Status};
 use crate::time::Timestamp;
 
@@ -72,10 +73,14 @@ impl Workflow {
             Some((bytes, meta)) => (Some(bytes), Some(meta)),
             None => (None, None),
         };
+        if expected.is_none() {
+            self.small = format >= Format::Third && self.id.is_small();
+        }
+        let small = self.small;
         if unwritten.delete {
             let before = was.as_ref().map_or(self.meta.status, |meta| meta.status);
             let delete = self.deletion(before, &unwritten, format);
-            return Some(Change { workflow: self.id, expected, write: Write::Delete(Box::new(delete)) });
+            return Some(Change { workflow: self.id, expected, small, write: Write::Delete(Box::new(delete)) });
         }
         let nothing = unwritten.before.is_empty() && unwritten.results.is_empty() && unwritten.errors.is_empty();
         if nothing && unwritten.strays.is_none() && was.as_ref() == Some(&self.meta) {
@@ -84,13 +89,21 @@ impl Workflow {
         }
         self.meta.version += 1;
         self.meta.writer = writer;
-        let put = self.put(was.as_ref(), &mut unwritten, format);
+        let (meta, length) = match small {
+            true => join(&self.meta, &self.graph.label, &self.jobs),
+            false => {
+                let meta = encode(&self.meta, format);
+                let length = meta.len();
+                (meta, length)
+            }
+        };
+        self.stored = Some((meta[..length].to_vec(), self.meta.clone()));
+        let put = self.put(was.as_ref(), &mut unwritten, (meta, format));
         self.written = unwritten.before;
-        self.stored = Some((put.meta.clone(), self.meta.clone()));
-        Some(Change { workflow: self.id, expected, write: Write::Put(Box::new(put)) })
+        Some(Change { workflow: self.id, expected, small, write: Write::Put(Box::new(put)) })
     }
 
-    fn put(&self, was: Option<&Meta>, unwritten: &mut Unwritten, format: Format) -> Put {
+    fn put(&self, was: Option<&Meta>, unwritten: &mut Unwritten, (meta, format): (Vec<u8>, Format)) -> Put {
         let strays = unwritten.strays.take();
         let changed = |before: Option<Timestamp>, after: Option<Timestamp>| match after {
             _ if before == after => Moved::Unchanged,
@@ -99,10 +112,10 @@ impl Workflow {
         };
         let ready = self.ready_change(was, unwritten, format);
         let errors = unwritten.errors.iter().map(|(field, error)| (*field, encode(error, format)));
-        let mut jobs: Vec<JobIndex> = unwritten.before.keys().copied().collect();
+        let mut jobs: Vec<JobIndex> = unwritten.before.keys().copied().filter(|_| !self.small).collect();
         jobs.sort_unstable();
         let mut put = Put {
-            meta: encode(&self.meta, format),
+            meta,
             birth: was.is_none().then(|| Birth {
                 graph: encode(&*self.graph, format),
                 label: encode(&self.graph.label, format),

@@ -31,6 +31,7 @@ macro_rules! contract {
                 results_are_put_replaced_and_dropped
                 each_change_of_many_stands_alone
                 a_change_may_build_on_the_one_before
+                small_and_other_workflows_change_together
                 no_change_is_no_work
                 ten_thousand_jobs_fit_in_one_change
                 many_changes_fit_in_one_call
@@ -95,17 +96,17 @@ pub(crate) fn birth(key: Option<&str>) -> Birth {
 /// Creates a workflow with the state `first`, and whatever else `put` says.
 pub(crate) fn create(id: WorkflowId, put: Put) -> Change {
     let put = Put { meta: meta("first"), birth: Some(put.birth.clone().unwrap_or_else(|| birth(None))), ..put };
-    Change { workflow: id, expected: None, write: Write::Put(Box::new(put)) }
+    Change { workflow: id, expected: None, small: false, write: Write::Put(Box::new(put)) }
 }
 
 /// Takes a workflow from one state to another, and does whatever else `put` says.
 pub(crate) fn update(id: WorkflowId, from: &str, to: &str, put: Put) -> Change {
     let put = Put { meta: meta(to), ..put };
-    Change { workflow: id, expected: Some(meta(from)), write: Write::Put(Box::new(put)) }
+    Change { workflow: id, expected: Some(meta(from)), small: false, write: Write::Put(Box::new(put)) }
 }
 
 pub(crate) fn delete(id: WorkflowId, from: &str, delete: Delete) -> Change {
-    Change { workflow: id, expected: Some(meta(from)), write: Write::Delete(Box::new(delete)) }
+    Change { workflow: id, expected: Some(meta(from)), small: false, write: Write::Delete(Box::new(delete)) }
 }
 
 pub(crate) fn ready_row(queue: &str, since: u64, workflow: WorkflowId, job: u32) -> Row {

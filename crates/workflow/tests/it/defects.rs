@@ -214,7 +214,7 @@ async fn d12_one_workflow_that_is_gone_hides_no_others(store: Store) {
     let birth = Birth { graph: vec![255; 9], label: vec![255; 9], idempotency_key: None };
     let mut put = Put { meta: vec![255; 9], birth: Some(birth), ..Put::default() };
     put.index.add = [gone, broken].map(|id| [Section::All.prefix(), id.bytes().to_vec()].concat()).to_vec();
-    let change = Change { workflow: broken, expected: None, write: Write::Put(Box::new(put)) };
+    let change = Change { workflow: broken, expected: None, small: false, write: Write::Put(Box::new(put)) };
     store.apply(Partition(0), &[change]).await.unwrap();
     let page = engine.list(&Query { limit: 10, ..Query::default() }).await.unwrap();
     assert_eq!(page.items.iter().map(|item| item.workflow).collect::<Vec<_>>(), [id]);

@@ -18,7 +18,7 @@ use crate::model::check::whole_store;
 use crate::support::{create, report, server};
 
 /// All formats, with the number that the names of their files begin with.
-const FORMATS: [(Format, u8); 2] = [(Format::First, 1), (Format::Second, 2)];
+const FORMATS: [(Format, u8); 3] = [(Format::First, 1), (Format::Second, 2), (Format::Third, 3)];
 
 fn golden(name: &str) -> String {
     let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", "..", "golden", "stores"].iter().collect();
@@ -142,7 +142,7 @@ async fn check_format(store: &Store, format: Format) {
     for partition in 0..store.partitions() {
         let rows = |set| store.rows(Partition(partition), set, None, 10_000);
         for row in rows(RowSet::Ready).await.unwrap() {
-            assert_eq!(format_of_ready(&row), format);
+            assert_eq!(format_of_ready(&row), format.min(Format::Second));
         }
         let index: Vec<Row> = rows(RowSet::Index).await.unwrap();
         ids.extend(index.iter().filter_map(|row| tidegate_workflow::rows::workflow_of(row)));
@@ -161,6 +161,7 @@ async fn check_format(store: &Store, format: Format) {
 fn format_of_record(record: &[u8]) -> Format {
     match record {
         [0x82, 0, ..] => Format::Second,
+        [0x83, 0, ..] => Format::Third,
         _ => Format::First,
     }
 }

@@ -187,7 +187,7 @@ async fn what_cannot_be_read_fails_for_itself_alone(store: Store) {
     let birth = Birth { graph: rubbish.clone(), label: rubbish.clone(), idempotency_key: None };
     let ready = RowChange { add: vec![ready_row(broken)], ..RowChange::default() };
     let put = Put { meta: rubbish, birth: Some(birth), ready, timer: Moved::To(at(0)), ..Put::default() };
-    let change = Change { workflow: broken, expected: None, write: Write::Put(Box::new(put)) };
+    let change = Change { workflow: broken, expected: None, small: false, write: Write::Put(Box::new(put)) };
     store.apply(Partition(0), &[change]).await.unwrap();
     create(&engine, "a b", Begin::Now).await;
     let both = [take(&engine, 1).await, take(&engine, 2).await].concat();
@@ -227,8 +227,8 @@ async fn commands(server: &RedisServer, what: impl Future<Output = ()>) -> Vec<S
 }
 
 fn lose_workflows(server: &RedisServer) {
-    let keys = server.raw("KEYS *:w:*");
-    for key in keys.lines().filter(|line| line.contains(":w:")) {
+    let keys = server.raw("KEYS *:[sw]:*");
+    for key in keys.lines().filter(|line| line.contains(":s:") || line.contains(":w:")) {
         let _ = server.raw(&format!("DEL {key}"));
     }
 }

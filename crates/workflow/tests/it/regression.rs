@@ -168,7 +168,7 @@ async fn what_cannot_be_read_is_said_to_be_so_and_hides_nothing_else() {
     let birth = Birth { graph: rubbish.clone(), label: rubbish.clone(), idempotency_key: None };
     let mut put = Put { meta: rubbish, birth: Some(birth), ..Put::default() };
     put.index.add.push([Section::All.prefix(), id.bytes().to_vec()].concat());
-    let change = Change { workflow: id, expected: None, write: Write::Put(Box::new(put)) };
+    let change = Change { workflow: id, expected: None, small: false, write: Write::Put(Box::new(put)) };
     engine.store().apply(Partition(0), &[change]).await.unwrap();
     let started = engine.act(id, Action::Start, at(10)).await;
     assert!(matches!(started, Err(EngineError::Store(StoreError::Corrupt { .. }))), "{started:?}");

@@ -37,7 +37,7 @@ fn id(number: u64) -> WorkflowId {
 
 fn create(id: WorkflowId) -> Change {
     let put = Put { meta: b"meta".to_vec(), birth: Some(Birth::default()), ..Put::default() };
-    Change { workflow: id, expected: None, write: Write::Put(Box::new(put)) }
+    Change { workflow: id, expected: None, small: false, write: Write::Put(Box::new(put)) }
 }
 
 /// Asserts that the store cannot be opened, and what people read then.

@@ -111,7 +111,7 @@ mod tests {
             let id = WorkflowId::new(Timestamp::default(), Partition(0), number);
             let birth = Birth { graph: vec![0; size], ..Birth::default() };
             let put = Put { meta: vec![1], birth: Some(birth), ..Put::default() };
-            let change = Change { workflow: id, expected: None, write: Write::Put(Box::new(put)) };
+            let change = Change { workflow: id, expected: None, small: false, write: Write::Put(Box::new(put)) };
             store.apply(Partition(0), &[change]).await.unwrap();
             ids.push(id);
         }

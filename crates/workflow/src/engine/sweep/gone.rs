@@ -111,7 +111,8 @@ impl Engine {
     pub(super) async fn bury(&self, orphans: HashMap<WorkflowId, Delete>) {
         let mut changes: HashMap<Partition, Vec<Change>> = HashMap::new();
         for (workflow, delete) in orphans {
-            let change = Change { workflow, expected: None, write: Write::Delete(Box::new(delete)) };
+            let small = workflow.is_small();
+            let change = Change { workflow, expected: None, small, write: Write::Delete(Box::new(delete)) };
             changes.entry(workflow.partition()).or_default().push(change);
         }
         let mut removed = 0;

@@ -30,7 +30,6 @@ const MOST_NOTED: usize = 1_024;
 enum Command {
     PutFields = 1,
     RemoveFields = 2,
-    Put = 3,
     Remove = 4,
     AddRows = 5,
     RemoveRows = 6,
@@ -100,11 +99,17 @@ struct Rows<'a> {
 /// One call of the script.
 #[derive(Debug, Default)]
 pub(super) struct Call<'a> {
+    /// Whether all states are those of small workflows, or none is.
+    small: bool,
+    /// Which of all changes these are.
+    places: Vec<usize>,
     expected: Vec<&'a [u8]>,
     states: Vec<String>,
     /// For each change, how many of `fields` are its own.
     counts: Vec<usize>,
     fields: Vec<Piece<'a>>,
+    /// Strings to write: the change, the key as a position among the others, and the value.
+    strings: Vec<(usize, usize, Piece<'a>)>,
     /// Keys after those of the states.
     others: Vec<String>,
     /// Changes, and which of the other keys each needs to be free.
@@ -125,11 +130,13 @@ pub(super) struct Call<'a> {
 /// changes before it writes.
 pub(super) fn calls<'a>(keys: &Keys, changes: &'a [Change]) -> Vec<Call<'a>> {
     let mut calls: Vec<Call<'a>> = Vec::new();
-    for change in changes {
-        if !calls.last().is_some_and(|call| call.has_room_for(change)) {
-            calls.push(Call::default());
+    for small in [true, false] {
+        for (place, change) in changes.iter().enumerate().filter(|(_, change)| change.small == small) {
+            if !calls.last().is_some_and(|call| call.has_room_for(change)) {
+                calls.push(Call { small, ..Call::default() });
+            }
+            calls.last_mut().expect("there is one with room").add(keys, (place, change));
         }
-        calls.last_mut().expect("there is one with room").add(keys, change);
     }
     calls.iter_mut().for_each(Call::ask_for_room);
     calls
@@ -147,18 +154,20 @@ impl<'a> Call<'a> {
     fn has_room_for(&self, change: &Change) -> bool {
         let rows = self.removed.iter().chain(&self.added).map(|rows| rows.pieces.len());
         let own = self.own.iter().map(|own| own.arguments.len());
-        self.fields.len() + own.chain(rows).sum::<usize>() < MOST_ARGUMENTS
+        self.small == change.small
+            && self.fields.len() + self.strings.len() + own.chain(rows).sum::<usize>() < MOST_ARGUMENTS
             && self.bytes < MOST_BYTES
             && !self.workflows.contains(&change.workflow)
             && idempotency_key(change).is_none_or(|key| !self.idempotency_keys.contains(key))
     }
 
-    fn add(&mut self, keys: &Keys, change: &'a Change) {
+    fn add(&mut self, keys: &Keys, (place, change): (usize, &'a Change)) {
+        self.places.push(place);
         let id = &change.workflow;
         self.workflows.insert(*id);
         self.idempotency_keys.extend(idempotency_key(change));
         self.expected.push(change.expected.as_deref().unwrap_or_default());
-        self.states.push(keys.part(*id, Part::State));
+        self.states.push(keys.part(*id, if self.small { Part::Small } else { Part::State }));
         let before = self.fields.len();
         match &change.write {
             Write::Put(put) => self.put(keys, id, put),
@@ -171,10 +180,10 @@ impl<'a> Call<'a> {
     /// each set and a row that is in none.
     pub(super) fn probe(scratch: [String; 2]) -> Self {
         let [hash, string] = scratch;
-        let mut call = Self { expected: vec![b""], states: vec![hash.clone()], ..Self::default() };
+        let mut call = Self { expected: vec![b""], states: vec![hash.clone()], places: vec![0], ..Self::default() };
         let nothing = || Piece::Bytes(b"");
         call.claims.push((0, 0));
-        call.own(Command::Put, string.clone(), [nothing(), Piece::Bytes(b"XX")]);
+        call.string(string.clone(), nothing());
         call.own(Command::PutFields, hash.clone(), [Piece::Bytes(META), nothing()]);
         call.own(Command::Remove, hash.clone(), []);
         call.own(Command::Remove, string, []);
@@ -190,7 +199,8 @@ impl<'a> Call<'a> {
     /// A call that changes states and adds nothing before them begins with a question for room that adds nothing: Redis asks for memory at
     /// the first write of a script only, and the states come last.
     fn ask_for_room(&mut self) {
-        let adds = !self.own[0].operations.is_empty() || self.added.iter().any(|rows| !rows.pieces.is_empty());
+        let own = !self.own[0].operations.is_empty() || !self.strings.is_empty();
+        let adds = own || self.added.iter().any(|rows| !rows.pieces.is_empty());
         if let (false, Some(change)) = (adds, self.counts.iter().position(|&fields| fields > 0)) {
             let nothing = [Piece::Bytes(b"XX"), Piece::Integer(0), Piece::Bytes(b"")];
             share(&mut self.added[Set::Timers as usize], change, nothing);
@@ -203,7 +213,10 @@ impl<'a> Call<'a> {
     }
 
     fn put(&mut self, keys: &Keys, id: &'a WorkflowId, put: &'a Put) {
-        self.field(Piece::Bytes(META), &put.meta);
+        match self.small {
+            true => self.value(&put.meta),
+            false => self.field(Piece::Bytes(META), &put.meta),
+        }
         for (job, state) in &put.jobs {
             self.field(Piece::Integer(job.0.into()), state);
         }
@@ -265,13 +278,15 @@ impl<'a> Call<'a> {
     }
 
     fn birth(&mut self, keys: &Keys, id: &'a WorkflowId, birth: &'a Birth) {
-        for (field, value) in keys::label_fields(&birth.label) {
-            self.field(Piece::Bytes(field), value);
+        if !self.small {
+            for (field, value) in keys::label_fields(&birth.label) {
+                self.field(Piece::Bytes(field), value);
+            }
         }
-        self.own(Command::Put, keys.part(*id, Part::Graph), [Piece::Bytes(&birth.graph)]);
+        self.string(keys.part(*id, Part::Graph), Piece::Bytes(&birth.graph));
         if let Some(name) = &birth.idempotency_key {
             self.claims.push((self.current(), self.others.len()));
-            self.own(Command::Put, keys.idempotency(id.partition(), name), [Piece::Text(id.to_string())]);
+            self.string(keys.idempotency(id.partition(), name), Piece::Text(id.to_string()));
         }
     }
 
@@ -287,6 +302,17 @@ impl<'a> Call<'a> {
         for set in [Set::Timers, Set::Expiries] {
             share(&mut self.removed[set as usize], self.counts.len(), [Piece::Bytes(id.bytes())]);
         }
+    }
+
+    fn string(&mut self, key: String, value: Piece<'a>) {
+        self.bytes += value.len();
+        self.strings.push((self.current(), self.others.len(), value));
+        self.others.push(key);
+    }
+
+    fn value(&mut self, value: &'a [u8]) {
+        self.bytes += value.len();
+        self.fields.push(Piece::Bytes(value));
     }
 
     fn field(&mut self, name: Piece<'a>, value: &'a [u8]) {
@@ -318,8 +344,9 @@ impl<'a> Call<'a> {
     /// The three packed arguments.
     fn plans(&self) -> [Vec<u8>; 3] {
         let other = |key: usize| Set::ALL.len() + self.states.len() + key + 1;
-        let mut head = vec![self.states.len(), self.claims.len()];
+        let mut head = vec![self.states.len(), usize::from(self.small), self.claims.len(), self.strings.len()];
         head.extend(self.claims.iter().flat_map(|&(change, key)| [change + 1, other(key)]));
+        head.extend(self.strings.iter().flat_map(|&(change, key, _)| [change + 1, other(key)]));
         head.extend(&self.counts);
         let made =
             |&(change, Stamp { version, writer }): &(usize, Stamp)| [change + 1, version as usize, writer as usize];
@@ -361,7 +388,8 @@ impl<'a> Call<'a> {
         let rows = |command| self.rows(command).flat_map(|(_, rows)| &rows.pieces);
         let rows = rows(Command::AddRows).chain(rows(Command::RemoveRows));
         let operations = adding.arguments.iter().chain(rows).chain(&removing.arguments);
-        let pieces = self.fields.iter().chain(operations);
+        let strings = self.strings.iter().map(|(_, _, value)| value);
+        let pieces = self.fields.iter().chain(strings).chain(operations);
         let mut args = vec![Arg::Bytes(script), Arg::Integer(keys().count() as i64)];
         args.extend(keys().map(|key| Arg::Key(key.as_bytes())));
         args.extend(plans.iter().map(|plan| Arg::Bytes(plan)));
@@ -370,24 +398,28 @@ impl<'a> Call<'a> {
         unit.command(command, &args)
     }
 
-    /// What became of each change.
-    pub(super) fn answer(&self, answer: &Reply) -> Result<Vec<Applied>, StoreError> {
+    /// What became of each change, with its place among all changes.
+    pub(super) fn answer(&self, answer: &Reply) -> Result<Vec<(usize, Applied)>, StoreError> {
         match answer {
-            Reply::Integer(_) => Ok(vec![Applied::Done; self.states.len()]),
+            Reply::Integer(_) => Ok(self.places.iter().map(|&place| (place, Applied::Done)).collect()),
             Reply::Array(each) if each.len() == self.states.len() => {
-                let each = each.iter().zip(&self.states);
-                each.map(|(one, key)| match one {
-                    Ok(Reply::Integer(_)) => Ok(Applied::Done),
-                    Ok(Reply::Bulk(id)) => Ok(Applied::KeyTaken(reply::id(id)?)),
-                    Ok(Reply::Array(later)) if matches!(later.first(), Some(Ok(Reply::Integer(_)))) => {
-                        Ok(Applied::Behind(reply::later(key, later)?))
-                    }
-                    Ok(state @ Reply::Array(_)) => Ok(Applied::Conflict(reply::state(key, state)?)),
-                    _ => Err(unexpected("what became of each change", answer)),
-                })
-                .collect()
+                let each = each.iter().zip(&self.states).zip(&self.places);
+                each.map(|((one, key), &place)| Ok((place, self.answer_one(key, one.as_ref().ok(), answer)?))).collect()
             }
             _ => Err(unexpected("what became of the changes", answer)),
+        }
+    }
+
+    fn answer_one(&self, key: &str, one: Option<&Reply>, answer: &Reply) -> Result<Applied, StoreError> {
+        match one {
+            Some(Reply::Integer(_)) => Ok(Applied::Done),
+            Some(Reply::Bulk(id)) => Ok(Applied::KeyTaken(reply::id(id)?)),
+            Some(Reply::Array(later)) if matches!(later.first(), Some(Ok(Reply::Integer(_)))) => {
+                Ok(Applied::Behind(reply::later(key, later)?))
+            }
+            Some(state @ Reply::Array(_)) if self.small => Ok(Applied::Conflict(reply::small_in_array(state)?)),
+            Some(state @ Reply::Array(_)) => Ok(Applied::Conflict(reply::state(key, state)?)),
+            _ => Err(unexpected("what became of each change", answer)),
         }
     }
 }

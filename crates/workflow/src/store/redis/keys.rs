@@ -28,6 +28,8 @@ pub(super) struct Keys {
 pub(super) enum Part {
     /// A hash: meta, label, and the jobs that have changed.
     State = b'w' as isize,
+    /// A string: the state of a small workflow.
+    Small = b's' as isize,
     /// A string: the graph.
     Graph = b'd' as isize,
     /// A hash: outputs and errors.

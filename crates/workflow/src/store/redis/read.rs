@@ -76,21 +76,45 @@ fn stored<'a>(outcome: &'a Outcome, what: &str) -> Result<&'a Reply, StoreError>
     }
 }
 
+/// What has the state of a workflow, by its id.
+fn state_of(id: WorkflowId) -> Part {
+    if id.is_small() { Part::Small } else { Part::State }
+}
+
 impl RedisStore {
+    /// Those of `ids` that look like ids of small workflows and were not found: ids from before the third format may look so by chance.
+    fn by_chance<T>(ids: &[WorkflowId], found: &[Result<Option<T>, StoreError>]) -> Vec<usize> {
+        let missing = |at: &usize| matches!(found[*at], Ok(None)) && ids[*at].is_small();
+        (0..ids.len()).filter(missing).collect()
+    }
+
     pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        let asked: Vec<_> = ids.iter().map(|&id| (id, state_of(id))).collect();
+        let mut found = self.load_as(&asked).await;
+        let again = Self::by_chance(ids, &found);
+        if !again.is_empty() {
+            let asked: Vec<_> = again.iter().map(|&at| (ids[at], Part::State)).collect();
+            again.into_iter().zip(self.load_as(&asked).await).for_each(|(at, loaded)| found[at] = loaded);
+        }
+        found.into_iter().collect()
+    }
+
+    async fn load_as(&self, asked: &[(WorkflowId, Part)]) -> Vec<Result<Option<Stored>, StoreError>> {
         let mut batch = Batch::new();
-        let states: Vec<String> = ids.iter().map(|&id| self.keys.part(id, Part::State)).collect();
-        for (&id, state) in ids.iter().zip(&states) {
+        let states: Vec<(String, Part)> = asked.iter().map(|&(id, part)| (self.keys.part(id, part), part)).collect();
+        for (&(id, _), (state, part)) in asked.iter().zip(&states) {
             // A graph is there whenever the state is. So the state is asked for first: if only that was found, the workflow was
             // deleted in between.
             let graph = self.keys.part(id, Part::Graph);
-            let unit = batch.unit().repeatable("HGETALL", &[Arg::Key(state.as_bytes())]);
+            let read = if *part == Part::Small { "GET" } else { "HGETALL" };
+            let unit = batch.unit().repeatable(read, &[Arg::Key(state.as_bytes())]);
             unit.repeatable("GET", &[Arg::Key(graph.as_bytes())]);
         }
         let outcomes = self.send(batch).await;
-        let loaded = |(state, outcomes): (&String, &[Outcome])| {
-            let graph = reply::bytes(stored(&outcomes[1], state)?)?;
-            let state = reply::state(state, stored(&outcomes[0], state)?)?;
+        let loaded = |((key, part), outcomes): (&(String, Part), &[Outcome])| {
+            let graph = reply::bytes(stored(&outcomes[1], key)?)?;
+            let state = stored(&outcomes[0], key)?;
+            let state = if *part == Part::Small { reply::small(state)? } else { reply::state(key, state)? };
             Ok(state.zip(graph).map(|(state, graph)| Stored { graph: graph.to_vec(), state }))
         };
         states.iter().zip(outcomes.chunks_exact(2)).map(loaded).collect()
@@ -105,14 +129,34 @@ impl RedisStore {
     }
 
     pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Vec<Result<Option<Head>, StoreError>> {
-        let mut batch = Batch::new();
-        for &id in ids {
-            let key = self.keys.part(id, Part::State);
-            let fields = [META].into_iter().chain(LABEL).map(Arg::Bytes);
-            let args: Vec<Arg<'_>> = [Arg::Key(key.as_bytes())].into_iter().chain(fields).collect();
-            batch.unit().repeatable("HMGET", &args);
+        let asked: Vec<_> = ids.iter().map(|&id| (id, state_of(id))).collect();
+        let mut found = self.heads_as(&asked).await;
+        let again = Self::by_chance(ids, &found);
+        if !again.is_empty() {
+            let asked: Vec<_> = again.iter().map(|&at| (ids[at], Part::State)).collect();
+            again.into_iter().zip(self.heads_as(&asked).await).for_each(|(at, head)| found[at] = head);
         }
-        self.send(batch).await.iter().map(|outcome| reply::head(answer(outcome)?)).collect()
+        found
+    }
+
+    async fn heads_as(&self, asked: &[(WorkflowId, Part)]) -> Vec<Result<Option<Head>, StoreError>> {
+        let mut batch = Batch::new();
+        for &(id, part) in asked {
+            let key = self.keys.part(id, part);
+            let key = Arg::Key(key.as_bytes());
+            if part == Part::Small {
+                batch.unit().repeatable("GET", &[key]);
+            } else {
+                let fields = [META].into_iter().chain(LABEL).map(Arg::Bytes);
+                let args: Vec<Arg<'_>> = [key].into_iter().chain(fields).collect();
+                batch.unit().repeatable("HMGET", &args);
+            }
+        }
+        let head = |((_, part), outcome): (&(WorkflowId, Part), &Outcome)| match part {
+            Part::Small => reply::small_head(answer(outcome)?),
+            _ => reply::head(answer(outcome)?),
+        };
+        asked.iter().zip(&self.send(batch).await).map(head).collect()
     }
 
     pub(crate) async fn results(

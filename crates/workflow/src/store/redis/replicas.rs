@@ -87,15 +87,21 @@ impl RedisStore {
         let mut batch = Batch::new();
         let mut unit = batch.unit();
         for (id, _) in states {
-            let key = self.keys.part(*id, Part::State);
+            let [small, hash] = [Part::Small, Part::State].map(|part| self.keys.part(*id, part));
             // What was written before it, on whatever connection, counts for the wait as well.
-            unit = unit.repeatable("HGET", &[Arg::Key(key.as_bytes()), Arg::Bytes(META)]);
+            unit = unit.repeatable("GET", &[Arg::Key(small.as_bytes())]);
+            unit = unit.repeatable("HGET", &[Arg::Key(hash.as_bytes()), Arg::Bytes(META)]);
         }
         self.wait(unit);
         let (outcomes, enough) = self.send_to_replicas(batch, Instant::now() + self.timeout).await;
         let mut same = true;
-        for ((_, state), outcome) in states.iter().zip(&outcomes) {
-            same &= reply::bytes(answer(outcome)?)?.map(AsRef::as_ref) == state.as_deref();
+        for ((_, state), outcomes) in states.iter().zip(outcomes.chunks_exact(2)) {
+            let [small, hash] = [0, 1].map(|at| reply::bytes(answer(&outcomes[at])?));
+            let (small, hash) = (small?.map(AsRef::as_ref), hash?.map(AsRef::as_ref));
+            same &= match (state.as_deref(), small.or(hash)) {
+                (Some(state), Some(found)) => found.starts_with(state),
+                (state, found) => state == found,
+            };
         }
         enough.map(|()| same)
     }

@@ -7,6 +7,7 @@ use super::keys::{self, META};
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::change::{Later, Stamp, StoredState};
 use crate::record::rows;
+use crate::record::small;
 use crate::store::error::StoreError;
 use crate::store::query::Head;
 use crate::time::Timestamp;
@@ -132,6 +133,23 @@ pub(super) fn later(key: &str, reply: &[Result<Reply, ServerError>]) -> Result<L
         return Err(StoreError::Corrupt { what: key.to_owned(), reason: "it has no field m".to_owned() });
     }
     Ok(Later { stamp, state })
+}
+
+/// The state of a small workflow; none when it is not there.
+pub(super) fn small(reply: &Reply) -> Result<Option<StoredState>, StoreError> {
+    Ok(bytes(reply)?.map(|value| StoredState { meta: value.to_vec(), jobs: Vec::new() }))
+}
+
+/// The same, as an array of one or none.
+pub(super) fn small_in_array(reply: &Reply) -> Result<Option<StoredState>, StoreError> {
+    array(reply)?.first().map_or(Ok(None), |value| small(value))
+}
+
+/// What a list shows of a small workflow.
+pub(super) fn small_head(reply: &Reply) -> Result<Option<Head>, StoreError> {
+    let Some(value) = bytes(reply)? else { return Ok(None) };
+    let label = small::label(value).ok_or_else(|| unexpected("the state of a small workflow", reply))?;
+    Ok(Some(Head { meta: value.to_vec(), label }))
 }
 
 /// Meta and the pieces of the label.

@@ -193,22 +193,51 @@ struct Moments {
 }
 
 fn apply(connection: &Connection, partition: Partition, change: &Change) -> Result<Applied, StoreError> {
-    let id = change.workflow;
+    let at = (partition, change.workflow);
+    if let (Write::Put(put), Some(expected)) = (&change.write, &change.expected)
+        && put.timer == Moved::Unchanged
+        && put.expiry == Moved::Unchanged
+    {
+        return match replace_meta(connection, change, (expected, &put.meta))? {
+            true => put_rest(connection, at, put),
+            false => Ok(Applied::Conflict(read::state(connection, change.workflow)?)),
+        };
+    }
     let mut state = connection.prepare_cached("SELECT meta, timer, expiry FROM workflow WHERE id = ?1")?;
-    let stored = state.query_row([id.bytes().as_slice()], |row| {
-        let expected = Some(row.get_ref(0)?.as_blob()?) == change.expected.as_deref();
+    let stored = state.query_row([change.workflow.bytes().as_slice()], |row| {
+        let expected = change.expects(Some(row.get_ref(0)?.as_blob()?));
         Ok((expected, Moments { timer: row.get(1)?, expiry: row.get(2)? }))
     });
     let moments = match (stored.optional()?, &change.expected) {
         (Some((true, moments)), _) => Some(moments),
         (None, None) => None,
         (None, Some(_)) => return Ok(Applied::Conflict(None)),
-        (Some((false, _)), _) => return Ok(Applied::Conflict(read::state(connection, id)?)),
+        (Some((false, _)), _) => return Ok(Applied::Conflict(read::state(connection, change.workflow)?)),
     };
     match &change.write {
-        Write::Put(change) => put(connection, (partition, id), moments.unwrap_or_default(), change),
-        Write::Delete(change) => delete(connection, (partition, id), moments, change),
+        Write::Put(change) => put(connection, at, moments.unwrap_or_default(), change),
+        Write::Delete(change) => delete(connection, at, moments, change),
     }
+}
+
+/// Replaces a meta without a look at the times beside it, if it is the expected one. Returns whether it was.
+fn replace_meta(
+    connection: &Connection,
+    change: &Change,
+    (expected, meta): (&[u8], &[u8]),
+) -> Result<bool, StoreError> {
+    let id = change.workflow.bytes().as_slice();
+    let replaced = match change.small {
+        true => {
+            let update = "UPDATE workflow SET meta = ?2 WHERE id = ?1 AND substr(meta, 1, ?3) = ?4";
+            connection.prepare_cached(update)?.execute(params![id, meta, expected.len() as i64, expected])?
+        }
+        false => {
+            let update = "UPDATE workflow SET meta = ?2 WHERE id = ?1 AND meta = ?3";
+            connection.prepare_cached(update)?.execute(params![id, meta, expected])?
+        }
+    };
+    Ok(replaced > 0)
 }
 
 type At = (Partition, WorkflowId);
@@ -221,8 +250,12 @@ fn put(connection: &Connection, at: At, moments: Moments, put: &Put) -> Result<A
     }
     let timer = moved(connection, at, (moments.timer, put.timer), &TIMER)?;
     let expiry = moved(connection, at, (moments.expiry, put.expiry), &EXPIRY)?;
-    let (partition, id) = at;
-    put_workflow(connection, id, put, Moments { timer, expiry })?;
+    put_workflow(connection, at.1, put, Moments { timer, expiry })?;
+    put_rest(connection, at, put)
+}
+
+/// Writes what is not beside the meta.
+fn put_rest(connection: &Connection, (partition, id): At, put: &Put) -> Result<Applied, StoreError> {
     put_jobs(connection, id, put)?;
     put_results(connection, id, put)?;
     change_rows(connection, partition, &put.ready, &READY)?;
@@ -258,6 +291,9 @@ fn put_workflow(connection: &Connection, id: WorkflowId, put: &Put, moments: Mom
 }
 
 fn put_jobs(connection: &Connection, id: WorkflowId, put: &Put) -> Result<(), StoreError> {
+    if put.jobs.is_empty() {
+        return Ok(());
+    }
     let mut insert = connection.prepare_cached("INSERT OR REPLACE INTO job VALUES (?1, ?2, ?3)")?;
     for (job, state) in &put.jobs {
         insert.execute(params![id.bytes().as_slice(), job.0, state])?;
@@ -267,9 +303,14 @@ fn put_jobs(connection: &Connection, id: WorkflowId, put: &Put) -> Result<(), St
 
 fn put_results(connection: &Connection, id: WorkflowId, put: &Put) -> Result<(), StoreError> {
     let id = id.bytes().as_slice();
-    let mut insert = connection.prepare_cached("INSERT OR REPLACE INTO result VALUES (?1, ?2, ?3)")?;
-    for (field, value) in &put.results {
-        insert.execute(params![id, field_number(*field), value])?;
+    if !put.results.is_empty() {
+        let mut insert = connection.prepare_cached("INSERT OR REPLACE INTO result VALUES (?1, ?2, ?3)")?;
+        for (field, value) in &put.results {
+            insert.execute(params![id, field_number(*field), value])?;
+        }
+    }
+    if put.dropped_results.is_empty() {
+        return Ok(());
     }
     let mut remove = connection.prepare_cached("DELETE FROM result WHERE id = ?1 AND field = ?2")?;
     for &field in &put.dropped_results {
@@ -315,23 +356,28 @@ fn delete(connection: &Connection, at: At, moments: Option<Moments>, delete: &De
 /// How to change a set of rows.
 struct Statements {
     insert: &'static str,
+    update: &'static str,
     delete: &'static str,
 }
 
 const TIMER: Statements = Statements {
     insert: "INSERT OR IGNORE INTO timer VALUES (?1, ?2, ?3)",
+    update: "UPDATE OR REPLACE timer SET at = ?4 WHERE partition = ?1 AND at = ?2 AND id = ?3",
     delete: "DELETE FROM timer WHERE partition = ?1 AND at = ?2 AND id = ?3",
 };
 const EXPIRY: Statements = Statements {
     insert: "INSERT OR IGNORE INTO expiry VALUES (?1, ?2, ?3)",
+    update: "UPDATE OR REPLACE expiry SET at = ?4 WHERE partition = ?1 AND at = ?2 AND id = ?3",
     delete: "DELETE FROM expiry WHERE partition = ?1 AND at = ?2 AND id = ?3",
 };
 const READY: Statements = Statements {
     insert: "INSERT OR IGNORE INTO ready_row VALUES (?1, ?2)",
+    update: "UPDATE OR REPLACE ready_row SET entry = ?3 WHERE partition = ?1 AND entry = ?2",
     delete: "DELETE FROM ready_row WHERE partition = ?1 AND entry = ?2",
 };
 const INDEX: Statements = Statements {
     insert: "INSERT OR IGNORE INTO index_row VALUES (?1, ?2)",
+    update: "UPDATE OR REPLACE index_row SET entry = ?3 WHERE partition = ?1 AND entry = ?2",
     delete: "DELETE FROM index_row WHERE partition = ?1 AND entry = ?2",
 };
 
@@ -349,10 +395,16 @@ fn moved(
     };
     if new != old {
         let id = id.bytes().as_slice();
-        if let Some(old) = old {
-            connection.prepare_cached(set.delete)?.execute(params![partition.0, old, id])?;
-        }
-        if let Some(new) = new {
+        let moved = match (old, new) {
+            (Some(old), Some(new)) => {
+                connection.prepare_cached(set.update)?.execute(params![partition.0, old, id, new])? > 0
+            }
+            (Some(old), None) => {
+                connection.prepare_cached(set.delete)?.execute(params![partition.0, old, id]).map(|_| true)?
+            }
+            (None, _) => false,
+        };
+        if let (Some(new), false) = (new, moved) {
             connection.prepare_cached(set.insert)?.execute(params![partition.0, new, id])?;
         }
     }
@@ -360,13 +412,21 @@ fn moved(
 }
 
 fn change_rows(connection: &Connection, at: Partition, change: &RowChange, set: &Statements) -> Result<(), StoreError> {
-    remove_rows(connection, at, &change.remove, set)?;
-    if change.add.is_empty() {
-        return Ok(());
+    // One statement that moves a row costs less than two.
+    let moved = change.remove.len().min(change.add.len());
+    let mut absent = Vec::new();
+    if moved > 0 {
+        let mut update = connection.prepare_cached(set.update)?;
+        for (old, new) in change.remove.iter().zip(&change.add) {
+            if update.execute(params![at.0, old, new])? == 0 {
+                absent.push(new);
+            }
+        }
     }
-    let mut insert = connection.prepare_cached(set.insert)?;
-    for row in &change.add {
-        insert.execute(params![at.0, row])?;
+    remove_rows(connection, at, &change.remove[moved..], set)?;
+    let added = change.add[moved..].iter().chain(absent);
+    for row in added {
+        connection.prepare_cached(set.insert)?.execute(params![at.0, row])?;
     }
     Ok(())
 }
@@ -406,7 +466,7 @@ mod tests {
         let id = WorkflowId::new(Timestamp::from_micros(number * 1_000), Partition(0), 0);
         let (meta, jobs) = (vec![1], vec![(JobIndex(0), state.to_vec())]);
         let put = Put { meta, jobs, birth: Some(Birth::default()), ..Put::default() };
-        Change { workflow: id, expected: None, write: Write::Put(Box::new(put)) }
+        Change { workflow: id, expected: None, small: false, write: Write::Put(Box::new(put)) }
     }
 
     /// Commits a group of one request a change, and gives their answers.

@@ -1,7 +1,9 @@
 //! What becomes of changes.
 
 use bytes::Bytes;
-use tidegate_workflow::change::{Applied, Delete, Moved, Put, ResultField, RowChange, Stamp, StoredState, Trail};
+use tidegate_workflow::change::{
+    Applied, Change, Delete, Moved, Put, ResultField, RowChange, Stamp, StoredState, Trail, Write,
+};
 use tidegate_workflow::rows::{Row, Section};
 use tidegate_workflow::{Clockwork, JobIndex, Partition, RowSet, Status, Store, WorkflowId, due_row};
 
@@ -268,6 +270,43 @@ pub(crate) async fn a_change_may_build_on_the_one_before(store: Store) {
     assert_eq!(apply(&store, &chain).await, vec![Applied::Done; 5]);
     let jobs = vec![(JobIndex(0), meta("c"))];
     assert_eq!(state(&store, id).await, Some(StoredState { meta: meta("third"), jobs }));
+}
+
+/// The state of a small workflow is one value, and a writer knows how it begins.
+pub(crate) async fn small_and_other_workflows_change_together(store: Store) {
+    let small = |millis: u64| WorkflowId::of_size(micros(millis * 1_000), Partition(1), true);
+    let (a, b, large) = (small(1), small(2), id(3, 1));
+    let whole = |text: &str, rest: &str| [meta(text), meta(rest)].concat();
+    let put = |id, from: Option<&str>, value: Vec<u8>| {
+        let change = from.map_or_else(|| create(id, everything(id)), |from| update(id, from, "", Put::default()));
+        let Write::Put(put) = change.write else { unreachable!() };
+        let write = Write::Put(Box::new(Put { meta: value, jobs: Vec::new(), ..*put }));
+        Change { small: true, write, ..change }
+    };
+    let created = [put(a, None, whole("first", "a")), create(large, Put::default()), put(b, None, whole("first", "b"))];
+    assert_eq!(apply(&store, &created).await, [Applied::Done, Applied::Done, Applied::KeyTaken(a)]);
+    assert_eq!(state(&store, b).await, None);
+    assert_eq!(due(&store, Clockwork::Timers, 100).await, [(a, micros(70))]);
+    let (first, second) = (whole("first", "a"), whole("second", "changed"));
+    let told = |value: &Vec<u8>| Applied::Conflict(Some(StoredState { meta: value.clone(), jobs: Vec::new() }));
+    let changes = [
+        update(large, "first", "second", Put::default()),
+        put(a, Some("other"), second.clone()),
+        put(b, Some("first"), second.clone()),
+    ];
+    assert_eq!(apply(&store, &changes).await, [Applied::Done, told(&first), Applied::Conflict(None)]);
+    let changes = [put(a, Some("first"), second.clone()), put(a, None, second.clone())];
+    assert_eq!(apply(&store, &changes).await, [Applied::Done, told(&second)]);
+    assert_eq!(state(&store, a).await, Some(StoredState { meta: second, jobs: Vec::new() }));
+    let away = Delete {
+        ready: vec![ready_row("default", 1, a, 1)],
+        index: vec![index_row(Section::All, a), index_row(Section::Status(Status::Running), a)],
+        idempotency_key: Some("key".to_owned()),
+    };
+    let away = |from| Change { small: true, ..delete(a, from, away.clone()) };
+    assert!(matches!(apply(&store, &[away("first")]).await[..], [Applied::Conflict(Some(_))]));
+    done(&store, away("second")).await;
+    assert_empty(&store, &[a]).await;
 }
 
 pub(crate) async fn no_change_is_no_work(store: Store) {

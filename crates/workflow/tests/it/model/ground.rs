@@ -133,7 +133,7 @@ impl Ground {
                         assert_eq!(redis.raw("FLUSHALL"), "+OK\r\n");
                         return true;
                     }
-                    Loss::State(id) => keys(redis, &format!("model:*:w:{id}")),
+                    Loss::State(id) => keys(redis, &format!("model:*:[sw]:{id}")),
                     Loss::Ready(at) => keys(redis, "model:*:rq").into_iter().skip(at.0.into()).take(1).collect(),
                     Loss::Registers => vec!["model:queues".to_owned(), "model:names".to_owned()],
                 };

@@ -87,7 +87,7 @@ async fn a_store_that_is_not_known_is_left_alone() {
         assert!(refused(&error), "{facts}: {error}");
         assert_eq!(server.raw("HGETALL tg:meta"), dump, "{facts}");
     }
-    check("HSET tg:meta schema 3 partitions 16", |error| matches!(error, StoreError::Schema { found: 3, .. })).await;
+    check("HSET tg:meta schema 4 partitions 16", |error| matches!(error, StoreError::Schema { found: 4, .. })).await;
     check("HSET tg:meta schema 1 partitions 3", |error| matches!(error, StoreError::Corrupt { .. })).await;
     check("HSET tg:meta schema 1 partitions 512", |error| matches!(error, StoreError::Corrupt { .. })).await;
     check("HSET tg:meta schema one", |error| matches!(error, StoreError::Corrupt { .. })).await;
@@ -248,7 +248,7 @@ async fn a_script_that_may_not_write_states_does_nothing_that_counts() {
     let acl = |rule: &'static str| {
         move |redis: &RedisServer| assert!(redis.raw(&format!("ACL SETUSER default {rule}")).contains("OK"))
     };
-    check_half_a_script(acl("-hset"), acl("+hset"), "ZADD and ZREM").await;
+    check_half_a_script(acl("-mset"), acl("+mset"), "ZADD and ZREM").await;
 }
 
 #[tokio::test]
@@ -274,7 +274,9 @@ async fn a_script_that_meets_a_foreign_key_does_nothing_that_counts() {
 /// A server that is started again does not know what a script did by half.
 #[tokio::test]
 async fn what_a_script_did_by_half_lacks_nothing_after_a_restart() {
-    for (breaks, mends) in [("-zrem", "+zrem"), ("-zadd", "+zadd"), ("-hset", "+hset"), ("-unlink", "+unlink")] {
+    for (breaks, mends) in
+        [("-zrem", "+zrem"), ("-zadd", "+zadd"), ("-hset", "+hset"), ("-mset", "+mset"), ("-unlink", "+unlink")]
+    {
         let (store, redis) = open().await;
         let engine = Engine::start(store.clone(), EngineOptions::default()).await.unwrap();
         let id = support::create(&engine, "a b c<a", Begin::Now).await;

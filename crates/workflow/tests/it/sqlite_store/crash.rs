@@ -81,7 +81,7 @@ fn change(id: WorkflowId, step: u8) -> Change {
             ..Put::default()
         }))
     };
-    Change { workflow: id, expected: before.map(|before| before.meta), write }
+    Change { workflow: id, expected: before.map(|before| before.meta), small: false, write }
 }
 
 /// Writes, and says on standard output what it was told is written.

@@ -1,0 +1,85 @@
+//! The state of a small workflow as one value: its meta, its label, and all of its jobs. One value costs a store less than several, as
+//! long as it is short. The value begins with the meta, so whoever wants no more reads it as a meta.
+
+use super::codec::{encode, unreadable};
+use super::format::Format;
+use crate::graph::Graph;
+use crate::state::{Job, Label, Meta};
+use crate::store::error::StoreError;
+
+/// The most jobs of a small workflow. Each adds some 50 bytes to every write.
+const JOBS: usize = 8;
+/// The most bytes of a label of a small workflow.
+const LABEL: usize = 256;
+
+/// Whether the state of a workflow with this graph is one value. For the store, the id of the workflow says the same.
+pub(crate) fn is_small(graph: &Graph) -> bool {
+    let Label { name, tags } = &graph.label;
+    graph.jobs.len() <= JOBS && name.len() + tags.iter().map(String::len).sum::<usize>() <= LABEL
+}
+
+/// The value, and how many of its bytes are the meta.
+pub(crate) fn join(meta: &Meta, label: &Label, jobs: &[Job]) -> (Vec<u8>, usize) {
+    let meta = encode(meta, Format::Third);
+    let length = meta.len();
+    let value = postcard::to_extend(&(label, jobs), meta).expect("memory is the only thing that encoding can lack");
+    (value, length)
+}
+
+/// Reads a value: the meta, how many of its bytes are the meta, and all jobs. No jobs: they are not in the value, because the workflow is
+/// not a small one.
+pub(crate) fn split(value: &[u8], what: impl Fn() -> String) -> Result<(Meta, usize, Option<Vec<Job>>), StoreError> {
+    let (format, record) = Format::of_record(value).map_err(|error| unreadable(error, &what))?;
+    let (meta, rest): (Meta, _) = postcard::take_from_bytes(record).map_err(|error| unreadable(error, &what))?;
+    let length = value.len() - rest.len();
+    if format < Format::Third || rest.is_empty() {
+        return Ok((meta, length, None));
+    }
+    let (_, jobs): (Label, Vec<Job>) = postcard::from_bytes(rest).map_err(|error| unreadable(error, &what))?;
+    Ok((meta, length, Some(jobs)))
+}
+
+/// The label in a value, encoded; none: the value has none.
+pub(crate) fn label(value: &[u8]) -> Option<Vec<u8>> {
+    let (format, record) = Format::of_record(value).ok()?;
+    let (_, rest) = postcard::take_from_bytes::<Meta>(record).ok()?;
+    let (label, _) = postcard::take_from_bytes::<Label>(rest).ok()?;
+    Some(encode(&label, format))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::codec::decode;
+    use crate::state::{Counts, JobState, Status};
+    use crate::time::Timestamp;
+
+    #[test]
+    fn a_value_is_read_as_a_meta_and_as_a_whole() {
+        let meta = Meta {
+            version: 300,
+            writer: 7,
+            status: Status::Running,
+            created_at: Timestamp::from_micros(9),
+            started_at: None,
+            finished_at: None,
+            retention: None,
+            expires_at: None,
+            timer: None,
+            counts: Counts::default(),
+        };
+        let label = Label { name: "é".to_owned(), tags: vec!["a".to_owned()] };
+        let jobs = [Job::default(), Job { state: JobState::Ready, fence: 7, ..Job::default() }];
+        let (value, length) = join(&meta, &label, &jobs);
+        let what = || "a value".to_owned();
+        assert_eq!(decode::<Meta>(&value, what).unwrap(), meta);
+        assert_eq!(split(&value, what).unwrap(), (meta.clone(), length, Some(jobs.to_vec())));
+        assert_eq!(split(&value[..length], what).unwrap(), (meta, length, None));
+        assert_eq!(label_of(&value), label);
+        assert!(split(&value[..value.len() - 1], what).is_err());
+    }
+
+    fn label_of(value: &[u8]) -> Label {
+        decode(&super::label(value).unwrap(), String::new).unwrap()
+    }
+}
