@@ -142,6 +142,20 @@ impl WorkflowId {
         Timestamp::from_micros((millis * 1_000 + micros) as u64)
     }
 
+    /// Its 26 characters.
+    fn text(self) -> [u8; TEXT_LENGTH] {
+        let number = u128::from_be_bytes(self.0);
+        std::array::from_fn(|at| {
+            let shift = 5 * (TEXT_LENGTH - 1 - at) as u32;
+            ALPHABET[(number >> shift) as usize % ALPHABET.len()]
+        })
+    }
+
+    /// Adds its 26 characters to a text.
+    pub(crate) fn push_to(self, text: &mut String) {
+        text.extend(self.text().map(char::from));
+    }
+
     /// The id right after it in the order of ids.
     pub(crate) fn next(self) -> Self {
         Self(u128::from_be_bytes(self.0).saturating_add(1).to_be_bytes())
@@ -176,13 +190,7 @@ impl JobIndex {
 
 impl fmt::Display for WorkflowId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let number = u128::from_be_bytes(self.0);
-        let mut text = [0; TEXT_LENGTH];
-        for (at, character) in text.iter_mut().enumerate() {
-            let shift = 5 * (TEXT_LENGTH - 1 - at) as u32;
-            *character = ALPHABET[(number >> shift) as usize % ALPHABET.len()];
-        }
-        formatter.write_str(std::str::from_utf8(&text).expect("the alphabet is ASCII"))
+        formatter.write_str(std::str::from_utf8(&self.text()).expect("the alphabet is ASCII"))
     }
 }
 

@@ -10,6 +10,9 @@ use crate::state::{AttemptError, Job, JobState, Label, Meta};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
 
+/// Most records are shorter, so that their bytes are allocated once. A small workflow of two jobs is a little longer than this.
+const USUAL: usize = 160;
+
 /// Why a record cannot be read.
 #[derive(Debug, Error)]
 pub(crate) enum Unreadable {
@@ -62,12 +65,10 @@ fn bytes<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
 
 /// The bytes that [`decode`] reads back.
 pub(crate) fn encode<T: Record>(record: &T, format: Format) -> Vec<u8> {
-    match format.mark() {
-        Some(mark) => {
-            postcard::to_extend(record, mark.to_vec()).expect("memory is the only thing that encoding can lack")
-        }
-        None => record.encode_first(),
-    }
+    let Some(mark) = format.mark() else { return record.encode_first() };
+    let mut bytes = Vec::with_capacity(USUAL);
+    bytes.extend_from_slice(&mark);
+    postcard::to_extend(record, bytes).expect("memory is the only thing that encoding can lack")
 }
 
 /// Reads what [`encode`] wrote, in whatever format. What follows the record is passed over. `what` names it in the error.

@@ -1,53 +1,158 @@
 -- Applies changes of one partition, each whole or not at all. The caller decided what to write; no rule is in here.
 --
 -- KEYS    1 ready rows, 2 index rows, 3 timers, 4 expiries, then the state of each change, then what strings and operations name.
--- ARGV    1 packed: number of changes n; 1 when the states are strings, 0 when they are hashes; number of claims; number of strings;
---           for each claim its change and the key that must not exist; for each string its change and its key;
---           for each change how many arguments its state has, 0 to remove it; for some changes the change, and version and writer of
---           the write that made the state that it expects.
---         2 packed: operations of all changes together: command, key, number of arguments.
---         3 packed: the same operations, of one change each: change, command, key, number of arguments.
+-- ARGV    1 packed: number of changes n; 1 when the states are strings, 0 when they are hashes; number of claims; of strings; of operations
+--           that add; of operations; for each claim its change and the key that must not exist; for each string its change and its key;
+--           for each change how many arguments its state has, 0 to remove it; then the operations of all changes together, those that
+--           add first: command, key, number of arguments.
+--         2 packed, for refusals: number of operations that add; of operations; of trails; the operations again, of one change each: command,
+--           key, number of arguments, change; for each trail the change, and version and writer of the write that made the state
+--           that it expects.
 --         then for each change what its state must begin with (of a hash: what its meta must be), empty when it must not exist; then the
 --           arguments of each state, the strings, and the arguments of the operations. Packed is a cmsgpack array of integers.
---           Keys and changes count from 1.
+--           Keys and changes count from 1. Commands are 1 HSET, 2 HDEL, 3 UNLINK, 4 ZADD, 5 ZREM.
 -- A script that Redis stops half way, for want of memory or of a permission, leaves rows that should not be there and never lacks
--- one: first what adds, then the states, which count, then what removes. Operations are in this order.
+-- one: first what adds, then the states, which count, then what removes.
 -- Returns n when all were applied, -n when also one was a creation and there was no index row. Else an array with one element
 --           for each change: 0 when it was applied, an array when the state is another: its fields and values, or the string, or
 --           nothing; a string when a key is taken: what is there. Of a large state, if its trail tells: version and writer of the latest
 --           write there, and an array of the fields that were written after the expected state, with their values.
 -- The trail of a state is in its fields t0 to t63: the write with version v is in field v % 64, packed: version, writer, jobs that it
 -- changed. The version alone means that these are too many.
-local call, unpack, sub, keys, argv = redis.call, unpack, string.sub, KEYS, ARGV
-local COMMANDS = { 'HSET', 'HDEL', 'SET', 'UNLINK', 'ZADD', 'ZREM' }
-local REMOVES = { false, true, false, true, false, true }
--- Lua's stack holds about 8,000 values. Even, so that pairs stay together.
-local CHUNK = 4000
-local TRAIL = 64
+--
+-- Tables and functions that a call does not need are not made: that would cost it more than the work itself.
+local call, unpack, find, keys, argv = redis.call, unpack, string.find, KEYS, ARGV
+local head = cmsgpack.unpack(argv[1])
+local changes, small, claims, strings = head[1], head[2] == 1, head[3], head[4]
+local refused, taken, creates
 
-local function run(command, key, at, count)
-  if count <= CHUNK then
-    call(command, key, unpack(argv, at, at + count - 1))
+local found = small and call('MGET', unpack(keys, 5, 4 + changes))
+for change = 1, changes do
+  local expected, differs = argv[2 + change]
+  if small then
+    local is = found[change]
+    if expected == '' then differs = is else differs = not is or find(is, expected, 1, true) ~= 1 end
   else
-    call(command, key, unpack(argv, at, at + CHUNK - 1))
-    run(command, key, at + CHUNK, count - CHUNK)
+    differs = (call('HGET', keys[4 + change], 'm') or '') ~= expected
+  end
+  creates = creates or expected == ''
+  if differs then
+    refused = refused or {}
+    refused[change] = true
+  end
+end
+for claim = 7, 5 + 2 * claims, 2 do
+  local change = head[claim]
+  local owner = not (refused and refused[change]) and call('GET', keys[head[claim + 1]])
+  if owner then
+    refused, taken = refused or {}, taken or {}
+    refused[change], taken[change] = true, owner
+  end
+end
+local empty = creates and call('EXISTS', keys[2]) == 0
+
+local counts, state = 6 + 2 * claims + 2 * strings, 2 + changes
+local at = state
+for change = 1, changes do
+  at = at + head[counts + change]
+end
+
+if strings > 0 then
+  local pairs, last = {}, 0
+  for string = 7 + 2 * claims, 5 + 2 * claims + 2 * strings, 2 do
+    if not (refused and refused[head[string]]) then
+      if small then
+        pairs[last + 1], pairs[last + 2] = keys[head[string + 1]], argv[at + 1]
+        last = last + 2
+      else
+        call('SET', keys[head[string + 1]], argv[at + 1])
+      end
+    end
+    at = at + 1
+  end
+  if last > 0 then
+    call('MSET', unpack(pairs))
   end
 end
 
-local head = cmsgpack.unpack(argv[1])
-local changes, small, claims, strings = head[1], head[2] == 1, head[3], head[4]
-local refused, creates
+-- Without refusals, operations of all changes together; else those of each.
+local plan, operation, width, adds, all = head, counts + changes + 1, 3, head[5], head[6]
+if refused then
+  plan = cmsgpack.unpack(argv[2])
+  operation, width, adds, all = 4, 4, plan[1], plan[2]
+end
+-- Lua's stack holds about 8,000 values. A multiple of two, so that pairs stay together.
+for number = 1, all do
+  if number == adds + 1 then
+    -- Whether rows may be removed shows before a state is written: the empty row is in no set. Not earlier: Redis asks for memory
+    -- at the first write only.
+    for later = operation, operation + (all - adds - 1) * width, width do
+      if plan[later] == 5 then
+        call('ZREM', keys[plan[later + 1]], '')
+        break
+      end
+    end
+    break
+  end
+  local command, key, count = plan[operation], keys[plan[operation + 1]], plan[operation + 2]
+  if not (refused and refused[plan[operation + 3]]) then
+    for from = at + 1, at + count, 4000 do
+      call(command == 4 and 'ZADD' or 'HSET', key, unpack(argv, from, math.min(from + 3999, at + count)))
+    end
+  end
+  at, operation = at + count, operation + width
+end
+
+local pairs, last = small and {}, 0
+for change = 1, changes do
+  local count = head[counts + change]
+  if not (refused and refused[change]) then
+    if count == 0 then
+      if argv[2 + change] ~= '' then
+        call('UNLINK', keys[4 + change])
+      end
+    elseif small then
+      pairs[last + 1], pairs[last + 2] = keys[4 + change], argv[state + 1]
+      last = last + 2
+    else
+      for from = state + 1, state + count, 4000 do
+        call('HSET', keys[4 + change], unpack(argv, from, math.min(from + 3999, state + count)))
+      end
+    end
+  end
+  state = state + count
+end
+if last > 0 then
+  call('MSET', unpack(pairs))
+end
+
+for _ = adds + 1, all do
+  local command, key, count = plan[operation], keys[plan[operation + 1]], plan[operation + 2]
+  if not (refused and refused[plan[operation + 3]]) then
+    if command == 3 then
+      call('UNLINK', key)
+    end
+    for from = at + 1, at + count, 4000 do
+      call(command == 5 and 'ZREM' or 'HDEL', key, unpack(argv, from, math.min(from + 3999, at + count)))
+    end
+  end
+  at, operation = at + count, operation + width
+end
+
+if not refused then
+  return empty and -changes or changes
+end
 
 -- What was written after a version of a state. Nothing if the trail does not tell, or if it is too much.
 local function since(key, version, writer)
   local fields, known, last = { 'm' }, {}
-  for at = version, version + TRAIL - 1 do
-    local entry = call('HGET', key, 't' .. at % TRAIL)
+  for at = version, version + 63 do
+    local entry = call('HGET', key, 't' .. at % 64)
     entry = entry and cmsgpack.unpack(entry)
     if not entry or entry[1] ~= at then
       break
     end
-    if at == version and entry[2] ~= writer or not entry[2] or #fields + #entry > CHUNK then
+    if at == version and entry[2] ~= writer or not entry[2] or #fields + #entry > 4000 then
       return
     end
     for job = at == version and #entry + 1 or 3, #entry do
@@ -68,116 +173,24 @@ local function since(key, version, writer)
   return { last[1], last[2], pairs }
 end
 
-local function later(change)
-  local key = keys[4 + change]
-  for at = 5 + 2 * claims + 2 * strings + changes, #head, 3 do
-    if head[at] == change then
-      return since(key, head[at + 1], head[at + 2]) or call('HGETALL', key)
+local function trail(change)
+  for at = 4 + 4 * all, #plan, 3 do
+    if plan[at] == change then
+      return since(keys[4 + change], plan[at + 1], plan[at + 2])
     end
   end
-  return call('HGETALL', key)
 end
 
-local found = small and call('MGET', unpack(keys, 5, 4 + changes))
+local answer = {}
 for change = 1, changes do
-  local expected, differs = argv[3 + change]
-  if small then
-    local is = found[change]
-    if expected == '' then differs = is else differs = not is or sub(is, 1, #expected) ~= expected end
+  if not refused[change] then
+    answer[change] = 0
+  elseif taken and taken[change] then
+    answer[change] = taken[change]
+  elseif small then
+    answer[change] = { found[change] or nil }
   else
-    differs = (call('HGET', keys[4 + change], 'm') or '') ~= expected
-  end
-  creates = creates or expected == ''
-  if differs then
-    refused = refused or {}
-    refused[change] = small and { found[change] or nil } or later(change)
+    answer[change] = trail(change) or call('HGETALL', keys[4 + change])
   end
 end
-for claim = 5, 3 + 2 * claims, 2 do
-  local change = head[claim]
-  local taken = not (refused and refused[change]) and call('GET', keys[head[claim + 1]])
-  if taken then
-    refused = refused or {}
-    refused[change] = taken
-  end
-end
-
-local empty = creates and call('EXISTS', keys[2]) == 0
-
--- Without refusals, operations of all changes together; else those of each, with its number in front.
-local operations = cmsgpack.unpack(argv[refused and 3 or 2])
-local width = refused and 4 or 3
-local counts, state = 4 + 2 * claims + 2 * strings, 4 + changes
-local at = state
-for change = 1, changes do
-  at = at + head[counts + change]
-end
-
-local pairs = {}
-for string = 5 + 2 * claims, 3 + 2 * claims + 2 * strings, 2 do
-  if not (refused and refused[head[string]]) then
-    pairs[#pairs + 1] = keys[head[string + 1]]
-    pairs[#pairs + 1] = argv[at]
-  end
-  at = at + 1
-end
-
-local function put_strings()
-  if #pairs == 0 then return end
-  if small then
-    call('MSET', unpack(pairs))
-  else
-    for pair = 1, #pairs, 2 do
-      call('SET', pairs[pair], pairs[pair + 1])
-    end
-  end
-end
-
-local operation = width - 2
-local function operate(removes)
-  while operation <= #operations and (removes or not REMOVES[operations[operation]]) do
-    local count = operations[operation + 2]
-    if not (refused and refused[operations[operation - 1]]) then
-      run(COMMANDS[operations[operation]], keys[operations[operation + 1]], at, count)
-    end
-    at = at + count
-    operation = operation + width
-  end
-end
-
-put_strings()
-operate(false)
--- Whether rows may be removed shows before a state is written: the empty row is in no set. Not earlier: Redis asks for memory at
--- the first write only.
-for operation = width - 2, #operations, width do
-  if COMMANDS[operations[operation]] == 'ZREM' then
-    call('ZREM', keys[operations[operation + 1]], '')
-  end
-end
-pairs = {}
-for change = 1, changes do
-  local count = head[counts + change]
-  if not (refused and refused[change]) then
-    if count == 0 then
-      if argv[3 + change] ~= '' then
-        call('UNLINK', keys[4 + change])
-      end
-    elseif small then
-      pairs[#pairs + 1] = keys[4 + change]
-      pairs[#pairs + 1] = argv[state]
-    else
-      run('HSET', keys[4 + change], state, count)
-    end
-  end
-  state = state + count
-end
-put_strings()
-operate(true)
-
-if not refused then
-  return empty and -changes or changes
-end
-for change = 1, changes do
-  refused[change] = refused[change] or 0
-end
-return refused
+return answer

@@ -26,13 +26,13 @@ const TRAIL: usize = 64;
 const MOST_NOTED: usize = 1_024;
 
 /// The operations of the script, by their number there.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Command {
     PutFields = 1,
     RemoveFields = 2,
-    Remove = 4,
-    AddRows = 5,
-    RemoveRows = 6,
+    Remove = 3,
+    AddRows = 4,
+    RemoveRows = 5,
 }
 
 impl Command {
@@ -151,11 +151,16 @@ fn idempotency_key(change: &Change) -> Option<&str> {
 }
 
 impl<'a> Call<'a> {
-    fn has_room_for(&self, change: &Change) -> bool {
+    /// How many arguments its states, strings and operations have.
+    fn arguments(&self) -> usize {
         let rows = self.removed.iter().chain(&self.added).map(|rows| rows.pieces.len());
         let own = self.own.iter().map(|own| own.arguments.len());
+        self.fields.len() + self.strings.len() + own.chain(rows).sum::<usize>()
+    }
+
+    fn has_room_for(&self, change: &Change) -> bool {
         self.small == change.small
-            && self.fields.len() + self.strings.len() + own.chain(rows).sum::<usize>() < MOST_ARGUMENTS
+            && self.arguments() < MOST_ARGUMENTS
             && self.bytes < MOST_BYTES
             && !self.workflows.contains(&change.workflow)
             && idempotency_key(change).is_none_or(|key| !self.idempotency_keys.contains(key))
@@ -196,12 +201,13 @@ impl<'a> Call<'a> {
         call
     }
 
-    /// A call that changes states and adds nothing before them begins with a question for room that adds nothing: Redis asks for memory at
-    /// the first write of a script only, and the states come last.
+    /// A call that removes rows, changes states and adds nothing begins with a question for room that adds nothing: Redis asks for memory at
+    /// the first write of a script only, and the question whether rows may be removed is one.
     fn ask_for_room(&mut self) {
         let own = !self.own[0].operations.is_empty() || !self.strings.is_empty();
         let adds = own || self.added.iter().any(|rows| !rows.pieces.is_empty());
-        if let (false, Some(change)) = (adds, self.counts.iter().position(|&fields| fields > 0)) {
+        let removes = self.removed.iter().any(|rows| !rows.pieces.is_empty());
+        if let (false, true, Some(change)) = (adds, removes, self.counts.iter().position(|&fields| fields > 0)) {
             let nothing = [Piece::Bytes(b"XX"), Piece::Integer(0), Piece::Bytes(b"")];
             share(&mut self.added[Set::Timers as usize], change, nothing);
         }
@@ -341,37 +347,41 @@ impl<'a> Call<'a> {
         sets.iter().enumerate().filter(|(_, rows)| !rows.pieces.is_empty())
     }
 
-    /// The three packed arguments.
-    fn plans(&self) -> [Vec<u8>; 3] {
+    /// The two packed arguments.
+    fn plans(&self) -> [Vec<u8>; 2] {
         let other = |key: usize| Set::ALL.len() + self.states.len() + key + 1;
-        let mut head = vec![self.states.len(), usize::from(self.small), self.claims.len(), self.strings.len()];
-        head.extend(self.claims.iter().flat_map(|&(change, key)| [change + 1, other(key)]));
-        head.extend(self.strings.iter().flat_map(|&(change, key, _)| [change + 1, other(key)]));
-        head.extend(&self.counts);
-        let made =
-            |&(change, Stamp { version, writer }): &(usize, Stamp)| [change + 1, version as usize, writer as usize];
-        head.extend(self.since.iter().flat_map(made));
-        let (mut together, mut one_by_one) = (Vec::new(), Vec::new());
-        let own = |own: &Own<'a>, together: &mut Vec<usize>, one_by_one: &mut Vec<usize>| {
+        let (mut together, mut one_by_one) = (Vec::with_capacity(32), Vec::with_capacity(32));
+        let mut adds = [0; 2];
+        let [adding, removing] = &self.own;
+        for (own, command) in [(adding, Command::AddRows), (removing, Command::RemoveRows)] {
             for own in &own.operations {
                 let operation = [own.command as usize, other(own.key), own.arguments];
                 together.extend(operation);
-                one_by_one.extend([own.change + 1].into_iter().chain(operation));
+                one_by_one.extend(operation.into_iter().chain([own.change + 1]));
             }
-        };
-        let rows = |command: Command, together: &mut Vec<usize>, one_by_one: &mut Vec<usize>| {
             for (set, rows) in self.rows(command) {
                 together.extend([command as usize, set + 1, rows.pieces.len()]);
                 let shares = rows.shares.iter();
-                one_by_one.extend(shares.flat_map(|&(change, count)| [change + 1, command as usize, set + 1, count]));
+                one_by_one.extend(shares.flat_map(|&(change, count)| [command as usize, set + 1, count, change + 1]));
             }
-        };
-        let [adding, removing] = &self.own;
-        own(adding, &mut together, &mut one_by_one);
-        rows(Command::AddRows, &mut together, &mut one_by_one);
-        rows(Command::RemoveRows, &mut together, &mut one_by_one);
-        own(removing, &mut together, &mut one_by_one);
-        [pack(&head), pack(&together), pack(&one_by_one)]
+            if command == Command::AddRows {
+                adds = [together.len() / 3, one_by_one.len() / 4];
+            }
+        }
+        let mut head =
+            Vec::with_capacity(6 + 2 * (self.claims.len() + self.strings.len()) + self.counts.len() + together.len());
+        head.extend([self.states.len(), usize::from(self.small), self.claims.len(), self.strings.len()]);
+        head.extend([adds[0], together.len() / 3]);
+        head.extend(self.claims.iter().flat_map(|&(change, key)| [change + 1, other(key)]));
+        head.extend(self.strings.iter().flat_map(|&(change, key, _)| [change + 1, other(key)]));
+        head.extend(&self.counts);
+        head.append(&mut together);
+        let mut refused = vec![adds[1], one_by_one.len() / 4, self.since.len()];
+        refused.append(&mut one_by_one);
+        let made =
+            |&(change, Stamp { version, writer }): &(usize, Stamp)| [change + 1, version as usize, writer as usize];
+        refused.extend(self.since.iter().flat_map(made));
+        [pack(&head), pack(&refused)]
     }
 
     /// Adds the call to a unit. `script` is what `command` knows the script by; `sets` are the keys of the partition's sets.
@@ -386,11 +396,13 @@ impl<'a> Call<'a> {
         let keys = || sets.iter().chain(&self.states).chain(&self.others);
         let [adding, removing] = &self.own;
         let rows = |command| self.rows(command).flat_map(|(_, rows)| &rows.pieces);
-        let rows = rows(Command::AddRows).chain(rows(Command::RemoveRows));
-        let operations = adding.arguments.iter().chain(rows).chain(&removing.arguments);
+        let adding = adding.arguments.iter().chain(rows(Command::AddRows));
+        let operations = adding.chain(&removing.arguments).chain(rows(Command::RemoveRows));
         let strings = self.strings.iter().map(|(_, _, value)| value);
         let pieces = self.fields.iter().chain(strings).chain(operations);
-        let mut args = vec![Arg::Bytes(script), Arg::Integer(keys().count() as i64)];
+        let number = sets.len() + self.states.len() + self.others.len();
+        let mut args = Vec::with_capacity(4 + number + self.expected.len() + self.arguments());
+        args.extend([Arg::Bytes(script), Arg::Integer(number as i64)]);
         args.extend(keys().map(|key| Arg::Key(key.as_bytes())));
         args.extend(plans.iter().map(|plan| Arg::Bytes(plan)));
         args.extend(self.expected.iter().map(|meta| Arg::Bytes(meta)));

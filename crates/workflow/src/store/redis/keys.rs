@@ -107,7 +107,7 @@ impl Keys {
         let mut key = self.of(id.partition(), 28);
         key.push(char::from(part as u8));
         key.push(':');
-        key.push_str(&id.to_string());
+        id.push_to(&mut key);
         key
     }
 
