@@ -9,6 +9,8 @@ use tidegate_workflow::{
 };
 
 pub(crate) const QUEUES: [&str; 2] = ["swift", "slow"];
+/// The highest priority of a job.
+pub(crate) const MOST_URGENT: u8 = 2;
 
 /// One thing that somebody does.
 #[derive(Debug, Clone)]
@@ -121,7 +123,7 @@ pub(crate) fn graph(rng: &mut Rng, key: Option<String>, queues: &[String]) -> Gr
             JobDefinition {
                 queue: queues[rng.usize(..queues.len())].clone(),
                 wait: pick(rng, &[Duration::ZERO, Duration::ZERO, seconds(5)]),
-                priority: rng.u8(..3),
+                priority: rng.u8(..=MOST_URGENT),
                 retry: Retry { limit: rng.u16(..3), backoff, backoff_max: seconds(10) },
                 timeout: pick(rng, &[None, None, Some(seconds(20)), Some(seconds(40))]),
                 rule: pick(rng, &RULES),

@@ -8,7 +8,7 @@ use tidegate_workflow::{
 };
 
 use super::check::Snapshots;
-use super::step::{Asked, Step};
+use super::step::{Asked, MOST_URGENT, Step};
 use super::world::World;
 
 /// A workflow, and the position of a job in it.
@@ -243,8 +243,12 @@ impl World {
         let was_ready = |of: &LeaseRef| {
             before.get(&of.workflow).is_some_and(|was| was.jobs()[of.job.index()].state == JobState::Ready)
         };
-        // What came from the queue goes back when its lease ends, as after any claim that was not heard.
-        let handed_over = unheard.iter().filter(|of| of.workflow == lease.workflow && !was_ready(of));
+        // What came from the queue goes back when its lease ends, as after any claim that was not heard. What the report made ready enters
+        // the queue when something more urgent is there, or was when the server last looked.
+        let urgent = |of: &LeaseRef| {
+            before[&of.workflow].graph().jobs[of.job.index()].priority == MOST_URGENT || *of == lease.successor(of.job)
+        };
+        let handed_over = unheard.iter().filter(|of| of.workflow == lease.workflow && !was_ready(of) && urgent(of));
         for lost in handed_over {
             assert!(claimed.iter().any(|again| again.lease == *lost), "{lost} is leased to nobody: {claimed:?}");
         }
