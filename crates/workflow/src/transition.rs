@@ -48,3 +48,64 @@ pub(crate) fn transition(
     }
     Ok(effect)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::event::{Lease, RestartScope};
+    use super::outcome::{Failure, Outcome, RetryWish};
+    use super::*;
+    use crate::graph::Graph;
+    use crate::graph::definition::{Definition, JobDefinition, OnFailure, TriggerRule};
+    use crate::id::{JobIndex, Partition, WorkflowId};
+
+    const NOW: Timestamp = Timestamp::from_micros(1);
+    const JOBS: u32 = 9;
+
+    fn workflow(random: &mut fastrand::Rng) -> Workflow {
+        use TriggerRule::{AllDone, AllSuccess, AnyFailed, AnySuccess, NoneFailed};
+        let jobs = (0..JOBS).map(|at| JobDefinition {
+            after: (0..at).filter(|_| random.u8(..4) == 0).map(|parent| parent.to_string()).collect(),
+            rule: random.choice([AllSuccess, AllDone, AnySuccess, AnyFailed, NoneFailed]).unwrap(),
+            ..JobDefinition::new(at.to_string(), "handler")
+        });
+        let jobs = jobs.collect();
+        let on_failure = random.choice([OnFailure::Continue, OnFailure::FailFast]).unwrap();
+        let definition = Definition { name: "w".to_owned(), jobs, on_failure, ..Definition::default() };
+        let id = WorkflowId::new(NOW, Partition(0), 1);
+        Workflow::new(id, Arc::new(Graph::build(definition).unwrap()), NOW)
+    }
+
+    fn any_event(random: &mut fastrand::Rng) -> Event {
+        let (job, token) = (JobIndex(random.u32(..JOBS)), 1);
+        let failed = Outcome::Failed { failure: Failure::default(), retry: RetryWish::Never };
+        match random.u8(..24) {
+            0 => Event::Start,
+            1 => Event::Cancel,
+            2 => Event::RetryFailed { as_of: None },
+            3 => Event::RetryJob { job, as_of: None },
+            4 => Event::Restart { jobs: vec![job], scope: RestartScope::Chosen, as_of: None },
+            5 => Event::Skip(job),
+            6 => Event::MarkSucceeded { job, output: None },
+            7 => Event::CancelJob(job),
+            8..=13 => Event::Claim { job, lease: Lease { token, worker: "worker".into(), expires: NOW } },
+            14..=19 => Event::Report { job, token, outcome: Outcome::Succeeded { output: None } },
+            20 => Event::Tick,
+            _ => Event::Report { job, token, outcome: failed },
+        }
+    }
+
+    #[test]
+    fn after_each_event_what_follows_from_the_states_is_known() {
+        for seed in 0..300 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut workflow = workflow(&mut random);
+            for _ in 0..100 {
+                let event = any_event(&mut random);
+                let told = transition(&mut workflow, &event, RetentionDefaults::default(), NOW);
+                assert!(workflow.is_counted(), "seed {seed}: {event:?} {told:?}");
+            }
+        }
+    }
+}

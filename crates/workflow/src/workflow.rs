@@ -184,6 +184,14 @@ impl Workflow {
         self.tell_children((index, news), now);
     }
 
+    /// Whether what it knows of the jobs after others follows from their states.
+    #[cfg(test)]
+    pub(crate) fn is_counted(&self) -> bool {
+        let mut anew = self.clone();
+        anew.recount();
+        (&anew.tallies, &anew.prospects) == (&self.tallies, &self.prospects)
+    }
+
     /// Computes again what follows from the states of all jobs. Jobs that may run become ready, and jobs that are ready or scheduled
     /// although their rule no longer holds wait again.
     pub(crate) fn advance(&mut self, now: Timestamp) {
@@ -224,7 +232,7 @@ impl Workflow {
     }
 
     /// Works out tallies and prospects from the states.
-    fn recount(&mut self) {
+    pub(crate) fn recount(&mut self) {
         self.visit_idle(|_, _, _| {});
     }
 

@@ -194,8 +194,9 @@ pub(super) fn mark_succeeded(
 }
 
 fn advance_if_started(workflow: &mut Workflow, now: Timestamp) {
-    if workflow.meta.status != Status::Pending {
-        workflow.advance(now);
+    match workflow.meta.status {
+        Status::Pending => workflow.recount(),
+        _ => workflow.advance(now),
     }
 }
 
