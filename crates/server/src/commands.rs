@@ -2,6 +2,7 @@
 
 mod audit;
 mod check;
+mod findings;
 mod import;
 mod rows;
 mod serve;

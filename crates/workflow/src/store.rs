@@ -173,6 +173,16 @@ impl Store {
         each_store!(self, store => store.rows(partition, set, after, limit).await)
     }
 
+    /// Workflows of a partition that have a state, whatever rows they have: some of them, and what to ask from for the next; 0 begins, and
+    /// ends. One may be told twice. All keys or rows of the store are gone through for that. None: Redis does not permit it.
+    pub async fn states(&self, partition: Partition, from: u64) -> Result<Option<(u64, Vec<WorkflowId>)>, StoreError> {
+        match self {
+            Self::Memory(store) => Ok(Some((0, store.states(partition).await?))),
+            Self::Sqlite(store) => Ok(Some((0, store.states(partition).await?))),
+            Self::Redis(store) => store.states(partition, from).await,
+        }
+    }
+
     /// All entries of a register, by name.
     pub async fn register(&self, register: Register) -> Result<Vec<(String, String)>, StoreError> {
         each_store!(self, store => store.register(register).await)

@@ -3,17 +3,17 @@
 //! Servers may be at work meanwhile. So what does not match is only suspected at first, and looked at again for itself: only what is
 //! wrong while its workflow stands still is reported.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 
-use serde_json::json;
+use tidegate_workflow::change::Delete;
 use tidegate_workflow::rows::{Row, Section, workflow_of};
 use tidegate_workflow::{Clockwork, EngineError, Partition, RowSet, Snapshot, Store, StoreError, WorkflowId};
 use tokio::task::JoinSet;
 
+use super::findings::{Fate, Findings};
 use super::rows::{before, described, explained, owner};
 use super::store::Here;
-use tidegate_cli::{Cell, Table};
 use tidegate_cli::{Exit, Failure};
 use tidegate_cli::{Screen, printable};
 
@@ -21,27 +21,38 @@ use tidegate_cli::{Screen, printable};
 const ROWS: usize = 1_000;
 /// Workflows that are read at once.
 const WORKFLOWS: usize = 64;
-/// More findings than anybody reads: the check ends.
-const MOST: usize = 1_000;
 /// Looks at a workflow that others change all the time.
 const LOOKS: usize = 5;
 
 const SETS: [RowSet; 4] =
     [RowSet::Index, RowSet::Ready, RowSet::Due(Clockwork::Timers), RowSet::Due(Clockwork::Expiries)];
 
-/// Something that is wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Finding {
-    workflow: Option<WorkflowId>,
-    what: String,
+/// What to do about what is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Then {
+    Tell,
+    Repair,
 }
 
 struct Audit<'a> {
     here: &'a Here,
+    then: Then,
     hasher: RandomState,
     workflows: u64,
     rows: u64,
-    findings: Vec<Finding>,
+    /// The workflows of the current partition that have the row of all workflows.
+    listed: HashSet<WorkflowId>,
+    findings: Findings,
+}
+
+/// What is wrong with one workflow, at a moment at which it stands still.
+#[derive(Debug, Default)]
+struct Wrong {
+    found: Vec<String>,
+    /// Rows that should not be there.
+    strays: Delete,
+    /// Its idempotency key does not lead to it.
+    key: bool,
 }
 
 /// What one pass over a partition leaves to be looked at again: workflows, and rows that they do not explain.
@@ -50,8 +61,9 @@ type Suspects = BTreeMap<WorkflowId, Vec<(RowSet, Row)>>;
 /// Rows that workflows call for and that no pass has seen yet, by hash: a partition of a million workflows takes some 200 MB.
 type Wanted = HashMap<u64, WorkflowId>;
 
-pub(crate) async fn check(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
-    let mut audit = Audit { here, hasher: RandomState::new(), workflows: 0, rows: 0, findings: Vec::new() };
+pub(crate) async fn check(here: &Here, then: Then, screen: &Screen) -> Result<Exit, Failure> {
+    let (hasher, findings) = (RandomState::new(), Findings::default());
+    let mut audit = Audit { here, then, hasher, workflows: 0, rows: 0, listed: HashSet::new(), findings };
     if let Store::Sqlite(store) = here.engine.store() {
         match store.check().await {
             Err(StoreError::Corrupt { what, reason }) => audit.find(None, format!("{what}: {reason}")),
@@ -59,18 +71,25 @@ pub(crate) async fn check(here: &Here, screen: &Screen) -> Result<Exit, Failure>
         }
     }
     for number in 0..here.engine.store().partitions() {
-        if audit.findings.len() < MOST {
+        if audit.goes_on() {
             audit.partition(Partition(number)).await?;
         }
     }
-    audit.findings.truncate(MOST);
-    screen.object(&audit.json(), &audit.names(), || Ok(audit.table(screen)))?;
-    Ok(if audit.findings.is_empty() { Exit::Done } else { Exit::Failed })
+    let Audit { workflows, rows, findings, .. } = audit;
+    let seen = format!("{workflows} workflows and {rows} rows in {}", printable(&here.shown));
+    let json = findings.json(workflows, rows).to_string();
+    screen.object(&json, &findings.names(), || Ok(findings.table(screen, &seen)))?;
+    Ok(findings.exit())
 }
 
 impl Audit<'_> {
     fn find(&mut self, workflow: impl Into<Option<WorkflowId>>, what: impl Into<String>) {
-        self.findings.push(Finding { workflow: workflow.into(), what: what.into() });
+        self.findings.add(workflow.into(), what.into(), Fate::Left);
+    }
+
+    /// Who only wants to know has read enough after so many findings.
+    fn goes_on(&self) -> bool {
+        self.then == Then::Repair || !self.findings.are_many()
     }
 
     async fn partition(&mut self, partition: Partition) -> Result<(), Failure> {
@@ -86,7 +105,10 @@ impl Audit<'_> {
                         continue;
                     }
                     match owner(set, row) {
-                        Some(id) => suspects.entry(id).or_default().push((set, row.clone())),
+                        Some(id) if id.partition() == partition => {
+                            suspects.entry(id).or_default().push((set, row.clone()));
+                        }
+                        Some(id) => self.find(id, format!("left over: {}, in another partition", described(set, row))),
                         None => self.find(None, format!("a row that means nothing: {}", described(set, row))),
                     }
                 }
@@ -97,11 +119,11 @@ impl Audit<'_> {
             }
         }
         // What was not seen is missing.
-        for id in wanted.into_values() {
+        for id in wanted.into_values().chain(self.unlisted(partition).await?) {
             suspects.entry(id).or_default();
         }
         for (id, strays) in suspects {
-            if self.findings.len() < MOST {
+            if self.goes_on() {
                 self.look_again(partition, id, &strays).await?;
             }
         }
@@ -122,6 +144,7 @@ impl Audit<'_> {
                     match shown {
                         Ok(snapshot) => {
                             self.workflows += 1;
+                            self.listed.insert(id);
                             self.whole(&snapshot);
                             let rows = explained(&snapshot);
                             wanted.extend(rows.iter().map(|(set, row)| (self.hash(*set, row), id)));
@@ -133,6 +156,7 @@ impl Audit<'_> {
                         Err(EngineError::NoWorkflow { .. }) => {}
                         Err(EngineError::Store(error @ StoreError::Corrupt { .. })) => {
                             self.workflows += 1;
+                            self.listed.insert(id);
                             self.find(id, error.to_string());
                         }
                         Err(error) => return Err(self.here.failed(&error)),
@@ -143,6 +167,24 @@ impl Audit<'_> {
                 Some(last) => after = Some(last),
                 None => return Ok(wanted),
             }
+        }
+    }
+
+    /// The workflows of a partition that no row led to so far.
+    async fn unlisted(&mut self, partition: Partition) -> Result<Vec<WorkflowId>, Failure> {
+        let (mut unlisted, mut from) = (Vec::new(), 0);
+        let listed = std::mem::take(&mut self.listed);
+        loop {
+            let read = self.here.engine.store().states(partition, from).await;
+            let Some((next, ids)) = read.map_err(|error| self.here.refused(&error))? else {
+                self.findings.states_are_unread();
+                return Ok(unlisted);
+            };
+            unlisted.extend(ids.into_iter().filter(|id| !listed.contains(id)));
+            if next == 0 {
+                return Ok(unlisted);
+            }
+            from = next;
         }
     }
 
@@ -188,40 +230,89 @@ impl Audit<'_> {
         Ok(found.map_err(|error| self.here.refused(&error))? == Some(snapshot.id()))
     }
 
-    /// Looks at one workflow until it stands still meanwhile, and reports what is wrong then.
+    /// Looks at one workflow until it stands still meanwhile. What is wrong then is reported, and repaired if that is wanted.
     async fn look_again(
         &mut self,
         partition: Partition,
         id: WorkflowId,
         strays: &[(RowSet, Row)],
     ) -> Result<(), Failure> {
+        let Some(wrong) = self.wrong(partition, id, strays).await? else { return Ok(()) };
+        if wrong.found.is_empty() || self.then == Then::Tell {
+            wrong.found.into_iter().for_each(|what| self.find(id, what));
+            return Ok(());
+        }
+        let failed = self.repair(id, wrong.strays, wrong.key).await;
+        let left = self.wrong(partition, id, strays).await?.unwrap_or_default().found;
+        for what in wrong.found {
+            let fate = if left.contains(&what) { Fate::Left } else { Fate::Repaired };
+            self.findings.add(Some(id), what, fate);
+        }
+        match failed {
+            // It is left as it was.
+            Ok(()) | Err(EngineError::Store(StoreError::Corrupt { .. })) => Ok(()),
+            Err(EngineError::Store(error)) => Err(self.here.refused(&error)),
+            Err(_) => Ok(()),
+        }
+    }
+
+    async fn repair(&self, id: WorkflowId, strays: Delete, key: bool) -> Result<(), EngineError> {
+        let Here { engine, clock, .. } = self.here;
+        engine.repair(id, strays, clock.now()).await?;
+        if key { engine.repair_key(id, clock.now()).await } else { Ok(()) }
+    }
+
+    /// What is wrong with one workflow. None: others change it all the time, or it cannot be read.
+    async fn wrong(
+        &self,
+        partition: Partition,
+        id: WorkflowId,
+        strays: &[(RowSet, Row)],
+    ) -> Result<Option<Wrong>, Failure> {
         for _ in 0..LOOKS {
-            let Some(before) = self.look(id).await? else { return Ok(()) };
-            let explained = before.as_ref().map(explained).unwrap_or_default();
-            let mut wrong = Vec::new();
-            for (set, row) in &explained {
-                if !self.is_there(partition, *set, row).await? {
-                    wrong.push(format!("missing: {}", described(*set, row)));
-                }
-            }
-            for (set, row) in strays.iter().filter(|stray| !explained.contains(stray)) {
-                if self.is_there(partition, *set, row).await? {
-                    let why = if before.is_none() { " of a workflow that is not there" } else { "" };
-                    wrong.push(format!("left over: {}{why}", described(*set, row)));
-                }
-            }
-            if let Some(snapshot) = &before
-                && !self.has_key(snapshot).await?
-            {
-                wrong.push("its idempotency key does not lead to it".to_owned());
-            }
+            let Some(before) = self.look(id).await? else { return Ok(None) };
+            let wrong = self.wrong_at(partition, before.as_ref(), strays).await?;
             let version = |snapshot: &Option<Snapshot>| snapshot.as_ref().map(|snapshot| snapshot.meta().version);
             if self.look(id).await?.is_some_and(|after| version(&after) == version(&before)) {
-                wrong.into_iter().for_each(|what| self.find(id, what));
-                return Ok(());
+                return Ok(Some(wrong));
             }
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// Compares the rows of a workflow with one of its states.
+    async fn wrong_at(
+        &self,
+        partition: Partition,
+        state: Option<&Snapshot>,
+        strays: &[(RowSet, Row)],
+    ) -> Result<Wrong, Failure> {
+        let explained = state.map(explained).unwrap_or_default();
+        let mut wrong = Wrong::default();
+        for (set, row) in &explained {
+            if !self.is_there(partition, *set, row).await? {
+                wrong.found.push(format!("missing: {}", described(*set, row)));
+            }
+        }
+        for (set, row) in strays.iter().filter(|stray| !explained.contains(stray)) {
+            if self.is_there(partition, *set, row).await? {
+                let why = if state.is_none() { " of a workflow that is not there" } else { "" };
+                wrong.found.push(format!("left over: {}{why}", described(*set, row)));
+                match set {
+                    RowSet::Ready => wrong.strays.ready.push(row.clone()),
+                    RowSet::Index => wrong.strays.index.push(row.clone()),
+                    // A workflow has one at most, which is written anew.
+                    RowSet::Due(_) => {}
+                }
+            }
+        }
+        if let Some(snapshot) = state
+            && !self.has_key(snapshot).await?
+        {
+            wrong.found.push("its idempotency key does not lead to it".to_owned());
+            wrong.key = true;
+        }
+        Ok(wrong)
     }
 
     /// The workflow, if there is one; nothing when it cannot be read, which was reported.
@@ -237,35 +328,5 @@ impl Audit<'_> {
     async fn is_there(&self, partition: Partition, set: RowSet, row: &[u8]) -> Result<bool, Failure> {
         let found = self.rows(partition, set, Some(&before(row)), 1).await?;
         Ok(found.first().is_some_and(|found| found == row))
-    }
-
-    fn json(&self) -> String {
-        let findings = self
-            .findings
-            .iter()
-            .map(|Finding { workflow, what }| json!({ "workflow": workflow.map(|id| id.to_string()), "what": what }));
-        let findings: Vec<_> = findings.collect();
-        json!({ "workflows": self.workflows, "rows": self.rows, "findings": findings }).to_string()
-    }
-
-    /// The workflows that something is wrong with.
-    fn names(&self) -> String {
-        let ids: BTreeSet<_> = self.findings.iter().filter_map(|finding| finding.workflow).collect();
-        ids.into_iter().map(|id| id.to_string()).collect::<Vec<_>>().join("\n")
-    }
-
-    fn table(&self, screen: &Screen) -> String {
-        let Self { workflows, rows, findings, .. } = self;
-        let seen = format!("{workflows} workflows and {rows} rows in {}", printable(&self.here.shown));
-        if findings.is_empty() {
-            return format!("ok: {seen}\n");
-        }
-        let mut table = Table::new(&["WORKFLOW", "WHAT IS WRONG"]);
-        for Finding { workflow, what } in findings {
-            let workflow = workflow.map(|id| id.to_string()).unwrap_or_else(|| "-".to_owned());
-            table.row(vec![workflow.into(), Cell::from(what)]);
-        }
-        let more = if findings.len() == MOST { " at least: the check ended early" } else { "" };
-        format!("{}\n{} findings{more}, {seen}\n", table.text(screen), findings.len())
     }
 }

@@ -8,7 +8,7 @@ use tidegate_workflow::{
     Engine, EngineError, EngineOptions, Filter, RetentionDefaults, SqliteStore, Store as Opened, StoreError,
 };
 
-use super::audit;
+use super::audit::{self, Then};
 use crate::operate::logging::{self, Logging};
 use crate::settings::{Settings, Workflows};
 use crate::workflows::clock::StoreClock;
@@ -31,7 +31,11 @@ pub(crate) enum Verb {
     /// Migrates the store to the layout of this version
     Migrate,
     /// Reads all of the store and reports rows that contradict each other
-    Check,
+    Check {
+        /// Writes the rows that are missing again, and removes those that are left over
+        #[arg(long)]
+        repair: bool,
+    },
     /// Copies a store that is a file, also while a server has it open
     Backup {
         /// The copy. It must not exist; it is there when it is whole
@@ -74,7 +78,8 @@ pub(crate) async fn run(verb: Verb, screen: &Screen) -> Result<Exit, Failure> {
     let done = match verb {
         Verb::Info => info(&here, screen).await,
         Verb::Migrate => migrate(&here, screen),
-        Verb::Check => audit::check(&here, screen).await,
+        Verb::Check { repair: false } => audit::check(&here, Then::Tell, screen).await,
+        Verb::Check { repair: true } => audit::check(&here, Then::Repair, screen).await,
         Verb::Backup { .. } => unreachable!("it opens no store"),
     };
     here.close().await;

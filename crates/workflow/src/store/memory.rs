@@ -348,6 +348,11 @@ impl MemoryStore {
         })
     }
 
+    pub(crate) async fn states(&self, partition: Partition) -> Result<Vec<WorkflowId>, StoreError> {
+        let tables = self.read().await?;
+        Ok(tables.workflows.keys().copied().filter(|id| id.partition() == partition).collect())
+    }
+
     pub(crate) async fn register(&self, register: Register) -> Result<Vec<(String, String)>, StoreError> {
         Ok(self.read().await?.register(register).clone().into_iter().collect())
     }

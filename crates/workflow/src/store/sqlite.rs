@@ -351,6 +351,10 @@ impl SqliteStore {
         self.scan(move |connection| read::rows(connection, partition, set, (after.as_deref(), limit))).await
     }
 
+    pub(crate) async fn states(&self, partition: Partition) -> Result<Vec<WorkflowId>, StoreError> {
+        self.scan(move |connection| read::states(connection, partition)).await
+    }
+
     pub(crate) async fn register(&self, register: Register) -> Result<Vec<(String, String)>, StoreError> {
         self.lookup(move |connection| read::register(connection, register)).await
     }

@@ -19,4 +19,6 @@ pub(super) struct Unwritten {
     pub(super) delete: bool,
     /// All rows are to be written again, and these are not to be there unless they follow from the state.
     pub(super) strays: Option<Delete>,
+    /// What is written once is to be written again, because the idempotency key is not there.
+    pub(super) key_is_lost: bool,
 }

@@ -53,6 +53,11 @@ impl Workflow {
         self.unwritten.strays = Some(strays);
     }
 
+    /// Writes the idempotency key again with the next write, and what else is written once.
+    pub(crate) fn mend_key(&mut self) {
+        self.unwritten.key_is_lost = true;
+    }
+
     /// Removes the workflow with the next write.
     pub(crate) fn delete(&mut self) {
         self.unwritten.delete = true;
@@ -83,7 +88,8 @@ impl Workflow {
             return Some(Change { workflow: self.id, expected, small, write: Write::Delete(Box::new(delete)) });
         }
         let nothing = unwritten.before.is_empty() && unwritten.results.is_empty() && unwritten.errors.is_empty();
-        if nothing && unwritten.strays.is_none() && was.as_ref() == Some(&self.meta) {
+        let mends = unwritten.strays.is_some() || unwritten.key_is_lost;
+        if nothing && !mends && was.as_ref() == Some(&self.meta) {
             self.stored = expected.zip(was);
             return None;
         }
@@ -116,7 +122,7 @@ impl Workflow {
         jobs.sort_unstable();
         let mut put = Put {
             meta,
-            birth: was.is_none().then(|| Birth {
+            birth: (was.is_none() || unwritten.key_is_lost).then(|| Birth {
                 graph: encode(&*self.graph, format),
                 label: encode(&self.graph.label, format),
                 idempotency_key: self.graph.idempotency_key.clone(),

@@ -41,6 +41,7 @@ macro_rules! contract {
             contract! { @ $open, reads:
                 what_is_not_there_is_none
                 an_empty_store_answers_everything
+                states_are_found_without_rows
                 loads_and_heads_keep_the_order_asked_for
                 ready_rows_come_lowest_first_by_prefix_and_partition
                 ready_depth_counts_over_all_partitions

@@ -18,7 +18,7 @@ use crate::workflow::Workflow;
 pub(super) fn event(workflow: &Workflow, request: &Request) -> Result<Option<Event>, EngineError> {
     Ok(Some(match request {
         Request::Create { begin: Begin::Now, .. } if workflow.meta.status == Status::Pending => Event::Start,
-        Request::Create { .. } | Request::Mend => return Ok(None),
+        Request::Create { .. } | Request::Mend | Request::MendKey => return Ok(None),
         Request::Claim { job, lease } => Event::Claim { job: placed(workflow, *job)?, lease: lease.clone() },
         Request::Report { job, token, outcome, .. } => {
             Event::Report { job: placed(workflow, *job)?, token: *token, outcome: outcome.clone() }

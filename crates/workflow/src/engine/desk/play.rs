@@ -35,6 +35,9 @@ impl Player<'_> {
             return Err(EngineError::NoWorkflow { workflow: entry.workflow.id });
         }
         let Some(event) = event(&entry.workflow, request)? else {
+            if matches!(request, Request::MendKey) {
+                entry.workflow.mend_key();
+            }
             return Ok(answer(&entry.workflow, None, Effect::Done));
         };
         let known = entry.workflow.newly_ready().len();

@@ -140,6 +140,8 @@ pub(crate) enum Request {
     Purge,
     /// Its rows are written again if a write stopped half way.
     Mend,
+    /// Its idempotency key, which the store has lost, is written again.
+    MendKey,
 }
 
 impl Request {

@@ -50,11 +50,13 @@ impl Torn {
         }
     }
 
-    /// These ready rows of a workflow do not follow from its state.
-    pub(crate) fn note_rows(&self, workflow: WorkflowId, ready: &[Row]) {
+    /// The rows of a workflow are not those of its state; these should not be there.
+    pub(crate) fn note_rows(&self, workflow: WorkflowId, ready: &[Row], index: &[Row]) {
         let mut known = self.known();
         if known.each.len() < MOST || known.each.contains_key(&workflow) {
-            known.each.entry(workflow).or_default().ready.extend(ready.iter().cloned());
+            let strays = known.each.entry(workflow).or_default();
+            strays.ready.extend(ready.iter().cloned());
+            strays.index.extend(index.iter().cloned());
         }
     }
 

@@ -109,6 +109,17 @@ impl Engine {
     /// Removes what is left of workflows that are gone: these rows, and all that needs no look at the state. The
     /// rows of a workflow that is there, or that cannot be removed now, are passed over for a while.
     pub(super) async fn bury(&self, orphans: HashMap<WorkflowId, Delete>) {
+        let removed = self.remove_left(orphans).await;
+        if let Some(removed) = self.core.context.gone.count(removed, self.queues().now()) {
+            tracing::warn!(
+                removed,
+                "the store had lost workflows that were ready or due: what was left of them is removed"
+            );
+        }
+    }
+
+    /// As [`Engine::bury`]. Returns of how many workflows something was removed.
+    pub(super) async fn remove_left(&self, orphans: HashMap<WorkflowId, Delete>) -> u64 {
         let mut changes: HashMap<Partition, Vec<Change>> = HashMap::new();
         for (workflow, delete) in orphans {
             let small = workflow.is_small();
@@ -121,12 +132,7 @@ impl Engine {
                 removed += self.bury_some(partition, some).await;
             }
         }
-        if let Some(removed) = self.core.context.gone.count(removed, self.queues().now()) {
-            tracing::warn!(
-                removed,
-                "the store had lost workflows that were ready or due: what was left of them is removed"
-            );
-        }
+        removed
     }
 
     /// Returns how many were removed.
@@ -143,7 +149,7 @@ impl Engine {
                     self.queues().change(&delete.ready, &[]);
                 }
                 Ok(Applied::Conflict(Some(_))) if !delete.ready.is_empty() => {
-                    torn.note_rows(change.workflow, &delete.ready);
+                    torn.note_rows(change.workflow, &delete.ready, &[]);
                     there.push(change.workflow);
                 }
                 _ => _ = self.queues().put_aside(change.workflow),

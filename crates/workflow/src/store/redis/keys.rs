@@ -111,6 +111,11 @@ impl Keys {
         key
     }
 
+    /// What the keys of all states of a partition look like, as a pattern of SCAN.
+    pub(super) fn states(&self, partition: Partition) -> String {
+        self.of(partition, 6) + "[ws]:*"
+    }
+
     /// Keys for questions: a hash and a string. Neither is there when no script runs.
     pub(super) fn scratch(&self, partition: Partition) -> [String; 2] {
         [":h", ":s"].map(|word| self.of(partition, 3) + "p" + word)

@@ -294,6 +294,29 @@ impl RedisStore {
         reply::strings(answer(&self.send(batch).await[0])?)
     }
 
+    pub(crate) async fn states(
+        &self,
+        partition: Partition,
+        from: u64,
+    ) -> Result<Option<(u64, Vec<WorkflowId>)>, StoreError> {
+        // A bound of what Redis does at once, not of what it finds.
+        const PIECE: i64 = 1_000;
+        let (from, pattern) = (from.to_string(), self.keys.states(partition));
+        let scan = [from.as_bytes(), b"MATCH", pattern.as_bytes(), b"COUNT"].map(Arg::Bytes);
+        let mut batch = Batch::new();
+        // The key only selects the node.
+        let key = self.keys.set(partition, Set::Index);
+        batch
+            .unit()
+            .repeatable("EXISTS", &[Arg::Key(key.as_bytes())])
+            .repeatable("SCAN", &[&scan[..], &[Arg::Integer(PIECE)]].concat());
+        let outcomes = self.send(batch).await;
+        match &outcomes[1] {
+            Outcome::ServerError(error) if error.message.starts_with("NOPERM") => Ok(None),
+            outcome => reply::scanned(answer(outcome)?).map(Some),
+        }
+    }
+
     async fn due_rows(
         &self,
         partition: Partition,

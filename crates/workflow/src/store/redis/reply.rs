@@ -78,6 +78,15 @@ pub(super) fn strings(reply: &Reply) -> Result<Vec<Vec<u8>>, StoreError> {
     array(reply)?.into_iter().map(|element| Ok(string(element)?.to_vec())).collect()
 }
 
+/// What SCAN told of keys that end with ids: where to go on, and the ids.
+pub(super) fn scanned(reply: &Reply) -> Result<(u64, Vec<WorkflowId>), StoreError> {
+    let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+    let [cursor, found] = array(reply)?[..] else { return Err(unexpected("a cursor and keys", reply)) };
+    let cursor = text(string(cursor)?).parse().map_err(|_| unexpected("a cursor", reply))?;
+    let id = |key: &[u8]| String::from_utf8_lossy(key).rsplit(':').next()?.parse().ok();
+    Ok((cursor, strings(found)?.iter().filter_map(|key| id(key)).collect()))
+}
+
 /// Strings in pairs, as HGETALL and WITHSCORES tell them: one after the other, or in RESP3 each score beside its member.
 fn pairs(reply: &Reply) -> Result<Vec<(&Bytes, &Bytes)>, StoreError> {
     let mut elements = array(reply)?;

@@ -186,6 +186,13 @@ pub(super) fn rows(
     many(connection, sql, params![partition.0, after.unwrap_or_default(), bound(limit)], |row| row.get(0))
 }
 
+/// The workflows of a partition, which their ids name.
+pub(super) fn states(connection: &Connection, partition: Partition) -> Result<Vec<WorkflowId>, StoreError> {
+    let id = |row: &SqlRow<'_>| Ok(rows::workflow_of(row.get_ref(0)?.as_blob()?));
+    let ids = many(connection, "SELECT id FROM workflow", [], id)?;
+    Ok(ids.into_iter().flatten().filter(|id| id.partition() == partition).collect())
+}
+
 fn due_rows(
     connection: &Connection,
     partition: Partition,

@@ -195,6 +195,7 @@ struct Moments {
 fn apply(connection: &Connection, partition: Partition, change: &Change) -> Result<Applied, StoreError> {
     let at = (partition, change.workflow);
     if let (Write::Put(put), Some(expected)) = (&change.write, &change.expected)
+        && put.birth.is_none()
         && put.timer == Moved::Unchanged
         && put.expiry == Moved::Unchanged
     {
@@ -323,16 +324,14 @@ fn delete(connection: &Connection, at: At, moments: Option<Moments>, delete: &De
     let (partition, id) = at;
     match moments {
         Some(Moments { timer, expiry }) => {
-            moved(connection, at, (timer, Moved::Away), &TIMER)?;
-            moved(connection, at, (expiry, Moved::Away), &EXPIRY)?;
+            for (old, set) in [(timer, &TIMER), (expiry, &EXPIRY)] {
+                old.map_or(Ok(None), |old| moved(connection, at, (Some(old), Moved::Away), set))?;
+            }
         }
         // What is left of a workflow that is gone does not say when it was due.
         None => {
-            for table in [
-                "DELETE FROM timer WHERE partition = ?1 AND id = ?2",
-                "DELETE FROM expiry WHERE partition = ?1 AND id = ?2",
-            ] {
-                connection.prepare_cached(table)?.execute(params![partition.0, id.bytes().as_slice()])?;
+            for set in [&TIMER, &EXPIRY] {
+                moved(connection, at, (None, Moved::Away), set)?;
             }
         }
     }
@@ -360,15 +359,28 @@ struct Statements {
     delete: &'static str,
 }
 
-const TIMER: Statements = Statements {
-    insert: "INSERT OR IGNORE INTO timer VALUES (?1, ?2, ?3)",
-    update: "UPDATE OR REPLACE timer SET at = ?4 WHERE partition = ?1 AND at = ?2 AND id = ?3",
-    delete: "DELETE FROM timer WHERE partition = ?1 AND at = ?2 AND id = ?3",
+/// How to change a set ordered by time.
+struct Timed {
+    rows: Statements,
+    /// Removes those of one workflow, whenever they are due.
+    delete_all: &'static str,
+}
+
+const TIMER: Timed = Timed {
+    rows: Statements {
+        insert: "INSERT OR IGNORE INTO timer VALUES (?1, ?2, ?3)",
+        update: "UPDATE OR REPLACE timer SET at = ?4 WHERE partition = ?1 AND at = ?2 AND id = ?3",
+        delete: "DELETE FROM timer WHERE partition = ?1 AND at = ?2 AND id = ?3",
+    },
+    delete_all: "DELETE FROM timer WHERE partition = ?1 AND id = ?2",
 };
-const EXPIRY: Statements = Statements {
-    insert: "INSERT OR IGNORE INTO expiry VALUES (?1, ?2, ?3)",
-    update: "UPDATE OR REPLACE expiry SET at = ?4 WHERE partition = ?1 AND at = ?2 AND id = ?3",
-    delete: "DELETE FROM expiry WHERE partition = ?1 AND at = ?2 AND id = ?3",
+const EXPIRY: Timed = Timed {
+    rows: Statements {
+        insert: "INSERT OR IGNORE INTO expiry VALUES (?1, ?2, ?3)",
+        update: "UPDATE OR REPLACE expiry SET at = ?4 WHERE partition = ?1 AND at = ?2 AND id = ?3",
+        delete: "DELETE FROM expiry WHERE partition = ?1 AND at = ?2 AND id = ?3",
+    },
+    delete_all: "DELETE FROM expiry WHERE partition = ?1 AND id = ?2",
 };
 const READY: Statements = Statements {
     insert: "INSERT OR IGNORE INTO ready_row VALUES (?1, ?2)",
@@ -386,27 +398,29 @@ fn moved(
     connection: &Connection,
     (partition, id): At,
     (old, to): (Option<i64>, Moved),
-    set: &Statements,
+    set: &Timed,
 ) -> Result<Option<i64>, StoreError> {
     let new = match to {
-        Moved::Unchanged => old,
+        Moved::Unchanged => return Ok(old),
         Moved::To(at) => Some(micros(at)),
         Moved::Away => None,
     };
-    if new != old {
-        let id = id.bytes().as_slice();
-        let moved = match (old, new) {
-            (Some(old), Some(new)) => {
-                connection.prepare_cached(set.update)?.execute(params![partition.0, old, id, new])? > 0
-            }
-            (Some(old), None) => {
-                connection.prepare_cached(set.delete)?.execute(params![partition.0, old, id]).map(|_| true)?
-            }
-            (None, _) => false,
-        };
-        if let (Some(new), false) = (new, moved) {
-            connection.prepare_cached(set.insert)?.execute(params![partition.0, new, id])?;
+    let id = id.bytes().as_slice();
+    let moved = match (old, new) {
+        (old, new) if old == new => {
+            // Rows are written again because they may not be those that the state calls for.
+            connection.prepare_cached(set.delete_all)?.execute(params![partition.0, id]).map(|_| false)?
         }
+        (Some(old), Some(new)) => {
+            connection.prepare_cached(set.rows.update)?.execute(params![partition.0, old, id, new])? > 0
+        }
+        (Some(old), None) => {
+            connection.prepare_cached(set.rows.delete)?.execute(params![partition.0, old, id]).map(|_| true)?
+        }
+        (None, _) => false,
+    };
+    if let (Some(new), false) = (new, moved) {
+        connection.prepare_cached(set.rows.insert)?.execute(params![partition.0, new, id])?;
     }
     Ok(new)
 }

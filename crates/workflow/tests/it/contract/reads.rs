@@ -249,3 +249,25 @@ pub(crate) async fn sizes_are_those_of_graphs(store: Store) {
     assert_eq!(store.sizes(&[id(2, 1), id(1, 0)]).await, Ok(vec![0, graph]));
     assert_eq!(store.sizes(&[]).await, Ok(vec![]));
 }
+
+pub(crate) async fn states_are_found_without_rows(store: Store) {
+    let ids = [id(1, 0), id(2, 0), id(1, 3)];
+    for id in ids {
+        done(&store, create(id, Put::default())).await;
+    }
+    let mut found = [Vec::new(), Vec::new()];
+    for (partition, found) in [Partition(0), Partition(3)].into_iter().zip(&mut found) {
+        let mut from = 0;
+        loop {
+            let (next, some) = store.states(partition, from).await.unwrap().unwrap();
+            found.extend(some);
+            if next == 0 {
+                break;
+            }
+            from = next;
+        }
+        found.sort_unstable();
+        found.dedup();
+    }
+    assert_eq!(found, [vec![ids[0], ids[1]], vec![ids[2]]]);
+}

@@ -1,0 +1,103 @@
+//! What `tidegate store check` has found, and what became of it.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use tidegate_cli::{Cell, Exit, Screen, Table};
+use tidegate_workflow::WorkflowId;
+
+/// More findings than anybody reads.
+const MOST: usize = 1_000;
+
+/// What became of something that was wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It is as it was.
+    Left,
+    Repaired,
+}
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Finding {
+    workflow: Option<WorkflowId>,
+    what: String,
+    fate: Fate,
+}
+
+/// What is wrong in a store.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    /// The first of them.
+    shown: Vec<Finding>,
+    left: u64,
+    repaired: u64,
+    /// Workflows that no row leads to were not looked for.
+    states_unread: bool,
+}
+
+impl Findings {
+    pub(super) fn add(&mut self, workflow: Option<WorkflowId>, what: String, fate: Fate) {
+        match fate {
+            Fate::Left => self.left += 1,
+            Fate::Repaired => self.repaired += 1,
+        }
+        if self.shown.len() < MOST {
+            self.shown.push(Finding { workflow, what, fate });
+        }
+    }
+
+    pub(super) fn states_are_unread(&mut self) {
+        self.states_unread = true;
+    }
+
+    /// Whether there are more than anybody reads.
+    pub(super) fn are_many(&self) -> bool {
+        self.shown.len() == MOST
+    }
+
+    /// Whether nothing is wrong any more.
+    pub(super) fn exit(&self) -> Exit {
+        if self.left == 0 { Exit::Done } else { Exit::Failed }
+    }
+
+    pub(super) fn json(&self, workflows: u64, rows: u64) -> Value {
+        let findings = self.shown.iter().map(|Finding { workflow, what, fate }| {
+            let workflow = workflow.map(|id| id.to_string());
+            json!({ "workflow": workflow, "what": what, "repaired": *fate == Fate::Repaired })
+        });
+        let (findings, repaired, left) = (findings.collect::<Vec<_>>(), self.repaired, self.left);
+        json!({
+            "workflows": workflows, "rows": rows, "findings": findings, "repaired": repaired, "left": left,
+            "all_states_read": !self.states_unread,
+        })
+    }
+
+    /// The workflows that something is wrong with.
+    pub(super) fn names(&self) -> String {
+        let left = self.shown.iter().filter(|finding| finding.fate == Fate::Left);
+        let ids: BTreeSet<_> = left.filter_map(|finding| finding.workflow).collect();
+        ids.into_iter().map(|id| id.to_string()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// A table for people. `seen` says what was looked at.
+    pub(super) fn table(&self, screen: &Screen, seen: &str) -> String {
+        let Self { shown, left, repaired, states_unread } = self;
+        let all = left + repaired;
+        let unread = match states_unread {
+            true => "Workflows that no row leads to were not looked for: redis does not permit SCAN\n",
+            false => "",
+        };
+        if all == 0 {
+            return format!("ok: {seen}\n{unread}");
+        }
+        let mut table = Table::new(&["WORKFLOW", "WHAT IS WRONG", "REPAIRED"]);
+        for Finding { workflow, what, fate } in shown {
+            let workflow = workflow.map_or_else(|| "-".to_owned(), |id| id.to_string());
+            let fate = if *fate == Fate::Repaired { "yes" } else { "no" };
+            table.row(vec![workflow.into(), Cell::from(what), Cell::from(fate)]);
+        }
+        let more = if self.are_many() { ". Not all are shown" } else { "" };
+        format!("{}\n{all} findings, {repaired} repaired, {seen}{more}\n{unread}", table.text(screen))
+    }
+}
