@@ -92,6 +92,7 @@ fn unfinished_units(attempt: &Attempt, outcomes: &[Outcome]) -> Vec<UnfinishedUn
             asked: attempt.node_of(unit).cloned(),
             redirects: 0,
             begun: batch.has_begun(unit, outcomes),
+            read_only_since: None,
         })
         .filter(|unfinished| !unfinished.commands.is_empty())
         .collect()

@@ -1,7 +1,7 @@
 //! Whether a unit whose commands did not run is sent again, and to which node.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
@@ -22,6 +22,9 @@ const MAX_REDIRECTS: u32 = 5;
 /// and do not accumulate. Redis Cluster waits 15 s by default before it replaces a node, and then needs about two.
 const LONGEST_FAILOVER: Duration = Duration::from_secs(30);
 
+/// How long a unit waits for a single server to take writes again, or for another server behind its address. Nobody knows whether one will.
+const READ_ONLY: Duration = Duration::from_secs(1);
+
 /// A unit with commands that did not run.
 pub(crate) struct UnfinishedUnit {
     pub(crate) unit: u32,
@@ -32,6 +35,8 @@ pub(crate) struct UnfinishedUnit {
     pub(crate) redirects: u32,
     /// A command before these ran. It must not stay alone.
     pub(crate) begun: bool,
+    /// When a single server first refused it because it takes no writes.
+    pub(crate) read_only_since: Option<Instant>,
 }
 
 /// What to do about an unfinished unit.
@@ -163,13 +168,14 @@ impl UnfinishedUnit {
     }
 
     /// No other server can take over from a single one, and a single one has no other to redirect to.
-    fn retry_at_single(&self, node: &Arc<Node>, outcome: &Outcome) -> Retry {
+    fn retry_at_single(&mut self, node: &Arc<Node>, outcome: &Outcome) -> Retry {
         match outcome {
             Outcome::NotSent(NotSent::Unavailable { .. }) if !self.begun => Retry::GiveUp,
             Outcome::Reply(_) | Outcome::ServerError(_) => Retry::GiveUp,
             Outcome::NotSent(_) | Outcome::Unknown(_) => Retry::Wait,
             Outcome::Rejected(rejected) => match rejected.kind {
                 Rejection::Moved { .. } | Rejection::Ask { .. } => Retry::GiveUp,
+                Rejection::ReadOnly if self.is_read_only_for_long() => Retry::GiveUp,
                 Rejection::ReadOnly | Rejection::Unauthenticated => {
                     node.renew();
                     Retry::Wait
@@ -177,5 +183,9 @@ impl UnfinishedUnit {
                 _ => Retry::Wait,
             },
         }
+    }
+
+    fn is_read_only_for_long(&mut self) -> bool {
+        !self.begun && self.read_only_since.get_or_insert_with(Instant::now).elapsed() >= READ_ONLY
     }
 }

@@ -1,5 +1,9 @@
 //! Asks one server one question.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
 use tracing::warn;
 
 use crate::batch::Batch;
@@ -27,8 +31,58 @@ pub(crate) async fn ask(address: &Address, context: &ClientContext, login: &Logi
         Ok(Outcome::Reply(reply)) => Some(reply),
         Ok(_) => None,
         Err(error) => {
-            warn!(node = %address, error, "cannot read the cluster's slots from this node");
+            if let Some(attempts) = SILENT.count(address, Instant::now()) {
+                warn!(node = %address, attempts, error, "cannot read the cluster's slots from this node");
+            }
             None
         }
+    }
+}
+
+/// How often attempts that failed are logged, for each server.
+const TOLD: Duration = Duration::from_secs(60);
+/// The most servers that are remembered.
+const MOST: usize = 1_000;
+
+/// Servers that did not answer, for all clients of the process: when that was logged, and how many attempts failed since.
+static SILENT: Silent = Silent(Mutex::new(BTreeMap::new()));
+
+struct Silent(Mutex<BTreeMap<String, (Instant, u64)>>);
+
+impl Silent {
+    /// Counts an attempt that failed. Returns the number to log now.
+    fn count(&self, address: &Address, now: Instant) -> Option<u64> {
+        let mut silent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if silent.len() >= MOST {
+            silent.retain(|_, (told, _)| now.saturating_duration_since(*told) < TOLD);
+        }
+        match silent.get_mut(&address.to_string()) {
+            Some((told, untold)) => {
+                *untold += 1;
+                let due = now.saturating_duration_since(*told) >= TOLD;
+                due.then(|| {
+                    *told = now;
+                    std::mem::take(untold)
+                })
+            }
+            None => {
+                silent.insert(address.to_string(), (now, 0));
+                Some(1)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_does_not_answer_is_told_of_once_a_minute() {
+        let (silent, start) = (Silent(Mutex::default()), Instant::now());
+        let address = |text: &str| text.parse::<Address>().unwrap();
+        let at = |node: &str, seconds| silent.count(&address(node), start + Duration::from_secs(seconds));
+        assert_eq!([at("a:1", 0), at("b:1", 1), at("a:1", 1), at("a:1", 59)], [Some(1), Some(1), None, None]);
+        assert_eq!([at("a:1", 60), at("a:1", 61), at("b:1", 62)], [Some(3), None, Some(1)]);
     }
 }

@@ -57,6 +57,25 @@ async fn callers_that_wait_to_try_again_are_bounded_in_number_and_bytes() {
     }
 }
 
+/// A single server that became a replica kept every call until its deadline.
+#[tokio::test]
+async fn a_single_server_that_takes_no_writes_is_waited_for_a_second_only() {
+    let server = RedisServer::start().await;
+    let client = client(server.config()).await;
+    let _ = server.raw("REPLICAOF 127.0.0.1 1");
+    let (began, deadline) = (Instant::now(), Instant::now() + Duration::from_secs(30));
+    let outcome = client.send(increment(), deadline).await.remove(0);
+    assert!(matches!(&outcome, Outcome::Rejected(_)), "{outcome:?}");
+    let waited = began.elapsed();
+    assert!((Duration::from_secs(1)..Duration::from_secs(10)).contains(&waited), "{waited:?}");
+    let later = client.send(increment(), deadline);
+    let promoted = async {
+        tokio::task::yield_now().await;
+        server.raw("REPLICAOF NO ONE")
+    };
+    assert!(tokio::join!(later, promoted).0[0].reply().is_ok(), "a short change is not noticed");
+}
+
 /// A counter must not stay without its expiry because others wait.
 #[tokio::test]
 async fn a_call_that_has_begun_is_not_refused_for_others_that_have_not() {
