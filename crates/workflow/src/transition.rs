@@ -29,6 +29,7 @@ pub(crate) fn transition(
         Event::Start => operate::start(workflow, defaults, now),
         Event::Claim { job, lease } => attempt::claim(workflow, *job, lease, now),
         Event::Report { job, token, outcome } => attempt::report(workflow, (*job, *token), outcome, now),
+        Event::GiveBack { job, token } => attempt::give_back(workflow, *job, *token, now),
         Event::Extend { job, token, expires } => attempt::extend(workflow, (*job, *token), *expires, now),
         Event::Tick => Ok(attempt::tick(workflow, now)),
         Event::Cancel => operate::cancel(workflow, defaults, now),

@@ -78,6 +78,21 @@ pub(super) fn report(
     Ok(Effect::Done)
 }
 
+/// A lease did not reach its worker. The job goes back to its place in the queue.
+pub(super) fn give_back(
+    workflow: &mut Workflow,
+    index: JobIndex,
+    token: u64,
+    now: Timestamp,
+) -> Result<Effect, Refusal> {
+    let since = workflow.job(index).ready_at;
+    let effect = report(workflow, (index, token), &Outcome::GivenBack { pause: Duration::ZERO }, now)?;
+    if effect == Effect::Done && workflow.job(index).state == JobState::Ready {
+        workflow.job_mut(index).ready_at = since;
+    }
+    Ok(effect)
+}
+
 /// Whether a job may be in this state because of a report with this outcome.
 fn may_follow(state: JobState, outcome: &Outcome) -> bool {
     match outcome {

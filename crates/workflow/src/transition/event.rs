@@ -15,6 +15,8 @@ pub(crate) enum Event {
     Claim { job: JobIndex, lease: Lease },
     /// The worker with the lease reports how the attempt ended.
     Report { job: JobIndex, token: u64, outcome: Outcome },
+    /// The lease did not reach its worker.
+    GiveBack { job: JobIndex, token: u64 },
     /// The worker with the lease needs more time.
     Extend { job: JobIndex, token: u64, expires: Timestamp },
     /// Time has passed: handles everything that is due.

@@ -135,6 +135,28 @@ async fn a_claim_that_nobody_waits_for_is_given_back_at_once() {
     assert!(engine.show(id).await.unwrap().jobs().iter().all(|job| job.lost == 0));
 }
 
+/// A claim whose caller left sent the oldest job of the queue to its end.
+#[tokio::test]
+async fn a_job_whose_claim_nobody_waited_for_keeps_its_place() {
+    let (engine, _) = servers().await;
+    let oldest = create(&engine, "a", Begin::Later).await;
+    let next = create(&engine, "a", Begin::Later).await;
+    engine.act(oldest, Action::Start, at(1)).await.unwrap();
+    engine.act(next, Action::Start, at(2)).await.unwrap();
+    let impatient = claim(1);
+    tokio::select! {
+        biased;
+        _ = engine.claim(&impatient, at(3)) => panic!("it was to wait"),
+        () = std::future::ready(()) => {}
+    }
+    // Requests of one workflow are served in their order: these come after the claim, and after what gives the job back.
+    for _ in 0..2 {
+        engine.act(oldest, Action::Resume, at(3)).await.unwrap();
+    }
+    assert_eq!(engine.claim(&claim(1), at(4)).await.unwrap()[0].lease.workflow, oldest);
+    assert_eq!(engine.claim(&claim(1), at(4)).await.unwrap()[0].lease.workflow, next);
+}
+
 /// The runtime whose task served a partition was gone, and whoever asked from another waited for ever.
 #[test]
 fn a_server_outlives_one_of_its_runtimes() {

@@ -1,7 +1,5 @@
 //! From a request to the event of the state machine.
 
-use std::time::Duration;
-
 use hashbrown::HashMap;
 
 use super::request::{Action, Begin, Request};
@@ -10,7 +8,6 @@ use crate::id::JobIndex;
 use crate::state::Status;
 use crate::time::Timestamp;
 use crate::transition::event::{DeleteIf, Event};
-use crate::transition::outcome::Outcome;
 use crate::transition::refusal::{Refusal, wrong_status};
 use crate::workflow::Workflow;
 
@@ -28,7 +25,7 @@ pub(super) fn event(workflow: &Workflow, request: &Request) -> Result<Option<Eve
             if workflow.job(job).fence > *fence {
                 return Ok(None);
             }
-            Event::Report { job, token: *token, outcome: Outcome::GivenBack { pause: Duration::ZERO } }
+            Event::GiveBack { job, token: *token }
         }
         Request::Extend { job, token, expires } => {
             Event::Extend { job: placed(workflow, *job)?, token: *token, expires: *expires }
