@@ -45,6 +45,19 @@ pub(crate) fn read(text: &str) -> Option<Timestamp> {
     u64::try_from(moment.as_microsecond()).ok().map(Timestamp::from_micros)
 }
 
+/// The last moment that a text may mean: one without microseconds, as programs write that keep milliseconds or seconds, means all of its last
+/// digit.
+pub(crate) fn read_end(text: &str) -> Option<Timestamp> {
+    let digits = text
+        .split_once(['.', ','])
+        .map_or(0, |(_, fraction)| fraction.bytes().take_while(u8::is_ascii_digit).count().min(MICROSECONDS as usize));
+    let rest = 10_u64.pow(MICROSECONDS - digits as u32) - 1;
+    Some(Timestamp::from_micros(read(text)?.micros().saturating_add(rest)))
+}
+
+/// The digits of microseconds.
+const MICROSECONDS: u32 = 6;
+
 /// The last moment that can be written, if the text is a later one: whoever means the end of time writes the end of 9999.
 fn last(text: &str) -> Option<jiff::Timestamp> {
     let pieces = Pieces::parse(text).ok()?;
@@ -56,6 +69,19 @@ fn last(text: &str) -> Option<jiff::Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_with_few_digits_lasts_until_the_next() {
+        let check = |text: &str, expected: &str| {
+            assert_eq!(read_end(text).map(|end| Rfc3339(end).to_string()).as_deref(), Some(expected), "{text}");
+        };
+        check("2026-11-21T12:00:00.123456Z", "2026-11-21T12:00:00.123456Z");
+        check("2026-11-21T12:00:00.123456789Z", "2026-11-21T12:00:00.123456Z");
+        check("2026-11-21T12:00:00.616Z", "2026-11-21T12:00:00.616999Z");
+        check("2026-11-21T13:00:00.6+01:00", "2026-11-21T12:00:00.699999Z");
+        check("2026-11-21T12:00:00Z", "2026-11-21T12:00:00.999999Z");
+        assert!(read_end("2026").is_none());
+    }
 
     #[test]
     fn moments_are_written_and_read_back() {

@@ -47,7 +47,7 @@ impl RetryBody {
 /// The condition of an action that is limited to jobs that ended by a moment, if one is given.
 pub(super) fn condition(as_of: Option<String>) -> Result<Condition, Problem> {
     let wrong = || Problem::field("as_of", "expected a time such as 2026-11-21T12:00:00Z");
-    let as_of = as_of.map(|text| time::read(&text).ok_or_else(wrong)).transpose()?;
+    let as_of = as_of.map(|text| time::read_end(&text).ok_or_else(wrong)).transpose()?;
     Ok(Condition { as_of, ..Condition::default() })
 }
 

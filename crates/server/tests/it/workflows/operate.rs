@@ -82,6 +82,10 @@ fn a_retry_with_the_moment_that_was_seen_is_done_once() {
             assert_eq!(flows.post(&call, body)["already"], true, "{call}");
             assert_eq!(flows.get(&path)["status"], "failed", "{call}");
         }
+        let finished = flows.get(&path)["finished_at"].as_str().unwrap().to_owned();
+        let millis = format!("{}Z", &finished[.."2026-11-21T12:00:00.000".len()]);
+        assert_eq!(flows.post(&format!("{path}:retry"), json!({"as_of": millis}))["already"], false, "{finished}");
+        assert_eq!(fail(), "failed");
         assert_eq!(flows.refused(&format!("{path}:retry"), json!({"as_of": "soon"})).2, "as_of");
         assert_eq!(flows.refused(&format!("{path}:cancel"), json!({"as_of": null})).2, "as_of");
         let bulk = json!({"action": "cancel", "filter": {}, "as_of": "2026-11-21T12:00:00Z"});
