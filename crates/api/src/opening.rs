@@ -80,14 +80,14 @@ impl Opening {
         };
         match settled {
             Ok(Ok(standing)) => refusal(&standing),
-            _ => Err(Problem::new(Code::StoreUnavailable, "the store of workflows is still being opened")),
+            _ => Err(Problem::without_store("the store of workflows is still being opened")),
         }
     }
 }
 
 fn refusal(standing: &Standing) -> Result<(), Problem> {
     match standing {
-        Standing::Refused(reason) => Err(Problem::new(Code::StoreUnavailable, &**reason)),
+        Standing::Refused(reason) => Err(Problem::without_store(&**reason)),
         Standing::Open | Standing::Unasked => Ok(()),
     }
 }

@@ -164,6 +164,9 @@ pub(crate) struct Body<'a> {
     /// With `lease_lost`: why.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
+    /// With `store_unavailable`: true when nothing was done. Else the request may have been carried out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nothing_done: Option<bool>,
     /// Seconds after which it may be tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<u64>,
@@ -180,6 +183,8 @@ enum More {
     Reason(&'static str),
     /// Methods that the path has.
     Allow(String),
+    /// The store refused, and nothing was done.
+    NothingDone,
 }
 
 impl Problem {
@@ -207,6 +212,11 @@ impl Problem {
 
     pub(crate) fn allowing(self, methods: String) -> Self {
         self.with(More::Allow(methods))
+    }
+
+    /// The store is not available, and nothing was done.
+    pub(crate) fn without_store(detail: impl Into<String>) -> Self {
+        Self::new(Code::StoreUnavailable, detail).with(More::NothingDone)
     }
 
     fn with(self, more: More) -> Self {
@@ -239,11 +249,12 @@ impl Problem {
     /// What is written of it, as the answer to a request or as an item of one.
     pub(crate) fn body<'a>(&'a self, request: &'a RequestId) -> Body<'a> {
         let (code, status, title) = self.code.about();
-        let (mut workflow_id, mut cycle, mut reason) = (None, None, None);
+        let (mut workflow_id, mut cycle, mut reason, mut nothing_done) = (None, None, None, None);
         match self.more.as_deref() {
             Some(More::Workflow(id)) => workflow_id = Some(Id(*id)),
             Some(More::Cycle(names)) => cycle = Some(names.as_slice()),
             Some(More::Reason(word)) => reason = Some(*word),
+            Some(More::NothingDone) => nothing_done = Some(true),
             Some(More::Allow(_)) | None => {}
         }
         Body {
@@ -256,6 +267,7 @@ impl Problem {
             workflow_id,
             cycle,
             reason,
+            nothing_done,
             retry_after: self.retry_after(),
             request_id: request.text(),
         }
@@ -301,6 +313,7 @@ impl From<EngineError> for Problem {
         match error {
             EngineError::KeyMismatch { workflow, .. } => problem.with(More::Workflow(workflow)),
             EngineError::Refused(Refusal::LeaseLost { reason, .. }) => problem.with(More::Reason(reason)),
+            EngineError::Store(StoreError::Unavailable { .. }) => problem.with(More::NothingDone),
             _ => problem,
         }
     }

@@ -56,6 +56,14 @@ enum Effect {
 }
 
 impl Effect {
+    /// The same when the server knows that it did nothing.
+    const fn nothing(self) -> &'static str {
+        match self {
+            Self::Read => "",
+            Self::Write | Self::Repeatable => "\n  Nothing was done: repeat it when the store is available",
+        }
+    }
+
     /// What a person should know then, as a line of its own.
     const fn doubt(self) -> &'static str {
         match self {
@@ -202,9 +210,11 @@ impl Remote {
             return if status.is_server_error() { ask.doubtful(&text) } else { Failure::unavailable(text) };
         };
         let mut text = self.reason(status, &problem);
-        // A store that did not answer may have written.
-        if matches!(problem.code.as_deref(), Some("store_unavailable" | "internal")) {
-            text += ask.effect.doubt();
+        match problem.code.as_deref() {
+            Some("store_unavailable") if problem.nothing_done => text += ask.effect.nothing(),
+            // A store that did not answer may have written.
+            Some("store_unavailable" | "internal") => text += ask.effect.doubt(),
+            _ => {}
         }
         let exit = exit(status);
         let request = problem.request_id.filter(|_| exit == Exit::Unavailable);

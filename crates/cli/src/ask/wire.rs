@@ -127,6 +127,9 @@ pub(crate) struct Problem {
     pub(crate) code: Option<String>,
     pub(crate) path: Option<String>,
     pub(crate) request_id: Option<String>,
+    /// The server knows that it did nothing.
+    #[serde(default)]
+    pub(crate) nothing_done: bool,
 }
 
 impl Summary {

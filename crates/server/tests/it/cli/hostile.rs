@@ -32,7 +32,8 @@ fn respond(stream: &mut TcpStream, answer: impl Fn(&str) -> Value) {
         body => body.to_string(),
     };
     let length = body.len() + if body.starts_with('"') { 100 } else { 0 };
-    write!(stream, "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+    let status = if body.contains("urn:tidegate:problem:store") { "503 Service Unavailable" } else { "200 OK" };
+    write!(stream, "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
 }
 
 pub(super) fn asked(server: &str, arguments: &[&str]) -> std::process::Command {
@@ -128,6 +129,21 @@ fn a_write_without_an_answer_may_have_been_done() {
             let failed = failed(arguments);
             assert!(!failed.error.contains("carried out"), "{failed:?}");
         }
+    }
+}
+
+#[test]
+fn a_write_that_the_store_refused_was_not_done() {
+    let problem = |nothing_done: bool| {
+        json!({ "type": "urn:tidegate:problem:store_unavailable", "code": "store_unavailable", "detail": "OOM",
+            "nothing_done": nothing_done })
+    };
+    for (nothing_done, told) in [(true, "Nothing was done: repeat it"), (false, DOUBT)] {
+        let server = server(move |_, _| problem(nothing_done));
+        let refused = |arguments: &[&str]| run(&mut asked(&server, arguments)).expect(UNAVAILABLE);
+        let written = refused(&["workflow", "cancel", ID]).says("OOM").says(told);
+        assert!(!nothing_done || !written.error.contains("may have been"), "{written:?}");
+        assert!(!refused(&["workflow", "show", ID]).error.contains("done"));
     }
 }
 

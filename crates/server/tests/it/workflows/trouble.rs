@@ -82,6 +82,7 @@ fn refused(process: &Process, api: SocketAddr, switch: impl Fn(bool), asked: imp
     let created = ask(api, "POST", "/v1/workflows", &[], &workflow("w", "a").to_string());
     assert_eq!(created.status, 503, "{}", created.body);
     assert!(created.body.contains("\"store_unavailable\""), "{}", created.body);
+    assert!(created.body.contains("\"nothing_done\":true"), "{}", created.body);
     // The leases end now.
     park_timeout(Duration::from_secs(6));
     let (start, used, before) = (Instant::now(), cpu(process), asked());
