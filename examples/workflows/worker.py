@@ -1,7 +1,7 @@
 """A worker for report.yaml. It needs Python 3 and nothing else. It runs until Ctrl-C.
 
 A worker asks for jobs, runs the handler that each job names, and reports what came out. One call does both: it reports the last
-jobs and asks for the next ones.
+jobs and asks for the next ones. A report that the store could not take, it sends again.
 """
 
 import http.client
@@ -57,12 +57,23 @@ def run(job):
 
 
 def main():
-    jobs = []
+    reports = []
     while True:
-        if jobs:
-            jobs = call("/v1/jobs/report", {"reports": [run(job) for job in jobs], "claim": CLAIM})["jobs"]
+        if reports:
+            answer = call("/v1/jobs/report", {"reports": reports, "claim": CLAIM})
+            again = refused(reports, answer["reports"])
         else:
-            jobs = call("/v1/jobs/claim", CLAIM)["jobs"]
+            answer, again = call("/v1/jobs/claim", CLAIM), []
+        reports = again + [run(job) for job in answer["jobs"]]
+
+
+def refused(reports, items):
+    """The reports to send again. Each has a status of its own; 503 says that the store did not take this one."""
+    again = [report for report, item in zip(reports, items) if item["status"] == 503]
+    if again:
+        print(f"worker: {len(again)} reports were not taken; sending them again", file=sys.stderr, flush=True)
+        time.sleep(1)
+    return again
 
 
 if __name__ == "__main__":

@@ -216,3 +216,27 @@ fn a_server_cannot_steer_the_terminal() {
         assert!(!text.lines().any(|line| line.starts_with("forged")), "{arguments:?}: {text:?}");
     }
 }
+
+#[test]
+fn the_worker_of_the_examples_reports_again_what_the_store_did_not_take() {
+    let (sender, seen) = std::sync::mpsc::channel();
+    let claims = std::sync::atomic::AtomicUsize::new(0);
+    let server = server(move |path, count| {
+        let first = path.ends_with("claim") && claims.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+        let job = json!({ "lease": "the-lease", "handler": "fetch", "params": { "day": "monday" }, "inputs": [] });
+        let status = if count < 3 { 503 } else { 200 };
+        sender.send(path.to_owned()).unwrap();
+        json!({ "jobs": if first { json!([job]) } else { json!([]) }, "reports": [{ "status": status }] })
+    });
+    let mut worker = std::process::Command::new("python3");
+    worker
+        .arg(crate::support::repository().join("examples/workflows/worker.py"))
+        .env("TIDEGATE_SERVER", format!("http://{server}"));
+    let mut worker = worker.stderr(Stdio::null()).spawn().unwrap();
+    let next = || seen.recv_timeout(std::time::Duration::from_secs(30)).unwrap_or_default();
+    let paths: Vec<String> = (0..5).map(|_| next()).collect();
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    let [claim, report] = ["/v1/jobs/claim", "/v1/jobs/report"];
+    assert_eq!(paths, [claim, report, report, report, claim]);
+}
