@@ -88,6 +88,7 @@ pub struct Activity {
     /// Somebody looked since the queues were sampled.
     wanted: AtomicBool,
     clock_skew: Mutex<Option<i64>>,
+    risks: Mutex<Vec<String>>,
 }
 
 impl Activity {
@@ -109,6 +110,19 @@ impl Activity {
     /// Keeps how far the clock of this machine is ahead of the store's, in microseconds.
     pub fn put_clock_skew(&self, skew: Option<i64>) {
         *self.clock_skew.lock().unwrap_or_else(PoisonError::into_inner) = skew;
+    }
+
+    /// By what acknowledged work could be lost, a sentence each.
+    pub fn risks(&self) -> Vec<String> {
+        self.risks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Keeps by what acknowledged work could be lost. Returns what was not known.
+    pub fn put_risks(&self, risks: Vec<String>) -> Vec<String> {
+        let mut known = self.risks.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = risks.iter().filter(|risk| !known.contains(risk)).cloned().collect();
+        *known = risks;
+        news
     }
 
     /// How many event streams are open.

@@ -41,6 +41,7 @@ pub use edge::tokens::{Role, Tokens};
 use edge::{auth, body};
 use jobs::{claims, leases, reports};
 use opening::Standing;
+pub use readiness::Works;
 pub use workflows::definition::{DefinitionMistake, check_definition};
 use workflows::{act, bulk, create, graph, list, show};
 

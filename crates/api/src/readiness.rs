@@ -57,11 +57,12 @@ impl Looks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(test, derive(ToSchema))]
-enum Works {
-    /// In all partitions.
+pub enum Works {
+    /// All of it, as far as is known.
     Yes,
-    /// In some partitions.
+    /// Some of it: some partitions, or some calls.
     Partly,
+    /// Nothing of it.
     No,
 }
 
@@ -79,7 +80,8 @@ impl Works {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ServerStatus {
-    /// Whether this server takes calls of rate limits: what `/healthcheck` of the HTTP port says. Whether their Redis counts is not part of it.
+    /// Whether calls of rate limits are answered. `no` when `/healthcheck` of the HTTP port says so, and when the store of counters failed the
+    /// latest calls, within the last minute; `partly` when it failed some in the last 10 s. As long as nobody calls, nothing is known of it.
     limits: Works,
     workflows: WorkflowStatus,
 }
@@ -101,6 +103,12 @@ struct WorkflowStatus {
     partitions: u16,
     /// What does not work, by partition.
     troubles: Vec<PartitionTrouble>,
+    /// How far the clock of this machine is ahead of that of the Redis with the workflows, which they follow, in milliseconds; negative when it is
+    /// behind. Rate limits follow this machine's. Null where there is no other clock, and while the store is not open.
+    #[cfg_attr(test, schema(required))]
+    clock_skew_ms: Option<i64>,
+    /// By what acknowledged work could be lost, and what to do about it, a sentence each: settings of Redis, looked at every minute.
+    risks: Vec<String>,
 }
 
 /// What does not work in some partitions.
@@ -228,7 +236,7 @@ pub(crate) async fn readyz(api: &Context) -> Response {
 pub(crate) async fn status(ask: &Ask<'_>) -> Answer {
     let api = ask.api;
     let ready = cause(api).await.is_none();
-    let limits = if (api.host.serving)() { Works::Yes } else { Works::No };
+    let limits = if (api.host.serving)() { (api.host.counting)() } else { Works::No };
     let (open, reason) = match api.opening.standing() {
         Standing::Open => (true, None),
         Standing::Refused(reason) => (false, Some(reason.to_string())),
@@ -244,7 +252,9 @@ pub(crate) async fn status(ask: &Ask<'_>) -> Answer {
             (works, works, 0, Vec::new())
         }
     };
-    let workflows = WorkflowStatus { ready, open, reason, reads, writes, partitions, troubles };
+    let clock_skew_ms = api.activity.clock_skew().map(|micros| micros / 1_000);
+    let risks = api.activity.risks();
+    let workflows = WorkflowStatus { ready, open, reason, reads, writes, partitions, troubles, clock_skew_ms, risks };
     Ok(json::ok(&ServerStatus { limits, workflows }))
 }
 

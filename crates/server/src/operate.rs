@@ -1,6 +1,7 @@
 //! What operators see: the banner, health, logs, metrics and the debug pages.
 
 pub(crate) mod banner;
+pub(crate) mod counting;
 pub(crate) mod debug;
 pub(crate) mod decisions;
 pub(crate) mod give_back;

@@ -174,7 +174,7 @@ impl Server {
     async fn start_workflows(&mut self) -> Result<(), ServeError> {
         let Some(settings) = &self.settings.workflows else { return Ok(()) };
         let redis = self.settings.redis.as_ref();
-        let workflows = Workflows::start(settings, redis, &self.health, &self.supervisor).await?;
+        let workflows = Workflows::start(settings, redis, (&self.health, &self.metrics), &self.supervisor).await?;
         self.metrics.watch_workflows(workflows.activity.clone());
         self.workflows = Some(workflows);
         Ok(())

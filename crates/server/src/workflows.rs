@@ -7,6 +7,7 @@ mod driver;
 mod patience;
 pub(crate) mod port;
 mod revival;
+mod risks;
 pub(crate) mod store;
 mod threads;
 
@@ -26,6 +27,7 @@ use crate::edge::http;
 use crate::edge::runtime::ThreadRuntime;
 use crate::error::ServeError;
 use crate::operate::health::Health;
+use crate::operate::metrics::Metrics;
 use crate::settings::{Redis, RedisServer, Workflows as Settings};
 use crate::supervise::{Supervisor, tripwire};
 use clock::StoreClock;
@@ -60,6 +62,7 @@ struct Thread {
     redis: Option<RedisServer>,
     activity: Arc<Activity>,
     health: Health,
+    metrics: Arc<Metrics>,
     supervisor: Supervisor,
     port: Arc<Port>,
     looked: Option<oneshot::Sender<()>>,
@@ -81,7 +84,7 @@ impl Workflows {
     pub(crate) async fn start(
         settings: &Settings,
         redis: Option<&Redis>,
-        health: &Health,
+        (health, metrics): (&Health, &Arc<Metrics>),
         supervisor: &Supervisor,
     ) -> Result<Self, ServeError> {
         let redis = redis.map(|redis| redis.main.clone());
@@ -93,6 +96,7 @@ impl Workflows {
             redis,
             activity: activity.clone(),
             health: health.clone(),
+            metrics: metrics.clone(),
             supervisor: supervisor.clone(),
             port: port.clone(),
             looked: Some(looked),
@@ -149,6 +153,7 @@ impl Thread {
             tokio::select! {
                 () = driver::run(driven, self.activity.clone(), self.supervisor.clone()) => Next::End,
                 () = clock.follow(opened.store(), |skew| self.activity.put_clock_skew(skew)) => Next::End,
+                () = risks::follow(opened.store(), self.settings.replicas, &self.activity) => Next::End,
                 () = opened.store().replaced() => Next::OpenAgain,
             }
         };
@@ -199,9 +204,10 @@ impl Thread {
     }
 
     fn host(&self, clock: StoreClock) -> Host {
-        let health = self.health.clone();
+        let (health, metrics) = (self.health.clone(), self.metrics.clone());
         let (drain, tasks) = (self.supervisor.drain.clone(), self.supervisor.tasks.clone());
-        Host { clock: Arc::new(move || clock.now()), serving: Arc::new(move || health.serving()), drain, tasks }
+        let (serving, counting) = (Arc::new(move || health.serving()), Arc::new(move || metrics.counting()));
+        Host { clock: Arc::new(move || clock.now()), serving, counting, drain, tasks }
     }
 }
 

@@ -22,7 +22,7 @@ use crate::activity::Activity;
 use crate::events::{Known, View, Views};
 use crate::failures::Lines;
 use crate::opening::Opening;
-use crate::readiness::Looks;
+use crate::readiness::{Looks, Works};
 
 /// How often a workflow that somebody watches is looked at when other servers may change it.
 pub(crate) const LOOK: Duration = Duration::from_millis(250);
@@ -69,6 +69,8 @@ pub struct Host {
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     /// Whether the server as a whole is healthy.
     pub serving: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// Whether the store of counters counts, by the latest calls of rate limits.
+    pub counting: Arc<dyn Fn() -> Works + Send + Sync>,
     /// Cancelled when the server drains: streams and waits end.
     pub drain: CancellationToken,
     /// Where tasks are spawned that outlive their request.

@@ -190,7 +190,8 @@ mod tests {
 
     fn host() -> Host {
         let (clock, serving) = (Arc::new(Timestamp::default), Arc::new(|| true));
-        Host { clock, serving, drain: CancellationToken::new(), tasks: TaskTracker::new() }
+        let counting = Arc::new(|| crate::readiness::Works::Yes);
+        Host { clock, serving, counting, drain: CancellationToken::new(), tasks: TaskTracker::new() }
     }
 
     async fn workflow(engine: &Engine) -> WorkflowId {

@@ -38,7 +38,7 @@ pub(crate) enum Verb {
     },
     /// Copies a store that is a file, also while a server has it open
     Backup {
-        /// The copy. It must not exist; it is there when it is whole
+        /// The copy. It must not exist, and appears only when it is complete
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },

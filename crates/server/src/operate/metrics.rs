@@ -20,11 +20,13 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use tidegate_api::Activity;
+use tidegate_api::{Activity, Works};
 use tidegate_pipeline::Client;
 use tidegate_ratelimit::{Configuration, Limiter, MemoryStore};
 
 use crate::edge::bounds::Bounds;
+use crate::edge::clock;
+use crate::operate::counting;
 use crate::settings;
 
 use made_names::MadeTotals;
@@ -129,6 +131,11 @@ impl Metrics {
         configuration
     }
 
+    /// Whether the store of counters counts, by the latest calls.
+    pub(crate) fn counting(&self) -> Works {
+        counting::all(self.shards.iter().map(|shard| &shard.store), clock::now().0 / 1_000_000)
+    }
+
     /// The text for Prometheus.
     pub(crate) fn prometheus(&self) -> String {
         prometheus::encode(&self.snapshot(), &self.settings)
@@ -199,6 +206,7 @@ impl Metrics {
             sum.gauges.push(("tidegate.api.event_streams".to_owned(), workflows.event_streams()));
             let skew = workflows.clock_skew().map_or(0, i64::unsigned_abs);
             sum.gauges.push(("tidegate.workflows.clock_skew_microseconds".to_owned(), skew));
+            sum.gauges.push(("tidegate.workflows.store_risks".to_owned(), workflows.risks().len() as u64));
             sum.queues = workflows.queues();
         }
         sum.ports = sources.ports.iter().map(Bounds::sample).collect();

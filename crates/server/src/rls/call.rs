@@ -106,15 +106,18 @@ impl Calls {
         let answer = limiter.check(&counting.request, clock::now(), started + timeout, &mut counting.facts).await;
         counting.failure = answer.as_ref().err().map(failure);
         decisions::log(&counting.request, &answer);
-        if let Err(Error::Store(cause)) = &answer {
-            self.log(cause);
+        match &answer {
+            Err(Error::Store(cause)) => self.log(cause),
+            Ok(_) => metrics.answered(&counting.facts, second),
+            Err(_) => {}
         }
         answer.map(|response| message_of(response, &self.inner.header_names))
     }
 
     fn log(&self, cause: &StoreError) {
         // At most once a second: when the store fails, every call fails, and a line for each would flood the log.
-        let second = clock::now().0 / 1_000_000;
+        let second = second();
+        self.inner.metrics.store_failed(second);
         if self.inner.last_logged.swap(second, Relaxed) != second {
             match redis::refused(&cause.to_string(), &self.inner.auth) {
                 Some(advice) => {
@@ -148,6 +151,11 @@ impl Drop for Counting<'_> {
             self.metrics.failure(failure);
         }
     }
+}
+
+/// The time in seconds.
+fn second() -> u64 {
+    clock::now().0 / 1_000_000
 }
 
 fn failure(error: &Error) -> Failure {

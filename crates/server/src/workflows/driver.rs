@@ -104,7 +104,7 @@ impl Driver {
     fn tell_unserved(&mut self) {
         let Some(Unserved { attempts, error }) = self.engine.take_unserved() else { return };
         if let Some(attempts) = self.unserved.add(attempts) {
-            warn!(attempts, %error, "workflows that are due were not served; they are tried again");
+            warn!(attempts, %error, "leases, retries and removals that are due could not be written; they are tried again");
         }
     }
 

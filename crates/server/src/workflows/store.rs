@@ -275,9 +275,6 @@ async fn find(
     let Settings { retention, memory, .. } = *settings;
     let store = place.open().await?;
     clock.start(&store).await;
-    for risk in store.durability().await.map(|found| found.risks(settings.replicas)).unwrap_or_default() {
-        warn!("{risk}");
-    }
     Engine::start_on(on_each(&store, runtimes), EngineOptions { retention, memory }).await.map(Some)
 }
 

@@ -10,6 +10,7 @@ use super::made_names::MadeNames;
 use super::method_counts::{METHODS, Method, SharedMethodCounts};
 use super::shared::lock;
 use super::slots::Slots;
+use crate::operate::counting::StoreHealth;
 use crate::settings::{self, ResponseTime};
 
 /// Why a call failed.
@@ -44,6 +45,7 @@ pub(crate) struct Shard {
     /// In the order of [`Part`].
     pub(super) excess: [AtomicU64; 2],
     pub(super) methods: [SharedMethodCounts; METHODS.len()],
+    pub(super) store: StoreHealth,
 }
 
 /// Counts a call of a method when it is dropped, with the time since it was made.
@@ -66,6 +68,7 @@ impl Shard {
             service_errors: AtomicU64::new(0),
             excess: Default::default(),
             methods: Default::default(),
+            store: StoreHealth::default(),
         }
     }
 
@@ -92,6 +95,18 @@ impl Shard {
             Failure::Service => &self.service_errors,
         };
         count.fetch_add(1, Relaxed);
+    }
+
+    /// The store failed a call.
+    pub(crate) fn store_failed(&self, second: u64) {
+        self.store.failed(second);
+    }
+
+    /// A call was answered.
+    pub(crate) fn answered(&self, facts: &Facts, second: impl FnOnce() -> u64) {
+        if self.store.is_failing() && !facts.tallies.is_empty() {
+            self.store.answered(second());
+        }
     }
 
     /// Counts a request that was refused for its size.

@@ -74,6 +74,9 @@ fn a_clock_that_is_wrong_is_told_of() {
     let page = get(server.address("debug"), "/metrics").body;
     let skew: u64 = page.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap();
     assert!((59_000_000..61_000_000).contains(&skew), "{skew}");
+    let status = found(ask(server.address("API"), "GET", "/v1/status", &[], ""));
+    let skew = status["workflows"]["clock_skew_ms"].as_i64().unwrap();
+    assert!((-61_000..-59_000).contains(&skew), "{skew}");
     server.signal("TERM");
     let (_, log) = server.end();
     assert!(log.contains("the clock of this machine is not that of redis"), "{log}");

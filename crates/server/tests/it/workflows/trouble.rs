@@ -148,3 +148,43 @@ fn leases_that_end_while_the_disk_is_full_cost_little() {
     assert!(core < 0.05, "{core} of a core");
     check_log(process, "disk");
 }
+
+/// One call of a rate limit; returns what the status says of limits then.
+fn limits_after_a_call(process: &Process, api: SocketAddr) -> Value {
+    let body = r#"{"domain":"sample","descriptors":[{"entries":[{"key":"client","value":"me"}]}]}"#;
+    let _answer = crate::support::post(process.address("HTTP"), "/json", body);
+    status(api)["limits"].clone()
+}
+
+#[test]
+fn limits_that_their_redis_does_not_count_do_not_work() {
+    let redis = redis();
+    let url = redis.address().to_string();
+    let settings = [("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("REDIS_URL", &url), ("REDIS_SOCKET_TYPE", "tcp")];
+    let process = Process::start(&settings);
+    let api = process.address("API");
+    assert_eq!(limits_after_a_call(&process, api), "yes");
+    let switch = |replicas: u8| redis.raw(&format!("CONFIG SET min-replicas-to-write {replicas}"));
+    switch(1);
+    assert_eq!(limits_after_a_call(&process, api), "no");
+    switch(0);
+    await_that("calls are answered", || limits_after_a_call(&process, api) != "no");
+}
+
+#[test]
+fn what_could_be_lost_is_in_the_status_and_the_metrics() {
+    let redis = redis();
+    let url = redis.address().to_string();
+    let settings = [("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("REDIS_URL", &url), ("REDIS_SOCKET_TYPE", "tcp")];
+    let process = Process::start(&settings);
+    let api = process.address("API");
+    assert_eq!(status(api)["workflows"]["risks"], json!([]), "nobody has asked for workflows");
+    let _ = redis.raw("CONFIG SET maxmemory-policy allkeys-lru");
+    found(ask(api, "GET", "/v1/workflows", &[], ""));
+    let risks = || status(api)["workflows"]["risks"].as_array().unwrap().clone();
+    await_that("risks are known", || !risks().is_empty());
+    let told = json!(risks()).to_string();
+    assert!(told.contains("Set appendonly yes") && told.contains("Set maxmemory-policy noeviction"), "{told}");
+    let page = crate::support::get(process.address("debug"), "/metrics").body;
+    assert!(page.lines().any(|line| line == "tidegate_workflows_store_risks 2"), "{page}");
+}
