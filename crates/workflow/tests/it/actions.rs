@@ -18,12 +18,15 @@ const HEAD: &str = "\
 What the server answers to each [action](http-api.md#actions), by the state that the action finds. A test makes this page and does all of this on every
 store. The state is judged when the action is written, whichever server wrote it last.
 
-*done* is followed by the state after it. *already* means that there was nothing left to do: the answer is that of success, with `already`. *refused* is
+*done* is followed by the state after it. *already* means that there was nothing left to do: the answer is 200 with `already` true. *refused* is
 the status 409, and nothing has changed.
 
 ";
 
 const TAIL: &str = "
+In the second table, `restart` is [`:restart` of the workflow](http-api.md#actions) with the job in `jobs`. A job that is not started, doomed or blocked has the
+`state` `waiting`; `why_not_running` says which of them it is.
+
 With `as_of`, a retry or restart leaves jobs alone that ended later. They have run again since, so the call can be sent twice: the second is answered
 with *already*. Pausing and resuming a queue is done or already so; there is nothing to refuse.
 ";

@@ -150,7 +150,7 @@ impl RedisStore {
             key,
             by,
             "redis has lost the store of workflows (FLUSHALL, or a restart without its data): workflows that were in it are gone. Its \
-             facts and names are written again"
+             own keys (partitions, names, pauses of queues) are written again"
         );
         *identity.id() = agreed;
         Ok(())
