@@ -22,6 +22,7 @@ pub(crate) use arguments::Arguments;
 use bullmq::BullMq;
 use creation::Creation;
 use execution::Execution;
+use execution::watchers::{self, Watchers};
 use listing::Listing;
 use recovery::Recovery;
 use threads::Threads;
@@ -37,6 +38,8 @@ pub(crate) struct Results {
     recovery: Recovery,
     #[serde(default)]
     threads: Vec<Threads>,
+    #[serde(default)]
+    watchers: Vec<Watchers>,
 }
 
 /// Measures, prints the tables and writes the JSON.
@@ -50,6 +53,7 @@ pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<()> {
         listing: listing::measure(&arguments).await?,
         recovery: recovery::measure(&arguments).await?,
         threads: threads::measure(&arguments).await?,
+        watchers: watchers::measure(&arguments).await?,
     };
     finish(&results, &arguments.results)
 }
@@ -70,6 +74,7 @@ impl figures::Results for Results {
             Table::new("listing", listing::sheet(&self.listing)),
             Table::new("recovery", self.recovery.sheet()),
             Table::new("threads", threads::sheet(&self.threads)),
+            Table::new("watchers", watchers::sheet(&self.watchers)),
         ]
     }
 }

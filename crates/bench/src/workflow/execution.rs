@@ -1,5 +1,7 @@
 //! How fast jobs are executed by workers that do nothing.
 
+pub(super) mod watchers;
+
 use std::time::Instant;
 
 use anyhow::ensure;
