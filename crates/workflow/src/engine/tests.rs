@@ -161,3 +161,21 @@ fn desks_are_served_on_the_threads_of_their_partitions() {
     assert!(matches!(one.block_on(ask(3)), Err(EngineError::Closed)));
     check(&one, 2);
 }
+
+/// Each partition had its part of the memory, and this workflow was read with each call.
+#[tokio::test]
+async fn a_workflow_may_take_most_of_the_memory() {
+    let store = MemoryStore::new(16);
+    let options = EngineOptions { memory: 16 << 20, ..EngineOptions::default() };
+    let engine = Engine::start(Store::Memory(store.clone()), options).await.unwrap();
+    let jobs: Vec<String> = (0..5_000).map(|number| format!("job-{number}")).collect();
+    create(&engine, &jobs.join(" ")).await;
+    let mut claimed = engine.claim(&claim(1), at(1)).await.unwrap();
+    for _ in 0..10 {
+        let before = store.calls();
+        let (reported, next) = engine.report(vec![success(&claimed[0])], Some(&claim(1)), at(1)).await;
+        assert!(reported[0].is_ok());
+        assert_eq!(store.calls() - before, 2, "a write for the report and one for the claim");
+        claimed = next.unwrap();
+    }
+}

@@ -71,6 +71,19 @@ impl Process {
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
+    /// Processor time of the threads of workflows so far, in nanoseconds.
+    fn times_of_workflows(&self) -> Vec<u64> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.id())).unwrap().flatten();
+        let named = threads.filter(|thread| {
+            std::fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name.starts_with("workflows"))
+        });
+        let time = |thread: std::fs::DirEntry| {
+            let times = std::fs::read_to_string(thread.path().join("schedstat")).unwrap();
+            times.split(' ').next().unwrap().parse().unwrap()
+        };
+        named.map(time).collect()
+    }
+
     /// In JSON, the log says what a person reads in the banner.
     fn read_started(&mut self) {
         loop {
@@ -507,4 +520,26 @@ fn a_debug_port_that_is_taken_is_only_logged() {
     let (code, log) = server.end();
     assert_eq!(code, Some(0));
     assert!(log.contains("the debug listener cannot bind"), "{log}");
+}
+
+/// One thread served all of the API.
+#[test]
+fn connections_of_the_api_are_spread_over_the_threads() {
+    let process = Process::start(&[("TIDEGATE_CORES", "2"), ("TIDEGATE_HTTP_ADDR", "127.0.0.1:0")]);
+    let api = process.address("API");
+    let mut connections = [(); 4].map(|()| TcpStream::connect(api).unwrap());
+    for _ in 0..200 {
+        for connection in &mut connections {
+            connection.write_all(b"GET /v1/version HTTP/1.1\r\nhost: test\r\n\r\n").unwrap();
+            let (mut answer, mut buffer) = (Vec::new(), [0; 1_024]);
+            while !answer.ends_with(b"}") {
+                let read = connection.read(&mut buffer).unwrap();
+                assert!(read > 0, "the connection was closed");
+                answer.extend_from_slice(&buffer[..read]);
+            }
+        }
+    }
+    let times = process.times_of_workflows();
+    let all: u64 = times.iter().sum();
+    assert!(times.len() == 2 && times.iter().all(|time| time * 5 > all), "{times:?}");
 }
