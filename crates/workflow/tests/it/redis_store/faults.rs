@@ -271,6 +271,23 @@ async fn a_script_that_meets_a_foreign_key_does_nothing_that_counts() {
     check_half_a_script(breaks, mends, "WRONGTYPE").await;
 }
 
+#[tokio::test]
+async fn what_a_script_did_by_half_is_removed_with_the_workflow() {
+    let (store, redis) = open().await;
+    let engine = Engine::start(store.clone(), EngineOptions::default()).await.unwrap();
+    let id = support::create(&engine, "a b", Begin::Later).await;
+    let acl = |rule: &str| assert!(redis.raw(&format!("ACL SETUSER default {rule}")).contains("OK"));
+    acl("-mset");
+    let started = engine.act(id, Action::Start, support::at(1)).await;
+    assert!(matches!(started, Err(EngineError::Store(StoreError::Torn { .. }))), "{started:?}");
+    assert_eq!(rows(&store, RowSet::Ready).await.len(), 2, "rows come before the state");
+    acl("+mset");
+    engine.act(id, Action::Delete, support::at(2)).await.unwrap();
+    for set in [RowSet::Ready, RowSet::Index, RowSet::Due(Clockwork::Timers)] {
+        assert_eq!(rows(&store, set).await, Vec::<Vec<u8>>::new(), "{set:?}");
+    }
+}
+
 /// A server that is started again does not know what a script did by half.
 #[tokio::test]
 async fn what_a_script_did_by_half_lacks_nothing_after_a_restart() {
