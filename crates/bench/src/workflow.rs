@@ -8,6 +8,7 @@ mod execution;
 pub(crate) mod layout;
 mod listing;
 mod recovery;
+mod servers;
 pub(crate) mod shapes;
 mod threads;
 mod times;
@@ -25,6 +26,7 @@ use execution::Execution;
 use execution::watchers::{self, Watchers};
 use listing::Listing;
 use recovery::Recovery;
+use servers::Servers;
 use threads::Threads;
 pub(crate) use work::work;
 
@@ -40,12 +42,22 @@ pub(crate) struct Results {
     threads: Vec<Threads>,
     #[serde(default)]
     watchers: Vec<Watchers>,
+    #[serde(default)]
+    servers: Vec<Servers>,
 }
+
+/// The numbers of servers of a whole run.
+const SERVERS: [usize; 4] = [1, 2, 4, 8];
 
 /// Measures, prints the tables and writes the JSON.
 pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<()> {
     // Absolute, because the server runs in a folder of its own.
     arguments.server = server::find(&arguments.server)?;
+    if !arguments.servers.is_empty() {
+        let measured = servers::measure(&arguments, &arguments.servers).await?;
+        println!("{}", servers::sheet(&measured));
+        return Ok(());
+    }
     let results = Results {
         creation: creation::measure(&arguments).await?,
         execution: execution::measure(&arguments).await?,
@@ -54,6 +66,7 @@ pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<()> {
         recovery: recovery::measure(&arguments).await?,
         threads: threads::measure(&arguments).await?,
         watchers: watchers::measure(&arguments).await?,
+        servers: servers::measure(&arguments, &SERVERS).await?,
     };
     finish(&results, &arguments.results)
 }
@@ -75,6 +88,7 @@ impl figures::Results for Results {
             Table::new("recovery", self.recovery.sheet()),
             Table::new("threads", threads::sheet(&self.threads)),
             Table::new("watchers", watchers::sheet(&self.watchers)),
+            Table::new("servers", servers::sheet(&self.servers)),
         ]
     }
 }

@@ -22,6 +22,12 @@ pub(crate) struct Arguments {
     /// Parents of the join.
     #[arg(long, default_value_t = 10_000)]
     pub(super) parents: usize,
+    /// Measures only so many servers on one Redis, one number after the other, and prints the table.
+    #[arg(long, value_delimiter = ',')]
+    pub(super) servers: Vec<usize>,
+    /// Several servers are on a cluster of three primaries.
+    #[arg(long)]
+    pub(super) cluster: bool,
     /// Turns of each figure; the tables show medians and ends.
     #[arg(long, default_value_t = 3)]
     pub(super) rounds: u32,

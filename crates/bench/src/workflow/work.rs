@@ -16,12 +16,17 @@ pub(crate) const LIMIT: usize = 100;
 
 /// Works until `jobs` jobs were claimed and reported. Returns how long it took.
 pub(crate) async fn work(api: SocketAddr, jobs: usize) -> anyhow::Result<Duration> {
+    work_at(&[api], jobs).await
+}
+
+/// [`work`] with workers at several servers, as many at each.
+pub(crate) async fn work_at(apis: &[SocketAddr], jobs: usize) -> anyhow::Result<Duration> {
     let start = Instant::now();
     let left = Rc::new(Cell::new(jobs));
     let local = LocalSet::new();
     let mut workers = Vec::new();
     for number in 0..WORKERS {
-        workers.push(local.spawn_local(worker(Api::connect(api).await?, number, left.clone())));
+        workers.push(local.spawn_local(worker(Api::connect(apis[number % apis.len()]).await?, number, left.clone())));
     }
     local
         .run_until(async {
