@@ -26,10 +26,12 @@ pub enum Event {
     StoreError,
     /// A request, or an item of it, failed because others had taken the room for it.
     Overloaded,
+    /// A change was made again, because another server had changed the workflow.
+    Conflict,
 }
 
 /// Names of the counters, in the order of [`Event`].
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "tidegate.workflows.created",
     "tidegate.jobs.claimed",
     "tidegate.jobs.succeeded",
@@ -40,6 +42,7 @@ const NAMES: [&str; 10] = [
     "tidegate.api.requests",
     "tidegate.api.store_errors",
     "tidegate.api.overloaded",
+    "tidegate.workflows.conflicts",
 ];
 
 /// What a queue looked like.

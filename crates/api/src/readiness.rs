@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tidegate_workflow::{Engine, Partition, StoreError, Trouble};
+use tidegate_workflow::{Engine, LivingServer, Partition, StoreError, Trouble};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 #[cfg(test)]
@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 
 use crate::edge::ask::{Answer, Ask, Context};
 use crate::edge::json;
+use crate::edge::time::Rfc3339;
 use crate::opening::Standing;
 
 /// How often the store is asked at most, however many probes there are.
@@ -109,6 +110,41 @@ struct WorkflowStatus {
     clock_skew_ms: Option<i64>,
     /// By what acknowledged work could be lost, and what to do about it, a sentence each: settings of Redis, looked at every minute.
     risks: Vec<String>,
+    /// The servers that use the store and were heard of lately; empty where only this one can.
+    servers: Vec<Server>,
+}
+
+/// A server that uses the same store.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct Server {
+    /// Its name until it ends.
+    id: String,
+    /// Whether it is the one that answers.
+    answers: bool,
+    version: String,
+    /// Where its API listens, in its own words.
+    address: String,
+    began_at: Rfc3339,
+    /// When it last said that it lives; each does so every two seconds.
+    heard_at: Rfc3339,
+    /// The partitions that are at home there: it looks at their timers, and takes their jobs first.
+    home_partitions: Vec<u16>,
+}
+
+impl Server {
+    fn all(engine: &Engine) -> Vec<Self> {
+        let shown = |LivingServer { id, about, began, heard, homes }| Self {
+            id: id.to_string(),
+            answers: id == engine.server(),
+            version: about.version,
+            address: about.address,
+            began_at: Rfc3339(began),
+            heard_at: Rfc3339(heard),
+            home_partitions: homes.into_iter().map(|partition| partition.0).collect(),
+        };
+        engine.servers().into_iter().map(shown).collect()
+    }
 }
 
 /// What does not work in some partitions.
@@ -254,7 +290,9 @@ pub(crate) async fn status(ask: &Ask<'_>) -> Answer {
     };
     let clock_skew_ms = api.activity.clock_skew().map(|micros| micros / 1_000);
     let risks = api.activity.risks();
-    let workflows = WorkflowStatus { ready, open, reason, reads, writes, partitions, troubles, clock_skew_ms, risks };
+    let servers = api.opening.engine().map(Server::all).unwrap_or_default();
+    let workflows =
+        WorkflowStatus { ready, open, reason, reads, writes, partitions, troubles, clock_skew_ms, risks, servers };
     Ok(json::ok(&ServerStatus { limits, workflows }))
 }
 

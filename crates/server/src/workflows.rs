@@ -4,6 +4,7 @@
 
 pub(crate) mod clock;
 mod driver;
+mod heartbeat;
 mod patience;
 pub(crate) mod port;
 mod revival;
@@ -11,11 +12,12 @@ mod risks;
 pub(crate) mod store;
 mod threads;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_api::{Access, Activity, Api, Host};
-use tidegate_workflow::{Engine, Store};
+use tidegate_workflow::{AboutServer, Engine, Store};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
@@ -151,8 +153,7 @@ impl Thread {
             engine = Some(opened.clone());
             let driven = (opened.clone(), clock.clone());
             tokio::select! {
-                () = driver::run(driven, self.activity.clone(), self.supervisor.clone()) => Next::End,
-                () = clock.follow(opened.store(), |skew| self.activity.put_clock_skew(skew)) => Next::End,
+                () = driver::run(driven, self.about(), self.activity.clone(), self.supervisor.clone()) => Next::End,
                 () = risks::follow(opened.store(), self.settings.replicas, &self.activity) => Next::End,
                 () = opened.store().replaced() => Next::OpenAgain,
             }
@@ -163,6 +164,7 @@ impl Thread {
             next = work => next,
         };
         if let Some(engine) = engine {
+            heartbeat::end(&engine).await;
             close(engine).await;
         }
         match next {
@@ -196,6 +198,12 @@ impl Thread {
         let copy = listener.try_clone().and_then(TcpListener::from_std);
         let copy = copy.inspect_err(|error| warn!(%error, "cannot register the listener of the API")).ok()?;
         Some((copy, bounds.clone()))
+    }
+
+    /// What this server says about itself to the others of its store.
+    fn about(&self) -> AboutServer {
+        let address = SocketAddr::new(self.settings.address.host, self.settings.address.port).to_string();
+        AboutServer { version: env!("CARGO_PKG_VERSION").to_owned(), address }
     }
 
     fn access(&self) -> Access {

@@ -6,6 +6,7 @@ pub(crate) mod context;
 pub(crate) mod create;
 pub(crate) mod desk;
 pub(crate) mod error;
+pub(crate) mod home;
 pub(crate) mod list;
 pub(crate) mod partial;
 pub(crate) mod post;
@@ -93,7 +94,7 @@ impl Engine {
     pub async fn start_on(threads: Vec<Thread>, options: EngineOptions) -> Result<Self, StoreError> {
         let partitions = threads[0].store.partitions();
         let core = Core {
-            context: Context::new(options.retention),
+            context: Context::new(partitions, options.retention),
             threads,
             states: States::new(options.memory),
             desks: (0..partitions).map(|number| Desk::new(Partition(number))).collect(),

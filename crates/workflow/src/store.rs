@@ -1,5 +1,7 @@
 //! Stores of workflows. A store applies changes and reads. It does not know what a change means.
 
+pub(crate) mod announcement;
+pub(crate) mod ears;
 pub(crate) mod error;
 pub(crate) mod memory;
 pub(crate) mod probe;
@@ -9,6 +11,8 @@ pub(crate) mod sqlite;
 
 use bytes::Bytes;
 
+use self::announcement::{Announcer, ServerId};
+use self::ears::{CallOut, Ears, Topic};
 use self::error::StoreError;
 use self::memory::MemoryStore;
 use self::probe::Probe;
@@ -16,11 +20,23 @@ use self::query::{Clockwork, Head, Order, Register, RowSet, Span};
 use self::redis::RedisStore;
 use self::redis::durability::Durability;
 use self::sqlite::SqliteStore;
+use crate::engine::home::Asks;
 use crate::id::{Partition, WorkflowId};
 use crate::record::change::{Applied, Change, ResultField, Stored};
 use crate::record::format::Format;
 use crate::record::rows::Row;
 use crate::time::Timestamp;
+
+/// Who has said that it lives.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Roll {
+    /// By the names of servers.
+    pub(crate) entries: Vec<(String, String)>,
+    /// The time by the clock that all follow, if it is told.
+    pub(crate) time: Option<Timestamp>,
+    /// The entry that was written was not there before.
+    pub(crate) anew: bool,
+}
 
 /// A store of workflows.
 #[derive(Debug, Clone)]
@@ -81,7 +97,21 @@ impl Store {
     /// # Cancellation
     /// When the future is dropped, any of them may have been applied.
     pub async fn apply(&self, partition: Partition, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {
-        each_store!(self, store => store.apply(partition, changes).await)
+        self.apply_as(partition, changes, None).await
+    }
+
+    /// [`Store::apply`], and tells other servers about it as `announcer` says.
+    pub(crate) async fn apply_as(
+        &self,
+        partition: Partition,
+        changes: &[Change],
+        announcer: Option<&Announcer>,
+    ) -> Result<Vec<Applied>, StoreError> {
+        match self {
+            Self::Memory(store) => store.apply(partition, changes, announcer).await,
+            Self::Sqlite(store) => store.apply(partition, changes).await,
+            Self::Redis(store) => store.apply(partition, changes, announcer).await,
+        }
     }
 
     /// Asks whether the store serves a partition. Nothing is changed, and it takes a second at most in Redis.
@@ -239,6 +269,41 @@ impl Store {
         match self {
             Self::Memory(_) | Self::Sqlite(_) => Ok(None),
             Self::Redis(store) => store.time().await.map(Some),
+        }
+    }
+
+    /// Writes that a server lives, forgets those of `gone`, and reads who else does. None: nobody else can use the store.
+    ///
+    /// # Errors
+    /// The servers cannot be read.
+    pub(crate) async fn servers(
+        &self,
+        own: Option<(ServerId, &str)>,
+        gone: &[ServerId],
+        asks: Asks,
+    ) -> Result<Option<Roll>, StoreError> {
+        match self {
+            Self::Memory(store) => store.servers(own, gone).await.map(Some),
+            Self::Sqlite(_) => Ok(None),
+            Self::Redis(store) => store.servers(own, gone, asks).await.map(Some),
+        }
+    }
+
+    /// Calls out to all servers that listen. Nobody may have heard it.
+    pub(crate) async fn call_out(&self, by: ServerId, call: CallOut) {
+        match self {
+            Self::Memory(store) => store.tell(Topic::Servers, &call.write(by)),
+            Self::Sqlite(_) => {}
+            Self::Redis(store) => store.tell(&call.write(by)).await,
+        }
+    }
+
+    /// Listens to other servers. None: there are none, or they cannot be heard.
+    pub(crate) fn listen(&self) -> Option<Ears> {
+        match self {
+            Self::Memory(store) => Some(Ears::Memory(store.listen())),
+            Self::Sqlite(_) => None,
+            Self::Redis(store) => store.listen().map(Ears::Redis),
         }
     }
 

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
 use tidegate_workflow::{
-    Engine, EngineError, EngineOptions, Filter, RetentionDefaults, SqliteStore, Store as Opened, StoreError,
+    Engine, EngineError, EngineOptions, Filter, LivingServer, RetentionDefaults, SqliteStore, Store as Opened,
+    StoreError,
 };
 
 use super::audit::{self, Then};
@@ -203,6 +204,7 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
     let durability = engine.store().durability().await.map_err(|error| here.refused(&error))?;
     let risks = durability.risks(here.replicas);
     let skew = here.clock.skew();
+    let servers = engine.read_servers(here.clock.now()).await.map_err(|error| here.refused(&error))?;
     let (partitions, ready) = (engine.store().partitions(), queues.iter().map(|queue| queue.ready).sum::<u64>());
     let by_status: serde_json::Map<_, _> =
         counts.iter().map(|(status, number)| (status.word().to_owned(), (*number).into())).collect();
@@ -220,6 +222,7 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
         "kind": here.kind(), "store": here.shown, "schema": schema, "partitions": partitions,
         "workflows": by_status, "queues": queues.len(), "ready_jobs": ready,
         "clock_skew_ms": skew.map(|micros| micros / 1_000), "nodes": nodes, "risks": risks,
+        "servers": servers.iter().map(server_json).collect::<Vec<_>>(),
     });
     screen.object(&info.to_string(), &here.shown, || {
         let lines = [
@@ -238,6 +241,9 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
         for node in &durability.nodes {
             lines += &format!("{:<11} {node}\n", "redis");
         }
+        for server in &servers {
+            lines += &format!("{:<11} {}\n", "server", server_line(server));
+        }
         if let Some(skew) = skew {
             lines += &format!("{:<11} {:.3} s ahead of redis\n", "clock", skew as f64 / 1e6);
         }
@@ -247,6 +253,21 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
         Ok(format!("{lines}\n{}", table.text(screen)))
     })?;
     Ok(Exit::Done)
+}
+
+fn server_json(server: &LivingServer) -> serde_json::Value {
+    json!({
+        "id": server.id.to_string(), "version": server.about.version, "address": server.about.address,
+        "home_partitions": server.homes.iter().map(|partition| partition.0).collect::<Vec<_>>(),
+    })
+}
+
+/// A server that uses the store, for people.
+fn server_line(server: &LivingServer) -> String {
+    let LivingServer { id, about, homes, .. } = server;
+    let homes: Vec<String> = homes.iter().map(|partition| partition.0.to_string()).collect();
+    let homes = if homes.is_empty() { "no partition".to_owned() } else { format!("partitions {}", homes.join(", ")) };
+    format!("{id} at {}, version {}, home of {homes}", about.address, about.version)
 }
 
 /// A store of a later version would not have been opened.

@@ -6,13 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate_workflow::{Store, StoreError, Timestamp};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::edge::clock;
 
-/// How often Redis is asked for the time. A quartz drifts by less than 1 ms meanwhile.
-const APART: Duration = Duration::from_secs(10);
 /// How often it is asked at the start: the first answer includes the time to connect.
 const FIRST: usize = 3;
 /// How far the clock of this machine may be from the store's without a warning.
@@ -78,25 +76,18 @@ impl StoreClock {
         Some(clock::moment().micros().cast_signed().wrapping_sub(store.cast_signed()))
     }
 
-    /// Asks the store for its time again and again, tells `shown` about the skew, and logs one that is large.
-    pub(crate) async fn follow(&self, store: &Store, shown: impl Fn(Option<i64>)) {
-        let mut warned = false;
-        loop {
-            shown(self.skew());
-            let large = self.skew().filter(|skew| Duration::from_micros(skew.unsigned_abs()) > TOLERATED);
-            match large {
-                Some(skew) if !warned => warn!(
-                    seconds = skew as f64 / 1e6,
-                    "the clock of this machine is not that of redis. Workflows follow the clock of redis; rate limits follow this one"
-                ),
-                None if warned => info!("the clock of this machine is that of redis again"),
-                _ => {}
-            }
-            warned = large.is_some();
-            sleep(APART).await;
-            // A store that does not answer is told of elsewhere, and the time goes on.
-            let _ = self.measure(store).await;
+    /// Logs that this machine's clock is far from the store's, or is not any more. `warned` says which was logged last.
+    pub(crate) fn watch(&self, warned: &mut bool) {
+        let large = self.skew().filter(|skew| Duration::from_micros(skew.unsigned_abs()) > TOLERATED);
+        match large {
+            Some(skew) if !*warned => warn!(
+                seconds = skew as f64 / 1e6,
+                "the clock of this machine is not that of redis. Workflows follow the clock of redis; rate limits follow this one"
+            ),
+            None if *warned => info!("the clock of this machine is that of redis again"),
+            _ => {}
         }
+        *warned = large.is_some();
     }
 
     async fn measure(&self, store: &Store) -> Result<(), StoreError> {
@@ -113,7 +104,7 @@ impl StoreClock {
 
     /// The answer was written at some moment between `sent` and `received`. The estimate moves only as far as it is proven wrong, so a slow
     /// answer does no harm.
-    fn take(&self, told: u64, sent: Instant, received: Instant) {
+    pub(super) fn take(&self, told: u64, sent: Instant, received: Instant) {
         let trip = micros(received.saturating_duration_since(sent));
         let estimated = self.reference().map_or(told + trip / 2, |before| before.micros_at(received));
         let reference = Reference { at: received, micros: estimated.clamp(told, told + trip) };

@@ -3,22 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_workflow::{Engine, HORIZON, Store, StoreError, Unserved};
+use tidegate_workflow::{AboutServer, Engine, Store, StoreError, Unserved};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
 use super::clock::StoreClock;
 use super::patience::{OnceAMinute, Patience};
-use super::revival;
+use super::{heartbeat, revival};
 use crate::supervise::Supervisor;
 use tidegate_api::{Activity, QueueSample};
 
-/// How often to look for what other servers did. A job that another server made ready waits at most this long for a worker here.
-const LOOK: Duration = Duration::from_millis(250);
-/// How often to look while other servers make jobs ready for workers here. A look is three commands for each partition.
-const LOOK_WHILE_SHARING: Duration = Duration::from_millis(20);
-/// How long after the last such job to keep looking that often.
-const SHARING: Duration = Duration::from_secs(5);
+/// How often to look for what other servers did. They tell of it, but what they tell may get lost.
+const LOOK: Duration = Duration::from_secs(10);
+/// How often, while they cannot be heard. A job that another server made ready waits at most this long for a worker here.
+const LOOK_WHILE_DEAF: Duration = Duration::from_millis(250);
+/// How often, while part of the store does not answer: what is there is to be found soon after it does.
+const LOOK_WHILE_TROUBLED: Duration = Duration::from_secs(1);
+/// The longest wait between two turns: what failed is tried again in each.
+const TURN: Duration = Duration::from_secs(1);
 /// The shortest wait between two sweeps: timers that are close together are handled in one.
 const SHORTEST: Duration = Duration::from_millis(5);
 /// How long a look may take. A node that does not answer must not keep what is due elsewhere waiting.
@@ -27,11 +29,22 @@ const LONGEST_LOOK: Duration = Duration::from_secs(1);
 const SAMPLE: Duration = Duration::from_secs(5);
 
 /// Drives the engine until the server stops.
-pub(super) async fn run((engine, clock): (Engine, StoreClock), activity: Arc<Activity>, supervisor: Supervisor) {
-    let mut driver = Driver::new(engine.clone(), clock, activity);
+pub(super) async fn run(
+    (engine, clock): (Engine, StoreClock),
+    about: AboutServer,
+    activity: Arc<Activity>,
+    supervisor: Supervisor,
+) {
+    let mut driver = Driver::new(engine.clone(), clock.clone(), activity.clone());
+    let listen = async {
+        engine.listen(|| clock.now()).await;
+        std::future::pending::<()>().await;
+    };
     tokio::select! {
         () = async { loop { driver.turn().await } } => {}
-        () = revival::run(engine) => {}
+        () = listen => {}
+        () = heartbeat::run(&engine, &clock, about, activity) => {}
+        () = revival::run(engine.clone()) => {}
         () = supervisor.stop.cancelled() => {}
     }
 }
@@ -42,22 +55,14 @@ struct Driver {
     activity: Arc<Activity>,
     /// When queues were last sampled.
     sampled: Instant,
-    /// Until when to look often for what other servers did.
-    sharing_until: Instant,
-    /// When to look again for what other servers did, after looks that failed.
+    /// When it last looked for what other servers did.
+    looked: Option<Instant>,
+    /// When to look again after looks that failed.
     look_after: Instant,
     patience: Patience,
     /// Lines about looks that failed, and about work that was due and was not done.
     looks: OnceAMinute,
     unserved: OnceAMinute,
-}
-
-/// What a turn found.
-struct Found {
-    /// More may be due already.
-    more: bool,
-    /// Other servers had made jobs ready for workers that wait here.
-    shared_jobs: bool,
 }
 
 impl Driver {
@@ -68,7 +73,7 @@ impl Driver {
             clock,
             activity,
             sampled: now,
-            sharing_until: now,
+            looked: None,
             look_after: now,
             patience: Patience::default(),
             looks: OnceAMinute::default(),
@@ -78,26 +83,16 @@ impl Driver {
 
     /// Does what is due, and waits until something is due again.
     async fn turn(&mut self) {
-        let found = self.sweep().await;
-        if found.shared_jobs {
-            self.sharing_until = Instant::now() + SHARING;
-        }
+        // A store that cannot be read is told of by `revival`.
+        let more = self.engine.sweep_working(self.clock.now()).await.unwrap_or(false);
+        self.tell_unserved();
+        self.look_around().await;
         if self.sampled.elapsed() >= SAMPLE && self.activity.is_wanted() {
             self.sampled = Instant::now();
             self.sample().await;
         }
-        let longest = self.longest_wait();
-        match found.more {
-            true => self.wait(SHORTEST, longest).await,
-            false => self.wait(self.until_due(longest).min(longest), longest).await,
-        }
-    }
-
-    async fn sweep(&mut self) -> Found {
-        // A store that cannot be read is told of by `revival`.
-        let more = self.engine.sweep_working(self.clock.now()).await.unwrap_or(false);
-        self.tell_unserved();
-        Found { more, shared_jobs: self.look_around().await }
+        let pause = if more { SHORTEST } else { self.until_due() };
+        self.wait(pause.min(self.until_look())).await;
     }
 
     /// Says once a minute how much of what is due cannot be done.
@@ -108,29 +103,42 @@ impl Driver {
         }
     }
 
-    /// Looks for what other servers did, unless that failed just now. Returns whether there were jobs for workers here.
-    async fn look_around(&mut self) -> bool {
-        if !self.is_shared() || Instant::now() < self.look_after {
-            return false;
+    /// Looks for what other servers did, if it is time to.
+    async fn look_around(&mut self) {
+        if self.until_look() > Duration::ZERO {
+            return;
         }
+        self.looked = Some(Instant::now());
         let look = timeout(LONGEST_LOOK, self.engine.look_around());
         let looked = look.await.unwrap_or_else(|_| {
             let reason = format!("no answer within {} s", LONGEST_LOOK.as_secs());
             Err(StoreError::Unavailable { reason })
         });
         match looked {
-            Ok(shared_jobs) => {
-                self.patience = Patience::default();
-                shared_jobs
-            }
+            Ok(_) => self.patience = Patience::default(),
             Err(error) => {
+                self.looked = None;
                 self.look_after = Instant::now() + self.patience.next();
                 if let Some(looks) = self.looks.add(1) {
                     warn!(looks, %error, "cannot see what other servers did with workflows; trying again");
                 }
-                false
             }
         }
+    }
+
+    /// How long until the next look.
+    fn until_look(&self) -> Duration {
+        if !self.is_shared() {
+            return Duration::MAX;
+        }
+        let now = Instant::now();
+        let apart = match () {
+            () if !self.engine.hears_others() => LOOK_WHILE_DEAF,
+            () if !self.engine.troubles().is_empty() => LOOK_WHILE_TROUBLED,
+            () => LOOK,
+        };
+        let next = self.looked.map_or(self.look_after, |looked| (looked + apart).max(self.look_after));
+        next.saturating_duration_since(now)
     }
 
     async fn sample(&self) {
@@ -150,28 +158,20 @@ impl Driver {
         matches!(self.engine.store(), Store::Redis(_))
     }
 
-    fn longest_wait(&self) -> Duration {
-        match self.is_shared() {
-            true if Instant::now() < self.sharing_until => LOOK_WHILE_SHARING,
-            true => LOOK,
-            false => HORIZON,
-        }
-    }
-
-    /// The time until the first timer is due, `otherwise` when there is none.
-    fn until_due(&self, otherwise: Duration) -> Duration {
-        self.engine.next_due().map_or(otherwise, |due| due.since(self.clock.now()).max(SHORTEST))
+    /// How long until a timer is due, as far as is known.
+    fn until_due(&self) -> Duration {
+        self.engine.next_due().map_or(TURN, |due| due.since(self.clock.now()).clamp(SHORTEST, TURN))
     }
 
     /// Waits for `pause`, or less when a timer becomes due sooner.
-    async fn wait(&self, pause: Duration, longest: Duration) {
+    async fn wait(&self, pause: Duration) {
         let wake = sleep(pause);
         tokio::pin!(wake);
         loop {
             tokio::select! {
                 () = wake.as_mut() => return,
                 () = self.engine.sooner() => {
-                    let sooner = Instant::now() + self.until_due(longest);
+                    let sooner = Instant::now() + self.until_due();
                     if sooner < wake.deadline() {
                         wake.as_mut().reset(sooner);
                     }

@@ -10,6 +10,7 @@ mod life;
 mod list;
 mod operate;
 mod run;
+mod servers;
 mod shown;
 mod trouble;
 mod watch;

@@ -14,10 +14,10 @@ use super::desk::answer::{Answer, Leased};
 use super::desk::play::new_token;
 use super::desk::request::Request;
 use super::error::EngineError;
-use super::queues::Taken;
 use super::queues::except::Except;
 use super::queues::reading::Found;
-use crate::id::WorkflowId;
+use super::queues::{Taken, Where};
+use crate::id::{Partition, WorkflowId};
 use crate::record::lease::LeaseRef;
 use crate::record::rows::{Row, queue_rows};
 use crate::store::error::StoreError;
@@ -29,7 +29,7 @@ const REFILL: usize = 512;
 /// How many of each queue, when a worker asks for many queues.
 const REFILL_LEAST: usize = 32;
 /// How many of each partition, after jobs were refused that other servers had taken: enough to know the next ones.
-const REFRESH: usize = 64;
+pub(super) const REFRESH: usize = 64;
 /// How often a claim is tried again after such refusals. Each time the store is read before, and somebody got the jobs.
 const TRIES: usize = 8;
 
@@ -83,9 +83,10 @@ impl Engine {
         except: &Except,
         now: Timestamp,
     ) -> Result<Vec<(WorkflowId, Leased)>, EngineError> {
+        self.queues().advance(now);
         for tried in 0..=TRIES {
             if tried > 0 {
-                self.refill_up_to(&self.queues().incomplete(&claim.queues), REFRESH).await?;
+                self.refill_up_to(&self.queues().incomplete(&claim.queues, Where::Anywhere), REFRESH).await?;
             }
             let (leased, refused) = self.try_lease(claim, except, now).await?;
             if refused == 0 || !leased.is_empty() {
@@ -115,15 +116,28 @@ impl Engine {
         sorted(ids.into_iter().zip(answers))
     }
 
-    /// Takes jobs out of the queues. When memory has too few, the store is read first.
+    /// Takes jobs out of the queues. When memory has too few, the store is read first: where jobs are at home here, and elsewhere only if
+    /// there are none.
     async fn take(&self, claim: &Claim, except: &Except) -> Result<Settling<'_>, StoreError> {
         // Created before the read below: the read may fail, or the caller may leave during it.
         let first = self.queues().take(&claim.queues, claim.limit, except);
         let mut taken = Settling::new(self.queues(), first);
-        if taken.jobs().len() < claim.limit {
-            let incomplete = self.queues().incomplete(&claim.queues);
+        if self.queues().are_shared() && taken.jobs().len() < claim.limit {
+            let incomplete = self.queues().incomplete(&claim.queues, Where::Here);
             if !incomplete.is_empty() {
-                self.refill(&incomplete).await?;
+                let here: Vec<Partition> = self.core.context.home.mine.each().collect();
+                self.refill_in(&incomplete, &here, REFILL).await?;
+                taken.add(self.queues().take(&claim.queues, claim.limit - taken.jobs().len(), except));
+            }
+            if !taken.jobs().is_empty() {
+                return Ok(taken);
+            }
+        }
+        if taken.jobs().len() < claim.limit {
+            let incomplete = self.queues().incomplete(&claim.queues, Where::Anywhere);
+            if !incomplete.is_empty() {
+                let most = if self.queues().are_shared() { REFRESH } else { REFILL };
+                self.refill_up_to(&incomplete, most).await?;
                 let wanted = claim.limit - taken.jobs().len();
                 taken.add(self.queues().take(&claim.queues, wanted, except));
             }
@@ -153,21 +167,37 @@ impl Engine {
     }
 
     async fn refill_up_to(&self, queues: &[String], most: usize) -> Result<usize, StoreError> {
-        if queues.is_empty() {
+        self.refill_in(queues, &self.store().all_partitions().collect::<Vec<_>>(), most).await
+    }
+
+    /// Reads ready rows of queues, at most so many of each of these partitions. Returns how many jobs were not known.
+    pub(crate) async fn refill_in(
+        &self,
+        queues: &[String],
+        wanted: &[Partition],
+        most: usize,
+    ) -> Result<usize, StoreError> {
+        if queues.is_empty() || wanted.is_empty() {
             return Ok(0);
         }
         // Fewer rows of each queue when there are many queues: the read stays small.
-        let limit = (most / queues.len()).max(REFILL_LEAST) + self.queues().passed_over(queues);
+        let limit = (most / queues.len()).max(REFILL_LEAST.min(most)) + self.queues().passed_over(queues);
         let prefixes: Vec<Row> = queues.iter().map(|queue| queue_rows(queue)).collect();
         let reading = self.queues().read(queues);
-        let (partitions, _) = self.readable();
-        let found = self.store().ready(&prefixes, limit, &partitions).await;
-        let (mut answered, _) = self.answered(&partitions, found)?;
+        let (mut partitions, _) = self.readable();
+        partitions.retain(|partition| wanted.contains(partition));
         // What is remembered of a partition that does not answer cannot be claimed, and is read again when it does.
-        let mut by_queue = vec![vec![Vec::new(); self.store().partitions().into()]; queues.len()];
-        for (partition, each) in &mut answered {
-            let rows = std::mem::take(each).into_iter().zip(&mut by_queue);
-            rows.for_each(|(rows, queue)| queue[usize::from(partition.0)] = rows);
+        let mut by_queue = vec![vec![None; self.store().partitions().into()]; queues.len()];
+        for partition in wanted {
+            by_queue.iter_mut().for_each(|queue| queue[usize::from(partition.0)] = Some(Vec::new()));
+        }
+        if !partitions.is_empty() {
+            let found = self.store().ready(&prefixes, limit, &partitions).await;
+            let (mut answered, _) = self.answered(&partitions, found)?;
+            for (partition, each) in &mut answered {
+                let rows = std::mem::take(each).into_iter().zip(&mut by_queue);
+                rows.for_each(|(rows, queue)| queue[usize::from(partition.0)] = Some(rows));
+            }
         }
         let refilled = reading.finish(by_queue.iter().map(|partitions| Found { partitions, limit }));
         self.bury_rows(refilled.stale).await;

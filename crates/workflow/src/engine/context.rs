@@ -8,9 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::sync::Notify;
 
 use self::watchers::Watchers;
+use super::home::Home;
 use super::queues::Queues;
 use super::sweep::gone::Gone;
 use super::trouble::Troubles;
+use crate::id::Partition;
 use crate::state::RetentionDefaults;
 use crate::time::Timestamp;
 
@@ -22,45 +24,57 @@ const NEVER: u64 = u64::MAX;
 pub(crate) struct Context {
     /// How long ended workflows are kept, unless they say so themselves.
     pub(crate) retention: RetentionDefaults,
+    pub(crate) home: Home,
     pub(crate) queues: Queues,
     pub(super) gone: Gone,
     pub(crate) troubles: Troubles,
     pub(super) watchers: Arc<Watchers>,
-    /// The earliest known timer that no sweep has handled, in microseconds.
-    expected: AtomicU64,
-    /// Notified when that time has become earlier.
+    /// Changes that were not written, because another server was first.
+    pub(crate) conflicts: AtomicU64,
+    /// For each partition the time, in microseconds, at which a sweep is to look there.
+    expected: Vec<AtomicU64>,
+    /// Notified when such a time has become earlier, of a partition that is at home here.
     sooner: Notify,
 }
 
 impl Context {
-    pub(super) fn new(retention: RetentionDefaults) -> Self {
+    pub(super) fn new(partitions: u16, retention: RetentionDefaults) -> Self {
+        let home = Home::new(partitions);
         Self {
             retention,
-            queues: Queues::default(),
+            queues: Queues::new(home.mine.clone()),
+            home,
             gone: Gone::default(),
             troubles: Troubles::default(),
             watchers: Arc::default(),
-            expected: AtomicU64::new(NEVER),
+            conflicts: AtomicU64::new(0),
+            expected: (0..partitions).map(|_| AtomicU64::new(0)).collect(),
             sooner: Notify::new(),
         }
     }
 
-    /// Notes the time at which a workflow is due.
-    pub(crate) fn expect_by(&self, moment: Timestamp) {
-        if moment.micros() < self.expected.fetch_min(moment.micros(), Relaxed) {
+    /// A sweep is to look at a partition at this time, or earlier.
+    pub(crate) fn expect_by(&self, partition: Partition, moment: Timestamp) {
+        let Some(expected) = self.expected.get(usize::from(partition.0)) else { return };
+        if moment.micros() < expected.fetch_min(moment.micros(), Relaxed) && self.home.mine.has(partition) {
             self.sooner.notify_one();
         }
     }
 
-    /// Forgets the times noted so far: a sweep reads them again.
-    pub(super) fn expect_nothing(&self) {
-        self.expected.store(NEVER, Relaxed);
+    /// A sweep looks at a partition: what it expects is read again, and it looks again at `next` at the latest.
+    pub(super) fn expect_only(&self, partition: Partition, next: Timestamp) {
+        self.expected[usize::from(partition.0)].store(next.micros(), Relaxed);
     }
 
-    /// The earliest time noted.
+    /// Whether a sweep is to look at a partition.
+    pub(super) fn is_due(&self, partition: Partition, now: Timestamp) -> bool {
+        self.expected[usize::from(partition.0)].load(Relaxed) <= now.micros()
+    }
+
+    /// The earliest time at which a sweep is to look at a partition that is at home here.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
-        let micros = self.expected.load(Relaxed);
-        (micros != NEVER).then_some(Timestamp::from_micros(micros))
+        let each = self.home.mine.each().map(|at| self.expected[usize::from(at.0)].load(Relaxed));
+        each.min().filter(|&micros| micros != NEVER).map(Timestamp::from_micros)
     }
 
     /// Returns when [`Context::next_due`] has become earlier.

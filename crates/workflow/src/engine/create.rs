@@ -163,16 +163,19 @@ impl Engine {
         self.store().keyed(self.partition_for(Some(key)), key).await
     }
 
+    /// One that is at home here, if it is not known to fail.
     fn any_partition(&self) -> Partition {
-        if self.core.context.troubles.is_none() {
-            return Partition(fastrand::u16(..self.store().partitions()));
+        let context = &self.core.context;
+        let any = Partition(fastrand::u16(..self.store().partitions()));
+        if context.troubles.is_none() {
+            return fastrand::choice(context.home.mine.each().collect::<Vec<_>>()).unwrap_or(any);
         }
         let writable = self.writable();
-        let any = Partition(fastrand::u16(..self.store().partitions()));
-        fastrand::choice(writable).unwrap_or(any)
+        let here: Vec<Partition> = writable.iter().copied().filter(|&at| context.home.mine.has(at)).collect();
+        fastrand::choice(here).or_else(|| fastrand::choice(writable)).unwrap_or(any)
     }
 
-    /// A random partition that is not known to fail, or the one that follows from the key, so that all creations with one key meet in one partition.
+    /// A partition that is not known to fail, rather one that is at home here, or the one that follows from the key, so that all creations with one key meet in one partition.
     fn partition_for(&self, key: Option<&str>) -> Partition {
         let partitions = self.store().partitions();
         Partition(match key {

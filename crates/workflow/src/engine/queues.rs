@@ -3,22 +3,26 @@
 
 mod aside;
 pub(crate) mod except;
+mod heads;
+mod interest;
 mod queue;
 pub(crate) mod reading;
 mod turns;
 mod waiting;
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use tokio::sync::Notify;
 
 use self::aside::Aside;
 use self::except::Except;
 use self::queue::{Queue, read_row};
 use self::reading::{Began, Found, Refilled};
 use self::turns::Turns;
+use super::home::mine::Mine;
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::rows::{ReadyPlace, Row};
 use crate::store::error::StoreError;
@@ -31,13 +35,22 @@ const SERVED: Duration = Duration::from_secs(120);
 const NAMES: usize = 1_024;
 
 /// The ready jobs that this server knows of.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Queues {
+    mine: Arc<Mine>,
+    /// Whether what other servers make ready is heard of, or there are none.
+    trusted: AtomicBool,
+    /// Whether somebody was told that a worker waits.
+    told: AtomicBool,
+    /// Notified when a worker waits and nobody was told.
+    waited: Notify,
     each: Mutex<HashMap<String, Queue>>,
     aside: Mutex<Aside>,
     turns: Turns,
-    /// The time of the latest sweep, in microseconds.
+    /// The time of the latest sweep or claim, in microseconds.
     now: AtomicU64,
+    /// When a worker last began to wait.
+    waited_at: AtomicU64,
 }
 
 /// A ready job that was taken out.
@@ -58,6 +71,20 @@ impl Taken {
 }
 
 impl Queues {
+    pub(crate) fn new(mine: Arc<Mine>) -> Self {
+        Self {
+            mine,
+            trusted: AtomicBool::new(true),
+            told: AtomicBool::default(),
+            waited: Notify::default(),
+            each: Mutex::default(),
+            aside: Mutex::default(),
+            turns: Turns::default(),
+            now: AtomicU64::default(),
+            waited_at: AtomicU64::default(),
+        }
+    }
+
     fn each(&self) -> MutexGuard<'_, HashMap<String, Queue>> {
         self.each.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -70,6 +97,11 @@ impl Queues {
     /// Sets the time of the latest sweep.
     pub(crate) fn set_time(&self, now: Timestamp) {
         self.now.store(now.micros(), Relaxed);
+    }
+
+    /// It is `now`, if nobody knows of a later time.
+    pub(crate) fn advance(&self, now: Timestamp) {
+        self.now.fetch_max(now.micros(), Relaxed);
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -89,7 +121,7 @@ impl Queues {
         }
         for (name, head) in add.iter().filter_map(|row| read_row(row)) {
             let queue = entry(&mut each, name);
-            queue.insert(head);
+            queue.insert(head, &self.mine, self.now());
             queue.wake_for(&head);
         }
     }
@@ -99,7 +131,7 @@ impl Queues {
         let mut each = self.each();
         let queue = entry(&mut each, name);
         queue.asked = Some(self.now());
-        let refilled = queue.reconcile(began, found, &mut self.aside(), self.now());
+        let refilled = queue.reconcile(began, found, (&mut self.aside(), &self.mine), self.now());
         queue.wake_all(&refilled.new);
         refilled
     }
@@ -118,7 +150,7 @@ impl Queues {
                 queue.asked = Some(self.now());
             }
         }
-        let taken = first_of(&each, names, limit, except);
+        let taken = first_of(&each, names, limit, (except, self.now()));
         for Taken { queue, head } in &taken {
             each.get_mut(queue.as_str()).expect("it was just looked at").take(*head);
         }
@@ -146,7 +178,7 @@ impl Queues {
         if let Some(queue) = self.each().get_mut(&taken.queue)
             && queue.claimed.remove(&taken.head)
         {
-            queue.insert(taken.head);
+            queue.insert(taken.head, &self.mine, self.now());
             if !queue.paused {
                 queue.wake_for(&taken.head);
             }
@@ -189,22 +221,52 @@ impl Queues {
         self.aside().number()
     }
 
-    /// Those of `names` that are not paused and of which the store may have more jobs than are known here.
-    pub(crate) fn incomplete(&self, names: &[String]) -> Vec<String> {
-        let each = self.each();
-        let known = |name: &String| each.get(name.as_str()).is_some_and(|queue| queue.complete || queue.paused);
+    /// Those of `names` that are not paused and of which the store may have more jobs than are known here; with [`Where::Here`], more that are
+    /// at home here.
+    pub(crate) fn incomplete(&self, names: &[String], place: Where) -> Vec<String> {
+        let (each, now) = (self.each(), self.now());
+        let trusted = self.trusted.load(Relaxed);
+        let known = |name: &String| {
+            each.get(name.as_str()).is_some_and(|queue| {
+                let complete = match place {
+                    Where::Here => queue.complete.here(now),
+                    Where::Anywhere => queue.complete.everywhere(now) && !queue.heads.are_stale(now),
+                };
+                queue.paused || (trusted && complete)
+            })
+        };
         names.iter().filter(|name| !known(name)).cloned().collect()
     }
 
     /// Marks all queues as incomplete, because other servers write too. Returns those that a worker waits for and that may have jobs, at
     /// most `most`: they take turns.
     pub(crate) fn mark_incomplete(&self, may_have_jobs: impl Fn(&str) -> bool, most: usize) -> Vec<String> {
+        self.doubt_all();
         let mut each = self.each();
-        each.values_mut().for_each(|queue| queue.complete = false);
         let wanted = each.iter_mut().filter_map(|(name, queue)| queue.is_wanted().then(|| name.clone()));
         let wanted: Vec<String> = wanted.filter(|name| may_have_jobs(name)).collect();
         drop(each);
         self.turns.next(wanted, most)
+    }
+
+    /// The store may have jobs of any queue that are not known here.
+    pub(crate) fn doubt_all(&self) {
+        self.each().values_mut().for_each(Queue::doubt);
+    }
+
+    /// Whether what other servers make ready is heard of, or there are none. If not, what is known here is never all.
+    pub(crate) fn trust(&self, trusted: bool) {
+        self.trusted.store(trusted, Relaxed);
+    }
+
+    /// Sorts what is known again after other partitions have come home.
+    pub(crate) fn sort_out(&self) {
+        self.each().values_mut().for_each(|queue| queue.sort_out(&self.mine));
+    }
+
+    /// Whether other servers are the homes of some partitions.
+    pub(crate) fn are_shared(&self) -> bool {
+        self.mine.is_part()
     }
 
     /// Wakes one waiter of a queue that has something.
@@ -260,18 +322,23 @@ impl Queues {
 }
 
 /// The first `limit` jobs of these queues, the most urgent first, without those of `except`.
-fn first_of(each: &HashMap<String, Queue>, names: &[String], limit: usize, except: &Except) -> Vec<Taken> {
+fn first_of(
+    each: &HashMap<String, Queue>,
+    names: &[String],
+    limit: usize,
+    (except, now): (&Except, Timestamp),
+) -> Vec<Taken> {
     let line = |(at, name): (usize, &String)| {
         let queue = each.get(name.as_str()).filter(|queue| !queue.paused && !names[..at].contains(name))?;
-        Some((queue.heads.iter().filter(|head| except.allows(head)).peekable(), at))
+        Some((queue.heads.in_turn(now).filter(|(.., head)| except.allows(head)).peekable(), at))
     };
     let mut lines: Vec<_> = names.iter().enumerate().filter_map(line).collect();
     let mut first = Vec::new();
     while first.len() < limit {
-        let heads = lines.iter_mut().enumerate().filter_map(|(line, (heads, _))| Some((**heads.peek()?, line)));
-        let Some((head, line)) = heads.min() else { break };
-        let (heads, at) = &mut lines[line];
-        heads.next();
+        let turns = lines.iter_mut().enumerate().filter_map(|(line, (turns, _))| Some((*turns.peek()?, line)));
+        let Some(((.., head), line)) = turns.min() else { break };
+        let (turns, at) = &mut lines[line];
+        turns.next();
         first.push(Taken { queue: names[*at].clone(), head });
     }
     first
@@ -283,6 +350,14 @@ fn entry<'a>(each: &'a mut HashMap<String, Queue>, name: &str) -> &'a mut Queue 
         each.retain(|_, queue| !queue.is_idle());
     }
     each.entry_ref(name).or_default()
+}
+
+/// Where jobs are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Where {
+    /// In the partitions that are at home here.
+    Here,
+    Anywhere,
 }
 
 /// How the claim of a job ended.
@@ -328,7 +403,7 @@ mod tests {
 
     #[test]
     fn names_that_nobody_uses_are_forgotten() {
-        let queues = Queues::default();
+        let queues = Queues::new(Arc::new(Mine::all(1)));
         let names = |from: usize| (from..from + 100).map(|at| format!("q{at}")).collect::<Vec<_>>();
         queues.set_paused("paused", Paused::Yes);
         let kept = ["kept".to_owned()];

@@ -18,20 +18,25 @@ use crate::store::error::StoreError;
 use crate::store::query::{Clockwork, Register};
 use crate::time::Timestamp;
 
-/// How far ahead a sweep reads timers. When sweeps follow each other within this time, no timer is late.
-pub const HORIZON: Duration = Duration::from_secs(1);
+/// How often a sweep looks at a partition in which nothing is known to be due: another server may have written a timer there.
+pub(super) const APART: Duration = Duration::from_secs(20);
+/// How far ahead a sweep reads timers. No timer is late when sweeps follow each other within this time; others that are written meanwhile are
+/// told of.
+pub(super) const HORIZON: Duration = Duration::from_secs(25);
+/// When a sweep looks again at what could not be done.
+const AGAIN: Duration = Duration::from_secs(1);
 /// How many due workflows of each partition one sweep handles.
 pub(super) const SWEEP: usize = 256;
 
 /// The most ranges of rows that one look reads: those of 32 queues in 16 partitions.
 const RANGES: usize = 512;
 
-/// Which partitions a sweep serves.
+/// Which partitions a sweep serves, of those that are at home here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Serve {
     /// All, also where it failed lately.
     All,
-    /// Those in which it is expected to work.
+    /// Those in which something is due, or may be, and it is expected to work.
     Working,
 }
 
@@ -54,14 +59,14 @@ impl Engine {
         self.core.context.sooner().await;
     }
 
-    /// The time of the earliest timer: of the workflows that were changed at this server, and of those that the last sweep read within
-    /// [`HORIZON`].
+    /// When [`Engine::sweep_working`] has something to do: a timer is due, or may be.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         self.core.context.next_due()
     }
 
-    /// Does what is due: retries, ends of leases, timeouts, removals. Returns whether more may be due already.
+    /// Does what is due in the partitions that are at home here: retries, ends of leases, timeouts, removals. Returns whether more may be due
+    /// already.
     ///
     /// # Errors
     /// The store cannot be read. What cannot be written stays due.
@@ -69,7 +74,7 @@ impl Engine {
         self.serve(Serve::All, now).await
     }
 
-    /// As [`Engine::sweep`], but leaves out partitions in which it failed lately, until [`Engine::probe`] finds that they work again. Then
+    /// As [`Engine::sweep`], but reads only where something is due, or may be. It leaves out partitions in which it failed lately, until [`Engine::probe`] finds that they work again. Then
     /// few workflows are tried first. What fails is told by [`Engine::take_unserved`].
     ///
     /// # Errors
@@ -79,14 +84,18 @@ impl Engine {
     }
 
     async fn serve(&self, serve: Serve, now: Timestamp) -> Result<bool, StoreError> {
-        self.core.context.expect_nothing();
         self.queues().set_time(now);
         // Those whose claim failed are tried again. If that fails, the next sweep does it.
         let _later = self.refill(&self.queues().failed()).await;
         self.mend_torn(serve, now).await;
+        let partitions = self.to_sweep(serve, now);
+        if partitions.is_empty() {
+            return Ok(false);
+        }
         // What frees memory is asked for first.
+        let (expiries, timers) = (Clockwork::Expiries, Clockwork::Timers);
         let (mut found, timers) =
-            tokio::try_join!(self.find(Clockwork::Expiries, serve, now), self.find(Clockwork::Timers, serve, now))?;
+            tokio::try_join!(self.find(expiries, serve, &partitions, now), self.find(timers, serve, &partitions, now))?;
         found.extend(timers);
         let buried = self.bury_known(found.iter_mut().map(|found| &mut found.due)).await;
         found.iter_mut().for_each(Found::choose);
@@ -97,37 +106,73 @@ impl Engine {
         });
         let mut answers = self.ask_all(requests.collect(), now).await.into_iter();
         let (mut more, mut absent) = (false, HashSet::new());
-        for Found { due, is_full, .. } in found {
+        for Found { partition, due, is_full, .. } in found {
             let each = due.iter().zip(answers.by_ref().take(due.len()));
             let served = each.filter(|((id, _), answer)| self.served(*id, answer, &mut absent)).count();
             // Without progress there is no reason to hurry.
-            more |= is_full && (served > 0 || buried > 0);
+            let hurry = is_full && (served > 0 || buried > 0);
+            more |= hurry;
+            if is_full || served < due.len() {
+                self.core.context.expect_by(partition, if hurry { now } else { now + AGAIN });
+            }
         }
         self.core.context.gone.note(absent);
         Ok(more)
     }
 
+    /// The partitions that a sweep looks at now. It looks at them again after a while, or earlier if it finds a reason.
+    fn to_sweep(&self, serve: Serve, now: Timestamp) -> Vec<Partition> {
+        let context = &self.core.context;
+        let (looked, failing) = (now + APART, now + AGAIN);
+        let mut partitions = Vec::new();
+        for partition in context.home.mine.each() {
+            if serve == Serve::Working && !context.is_due(partition, now) {
+                continue;
+            }
+            let works = [Asked::Write, Asked::Removal].map(|asked| serve.most(&context.troubles, partition, asked) > 0);
+            context.expect_only(partition, if works == [true, true] { looked } else { failing });
+            partitions.extend(works.contains(&true).then_some(partition));
+        }
+        partitions
+    }
+
     /// What is due in each partition.
-    async fn find(&self, which: Clockwork, serve: Serve, now: Timestamp) -> Result<Vec<Found>, StoreError> {
-        let (troubles, until) = (&self.core.context.troubles, now + HORIZON);
+    async fn find(
+        &self,
+        which: Clockwork,
+        serve: Serve,
+        partitions: &[Partition],
+        now: Timestamp,
+    ) -> Result<Vec<Found>, StoreError> {
+        let (context, until) = (&self.core.context, now + HORIZON);
         let asked = match which {
             Clockwork::Timers => Asked::Write,
             Clockwork::Expiries => Asked::Removal,
         };
-        let trusted = |partition| serve.most(troubles, partition, asked);
-        let partitions: Vec<_> = self.store().all_partitions().filter(|&at| trusted(at) > 0).collect();
+        let trusted = |partition| serve.most(&context.troubles, partition, asked);
+        let partitions: Vec<_> = partitions.iter().copied().filter(|&at| trusted(at) > 0).collect();
+        if partitions.is_empty() {
+            return Ok(Vec::new());
+        }
         // What is passed over does not take the place of others.
         let most = SWEEP + self.queues().number_aside();
         let read = self.store().due(which, until, most, &partitions).await;
+        read.iter().zip(&partitions).filter(|(read, _)| read.is_err()).for_each(|(_, &at)| {
+            context.expect_by(at, now + AGAIN);
+        });
         let (read, _) = self.answered(&partitions, read)?;
         let mut all = Vec::with_capacity(read.len());
         for (partition, mut due) in read {
             let upcoming = due.iter().map(|&(_, at)| at).filter(|&at| at > now).min();
-            upcoming.into_iter().for_each(|at| self.core.context.expect_by(at));
+            upcoming.into_iter().for_each(|at| context.expect_by(partition, at));
             let share = trusted(partition);
             let is_full = due.iter().filter(|&&(_, at)| at <= now).count() >= if share < SWEEP { share } else { most };
+            let number = due.iter().filter(|(_, at)| *at <= now).count();
             due.retain(|&(id, at)| at <= now && !self.queues().is_aside(id));
-            all.push(Found { which, due, share, is_full });
+            if due.len() < number {
+                context.expect_by(partition, now + AGAIN);
+            }
+            all.push(Found { partition, which, due, share, is_full });
         }
         Ok(all)
     }
@@ -164,7 +209,7 @@ impl Engine {
     }
 
     /// The names of queues in the register.
-    async fn read_names(&self) -> Result<HashSet<String>, StoreError> {
+    pub(super) async fn read_names(&self) -> Result<HashSet<String>, StoreError> {
         let known = self.core.names.count();
         let (looked, queues) = tokio::try_join!(self.store().look(), self.store().register(Register::Queues))?;
         for (name, value) in &queues {
@@ -180,6 +225,7 @@ impl Engine {
 /// What is due in one partition.
 #[derive(Debug)]
 struct Found {
+    partition: Partition,
     which: Clockwork,
     due: Vec<(WorkflowId, Timestamp)>,
     /// How many of them to try.

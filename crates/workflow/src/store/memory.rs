@@ -1,5 +1,7 @@
 //! Workflows in this process, for tests. Everything is lost when the process ends, and writes can be made to fail.
 
+pub(super) mod servers;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::ops::Bound;
@@ -7,10 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::each_of;
+use self::servers::{Ears, Servers};
+use super::announcement::{Announcer, ServerId};
+use super::ears::Topic;
 use super::error::StoreError;
 use super::probe::Probe;
 use super::query::{Clockwork, Head, Order, Register, RowSet, Span};
+use super::{Roll, each_of};
 use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::record::change::{
     Applied, Birth, Change, Delete, Later, Moved, Put, ResultField, RowChange, Stamp, Stored, StoredState, Write,
@@ -99,6 +104,7 @@ struct Tables {
     expiries: BTreeSet<(Timestamp, WorkflowId)>,
     queues: BTreeMap<String, String>,
     names: BTreeMap<String, String>,
+    servers: Servers,
     faults: Option<Faults>,
     /// Calls so far.
     calls: u64,
@@ -154,7 +160,9 @@ impl MemoryStore {
         match loss {
             Loss::Everything => {
                 let (faults, calls, losses) = (tables.faults.take(), tables.calls, tables.losses + 1);
-                *tables = Tables { faults, calls, losses, ..Tables::default() };
+                let mut servers = std::mem::take(&mut tables.servers);
+                servers.entries.clear();
+                *tables = Tables { faults, calls, losses, servers, ..Tables::default() };
             }
             Loss::State(id) => drop(tables.workflows.remove(&id)),
             Loss::Ready(partition) => tables.ready.retain(|(at, _)| *at != partition),
@@ -163,6 +171,32 @@ impl MemoryStore {
                 tables.names.clear();
             }
         }
+    }
+
+    /// Loses so many of the next messages that servers send each other.
+    pub fn lose_messages(&self, number: u64) {
+        self.tables().servers.lost = number;
+    }
+
+    pub(crate) async fn servers(&self, own: Option<(ServerId, &str)>, gone: &[ServerId]) -> Result<Roll, StoreError> {
+        let mut anew = false;
+        if let Some((server, entry)) = own {
+            // As in Redis, others are read also where nothing can be written.
+            let written = self.write(|tables| tables.servers.entries.insert(server, entry.to_owned())).await;
+            anew = written == Ok(None);
+        }
+        let mut tables = self.read().await?;
+        tables.servers.entries.retain(|server, _| !gone.contains(server));
+        let entries = tables.servers.entries.iter().map(|(server, entry)| (server.to_string(), entry.clone()));
+        Ok(Roll { entries: entries.collect(), time: None, anew })
+    }
+
+    pub(crate) fn tell(&self, topic: Topic, message: &[u8]) {
+        self.tables().servers.tell(topic, message);
+    }
+
+    pub(crate) fn listen(&self) -> Ears {
+        self.tables().servers.listen()
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -219,8 +253,19 @@ impl MemoryStore {
         self.format
     }
 
-    pub(crate) async fn apply(&self, partition: Partition, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {
-        self.write(|tables| changes.iter().map(|change| tables.apply(partition, change)).collect()).await
+    pub(crate) async fn apply(
+        &self,
+        partition: Partition,
+        changes: &[Change],
+        announcer: Option<&Announcer>,
+    ) -> Result<Vec<Applied>, StoreError> {
+        let announcement = announcer.and_then(|announcer| announcer.of(partition, changes));
+        self.write(|tables| {
+            let applied = changes.iter().map(|change| tables.apply(partition, change)).collect();
+            tables.servers.announce(partition, announcement);
+            applied
+        })
+        .await
     }
 
     pub(crate) async fn probe(&self, _: Partition) -> Probe {

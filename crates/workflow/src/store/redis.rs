@@ -3,6 +3,7 @@
 
 mod call;
 pub(crate) mod durability;
+pub(crate) mod ears;
 mod identity;
 mod keys;
 mod open;
@@ -10,18 +11,20 @@ mod probe;
 mod read;
 mod replicas;
 mod reply;
+mod servers;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use tidegate_pipeline::{Arg, Batch, Client, Outcome};
+use tidegate_pipeline::{Arg, Batch, Client, Delivery, Outcome};
 
 use self::call::Call;
 use self::identity::Identity;
 use self::keys::{Keys, Set};
 use self::replicas::Replicas;
 use self::reply::{answer, reason, unavailable};
+use super::announcement::Announcer;
 use super::error::StoreError;
 use super::query::Register;
 use crate::id::Partition;
@@ -40,6 +43,8 @@ pub struct RedisStore {
     identity: Arc<Identity>,
     /// None: a write is acknowledged when the primary has it.
     replicas: Option<Replicas>,
+    /// How servers tell each other things. None: Redis does not let them.
+    delivery: Option<Delivery>,
 }
 
 /// How to keep workflows in Redis.
@@ -111,9 +116,14 @@ impl RedisStore {
         self.client.send(batch, Instant::now() + self.timeout).await
     }
 
-    pub(crate) async fn apply(&self, partition: Partition, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {
+    pub(crate) async fn apply(
+        &self,
+        partition: Partition,
+        changes: &[Change],
+        announcer: Option<&Announcer>,
+    ) -> Result<Vec<Applied>, StoreError> {
         self.must_fit()?;
-        let Written { applied, suspicious } = self.write(partition, changes).await?;
+        let Written { applied, suspicious } = self.write(partition, changes, announcer).await?;
         let gone =
             |(change, applied): (&Change, &Applied)| change.expected.is_some() && *applied == Applied::Conflict(None);
         // Another server may have removed a workflow, or the last one. Else Redis has lost everything.
@@ -123,8 +133,16 @@ impl RedisStore {
         Ok(applied)
     }
 
-    async fn write(&self, partition: Partition, changes: &[Change]) -> Result<Written, StoreError> {
-        let calls = call::calls(&self.keys, changes);
+    async fn write(
+        &self,
+        partition: Partition,
+        changes: &[Change],
+        announcer: Option<&Announcer>,
+    ) -> Result<Written, StoreError> {
+        let mut calls = call::calls(&self.keys, changes);
+        if let Some(announcer) = announcer {
+            self.announce(partition, changes, announcer, &mut calls);
+        }
         let sets = Set::ALL.map(|set| self.keys.set(partition, set));
         let Ran { outcomes, restarted, enough } = self.run(&calls, &sets, Instant::now() + self.timeout).await;
         let applied = applied(&calls, &outcomes)?;

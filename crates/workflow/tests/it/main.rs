@@ -11,6 +11,7 @@ mod crash;
 mod defects;
 mod formats;
 mod gush;
+mod homes;
 mod model;
 mod operations;
 mod queues;

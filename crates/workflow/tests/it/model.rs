@@ -10,6 +10,7 @@ mod oracle;
 mod step;
 mod strike;
 mod told;
+mod word;
 mod world;
 
 use cost::Lines;
@@ -18,6 +19,8 @@ use world::World;
 
 /// Steps of one world: enough for workflows to be born, go wrong, be repaired and removed.
 const STEPS: usize = 250;
+/// After so many steps each, a worker waits for what another server makes.
+const WORD: usize = 50;
 /// Worlds in memory: ten thousand steps.
 const WORLDS: u64 = 40;
 /// Worlds on a store outside, where a step takes a hundred times as long.
@@ -49,8 +52,11 @@ fn live<F: Future<Output = Ground>>(worlds: u64, ground: impl Fn() -> F) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let mut world = World::new(ground().await, seed).await;
-            for _ in 0..STEPS {
+            for step in 0..STEPS {
                 world.step().await;
+                if step % WORD == 0 {
+                    world.word_gets_around().await;
+                }
             }
             world.comes_to_rest().await;
         });

@@ -28,6 +28,11 @@ macro_rules! on_every_store {
     };
 }
 
+/// The same over the stores that several servers can share.
+macro_rules! on_every_shared_store {
+    ($($behaviour:ident)*) => { on_every_store! { @ memory: $($behaviour)* } on_every_store! { @ redis: $($behaviour)* } };
+}
+
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 const PARTITIONS: u16 = 4;
 

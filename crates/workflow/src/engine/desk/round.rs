@@ -1,5 +1,7 @@
 //! One round of a desk: requests are applied to states, and what changed is written with one call of the store.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::group::{Basis, Group};
 use super::load::load_missing;
 use super::play::Player;
@@ -117,7 +119,7 @@ impl Round<'_> {
 
     async fn apply(&self, changes: &[Change]) -> Result<Tried, StoreError> {
         let store = self.player.store;
-        match store.apply(self.partition, changes).await {
+        match store.apply_as(self.partition, changes, Some(&self.context().home.announcer)).await {
             Err(error @ StoreError::Unknown { .. }) => match recover(store, changes).await {
                 Ok(applied) if confirm_written(store, self.partition, changes, &applied).await => {
                     Ok(Tried { applied, refused: None, unanswered: Some(error) })
@@ -174,6 +176,7 @@ impl Round<'_> {
 
     /// The group, to be applied again to the state that `rebuild` gives it.
     fn rebuilt(&self, mut group: Group, rebuild: impl FnOnce(&mut Group) -> Result<(), StoreError>) -> Option<Group> {
+        self.context().conflicts.fetch_add(1, Relaxed);
         match rebuild(&mut group) {
             Ok(()) => Some(group),
             Err(error) => {
@@ -226,8 +229,8 @@ fn publish_put(context: &Context, group: &Group, put: &Put) {
     let Some(entry) = &group.entry else { return };
     let meta = &entry.workflow.meta;
     context.watchers.tell(group.id, Notice { version: meta.version, status: Some(meta.status) });
-    if let Some(timer) = meta.timer {
-        context.expect_by(timer);
+    for due in [meta.timer, meta.expires_at].into_iter().flatten() {
+        context.expect_by(group.id.partition(), due);
     }
 }
 

@@ -5,6 +5,7 @@ use crate::engine::error::EngineError;
 use crate::engine::partial::Partial;
 use crate::engine::queues::Paused;
 use crate::record::rows::{ReadyEntry, queue_rows};
+use crate::store::ears::CallOut;
 use crate::store::query::Register;
 use crate::time::Timestamp;
 
@@ -61,6 +62,7 @@ impl Engine {
     pub async fn set_queue_paused(&self, name: &str, paused: Paused) -> Result<(), EngineError> {
         self.store().enter(Register::Queues, name, Some(paused.value())).await?;
         self.queues().set_paused(name, paused);
+        self.store().call_out(self.server(), CallOut::Queues).await;
         Ok(())
     }
 }

@@ -1,28 +1,42 @@
 //! The ready jobs of one queue, and the workers that wait for them.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use hashbrown::HashSet;
 use tokio::sync::Notify;
 
 use super::aside::Aside;
 use super::except::Except;
+use super::heads::Heads;
 use super::reading::{Began, Changes, Found, Refilled};
+use crate::engine::home::mine::Mine;
+use crate::id::Partition;
 use crate::record::rows::{ReadyPlace, ReadyRow, Row};
 use crate::time::Timestamp;
 
 /// How many ready jobs of one queue are kept in memory, about 60 bytes each. The others are read from the store when these are used up.
 const KEPT: usize = 16_384;
 
+/// How long it is believed that the store has no others, when what other servers do is heard: some of it may have been missed.
+const BELIEVED: Duration = Duration::from_secs(11);
+
+/// When it was found that the store has no others than those known here.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Complete {
+    /// Of those that are at home here.
+    here: Option<Timestamp>,
+    away: Option<Timestamp>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    pub(super) heads: BTreeSet<ReadyPlace>,
+    pub(super) heads: Heads,
     /// Taken out to be claimed; a read of the store that began before must not bring them back.
     pub(super) claimed: HashSet<ReadyPlace>,
-    /// The store has no others, as far as is known.
-    pub(super) complete: bool,
+    pub(super) complete: Complete,
     pub(super) paused: bool,
     pub(super) waiting: VecDeque<Arc<Waiter>>,
     /// When a worker last asked for its jobs.
@@ -48,7 +62,7 @@ pub(super) struct Waiter {
 
 impl Waiter {
     /// Whether there are more jobs than it does not want.
-    fn has_more(&self, heads: &BTreeSet<ReadyPlace>) -> bool {
+    fn has_more(&self, heads: &Heads) -> bool {
         heads.len() > self.except.number()
     }
 
@@ -69,18 +83,34 @@ pub(super) fn read_row(row: &[u8]) -> Option<(&str, ReadyPlace)> {
     row.limit_key.is_empty().then_some((row.queue, row.place))
 }
 
-impl Queue {
-    pub(super) fn insert(&mut self, head: ReadyPlace) {
-        self.changes.note(head);
-        self.add(head);
+impl Complete {
+    pub(super) fn here(&self, now: Timestamp) -> bool {
+        self.here.is_some_and(|found| now.since(found) <= BELIEVED)
     }
 
-    fn add(&mut self, head: ReadyPlace) {
-        self.heads.insert(head);
+    pub(super) fn everywhere(&self, now: Timestamp) -> bool {
+        self.here(now) && self.away.is_some_and(|found| now.since(found) <= BELIEVED)
+    }
+}
+
+impl Queue {
+    pub(super) fn insert(&mut self, head: ReadyPlace, mine: &Mine, now: Timestamp) {
+        self.changes.note(head);
+        self.add(head, mine, now);
+    }
+
+    fn add(&mut self, head: ReadyPlace, mine: &Mine, now: Timestamp) {
+        self.heads.insert(head, mine, now);
         if self.heads.len() > KEPT {
             self.heads.pop_last();
             self.doubt();
         }
+    }
+
+    /// Sorts what is known again after other partitions have come home.
+    pub(super) fn sort_out(&mut self, mine: &Mine) {
+        self.heads.sort_out(mine);
+        self.doubt();
     }
 
     /// Forgets a job that is not ready any more.
@@ -93,7 +123,7 @@ impl Queue {
     /// The store may have a job that is not known here.
     pub(super) fn doubt(&mut self) {
         self.doubts += 1;
-        self.complete = false;
+        self.complete = Complete::default();
     }
 
     /// Moves a job to those that are being claimed.
@@ -104,22 +134,29 @@ impl Queue {
     }
 
     /// Makes the jobs known here those that a read found, wherever it looked. What came or went here since it began is newer.
-    pub(super) fn reconcile(&mut self, began: Began, found: Found<'_>, aside: &mut Aside, now: Timestamp) -> Refilled {
+    pub(super) fn reconcile(
+        &mut self,
+        began: Began,
+        found: Found<'_>,
+        (aside, mine): (&mut Aside, &Mine),
+        now: Timestamp,
+    ) -> Refilled {
         let newer = self.changes.end(began.change);
         let place = |row: &Row| Some((read_row(row)?.1, row.clone()));
-        let partitions: Vec<Vec<(ReadyPlace, Row)>> =
-            found.partitions.iter().map(|rows| rows.iter().filter_map(place).collect()).collect();
-        let stored: HashSet<ReadyPlace> = partitions.iter().flatten().map(|(head, _)| *head).collect();
+        let rows = |rows: &Vec<Row>| -> Vec<(ReadyPlace, Row)> { rows.iter().filter_map(place).collect() };
+        let partitions: Vec<Option<Vec<(ReadyPlace, Row)>>> =
+            found.partitions.iter().map(|partition| partition.as_ref().map(rows)).collect();
+        let stored: HashSet<ReadyPlace> = partitions.iter().flatten().flatten().map(|(head, _)| *head).collect();
         self.heads.retain(|head| {
-            let at = usize::from(head.workflow().partition().0);
-            let all = found.partitions.get(at).is_none_or(|rows| rows.len() < found.limit);
-            let beyond = || !all && partitions[at].last().is_some_and(|(last, _)| head > last);
+            let at = head.workflow().partition();
+            let Some(Some(read)) = partitions.get(usize::from(at.0)) else { return true };
+            let beyond = || !found.is_all_of(at) && read.last().is_some_and(|(last, _)| head > last);
             stored.contains(head) || newer.contains(head) || beyond()
         });
-        self.complete = began.doubts == self.doubts && found.partitions.iter().all(|rows| rows.len() < found.limit);
+        self.note_complete(began, found, mine, now);
         let mut refilled = Refilled::default();
         (self.passed, self.failed) = (0, false);
-        for rows in partitions {
+        for rows in partitions.into_iter().flatten() {
             let mut passed = 0;
             for (head, row) in rows {
                 if aside.has(head.workflow(), now) {
@@ -130,12 +167,30 @@ impl Queue {
                     refilled.stale.push(row);
                 } else {
                     refilled.new.push(head);
-                    self.add(head);
+                    self.add(head, mine, now);
                 }
             }
             self.passed = self.passed.max(passed);
         }
+        self.heads.note_read(now);
         refilled
+    }
+
+    /// Notes whether there may be others than those that a read found.
+    fn note_complete(&mut self, began: Began, found: Found<'_>, mine: &Mine, now: Timestamp) {
+        if began.doubts != self.doubts {
+            return;
+        }
+        let all = |here: bool| {
+            let mut partitions = (0..found.partitions.len()).map(|at| Partition(at as u16));
+            partitions.all(|at| mine.has(at) != here || found.is_all_of(at))
+        };
+        if all(true) {
+            self.complete.here = Some(now);
+        }
+        if all(false) {
+            self.complete.away = Some(now);
+        }
     }
 
     /// Wakes a worker that may have this job.
@@ -148,7 +203,7 @@ impl Queue {
         self.wake(|heads, waiter| waiter.has_more(heads) || heads.iter().any(|head| waiter.except.allows(head)));
     }
 
-    fn wake(&mut self, may: impl Fn(&BTreeSet<ReadyPlace>, &Waiter) -> bool) {
+    fn wake(&mut self, may: impl Fn(&Heads, &Waiter) -> bool) {
         let mut at = 0;
         while let Some(waiter) = self.waiting.get(at) {
             if !may(&self.heads, waiter) {

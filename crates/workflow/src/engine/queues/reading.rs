@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use hashbrown::HashSet;
 
 use super::Queues;
+use crate::id::Partition;
 use crate::record::rows::{ReadyPlace, Row};
 
 /// The jobs of a queue that came or went while reads were under way.
@@ -58,11 +59,19 @@ pub(super) struct Began {
     pub(super) doubts: u64,
 }
 
-/// What a read found of a queue: its rows by partition, at most `limit` of each, lowest first.
+/// What a read found of a queue: its rows by partition, at most `limit` of each, lowest first. None: a partition was not read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found<'a> {
-    pub(crate) partitions: &'a [Vec<Row>],
+    pub(crate) partitions: &'a [Option<Vec<Row>>],
     pub(crate) limit: usize,
+}
+
+impl Found<'_> {
+    /// Whether the rows of a partition were read, and it has no others.
+    pub(super) fn is_all_of(&self, partition: Partition) -> bool {
+        let rows = self.partitions.get(usize::from(partition.0)).and_then(Option::as_ref);
+        rows.is_some_and(|rows| rows.len() < self.limit)
+    }
 }
 
 /// What became of the rows that a read found.

@@ -27,6 +27,7 @@ impl Queues {
             queue.waiting.push_back(Arc::clone(&waiter));
         }
         drop(each);
+        self.note_waiting();
         Waiting { queues: self, names, waiter }
     }
 }

@@ -9,7 +9,8 @@
 --           key, number of arguments, change; for each trail the change, and version and writer of the write that made the state
 --           that it expects.
 --         then for each change what its state must begin with (of a hash: what its meta must be), empty when it must not exist; then the
---           arguments of each state, the strings, and the arguments of the operations. Packed is a cmsgpack array of integers.
+--           arguments of each state, the strings, and the arguments of the operations; then, if others are to hear of it, the command
+--           that tells them, the channel and the message. Packed is a cmsgpack array of integers.
 --           Keys and changes count from 1. Commands are 1 HSET, 2 HDEL, 3 UNLINK, 4 ZADD, 5 ZREM.
 -- A script that Redis stops half way, for want of memory or of a permission, leaves rows that should not be there and never lacks
 -- one: first what adds, then the states, which count, then what removes.
@@ -137,6 +138,10 @@ for _ = adds + 1, all do
     end
   end
   at, operation = at + count, operation + width
+end
+-- Last: whoever hears of it looks for itself, and nothing depends on it.
+if argv[at + 1] then
+  redis.pcall(argv[at + 1], argv[at + 2], argv[at + 3])
 end
 
 if not refused then

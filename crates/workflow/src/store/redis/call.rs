@@ -122,6 +122,8 @@ pub(super) struct Call<'a> {
     removed: [Rows<'a>; Set::ALL.len()],
     added: [Rows<'a>; Set::ALL.len()],
     bytes: usize,
+    /// The command that tells other servers about it, the channel and the message.
+    announcement: Option<(&'static str, String, Vec<u8>)>,
     workflows: HashSet<WorkflowId>,
     idempotency_keys: HashSet<&'a str>,
 }
@@ -211,6 +213,16 @@ impl<'a> Call<'a> {
             let nothing = [Piece::Bytes(b"XX"), Piece::Integer(0), Piece::Bytes(b"")];
             share(&mut self.added[Set::Timers as usize], change, nothing);
         }
+    }
+
+    /// How many changes it has.
+    pub(super) fn len(&self) -> usize {
+        self.states.len()
+    }
+
+    /// Other servers are told `message` by `command`, on `channel`.
+    pub(super) fn announce(&mut self, command: &'static str, channel: String, message: Vec<u8>) {
+        self.announcement = Some((command, channel, message));
     }
 
     /// The number of the change that is being added.
@@ -407,6 +419,9 @@ impl<'a> Call<'a> {
         args.extend(plans.iter().map(|plan| Arg::Bytes(plan)));
         args.extend(self.expected.iter().map(|meta| Arg::Bytes(meta)));
         args.extend(pieces.map(Piece::arg));
+        if let Some((command, channel, message)) = &self.announcement {
+            args.extend([command.as_bytes(), channel.as_bytes(), message].map(Arg::Bytes));
+        }
         unit.command(command, &args)
     }
 

@@ -2,6 +2,7 @@
 
 use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::record::change::ResultField;
+use crate::store::announcement::Audience;
 use crate::store::query::{Clockwork, Register};
 
 /// The most partitions: as many as there are tags.
@@ -119,6 +120,21 @@ impl Keys {
     /// Keys for questions: a hash and a string. Neither is there when no script runs.
     pub(super) fn scratch(&self, partition: Partition) -> [String; 2] {
         [":h", ":s"].map(|word| self.of(partition, 3) + "p" + word)
+    }
+
+    /// The channel on which servers hear about a partition. It has the partition's tag, because a script may only use what is on its node.
+    pub(super) fn channel(&self, partition: Partition, audience: Audience) -> String {
+        let word = match audience {
+            Audience::Waiting => "cw",
+            Audience::All => "ca",
+        };
+        self.of(partition, word.len()) + word
+    }
+
+    /// The hash in which servers say that they live, and the channel on which they tell each other to look there: on the node whose clock all
+    /// follow.
+    pub(super) fn servers(&self) -> [String; 2] {
+        ["sv", "cs"].map(|word| self.of(Partition(0), word.len()) + word)
     }
 
     pub(super) fn idempotency(&self, partition: Partition, name: &str) -> String {

@@ -45,8 +45,10 @@ impl RedisStore {
         // Also for a store that was made by a version without ids.
         let id = identity::establish(&client, &key, Instant::now() + timeout).await?;
         let (keys, identity) = (Arc::new(Keys::new(prefix, found)), Arc::new(Identity::new(facts, id, found)));
-        let mut store = Self { client, keys, format, timeout, digest: Arc::default(), identity, replicas: None };
+        let mut store =
+            Self { client, keys, format, timeout, digest: Arc::default(), identity, replicas: None, delivery: None };
         store.digest = store.introduce().await?;
+        store.delivery = store.find_delivery().await;
         Ok(store)
     }
 

@@ -55,7 +55,7 @@ impl World {
         let asked = Asked::some(&mut self.rng, &self.queues);
         let rng = &mut self.rng;
         let lease = (!self.leases.is_empty()).then(|| self.leases[rng.usize(..self.leases.len())]);
-        match (rng.u8(..44), lease) {
+        match (rng.u8(..46), lease) {
             (0..=3, _) if self.snapshots.len() < WORKFLOWS => self.creation(),
             (4..=8, _) => Step::Claim(asked),
             (9..=11, _) => Step::Wait(asked),
@@ -72,6 +72,7 @@ impl World {
             (29, Some(lease)) => Step::Extend(lease, Duration::from_secs(rng.u64(5..60))),
             (30..=33, _) => Step::Sweep,
             (34, _) => self.pause_or_resume(),
+            (35 | 36, _) => Step::Beat,
             _ if self.snapshots.is_empty() => self.creation(),
             _ => {
                 let id = self.some_workflow();
@@ -113,6 +114,7 @@ impl World {
     /// Some time passes, and then all that is ready is done at one server.
     pub(crate) async fn work(&mut self, server: usize) {
         self.now = self.now + Duration::from_secs(11);
+        self.take_one(server, Step::Beat).await;
         self.take_one(server, Step::Sweep).await;
         self.leases.clear();
         self.take_one(server, Step::ClaimAll(self.everything())).await;

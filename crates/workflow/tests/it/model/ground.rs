@@ -143,6 +143,13 @@ impl Ground {
         true
     }
 
+    /// From now on messages between servers are lost, or not. Returns false where none ever is.
+    pub(crate) fn lose_messages(&self, lost: bool) -> bool {
+        let Self::Memory(memory) = self else { return false };
+        memory.lose_messages(if lost { u64::MAX } else { 0 });
+        true
+    }
+
     /// Calls of the store so far, if it counts them.
     pub(crate) fn calls(&self) -> u64 {
         if let Self::Memory(memory) = self { memory.calls() } else { 0 }

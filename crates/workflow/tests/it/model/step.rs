@@ -29,6 +29,8 @@ pub(crate) enum Step {
     /// From now on the lease is so long.
     Extend(LeaseRef, Duration),
     Sweep,
+    /// A server says that it lives, and takes its share of the partitions.
+    Beat,
     Act(WorkflowId, Action),
     PauseQueue(String, Paused),
     /// The caller goes away after so many turns of the runtime.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Action, Begin, Claimed, Created, Engine, EngineError, Graph, JobState, LeaseRef, NewWorkflow, Outcome, Report,
-    Reported, RestartScope, Snapshot, Status, StoreError, Timestamp, WorkflowId,
+    AboutServer, Action, Asks, Begin, Claimed, Created, Engine, EngineError, Graph, JobState, LeaseRef, NewWorkflow,
+    Outcome, Report, Reported, RestartScope, Snapshot, Status, StoreError, Timestamp, WorkflowId,
 };
 
 use super::check::Snapshots;
@@ -16,6 +16,8 @@ type LeaseOf = (WorkflowId, usize);
 
 /// How often a worker that gets nothing is woken before it is clear that it never sleeps.
 const WAKE_UPS: usize = 40;
+/// So much older than those at home here a job of another home must be to go first.
+const LEFT_TO_HOME: Duration = Duration::from_secs(2);
 /// More turns of the runtime than anything takes that was promised at once.
 const TURNS: u8 = 12;
 
@@ -34,6 +36,7 @@ pub(crate) enum Told {
     Status(Result<Status, EngineError>),
     Swept(Result<bool, EngineError>),
     Paused(Result<(), EngineError>),
+    Beaten(Result<(), EngineError>),
     Nothing,
 }
 
@@ -43,6 +46,7 @@ impl Told {
         match self {
             Self::Created(Err(error)) | Self::Reported(Err(error), _) | Self::Extended(Err(error)) => Some(error),
             Self::Repeated(_, Err(error), _) | Self::Status(Err(error)) | Self::Swept(Err(error)) => Some(error),
+            Self::Beaten(Err(error)) => Some(error),
             Self::Claimed(Err(error)) | Self::Waited(_, Err(error)) | Self::Paused(Err(error)) => Some(error),
             // One of them may have been written, whatever became of the others.
             Self::Many(reported, _) if reported.iter().all(Result::is_err) => {
@@ -71,10 +75,7 @@ pub(crate) async fn run(engine: Engine, step: Step, now: Timestamp) -> Told {
             Told::Created(engine.create(vec![new], now).await.remove(0))
         }
         Step::Claim(asked) => Told::Claimed(engine.claim(&asked.claim(), now).await),
-        Step::ClaimAll(asked) => match engine.look_around().await {
-            Ok(_) => Told::Claimed(engine.claim(&asked.claim(), now).await),
-            Err(error) => Told::Claimed(Err(error.into())),
-        },
+        Step::ClaimAll(asked) => Told::Claimed(claim_all(&engine, &asked, now).await),
         Step::Wait(asked) => wait(&engine, &asked, now).await,
         Step::Report(lease, outcome, then) => {
             let (mut reported, claimed) = report(&engine, vec![(lease, outcome)], then.as_ref(), now).await;
@@ -92,6 +93,10 @@ pub(crate) async fn run(engine: Engine, step: Step, now: Timestamp) -> Told {
         }
         Step::Extend(lease, length) => Told::Extended(engine.extend(vec![(lease, now + length)], now).await.remove(0)),
         Step::Sweep => Told::Swept(engine.sweep(now).await.map_err(EngineError::from)),
+        Step::Beat => {
+            let beat = engine.beat(&AboutServer::default(), now, Asks::Nothing).await;
+            Told::Beaten(beat.map(|_| ()).map_err(EngineError::from))
+        }
         Step::Act(id, action) => Told::Status(engine.act(id, action, now).await),
         Step::PauseQueue(queue, paused) => Told::Paused(engine.set_queue_paused(&queue, paused).await),
         Step::Abandoned(step, after) => {
@@ -103,6 +108,15 @@ pub(crate) async fn run(engine: Engine, step: Step, now: Timestamp) -> Told {
             }
         }
     }
+}
+
+/// Claims after a look everywhere: a server looks for what workers wait for.
+async fn claim_all(engine: &Engine, asked: &Asked, now: Timestamp) -> Result<Vec<Claimed>, EngineError> {
+    let waits = engine.arrival(&asked.queues);
+    engine.look_around().await?;
+    let claimed = engine.claim(&asked.claim(), now).await;
+    drop(waits);
+    claimed
 }
 
 async fn report(
@@ -178,11 +192,21 @@ impl World {
             }
             (Step::Wait(asked), Told::Waited(woken, claimed)) => self.check_waited(before, asked, *woken, claimed),
             (Step::Sweep, _) if !self.weather.is_bad() => {
-                let late = |is: &Snapshot| is.meta().timer.is_some_and(|timer| timer <= self.now);
-                assert!(!self.snapshots.values().any(late), "something is due after a sweep");
+                let late = |(id, is): (&WorkflowId, &Snapshot)| {
+                    self.is_home_of(id) && is.meta().timer.is_some_and(|timer| timer <= self.now)
+                };
+                assert!(!self.snapshots.iter().any(late), "something is due after a sweep");
             }
             _ => {}
         }
+    }
+
+    /// Whether the server of the step is the home of the workflow's partition.
+    fn is_home_of(&self, id: &WorkflowId) -> bool {
+        let engine = &self.engines[self.at];
+        let servers = engine.servers();
+        let own = servers.iter().find(|server| server.id == engine.server());
+        own.is_none_or(|own| own.homes.contains(&id.partition()))
     }
 
     /// The jobs that a worker may have, the most urgent first.
@@ -192,7 +216,10 @@ impl World {
             for (at, (job, about)) in was.jobs().iter().zip(&was.graph().jobs).enumerate() {
                 let wanted = queues.contains(&about.queue) && !self.paused.contains(&about.queue);
                 if wanted && job.state == JobState::Ready {
-                    let urgency = (u8::MAX - about.priority, job.ready_at);
+                    // What is at home elsewhere is left to its home for a while.
+                    let left = if self.is_home_of(&was.id()) { Duration::ZERO } else { LEFT_TO_HOME };
+                    let since = job.ready_at.unwrap();
+                    let urgency = (u8::MAX - about.priority, since + left, since);
                     ready.push((urgency, (was.id(), at)));
                 }
             }

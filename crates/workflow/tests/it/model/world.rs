@@ -38,6 +38,8 @@ pub(crate) struct World {
     /// Workflows of which the store has lost the state.
     pub(crate) lost: BTreeSet<WorkflowId>,
     pub(crate) weather: Weather,
+    /// The server of the latest step, if there was one alone.
+    pub(crate) at: usize,
     steps: usize,
 }
 
@@ -61,6 +63,7 @@ impl World {
             paused: BTreeSet::new(),
             lost: BTreeSet::new(),
             weather: Weather::Fair,
+            at: 0,
             steps: 0,
         }
     }
@@ -90,6 +93,7 @@ impl World {
     /// Does these things at the same time, each at a server, and looks whether all is well afterwards.
     async fn take(&mut self, steps: Vec<(usize, Step)>, death: Option<Death>) {
         self.steps += 1;
+        self.at = steps[0].0;
         let mut context = Context { seed: self.seed, step: self.steps, steps: steps.clone(), told: Vec::new() };
         self.ground.becomes(self.weather, &mut self.rng).await;
         let cost = Cost::begin(&self.ground);

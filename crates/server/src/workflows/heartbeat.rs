@@ -1,0 +1,48 @@
+//! Says again and again that this server lives, and reads the store's time with that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_api::{Activity, Event};
+use tidegate_workflow::{AboutServer, Asks, Engine, Store};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::clock::StoreClock;
+
+/// How often a server says that it lives, on average; by chance up to a quarter more or less, so that servers do not do so at the same time.
+const APART: Duration = Duration::from_secs(2);
+/// So often the time is asked for as well: every 10 s. A quartz drifts by less than 1 ms meanwhile.
+const TIME: usize = 5;
+/// How long it is waited for an answer. A store that takes longer is told of elsewhere.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the end of this server waits for the others to hear of it.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Says so until it is dropped. Without Redis there is nobody to tell, and this machine's clock counts.
+pub(super) async fn run(engine: &Engine, clock: &StoreClock, about: AboutServer, activity: Arc<Activity>) {
+    let (mut warned, mut conflicts) = (false, 0);
+    for beat in 0_usize.. {
+        activity.put_clock_skew(clock.skew());
+        if matches!(engine.store(), Store::Redis(_)) {
+            let asks = if beat.is_multiple_of(TIME) { Asks::Time } else { Asks::Nothing };
+            let sent = Instant::now();
+            // The others do not count on a server that they do not hear of, and the time goes on.
+            if let Ok(Ok(Some(time))) = timeout(PATIENCE, engine.beat(&about, clock.now(), asks)).await {
+                clock.take(time.micros(), sent, Instant::now());
+            }
+        }
+        let seen = std::mem::replace(&mut conflicts, engine.conflicts());
+        activity.add(Event::Conflict, conflicts - seen);
+        clock.watch(&mut warned);
+        tokio::select! {
+            () = sleep(APART.mul_f64(0.75 + fastrand::f64() / 2.0)) => {}
+            () = engine.servers_changed() => {}
+        }
+    }
+}
+
+/// Tells the others that this server ends.
+pub(super) async fn end(engine: &Engine) {
+    // They notice it by its silence, too.
+    let _late = timeout(FAREWELL, engine.leave()).await;
+}

@@ -1,0 +1,296 @@
+//! This server among the servers of its store: who they are, and at which of them each partition is at home. Home is a preference, and never
+//! a right: a store takes a change from whoever knows the state.
+
+pub(crate) mod listen;
+pub(crate) mod mine;
+mod share;
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+use tracing::warn;
+
+use self::mine::Mine;
+use self::share::share_out;
+use super::Engine;
+use crate::id::Partition;
+use crate::store::announcement::{Announcer, ServerId};
+use crate::store::ears::CallOut;
+use crate::store::error::StoreError;
+use crate::time::Timestamp;
+
+/// How long a server counts as living after it last said so: two times may be missed.
+const LIVES: Duration = Duration::from_secs(6);
+/// After this time its entry is removed.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+/// Timers that are due within this time are announced to the home of their partition. It finds later ones itself: it looks every
+/// [`super::sweep::APART`] at what is due within [`super::sweep::HORIZON`].
+const SOON: Duration = Duration::from_secs(26);
+/// The most servers that are remembered.
+const MOST: usize = 1_024;
+
+/// What a server says about itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct AboutServer {
+    /// The version of its program.
+    pub version: String,
+    /// Where its API listens, for people.
+    pub address: String,
+}
+
+/// What a server asks for when it says that it lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asks {
+    /// The store's time.
+    Time,
+    /// Nothing more than who else lives.
+    Nothing,
+}
+
+/// A server of the store that has said lately that it lives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LivingServer {
+    /// Its name, until it ends.
+    pub id: ServerId,
+    /// What it says about itself.
+    pub about: AboutServer,
+    /// When it began.
+    pub began: Timestamp,
+    /// When it last said that it lives.
+    pub heard: Timestamp,
+    /// The partitions that are at home there.
+    pub homes: Vec<Partition>,
+}
+
+/// An entry in the store. Later versions may add fields.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Entry {
+    at: u64,
+    began: u64,
+    #[serde(flatten)]
+    about: AboutServer,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Home {
+    pub(crate) announcer: Announcer,
+    pub(crate) mine: Arc<Mine>,
+    known: Mutex<Known>,
+    /// Whether it has joined the others.
+    joined: AtomicBool,
+    /// Notified when the servers of the store may be others.
+    changed: Notify,
+    hearing: Hearing,
+}
+
+/// What is heard of other servers.
+#[derive(Debug, Default)]
+struct Hearing {
+    /// All that this server listens to now.
+    well: AtomicBool,
+    /// Also what is meant for servers at which a worker waits.
+    all: AtomicBool,
+    /// Why Redis does not let it listen.
+    refused: Mutex<Option<String>>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    began: Option<Timestamp>,
+    living: Vec<LivingServer>,
+    /// Servers that were not heard of for long.
+    gone: Vec<ServerId>,
+}
+
+impl Home {
+    pub(super) fn new(partitions: u16) -> Self {
+        let announcer = Announcer::new(ServerId(fastrand::u64(1..)), partitions);
+        let mine = Arc::new(Mine::all(partitions));
+        let (known, joined, changed) = (Mutex::default(), AtomicBool::new(false), Notify::new());
+        Self { announcer, mine, known, joined, changed, hearing: Hearing::default() }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn server(&self) -> ServerId {
+        self.announcer.server
+    }
+
+    fn set_hears(&self, well: bool, all: bool) {
+        self.hearing.well.store(well, Relaxed);
+        self.hearing.all.store(all, Relaxed);
+    }
+
+    fn hears(&self) -> bool {
+        self.hearing.well.load(Relaxed)
+    }
+
+    fn hears_all(&self) -> bool {
+        self.hearing.all.load(Relaxed)
+    }
+
+    /// A topic is not heard, because Redis does not let this server listen, or for now.
+    fn note_deaf(&self, refused: Option<String>) {
+        let Some(reason) = refused else { return };
+        let mut known = self.hearing.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.is_none() {
+            warn!(
+                reason,
+                "redis does not let this server listen to others of its store, so it looks for their jobs four times a second: allow SUBSCRIBE \
+                 and SSUBSCRIBE with the channels of its prefix (docs/redis-keys.md)"
+            );
+            *known = Some(reason);
+        }
+    }
+
+    fn entry(&self, about: &AboutServer, now: Timestamp) -> String {
+        let began = *self.known().began.get_or_insert(now);
+        let entry = Entry { at: now.micros(), began: began.micros(), about: about.clone() };
+        serde_json::to_string(&entry).expect("texts and numbers are JSON")
+    }
+}
+
+/// The living servers of these entries, with their homes, and those that are to be forgotten. An entry that cannot be read is not one of a
+/// server that shares partitions out in this way.
+fn living(entries: Vec<(String, String)>, partitions: u16, now: Timestamp) -> (Vec<LivingServer>, Vec<ServerId>) {
+    let (mut living, mut gone) = (Vec::new(), Vec::new());
+    for (id, entry) in entries.into_iter().take(MOST) {
+        let (Ok(id), Ok(Entry { at, began, about })) = (id.parse::<ServerId>(), serde_json::from_str(&entry)) else {
+            continue;
+        };
+        let (heard, began) = (Timestamp::from_micros(at), Timestamp::from_micros(began));
+        if now.since(heard) <= LIVES {
+            living.push(LivingServer { id, about, began, heard, homes: Vec::new() });
+        } else if now.since(heard) > FORGOTTEN {
+            gone.push(id);
+        }
+    }
+    let ids: Vec<ServerId> = living.iter().map(|server| server.id).collect();
+    for (partition, home) in (0..).zip(share_out(partitions, &ids)) {
+        let server = living.iter_mut().find(|server| server.id == home).expect("homes are shared out among them");
+        server.homes.push(Partition(partition));
+    }
+    (living, gone)
+}
+
+impl Engine {
+    /// Tells the other servers of the store that this one lives, and takes its share of the partitions. Returns the store's time, if it was
+    /// asked for and is told. To be called every two seconds or so: who is not heard of for six is thought gone.
+    ///
+    /// # Errors
+    /// The store does not answer. Then all stays as it was.
+    pub async fn beat(&self, about: &AboutServer, now: Timestamp, asks: Asks) -> Result<Option<Timestamp>, StoreError> {
+        let home = &self.core.context.home;
+        let (entry, gone) = (home.entry(about, now), home.known().gone.clone());
+        let Some(roll) = self.store().servers(Some((home.server(), &entry)), &gone, asks).await? else {
+            return Ok(None);
+        };
+        let mut entries = roll.entries;
+        // A store that is full takes no entry. The others do not count on this server then, which does no harm.
+        let own = home.server().to_string();
+        entries.retain(|(id, _)| *id != own);
+        entries.push((own, entry));
+        let (living, gone) = living(entries, self.store().partitions(), now);
+        let joins = !home.joined.swap(true, Relaxed);
+        if joins {
+            self.store().call_out(home.server(), CallOut::Servers).await;
+        } else if roll.anew {
+            // Its entry was gone: the store may have lost everything. If that cannot be found out now, the next look does.
+            let _later = self.look_around().await;
+        }
+        if self.settle_among(living, gone, now) {
+            self.store().call_out(home.server(), CallOut::Look).await;
+        }
+        Ok(roll.time)
+    }
+
+    /// Takes this server's share among these. Returns whether others are to look, because what this server wrote was not announced to them.
+    fn settle_among(&self, living: Vec<LivingServer>, gone: Vec<ServerId>, now: Timestamp) -> bool {
+        let context = &self.core.context;
+        let home = &context.home;
+        let own = living.iter().find(|server| server.id == home.server());
+        let homes: Vec<Partition> = own.map(|own| own.homes.clone()).unwrap_or_default();
+        let (others, mut moved) = (living.len() > 1, false);
+        for partition in self.store().all_partitions() {
+            let is_mine = homes.contains(&partition);
+            home.announcer.set_soon(partition, (!is_mine).then_some(now + SOON));
+            if home.mine.set(partition, is_mine) {
+                moved = true;
+                context.expect_by(partition, now);
+            }
+        }
+        let was_alone = !home.announcer.has_others();
+        home.announcer.set_others(others);
+        {
+            let mut known = home.known();
+            (known.living, known.gone) = (living, gone);
+        }
+        if moved {
+            self.queues().sort_out();
+        }
+        self.trust_queues();
+        was_alone && others
+    }
+
+    /// Leaves the other servers: they share its partitions out at once.
+    pub async fn leave(&self) {
+        let home = &self.core.context.home;
+        if home.joined.swap(false, Relaxed) {
+            // Whoever does not hear of it finds out by its silence.
+            let _later = self.store().servers(None, &[home.server()], Asks::Nothing).await;
+            self.store().call_out(home.server(), CallOut::Servers).await;
+        }
+    }
+
+    /// The servers of the store, as this server knows them; empty where there is only one.
+    #[must_use]
+    pub fn servers(&self) -> Vec<LivingServer> {
+        self.core.context.home.known().living.clone()
+    }
+
+    /// Reads the servers of the store, without being one of them.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub async fn read_servers(&self, now: Timestamp) -> Result<Vec<LivingServer>, StoreError> {
+        let roll = self.store().servers(None, &[], Asks::Nothing).await?.unwrap_or_default();
+        Ok(living(roll.entries, self.store().partitions(), now).0)
+    }
+
+    /// How many changes were made again, because another server had changed the workflow.
+    #[must_use]
+    pub fn conflicts(&self) -> u64 {
+        self.core.context.conflicts.load(Relaxed)
+    }
+
+    /// The name of this server.
+    #[must_use]
+    pub fn server(&self) -> ServerId {
+        self.core.context.home.server()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_was_heard_of_lately_has_homes() {
+        let entry = |id: u64, seconds: u64| {
+            let text = format!(r#"{{"at":{},"began":0,"version":"1","address":"a","new":1}}"#, seconds * 1_000_000);
+            (ServerId(id).to_string(), text)
+        };
+        let unknown = (ServerId(9).to_string(), "?".to_owned());
+        let entries = vec![entry(1, 100), entry(2, 95), entry(3, 90), entry(4, 30), unknown];
+        let (living, gone) = living(entries, 16, Timestamp::from_micros(100_000_000));
+        let found: Vec<_> = living.iter().map(|server| (server.id.0, server.homes.len())).collect();
+        assert_eq!(found, [(1, 8), (2, 8)]);
+        assert_eq!(gone, [ServerId(4)]);
+    }
+}

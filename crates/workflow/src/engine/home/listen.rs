@@ -1,0 +1,227 @@
+//! What a server hears from the others, and what it looks at because of that.
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::time::Duration;
+
+use hashbrown::HashSet;
+use tokio::time::{Instant, sleep_until};
+
+use crate::engine::Engine;
+use crate::id::Partition;
+use crate::store::announcement::{Announcement, Audience, News};
+use crate::store::ears::{CallOut, Ears, Heard, Topic};
+use crate::time::Timestamp;
+
+/// How often a server at which workers are busy looks at the first jobs of other homes: what is older there goes first after a while.
+const GLANCE: Duration = Duration::from_secs(1);
+/// How many of each partition.
+const GLANCED: usize = 8;
+/// The longest wait before a server looks at what became ready in a partition of another home, whose own workers go first.
+const GIVES_WAY: Duration = Duration::from_micros(2_500);
+/// How often that wait doubles while others are faster: up to 20 ms.
+const DOUBLINGS: u32 = 3;
+
+/// What is to be read because of what was heard.
+#[derive(Debug, Default)]
+struct ToRead {
+    queues: BTreeSet<String>,
+    partitions: BTreeSet<Partition>,
+    at: Option<Instant>,
+}
+
+/// A server that listens.
+struct Listener<'a> {
+    engine: &'a Engine,
+    ears: Ears,
+    topics: Vec<Topic>,
+    heard: HashSet<Topic>,
+    /// Whether it listens to what is meant for servers at which a worker waits.
+    attentive: bool,
+    to_read: ToRead,
+    /// How often in a row other servers were faster.
+    late: u32,
+}
+
+impl Engine {
+    /// Listens to other servers of the store, and reads what a worker here may want. Only one task at a time may listen, and until one does,
+    /// what other servers do is found when somebody looks. Never returns where there is something to hear.
+    ///
+    /// # Cancellation
+    /// What was heard and not looked at yet is found by the next look.
+    pub async fn listen(&self, now: impl Fn() -> Timestamp) {
+        let Some(ears) = self.store().listen() else { return };
+        let (topics, heard) = (Vec::new(), HashSet::new());
+        let mut listener =
+            Listener { engine: self, ears, topics, heard, attentive: false, to_read: ToRead::default(), late: 0 };
+        let _deaf = Deaf(self);
+        listener.choose_topics();
+        listener.run(now).await;
+    }
+
+    /// Returns when the servers of the store are others, or may be: [`Engine::beat`] finds out.
+    pub async fn servers_changed(&self) {
+        self.core.context.home.changed.notified().await;
+    }
+
+    /// Whether what other servers make ready is heard of as long as a worker waits, or there are no others.
+    #[must_use]
+    pub fn hears_others(&self) -> bool {
+        let home = &self.core.context.home;
+        home.hears() || !home.announcer.has_others()
+    }
+
+    /// What is known of ready jobs is all there is if others are heard, or there are none.
+    pub(super) fn trust_queues(&self) {
+        let home = &self.core.context.home;
+        self.queues().trust(home.hears_all() || !home.announcer.has_others());
+    }
+}
+
+/// Nobody listens any more when this is dropped.
+struct Deaf<'a>(&'a Engine);
+
+impl Drop for Deaf<'_> {
+    fn drop(&mut self) {
+        self.0.core.context.home.set_hears(false, false);
+        self.0.trust_queues();
+    }
+}
+
+impl Listener<'_> {
+    async fn run(&mut self, now: impl Fn() -> Timestamp) {
+        let engine = self.engine;
+        let mut tick = pin!(tokio::time::sleep(GLANCE));
+        loop {
+            let due = self.to_read.at;
+            tokio::select! {
+                // All that has arrived is read about at once.
+                biased;
+                heard = self.ears.next() => match heard {
+                    Some(heard) => self.take(heard, now()).await,
+                    None => return,
+                },
+                () = engine.queues().is_waited_for() => {
+                    self.attentive = true;
+                    self.choose_topics();
+                }
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.read().await,
+                () = tick.as_mut() => {
+                    tick.as_mut().reset(Instant::now() + GLANCE);
+                    engine.queues().advance(now());
+                    self.tick(now()).await;
+                }
+            }
+        }
+    }
+
+    /// Listens to what is of use now.
+    fn choose_topics(&mut self) {
+        let audiences: &[Audience] =
+            if self.attentive { &[Audience::All, Audience::Waiting] } else { &[Audience::All] };
+        let partitions = self.engine.store().all_partitions();
+        let about = partitions.flat_map(|at| audiences.iter().map(move |audience| Topic::Partition(at, *audience)));
+        self.topics = [Topic::Servers].into_iter().chain(about).collect();
+        self.heard.retain(|topic| self.topics.contains(topic));
+        self.ears.listen_to(&self.topics);
+        self.note_hearing();
+    }
+
+    fn note_hearing(&self) {
+        let all = self.topics.iter().all(|topic| self.heard.contains(topic));
+        self.engine.core.context.home.set_hears(all, all && self.attentive);
+        self.engine.trust_queues();
+    }
+
+    async fn tick(&mut self, now: Timestamp) {
+        let queues = self.engine.queues();
+        if self.attentive && !queues.expects_workers(now) {
+            self.attentive = false;
+            self.choose_topics();
+        }
+        let busy = queues.busy();
+        if !busy.is_empty() && queues.are_shared() {
+            let mine = &self.engine.core.context.home.mine;
+            let away: Vec<Partition> = self.engine.store().all_partitions().filter(|at| !mine.has(*at)).collect();
+            // The next glance finds what this one does not.
+            let _later = self.engine.refill_in(&busy, &away, GLANCED).await;
+        }
+    }
+
+    async fn take(&mut self, heard: Heard, now: Timestamp) {
+        let engine = self.engine;
+        engine.queues().advance(now);
+        match heard {
+            Heard::Listening(topic) => {
+                self.heard.insert(topic);
+                self.note_hearing();
+                match topic {
+                    Topic::Servers => engine.core.context.home.changed.notify_one(),
+                    Topic::Partition(partition, _) => self.missed(&[partition], now),
+                }
+            }
+            Heard::Deaf { topic, reason, refused } => {
+                self.heard.remove(&topic);
+                self.note_hearing();
+                engine.core.context.home.note_deaf(refused.then_some(reason));
+            }
+            Heard::Missed => self.missed(&engine.store().all_partitions().collect::<Vec<_>>(), now),
+            Heard::Called(by, call) if by != engine.server() => self.called(call, now).await,
+            Heard::Announced(partition, said) if said.by != engine.server() => self.announced(partition, said),
+            Heard::Called(..) | Heard::Announced(..) => {}
+        }
+    }
+
+    async fn called(&mut self, call: CallOut, now: Timestamp) {
+        match call {
+            CallOut::Servers => self.engine.core.context.home.changed.notify_one(),
+            CallOut::Look => self.missed(&self.engine.store().all_partitions().collect::<Vec<_>>(), now),
+            // Else the next look does it.
+            CallOut::Queues => _ = self.engine.read_names().await,
+        }
+    }
+
+    /// Anything may have happened in these partitions.
+    fn missed(&mut self, partitions: &[Partition], now: Timestamp) {
+        let context = &self.engine.core.context;
+        for &partition in partitions {
+            context.expect_by(partition, now);
+        }
+        self.look_for(&News::AllQueues, partitions, GIVES_WAY);
+    }
+
+    fn announced(&mut self, partition: Partition, Announcement { ready, due, .. }: Announcement) {
+        let context = &self.engine.core.context;
+        due.into_iter().for_each(|due| context.expect_by(partition, due));
+        let pause = match context.home.mine.has(partition) {
+            true => Duration::ZERO,
+            false => {
+                let longest = GIVES_WAY * (1 << self.late.min(DOUBLINGS));
+                longest.mul_f64(fastrand::f64())
+            }
+        };
+        self.look_for(&ready, &[partition], pause);
+    }
+
+    /// Reads after a pause what of these became ready in partitions.
+    fn look_for(&mut self, ready: &News, partitions: &[Partition], pause: Duration) {
+        let wanted = self.engine.queues().wanted(ready);
+        if !wanted.is_empty() {
+            self.to_read.queues.extend(wanted);
+            self.to_read.partitions.extend(partitions);
+            let at = Instant::now() + pause;
+            self.to_read.at = Some(self.to_read.at.map_or(at, |other| other.min(at)));
+        }
+    }
+
+    async fn read(&mut self) {
+        let ToRead { queues, partitions, .. } = std::mem::take(&mut self.to_read);
+        let (queues, partitions): (Vec<_>, Vec<_>) = (queues.into_iter().collect(), partitions.into_iter().collect());
+        match self.engine.refill_in(&queues, &partitions, super::super::claim::REFRESH).await {
+            Ok(0) => self.late = (self.late + 1).min(DOUBLINGS),
+            Ok(_) => self.late = 0,
+            // It is read again by the next look, or when the store answers again.
+            Err(_) => self.engine.queues().doubt_all(),
+        }
+    }
+}

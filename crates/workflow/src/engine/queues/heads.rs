@@ -1,0 +1,175 @@
+//! The first ready jobs of a queue, as far as they are known: those at home here, and the others, which their homes take first.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::engine::home::mine::Mine;
+use crate::id::Partition;
+use crate::record::rows::ReadyPlace;
+use crate::time::Timestamp;
+
+/// So long a job is left to its home before it counts as much as one of the same age here. Then nothing waits for a home without workers.
+const LEFT_TO_HOME: Duration = Duration::from_secs(2);
+/// So long it is believed that a job of another home that was read is still there.
+const FRESH: Duration = Duration::from_millis(50);
+
+/// The place of a head among all that a server may take: priority from high to low, then the age.
+pub(super) type Turn = (u8, Timestamp, ReadyPlace);
+
+/// The first ready jobs of a queue.
+#[derive(Debug, Default)]
+pub(super) struct Heads {
+    pub(super) here: BTreeSet<ReadyPlace>,
+    pub(super) away: BTreeSet<ReadyPlace>,
+    /// When the latest of `away` was read.
+    read: Timestamp,
+}
+
+fn turn_here(head: ReadyPlace) -> Turn {
+    (u8::MAX - head.priority(), head.since(), head)
+}
+
+fn turn_away(head: ReadyPlace) -> Turn {
+    (u8::MAX - head.priority(), head.since() + LEFT_TO_HOME, head)
+}
+
+impl Heads {
+    fn of(&mut self, partition: Partition, mine: &Mine) -> &mut BTreeSet<ReadyPlace> {
+        if mine.has(partition) { &mut self.here } else { &mut self.away }
+    }
+
+    pub(super) fn insert(&mut self, head: ReadyPlace, mine: &Mine, now: Timestamp) {
+        let here = self.of(head.workflow().partition(), mine);
+        here.insert(head);
+        if !mine.has(head.workflow().partition()) {
+            self.read = now;
+        }
+    }
+
+    pub(super) fn remove(&mut self, head: &ReadyPlace) -> bool {
+        self.here.remove(head) || self.away.remove(head)
+    }
+
+    pub(super) fn contains(&self, head: &ReadyPlace) -> bool {
+        self.here.contains(head) || self.away.contains(head)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.here.len() + self.away.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.here.is_empty() && self.away.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &ReadyPlace> {
+        self.here.iter().chain(&self.away)
+    }
+
+    pub(super) fn retain(&mut self, keep: impl Fn(&ReadyPlace) -> bool) {
+        self.here.retain(&keep);
+        self.away.retain(&keep);
+    }
+
+    /// Forgets the last one, rather one that is not at home here.
+    pub(super) fn pop_last(&mut self) {
+        if self.away.pop_last().is_none() {
+            self.here.pop_last();
+        }
+    }
+
+    /// The most urgent one.
+    pub(super) fn first(&self) -> Option<&ReadyPlace> {
+        self.here.first().into_iter().chain(self.away.first()).min()
+    }
+
+    /// Sorts them again after other partitions have come home.
+    pub(super) fn sort_out(&mut self, mine: &Mine) {
+        for head in std::mem::take(&mut self.here).into_iter().chain(std::mem::take(&mut self.away)) {
+            self.of(head.workflow().partition(), mine).insert(head);
+        }
+    }
+
+    /// All that were read and are gone were removed.
+    pub(super) fn note_read(&mut self, now: Timestamp) {
+        self.read = now;
+    }
+
+    /// Whether those of other homes may have been taken meanwhile.
+    pub(super) fn are_stale(&self, now: Timestamp) -> bool {
+        !self.away.is_empty() && now.since(self.read) > FRESH
+    }
+
+    /// All of them, those to be taken first first. Without stale ones, unless they go before what is here.
+    pub(super) fn in_turn(&self, now: Timestamp) -> impl Iterator<Item = Turn> {
+        let first_here = self.here.first().map(|head| turn_here(*head));
+        let stale = self.are_stale(now);
+        let believed = move |turn: &Turn| !stale || first_here.is_some_and(|here| *turn < here);
+        let mut here = self.here.iter().map(|head| turn_here(*head)).peekable();
+        let mut away = self.away.iter().map(|head| turn_away(*head)).take_while(believed).peekable();
+        std::iter::from_fn(move || match (here.peek(), away.peek()) {
+            (Some(one), Some(other)) if one <= other => here.next(),
+            (Some(_), None) => here.next(),
+            _ => away.next(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{JobIndex, WorkflowId};
+    use crate::record::format::Format;
+    use crate::record::rows::{ReadyEntry, ReadyRow};
+
+    fn head(partition: u16, priority: u8, millis: u64) -> ReadyPlace {
+        let since = Timestamp::from_micros(millis * 1_000);
+        let workflow = WorkflowId::new(since, Partition(partition), 1);
+        let (queue, limit_key) = ("q".to_owned(), String::new());
+        let entry = ReadyEntry { queue, limit_key, priority, since, workflow, job: JobIndex(0) };
+        ReadyRow::read(&entry.row(Format::Second)).unwrap().place
+    }
+
+    /// Partition 0 is at home here, partition 1 is not.
+    fn check(heads: &[(u16, u8, u64)], now: u64, expected: &[(u16, u8, u64)]) {
+        let mine = Mine::all(2);
+        mine.set(Partition(1), false);
+        let mut all = Heads::default();
+        for &(partition, priority, millis) in heads {
+            all.insert(head(partition, priority, millis), &mine, Timestamp::from_micros(10_000_000));
+        }
+        let found: Vec<ReadyPlace> =
+            all.in_turn(Timestamp::from_micros(now * 1_000)).map(|(_, _, head)| head).collect();
+        let expected: Vec<ReadyPlace> =
+            expected.iter().map(|&(at, priority, millis)| head(at, priority, millis)).collect();
+        assert_eq!(found, expected, "{heads:?} at {now}");
+    }
+
+    #[test]
+    fn what_is_at_home_goes_first_unless_another_is_more_urgent_or_much_older() {
+        check(&[(1, 0, 5_000), (0, 0, 6_000), (0, 0, 9_000)], 10_000, &[(0, 0, 6_000), (1, 0, 5_000), (0, 0, 9_000)]);
+        check(&[(1, 0, 8_000), (0, 0, 9_000)], 10_000, &[(0, 0, 9_000), (1, 0, 8_000)]);
+        check(&[(1, 1, 9_500), (0, 0, 1_000)], 10_000, &[(1, 1, 9_500), (0, 0, 1_000)]);
+    }
+
+    #[test]
+    fn what_was_read_long_ago_is_read_again_before_it_is_taken_for_want_of_others() {
+        check(&[(1, 0, 8_000), (0, 0, 9_000)], 10_100, &[(0, 0, 9_000)]);
+        check(&[(1, 0, 8_000)], 10_100, &[]);
+        check(&[(1, 7, 9_900), (0, 0, 9_000)], 10_100, &[(1, 7, 9_900), (0, 0, 9_000)]);
+    }
+
+    #[test]
+    fn heads_change_sides_with_the_homes() {
+        let mine = Mine::all(2);
+        let mut heads = Heads::default();
+        heads.insert(head(0, 0, 1), &mine, Timestamp::default());
+        heads.insert(head(1, 0, 2), &mine, Timestamp::default());
+        mine.set(Partition(0), false);
+        heads.sort_out(&mine);
+        assert_eq!((heads.here.len(), heads.away.len(), heads.len()), (1, 1, 2));
+        assert_eq!(heads.first(), Some(&head(0, 0, 1)));
+        heads.pop_last();
+        assert_eq!(heads.iter().collect::<Vec<_>>(), [&head(1, 0, 2)]);
+    }
+}

@@ -1,0 +1,84 @@
+//! Whether workers wait for jobs here, and for which: what other servers make ready matters only then.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::Queues;
+use super::queue::Queue;
+use crate::store::announcement::News;
+use crate::time::Timestamp;
+
+/// How long a worker that waits no more is expected back.
+const EXPECTED: Duration = Duration::from_secs(10);
+/// How long a queue counts as busy after a worker asked for it.
+const BUSY: Duration = Duration::from_secs(2);
+
+impl Queues {
+    /// Notes that a worker waits.
+    pub(super) fn note_waiting(&self) {
+        self.waited_at.store(self.now().micros(), Relaxed);
+        if !self.told.swap(true, Relaxed) {
+            self.waited.notify_one();
+        }
+    }
+
+    /// Returns when a worker waits, if none did for a while. Only one task at a time may wait.
+    pub(crate) async fn is_waited_for(&self) {
+        self.waited.notified().await;
+    }
+
+    /// Whether a worker waits, or waited not long ago. When not, [`Queues::is_waited_for`] tells of the next one.
+    pub(crate) fn expects_workers(&self, now: Timestamp) -> bool {
+        let waited = Timestamp::from_micros(self.waited_at.load(Relaxed));
+        if now.since(waited) <= EXPECTED {
+            return true;
+        }
+        self.told.store(false, Relaxed);
+        // A worker may have come just now, before that, or it has waited all the time.
+        let waits = self.is_any_wanted();
+        self.told.fetch_or(waits, Relaxed);
+        waits
+    }
+
+    /// Whether a worker waits for any queue.
+    pub(crate) fn is_any_wanted(&self) -> bool {
+        self.each().values_mut().any(Queue::is_wanted)
+    }
+
+    /// Those of the queues of which a worker here may want the jobs that became ready elsewhere: because it waits, or because they are more
+    /// urgent than what is known here. Of the others it is noted that there may be more.
+    pub(crate) fn wanted(&self, news: &News) -> Vec<String> {
+        let (mut each, now) = (self.each(), self.now());
+        let mut wanted = Vec::new();
+        let mut look = |name: &str, queue: &mut Queue, priority: u8| {
+            let busy = queue.asked.is_some_and(|asked| now.since(asked) <= BUSY);
+            let urgent = priority > 0 && queue.heads.first().is_none_or(|head| head.priority() < priority);
+            if !queue.paused && ((busy && urgent) || queue.is_wanted()) {
+                wanted.push(name.to_owned());
+            } else {
+                queue.doubt();
+            }
+        };
+        match news {
+            News::Queues(queues) => {
+                for (name, priority) in queues {
+                    if let Some(queue) = each.get_mut(name.as_str()) {
+                        look(name, queue, *priority);
+                    }
+                }
+            }
+            News::AllQueues => each.iter_mut().for_each(|(name, queue)| look(name, queue, u8::MAX)),
+        }
+        wanted
+    }
+
+    /// The queues that busy workers ask for and that have jobs at home here: of these nothing is read as long as that lasts.
+    pub(crate) fn busy(&self) -> Vec<String> {
+        let (each, now) = (self.each(), self.now());
+        let busy = |queue: &Queue| {
+            let asked = queue.asked.is_some_and(|asked| now.since(asked) <= BUSY);
+            asked && !queue.paused && !queue.heads.here.is_empty()
+        };
+        each.iter().filter(|(_, queue)| busy(queue)).map(|(name, _)| name.clone()).collect()
+    }
+}

@@ -1,0 +1,114 @@
+//! What a server hears from the others of its store.
+
+use super::announcement::{Announcement, Audience, ServerId};
+use super::memory;
+use super::redis;
+use crate::id::Partition;
+
+/// What can be listened to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Topic {
+    /// What concerns all servers: who they are, and which queues are paused.
+    Servers,
+    /// What was written to a partition.
+    Partition(Partition, Audience),
+}
+
+/// What servers call out to all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallOut {
+    /// A server came or left: the servers should be read again.
+    Servers,
+    /// Some server has just learned of another one: what it wrote before was not announced.
+    Look,
+    /// A queue was paused or resumed.
+    Queues,
+}
+
+/// What is heard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// From now on a topic is heard. What was said before may have been missed.
+    Listening(Topic),
+    /// A topic is not heard.
+    Deaf {
+        topic: Topic,
+        reason: String,
+        /// Redis does not allow it.
+        refused: bool,
+    },
+    /// A call of a server.
+    Called(ServerId, CallOut),
+    /// A change of a partition.
+    Announced(Partition, Announcement),
+    /// Something was missed.
+    Missed,
+}
+
+impl CallOut {
+    const ALL: [(u8, Self); 3] = [(b's', Self::Servers), (b'l', Self::Look), (b'q', Self::Queues)];
+
+    pub(crate) fn write(self, by: ServerId) -> Vec<u8> {
+        let word = Self::ALL.into_iter().find(|(_, call)| *call == self).expect("all are listed").0;
+        [&[word][..], &by.0.to_be_bytes()].concat()
+    }
+
+    fn read(message: &[u8]) -> Option<(ServerId, Self)> {
+        let (word, by) = message.split_first()?;
+        let call = Self::ALL.into_iter().find(|(known, _)| known == word)?.1;
+        Some((ServerId(u64::from_be_bytes(by.try_into().ok()?)), call))
+    }
+}
+
+impl Heard {
+    /// What a message says. None: it is of another version.
+    pub(crate) fn of(topic: Topic, message: &[u8]) -> Option<Self> {
+        match topic {
+            Topic::Servers => CallOut::read(message).map(|(by, call)| Self::Called(by, call)),
+            Topic::Partition(partition, _) => Announcement::read(message).map(|said| Self::Announced(partition, said)),
+        }
+    }
+}
+
+/// Listens to what other servers say. Who has just begun to listen may have missed anything.
+#[derive(Debug)]
+pub(crate) enum Ears {
+    Memory(memory::servers::Ears),
+    Redis(redis::ears::Ears),
+}
+
+impl Ears {
+    /// Listens to these topics, and to no others.
+    pub(crate) fn listen_to(&self, topics: &[Topic]) {
+        match self {
+            Self::Memory(ears) => ears.listen_to(topics),
+            Self::Redis(ears) => ears.listen_to(topics),
+        }
+    }
+
+    /// The next thing that is heard. None: there will be nothing.
+    ///
+    /// # Cancellation
+    /// Nothing is lost when the future is dropped.
+    pub(crate) async fn next(&mut self) -> Option<Heard> {
+        match self {
+            Self::Memory(ears) => ears.next().await,
+            Self::Redis(ears) => ears.next().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_read_back() {
+        for (_, call) in CallOut::ALL {
+            let heard = Heard::of(Topic::Servers, &call.write(ServerId(9)));
+            assert_eq!(heard, Some(Heard::Called(ServerId(9), call)));
+        }
+        assert_eq!(Heard::of(Topic::Servers, b""), None);
+        assert_eq!(Heard::of(Topic::Servers, b"s1"), None);
+    }
+}

@@ -1,0 +1,167 @@
+//! How servers tell each other things through Redis: messages on channels, which nobody keeps.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tidegate_pipeline::{Arg, Batch, Delivery, Outcome, Refusal, Subscriber, SubscriberEvent, SubscriberOptions};
+use tracing::warn;
+
+use super::RedisStore;
+use super::call::Call;
+use super::keys::Keys;
+use super::reply::{self, answer};
+use crate::id::Partition;
+use crate::record::change::Change;
+use crate::store::announcement::Announcer;
+use crate::store::ears::{Heard, Topic};
+
+/// The field of the facts about a store that says how servers tell each other things.
+const MESSAGES: &[u8] = b"messages";
+
+/// See [`crate::store::ears::Ears`].
+#[derive(Debug)]
+pub(crate) struct Ears {
+    store: RedisStore,
+    subscriber: Subscriber,
+    topics: Mutex<HashMap<Bytes, Topic>>,
+}
+
+fn word(delivery: Delivery) -> &'static [u8] {
+    match delivery {
+        Delivery::Sharded => b"sharded",
+        Delivery::Broadcast => b"broadcast",
+    }
+}
+
+fn command(delivery: Delivery) -> &'static str {
+    match delivery {
+        Delivery::Sharded => "SPUBLISH",
+        Delivery::Broadcast => "PUBLISH",
+    }
+}
+
+impl RedisStore {
+    /// How the servers of the store tell each other things: as the first of them found out. None: not at all.
+    pub(super) async fn find_delivery(&self) -> Option<Delivery> {
+        let found = match self.agreed_delivery(None).await {
+            Some(agreed) => agreed,
+            None => match self.publish(Delivery::Sharded, b"").await {
+                Outcome::Reply(_) => Delivery::Sharded,
+                Outcome::ServerError(error) if error.message.starts_with("ERR unknown command") => Delivery::Broadcast,
+                refused => return mute(&refused),
+            },
+        };
+        match self.publish(found, b"").await {
+            Outcome::Reply(_) => Some(self.agreed_delivery(Some(found)).await.unwrap_or(found)),
+            refused => mute(&refused),
+        }
+    }
+
+    /// What is written about it, after writing `found` if nothing is.
+    async fn agreed_delivery(&self, found: Option<Delivery>) -> Option<Delivery> {
+        let key = Keys::meta(self.keys.prefix());
+        let (key, field) = (Arg::Key(key.as_bytes()), Arg::Bytes(MESSAGES));
+        let mut batch = Batch::new();
+        let mut unit = batch.unit();
+        if let Some(found) = found {
+            unit = unit.repeatable("HSETNX", &[key, field, Arg::Bytes(word(found))]);
+        }
+        unit.repeatable("HGET", &[key, field]);
+        let outcomes = self.send(batch).await;
+        let agreed = reply::bytes(answer(outcomes.last()?).ok()?).ok()??;
+        [Delivery::Sharded, Delivery::Broadcast].into_iter().find(|&delivery| word(delivery) == agreed.as_ref())
+    }
+
+    async fn publish(&self, delivery: Delivery, message: &[u8]) -> Outcome {
+        let [_, channel] = self.keys.servers();
+        let mut batch = Batch::new();
+        // The channel is in the slot of a key of the same name.
+        batch.unit().repeatable(command(delivery), &[Arg::Key(channel.as_bytes()), Arg::Bytes(message)]);
+        self.send(batch).await.pop().expect("one answer for one command")
+    }
+
+    /// Tells all servers that listen. If it is lost, they find out later.
+    pub(crate) async fn tell(&self, message: &[u8]) {
+        if let Some(delivery) = self.delivery {
+            let _lost = self.publish(delivery, message).await;
+        }
+    }
+
+    /// Lets each call tell what others must know of its changes.
+    pub(super) fn announce(
+        &self,
+        partition: Partition,
+        changes: &[Change],
+        announcer: &Announcer,
+        calls: &mut [Call<'_>],
+    ) {
+        let Some(delivery) = self.delivery else { return };
+        let mut changes = changes.iter();
+        for call in calls {
+            if let Some(said) = announcer.of(partition, changes.by_ref().take(call.len())) {
+                call.announce(command(delivery), self.keys.channel(partition, said.audience()), said.write());
+            }
+        }
+    }
+
+    /// What other servers say. None: Redis does not let them say anything.
+    pub(crate) fn listen(&self) -> Option<Ears> {
+        let options = SubscriberOptions::new(self.delivery?);
+        let subscriber = Subscriber::new(&self.client, Vec::<Bytes>::new(), options);
+        Some(Ears { store: self.clone(), subscriber, topics: Mutex::default() })
+    }
+}
+
+fn mute(refused: &Outcome) -> Option<Delivery> {
+    warn!(
+        reason = reply::reason(refused),
+        "redis does not let this server tell others about workflows, so each looks for itself four times a second: allow PUBLISH, SPUBLISH, \
+         SUBSCRIBE and SSUBSCRIBE with the channels of its prefix (docs/redis-keys.md)"
+    );
+    None
+}
+
+impl Ears {
+    fn topics(&self) -> MutexGuard<'_, HashMap<Bytes, Topic>> {
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn listen_to(&self, topics: &[Topic]) {
+        let keys = &self.store.keys;
+        let channel = |topic: &Topic| match *topic {
+            Topic::Servers => keys.servers()[1].clone(),
+            Topic::Partition(partition, audience) => keys.channel(partition, audience),
+        };
+        let named: HashMap<Bytes, Topic> = topics.iter().map(|topic| (channel(topic).into(), *topic)).collect();
+        self.subscriber.set_channels(named.keys().cloned());
+        *self.topics() = named;
+    }
+
+    pub(crate) async fn next(&mut self) -> Option<Heard> {
+        loop {
+            let event = self.subscriber.next().await?;
+            if let Some(heard) = self.heard(event) {
+                return Some(heard);
+            }
+        }
+    }
+
+    fn heard(&self, event: SubscriberEvent) -> Option<Heard> {
+        let topic = |channel: &Bytes| self.topics().get(channel).copied();
+        match event {
+            SubscriberEvent::Subscribed { channel } => topic(&channel).map(Heard::Listening),
+            SubscriberEvent::Unsubscribed { channel, reason } => {
+                topic(&channel).map(|topic| Heard::Deaf { topic, reason: reason.to_string(), refused: false })
+            }
+            SubscriberEvent::Refused { channel, refusal } => {
+                let refused = !matches!(refusal, Refusal::Other { .. });
+                topic(&channel).map(|topic| Heard::Deaf { topic, reason: refusal.to_string(), refused })
+            }
+            SubscriberEvent::Message { channel, payload } => Heard::of(topic(&channel)?, &payload),
+            SubscriberEvent::Missed { .. } => Some(Heard::Missed),
+            // Later versions may tell more.
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The servers of a store: each says again and again that it lives.
+
+use tidegate_pipeline::{Arg, Batch};
+
+use super::RedisStore;
+use super::reply::{self, answer};
+use crate::engine::home::Asks;
+use crate::store::Roll;
+use crate::store::announcement::ServerId;
+use crate::store::error::StoreError;
+
+impl RedisStore {
+    /// Writes the entry of a server, if there is one to write, removes those of `gone`, and reads all. One round trip.
+    pub(crate) async fn servers(
+        &self,
+        own: Option<(ServerId, &str)>,
+        gone: &[ServerId],
+        asks: Asks,
+    ) -> Result<Roll, StoreError> {
+        let [key, _] = self.keys.servers();
+        let key = Arg::Key(key.as_bytes());
+        let mut batch = Batch::new();
+        let mut unit = batch.unit();
+        if let Some((server, entry)) = own {
+            let field = server.to_string();
+            unit = unit.repeatable("HSET", &[key, Arg::Bytes(field.as_bytes()), Arg::Bytes(entry.as_bytes())]);
+        }
+        if !gone.is_empty() {
+            let gone: Vec<String> = gone.iter().map(ServerId::to_string).collect();
+            let fields = gone.iter().map(|field| Arg::Bytes(field.as_bytes()));
+            unit = unit.repeatable("HDEL", &[key].into_iter().chain(fields).collect::<Vec<_>>());
+        }
+        unit = unit.repeatable("HGETALL", &[key]);
+        if asks == Asks::Time {
+            unit.repeatable("TIME", &[]);
+        }
+        let outcomes = self.send(batch).await;
+        let at = usize::from(own.is_some()) + usize::from(!gone.is_empty());
+        // A Redis that takes no writes is told of elsewhere.
+        let anew = own.is_some() && outcomes[0].integer().is_ok_and(|added| added > 0);
+        let time = outcomes.get(at + 1).and_then(|time| answer(time).and_then(reply::time).ok());
+        Ok(Roll { entries: reply::entries(answer(&outcomes[at])?)?, time, anew })
+    }
+}

@@ -1,0 +1,341 @@
+//! Several servers of one store: who looks where, and how workers hear of jobs that another server made ready.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use tidegate_pipeline::Client;
+use tidegate_pipeline::test_util::RedisServer;
+use tidegate_workflow::{
+    AboutServer, Asks, Begin, Claimed, Engine, JobState, MemoryStore, Partition, RedisOptions, RedisStore, Retry,
+    Store, Timestamp, WorkflowId,
+};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::support::{at, claim, create, create_of, definition, failure, names, redis, report, server, succeed};
+
+on_every_shared_store! {
+    partitions_are_shared_out_and_workflows_are_made_at_home
+    a_worker_hears_of_a_job_that_another_server_made_ready
+    what_was_lost_is_found_by_a_look
+    an_urgent_job_elsewhere_goes_before_all_that_is_here
+    an_old_job_elsewhere_goes_before_what_is_here
+    a_timer_is_told_to_the_home_of_its_partition
+    a_server_that_is_silent_loses_its_homes_and_harms_nothing
+    a_pause_is_heard_of
+}
+
+const SOON: Duration = Duration::from_secs(5);
+
+/// A server that says that it lives, and listens until it is dropped.
+struct Server {
+    engine: Engine,
+    listens: JoinHandle<()>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.listens.abort();
+    }
+}
+
+impl Server {
+    async fn start(store: &Store) -> Self {
+        let engine = server(store).await;
+        let listener = engine.clone();
+        let listens = tokio::spawn(async move { listener.listen(|| at(0)).await });
+        engine.beat(&AboutServer::default(), at(0), Asks::Nothing).await.unwrap();
+        Self { engine, listens }
+    }
+
+    async fn beat(&self, now: Timestamp) {
+        self.engine.beat(&AboutServer::default(), now, Asks::Nothing).await.unwrap();
+    }
+
+    fn homes(&self) -> BTreeSet<Partition> {
+        let servers = self.engine.servers();
+        let own = servers.iter().find(|server| server.id == self.engine.server()).unwrap();
+        own.homes.iter().copied().collect()
+    }
+}
+
+/// So many servers that know of each other and hear each other.
+async fn servers(store: &Store, number: usize) -> Vec<Server> {
+    let mut servers = Vec::new();
+    for _ in 0..number {
+        servers.push(Server::start(store).await);
+    }
+    for server in &servers {
+        server.beat(at(0)).await;
+    }
+    for server in &servers {
+        until(|| server.engine.hears_others()).await;
+    }
+    servers
+}
+
+async fn until(done: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < SOON, "it does not come about");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// As a worker does: claims, and when there is nothing waits.
+async fn work(engine: &Engine) -> Vec<Claimed> {
+    let claim = claim(1);
+    loop {
+        let arrival = engine.arrival(&claim.queues);
+        let claimed = engine.claim(&claim, at(1)).await.unwrap();
+        if !claimed.is_empty() {
+            return claimed;
+        }
+        arrival.await;
+    }
+}
+
+/// Creates workflows of one job until one is in a partition that a server is the home of, or is not. The others are paused.
+async fn create_at(engine: &Engine, wanted: impl Fn(Partition) -> bool, priority: u8, retry: Retry) -> WorkflowId {
+    for key in 0.. {
+        let mut one = definition("a");
+        one.idempotency_key = Some(format!("{priority} {key}"));
+        (one.jobs[0].priority, one.jobs[0].retry) = (priority, retry);
+        let id = create_of(engine, one, Begin::Later).await;
+        if wanted(id.partition()) {
+            engine.act(id, tidegate_workflow::Action::Start, at(0)).await.unwrap();
+            return id;
+        }
+    }
+    unreachable!()
+}
+
+async fn partitions_are_shared_out_and_workflows_are_made_at_home(store: Store) {
+    let servers = servers(&store, 2).await;
+    let homes: Vec<_> = servers.iter().map(Server::homes).collect();
+    assert_eq!((homes[0].len(), homes[1].len()), (2, 2));
+    assert!(homes[0].is_disjoint(&homes[1]));
+    for (server, homes) in servers.iter().zip(&homes) {
+        for _ in 0..10 {
+            assert!(homes.contains(&create(&server.engine, "a", Begin::Later).await.partition()));
+        }
+    }
+}
+
+/// Whichever server makes it, and wherever the worker waits: without a look.
+async fn a_worker_hears_of_a_job_that_another_server_made_ready(store: Store) {
+    let servers = servers(&store, 4).await;
+    for maker in &servers {
+        for waits in &servers {
+            let engine = waits.engine.clone();
+            let worker = tokio::spawn(async move { work(&engine).await });
+            until(|| waits.engine.hears_others()).await;
+            let id = create(&maker.engine, "a", Begin::Now).await;
+            let claimed = timeout(SOON, worker).await.expect("it hears of the job").unwrap();
+            assert_eq!(claimed[0].lease.workflow, id);
+            succeed(&waits.engine, claimed[0].lease, 1).await.unwrap();
+        }
+    }
+}
+
+async fn what_was_lost_is_found_by_a_look(store: Store) {
+    let servers = servers(&store, 2).await;
+    let engine = servers[1].engine.clone();
+    let worker = tokio::spawn(async move { work(&engine).await });
+    until(|| servers[1].engine.hears_others()).await;
+    // Nobody is told of what it does.
+    let silent = server(&store).await;
+    silent.beat(&AboutServer::default(), at(10_000), Asks::Nothing).await.unwrap();
+    create(&silent, "a", Begin::Now).await;
+    until(|| !worker.is_finished()).await;
+    servers[1].engine.look_around().await.unwrap();
+    assert_eq!(timeout(SOON, worker).await.unwrap().unwrap().len(), 1);
+}
+
+/// A worker that always found jobs at its own server never saw it.
+async fn an_urgent_job_elsewhere_goes_before_all_that_is_here(store: Store) {
+    let servers = servers(&store, 2).await;
+    let (here, there) = (&servers[0], &servers[1]);
+    for _ in 0..20 {
+        create(&here.engine, "usual", Begin::Now).await;
+    }
+    assert_eq!(here.engine.claim(&claim(1), at(1)).await.unwrap().len(), 1);
+    let homes = there.homes();
+    let urgent = create_at(&there.engine, |at| homes.contains(&at), 9, Retry::default()).await;
+    let begin = Instant::now();
+    loop {
+        assert!(begin.elapsed() < SOON, "it waits behind all others");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let claimed = here.engine.claim(&claim(1), at(1)).await.unwrap().remove(0);
+        if claimed.lease.workflow == urgent {
+            return;
+        }
+        let (_, _) = here.engine.report(vec![give_back(&claimed)], None, at(1)).await;
+    }
+}
+
+fn give_back(claimed: &Claimed) -> tidegate_workflow::Report {
+    let outcome = tidegate_workflow::Outcome::GivenBack { pause: Duration::ZERO };
+    tidegate_workflow::Report { lease: claimed.lease, outcome }
+}
+
+/// What is at home at a server without workers would wait for ever behind what comes again and again elsewhere.
+async fn an_old_job_elsewhere_goes_before_what_is_here(store: Store) {
+    let servers = servers(&store, 2).await;
+    let (here, there) = (&servers[0].engine, &servers[1].engine);
+    let old = create(there, "old", Begin::Now).await;
+    for _ in 0..5 {
+        let new = crate::support::new(definition("new"), Begin::Now);
+        here.create(vec![new], at(3)).await.remove(0).unwrap();
+    }
+    assert_eq!(here.claim(&claim(1), at(3)).await.unwrap().len(), 1, "this one asks for jobs");
+    let begin = Instant::now();
+    loop {
+        assert!(begin.elapsed() < SOON, "it waits behind all others");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let claimed = here.claim(&claim(1), at(4)).await.unwrap().remove(0);
+        if claimed.lease.workflow == old {
+            return;
+        }
+        let (_, _) = here.report(vec![give_back(&claimed)], None, at(4)).await;
+    }
+}
+
+async fn a_timer_is_told_to_the_home_of_its_partition(store: Store) {
+    let servers = servers(&store, 2).await;
+    let (here, there) = (&servers[0], &servers[1]);
+    while there.engine.sweep_working(at(0)).await.unwrap() {}
+    let homes = there.homes();
+    let retry = Retry { limit: 1, backoff: Duration::from_secs(5), ..Retry::default() };
+    let id = create_at(&here.engine, |at| homes.contains(&at), 0, retry).await;
+    let claimed = here.engine.claim(&claim(1), at(1)).await.unwrap().remove(0);
+    assert_eq!(claimed.lease.workflow, id);
+    let reported = report(&here.engine, claimed.lease, failure(), 1).await.unwrap();
+    let JobState::Scheduled { due } = reported.job else { panic!("{reported:?}") };
+    until(|| there.engine.next_due().is_some_and(|next| next <= due)).await;
+    here.engine.sweep_working(due).await.unwrap();
+    let is_ready = async || here.engine.show(id).await.unwrap().jobs()[0].state == JobState::Ready;
+    assert!(!is_ready().await, "its home does that");
+    there.engine.sweep_working(due).await.unwrap();
+    assert!(is_ready().await);
+}
+
+async fn a_server_that_is_silent_loses_its_homes_and_harms_nothing(store: Store) {
+    let servers = servers(&store, 2).await;
+    let (lives, frozen) = (&servers[0], &servers[1]);
+    let id = create(&frozen.engine, "a", Begin::Now).await;
+    let lease = frozen.engine.claim(&claim(1), at(1)).await.unwrap().remove(0).lease;
+    lives.beat(at(5)).await;
+    assert_eq!(lives.homes().len(), 2, "it may have missed a beat or two");
+    lives.beat(at(8)).await;
+    assert_eq!(lives.homes().len(), 4);
+    // The lease is over, and the job runs again elsewhere.
+    while lives.engine.sweep_working(at(40)).await.unwrap() {}
+    let again = lives.engine.claim(&claim(1), at(60)).await.unwrap();
+    assert_eq!((again[0].lease.workflow, names(&again)), (id, vec!["a"]));
+    // It wakes up, and does what it would have done.
+    frozen.engine.sweep(at(60)).await.unwrap();
+    succeed(&frozen.engine, lease, 61).await.expect_err("that lease is lost");
+    for server in [frozen, lives, frozen, lives] {
+        server.beat(at(61)).await;
+    }
+    assert_eq!((lives.homes().len(), frozen.homes().len()), (2, 2));
+    assert_eq!(succeed(&lives.engine, again[0].lease, 61).await, Ok(JobState::Succeeded));
+}
+
+async fn a_pause_is_heard_of(store: Store) {
+    let servers = servers(&store, 2).await;
+    create(&servers[0].engine, "a", Begin::Now).await;
+    servers[0].engine.set_queue_paused("default", tidegate_workflow::Paused::Yes).await.unwrap();
+    let begin = Instant::now();
+    while !servers[1].engine.claim(&claim(1), at(1)).await.unwrap().is_empty() {
+        assert!(begin.elapsed() < SOON);
+    }
+}
+
+async fn asked(redis: &RedisServer, command: &str) -> u64 {
+    let stats = redis.raw("INFO commandstats");
+    let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+    line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+}
+
+/// A server that is alone tells nobody, and a worker that finds nothing asks once.
+#[tokio::test]
+async fn a_server_that_is_alone_costs_redis_nothing_more() {
+    let (store, redis) = redis().await;
+    let server = servers(&store, 1).await.remove(0);
+    let (told, _) = (asked(&redis, "spublish").await, create(&server.engine, "a b c", Begin::Now).await);
+    assert_eq!(asked(&redis, "spublish").await, told);
+    assert_eq!(server.engine.claim(&claim(10), at(1)).await.unwrap().len(), 3);
+    assert!(server.engine.claim(&claim(10), at(1)).await.unwrap().is_empty());
+    let read = asked(&redis, "zrange").await;
+    for _ in 0..10 {
+        assert!(server.engine.claim(&claim(10), at(1)).await.unwrap().is_empty());
+    }
+    assert_eq!(asked(&redis, "zrange").await, read);
+}
+
+/// One job, and a worker that waits at each of eight servers: one of them claims it, and the others look once or twice.
+#[tokio::test]
+async fn a_job_is_no_reason_for_a_stampede() {
+    const SERVERS: usize = 8;
+    const JOBS: usize = 20;
+    let (store, redis) = redis().await;
+    let servers = servers(&store, SERVERS).await;
+    let (done, mut taken) = tokio::sync::mpsc::channel(JOBS);
+    let workers: Vec<_> = servers.iter().map(|server| (server.engine.clone(), done.clone())).collect();
+    let mut tasks = tokio::task::JoinSet::new();
+    for (engine, done) in workers {
+        tasks.spawn(async move {
+            loop {
+                let lease = work(&engine).await[0].lease;
+                succeed(&engine, lease, 1).await.unwrap();
+                done.send(()).await.unwrap();
+            }
+        });
+    }
+    for server in &servers {
+        until(|| server.engine.hears_others()).await;
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let before = (asked(&redis, "evalsha").await, asked(&redis, "zrange").await);
+    for job in 0..JOBS {
+        create(&servers[job % SERVERS].engine, "a", Begin::Now).await;
+        timeout(SOON, taken.recv()).await.unwrap();
+    }
+    let spent = (asked(&redis, "evalsha").await - before.0, asked(&redis, "zrange").await - before.1);
+    // Created, claimed and reported; and a look at each server, and again after a claim that came too late.
+    assert!(spent.0 <= 5 * JOBS as u64, "{} calls of the script for {JOBS} jobs", spent.0);
+    assert!(spent.1 <= (2 * SERVERS * JOBS) as u64, "{} reads for {JOBS} jobs", spent.1);
+}
+
+/// Redis lets its user do all but talk to others.
+#[tokio::test]
+async fn servers_that_may_not_talk_find_out_by_looking() {
+    let redis = RedisServer::start().await;
+    assert_eq!(redis.raw("ACL SETUSER default resetchannels"), "+OK\r\n");
+    let config = redis.config();
+    let options = RedisOptions::new("test:", 4, SOON).unwrap();
+    let mut stores = Vec::new();
+    for _ in 0..2 {
+        let client = Client::new(config.clone()).unwrap();
+        stores.push(Store::Redis(RedisStore::open(client, options.clone()).await.unwrap()));
+    }
+    let (one, other) = (Server::start(&stores[0]).await, Server::start(&stores[1]).await);
+    one.beat(at(0)).await;
+    assert!(!one.engine.hears_others() && !other.engine.hears_others(), "so the server looks more often");
+    create(&one.engine, "a", Begin::Now).await;
+    assert_eq!(other.engine.claim(&claim(1), at(1)).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn who_leaves_gives_its_homes_away_at_once() {
+    let store = Store::Memory(MemoryStore::new(4));
+    let servers = servers(&store, 2).await;
+    let changed = servers[0].engine.servers_changed();
+    servers[1].engine.leave().await;
+    timeout(SOON, changed).await.unwrap();
+    servers[0].beat(at(0)).await;
+    assert_eq!(servers[0].homes().len(), 4);
+    assert_eq!(servers[0].engine.read_servers(at(0)).await.unwrap().len(), 1);
+}
