@@ -158,9 +158,10 @@ pub(crate) async fn measure(arguments: &Arguments, numbers: &[usize]) -> anyhow:
         for row in &mut rows {
             eprintln!("{} servers, round {round} of {}", row.servers, arguments.rounds);
             let group = Group::start(arguments, row.servers).await?;
+            // Afterwards leases would end that were given before.
+            idle(&group, row).await?;
             backlog(&group, row, arguments.executed).await?;
             pick_up(&group, row).await?;
-            idle(&group, row).await?;
         }
     }
     Ok(rows)
@@ -231,7 +232,8 @@ async fn idle(group: &Group, row: &mut Servers) -> anyhow::Result<()> {
         let mut worker = Api::connect(api).await?;
         tasks.spawn(async move { worker.post("/v1/jobs/claim", wish.to_owned()).await });
     }
-    sleep(Duration::from_secs(2)).await;
+    // Longer than anything lasts that begins with a server.
+    sleep(Duration::from_secs(5)).await;
     let (begin, before) = (Instant::now(), group.spent()?);
     sleep(IDLE).await;
     let (seconds, after) = (begin.elapsed().as_secs_f64(), group.spent()?);
