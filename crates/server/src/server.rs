@@ -173,8 +173,7 @@ impl Server {
     /// Starts the thread of the workflows, if they are on.
     async fn start_workflows(&mut self) -> Result<(), ServeError> {
         let Some(settings) = &self.settings.workflows else { return Ok(()) };
-        let redis = self.settings.redis.as_ref();
-        let workflows = Workflows::start(settings, redis, (&self.health, &self.metrics), &self.supervisor).await?;
+        let workflows = Workflows::start(settings, (&self.health, &self.metrics), &self.supervisor).await?;
         self.metrics.watch_workflows(workflows.activity.clone());
         self.workflows = Some(workflows);
         Ok(())
@@ -249,9 +248,9 @@ impl Server {
 
     /// How the ports share the files that may be open. To be asked when the cores have opened theirs.
     fn shares(&self) -> Result<Shares, ServeError> {
-        let Settings { redis, cores, max_connections, max_connections_given, .. } = &self.settings;
+        let Settings { redis, workflows, cores, max_connections, max_connections_given, .. } = &self.settings;
         // Workflows have connections of their own, on as many threads.
-        let workflows = redis.iter().filter(|_| self.workflows.is_some()).map(|redis| &redis.main);
+        let workflows = workflows.iter().filter(|_| self.workflows.is_some()).filter_map(|own| own.redis.as_ref());
         let servers =
             redis.iter().flat_map(|redis| std::iter::once(&redis.main).chain(&redis.per_second)).chain(workflows);
         let files = Files::count(self.files, servers.map(|server| server.config.max_connections * cores).sum());

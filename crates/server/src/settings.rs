@@ -57,7 +57,7 @@ pub struct Settings {
     pub limiter: tidegate_ratelimit::Options,
     /// The names of the three response headers: limit, remaining, reset.
     pub header_names: [String; 3],
-    /// Redis. None: counters are in memory.
+    /// The Redis of the counters. None: they are in memory.
     pub redis: Option<Redis>,
     /// The API and its workflows. None: neither is served.
     pub workflows: Option<Workflows>,
@@ -118,6 +118,8 @@ impl Settings {
 
     fn build(values: &mut Values) -> Self {
         let cores = cores(values);
+        let redis = redis::build(values, cores);
+        let workflows = workflows::build(values, redis.as_ref().map(|redis| &redis.main), cores);
         Self {
             http: listen::endpoint(values, "HOST", "PORT"),
             debug: listen::endpoint(values, "DEBUG_HOST", "DEBUG_PORT"),
@@ -128,8 +130,8 @@ impl Settings {
             metrics: metrics::build(values),
             limiter: limiter::options(values),
             header_names: limiter::header_names(values),
-            redis: redis::build(values, cores),
-            workflows: workflows::build(values, cores),
+            redis,
+            workflows,
             counters: limiter::counters(values),
             max_descriptors: values.integer("TIDEGATE_MAX_DESCRIPTORS", 1..=i64::from(u32::MAX)) as usize,
             max_connections: values.integer(MAX_CONNECTIONS, 1..=1_000_000) as usize,

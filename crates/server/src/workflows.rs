@@ -30,7 +30,7 @@ use crate::edge::runtime::ThreadRuntime;
 use crate::error::ServeError;
 use crate::operate::health::Health;
 use crate::operate::metrics::Metrics;
-use crate::settings::{Redis, RedisServer, Workflows as Settings};
+use crate::settings::Workflows as Settings;
 use crate::supervise::{Supervisor, tripwire};
 use clock::StoreClock;
 use store::Opener;
@@ -61,7 +61,6 @@ pub(crate) struct Workflows {
 /// What the threads need, at their start and when they are started again after a panic.
 struct Thread {
     settings: Settings,
-    redis: Option<RedisServer>,
     activity: Arc<Activity>,
     health: Health,
     metrics: Arc<Metrics>,
@@ -85,17 +84,14 @@ impl Workflows {
     /// The system refuses a thread.
     pub(crate) async fn start(
         settings: &Settings,
-        redis: Option<&Redis>,
         (health, metrics): (&Health, &Arc<Metrics>),
         supervisor: &Supervisor,
     ) -> Result<Self, ServeError> {
-        let redis = redis.map(|redis| redis.main.clone());
-        let mut store = store::shown(settings, redis.as_ref());
+        let mut store = store::shown(settings);
         let (activity, port) = (Arc::new(Activity::default()), Arc::new(Port::new(None)));
         let (looked, found) = oneshot::channel();
         let mut thread = Thread {
             settings: settings.clone(),
-            redis,
             activity: activity.clone(),
             health: health.clone(),
             metrics: metrics.clone(),
@@ -147,7 +143,7 @@ impl Thread {
         let api = Api::new(self.access(), self.activity.clone(), self.host(clock.clone()));
         let mut engine = None;
         let work = async {
-            let opener = Opener::new((&self.settings, self.redis.as_ref()), &api, looked, clock.clone());
+            let opener = Opener::new(&self.settings, &api, looked, clock.clone());
             let opened = opener.open(&runtimes).await;
             api.open(opened.clone());
             engine = Some(opened.clone());

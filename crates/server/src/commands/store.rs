@@ -114,12 +114,11 @@ impl Here {
             |error| Failure::new(Exit::Unavailable, format!("cannot start the thread that writes the log: {error}"));
         let logging = Some(logging::start(settings.log).map_err(no_thread)?);
         let workflows = workflows(&settings)?;
-        let redis = settings.redis.as_ref().map(|redis| &redis.main);
-        let shown = store::shown(workflows, redis);
-        if redis.is_none() && missing == Missing::Refuse && !store::file(workflows).exists() {
+        let shown = store::shown(workflows);
+        if workflows.redis.is_none() && missing == Missing::Refuse && !store::file(workflows).exists() {
             return Err(no_store(&shown));
         }
-        let open = async { Place::new(workflows, redis)?.open().await };
+        let open = async { Place::new(workflows)?.open().await };
         let store = open.await.map_err(|error| refused(&shown, &error))?;
         let clock = StoreClock::default();
         clock.start(&store).await;
@@ -176,12 +175,12 @@ fn refused(shown: &str, error: &StoreError) -> Failure {
 async fn backup(file: &Path, screen: &Screen) -> Result<Exit, Failure> {
     let settings = settings()?;
     let workflows = workflows(&settings)?;
-    if let Some(redis) = &settings.redis {
-        let shown = store::shown(workflows, Some(&redis.main));
+    let shown = store::shown(workflows);
+    if workflows.redis.is_some() {
         let reason = "copy a store in redis with its own means: BGSAVE, or the log of appendonly";
         return Err(Failure::usage(format!("{shown}: {reason}")));
     }
-    let (from, to, shown) = (store::file(workflows), file.to_owned(), store::shown(workflows, None));
+    let (from, to) = (store::file(workflows), file.to_owned());
     if !from.exists() {
         return Err(no_store(&shown));
     }

@@ -101,7 +101,7 @@ impl Sockets {
         let prometheus =
             prometheus.map(|endpoint| bind(purpose("Prometheus", "PROMETHEUS_ADDR"), endpoint)).transpose()?;
         let api_given = settings.workflows.as_ref().is_some_and(|api| api.address_given);
-        let api = settings.workflows.as_ref().map(|api| unless_taken(bind_api(settings, api), api_given));
+        let api = settings.workflows.as_ref().map(|api| unless_taken(bind_api(api), api_given));
         let api = api.transpose()?.flatten();
 
         let (debug, debug_address) = debug.ok().unzip();
@@ -156,7 +156,7 @@ impl Bound {
 /// The system refuses it for another reason.
 pub(crate) fn api(settings: &Settings) -> Result<Option<std::net::TcpListener>, ServeError> {
     let Some(api) = &settings.workflows else { return Ok(None) };
-    match bind_api(settings, api).and_then(|(bound, _)| bound.listen()) {
+    match bind_api(api).and_then(|(bound, _)| bound.listen()) {
         Ok(socket) => Ok(Some(socket.into())),
         Err(ServeError::Bind { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => Ok(None),
         Err(failure) => Err(failure),
@@ -175,7 +175,7 @@ fn failure(purpose: Purpose, address: String, source: io::Error) -> ServeError {
         advice = format!("; stop the other process, or set {variable} to another port");
         if sharing == Sharing::Never {
             advice +=
-                ". Without REDIS_URL, counters and workflows are those of one process, so two cannot share a port";
+                ". Counters in memory and workflows in a file are those of one process, so two cannot share a port";
         }
     }
     ServeError::Bind { what, address, source, advice }
@@ -185,9 +185,10 @@ fn without_debug(failure: &ServeError) {
     warn!("{failure}. The server goes on without /metrics, /rlconfig and /stats");
 }
 
-fn bind_api(settings: &Settings, api: &Workflows) -> Result<(Bound, SocketAddr), ServeError> {
+fn bind_api(api: &Workflows) -> Result<(Bound, SocketAddr), ServeError> {
     // Nobody chose the default port, so two servers that happen to have it may have nothing in common.
-    let sharing = if api.address_given { sharing(settings) } else { Sharing::Never };
+    let shared = api.address_given && api.redis.is_some();
+    let sharing = if shared { Sharing::WhileDraining } else { Sharing::Never };
     let variable = "TIDEGATE_HTTP_ADDR";
     bind(Purpose { what: "API (TIDEGATE_HTTP_ADDR)", variable, sharing }, &api.address)
 }

@@ -100,6 +100,14 @@ impl Values {
     }
 }
 
+impl Values {
+    /// Whether a variable says what it would say without being set.
+    pub(super) fn is_default(&self, name: &str) -> bool {
+        let variable = variables().find(|variable| variable.name == name).expect("only names of the table are read");
+        variable.kind.read(variable.default).as_ref() == Some(self.get(name))
+    }
+}
+
 // The table decides the kind of each name. Asking for another kind is a bug that the first start shows.
 impl Values {
     fn get(&self, name: &str) -> &Value {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tidegate_pipeline::{Address, Config, Credentials, CredentialsProvider, Grouping, Parallelism, Servers};
 
+use super::problem::Problem;
 use super::read::Values;
 use super::value::mask_urls;
 
@@ -12,9 +13,6 @@ mod target;
 mod tls;
 
 use target::{Target, target};
-
-/// Names the file with credentials that change.
-const AUTH_FILE: &str = "TIDEGATE_REDIS_AUTH_FILE";
 
 /// The main Redis, and a second one if wanted.
 #[derive(Debug, Clone)]
@@ -69,39 +67,61 @@ impl fmt::Display for Redis {
 /// The names of one server's variables.
 struct Names {
     url: &'static str,
-    socket: &'static str,
     kind: &'static str,
-    parallelism: &'static str,
     sentinel_auth: &'static str,
     tls: &'static str,
     auth: &'static str,
-    pool: &'static str,
+    /// The file with credentials that change.
+    auth_file: Option<&'static str>,
     timeout: &'static str,
+    /// The form of the address, where the URL alone does not decide.
+    socket: Option<&'static str>,
+    /// How many connections, and how many nodes at once; None where the defaults count.
+    load: Option<Load>,
+}
+
+struct Load {
+    pool: &'static str,
+    parallelism: &'static str,
 }
 
 const MAIN: Names = Names {
     url: "REDIS_URL",
-    socket: "REDIS_SOCKET_TYPE",
     kind: "REDIS_TYPE",
-    parallelism: "REDIS_CLUSTER_PIPELINE_PARALLELISM",
     sentinel_auth: "REDIS_SENTINEL_AUTH",
     tls: "REDIS_TLS",
     auth: "REDIS_AUTH",
-    pool: "REDIS_POOL_SIZE",
+    auth_file: Some("TIDEGATE_REDIS_AUTH_FILE"),
     timeout: "REDIS_TIMEOUT",
+    socket: Some("REDIS_SOCKET_TYPE"),
+    load: Some(Load { pool: "REDIS_POOL_SIZE", parallelism: "REDIS_CLUSTER_PIPELINE_PARALLELISM" }),
 };
 
 const PER_SECOND: Names = Names {
     url: "REDIS_PERSECOND_URL",
-    socket: "REDIS_PERSECOND_SOCKET_TYPE",
     kind: "REDIS_PERSECOND_TYPE",
-    parallelism: "REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM",
     sentinel_auth: "REDIS_PERSECOND_SENTINEL_AUTH",
     tls: "REDIS_PERSECOND_TLS",
     auth: "REDIS_PERSECOND_AUTH",
-    pool: "REDIS_PERSECOND_POOL_SIZE",
+    auth_file: None,
     timeout: "REDIS_PERSECOND_TIMEOUT",
+    socket: Some("REDIS_PERSECOND_SOCKET_TYPE"),
+    load: Some(Load { pool: "REDIS_PERSECOND_POOL_SIZE", parallelism: "REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM" }),
 };
+
+const STORE: Names = Names {
+    url: "TIDEGATE_STORE_URL",
+    kind: "TIDEGATE_STORE_TYPE",
+    sentinel_auth: "TIDEGATE_STORE_SENTINEL_AUTH",
+    tls: "TIDEGATE_STORE_TLS",
+    auth: "TIDEGATE_STORE_AUTH",
+    auth_file: Some("TIDEGATE_STORE_AUTH_FILE"),
+    timeout: "TIDEGATE_STORE_TIMEOUT",
+    socket: None,
+    load: None,
+};
+/// In place of the address of a Redis: workflows are in a file.
+const FILE: &str = "file";
 
 pub(super) fn build(values: &mut Values, cores: usize) -> Option<Redis> {
     let second = values.boolean("REDIS_PERSECOND");
@@ -122,6 +142,22 @@ pub(super) fn build(values: &mut Values, cores: usize) -> Option<Redis> {
         startup_give_up: Some(give_up).filter(|time| !time.is_zero()),
         health,
     })
+}
+
+/// The Redis of the workflows, which is the one of the counters unless they have their own. None: they are in a file.
+pub(super) fn store(values: &mut Values, counters: Option<&RedisServer>, cores: usize) -> Option<RedisServer> {
+    let (given, url) = (values.given.contains(STORE.url), values.text(STORE.url));
+    if given && url != FILE {
+        return server(values, &STORE, cores);
+    }
+    let names = [STORE.kind, STORE.auth, STORE.sentinel_auth, STORE.tls, STORE.timeout];
+    for name in names.into_iter().chain(STORE.auth_file) {
+        if !values.is_default(name) {
+            let reason = format!("it belongs to the Redis of {}, which names none", STORE.url);
+            values.problems.push(Problem { variable: name.to_owned(), value: None, reason });
+        }
+    }
+    counters.filter(|_| !given).cloned()
 }
 
 /// Refuses what makes no sense without REDIS_URL.
@@ -153,13 +189,13 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
     config.database = found.first.database;
     config.credentials = credentials(&values.text(names.auth)).or(found.first.credentials);
     let auth = auth(values, names, config.credentials.is_some());
-    if names.url == MAIN.url {
-        config.credentials_provider = provider(values);
-    }
+    config.credentials_provider = names.auth_file.and_then(|name| provider(values, name));
     if values.boolean(names.tls) || found.first.tls {
         config.tls = Some(tls::build(values));
     }
-    connections(values, names, cores, &mut config);
+    if let Some(load) = &names.load {
+        connections(values, load, cores, &mut config);
+    }
     let timeout = values.positive_duration(names.timeout);
     config.connect_timeout =
         if values.given.contains(names.timeout) { timeout } else { timeout.min(config.connect_timeout) };
@@ -168,8 +204,8 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
 
 /// Where user and password come from.
 fn auth(values: &Values, names: &Names, given: bool) -> String {
-    if names.url == MAIN.url && !values.text(AUTH_FILE).is_empty() {
-        return format!("the file that {AUTH_FILE} names");
+    if let Some(name) = names.auth_file.filter(|name| !values.text(name).is_empty()) {
+        return format!("the file that {name} names");
     }
     match (values.text(names.auth).is_empty(), given) {
         (false, _) => names.auth.to_owned(),
@@ -179,7 +215,7 @@ fn auth(values: &Values, names: &Names, given: bool) -> String {
 }
 
 /// How many connections there are, and how many nodes a call talks to at a time.
-fn connections(values: &mut Values, names: &Names, cores: usize, config: &mut Config) {
+fn connections(values: &mut Values, names: &Load, cores: usize, config: &mut Config) {
     // The reference's number is for the whole process; ours is per core.
     let pool = values.integer(names.pool, 1..=65_536) as usize;
     if values.given.contains(names.pool) {
@@ -207,7 +243,7 @@ struct Deployment {
 
 /// Reads a URL by the kind of deployment.
 fn deployment(values: &Values, names: &Names, url: &str) -> Result<Deployment, String> {
-    let socket = values.text(names.socket);
+    let socket = names.socket.map(|name| values.text(name)).unwrap_or_default();
     let kind = values.text(names.kind).to_lowercase();
     if kind == "single" {
         let first = target(url, &socket)?;
@@ -239,8 +275,8 @@ fn deployment(values: &Values, names: &Names, url: &str) -> Result<Deployment, S
 const NO_SENTINELS: &str = "Expected master name and a list of urls for the sentinels, in the format: <redis master name>,<sentinel1>,...,<sentineln>";
 
 /// Reads the file with credentials: once now, to report a mistake at start, and again at every connect.
-fn provider(values: &mut Values) -> Option<CredentialsProvider> {
-    let path = values.text(AUTH_FILE);
+fn provider(values: &mut Values, name: &'static str) -> Option<CredentialsProvider> {
+    let path = values.text(name);
     if path.is_empty() {
         return None;
     }
@@ -250,7 +286,7 @@ fn provider(values: &mut Values) -> Option<CredentialsProvider> {
         Err(error) => Err(format!("cannot read {file}: {error}")),
     };
     if let Err(reason) = read() {
-        values.problem(AUTH_FILE, &path, reason);
+        values.problem(name, &path, reason);
     }
     Some(CredentialsProvider::new(read))
 }

@@ -7,20 +7,26 @@ use tidegate_workflow::RetentionDefaults;
 
 use super::listen::{Endpoint, host_and_port};
 use super::read::Values;
+use super::redis::{self, RedisServer};
 
 const ADDRESS: &str = "TIDEGATE_HTTP_ADDR";
 const ACKNOWLEDGED_BY: &str = "TIDEGATE_ACKNOWLEDGED_BY";
 const PARTITIONS: &str = "TIDEGATE_PARTITIONS";
+const PREFIX: &str = "TIDEGATE_STORE_PREFIX";
 const TOKENS: &str = "TIDEGATE_TOKENS_FILE";
 
 /// The API and its workflows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Workflows {
     /// Where the API listens.
     pub address: Endpoint,
     /// Whether that was asked for, or is the default.
     pub address_given: bool,
-    /// The folder of the workflows when there is no Redis.
+    /// Where workflows are. None: in a file.
+    pub redis: Option<RedisServer>,
+    /// What the names of all their keys in Redis begin with.
+    pub prefix: String,
+    /// The folder of the file.
     pub data_dir: PathBuf,
     /// The number of partitions of a new store, a power of two up to 256.
     pub partitions: u16,
@@ -42,9 +48,12 @@ pub struct Workflows {
     pub threads: usize,
 }
 
-pub(super) fn build(values: &mut Values, threads: usize) -> Option<Workflows> {
+/// `counters` is the Redis of the rate limits.
+pub(super) fn build(values: &mut Values, counters: Option<&RedisServer>, threads: usize) -> Option<Workflows> {
     let tokens = tokens(values);
     let anonymous = values.boolean("TIDEGATE_ALLOW_ANONYMOUS");
+    let redis = redis::store(values, counters, threads);
+    let prefix = prefix(values);
     let partitions = partitions(values);
     let replicas = replicas(values);
     let max_body = values.integer("TIDEGATE_MAX_BODY", 1_024..=1 << 30) as usize;
@@ -61,6 +70,8 @@ pub(super) fn build(values: &mut Values, threads: usize) -> Option<Workflows> {
     Some(Workflows {
         address,
         address_given: values.given.contains(ADDRESS),
+        redis,
+        prefix,
         data_dir: values.text("TIDEGATE_DATA_DIR").into(),
         partitions,
         replicas,
@@ -72,6 +83,16 @@ pub(super) fn build(values: &mut Values, threads: usize) -> Option<Workflows> {
         memory,
         threads,
     })
+}
+
+/// What keys begin with. Braces would change the slots of all of them.
+fn prefix(values: &mut Values) -> String {
+    let text = values.text(PREFIX);
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b":._-/".contains(&byte);
+    if !(1..=64).contains(&text.len()) || !text.bytes().all(allowed) {
+        values.problem(PREFIX, &text, "expected 1 to 64 ASCII letters, digits or : . _ - /".to_owned());
+    }
+    text
 }
 
 fn partitions(values: &mut Values) -> u16 {

@@ -46,13 +46,10 @@ impl Late {
         let Self { settings, health, supervisor, metrics, started, connections } = self;
         let workflows = match (started, &settings.workflows) {
             (Some(workflows), _) => workflows,
-            (None, Some(own)) => {
-                let redis = settings.redis.as_ref();
-                match Workflows::start(own, redis, (&health, &metrics), &supervisor).await {
-                    Ok(workflows) => workflows,
-                    Err(error) => return error!(%error, "workflows stay off"),
-                }
-            }
+            (None, Some(own)) => match Workflows::start(own, (&health, &metrics), &supervisor).await {
+                Ok(workflows) => workflows,
+                Err(error) => return error!(%error, "workflows stay off"),
+            },
             (None, None) => return,
         };
         metrics.watch_workflows(workflows.activity.clone());

@@ -21,6 +21,8 @@ use crate::settings::{RedisServer, Workflows as Settings};
 
 /// The name of the database in the data folder.
 const FILE: &str = "workflows.db";
+/// What the names of keys begin with unless somebody chose something else.
+const PREFIX: &str = "tg:";
 /// The wait between two looks whether somebody else made the store, and between two attempts to open one in Redis. A server that nobody
 /// asks for workflows must not be noticed there.
 const LOOK: Duration = Duration::from_secs(10);
@@ -42,9 +44,9 @@ impl Place {
     ///
     /// # Errors
     /// The settings of Redis make no sense.
-    pub(crate) fn new(settings: &Settings, redis: Option<&RedisServer>) -> Result<Self, StoreError> {
-        let (partitions, valid) = (settings.partitions, "settings bound partitions");
-        let Some(server) = redis else {
+    pub(crate) fn new(settings: &Settings) -> Result<Self, StoreError> {
+        let (partitions, valid) = (settings.partitions, "settings bound partitions and the prefix");
+        let Some(server) = &settings.redis else {
             return Ok(Self::File { path: file(settings), options: SqliteOptions::new(partitions).expect(valid) });
         };
         let client = |config| Client::new(config).map_err(|error| unavailable(error.to_string()));
@@ -54,7 +56,7 @@ impl Place {
         };
         Ok(Self::Redis {
             client: client(engine_config(server))?,
-            options: RedisOptions::new("tg:", partitions, server.timeout).expect(valid),
+            options: RedisOptions::new(&*settings.prefix, partitions, server.timeout).expect(valid),
             replicas,
         })
     }
@@ -107,14 +109,16 @@ fn unavailable(reason: String) -> StoreError {
     StoreError::Unavailable { reason }
 }
 
-/// Where workflows are when there is no Redis.
+/// Where workflows are when they are in a file.
 pub(crate) fn file(settings: &Settings) -> PathBuf {
     settings.data_dir.join(FILE)
 }
 
 /// Where workflows are, without credentials.
-pub(crate) fn shown(settings: &Settings, redis: Option<&RedisServer>) -> String {
-    match redis {
+pub(crate) fn shown(settings: &Settings) -> String {
+    match &settings.redis {
+        // Said only where it is not what everybody has.
+        Some(server) if settings.prefix != PREFIX => format!("redis at {}, prefix {}", server.shown, settings.prefix),
         Some(server) => format!("redis at {}", server.shown),
         None => file(settings).display().to_string(),
     }
@@ -142,7 +146,6 @@ fn waiting_config(server: &RedisServer) -> Config {
 /// Opens the store that is wanted, and tells the API about it until then.
 pub(super) struct Opener<'a> {
     settings: &'a Settings,
-    redis: Option<&'a RedisServer>,
     api: &'a Api,
     /// Told when the first look finds nothing wrong, dropped when it does or takes long.
     looked: Option<oneshot::Sender<()>>,
@@ -153,12 +156,12 @@ pub(super) struct Opener<'a> {
 
 impl<'a> Opener<'a> {
     pub(super) fn new(
-        (settings, redis): (&'a Settings, Option<&'a RedisServer>),
+        settings: &'a Settings,
         api: &'a Api,
         looked: Option<oneshot::Sender<()>>,
         clock: StoreClock,
     ) -> Self {
-        Self { settings, redis, api, looked, reported: String::new(), clock }
+        Self { settings, api, looked, reported: String::new(), clock }
     }
 
     /// Opens the store if it exists, else when the first call needs it, for an engine on these runtimes. As long as it cannot be opened, calls are answered with the reason.
@@ -192,7 +195,7 @@ impl<'a> Opener<'a> {
         runtimes: &[Handle],
     ) -> Result<Option<Engine>, StoreError> {
         let clock = self.clock.clone();
-        let mut look = pin!(find((self.settings, self.redis), (&clock, runtimes), place, called));
+        let mut look = pin!(find(self.settings, (&clock, runtimes), place, called));
         let found = match timeout(PATIENCE, look.as_mut()).await {
             Ok(found) => found,
             Err(_) => {
@@ -213,7 +216,7 @@ impl<'a> Opener<'a> {
     /// Tells callers, and the log if it is news.
     fn report(&mut self, error: &StoreError) {
         self.looked = None;
-        let store = shown(self.settings, self.redis);
+        let store = shown(self.settings);
         let reason = match error {
             StoreError::Unavailable { reason } => reason.clone(),
             error => error.to_string(),
@@ -221,7 +224,7 @@ impl<'a> Opener<'a> {
         let reason = if reason.contains(&store) { reason } else { format!("{store}: {reason}") };
         self.api.refuse(format!("workflows are not available: {reason}"));
         if self.reported != reason {
-            let advice = advice(self.redis, &reason);
+            let advice = advice(self.settings.redis.as_ref(), &reason);
             warn!(
                 "workflows are not available: {reason}. Limits are served, calls of /v1 are answered with 503, and it is tried again. \
                  {advice}To turn workflows off, set TIDEGATE_HTTP_ADDR to an empty value"
@@ -260,19 +263,19 @@ fn on_each(store: &Store, runtimes: &[Handle]) -> Vec<Thread> {
 
 /// Opens the store, if there is one or somebody has `called` for it.
 async fn find(
-    (settings, redis): (&Settings, Option<&RedisServer>),
+    settings: &Settings,
     (clock, runtimes): (&StoreClock, &[Handle]),
     place: &mut Option<Place>,
     called: bool,
 ) -> Result<Option<Engine>, StoreError> {
     let place = match place {
         Some(place) => place,
-        None => place.insert(Place::new(settings, redis)?),
+        None => place.insert(Place::new(settings)?),
     };
     if !called && !place.exists().await? {
         return Ok(None);
     }
-    let Settings { retention, memory, .. } = *settings;
+    let (retention, memory) = (settings.retention, settings.memory);
     let store = place.open().await?;
     clock.start(&store).await;
     Engine::start_on(on_each(&store, runtimes), EngineOptions { retention, memory }).await.map(Some)

@@ -14,7 +14,7 @@ pub(super) struct Target {
 /// Reads an address in any of its forms. `socket` is `tcp`, `unix` or empty.
 pub(super) fn target(url: &str, socket: &str) -> Result<Target, String> {
     if url.is_empty() {
-        return Err("it is set but empty; unset it to count in memory".to_owned());
+        return Err("it is set but empty; unset it, or name a server".to_owned());
     }
     let tls = url.starts_with("rediss://");
     match url.strip_prefix("redis://").or_else(|| url.strip_prefix("rediss://")) {

@@ -82,6 +82,23 @@ fn a_good_store_is_clean_and_up_to_date() {
 }
 
 #[test]
+fn the_store_is_where_the_server_has_it() {
+    let (counters, store) = (redis(), redis());
+    let (count, keep) = (counters.address().to_string(), store.address().to_string());
+    let settings = [("REDIS_URL", &*count), ("TIDEGATE_STORE_URL", &*keep), ("TIDEGATE_STORE_PREFIX", "prod:")];
+    let flows = Flows::start(&settings);
+    flows.create(workflow("w", "a"));
+    let told = |verb: &str| run(binary(&["store", verb]).envs(settings));
+    let info = told("info").expect(DONE).json();
+    assert_eq!(
+        (&info["store"], &info["workflows"]["running"]),
+        (&json!(format!("redis at {keep}, prefix prod:")), &json!(1))
+    );
+    assert_eq!(told("check").expect(DONE).json()["workflows"], 1);
+    run(binary(&["store", "backup", "there"]).envs(settings)).expect(USAGE).says("BGSAVE");
+}
+
+#[test]
 fn damage_is_found_and_named() {
     let [file, redis] = filled();
     file.sql("DELETE FROM ready_row; DELETE FROM idempotency");

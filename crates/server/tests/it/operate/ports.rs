@@ -36,7 +36,7 @@ fn who_does_not_get_a_port_is_told_which_variable_to_set() {
     ] {
         let advice = format!("address already in use; stop the other process, or set {variable} to another port");
         let log = refused(more);
-        assert!(log.contains(&advice) && log.contains("Without REDIS_URL"), "{log}");
+        assert!(log.contains(&advice) && log.contains("Counters in memory"), "{log}");
         let log = refused(&[more, &[("REDIS_URL", &url)]].concat());
         assert!(log.contains(&advice) && !log.contains("REDIS_URL"), "{log}");
     }
@@ -63,7 +63,7 @@ fn without_its_debug_port_a_server_warns_of_what_is_missing() {
     assert_eq!(get(server.address("HTTP"), "/healthcheck").status, 200);
     server.signal("TERM");
     let (_, log) = server.end();
-    let expected = "set DEBUG_PORT to another port. Without REDIS_URL, counters and workflows are those of one process, so two cannot \
+    let expected = "set DEBUG_PORT to another port. Counters in memory and workflows in a file are those of one process, so two cannot \
                     share a port. The server goes on without /metrics, /rlconfig and /stats";
     assert!(log.contains("WARN") && log.contains(expected) && !log.contains("ERROR"), "{log}");
 }

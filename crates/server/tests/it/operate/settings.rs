@@ -188,6 +188,35 @@ fn clusters_and_sentinels_are_lists() {
 }
 
 #[test]
+fn workflows_are_in_the_redis_of_the_counters_unless_they_have_their_own() {
+    let place = |pairs: &[(&str, &str)]| {
+        let workflows = parse(pairs)?.workflows.unwrap();
+        Ok::<_, String>((workflows.redis.map(|redis| (redis.shown, redis.auth)), workflows.prefix))
+    };
+    let redis = |shown: &str, auth: &str| Ok((Some((shown.to_owned(), auth.to_owned())), "tg:".to_owned()));
+    let none = Ok((None, "tg:".to_owned()));
+    assert_eq!(place(&[]), none);
+    assert_eq!(place(&[("REDIS_URL", "a:1")]), redis("a:1", "REDIS_AUTH, which is not set"));
+    assert_eq!(place(&[("REDIS_URL", "a:1"), ("TIDEGATE_STORE_URL", "file")]), none);
+    let own = [("TIDEGATE_STORE_URL", "m,s:1"), ("TIDEGATE_STORE_TYPE", "sentinel"), ("TIDEGATE_STORE_AUTH", "u:p")];
+    assert_eq!(place(&own), redis("m by sentinels s:1", "TIDEGATE_STORE_AUTH"));
+    // Not that of the counters.
+    let both = [("REDIS_URL", "a:1"), ("REDIS_AUTH", "p"), ("TIDEGATE_STORE_URL", "b:1")];
+    assert_eq!(place(&both), redis("b:1", "TIDEGATE_STORE_AUTH, which is not set"));
+    for (pairs, expected) in [
+        (&[("TIDEGATE_STORE_URL", "")][..], "TIDEGATE_STORE_URL='': it is set but empty"),
+        (&[("TIDEGATE_STORE_URL", "u:p@b")], "TIDEGATE_STORE_URL='*****@b': expected host:port"),
+        (&[("REDIS_URL", "a:1"), ("TIDEGATE_STORE_AUTH", "p")], "TIDEGATE_STORE_AUTH: it belongs to the Redis of"),
+        (&[("TIDEGATE_STORE_URL", "file"), ("TIDEGATE_STORE_TLS", "true")], "TIDEGATE_STORE_TLS: it belongs"),
+        (&[("TIDEGATE_STORE_PREFIX", "{a}")], "TIDEGATE_STORE_PREFIX='{a}': expected 1 to 64"),
+        (&[("TIDEGATE_STORE_PREFIX", "")], "TIDEGATE_STORE_PREFIX='': expected 1 to 64"),
+    ] {
+        let error = place(pairs).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn docs_settings_md_is_not_stale() {
     let page = std::fs::read_to_string(repository().join("docs/settings.md")).unwrap();
     assert!(page == markdown(), "docs/settings.md is stale: run `make gen`");

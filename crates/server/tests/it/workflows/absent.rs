@@ -129,6 +129,44 @@ fn the_first_call_makes_the_store() {
     assert!(flows.data.path().join("data/workflows.db").exists());
 }
 
+/// One Redis had to be volatile for counters and durable for workflows, and two environments in one Redis were one.
+#[test]
+fn workflows_have_a_redis_and_a_prefix_of_their_own() {
+    let (counters, store) = (redis(), redis());
+    let (count, keep) = (counters.address().to_string(), store.address().to_string());
+    let of = |prefix| {
+        let own = [("TIDEGATE_STORE_URL", keep.as_str()), ("TIDEGATE_STORE_PREFIX", prefix)];
+        Flows::start(&[&[("REDIS_URL", count.as_str())], &own[..]].concat())
+    };
+    let stats = |redis| redis_cli(redis, &["INFO", "commandstats"]);
+    let flows = of("prod:");
+    assert_eq!(flows.server.started.workflows, Some(format!("redis at {keep}, prefix prod:")));
+    check_limits(flows.server.http());
+    assert!(!stats(&counters).contains("cmdstat_hmget"), "{}", stats(&counters));
+    assert!(stats(&store).contains("cmdstat_hmget:calls=1,"), "{}", stats(&store));
+    assert_eq!(redis_cli(&store, &["DBSIZE"]).trim(), "0");
+    let id = flows.create(workflow("w", "a"));
+    redis_cli(&counters, &["FLUSHALL"]);
+    assert_eq!(flows.get(&format!("/v1/workflows/{id}"))["status"], "running");
+    check_limits(flows.server.http());
+    let keys = |redis| redis_cli(redis, &["KEYS", "*"]).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert!(keys(&store).iter().all(|key| key.starts_with("prod:")), "{:?}", keys(&store));
+    assert!(keys(&counters).iter().all(|key| !key.starts_with("prod:")), "{:?}", keys(&counters));
+    let test = of("test:");
+    assert_eq!(test.ask("GET", &format!("/v1/workflows/{id}"), &[], "").status, 404);
+    assert_eq!((test.claim(1).len(), flows.claim(1).len()), (0, 1));
+}
+
+#[test]
+fn workflows_stay_in_a_file_although_counters_are_in_redis() {
+    let redis = redis();
+    let flows = Flows::start(&[("REDIS_URL", &redis.address().to_string()), ("TIDEGATE_STORE_URL", "file")]);
+    check_limits(flows.server.http());
+    flows.create(workflow("w", "a"));
+    assert!(flows.data.path().join("data/workflows.db").exists());
+    assert_eq!(redis_cli(&redis, &["EXISTS", "tg:meta"]).trim(), "0");
+}
+
 /// A server that nobody asked for workflows wrote to Redis, and sent it 132 commands a second.
 #[test]
 fn a_redis_that_nobody_asked_for_workflows_is_looked_at_once() {
