@@ -30,6 +30,8 @@ const REFILL: usize = 512;
 const REFILL_LEAST: usize = 32;
 /// How many of each partition, after jobs were refused that other servers had taken: enough to know the next ones.
 pub(super) const REFRESH: usize = 64;
+/// How many partitions of other homes are tried before all of them.
+const FEW: usize = 3;
 /// How often a claim is tried again after such refusals. Each time the store is read before, and somebody got the jobs.
 const TRIES: usize = 8;
 
@@ -129,6 +131,9 @@ impl Engine {
                 self.refill_in(&incomplete, &here, REFILL).await?;
                 taken.add(self.queues().take(&claim.queues, claim.limit - taken.jobs().len(), except));
             }
+            if taken.jobs().is_empty() {
+                self.take_elsewhere(claim, except, &mut taken).await?;
+            }
             if !taken.jobs().is_empty() {
                 return Ok(taken);
             }
@@ -143,6 +148,19 @@ impl Engine {
             }
         }
         Ok(taken)
+    }
+
+    /// Takes jobs out of a few partitions of other homes, by chance: servers that have run out of work are not to go for the same jobs.
+    async fn take_elsewhere(&self, claim: &Claim, except: &Except, taken: &mut Settling<'_>) -> Result<(), StoreError> {
+        let incomplete = self.queues().incomplete(&claim.queues, Where::Anywhere);
+        let mine = &self.core.context.home.mine;
+        let mut away: Vec<Partition> = self.store().all_partitions().filter(|at| !mine.has(*at)).collect();
+        if !incomplete.is_empty() && away.len() > FEW {
+            fastrand::shuffle(&mut away);
+            self.refill_in(&incomplete, &away[..FEW], REFRESH).await?;
+            taken.add(self.queues().take(&claim.queues, claim.limit, except));
+        }
+        Ok(())
     }
 
     /// Waits until one of these queues may have work for [`Engine::claim`]. Call this before the claim that may find nothing, so that

@@ -309,6 +309,23 @@ async fn a_job_is_no_reason_for_a_stampede() {
     assert!(spent.1 <= (2 * SERVERS * JOBS) as u64, "{} reads for {JOBS} jobs", spent.1);
 }
 
+/// All of them read all partitions, went for the same jobs, and all but one came too late.
+#[tokio::test]
+async fn a_server_without_work_of_its_own_looks_at_a_few_partitions_first() {
+    let redis = RedisServer::start().await;
+    let options = RedisOptions::new("test:", 16, SOON).unwrap();
+    let client = Client::new(redis.config()).unwrap();
+    let store = Store::Redis(RedisStore::open(client, options).await.unwrap());
+    let servers = servers(&store, 2).await;
+    for _ in 0..100 {
+        create(&servers[0].engine, "a", Begin::Now).await;
+    }
+    let before = asked(&redis, "zrange").await;
+    assert_eq!(servers[1].engine.claim(&claim(1), at(1)).await.unwrap().len(), 1);
+    // Its own eight, and three others.
+    assert_eq!(asked(&redis, "zrange").await - before, 11);
+}
+
 /// Redis lets its user do all but talk to others.
 #[tokio::test]
 async fn servers_that_may_not_talk_find_out_by_looking() {
