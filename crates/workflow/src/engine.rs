@@ -29,6 +29,7 @@ use self::desk::request::{Acted, Action, Condition, Request};
 use self::desk::states::States;
 use self::error::EngineError;
 use self::post::apart::Places;
+use self::post::spread::Spread;
 use self::post::thread::Thread;
 use self::queues::{Paused, Queues};
 use crate::id::{Partition, WorkflowId};
@@ -64,8 +65,9 @@ pub struct Engine {
 #[derive(Debug)]
 struct Core {
     context: Context,
-    /// At least one. Those of partitions take turns.
+    /// At least one.
     threads: Vec<Thread>,
+    spread: Spread,
     states: States,
     /// One for each partition.
     desks: Vec<Desk>,
@@ -95,6 +97,7 @@ impl Engine {
         let partitions = threads[0].store.partitions();
         let core = Core {
             context: Context::new(partitions, options.retention),
+            spread: Spread::new(partitions, threads.len()),
             threads,
             states: States::new(options.memory),
             desks: (0..partitions).map(|number| Desk::new(Partition(number))).collect(),

@@ -122,14 +122,14 @@ impl Engine {
     /// there are none.
     async fn take(&self, claim: &Claim, except: &Except) -> Result<Settling<'_>, StoreError> {
         // Created before the read below: the read may fail, or the caller may leave during it.
-        let first = self.queues().take(&claim.queues, claim.limit, except);
+        let first = self.queues().take(&claim.queues, claim.limit, (except, self.near()));
         let mut taken = Settling::new(self.queues(), first);
         if self.queues().are_shared() && taken.jobs().len() < claim.limit {
             let incomplete = self.queues().incomplete(&claim.queues, Where::Here);
             if !incomplete.is_empty() {
                 let here: Vec<Partition> = self.core.context.home.mine.each().collect();
                 self.refill_in(&incomplete, &here, REFILL).await?;
-                taken.add(self.queues().take(&claim.queues, claim.limit - taken.jobs().len(), except));
+                taken.add(self.queues().take(&claim.queues, claim.limit - taken.jobs().len(), (except, self.near())));
             }
             if taken.jobs().is_empty() {
                 self.take_elsewhere(claim, except, &mut taken).await?;
@@ -144,7 +144,7 @@ impl Engine {
                 let most = if self.queues().are_shared() { REFRESH } else { REFILL };
                 self.refill_up_to(&incomplete, most).await?;
                 let wanted = claim.limit - taken.jobs().len();
-                taken.add(self.queues().take(&claim.queues, wanted, except));
+                taken.add(self.queues().take(&claim.queues, wanted, (except, self.near())));
             }
         }
         Ok(taken)
@@ -158,7 +158,7 @@ impl Engine {
         if !incomplete.is_empty() && away.len() > FEW {
             fastrand::shuffle(&mut away);
             self.refill_in(&incomplete, &away[..FEW], REFRESH).await?;
-            taken.add(self.queues().take(&claim.queues, claim.limit, except));
+            taken.add(self.queues().take(&claim.queues, claim.limit, (except, self.near())));
         }
         Ok(())
     }

@@ -232,6 +232,7 @@ impl Engine {
             (known.living, known.gone) = (living, gone);
         }
         if moved {
+            self.core.spread.settle(|partition| home.mine.has(partition));
             self.queues().sort_out();
         }
         self.trust_queues();

@@ -2,6 +2,7 @@
 
 pub(in crate::engine) mod apart;
 pub(crate) mod replies;
+pub(crate) mod spread;
 pub(crate) mod thread;
 
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use hashbrown::HashMap;
 use tokio::runtime::Handle;
 
 use self::replies::Replies;
+use self::spread::Near;
 use self::thread::Thread;
 use super::desk::Desk;
 use super::desk::answer::Answer;
@@ -49,7 +51,7 @@ impl Engine {
         let mut turns: Vec<Vec<Turn>> = Vec::new();
         for (partition, posted) in posts {
             if self.post_one(partition, posted) {
-                let thread = self.thread_of(partition);
+                let thread = self.core.spread.of(partition);
                 turns.resize_with(turns.len().max(thread + 1), Vec::new);
                 turns[thread].push(Turn { engine: self.on(thread), partition, served: false });
             }
@@ -69,9 +71,9 @@ impl Engine {
         });
     }
 
-    /// The thread that serves a partition.
-    fn thread_of(&self, partition: Partition) -> usize {
-        usize::from(partition.0) % self.core.threads.len()
+    /// The thread of whoever asks this engine.
+    pub(crate) fn near(&self) -> Near<'_> {
+        self.core.spread.near(self.thread)
     }
 
     /// Posts requests about workflows of one partition. Returns whether its desk must be served from now on.

@@ -23,6 +23,7 @@ use self::queue::{Queue, read_row};
 use self::reading::{Began, Found, Refilled};
 use self::turns::Turns;
 use super::home::mine::Mine;
+use super::post::spread::Near;
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::rows::{ReadyPlace, Row};
 use crate::store::error::StoreError;
@@ -142,15 +143,15 @@ impl Queues {
         names.iter().filter_map(|name| Some(each.get(name.as_str())?.passed)).max().unwrap_or(0)
     }
 
-    /// Takes out at most `limit` jobs of these queues, the most urgent first, and none of `except`.
-    pub(crate) fn take(&self, names: &[String], limit: usize, except: &Except) -> Vec<Taken> {
+    /// Takes out at most `limit` jobs of these queues, the most urgent first, of those as urgent the near ones, and none of `except`.
+    pub(crate) fn take(&self, names: &[String], limit: usize, (except, near): (&Except, Near<'_>)) -> Vec<Taken> {
         let mut each = self.each();
         for name in names {
             if let Some(queue) = each.get_mut(name.as_str()) {
                 queue.asked = Some(self.now());
             }
         }
-        let taken = first_of(&each, names, limit, (except, self.now()));
+        let taken = first_of(&each, names, limit, (except, near, self.now()));
         for Taken { queue, head } in &taken {
             each.get_mut(queue.as_str()).expect("it was just looked at").take(*head);
         }
@@ -326,11 +327,11 @@ fn first_of(
     each: &HashMap<String, Queue>,
     names: &[String],
     limit: usize,
-    (except, now): (&Except, Timestamp),
+    (except, near, now): (&Except, Near<'_>, Timestamp),
 ) -> Vec<Taken> {
     let line = |(at, name): (usize, &String)| {
         let queue = each.get(name.as_str()).filter(|queue| !queue.paused && !names[..at].contains(name))?;
-        Some((queue.heads.in_turn(now).filter(|(.., head)| except.allows(head)).peekable(), at))
+        Some((queue.heads.in_turn(now, near).filter(|(.., head)| except.allows(head)).peekable(), at))
     };
     let mut lines: Vec<_> = names.iter().enumerate().filter_map(line).collect();
     let mut first = Vec::new();

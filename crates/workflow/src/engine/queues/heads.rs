@@ -4,12 +4,17 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::engine::home::mine::Mine;
+use crate::engine::post::spread::Near;
 use crate::id::Partition;
 use crate::record::rows::ReadyPlace;
 use crate::time::Timestamp;
 
 /// So long a job is left to its home before it counts as much as one of the same age here. Then nothing waits for a home without workers.
 const LEFT_TO_HOME: Duration = Duration::from_secs(2);
+/// So long a job is left to workers on the thread that serves it: less than anybody notices.
+const LEFT_TO_THREAD: Duration = Duration::from_millis(20);
+/// So many heads are looked at for those that are near.
+const SPAN: usize = 512;
 /// So long it is believed that a job of another home that was read is still there.
 const FRESH: Duration = Duration::from_millis(50);
 
@@ -27,6 +32,11 @@ pub(super) struct Heads {
 
 fn turn_here(head: ReadyPlace) -> Turn {
     (u8::MAX - head.priority(), head.since(), head)
+}
+
+/// On another thread.
+fn turn_far(head: ReadyPlace) -> Turn {
+    (u8::MAX - head.priority(), head.since() + LEFT_TO_THREAD, head)
 }
 
 fn turn_away(head: ReadyPlace) -> Turn {
@@ -101,23 +111,32 @@ impl Heads {
     }
 
     /// All of them, those to be taken first first. Without stale ones, unless they go before what is here.
-    pub(super) fn in_turn(&self, now: Timestamp) -> impl Iterator<Item = Turn> {
+    pub(super) fn in_turn<'a>(&'a self, now: Timestamp, near: Near<'a>) -> impl Iterator<Item = Turn> + 'a {
         let first_here = self.here.first().map(|head| turn_here(*head));
         let stale = self.are_stale(now);
         let believed = move |turn: &Turn| !stale || first_here.is_some_and(|here| *turn < here);
-        let mut here = self.here.iter().map(|head| turn_here(*head)).peekable();
-        let mut away = self.away.iter().map(|head| turn_away(*head)).take_while(believed).peekable();
-        std::iter::from_fn(move || match (here.peek(), away.peek()) {
-            (Some(one), Some(other)) if one <= other => here.next(),
-            (Some(_), None) => here.next(),
-            _ => away.next(),
-        })
+        let is_near = move |head: &ReadyPlace| near.has(head.workflow().partition());
+        let near = self.here.iter().take(SPAN).filter(move |head| is_near(head)).map(|head| turn_here(*head));
+        let far = self.here.iter().enumerate().filter(move |(at, head)| *at >= SPAN || !is_near(head));
+        let here = merged(near, far.map(|(_, head)| turn_far(*head)));
+        merged(here, self.away.iter().map(|head| turn_away(*head)).take_while(believed))
     }
+}
+
+/// Two that are in order, as one.
+fn merged(one: impl Iterator<Item = Turn>, other: impl Iterator<Item = Turn>) -> impl Iterator<Item = Turn> {
+    let (mut one, mut other) = (one.peekable(), other.peekable());
+    std::iter::from_fn(move || match (one.peek(), other.peek()) {
+        (Some(first), Some(second)) if first <= second => one.next(),
+        (Some(_), None) => one.next(),
+        _ => other.next(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::post::spread::Spread;
     use crate::id::{JobIndex, WorkflowId};
     use crate::record::format::Format;
     use crate::record::rows::{ReadyEntry, ReadyRow};
@@ -138,8 +157,10 @@ mod tests {
         for &(partition, priority, millis) in heads {
             all.insert(head(partition, priority, millis), &mine, Timestamp::from_micros(10_000_000));
         }
-        let found: Vec<ReadyPlace> =
-            all.in_turn(Timestamp::from_micros(now * 1_000)).map(|(_, _, head)| head).collect();
+        let found: Vec<ReadyPlace> = all
+            .in_turn(Timestamp::from_micros(now * 1_000), Spread::new(2, 1).near(0))
+            .map(|(_, _, head)| head)
+            .collect();
         let expected: Vec<ReadyPlace> =
             expected.iter().map(|&(at, priority, millis)| head(at, priority, millis)).collect();
         assert_eq!(found, expected, "{heads:?} at {now}");
@@ -171,5 +192,24 @@ mod tests {
         assert_eq!(heads.first(), Some(&head(0, 0, 1)));
         heads.pop_last();
         assert_eq!(heads.iter().collect::<Vec<_>>(), [&head(1, 0, 2)]);
+    }
+
+    #[test]
+    fn what_a_thread_serves_itself_goes_first_unless_another_is_more_urgent_or_older() {
+        let (mine, spread) = (Mine::all(2), Spread::new(2, 2));
+        let check = |heads: &[(u16, u8, u64)], expected: &[(u16, u8, u64)]| {
+            let mut all = Heads::default();
+            heads.iter().for_each(|&(at, priority, millis)| {
+                all.insert(head(at, priority, millis), &mine, Timestamp::default());
+            });
+            let found: Vec<ReadyPlace> =
+                all.in_turn(Timestamp::default(), spread.near(0)).map(|(.., head)| head).collect();
+            let expected: Vec<ReadyPlace> =
+                expected.iter().map(|&(at, priority, millis)| head(at, priority, millis)).collect();
+            assert_eq!(found, expected, "{heads:?}");
+        };
+        check(&[(1, 0, 5_000), (0, 0, 5_010)], &[(0, 0, 5_010), (1, 0, 5_000)]);
+        check(&[(1, 0, 5_000), (0, 0, 5_030)], &[(1, 0, 5_000), (0, 0, 5_030)]);
+        check(&[(1, 1, 5_010), (0, 0, 5_000)], &[(1, 1, 5_010), (0, 0, 5_000)]);
     }
 }
