@@ -1,10 +1,11 @@
 //! Work that keeps a processor for long. It is done apart from the engine's threads, so that nobody's claim waits for it.
 
+use std::future::pending;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinError, spawn_blocking};
 
 use crate::engine::Engine;
 
@@ -35,7 +36,12 @@ impl Engine {
             let _place = place;
             work()
         });
-        done.await.unwrap_or_else(|error| resume_unwind(error.into_panic()))
+        match done.await.map_err(JoinError::try_into_panic) {
+            Ok(done) => done,
+            Err(Ok(panic)) => resume_unwind(panic),
+            // The runtime ends, and whoever waits with it.
+            Err(Err(_)) => pending().await,
+        }
     }
 }
 
