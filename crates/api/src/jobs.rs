@@ -7,7 +7,7 @@ pub(crate) mod view;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{Action, Condition, JobIndex, JobState, Json, Snapshot};
+use tidegate_workflow::{Action, Condition, JobIndex, JobState, Json, Snapshot, WorkflowId};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -57,12 +57,37 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
         None => 0_usize,
     };
     query.end()?;
-    let snapshot = ask.api.engine().show(id).await?;
-    let jobs = snapshot.jobs().iter().enumerate().skip(from);
-    let mut wanted = jobs.filter(|(_, job)| words.is_empty() || words.contains(&job.state.word())).map(|(at, _)| at);
-    let job = |at: usize| Job::of(&snapshot, JobIndex(at as u32), None);
+    let page =
+        if words.is_empty() { page(ask, id, from, limit).await? } else { page_of(ask, id, &words, from).await? };
+    let (snapshot, mut wanted) = page;
+    let job = |index: JobIndex| Job::of(&snapshot, index, None);
     let items = wanted.by_ref().take(limit).map(job).collect();
     Ok(json::ok(&JobPage { items, next_cursor: wanted.next().map(|next| next.to_string()) }))
+}
+
+/// Jobs from a place on, and what is known of the workflow that they are of.
+type Found = (Snapshot, std::vec::IntoIter<JobIndex>);
+
+/// A page of all jobs, and one job more if there is one.
+async fn page(ask: &Ask<'_>, id: WorkflowId, from: usize, limit: usize) -> Result<Found, Problem> {
+    let all = |number: usize| (from..number).map(|at| JobIndex(at as u32));
+    let snapshot = ask.api.engine().show_some(id, |graph| all(graph.jobs.len()).take(limit).collect()).await?;
+    let wanted: Vec<JobIndex> = all(snapshot.graph().jobs.len()).take(limit + 1).collect();
+    Ok((snapshot, wanted.into_iter()))
+}
+
+/// Jobs in some states. Which they are is not known before all are read, unless there are none.
+async fn page_of(ask: &Ask<'_>, id: WorkflowId, words: &[&str], from: usize) -> Result<Found, Problem> {
+    let engine = ask.api.engine();
+    let counts = engine.glance(id).await?.counts;
+    if words.iter().all(|word| counts.of(word) == 0) {
+        return Ok((engine.show_some(id, |_| Vec::new()).await?, Vec::new().into_iter()));
+    }
+    let snapshot = engine.show(id).await?;
+    let jobs = snapshot.jobs().iter().enumerate().skip(from);
+    let jobs = jobs.filter(|(_, job)| words.contains(&job.state.word())).map(|(at, _)| JobIndex(at as u32));
+    let wanted: Vec<JobIndex> = jobs.collect();
+    Ok((snapshot, wanted.into_iter()))
 }
 
 /// The words of a list of states, each of which must be one.
@@ -81,8 +106,9 @@ fn find(snapshot: &Snapshot, name: &str) -> Result<JobIndex, Problem> {
 
 pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     let id = ask.workflow()?;
-    let snapshot = ask.api.engine().show(id).await?;
-    let index = find(&snapshot, &ask.matched.name(1)?)?;
+    let name = ask.matched.name(1)?;
+    let snapshot = ask.api.engine().show_some(id, |graph| graph.find(&name).into_iter().collect()).await?;
+    let index = find(&snapshot, &name)?;
     let result = ask.api.engine().results(id, &[index]).await?.pop().unwrap_or_default();
     Ok(json::ok(&Job::of(&snapshot, index, Some(&result))))
 }

@@ -33,7 +33,7 @@ pub use engine::list::{Listed, Page};
 pub use engine::partial::{Missing, Partial};
 pub use engine::post::thread::Thread;
 pub use engine::queues::Paused;
-pub use engine::snapshot::{JobResult, Reason, Snapshot};
+pub use engine::snapshot::{JobResult, Outline, Reason, Snapshot};
 pub use engine::trouble::{Trouble, Unserved};
 pub use engine::{Engine, EngineOptions};
 pub use graph::definition::{DEFAULT_QUEUE, Definition, JobDefinition, OnFailure, Retention, Retry, TriggerRule};

@@ -252,6 +252,18 @@ pub struct Meta {
 }
 
 impl Meta {
+    /// How many jobs are blocked, as far as the numbers of jobs tell it.
+    pub(crate) fn blocked(&self) -> Option<u32> {
+        let waiting = self.counts.number(JobState::Waiting);
+        let nothing_failed = self.counts.number(JobState::Failed) + self.counts.number(JobState::Cancelled) == 0;
+        match () {
+            // In a workflow that is over, nothing that waits will run by itself.
+            () if self.status.is_over() || waiting == 0 => Some(waiting),
+            () if nothing_failed => Some(0),
+            () => None,
+        }
+    }
+
     /// The write that made it.
     pub(crate) fn stamp(&self) -> Stamp {
         Stamp { version: self.version, writer: self.writer }

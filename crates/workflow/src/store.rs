@@ -21,8 +21,8 @@ use self::redis::RedisStore;
 use self::redis::durability::Durability;
 use self::sqlite::SqliteStore;
 use crate::engine::home::Asks;
-use crate::id::{Partition, WorkflowId};
-use crate::record::change::{Applied, Change, ResultField, Stored};
+use crate::id::{JobIndex, Partition, WorkflowId};
+use crate::record::change::{Applied, Change, ResultField, Stored, StoredState};
 use crate::record::format::Format;
 use crate::record::rows::Row;
 use crate::time::Timestamp;
@@ -122,6 +122,16 @@ impl Store {
     /// Reads workflows. None for a workflow that does not exist.
     pub async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
         each_store!(self, store => store.load(ids).await)
+    }
+
+    /// The meta of a workflow and the records of these jobs, as far as they have one, all of one moment. None: it does not exist.
+    pub async fn excerpt(&self, id: WorkflowId, jobs: &[JobIndex]) -> Result<Option<StoredState>, StoreError> {
+        each_store!(self, store => store.excerpt(id, jobs).await)
+    }
+
+    /// The graph of a workflow, encoded. None: it does not exist.
+    pub async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
+        each_store!(self, store => store.graph(id).await)
     }
 
     /// The sizes of the graphs of workflows in bytes, which is most of what [`Store::load`] reads. 0 for one that does not exist.

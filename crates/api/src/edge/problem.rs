@@ -302,6 +302,7 @@ impl From<EngineError> for Problem {
             EngineError::Refused(Refusal::WrongStatus { verb: "start", .. }) => Code::AlreadyStarted,
             EngineError::Refused(_) => Code::StateConflict,
             EngineError::KeyMismatch { .. } => Code::IdempotencyMismatch,
+            EngineError::TooManyJobs { .. } => Code::InvalidDefinition,
             EngineError::Overloaded | EngineError::Contended { .. } => Code::Overloaded,
             EngineError::Closed => Code::ShuttingDown,
             EngineError::Store(
@@ -312,6 +313,7 @@ impl From<EngineError> for Problem {
         let problem = Self::new(code, error.to_string());
         match error {
             EngineError::KeyMismatch { workflow, .. } => problem.with(More::Workflow(workflow)),
+            EngineError::TooManyJobs { .. } => problem.at("jobs"),
             EngineError::Refused(Refusal::LeaseLost { reason, .. }) => problem.with(More::Reason(reason)),
             EngineError::Store(StoreError::Unavailable { .. }) => problem.with(More::NothingDone),
             _ => problem,

@@ -99,7 +99,7 @@ struct JobError<'a> {
 impl<'a> Job<'a> {
     /// A job of a workflow; with what it left behind, all of it.
     pub(crate) fn of(snapshot: &'a Snapshot, index: JobIndex, result: Option<&'a JobResult>) -> Self {
-        let (graph, job) = (snapshot.graph(), &snapshot.jobs()[index.index()]);
+        let (graph, job) = (snapshot.graph(), snapshot.job(index));
         let about = &graph.jobs[index.index()];
         let names = |jobs: &[JobIndex]| jobs.iter().map(|job| &*graph.jobs[job.index()].name).collect();
         let (due, expires) = match job.state {

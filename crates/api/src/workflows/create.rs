@@ -3,7 +3,7 @@
 use axum::http::{StatusCode, header};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{Created, NewWorkflow};
+use tidegate_workflow::{Created, MAX_JOBS, NewWorkflow};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -20,9 +20,9 @@ use crate::failures;
 /// Most workflows of one call.
 const MOST_WORKFLOWS: usize = 1_000;
 /// Most jobs of one call.
-const MOST_JOBS: usize = 100_000;
+const MOST_JOBS: usize = MAX_JOBS;
 
-/// Workflows to create. They may have 100,000 jobs in all.
+/// Workflows to create. They may have 131,072 jobs in all.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Batch))]

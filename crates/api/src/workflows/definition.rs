@@ -48,7 +48,7 @@ pub(crate) struct DefinitionBody<'a> {
     /// What workflows of this kind are called.
     name: String,
     #[serde(borrow, deserialize_with = "body::objects")]
-    #[cfg_attr(test, schema(min_items = 1, max_items = 65535))]
+    #[cfg_attr(test, schema(min_items = 1, max_items = 131072))]
     pub(crate) jobs: Vec<JobBody<'a>>,
     /// Every job gets these, too; its own `params` win.
     #[serde(borrow)]

@@ -41,7 +41,7 @@ pub(crate) async fn by_key(ask: &Ask<'_>) -> Answer {
     query.end()?;
     let none = || Problem::new(Code::WorkflowNotFound, format!("no workflow has the idempotency key '{key}'"));
     let id = ask.api.engine().find_by_key(&key).await?.ok_or_else(none)?;
-    Ok(json::ok(&Workflow::of(&ask.api.engine().show(id).await?)))
+    Ok(json::ok(&Workflow::outlined(&ask.api.engine().outline(id).await?)))
 }
 
 pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
@@ -55,14 +55,15 @@ pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     };
     let wait = query.span("wait", LONGEST_WAIT)?.unwrap_or_default();
     query.end()?;
-    let snapshot = settled(ask.api, id, wait).await?;
+    settle(ask.api, id, wait).await?;
+    let engine = ask.api.engine();
     Ok(match view {
-        View::Summary => json::ok(&Workflow::of(&snapshot)),
+        View::Summary => json::ok(&Workflow::outlined(&engine.outline(id).await?)),
         View::Jobs => {
-            let text = text(ask.api, snapshot, None).await;
+            let text = text(ask.api, engine.show(id).await?, None).await;
             ([(header::CONTENT_TYPE, "application/json")], text).into_response()
         }
-        View::Full => full(ask, id, snapshot).await?,
+        View::Full => full(ask, id, engine.show(id).await?).await?,
     })
 }
 
@@ -110,8 +111,8 @@ fn size(result: &JobResult) -> usize {
     result.output.as_ref().map_or(0, |output| output.len()) + errors.sum::<usize>()
 }
 
-/// The workflow once it is over, or as it is when the time has passed or the server drains.
-async fn settled(api: &Context, id: WorkflowId, wait: Duration) -> Result<Snapshot, EngineError> {
+/// Returns when the workflow is over, the time has passed, or the server drains.
+async fn settle(api: &Context, id: WorkflowId, wait: Duration) -> Result<(), EngineError> {
     if !wait.is_zero() {
         // Before the first look, so that nothing falls between.
         let (_view, mut known) = api.follow(id);
@@ -128,5 +129,5 @@ async fn settled(api: &Context, id: WorkflowId, wait: Duration) -> Result<Snapsh
             }
         }
     }
-    api.engine().show(id).await
+    Ok(())
 }

@@ -1,7 +1,9 @@
 //! A workflow as it is shown: in lists, by itself, in events.
 
 use serde::Serialize;
-use tidegate_workflow::{Counts, JobIndex, JobResult, JobState, Label, Meta, Retention, Snapshot, WorkflowId};
+use tidegate_workflow::{
+    Counts, JobIndex, JobResult, JobState, Label, Listed, Meta, Outline, Retention, Snapshot, WorkflowId,
+};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -110,10 +112,18 @@ impl<'a> Workflow<'a> {
 
     /// The same of one that was read as a whole.
     pub(crate) fn of(snapshot: &'a Snapshot) -> Self {
-        let mut workflow = Self::summary(snapshot.id(), &snapshot.graph().label, snapshot.meta());
-        let all = (0..snapshot.jobs().len()).map(|at| JobIndex(at as u32));
-        workflow.job_counts.blocked = Some(all.filter(|&job| snapshot.is_blocked(job)).count() as u32);
-        workflow
+        Self::summary(snapshot.id(), &snapshot.graph().label, snapshot.meta()).with_blocked(snapshot.blocked())
+    }
+
+    /// The same of one of which only that was read.
+    pub(crate) fn outlined(outline: &'a Outline) -> Self {
+        let Listed { workflow, label, meta } = &outline.listed;
+        Self::summary(*workflow, label, meta).with_blocked(outline.blocked)
+    }
+
+    fn with_blocked(mut self, blocked: u32) -> Self {
+        self.job_counts.blocked = Some(blocked);
+        self
     }
 
     /// All of it but what its jobs left behind, which is there when `results` are.

@@ -63,6 +63,10 @@ impl Engine {
     /// # Cancellation
     /// When the future is dropped, any of them may have been created.
     pub async fn create(&self, new: Vec<NewWorkflow>, now: Timestamp) -> Vec<Result<Created, EngineError>> {
+        let most = self.store().format().most_jobs();
+        if new.iter().any(|new| new.graph.jobs.len() > most) {
+            return self.create_those_within(most, new, now).await;
+        }
         if let Err(error) = self.register(&new).await {
             return new.iter().map(|_| Err(error.clone().into())).collect();
         }
@@ -80,6 +84,23 @@ impl Engine {
             }
         }
         created
+    }
+
+    /// Refuses those with more jobs than the store can take.
+    async fn create_those_within(
+        &self,
+        most: usize,
+        new: Vec<NewWorkflow>,
+        now: Timestamp,
+    ) -> Vec<Result<Created, EngineError>> {
+        let sizes: Vec<usize> = new.iter().map(|new| new.graph.jobs.len()).collect();
+        let within = new.into_iter().filter(|new| new.graph.jobs.len() <= most).collect();
+        let mut created = Box::pin(self.create(within, now)).await.into_iter();
+        let answer = |jobs| match jobs > most {
+            true => Err(EngineError::TooManyJobs { jobs, most }),
+            false => created.next().expect("one answer for each"),
+        };
+        sizes.into_iter().map(answer).collect()
     }
 
     async fn create_all(&self, all: &[Begun], now: Timestamp) -> Vec<Result<Created, EngineError>> {

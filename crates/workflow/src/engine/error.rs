@@ -34,6 +34,16 @@ pub enum EngineError {
         /// The workflow that has it.
         workflow: WorkflowId,
     },
+    /// The store is written in a format in which positions of jobs have 16 bits.
+    #[error(
+        "the workflow has {jobs} jobs, and this store, which an earlier version of tidegate made, takes {most}: split it"
+    )]
+    TooManyJobs {
+        /// How many.
+        jobs: usize,
+        /// The most of this store.
+        most: usize,
+    },
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -130,7 +130,7 @@ impl Engine {
     }
 }
 
-fn listed(workflow: WorkflowId, head: &Head) -> Result<Listed, StoreError> {
+pub(super) fn listed(workflow: WorkflowId, head: &Head) -> Result<Listed, StoreError> {
     let label: Label = decode(&head.label, || format!("the label of workflow {workflow}"))?;
     let meta: Meta = decode(&head.meta, || format!("the state of workflow {workflow}"))?;
     Ok(Listed { workflow, label, meta })

@@ -3,16 +3,19 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 
 use super::Engine;
 use super::error::EngineError;
+use super::list::{Listed, listed};
 use crate::graph::Graph;
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::change::ResultField;
 use crate::record::codec::decode;
 use crate::record::format::Format;
 use crate::state::{AttemptError, Job, JobState, Meta, Status};
+use crate::store::error::StoreError;
+use crate::store::query::Head;
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
 use crate::workflow::progress::Prospect;
@@ -20,15 +23,36 @@ use crate::workflow::progress::Prospect;
 /// The bytes of a graph from which on it takes longer than a millisecond to read.
 const LARGE: usize = 128 << 10;
 
-/// A workflow as it was at one moment.
+/// The most jobs before those that are shown whose states are read with them. Beyond that, all of the workflow is read.
+const MOST_PARENTS: usize = 10_000;
+
+/// A workflow as it was at one moment, or some of its jobs.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    workflow: Workflow,
+    shown: Shown,
     /// How its store is written.
     format: Format,
     paused_queues: Vec<String>,
     /// Queues that a worker of this server waits for or recently took jobs from.
     served_queues: Vec<String>,
+}
+
+/// What is known of a workflow.
+#[derive(Debug, Clone)]
+enum Shown {
+    All(Box<Workflow>),
+    /// Jobs of which none is blocked or doomed.
+    Some(Box<Excerpt>),
+}
+
+/// Some jobs of a workflow and the jobs before them; others count as waiting.
+#[derive(Debug, Clone)]
+struct Excerpt {
+    id: WorkflowId,
+    graph: Arc<Graph>,
+    meta: Meta,
+    jobs: HashMap<JobIndex, Job>,
+    unknown: Job,
 }
 
 /// Why a job is not running.
@@ -72,56 +96,91 @@ impl Snapshot {
     /// Its id.
     #[must_use]
     pub fn id(&self) -> WorkflowId {
-        self.workflow.id
+        match &self.shown {
+            Shown::All(workflow) => workflow.id,
+            Shown::Some(excerpt) => excerpt.id,
+        }
     }
 
     /// Its graph.
     #[must_use]
     pub fn graph(&self) -> &Arc<Graph> {
-        &self.workflow.graph
+        match &self.shown {
+            Shown::All(workflow) => &workflow.graph,
+            Shown::Some(excerpt) => &excerpt.graph,
+        }
     }
 
     /// Its state as a whole.
     #[must_use]
     pub fn meta(&self) -> &Meta {
-        &self.workflow.meta
+        match &self.shown {
+            Shown::All(workflow) => &workflow.meta,
+            Shown::Some(excerpt) => &excerpt.meta,
+        }
     }
 
-    /// Its jobs, by position in the graph.
+    /// Its jobs, by position in the graph. Empty when only some were read.
     #[must_use]
     pub fn jobs(&self) -> &[Job] {
-        &self.workflow.jobs
+        match &self.shown {
+            Shown::All(workflow) => &workflow.jobs,
+            Shown::Some(_) => &[],
+        }
+    }
+
+    /// One of the jobs that were read.
+    #[must_use]
+    pub fn job(&self, job: JobIndex) -> &Job {
+        match &self.shown {
+            Shown::All(workflow) => workflow.job(job),
+            Shown::Some(excerpt) => excerpt.jobs.get(&job).unwrap_or(&excerpt.unknown),
+        }
+    }
+
+    fn prospect(&self, job: JobIndex) -> Prospect {
+        match &self.shown {
+            Shown::All(workflow) => workflow.prospect(job),
+            Shown::Some(_) => Prospect::Open,
+        }
     }
 
     /// The states of its jobs, by position in the graph.
     #[must_use]
     pub fn states(&self) -> Vec<JobState> {
-        self.workflow.jobs.iter().map(|job| job.state).collect()
+        self.jobs().iter().map(|job| job.state).collect()
+    }
+
+    /// How many jobs cannot run because of a failure before them, and wait for no other.
+    #[must_use]
+    pub fn blocked(&self) -> u32 {
+        let all = (0..self.jobs().len()).map(|at| JobIndex(at as u32));
+        self.meta().blocked().unwrap_or_else(|| all.filter(|&job| self.is_blocked(job)).count() as u32)
     }
 
     /// Whether a job cannot run because of a failure before it, and all jobs before it have ended.
     #[must_use]
     pub fn is_blocked(&self, job: JobIndex) -> bool {
-        self.workflow.prospect(job) == Prospect::Blocked
+        self.prospect(job) == Prospect::Blocked
     }
 
     /// Whether a job cannot run because of a failure before it, although not all jobs before it have ended.
     #[must_use]
     pub fn is_doomed(&self, job: JobIndex) -> bool {
-        self.workflow.prospect(job) == Prospect::Doomed
+        self.prospect(job) == Prospect::Doomed
     }
 
     /// The jobs before a job that have not ended.
     fn unfinished_before(&self, index: JobIndex) -> Vec<JobIndex> {
-        let is_over = |job: JobIndex| self.jobs()[job.index()].state.is_over() || self.is_blocked(job);
+        let is_over = |job: JobIndex| self.job(job).state.is_over() || self.is_blocked(job);
         self.graph().jobs[index.index()].parents.iter().copied().filter(|&parent| !is_over(parent)).collect()
     }
 
     /// The jobs before a job that failed or cannot run because of a failure.
     fn lost_before(&self, index: JobIndex) -> Vec<JobIndex> {
         let is_lost = |job: JobIndex| {
-            let failed = matches!(self.jobs()[job.index()].state, JobState::Failed | JobState::Cancelled);
-            failed || self.workflow.prospect(job) != Prospect::Open
+            let failed = matches!(self.job(job).state, JobState::Failed | JobState::Cancelled);
+            failed || self.prospect(job) != Prospect::Open
         };
         self.graph().jobs[index.index()].parents.iter().copied().filter(|&parent| is_lost(parent)).collect()
     }
@@ -130,9 +189,9 @@ impl Snapshot {
     #[must_use]
     pub fn why_not_running(&self, index: JobIndex) -> Option<Reason> {
         let about = &self.graph().jobs[index.index()];
-        Some(match self.jobs()[index.index()].state {
+        Some(match self.job(index).state {
             JobState::Waiting if self.meta().status == Status::Pending => Reason::NotStarted,
-            JobState::Waiting => match self.workflow.prospect(index) {
+            JobState::Waiting => match self.prospect(index) {
                 Prospect::Open => Reason::WaitsFor(self.unfinished_before(index)),
                 Prospect::Blocked => Reason::BlockedBy(self.lost_before(index)),
                 Prospect::Doomed => {
@@ -148,10 +207,13 @@ impl Snapshot {
         })
     }
 
-    /// Rows that a store must hold for it: ready rows and index rows. For the check of a store.
+    /// Rows that a store must hold for it: ready rows and index rows. For the check of a store. None when only some jobs were read.
     #[must_use]
     pub fn rows(&self) -> (Vec<crate::record::rows::Row>, Vec<crate::record::rows::Row>) {
-        self.workflow.rows(self.format)
+        match &self.shown {
+            Shown::All(workflow) => workflow.rows(self.format),
+            Shown::Some(_) => Default::default(),
+        }
     }
 }
 
@@ -159,6 +221,15 @@ impl Snapshot {
 fn queues(graph: &Graph) -> Vec<String> {
     let names: HashSet<&str> = graph.jobs.iter().map(|job| job.queue.as_str()).collect();
     names.into_iter().map(str::to_owned).collect()
+}
+
+/// What is known of a workflow without its graph and its jobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outline {
+    /// What lists show.
+    pub listed: Listed,
+    /// How many of the jobs that wait are blocked.
+    pub blocked: u32,
 }
 
 impl Engine {
@@ -175,9 +246,81 @@ impl Engine {
         let large = stored.graph.len() > LARGE;
         let read = move || Workflow::read(id, &stored).map(|workflow| (queues(&workflow.graph), workflow));
         let (names, workflow) = if large { self.apart(read).await? } else { read()? };
-        let (paused_queues, served_queues) = self.queues().paused_and_served(&names);
-        let format = self.store().format();
-        Ok(Snapshot { workflow, format, paused_queues, served_queues })
+        Ok(self.snapshot(Shown::All(Box::new(workflow)), &names))
+    }
+
+    fn snapshot(&self, shown: Shown, queues: &[String]) -> Snapshot {
+        let (paused_queues, served_queues) = self.queues().paused_and_served(queues);
+        Snapshot { shown, format: self.store().format(), paused_queues, served_queues }
+    }
+
+    /// Some jobs of a workflow as the store has them now: those that `choose` names in its graph. Where the whole state is needed to tell why
+    /// they do not run, that is read.
+    ///
+    /// # Errors
+    /// It does not exist, or cannot be read.
+    pub async fn show_some(
+        &self,
+        id: WorkflowId,
+        choose: impl FnOnce(&Graph) -> Vec<JobIndex>,
+    ) -> Result<Snapshot, EngineError> {
+        if id.is_small() {
+            return self.show(id).await;
+        }
+        let none = || EngineError::NoWorkflow { workflow: id };
+        let graph = self.graph(id).await?.ok_or_else(none)?;
+        let chosen = choose(&graph);
+        let mut wanted = chosen.clone();
+        wanted.extend(chosen.iter().flat_map(|job| &graph.jobs[job.index()].parents).take(MOST_PARENTS + 1));
+        if wanted.len() > chosen.len() + MOST_PARENTS {
+            return self.show(id).await;
+        }
+        let state = self.store().excerpt(id, &wanted).await?.ok_or_else(none)?;
+        let meta: Meta = decode(&state.meta, || format!("the state of workflow {id}"))?;
+        let mut jobs = HashMap::with_capacity(state.jobs.len());
+        for (job, bytes) in &state.jobs {
+            jobs.insert(*job, decode(bytes, || format!("the state of job {job} of workflow {id}"))?);
+        }
+        let waits = |job: &JobIndex| jobs.get(job).is_none_or(|job: &Job| job.state == JobState::Waiting);
+        if meta.blocked() != Some(0) && chosen.iter().any(waits) {
+            return self.show(id).await;
+        }
+        let queues: HashSet<&str> = chosen.iter().map(|job| graph.jobs[job.index()].queue.as_str()).collect();
+        let queues: Vec<String> = queues.into_iter().map(str::to_owned).collect();
+        let unknown = Job::default();
+        Ok(self.snapshot(Shown::Some(Box::new(Excerpt { id, graph, meta, jobs, unknown })), &queues))
+    }
+
+    /// The graph of a workflow: from memory if it is worked on here, for a graph never changes.
+    async fn graph(&self, id: WorkflowId) -> Result<Option<Arc<Graph>>, EngineError> {
+        if !self.has_partition(id) {
+            return Ok(None);
+        }
+        if let Some(graph) = self.core.states.graph(id) {
+            return Ok(Some(graph));
+        }
+        let Some(stored) = self.store().graph(id).await? else { return Ok(None) };
+        let large = stored.len() > LARGE;
+        let read = move || -> Result<Graph, StoreError> {
+            let mut graph: Graph = decode(&stored, || format!("the graph of workflow {id}"))?;
+            graph.link_children();
+            Ok(graph)
+        };
+        Ok(Some(Arc::new(if large { self.apart(read).await? } else { read()? })))
+    }
+
+    /// A workflow without its graph and its jobs. All of it is read only where jobs failed and others wait.
+    ///
+    /// # Errors
+    /// It does not exist, or cannot be read.
+    pub async fn outline(&self, id: WorkflowId) -> Result<Outline, EngineError> {
+        let listed = listed(id, &self.head(id).await?)?;
+        if let Some(blocked) = listed.meta.blocked() {
+            return Ok(Outline { listed, blocked });
+        }
+        let snapshot = self.show(id).await?;
+        let (label, meta) = (listed.label, snapshot.meta().clone());
+        Ok(Outline { listed: Listed { workflow: id, label, meta }, blocked: snapshot.blocked() })
     }
 
     /// The state of a workflow without its jobs. Reads far less than [`Engine::show`].
@@ -185,12 +328,15 @@ impl Engine {
     /// # Errors
     /// It does not exist, or cannot be read.
     pub async fn glance(&self, id: WorkflowId) -> Result<Meta, EngineError> {
+        Ok(decode(&self.head(id).await?.meta, || format!("the state of workflow {id}"))?)
+    }
+
+    async fn head(&self, id: WorkflowId) -> Result<Head, EngineError> {
         let head = match self.has_partition(id) {
             true => self.store().heads(&[id]).await.pop().transpose()?.flatten(),
             false => None,
         };
-        let head = head.ok_or(EngineError::NoWorkflow { workflow: id })?;
-        Ok(decode(&head.meta, || format!("the state of workflow {id}"))?)
+        head.ok_or(EngineError::NoWorkflow { workflow: id })
     }
 
     /// The results of jobs of a workflow, in the order of `jobs`.

@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-/// A job index has two bytes, and the last is kept free.
-pub const MAX_JOBS: usize = 65_535;
+/// A workflow of so many jobs takes some 80 MiB of memory while it is worked on.
+pub const MAX_JOBS: usize = 131_072;
 /// Longest name of a workflow, job, handler, queue or tag, in bytes; and longest idempotency key.
 pub const MAX_NAME: usize = 200;
 /// Most tags of a workflow: each costs an index row.
@@ -22,7 +22,7 @@ pub enum GraphError {
     /// There is nothing to run.
     #[error("the workflow has no jobs: add at least one")]
     NoJobs,
-    /// There are more jobs than an index can name.
+    /// There are more jobs than a workflow may have.
     #[error("the workflow has {count} jobs, more than {MAX_JOBS}: split it")]
     TooManyJobs {
         /// How many.

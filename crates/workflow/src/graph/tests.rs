@@ -94,7 +94,8 @@ fn a_long_cycle_is_named_by_its_ends() {
     let GraphError::Cycle { cycle } = &error else { panic!("{error}") };
     assert_eq!(cycle.len(), MAX_JOBS + 1);
     let text = error.to_string();
-    assert!(text.contains(" -> .. 65520 more .. -> ") && text.len() < 300, "{text}");
+    let more = format!(" -> .. {} more .. -> ", MAX_JOBS - 15);
+    assert!(text.contains(&more) && text.len() < 300, "{text}");
 }
 
 #[test]
@@ -148,7 +149,7 @@ fn names_have_bounds() {
 fn numbers_have_bounds() {
     check(of(Vec::new()), "the workflow has no jobs: add at least one");
     let count = |count: usize| of((0..count).map(|at| job(&at.to_string(), &[])).collect());
-    check(count(MAX_JOBS + 1), "the workflow has 65536 jobs, more than 65535: split it");
+    check(count(MAX_JOBS + 1), "the workflow has 131073 jobs, more than 131072: split it");
     assert_eq!(Graph::build(count(MAX_JOBS)).unwrap().in_order().len(), MAX_JOBS);
     let tagged = |tags: usize| Definition { tags: (0..tags).map(|at| at.to_string()).collect(), ..count(1) };
     check(tagged(MAX_TAGS + 1), "tags: 17 of them, more than 16");
@@ -174,8 +175,9 @@ fn the_largest_chain_is_put_in_order() {
         _ => job(&at.to_string(), &[&(at - 1).to_string()]),
     });
     let graph = Graph::build(of(jobs.collect())).unwrap();
-    assert_eq!(graph.in_order()[0], JobIndex(65_534));
-    assert_eq!(graph.descendants(&[JobIndex(65_534)]).len(), MAX_JOBS - 1);
+    let first = JobIndex(MAX_JOBS as u32 - 1);
+    assert_eq!(graph.in_order()[0], first);
+    assert_eq!(graph.descendants(&[first]).len(), MAX_JOBS - 1);
 }
 
 /// Jobs whose places are shuffled by `seed`, and arrows that only go one way: from a lower number to a higher one.

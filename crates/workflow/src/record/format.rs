@@ -34,6 +34,15 @@ impl Format {
         self as u32
     }
 
+    /// The most jobs of a workflow whose positions fit into ready rows.
+    #[must_use]
+    pub const fn most_jobs(self) -> usize {
+        match self {
+            Self::First => 1 << 16,
+            Self::Second | Self::Third => usize::MAX,
+        }
+    }
+
     /// The beginning of a record. Every record of the first format begins with a number in as few bytes as possible, the low seven bits
     /// first. A zero after a byte that announces more is never among them, so this marks all later formats.
     pub(super) fn mark(self) -> Option<[u8; 2]> {

@@ -280,6 +280,19 @@ impl MemoryStore {
         Ok(ids.iter().map(|id| tables.workflows.get(id).map(stored)).collect())
     }
 
+    pub(crate) async fn excerpt(&self, id: WorkflowId, jobs: &[JobIndex]) -> Result<Option<StoredState>, StoreError> {
+        let tables = self.read().await?;
+        let some = |entry: &Entry| {
+            let found = jobs.iter().filter_map(|job| Some((*job, entry.jobs.get(job)?.clone())));
+            StoredState { meta: entry.meta.clone(), jobs: found.collect() }
+        };
+        Ok(tables.workflows.get(&id).map(some))
+    }
+
+    pub(crate) async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.read().await?.workflows.get(&id).map(|entry| entry.birth.graph.clone()))
+    }
+
     pub(crate) async fn sizes(&self, ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError> {
         let tables = self.read().await?;
         let size = |id| tables.workflows.get(id).map_or(0, |entry| entry.birth.graph.len() as u64);

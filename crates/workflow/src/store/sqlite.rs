@@ -2,6 +2,7 @@
 
 mod backup;
 mod column;
+mod depths;
 mod file;
 mod presence;
 mod probe;
@@ -18,15 +19,16 @@ use rusqlite::Connection;
 use thiserror::Error;
 use tokio::sync::oneshot;
 
+use self::depths::Depths;
 use self::presence::Presence;
 use self::worker::Worker;
-use self::write::Request;
+use self::write::{Request, Written};
 use super::each_of;
 use super::error::StoreError;
 use super::probe::Probe;
 use super::query::{Clockwork, Head, Order, Register, RowSet, Span};
-use crate::id::{MAX_PARTITIONS, Partition, WorkflowId};
-use crate::record::change::{Applied, Change, ResultField, Stored};
+use crate::id::{JobIndex, MAX_PARTITIONS, Partition, WorkflowId};
+use crate::record::change::{Applied, Change, ResultField, Stored, StoredState};
 use crate::record::format::Format;
 use crate::record::rows::Row;
 use crate::time::Timestamp;
@@ -86,6 +88,7 @@ type Read = Box<dyn FnOnce(&Connection) + Send>;
 struct Threads {
     path: PathBuf,
     presence: Arc<Presence>,
+    depths: Arc<Depths>,
     /// Reads that may take long, because they read many rows.
     scans: Worker<Read>,
     /// Reads that workers wait for.
@@ -110,7 +113,8 @@ impl SqliteStore {
         let file::Opened { writer, readers: [lookups, scans], lock, partitions, format, presence } =
             file::open(path, options.partitions)?;
         let presence = Arc::new(presence);
-        let watched = Arc::clone(&presence);
+        let depths = Arc::<Depths>::default();
+        let (watched, counted) = (Arc::clone(&presence), Arc::clone(&depths));
         let reads = |connection: Connection| {
             move |jobs: &mut worker::Jobs<Read>| {
                 while let Some(read) = jobs.next() {
@@ -120,7 +124,7 @@ impl SqliteStore {
         };
         let spawned = |error: std::io::Error| StoreError::Unavailable { reason: format!("starting a thread: {error}") };
         let writes = move |jobs: &mut worker::Jobs<Request>| {
-            write::run(&writer, &watched, jobs);
+            write::run(&Written { connection: &writer, presence: &watched, depths: &counted }, jobs);
             // The lock is released after the file is closed.
             drop(writer);
             drop(lock);
@@ -128,6 +132,7 @@ impl SqliteStore {
         let threads = Threads {
             path: path.to_owned(),
             presence,
+            depths,
             scans: Worker::spawn("store-scans", QUEUE, reads(scans)).map_err(spawned)?,
             lookups: Worker::spawn("store-lookups", QUEUE, reads(lookups)).map_err(spawned)?,
             writes: Worker::spawn("store-writes", QUEUE, writes).map_err(spawned)?,
@@ -245,6 +250,15 @@ impl SqliteStore {
         self.lookup(move |connection| ids.iter().map(|id| read::load(connection, *id)).collect()).await
     }
 
+    pub(crate) async fn excerpt(&self, id: WorkflowId, jobs: &[JobIndex]) -> Result<Option<StoredState>, StoreError> {
+        let jobs = jobs.to_vec();
+        self.lookup(move |connection| read::excerpt(connection, id, &jobs)).await
+    }
+
+    pub(crate) async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
+        self.lookup(move |connection| read::graph(connection, id)).await
+    }
+
     pub(crate) async fn sizes(&self, ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError> {
         let ids = ids.to_vec();
         self.lookup(move |connection| ids.iter().map(|id| read::size(connection, *id)).collect()).await
@@ -326,13 +340,34 @@ impl SqliteStore {
         prefixes: &[Row],
         partitions: &[Partition],
     ) -> Vec<Result<Vec<(u64, Option<Row>)>, StoreError>> {
-        let (prefixes, asked) = (prefixes.to_vec(), partitions.to_vec());
-        let found = self.scan(move |connection| {
-            let each =
-                |at: &Partition| prefixes.iter().map(|prefix| read::ready_depth(connection, *at, prefix)).collect();
-            asked.iter().map(each).collect()
-        });
-        each_of(partitions.len(), found.await)
+        each_of(partitions.len(), self.depths(prefixes.to_vec(), partitions.to_vec()).await)
+    }
+
+    async fn depths(
+        &self,
+        prefixes: Vec<Row>,
+        partitions: Vec<Partition>,
+    ) -> Result<Vec<Vec<(u64, Option<Row>)>>, StoreError> {
+        if !self.threads.depths.are_known() {
+            self.write(|answer| Request::Count { answer }).await?;
+        }
+        let depths = Arc::clone(&self.threads.depths);
+        self.scan(move |connection| {
+            // A commit of which the end is not known may have come in between; the file knows.
+            let numbers = depths.of(&prefixes, &partitions);
+            let depth = |place: usize, at: Partition, queue: usize| {
+                let number = match &numbers {
+                    Some(numbers) => numbers[place][queue],
+                    None => read::ready_number(connection, at, &prefixes[queue])?,
+                };
+                Ok((number, if number > 0 { read::ready(connection, at, &prefixes[queue], 1)?.pop() } else { None }))
+            };
+            let each = |(place, &at): (usize, &Partition)| {
+                (0..prefixes.len()).map(|queue| depth(place, at, queue)).collect::<Result<_, StoreError>>()
+            };
+            partitions.iter().enumerate().map(each).collect()
+        })
+        .await
     }
 
     pub(crate) async fn keyed(&self, partition: Partition, key: &str) -> Result<Option<WorkflowId>, StoreError> {

@@ -8,7 +8,9 @@ use tidegate_workflow::{
     TriggerRule, WorkflowId,
 };
 
-use crate::support::{at, create_of, definition, failure, names, new, report, server, state, succeed, success, take};
+use crate::support::{
+    at, create, create_of, definition, failure, names, new, report, server, state, succeed, success, take,
+};
 
 on_every_store! {
     a_restart_makes_what_comes_after_wait_again
@@ -27,6 +29,7 @@ on_every_store! {
     a_job_that_runs_after_failures_is_told_of_them
     a_job_is_told_what_is_doomed
     errors_of_many_parents_are_bounded
+    parts_of_a_workflow_are_as_the_whole
 }
 
 fn one<'a>(claimed: &'a [Claimed], name: &str) -> &'a Claimed {
@@ -373,4 +376,41 @@ async fn a_store_that_forgets_numbers_of_leases_gives_none() {
     let engine = server(&store).await;
     create_of(&engine, definition("a"), Begin::Now).await;
     assert_eq!(only(&engine, 1).await.fence, None);
+}
+
+/// Whatever has happened to it: jobs that wait, run, failed, are blocked or doomed.
+async fn parts_of_a_workflow_are_as_the_whole(store: Store) {
+    let engine = server(&store).await;
+    let jobs = "a b c<a,b d<c e<b f g<d,f";
+    let id = create(&engine, jobs, Begin::Now).await;
+    let check = async || {
+        let whole = engine.show(id).await.unwrap();
+        let outline = engine.outline(id).await.unwrap();
+        assert_eq!(outline.listed.meta, *whole.meta());
+        let all: Vec<JobIndex> = (0..whole.jobs().len() as u32).map(JobIndex).collect();
+        assert_eq!(outline.blocked as usize, all.iter().filter(|&&job| whole.is_blocked(job)).count());
+        for some in all.chunks(1).chain(all.chunks(3)).chain([all.as_slice()]) {
+            let part = engine.show_some(id, |_| some.to_vec()).await.unwrap();
+            for &job in some {
+                assert_eq!(part.job(job), whole.job(job));
+                assert_eq!(part.is_blocked(job), whole.is_blocked(job));
+                assert_eq!(part.why_not_running(job), whole.why_not_running(job));
+            }
+        }
+    };
+    check().await;
+    let taken = take(&engine, 1).await;
+    check().await;
+    let lease = |name: &str| taken.iter().find(|claimed| claimed.job().name == name).unwrap().lease;
+    succeed(&engine, lease("b"), 2).await.unwrap();
+    check().await;
+    report(&engine, lease("a"), failure(), 3).await.unwrap();
+    check().await;
+    succeed(&engine, lease("f"), 4).await.unwrap();
+    check().await;
+    for claimed in take(&engine, 5).await {
+        succeed(&engine, claimed.lease, 6).await.unwrap();
+    }
+    check().await;
+    assert_eq!(engine.outline(id).await.unwrap().blocked, 3);
 }

@@ -1,6 +1,6 @@
 //! The states of workflows that are kept in memory, of all partitions together.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
 use quick_cache::unsync::Cache;
@@ -9,6 +9,7 @@ use quick_cache::{DefaultHashBuilder, Lifecycle};
 use super::entry::{Entry, Weight};
 use super::group::Group;
 use super::request::Posted;
+use crate::graph::Graph;
 use crate::id::WorkflowId;
 
 type Entries = Cache<WorkflowId, Box<Entry>, Weight, DefaultHashBuilder, Collect>;
@@ -40,6 +41,11 @@ impl States {
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The graph of a workflow.
+    pub(crate) fn graph(&self, id: WorkflowId) -> Option<Arc<Graph>> {
+        self.entries().get(&id).map(|entry| Arc::clone(&entry.workflow.graph))
     }
 
     /// Groups requests by workflow, and takes out the states of these workflows that are in memory.

@@ -6,8 +6,8 @@ use tidegate_pipeline::{Arg, Batch, Outcome, Reply};
 use super::RedisStore;
 use super::keys::{self, LABEL, META, Part, Set};
 use super::reply::{self, answer};
-use crate::id::{Partition, WorkflowId};
-use crate::record::change::{ResultField, Stored};
+use crate::id::{JobIndex, Partition, WorkflowId};
+use crate::record::change::{ResultField, Stored, StoredState};
 use crate::record::due::{due_row, read_due_row};
 use crate::record::rows::Row;
 use crate::store::error::StoreError;
@@ -118,6 +118,28 @@ impl RedisStore {
             Ok(state.zip(graph).map(|(state, graph)| Stored { graph: graph.to_vec(), state }))
         };
         states.iter().zip(outcomes.chunks_exact(2)).map(loaded).collect()
+    }
+
+    pub(crate) async fn excerpt(&self, id: WorkflowId, jobs: &[JobIndex]) -> Result<Option<StoredState>, StoreError> {
+        let key = self.keys.part(id, Part::State);
+        let fields = jobs.iter().map(|job| Arg::Integer(job.0.into()));
+        let args: Vec<Arg<'_>> = [Arg::Key(key.as_bytes()), Arg::Bytes(META)].into_iter().chain(fields).collect();
+        let mut batch = Batch::new();
+        batch.unit().repeatable("HMGET", &args);
+        let outcomes = self.send(batch).await;
+        let values = reply::array(stored(&outcomes[0], &key)?)?;
+        let values: Vec<Option<&Bytes>> = values.into_iter().map(reply::bytes).collect::<Result<_, _>>()?;
+        let Some((Some(meta), values)) = values.split_first() else { return Ok(None) };
+        let found = jobs.iter().zip(values).filter_map(|(job, value)| Some((*job, value.as_ref()?.to_vec())));
+        Ok(Some(StoredState { meta: meta.to_vec(), jobs: found.collect() }))
+    }
+
+    pub(crate) async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
+        let key = self.keys.part(id, Part::Graph);
+        let mut batch = Batch::new();
+        batch.unit().repeatable("GET", &[Arg::Key(key.as_bytes())]);
+        let outcomes = self.send(batch).await;
+        Ok(reply::bytes(stored(&outcomes[0], &key)?)?.map(|graph| graph.to_vec()))
     }
 
     pub(crate) async fn sizes(&self, ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError> {

@@ -65,6 +65,28 @@ pub(super) fn state(connection: &Connection, id: WorkflowId) -> Result<Option<St
     Ok(Some(StoredState { meta, jobs }))
 }
 
+pub(super) fn excerpt(
+    connection: &Connection,
+    id: WorkflowId,
+    jobs: &[JobIndex],
+) -> Result<Option<StoredState>, StoreError> {
+    let id = id.bytes().as_slice();
+    let Some(meta) = one(connection, "SELECT meta FROM workflow WHERE id = ?1", [id], |row| row.get(0))? else {
+        return Ok(None);
+    };
+    let mut state = StoredState { meta, jobs: Vec::with_capacity(jobs.len()) };
+    for &job in jobs {
+        let found =
+            one(connection, "SELECT state FROM job WHERE id = ?1 AND job = ?2", params![id, job.0], |row| row.get(0));
+        state.jobs.extend(found?.map(|found| (job, found)));
+    }
+    Ok(Some(state))
+}
+
+pub(super) fn graph(connection: &Connection, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
+    one(connection, "SELECT graph FROM graph WHERE id = ?1", [id.bytes().as_slice()], |row| row.get(0))
+}
+
 pub(super) fn load(connection: &Connection, id: WorkflowId) -> Result<Option<Stored>, StoreError> {
     let Some(state) = state(connection, id)? else { return Ok(None) };
     let graph = one(connection, "SELECT graph FROM graph WHERE id = ?1", [id.bytes().as_slice()], |row| row.get(0))?;
@@ -112,14 +134,10 @@ pub(super) fn ready(
 }
 
 /// How many ready rows begin with a prefix, and the first of them.
-pub(super) fn ready_depth(
-    connection: &Connection,
-    partition: Partition,
-    prefix: &[u8],
-) -> Result<(u64, Option<Row>), StoreError> {
+pub(super) fn ready_number(connection: &Connection, partition: Partition, prefix: &[u8]) -> Result<u64, StoreError> {
     let sql = "SELECT count(*) FROM ready_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3";
     let number = one(connection, sql, params![partition.0, prefix, end_of(prefix)], number_of_rows)?;
-    Ok((number.unwrap_or_default(), ready(connection, partition, prefix, 1)?.pop()))
+    Ok(number.unwrap_or_default())
 }
 
 pub(super) fn due(

@@ -4,6 +4,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, Transactio
 use tokio::sync::oneshot;
 
 use super::column::{field_number, micros, register_number};
+use super::depths::{Added, Depths};
 use super::presence::Presence;
 use super::probe::{Probed, probe};
 use super::read;
@@ -44,6 +45,17 @@ pub(super) enum Request {
     Probe {
         answer: Answer<Probed>,
     },
+    /// How many ready rows there are must be known.
+    Count {
+        answer: Answer<()>,
+    },
+}
+
+/// What is written to.
+pub(super) struct Written<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) presence: &'a Presence,
+    pub(super) depths: &'a Depths,
 }
 
 type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -62,7 +74,7 @@ impl Request {
             Self::Apply { changes, .. } => changes.len(),
             Self::Enter { .. } | Self::Bound { .. } => 1,
             Self::Add { entries, .. } => entries.len(),
-            Self::Probe { .. } => 0,
+            Self::Probe { .. } | Self::Count { .. } => 0,
         }
     }
 
@@ -72,10 +84,15 @@ impl Request {
         matches!(self, Self::Apply { changes, .. } if frees(changes))
     }
 
-    fn write(&self, connection: &Connection) -> Result<Done, StoreError> {
+    /// Whether it writes nothing.
+    fn asks(&self) -> bool {
+        matches!(self, Self::Probe { .. } | Self::Count { .. })
+    }
+
+    fn write(&self, connection: &Connection, added: &mut Added) -> Result<Done, StoreError> {
         match self {
             Self::Apply { partition, changes, .. } => {
-                let applied = changes.iter().map(|change| apply(connection, *partition, change));
+                let applied = changes.iter().map(|change| apply((connection, added), *partition, change));
                 Ok(Done::Applied(applied.collect::<Result<_, _>>()?))
             }
             Self::Enter { register, name, value, .. } => {
@@ -95,7 +112,7 @@ impl Request {
                 connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
                 Ok(Done::Entered)
             }
-            Self::Probe { .. } => Ok(Done::Asked),
+            Self::Probe { .. } | Self::Count { .. } => Ok(Done::Asked),
         }
     }
 
@@ -103,21 +120,22 @@ impl Request {
     fn answer(self, done: Result<Done, StoreError>) {
         match (self, done) {
             (Self::Apply { answer, .. }, Ok(Done::Applied(applied))) => drop(answer.send(Ok(applied))),
-            (Self::Enter { answer, .. } | Self::Add { answer, .. } | Self::Bound { answer, .. }, Ok(_)) => {
-                drop(answer.send(Ok(())));
-            }
             (Self::Apply { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
-            (Self::Enter { answer, .. } | Self::Add { answer, .. } | Self::Bound { answer, .. }, Err(error)) => {
-                drop(answer.send(Err(error)));
-            }
             (Self::Probe { answer }, Err(error)) => drop(answer.send(Err(error))),
             (Self::Apply { .. } | Self::Probe { .. }, Ok(_)) => unreachable!("a request is done as what it is"),
+            (
+                Self::Enter { answer, .. }
+                | Self::Add { answer, .. }
+                | Self::Bound { answer, .. }
+                | Self::Count { answer },
+                done,
+            ) => drop(answer.send(done.map(drop))),
         }
     }
 }
 
 /// Works until there is no more to do.
-pub(super) fn run(connection: &Connection, presence: &Presence, jobs: &mut Jobs<Request>) {
+pub(super) fn run(written: &Written<'_>, jobs: &mut Jobs<Request>) {
     while let Some(first) = jobs.next() {
         let mut changes = first.changes();
         let mut group = vec![first];
@@ -127,37 +145,41 @@ pub(super) fn run(connection: &Connection, presence: &Presence, jobs: &mut Jobs<
             changes += request.changes();
             group.push(request);
         }
-        let (probes, group): (Vec<_>, Vec<_>) =
-            group.into_iter().partition(|request| matches!(request, Request::Probe { .. }));
+        let (questions, group): (Vec<_>, Vec<_>) = group.into_iter().partition(Request::asks);
         if !group.is_empty() {
-            commit(connection, presence, group);
+            commit(written, group);
         }
-        answer_probes(connection, presence, probes);
+        answer_questions(written, questions);
     }
 }
 
 /// Asks once for all that want to know.
-fn answer_probes(connection: &Connection, presence: &Presence, probes: Vec<Request>) {
-    if !probes.is_empty() {
-        let probed = probe(connection, presence);
-        for request in probes {
-            if let Request::Probe { answer } = request {
+fn answer_questions(written: &Written<'_>, questions: Vec<Request>) {
+    let mut probed: Option<Probed> = None;
+    for question in questions {
+        match question {
+            Request::Probe { answer } => {
+                let probed = probed.get_or_insert_with(|| probe(written.connection, written.presence));
                 let _left = answer.send(Ok(probed.clone()));
+            }
+            question => {
+                let counted = written.depths.count(written.connection);
+                question.answer(counted.map(|()| Done::Entered));
             }
         }
     }
 }
 
 /// Writes a group in one transaction and then answers. When there is no room for all of it, what only removes is written without the rest.
-fn commit(connection: &Connection, presence: &Presence, group: Vec<Request>) {
-    match write(connection, presence, &group) {
+fn commit(written: &Written<'_>, group: Vec<Request>) {
+    match write(written, &group) {
         Ok(done) => group.into_iter().zip(done).for_each(|(request, done)| request.answer(Ok(done))),
         Err(error) => {
             let (freeing, others): (Vec<_>, Vec<_>) = group.into_iter().partition(Request::frees);
             let alone = !others.is_empty() && !freeing.is_empty() && matches!(error, StoreError::Unavailable { .. });
             others.into_iter().for_each(|request| request.answer(Err(error.clone())));
             match alone {
-                true => commit(connection, presence, freeing),
+                true => commit(written, freeing),
                 false => freeing.into_iter().for_each(|request| request.answer(Err(error.clone()))),
             }
         }
@@ -165,12 +187,19 @@ fn commit(connection: &Connection, presence: &Presence, group: Vec<Request>) {
 }
 
 /// Writes all of a group or, with an error other than [`StoreError::Unknown`], nothing.
-fn write(connection: &Connection, presence: &Presence, group: &[Request]) -> Result<Vec<Done>, StoreError> {
+fn write(written: &Written<'_>, group: &[Request]) -> Result<Vec<Done>, StoreError> {
+    let Written { connection, presence, depths } = written;
     presence.check()?;
+    let mut added = Added::default();
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     // An error leaves here, and the transaction takes back what was written.
-    let done = group.iter().map(|request| request.write(&transaction)).collect::<Result<_, _>>()?;
-    match transaction.commit() {
+    let done = group.iter().map(|request| request.write(&transaction, &mut added)).collect::<Result<_, _>>()?;
+    let committed = transaction.commit();
+    match &committed {
+        Ok(()) => depths.add(added),
+        Err(_) => depths.doubt(),
+    }
+    match committed {
         // What was just written is acknowledged only if it is in a file that somebody will find.
         Ok(()) => match presence.check() {
             Ok(()) => Ok(done),
@@ -192,7 +221,10 @@ struct Moments {
     expiry: Option<i64>,
 }
 
-fn apply(connection: &Connection, partition: Partition, change: &Change) -> Result<Applied, StoreError> {
+/// A transaction, and what it adds to the numbers of ready rows.
+type Target<'a> = (&'a Connection, &'a mut Added);
+
+fn apply((connection, added): Target<'_>, partition: Partition, change: &Change) -> Result<Applied, StoreError> {
     let at = (partition, change.workflow);
     if let (Write::Put(put), Some(expected)) = (&change.write, &change.expected)
         && put.birth.is_none()
@@ -200,7 +232,7 @@ fn apply(connection: &Connection, partition: Partition, change: &Change) -> Resu
         && put.expiry == Moved::Unchanged
     {
         return match replace_meta(connection, change, (expected, &put.meta))? {
-            true => put_rest(connection, at, put),
+            true => put_rest((connection, added), at, put),
             false => Ok(Applied::Conflict(read::state(connection, change.workflow)?)),
         };
     }
@@ -216,8 +248,8 @@ fn apply(connection: &Connection, partition: Partition, change: &Change) -> Resu
         (Some((false, _)), _) => return Ok(Applied::Conflict(read::state(connection, change.workflow)?)),
     };
     match &change.write {
-        Write::Put(change) => put(connection, at, moments.unwrap_or_default(), change),
-        Write::Delete(change) => delete(connection, at, moments, change),
+        Write::Put(change) => put((connection, added), at, moments.unwrap_or_default(), change),
+        Write::Delete(change) => delete((connection, added), at, moments, change),
     }
 }
 
@@ -243,7 +275,7 @@ fn replace_meta(
 
 type At = (Partition, WorkflowId);
 
-fn put(connection: &Connection, at: At, moments: Moments, put: &Put) -> Result<Applied, StoreError> {
+fn put((connection, added): Target<'_>, at: At, moments: Moments, put: &Put) -> Result<Applied, StoreError> {
     if let Some(key) = put.birth.as_ref().and_then(|birth| birth.idempotency_key.as_deref())
         && let Some(owner) = claim_key(connection, at, key)?
     {
@@ -252,15 +284,15 @@ fn put(connection: &Connection, at: At, moments: Moments, put: &Put) -> Result<A
     let timer = moved(connection, at, (moments.timer, put.timer), &TIMER)?;
     let expiry = moved(connection, at, (moments.expiry, put.expiry), &EXPIRY)?;
     put_workflow(connection, at.1, put, Moments { timer, expiry })?;
-    put_rest(connection, at, put)
+    put_rest((connection, added), at, put)
 }
 
 /// Writes what is not beside the meta.
-fn put_rest(connection: &Connection, (partition, id): At, put: &Put) -> Result<Applied, StoreError> {
+fn put_rest((connection, added): Target<'_>, (partition, id): At, put: &Put) -> Result<Applied, StoreError> {
     put_jobs(connection, id, put)?;
     put_results(connection, id, put)?;
-    change_rows(connection, partition, &put.ready, &READY)?;
-    change_rows(connection, partition, &put.index, &INDEX)?;
+    change_rows(connection, partition, &put.ready, (&READY, &mut |row, rows| added.note(partition, row, rows)))?;
+    change_rows(connection, partition, &put.index, (&INDEX, &mut |_, _| {}))?;
     Ok(Applied::Done)
 }
 
@@ -320,7 +352,12 @@ fn put_results(connection: &Connection, id: WorkflowId, put: &Put) -> Result<(),
     Ok(())
 }
 
-fn delete(connection: &Connection, at: At, moments: Option<Moments>, delete: &Delete) -> Result<Applied, StoreError> {
+fn delete(
+    (connection, added): Target<'_>,
+    at: At,
+    moments: Option<Moments>,
+    delete: &Delete,
+) -> Result<Applied, StoreError> {
     let (partition, id) = at;
     match moments {
         Some(Moments { timer, expiry }) => {
@@ -343,8 +380,13 @@ fn delete(connection: &Connection, at: At, moments: Option<Moments>, delete: &De
     ] {
         connection.prepare_cached(table)?.execute([id.bytes().as_slice()])?;
     }
-    remove_rows(connection, partition, &delete.ready, &READY)?;
-    remove_rows(connection, partition, &delete.index, &INDEX)?;
+    remove_rows(
+        connection,
+        partition,
+        delete.ready.iter(),
+        (&READY, &mut |row, rows| added.note(partition, row, rows)),
+    )?;
+    remove_rows(connection, partition, delete.index.iter(), (&INDEX, &mut |_, _| {}))?;
     if let Some(key) = &delete.idempotency_key {
         let mut remove = connection.prepare_cached("DELETE FROM idempotency WHERE partition = ?1 AND key = ?2")?;
         remove.execute(params![partition.0, key])?;
@@ -384,7 +426,7 @@ const EXPIRY: Timed = Timed {
 };
 const READY: Statements = Statements {
     insert: "INSERT OR IGNORE INTO ready_row VALUES (?1, ?2)",
-    update: "UPDATE OR REPLACE ready_row SET entry = ?3 WHERE partition = ?1 AND entry = ?2",
+    update: "UPDATE OR IGNORE ready_row SET entry = ?3 WHERE partition = ?1 AND entry = ?2",
     delete: "DELETE FROM ready_row WHERE partition = ?1 AND entry = ?2",
 };
 const INDEX: Statements = Statements {
@@ -425,33 +467,47 @@ fn moved(
     Ok(new)
 }
 
-fn change_rows(connection: &Connection, at: Partition, change: &RowChange, set: &Statements) -> Result<(), StoreError> {
+/// How to change a set of rows, and who hears of each row that was added (1) or removed (-1).
+type RowsOf<'a> = (&'a Statements, &'a mut dyn FnMut(&Row, i64));
+
+fn change_rows(
+    connection: &Connection,
+    at: Partition,
+    change: &RowChange,
+    (set, hears): RowsOf<'_>,
+) -> Result<(), StoreError> {
     // One statement that moves a row costs less than two.
     let moved = change.remove.len().min(change.add.len());
-    let mut absent = Vec::new();
+    let mut unmoved = Vec::new();
     if moved > 0 {
         let mut update = connection.prepare_cached(set.update)?;
         for (old, new) in change.remove.iter().zip(&change.add) {
             if update.execute(params![at.0, old, new])? == 0 {
-                absent.push(new);
+                unmoved.push((old, new));
+            } else {
+                hears(old, -1);
+                hears(new, 1);
             }
         }
     }
-    remove_rows(connection, at, &change.remove[moved..], set)?;
-    let added = change.add[moved..].iter().chain(absent);
+    // The row to remove is not there, or the row to add is.
+    let (absent, present): (Vec<&Row>, Vec<&Row>) = unmoved.into_iter().unzip();
+    remove_rows(connection, at, change.remove[moved..].iter().chain(absent), (set, hears))?;
+    let added = change.add[moved..].iter().chain(present);
     for row in added {
-        connection.prepare_cached(set.insert)?.execute(params![at.0, row])?;
+        hears(row, connection.prepare_cached(set.insert)?.execute(params![at.0, row])? as i64);
     }
     Ok(())
 }
 
-fn remove_rows(connection: &Connection, at: Partition, rows: &[Row], set: &Statements) -> Result<(), StoreError> {
-    if rows.is_empty() {
-        return Ok(());
-    }
-    let mut delete = connection.prepare_cached(set.delete)?;
+fn remove_rows<'r>(
+    connection: &Connection,
+    at: Partition,
+    rows: impl Iterator<Item = &'r Row>,
+    (set, hears): RowsOf<'_>,
+) -> Result<(), StoreError> {
     for row in rows {
-        delete.execute(params![at.0, row])?;
+        hears(row, -(connection.prepare_cached(set.delete)?.execute(params![at.0, row])? as i64));
     }
     Ok(())
 }
@@ -493,7 +549,7 @@ mod tests {
             (Request::Apply { partition: Partition(0), changes: vec![change.clone()], answer }, answered)
         };
         let (group, answered): (Vec<_>, Vec<_>) = changes.iter().map(request).unzip();
-        commit(connection, presence, group);
+        commit(&Written { connection, presence, depths: &Depths::default() }, group);
         answered.into_iter().map(|mut answer| answer.try_recv().unwrap()).collect()
     }
 

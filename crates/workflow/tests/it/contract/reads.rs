@@ -1,14 +1,14 @@
 //! What a store finds.
 
-use tidegate_workflow::change::{Moved, Put, ResultField, RowChange, Stored, StoredState};
+use tidegate_workflow::change::{Delete, Moved, Put, ResultField, RowChange, Stored, StoredState};
 use tidegate_workflow::rows::{Row, Section, queue_rows};
 use tidegate_workflow::{
     Clockwork, Head, JobIndex, Order, Partition, Register, RowSet, Span, Status, Store, WorkflowId, due_row,
 };
 
 use super::{
-    PARTITIONS, count_all, create, depth_of_all, done, due_of_each, heads_of, id, index_row, meta, micros,
-    ready_of_each, ready_row, update,
+    PARTITIONS, all_rows, apply, count_all, create, delete, depth_of_all, done, due_of_each, heads_of, id, index_row,
+    meta, micros, ready_of_each, ready_row, update,
 };
 
 /// A workflow with rows in two sections.
@@ -89,6 +89,34 @@ pub(crate) async fn ready_rows_come_lowest_first_by_prefix_and_partition(store: 
     for (prefixes, limit, expected) in table {
         assert_eq!(ready_of_each(&store, &prefixes, limit).await, Ok(expected), "{prefixes:?} {limit}");
     }
+}
+
+/// A file keeps the numbers in memory, so they must not differ from the rows after whatever change.
+pub(crate) async fn ready_depth_follows_every_change(store: Store) {
+    let queues = ["a", "ab", "b"];
+    let prefixes: Vec<Row> = queues.iter().map(|queue| queue_rows(queue)).collect();
+    let check = async |when: &str| {
+        let rows = all_rows(&store, RowSet::Ready).await;
+        let number = |prefix: &Row| rows.iter().filter(|row| row.starts_with(prefix)).count() as u64;
+        let depth = depth_of_all(&store, &prefixes).await.unwrap();
+        let told: Vec<u64> = depth.iter().map(|(number, _)| *number).collect();
+        assert_eq!(told, prefixes.iter().map(number).collect::<Vec<_>>(), "{when}");
+    };
+    let row = |queue: &str, id, job| ready_row(queue, 1, id, job);
+    let (first, second) = (id(1, 0), id(2, 0));
+    let added = |add: Vec<Row>| Put { ready: RowChange { add, remove: Vec::new() }, ..Put::default() };
+    done(&store, create(first, added(vec![row("a", first, 1), row("ab", first, 2)]))).await;
+    check("before anybody asked").await;
+    done(&store, create(second, added(vec![row("a", second, 1), row("b", second, 2)]))).await;
+    check("added").await;
+    let ready = RowChange { add: vec![row("a", second, 1), row("a", second, 3)], remove: vec![row("b", second, 9)] };
+    done(&store, update(second, "first", "second", Put { ready, ..Put::default() })).await;
+    check("what is there is added, and what is not there removed").await;
+    let all = |id, rows| delete(id, "first", Delete { ready: rows, ..Delete::default() });
+    done(&store, all(first, vec![row("a", first, 1), row("ab", first, 2)])).await;
+    check("removed with its workflow").await;
+    assert_eq!(apply(&store, &[all(second, vec![row("a", second, 1)])]).await.len(), 1);
+    check("refused").await;
 }
 
 pub(crate) async fn ready_depth_counts_over_all_partitions(store: Store) {

@@ -1,0 +1,98 @@
+//! How many ready rows each queue has in each partition. They are counted once and then kept, so that to tell them costs what there are
+//! queues. Only this process writes the file.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashMap;
+use rusqlite::Connection;
+
+use crate::id::Partition;
+use crate::record::rows::Row;
+use crate::store::error::StoreError;
+
+/// A partition, and the beginning of the rows of a queue there.
+type Place = (Partition, Row);
+
+/// The numbers. None: they were not counted yet, or are in doubt.
+#[derive(Debug, Default)]
+pub(super) struct Depths(Mutex<Option<HashMap<Place, u64>>>);
+
+/// What a transaction adds to them.
+#[derive(Debug, Default)]
+pub(super) struct Added(HashMap<Place, i64>);
+
+impl Added {
+    /// So many rows more like this one.
+    pub(super) fn note(&mut self, partition: Partition, row: &[u8], rows: i64) {
+        if rows != 0 {
+            *self.0.entry((partition, queue_of(row).to_vec())).or_default() += rows;
+        }
+    }
+}
+
+impl Depths {
+    fn known(&self) -> MutexGuard<'_, Option<HashMap<Place, u64>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn are_known(&self) -> bool {
+        self.known().is_some()
+    }
+
+    /// For each partition the number of rows of each queue, whose rows begin with one of `prefixes`. None: they must be counted.
+    pub(super) fn of(&self, prefixes: &[Row], partitions: &[Partition]) -> Option<Vec<Vec<u64>>> {
+        let known = self.known();
+        let known = known.as_ref()?;
+        let number = |at: Partition, prefix: &Row| known.get(&(at, prefix.clone())).copied().unwrap_or_default();
+        Some(partitions.iter().map(|&at| prefixes.iter().map(|prefix| number(at, prefix)).collect()).collect())
+    }
+
+    /// A transaction was committed.
+    pub(super) fn add(&self, added: Added) {
+        let mut known = self.known();
+        let Some(known) = known.as_mut() else { return };
+        for (place, rows) in added.0 {
+            let number = known.remove(&place).unwrap_or_default().saturating_add_signed(rows);
+            // Names that nobody uses any more take no memory.
+            if number > 0 {
+                known.insert(place, number);
+            }
+        }
+    }
+
+    /// It is not known what was committed.
+    pub(super) fn doubt(&self) {
+        *self.known() = None;
+    }
+
+    /// Counts, if need be: 0.1 s for a million rows. To be called between transactions.
+    pub(super) fn count(&self, connection: &Connection) -> Result<(), StoreError> {
+        if self.are_known() {
+            return Ok(());
+        }
+        let mut counted = Added::default();
+        let mut rows = connection.prepare_cached("SELECT partition, entry FROM ready_row")?;
+        let mut rows = rows.query([])?;
+        // Rows of a queue follow each other.
+        let (mut place, mut number) = ((Partition(0), Vec::new()), 0);
+        while let Some(row) = rows.next()? {
+            let (partition, entry) =
+                (Partition(row.get(0)?), row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?);
+            if place.0 != partition || !entry.starts_with(&place.1) || place.1.is_empty() {
+                counted.note(place.0, &place.1, number);
+                (place, number) = ((partition, queue_of(entry).to_vec()), 0);
+            }
+            number += 1;
+        }
+        counted.note(place.0, &place.1, number);
+        *self.known() = Some(HashMap::new());
+        self.add(counted);
+        Ok(())
+    }
+}
+
+/// What all rows of a queue begin with: its name and a zero.
+fn queue_of(row: &[u8]) -> &[u8] {
+    let end = row.iter().position(|&byte| byte == 0).map_or(row.len(), |zero| zero + 1);
+    &row[..end]
+}
