@@ -26,6 +26,7 @@ use crate::record::change::{Applied, Change, ResultField, Stored, StoredState};
 use crate::record::format::Format;
 use crate::record::rows::Row;
 use crate::time::Timestamp;
+use crate::workflow::write::Style;
 
 /// Who has said that it lives.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -82,6 +83,12 @@ impl Store {
     #[must_use]
     pub fn format(&self) -> Format {
         each_store!(self, store => store.format())
+    }
+
+    /// How changes are made for it.
+    pub(crate) fn style(&self) -> Style {
+        let most = if let Self::Redis(_) = self { redis::LARGE } else { usize::MAX };
+        Style { format: self.format(), most }
     }
 
     pub(crate) fn all_partitions(&self) -> impl Iterator<Item = Partition> + use<> {

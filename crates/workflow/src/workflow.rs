@@ -4,7 +4,7 @@ mod catch_up;
 pub(crate) mod imported;
 pub(crate) mod progress;
 mod unwritten;
-mod write;
+pub(crate) mod write;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -44,6 +44,8 @@ pub(crate) struct Workflow {
     unwritten: Unwritten,
     /// What the latest change replaced, until it is known whether it was applied.
     written: HashMap<JobIndex, Job>,
+    /// The writers of states whose ready rows may not be there.
+    owing: Vec<u32>,
 }
 
 impl Workflow {
@@ -93,7 +95,8 @@ impl Workflow {
             *jobs.get_mut(index.index()).ok_or_else(none)? = decode(bytes, what)?;
         }
         let stored = Some((state.meta[..length].to_vec(), meta.clone()));
-        Ok(Self { small, ..Self::assembled(id, graph, meta, jobs, stored) })
+        let owing = state.owing.clone();
+        Ok(Self { small, owing, ..Self::assembled(id, graph, meta, jobs, stored) })
     }
 
     fn assembled(
@@ -104,8 +107,9 @@ impl Workflow {
         stored: Option<(Vec<u8>, Meta)>,
     ) -> Self {
         let (tallies, prospects) = (vec![Tally::default(); jobs.len()], vec![Prospect::Open; jobs.len()]);
-        let (unwritten, written) = (Unwritten::default(), HashMap::new());
-        let mut workflow = Self { id, graph, meta, jobs, tallies, prospects, stored, small: false, unwritten, written };
+        let (unwritten, written, owing) = (Unwritten::default(), HashMap::new(), Vec::new());
+        let small = false;
+        let mut workflow = Self { id, graph, meta, jobs, tallies, prospects, stored, small, unwritten, written, owing };
         // No job of a new workflow has ended, so all tallies are zero.
         if workflow.stored.is_some() {
             workflow.recount();

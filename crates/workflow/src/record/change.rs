@@ -59,6 +59,22 @@ pub struct Put {
     pub expiry: Moved,
     /// What the store may note of this write, to tell later what it changed. None: nothing.
     pub trail: Option<Trail>,
+    /// The label, when `jobs` are all that have ever changed: the state may be written anew. Only for a store that writes in pieces.
+    pub whole: Option<Vec<u8>>,
+    /// Whether ready rows may come after the state, which says so until they are there. Only for a store that writes in pieces.
+    pub rows: Rows,
+    /// Earlier writes whose rows are among those to add.
+    pub settled: Vec<u32>,
+}
+
+/// When the ready rows of a change are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Rows {
+    /// With the state.
+    #[default]
+    AtOnce,
+    /// They are many, and follow the state. The workflow is due when they should be there.
+    Follow,
 }
 
 /// Which write made a state.
@@ -154,6 +170,8 @@ pub struct StoredState {
     pub meta: Vec<u8>,
     /// The jobs that have changed since the creation, in no order.
     pub jobs: Vec<(JobIndex, Vec<u8>)>,
+    /// The writers of states whose ready rows may not be there yet.
+    pub owing: Vec<u32>,
 }
 
 /// What became of an expected state, still encoded.

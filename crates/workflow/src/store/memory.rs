@@ -284,7 +284,7 @@ impl MemoryStore {
         let tables = self.read().await?;
         let some = |entry: &Entry| {
             let found = jobs.iter().filter_map(|job| Some((*job, entry.jobs.get(job)?.clone())));
-            StoredState { meta: entry.meta.clone(), jobs: found.collect() }
+            StoredState { meta: entry.meta.clone(), jobs: found.collect(), ..StoredState::default() }
         };
         Ok(tables.workflows.get(&id).map(some))
     }
@@ -453,7 +453,7 @@ async fn turns(number: u8) {
 impl Entry {
     fn state(&self) -> StoredState {
         let jobs = self.jobs.iter().map(|(&job, state)| (job, state.clone())).collect();
-        StoredState { meta: self.meta.clone(), jobs }
+        StoredState { meta: self.meta.clone(), jobs, ..StoredState::default() }
     }
 
     /// Notes which jobs a write changes.
@@ -472,7 +472,10 @@ impl Entry {
         let since = self.trail.iter().position(|(stamp, _)| *stamp == since)?;
         let changed: BTreeSet<JobIndex> = self.trail.iter().take(since).flat_map(|(_, jobs)| jobs).copied().collect();
         let jobs = changed.into_iter().map(|job| (job, self.jobs[&job].clone())).collect();
-        Some(Later { stamp: self.trail[0].0, state: StoredState { meta: self.meta.clone(), jobs } })
+        Some(Later {
+            stamp: self.trail[0].0,
+            state: StoredState { meta: self.meta.clone(), jobs, ..StoredState::default() },
+        })
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod ears;
 mod identity;
 mod keys;
 mod open;
+mod pieces;
 mod probe;
 mod read;
 mod replicas;
@@ -22,6 +23,7 @@ use tidegate_pipeline::{Arg, Batch, Client, Delivery, Outcome};
 use self::call::Call;
 use self::identity::Identity;
 use self::keys::{Keys, Set};
+pub(crate) use self::pieces::LARGE;
 use self::replicas::Replicas;
 use self::reply::{answer, reason, unavailable};
 use super::announcement::Announcer;
@@ -123,7 +125,10 @@ impl RedisStore {
         announcer: Option<&Announcer>,
     ) -> Result<Vec<Applied>, StoreError> {
         self.must_fit()?;
-        let Written { applied, suspicious } = self.write(partition, changes, announcer).await?;
+        let Written { applied, suspicious } = match changes.iter().any(pieces::is_large) {
+            true => self.write_in_pieces(partition, changes, announcer).await?,
+            false => self.write(partition, changes, announcer).await?,
+        };
         let gone =
             |(change, applied): (&Change, &Applied)| change.expected.is_some() && *applied == Applied::Conflict(None);
         // Another server may have removed a workflow, or the last one. Else Redis has lost everything.
@@ -258,7 +263,8 @@ fn with_advice(reason: String) -> String {
     match reason.contains("can't run this command") || reason.contains("NOPERM") {
         true => {
             format!(
-                "{reason}; the script needs GET, MGET, EXISTS, HGET, HGETALL, HSET, HDEL, SET, MSET, UNLINK, ZADD and ZREM"
+                "{reason}; the script needs GET, MGET, EXISTS, HGET, HMGET, HGETALL, HSET, HDEL, SET, MSET, UNLINK, PERSIST, RENAME, ZADD and \
+                 ZREM"
             )
         }
         false => reason,

@@ -144,7 +144,7 @@ mod tests {
             let mut meta = Workflow::new(id, Arc::clone(&graph), Timestamp::from_micros(1)).meta;
             let read = |jobs: &[Job], meta: &Meta| {
                 let jobs = (0..).map(JobIndex).zip(jobs.iter().map(|job| encode(job, Format::LATEST))).collect();
-                let state = StoredState { meta: encode(meta, Format::LATEST), jobs };
+                let state = StoredState { meta: encode(meta, Format::LATEST), jobs, ..StoredState::default() };
                 Workflow::read_state(id, Arc::clone(&graph), &state).unwrap()
             };
             let mut jobs: Vec<Job> = graph.jobs.iter().map(|_| any_state(&mut random)).collect();
@@ -162,7 +162,8 @@ mod tests {
                     (0..random.usize(..5)).map(|_| JobIndex(random.u32(..jobs.len() as u32))).collect();
                 changed.iter().for_each(|job| jobs[job.index()] = any_state(&mut random));
                 let written = changed.iter().map(|&job| (job, encode(&jobs[job.index()], Format::LATEST))).collect();
-                let state = StoredState { meta: encode(&meta, Format::LATEST), jobs: written };
+                let state =
+                    StoredState { meta: encode(&meta, Format::LATEST), jobs: written, ..StoredState::default() };
                 assert_eq!(workflow.catch_up(&Later { stamp: meta.stamp(), state }), Ok(true));
                 let whole = read(&jobs, &meta);
                 assert_eq!(workflow.jobs, whole.jobs, "seed {seed}");
@@ -179,7 +180,7 @@ mod tests {
         let mut workflow = Workflow::new(id, graph(3, &mut random), Timestamp::from_micros(1));
         let noted = workflow.meta.stamp();
         let meta = Meta { version: 2, ..workflow.meta.clone() };
-        let state = StoredState { meta: encode(&meta, Format::LATEST), jobs: Vec::new() };
+        let state = StoredState { meta: encode(&meta, Format::LATEST), jobs: Vec::new(), ..StoredState::default() };
         assert_eq!(workflow.catch_up(&Later { stamp: noted, state }), Ok(false));
     }
 }

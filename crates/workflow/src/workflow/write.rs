@@ -1,17 +1,30 @@
 //! Makes the change that a store must apply to have the same state as the workflow in memory.
 
+use std::time::Duration;
+
 use hashbrown::HashSet;
 
 use super::Workflow;
 use super::unwritten::Unwritten;
 use crate::id::JobIndex;
-use crate::record::change::{Birth, Change, Delete, Moved, Put, ResultField, RowChange, Trail, Write};
+use crate::record::change::{Birth, Change, Delete, Moved, Put, ResultField, RowChange, Rows, Trail, Write};
 use crate::record::codec::encode;
 use crate::record::format::Format;
 use crate::record::rows::{ReadyEntry, Row, lasting_row, ready_rows, status_rows};
 use crate::record::small::join;
-use crate::state::{AttemptError, Job, Meta, Status};
+use crate::state::{AttemptError, Job, JobState, Meta, Status};
 use crate::time::Timestamp;
+
+/// When all rows of a write should be there that follow its state.
+const ROWS_DUE: Duration = Duration::from_secs(10);
+
+/// How a store is written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Style {
+    pub(crate) format: Format,
+    /// A change of more jobs than this is written in pieces.
+    pub(crate) most: usize,
+}
 
 /// How many errors of one job are kept.
 const KEPT_ERRORS: u16 = 10;
@@ -68,12 +81,18 @@ impl Workflow {
         self.unwritten.delete
     }
 
-    /// The change to write in a format, or None when there is none. `writer` is a random number.
+    /// The change to write, or None when there is none. `writer` is a random number.
     ///
     /// After this call the workflow counts as written. If the change is not applied, drop the workflow or let it
     /// [catch up](Workflow::catch_up).
-    pub(crate) fn change(&mut self, writer: u32, format: Format) -> Option<Change> {
+    pub(crate) fn change(&mut self, writer: u32, style: Style, now: Timestamp) -> Option<Change> {
+        let format = style.format;
         let mut unwritten = std::mem::take(&mut self.unwritten);
+        let is_whole = unwritten.before.len() > style.most;
+        // A state that is written anew says nothing of rows that an earlier one owes.
+        if is_whole && !self.owing.is_empty() {
+            unwritten.strays.get_or_insert_default();
+        }
         let (expected, was) = match self.stored.take() {
             Some((bytes, meta)) => (Some(bytes), Some(meta)),
             None => (None, None),
@@ -95,6 +114,12 @@ impl Workflow {
         }
         self.meta.version += 1;
         self.meta.writer = writer;
+        let rows = self.rows_follow(was.as_ref(), &unwritten, style.most);
+        if rows == Rows::Follow {
+            let due = now + ROWS_DUE;
+            self.meta.timer = Some(self.meta.timer.map_or(due, |timer| timer.min(due)));
+        }
+        let settled = if unwritten.strays.is_some() { std::mem::take(&mut self.owing) } else { Vec::new() };
         let (meta, length) = match small {
             true => join(&self.meta, &self.graph.label, &self.jobs),
             false => {
@@ -104,12 +129,35 @@ impl Workflow {
             }
         };
         self.stored = Some((meta[..length].to_vec(), self.meta.clone()));
-        let put = self.put(was.as_ref(), &mut unwritten, (meta, format));
+        let put = Put { rows, settled, ..self.put(was.as_ref(), &mut unwritten, (meta, format, is_whole)) };
         self.written = unwritten.before;
         Some(Change { workflow: self.id, expected, small, write: Write::Put(Box::new(put)) })
     }
 
-    fn put(&self, was: Option<&Meta>, unwritten: &mut Unwritten, (meta, format): (Vec<u8>, Format)) -> Put {
+    /// Whether so many rows are added that they follow the state.
+    fn rows_follow(&self, was: Option<&Meta>, unwritten: &Unwritten, most: usize) -> Rows {
+        let status = was.map_or(Status::Pending, |meta| meta.status);
+        let all = unwritten.strays.is_some() || status != self.meta.status;
+        let rows = if all { self.meta.counts.number(JobState::Ready) as usize } else { unwritten.ready.len() };
+        if self.meta.status == Status::Running && rows > most { Rows::Follow } else { Rows::AtOnce }
+    }
+
+    /// Writes all rows again if a write has come to its end without them, as when its server died.
+    pub(crate) fn settle_rows(&mut self) {
+        if !self.owing.is_empty() {
+            // Whatever was ready since it last became so.
+            let jobs: Vec<Job> = self.jobs.iter().map(|job| Job { state: JobState::Ready, ..job.clone() }).collect();
+            let ready = ready_rows(self.id, &self.graph, &jobs, Status::Running, Format::LATEST);
+            self.mend(Delete { ready, ..Delete::default() });
+        }
+    }
+
+    fn put(
+        &self,
+        was: Option<&Meta>,
+        unwritten: &mut Unwritten,
+        (meta, format, is_whole): (Vec<u8>, Format, bool),
+    ) -> Put {
         let strays = unwritten.strays.take();
         let changed = |before: Option<Timestamp>, after: Option<Timestamp>| match after {
             _ if before == after => Moved::Unchanged,
@@ -118,7 +166,13 @@ impl Workflow {
         };
         let ready = self.ready_change(was, unwritten, format);
         let errors = unwritten.errors.iter().map(|(field, error)| (*field, encode(error, format)));
-        let mut jobs: Vec<JobIndex> = unwritten.before.keys().copied().filter(|_| !self.small).collect();
+        let mut jobs: Vec<JobIndex> = match is_whole {
+            true => self
+                .each()
+                .filter(|job| unwritten.before.contains_key(job) || *self.job(*job) != Job::default())
+                .collect(),
+            false => unwritten.before.keys().copied().filter(|_| !self.small).collect(),
+        };
         jobs.sort_unstable();
         let mut put = Put {
             meta,
@@ -135,6 +189,8 @@ impl Workflow {
             timer: changed(was.and_then(|meta| meta.timer), self.meta.timer),
             expiry: changed(was.and_then(|meta| meta.expires_at), self.meta.expires_at),
             trail: Some(Trail { since: was.map(Meta::stamp), stamp: self.meta.stamp(), jobs: self.jobs.len() }),
+            whole: is_whole.then(|| encode(&self.graph.label, format)),
+            ..Put::default()
         };
         if let Some(strays) = strays {
             self.write_all_rows(&mut put, strays, format);

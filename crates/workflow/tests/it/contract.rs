@@ -147,7 +147,7 @@ fn sorted(mut state: StoredState) -> StoredState {
 
 /// What a conflict answers for a workflow in state `meta` whose jobs nothing has happened to.
 fn conflict(meta: Vec<u8>) -> Applied {
-    Applied::Conflict(Some(StoredState { meta, jobs: Vec::new() }))
+    Applied::Conflict(Some(StoredState { meta, jobs: Vec::new(), ..StoredState::default() }))
 }
 
 /// Every row of a set, in all partitions.

@@ -100,6 +100,7 @@ mod tests {
     use crate::record::codec::{decode, encode};
     use crate::record::format::Format;
     use crate::time::Timestamp;
+    use crate::workflow::write::Style;
 
     /// So many entries of workflows with so many jobs, each after the first.
     fn entries(number: usize, jobs: usize) -> Vec<Entry> {
@@ -115,7 +116,8 @@ mod tests {
             graph.link_children();
             let id = WorkflowId::new(Timestamp::default(), Partition(0), at as u128);
             let mut workflow = Workflow::new(id, graph.into(), Timestamp::default());
-            workflow.change(1, Format::LATEST).unwrap();
+            let style = Style { format: Format::LATEST, most: usize::MAX };
+            workflow.change(1, style, Timestamp::default()).unwrap();
             *Entry::new(workflow)
         };
         (0..number).map(entry).collect()

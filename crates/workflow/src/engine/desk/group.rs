@@ -69,7 +69,8 @@ impl Group {
         if let Some(strays) = self.strays.clone() {
             entry.workflow.mend(strays);
         }
-        entry.workflow.change(fastrand::u32(..), player.store.format())
+        let now = self.posted[0].now;
+        entry.workflow.change(fastrand::u32(..), player.store.style(), now)
     }
 
     /// Creates the workflow if it does not exist and a request creates it.

@@ -40,6 +40,9 @@ impl Player<'_> {
             }
             return Ok(answer(&entry.workflow, None, Effect::Done));
         };
+        if matches!(event, Event::Tick) {
+            entry.workflow.settle_rows();
+        }
         let known = entry.workflow.newly_ready().len();
         let effect = transition(&mut entry.workflow, &event, self.context.retention, now)?;
         let leased = match request {

@@ -9,8 +9,9 @@
 --           key, number of arguments, change; for each trail the change, and version and writer of the write that made the state
 --           that it expects.
 --         then for each change what its state must begin with (of a hash: what its meta must be), empty when it must not exist; then the
---           arguments of each state, the strings, and the arguments of the operations; then, if others are to hear of it, the command
---           that tells them, the channel and the message. Packed is a cmsgpack array of integers.
+--           arguments of each state (a single one of a hash is the number of a key: what is there becomes the state), the strings, and the
+--           arguments of the operations; then, if others are to hear of it, the command that tells them, the channel and the message.
+--           Packed is a cmsgpack array of integers.
 --           Keys and changes count from 1. Commands are 1 HSET, 2 HDEL, 3 UNLINK, 4 ZADD, 5 ZREM.
 -- A script that Redis stops half way, for want of memory or of a permission, leaves rows that should not be there and never lacks
 -- one: first what adds, then the states, which count, then what removes.
@@ -115,6 +116,10 @@ for change = 1, changes do
     elseif small then
       pairs[last + 1], pairs[last + 2] = keys[4 + change], argv[state + 1]
       last = last + 2
+    elseif count == 1 then
+      local staged = keys[tonumber(argv[state + 1])]
+      call('PERSIST', staged)
+      call('RENAME', staged, keys[4 + change])
     else
       for from = state + 1, state + count, 4000 do
         call('HSET', keys[4 + change], unpack(argv, from, math.min(from + 3999, state + count)))

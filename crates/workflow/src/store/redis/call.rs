@@ -6,7 +6,7 @@ use tidegate_pipeline::{Arg, Outcome, Reply, UnitBuilder};
 use super::keys::{self, Keys, META, Part, Set};
 use super::reply::{self, unexpected};
 use crate::id::WorkflowId;
-use crate::record::change::{Applied, Birth, Change, Delete, Moved, Put, Stamp, Trail, Write};
+use crate::record::change::{self, Applied, Birth, Change, Delete, Moved, Put, Stamp, Trail, Write};
 use crate::record::rows::Row;
 use crate::store::error::StoreError;
 
@@ -19,7 +19,7 @@ const MOST_ARGUMENTS: usize = 4_000;
 const MOST_BYTES: usize = 512 << 10;
 
 /// The jobs from which on a workflow has a trail. To read fewer costs no more than to read what changed.
-const LARGE: usize = 256;
+const TRAILED: usize = 256;
 /// How many writes a trail has, as the script knows.
 const TRAIL: usize = 64;
 /// The most jobs of a write that a trail names: a trail takes less than 256 KiB.
@@ -43,7 +43,7 @@ impl Command {
 
 /// An argument of the script.
 #[derive(Debug)]
-enum Piece<'a> {
+pub(super) enum Piece<'a> {
     Bytes(&'a [u8]),
     Text(String),
     Packed(Vec<u8>),
@@ -51,7 +51,7 @@ enum Piece<'a> {
 }
 
 impl Piece<'_> {
-    fn arg(&self) -> Arg<'_> {
+    pub(super) fn arg(&self) -> Arg<'_> {
         match self {
             Self::Bytes(bytes) => Arg::Bytes(bytes),
             Self::Text(text) => Arg::Bytes(text.as_bytes()),
@@ -183,6 +183,16 @@ impl<'a> Call<'a> {
         self.counts.push(self.fields.len() - before);
     }
 
+    /// A call that only adds rows to a set, or removes some.
+    pub(super) fn of_rows(scratch: String, set: Set, add: &'a [Row], remove: &'a [Row]) -> Self {
+        let mut call = Self { expected: vec![b""], states: vec![scratch], places: vec![0], ..Self::default() };
+        let rows = add.iter().flat_map(|row| [Piece::Bytes(b"0"), Piece::Bytes(row)]);
+        share(&mut call.added[set as usize], 0, rows);
+        share(&mut call.removed[set as usize], 0, remove.iter().map(|row| Piece::Bytes(row)));
+        call.counts.push(0);
+        call
+    }
+
     /// A call that does whatever calls do, and changes nothing: each command of the script with scratch keys, and those for rows with
     /// each set and a row that is in none.
     pub(super) fn probe(scratch: [String; 2]) -> Self {
@@ -231,15 +241,21 @@ impl<'a> Call<'a> {
     }
 
     fn put(&mut self, keys: &Keys, id: &'a WorkflowId, put: &'a Put) {
-        match self.small {
-            true => self.value(&put.meta),
-            false => self.field(Piece::Bytes(META), &put.meta),
+        match put.trail {
+            Some(trail) if put.whole.is_some() => self.take_staged(keys, id, trail),
+            _ if self.small => self.value(&put.meta),
+            _ => self.fields_of(put),
         }
-        for (job, state) in &put.jobs {
-            self.field(Piece::Integer(job.0.into()), state);
+        if !put.settled.is_empty() {
+            let marks = put.settled.iter().map(|&writer| Piece::Text(keys::owing_field(writer)));
+            self.own(Command::RemoveFields, keys.part(*id, Part::State), marks);
         }
-        self.trail(put);
         if let Some(birth) = &put.birth {
+            if !self.small && put.whole.is_none() {
+                for (field, value) in keys::label_fields(&birth.label) {
+                    self.field(Piece::Bytes(field), value);
+                }
+            }
             self.birth(keys, id, birth);
         }
         self.results(keys, id, put);
@@ -253,24 +269,28 @@ impl<'a> Call<'a> {
         self.move_row(Set::Expiries, id, put.expiry);
     }
 
-    /// Notes in a large state which of its jobs are written. A small one is read as a whole.
-    fn trail(&mut self, put: &Put) {
-        let Some(Trail { since, stamp, jobs }) = put.trail.filter(|trail| trail.jobs >= LARGE) else { return };
-        let change = self.current();
-        let numbered = |stamp: &Stamp| u32::try_from(stamp.version).is_ok();
-        self.since.extend(since.filter(numbered).map(|since| (change, since)));
-        debug_assert!(put.jobs.len() <= jobs);
-        let version = stamp.version as usize;
-        let mut noted = vec![version];
-        if put.jobs.len() <= MOST_NOTED {
-            noted.push(stamp.writer as usize);
-            noted.extend(put.jobs.iter().map(|(job, _)| job.index()));
+    /// The fields of a state. What is behind one of many jobs may ask for its trail.
+    fn fields_of(&mut self, put: &'a Put) {
+        let fields = state_fields(put);
+        self.bytes += fields.iter().map(Piece::len).sum::<usize>();
+        self.fields.extend(fields);
+        self.ask_for_trail(put);
+    }
+
+    fn ask_for_trail(&mut self, put: &Put) {
+        if let Some(Trail { since: Some(since), jobs: TRAILED.., .. }) = put.trail
+            && u32::try_from(since.version).is_ok()
+        {
+            self.since.push((self.current(), since));
         }
-        if numbered(&stamp) {
-            let noted = pack(&noted);
-            self.bytes += noted.len();
-            self.fields.extend([Piece::Text(format!("t{}", version % TRAIL)), Piece::Packed(noted)]);
-        }
+    }
+
+    /// Puts a state in place that was staged. The change is alone in its call.
+    fn take_staged(&mut self, keys: &Keys, id: &WorkflowId, Trail { stamp, .. }: Trail) {
+        debug_assert!(self.counts.is_empty());
+        let key = Set::ALL.len() + 1 + self.others.len() + 1;
+        self.others.push(keys.staged(*id, stamp.writer));
+        self.fields.push(Piece::Integer(key as u64));
     }
 
     fn results(&mut self, keys: &Keys, id: &WorkflowId, put: &'a Put) {
@@ -296,11 +316,6 @@ impl<'a> Call<'a> {
     }
 
     fn birth(&mut self, keys: &Keys, id: &'a WorkflowId, birth: &'a Birth) {
-        if !self.small {
-            for (field, value) in keys::label_fields(&birth.label) {
-                self.field(Piece::Bytes(field), value);
-            }
-        }
         self.string(keys.part(*id, Part::Graph), Piece::Bytes(&birth.graph));
         if let Some(name) = &birth.idempotency_key {
             self.claims.push((self.current(), self.others.len()));
@@ -449,6 +464,28 @@ impl<'a> Call<'a> {
             _ => Err(unexpected("what became of each change", answer)),
         }
     }
+}
+
+/// The fields of a state that a change writes, but for the label: meta, jobs, the place in the trail of a large one, and whether rows follow.
+pub(super) fn state_fields(put: &Put) -> Vec<Piece<'_>> {
+    let mut fields = Vec::with_capacity(2 * put.jobs.len() + 4);
+    fields.extend([Piece::Bytes(META), Piece::Bytes(&put.meta)]);
+    fields.extend(put.jobs.iter().flat_map(|(job, state)| [Piece::Integer(job.0.into()), Piece::Bytes(state)]));
+    let Some(Trail { stamp, jobs, .. }) = put.trail else { return fields };
+    if put.rows == change::Rows::Follow {
+        fields.extend([Piece::Text(keys::owing_field(stamp.writer)), Piece::Bytes(b"")]);
+    }
+    if jobs >= TRAILED && u32::try_from(stamp.version).is_ok() {
+        let version = stamp.version as usize;
+        let mut noted = vec![version];
+        // Whoever is behind a write whose rows follow must see that they do.
+        if put.jobs.len() <= MOST_NOTED && put.rows == change::Rows::AtOnce {
+            noted.push(stamp.writer as usize);
+            noted.extend(put.jobs.iter().map(|(job, _)| job.index()));
+        }
+        fields.extend([Piece::Text(format!("t{}", version % TRAIL)), Piece::Packed(pack(&noted))]);
+    }
+    fields
 }
 
 /// Whether a call that created workflows found none in its partition.

@@ -117,6 +117,11 @@ impl Keys {
         self.of(partition, 6) + "[ws]:*"
     }
 
+    /// Where a state is put together before it takes its place.
+    pub(super) fn staged(&self, id: WorkflowId, writer: u32) -> String {
+        format!("{}n:{id}:{writer:08x}", self.of(id.partition(), 38))
+    }
+
     /// Keys for questions: a hash and a string. Neither is there when no script runs.
     pub(super) fn scratch(&self, partition: Partition) -> [String; 2] {
         [":h", ":s"].map(|word| self.of(partition, 3) + "p" + word)
@@ -163,6 +168,16 @@ pub(super) fn result_field(field: ResultField) -> String {
         ResultField::Output(job) => job.to_string(),
         ResultField::Error(job, place) => format!("{job}.{place}"),
     }
+}
+
+/// The field of a state that says that the ready rows of this write may not be there yet.
+pub(super) fn owing_field(writer: u32) -> String {
+    format!("x{writer:08x}")
+}
+
+/// The write that such a field names; None for other fields.
+pub(super) fn owing_of(field: &[u8]) -> Option<u32> {
+    u32::from_str_radix(std::str::from_utf8(field.strip_prefix(b"x")?).ok()?, 16).ok()
 }
 
 /// The job that a field of a state is about; None for other fields.

@@ -131,7 +131,7 @@ impl RedisStore {
         let values: Vec<Option<&Bytes>> = values.into_iter().map(reply::bytes).collect::<Result<_, _>>()?;
         let Some((Some(meta), values)) = values.split_first() else { return Ok(None) };
         let found = jobs.iter().zip(values).filter_map(|(job, value)| Some((*job, value.as_ref()?.to_vec())));
-        Ok(Some(StoredState { meta: meta.to_vec(), jobs: found.collect() }))
+        Ok(Some(StoredState { meta: meta.to_vec(), jobs: found.collect(), ..StoredState::default() }))
     }
 
     pub(crate) async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {

@@ -118,6 +118,8 @@ pub(super) fn state(key: &str, reply: &Reply) -> Result<Option<StoredState>, Sto
             state.meta = value.to_vec();
         } else if let Some(job) = keys::job_of(field) {
             state.jobs.push((job, value.to_vec()));
+        } else {
+            state.owing.extend(keys::owing_of(field));
         }
     }
     if state.meta.is_empty() { Err(corrupt("it has no field m")) } else { Ok(Some(state)) }
@@ -146,7 +148,7 @@ pub(super) fn later(key: &str, reply: &[Result<Reply, ServerError>]) -> Result<L
 
 /// The state of a small workflow; none when it is not there.
 pub(super) fn small(reply: &Reply) -> Result<Option<StoredState>, StoreError> {
-    Ok(bytes(reply)?.map(|value| StoredState { meta: value.to_vec(), jobs: Vec::new() }))
+    Ok(bytes(reply)?.map(|value| StoredState { meta: value.to_vec(), ..StoredState::default() }))
 }
 
 /// The same, as an array of one or none.

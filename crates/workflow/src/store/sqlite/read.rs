@@ -62,7 +62,7 @@ pub(super) fn state(connection: &Connection, id: WorkflowId) -> Result<Option<St
     };
     let job = |row: &SqlRow<'_>| Ok((JobIndex(row.get(0)?), row.get(1)?));
     let jobs = many(connection, "SELECT job, state FROM job WHERE id = ?1", [id], job)?;
-    Ok(Some(StoredState { meta, jobs }))
+    Ok(Some(StoredState { meta, jobs, ..StoredState::default() }))
 }
 
 pub(super) fn excerpt(
@@ -74,7 +74,7 @@ pub(super) fn excerpt(
     let Some(meta) = one(connection, "SELECT meta FROM workflow WHERE id = ?1", [id], |row| row.get(0))? else {
         return Ok(None);
     };
-    let mut state = StoredState { meta, jobs: Vec::with_capacity(jobs.len()) };
+    let mut state = StoredState { meta, jobs: Vec::with_capacity(jobs.len()), ..StoredState::default() };
     for &job in jobs {
         let found =
             one(connection, "SELECT state FROM job WHERE id = ?1 AND job = ?2", params![id, job.0], |row| row.get(0));

@@ -64,7 +64,9 @@ pub(crate) async fn loads_and_heads_keep_the_order_asked_for(store: Store) {
     done(&store, create(first, Put { jobs: jobs.clone(), ..Put::default() })).await;
     done(&store, create(second, Put::default())).await;
     done(&store, update(second, "first", "second", Put::default())).await;
-    let stored = |text, jobs| Some(Stored { graph: meta("graph"), state: StoredState { meta: meta(text), jobs } });
+    let stored = |text, jobs| {
+        Some(Stored { graph: meta("graph"), state: StoredState { meta: meta(text), jobs, ..StoredState::default() } })
+    };
     let asked = [second, missing, first, second];
     let expected = [stored("second", vec![]), None, stored("first", jobs), stored("second", vec![])];
     assert_eq!(store.load(&asked).await.unwrap(), expected);

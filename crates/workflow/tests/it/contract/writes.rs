@@ -38,13 +38,16 @@ pub(crate) async fn a_workflow_is_created_once(store: Store) {
     let id = id(1, 2);
     done(&store, create(id, Put::default())).await;
     assert_eq!(apply(&store, &[create(id, Put::default())]).await, [conflict(meta("first"))]);
-    assert_eq!(state(&store, id).await, Some(StoredState { meta: meta("first"), jobs: Vec::new() }));
+    assert_eq!(
+        state(&store, id).await,
+        Some(StoredState { meta: meta("first"), jobs: Vec::new(), ..StoredState::default() })
+    );
 }
 
 pub(crate) async fn a_change_applies_only_to_the_state_it_expects(store: Store) {
     let id = id(1, 0);
     let jobs = vec![(JobIndex(0), meta("a")), (JobIndex(300), meta("b"))];
-    let current = StoredState { meta: meta("first"), jobs: jobs.clone() };
+    let current = StoredState { meta: meta("first"), jobs: jobs.clone(), ..StoredState::default() };
     assert_eq!(apply(&store, &[update(id, "first", "x", Put::default())]).await, [Applied::Conflict(None)]);
     assert_eq!(apply(&store, &[delete(id, "first", Delete::default())]).await, [Applied::Conflict(None)]);
     done(&store, create(id, Put { jobs, ..Put::default() })).await;
@@ -93,7 +96,7 @@ pub(crate) async fn a_conflict_tells_what_has_changed_since_the_expected_state(s
             done(&store, update(id, &from, &to, put)).await;
             from = to;
         }
-        let expected = StoredState { meta: meta(&from), jobs: known };
+        let expected = StoredState { meta: meta(&from), jobs: known, ..StoredState::default() };
         let late = Put { jobs: vec![job(1, "late".to_owned())], trail: version(2, jobs as usize), ..Put::default() };
         let answer = apply(&store, &[update(id, "first", "late", late)]).await.remove(0);
         assert!(caught_up(first.clone(), answer) == expected, "{jobs} jobs, {writes} writes");
@@ -125,7 +128,7 @@ pub(crate) async fn jobs_are_put_and_kept(store: Store) {
     done(&store, update(id, "first", "second", Put { jobs: vec![job(2, "c"), job(65_535, "d")], ..Put::default() }))
         .await;
     let jobs = vec![job(2, "c"), job(7, "a"), job(65_535, "d")];
-    assert_eq!(state(&store, id).await, Some(StoredState { meta: meta("second"), jobs }));
+    assert_eq!(state(&store, id).await, Some(StoredState { meta: meta("second"), jobs, ..StoredState::default() }));
 }
 
 pub(crate) async fn a_key_belongs_to_one_workflow_of_a_partition(store: Store) {
@@ -160,7 +163,10 @@ pub(crate) async fn a_delete_removes_all_that_belongs_to_a_workflow(store: Store
     assert_eq!(results(&store, id, &[ResultField::Output(JobIndex(1)), error]).await, [None, None]);
     // A later namesake does not inherit anything.
     done(&store, create(id, Put::default())).await;
-    assert_eq!(state(&store, id).await, Some(StoredState { meta: meta("first"), jobs: Vec::new() }));
+    assert_eq!(
+        state(&store, id).await,
+        Some(StoredState { meta: meta("first"), jobs: Vec::new(), ..StoredState::default() })
+    );
     assert_eq!(results(&store, id, &[ResultField::Output(JobIndex(1)), error]).await, [None, None]);
 }
 
@@ -269,7 +275,7 @@ pub(crate) async fn a_change_may_build_on_the_one_before(store: Store) {
     ];
     assert_eq!(apply(&store, &chain).await, vec![Applied::Done; 5]);
     let jobs = vec![(JobIndex(0), meta("c"))];
-    assert_eq!(state(&store, id).await, Some(StoredState { meta: meta("third"), jobs }));
+    assert_eq!(state(&store, id).await, Some(StoredState { meta: meta("third"), jobs, ..StoredState::default() }));
 }
 
 /// The state of a small workflow is one value, and a writer knows how it begins.
@@ -288,7 +294,7 @@ pub(crate) async fn small_and_other_workflows_change_together(store: Store) {
     assert_eq!(state(&store, b).await, None);
     assert_eq!(due(&store, Clockwork::Timers, 100).await, [(a, micros(70))]);
     let (first, second) = (whole("first", "a"), whole("second", "changed"));
-    let told = |value: &Vec<u8>| Applied::Conflict(Some(StoredState { meta: value.clone(), jobs: Vec::new() }));
+    let told = |value: &Vec<u8>| Applied::Conflict(Some(StoredState { meta: value.clone(), ..StoredState::default() }));
     let changes = [
         update(large, "first", "second", Put::default()),
         put(a, Some("other"), second.clone()),
@@ -297,7 +303,7 @@ pub(crate) async fn small_and_other_workflows_change_together(store: Store) {
     assert_eq!(apply(&store, &changes).await, [Applied::Done, told(&first), Applied::Conflict(None)]);
     let changes = [put(a, Some("first"), second.clone()), put(a, None, second.clone())];
     assert_eq!(apply(&store, &changes).await, [Applied::Done, told(&second)]);
-    assert_eq!(state(&store, a).await, Some(StoredState { meta: second, jobs: Vec::new() }));
+    assert_eq!(state(&store, a).await, Some(StoredState { meta: second, ..StoredState::default() }));
     let away = Delete {
         ready: vec![ready_row("default", 1, a, 1)],
         index: vec![index_row(Section::All, a), index_row(Section::Status(Status::Running), a)],
@@ -321,7 +327,10 @@ pub(crate) async fn ten_thousand_jobs_fit_in_one_change(store: Store) {
     let results: Vec<_> = jobs.iter().map(|(job, state)| (ResultField::Output(*job), state.clone())).collect();
     let put = Put { jobs: jobs.clone(), results, ready: added(ready.clone()), ..Put::default() };
     done(&store, create(id, put)).await;
-    assert_eq!(state(&store, id).await, Some(StoredState { meta: meta("first"), jobs: jobs.clone() }));
+    assert_eq!(
+        state(&store, id).await,
+        Some(StoredState { meta: meta("first"), jobs: jobs.clone(), ..StoredState::default() })
+    );
     assert_eq!(all_rows(&store, RowSet::Ready).await, ready);
     let fields: Vec<_> = jobs.iter().map(|(job, _)| ResultField::Output(*job)).collect();
     let stored = self::results(&store, id, &fields).await;
