@@ -23,6 +23,7 @@ pub(crate) use arguments::Arguments;
 use bullmq::BullMq;
 use creation::Creation;
 use execution::Execution;
+use execution::large::{self, Large};
 use execution::watchers::{self, Watchers};
 use listing::Listing;
 use recovery::Recovery;
@@ -35,6 +36,8 @@ pub(crate) use work::work;
 pub(crate) struct Results {
     creation: Vec<Creation>,
     execution: Vec<Execution>,
+    #[serde(default)]
+    large: Vec<Large>,
     bullmq: Option<BullMq>,
     listing: Vec<Listing>,
     recovery: Recovery,
@@ -65,6 +68,7 @@ pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<()> {
     let results = Results {
         creation: creation::measure(&arguments).await?,
         execution: execution::measure(&arguments).await?,
+        large: large::measure(&arguments).await?,
         bullmq: bullmq::measure(&arguments).await?,
         listing: listing::measure(&arguments).await?,
         recovery: recovery::measure(&arguments).await?,
@@ -88,6 +92,7 @@ impl figures::Results for Results {
         vec![
             Table::new("creation", creation),
             Table::new("execution", execution),
+            Table::new("large", large::sheet(&self.large)),
             Table::new("listing", listing::sheet(&self.listing)),
             Table::new("recovery", self.recovery.sheet()),
             Table::new("threads", threads::sheet(&self.threads)),

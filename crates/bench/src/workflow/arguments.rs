@@ -28,6 +28,9 @@ pub(crate) struct Arguments {
     /// Several servers are on a cluster of three primaries.
     #[arg(long)]
     pub(super) cluster: bool,
+    /// Parents of the join of the large workflow.
+    #[arg(long, default_value_t = 100_000)]
+    pub(super) many_parents: usize,
     /// Turns of each figure; the tables show medians and ends.
     #[arg(long, default_value_t = 3)]
     pub(super) rounds: u32,

@@ -1,5 +1,6 @@
 //! How fast jobs are executed by workers that do nothing.
 
+pub(super) mod large;
 pub(super) mod watchers;
 
 use std::time::Instant;
