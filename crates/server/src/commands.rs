@@ -4,6 +4,7 @@ mod audit;
 mod check;
 mod findings;
 mod import;
+mod migrate;
 mod rows;
 mod serve;
 mod store;
@@ -46,7 +47,7 @@ enum Command {
     Completion(Completion),
     /// Migrates the store to the layout of this version: store migrate
     #[command(hide = true)]
-    Migrate,
+    Migrate(migrate::Migrate),
 }
 
 #[derive(Debug, Args)]
@@ -134,7 +135,7 @@ fn explained(mut error: clap::Error) -> clap::Error {
 
 fn start(command: Command, options: &Options) -> Result<Exit, Failure> {
     let asks = matches!(command, Command::Client(_));
-    let prints_objects = asks || matches!(command, Command::Store(_) | Command::Import(_) | Command::Migrate);
+    let prints_objects = asks || matches!(command, Command::Store(_) | Command::Import(_) | Command::Migrate(_));
     if (!asks && options.names_server()) || (!prints_objects && options.is_given()) {
         let which = if prints_objects { "" } else { " or --output" };
         return Err(Failure::usage(format!(
@@ -197,6 +198,6 @@ async fn run(command: Command, options: &Options) -> Result<Exit, Failure> {
         Command::Client(command) => command.run(options).await,
         Command::Store(store) => store.run(&options.screen()).await,
         Command::Import(import) => import.run(&options.screen()).await,
-        Command::Migrate => store::run(store::Verb::Migrate, &options.screen()).await,
+        Command::Migrate(asked) => store::run(store::Verb::Migrate(asked), &options.screen()).await,
     }
 }

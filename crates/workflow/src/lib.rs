@@ -51,6 +51,7 @@ pub use store::Store;
 pub use store::announcement::ServerId;
 pub use store::error::{SCHEMA_VERSION, StoreError};
 pub use store::memory::{Call, Fault, Loss, MemoryStore, Mishap};
+pub use store::migration::{Earlier, Rewritten};
 pub use store::probe::Probe;
 pub use store::query::{Clockwork, Head, Order, Register, RowSet, Span};
 pub use store::redis::durability::{Durability, NodeDurability, Persistence};

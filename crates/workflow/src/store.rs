@@ -4,6 +4,7 @@ pub(crate) mod announcement;
 pub(crate) mod ears;
 pub(crate) mod error;
 pub(crate) mod memory;
+pub(crate) mod migration;
 pub(crate) mod probe;
 pub(crate) mod query;
 pub(crate) mod redis;
@@ -89,6 +90,25 @@ impl Store {
     pub(crate) fn style(&self) -> Style {
         let most = if let Self::Redis(_) = self { redis::LARGE } else { usize::MAX };
         Style { format: self.format(), most }
+    }
+
+    /// Whether a migration of it has begun and not ended. A server notices that at its next look.
+    #[must_use]
+    pub fn is_migrating(&self) -> bool {
+        match self {
+            Self::Memory(_) => false,
+            Self::Sqlite(store) => store.schema().is_migrating(),
+            Self::Redis(store) => store.schema().is_migrating(),
+        }
+    }
+
+    /// Whether it may have ready rows of the first format and of later ones.
+    pub(crate) fn has_mixed_rows(&self) -> bool {
+        match self {
+            Self::Memory(_) => false,
+            Self::Sqlite(store) => store.schema().has_mixed_rows(),
+            Self::Redis(store) => store.schema().has_mixed_rows(),
+        }
     }
 
     pub(crate) fn all_partitions(&self) -> impl Iterator<Item = Partition> + use<> {

@@ -62,6 +62,10 @@ type Suspects = BTreeMap<WorkflowId, Vec<(RowSet, Row)>>;
 type Wanted = HashMap<u64, WorkflowId>;
 
 pub(crate) async fn check(here: &Here, then: Then, screen: &Screen) -> Result<Exit, Failure> {
+    if here.engine.store().is_migrating() {
+        let text = format!("{} is being migrated: run `tidegate store migrate` to its end first", here.shown);
+        return Err(Failure::new(Exit::Refused, text));
+    }
     let (hasher, findings) = (RandomState::new(), Findings::default());
     let mut audit = Audit { here, then, hasher, workflows: 0, rows: 0, listed: HashSet::new(), findings };
     if let Store::Sqlite(store) = here.engine.store() {

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
 use tidegate_workflow::{
-    Engine, EngineError, EngineOptions, Filter, LivingServer, RetentionDefaults, SqliteStore, Store as Opened,
-    StoreError,
+    Engine, EngineError, EngineOptions, Filter, LivingServer, NodeDurability, RetentionDefaults, SqliteStore,
+    Store as Opened, StoreError,
 };
 
 use super::audit::{self, Then};
+use super::migrate::{self, Migrate};
 use crate::operate::logging::{self, Logging};
 use crate::settings::{Settings, Workflows};
 use crate::workflows::clock::StoreClock;
@@ -29,8 +30,8 @@ pub(crate) struct Store {
 pub(crate) enum Verb {
     /// Shows where the store is and what is in it
     Info,
-    /// Migrates the store to the layout of this version
-    Migrate,
+    /// Migrates the store to the layout of this version, while servers of this version use it
+    Migrate(Migrate),
     /// Reads all of the store and reports rows that contradict each other
     Check {
         /// Writes the rows that are missing again, and removes those that are left over
@@ -78,7 +79,7 @@ pub(crate) async fn run(verb: Verb, screen: &Screen) -> Result<Exit, Failure> {
     let here = Here::open(Missing::Refuse).await?;
     let done = match verb {
         Verb::Info => info(&here, screen).await,
-        Verb::Migrate => migrate(&here, screen),
+        Verb::Migrate(asked) => migrate::run(&here, asked, screen).await,
         Verb::Check { repair: false } => audit::check(&here, Then::Tell, screen).await,
         Verb::Check { repair: true } => audit::check(&here, Then::Repair, screen).await,
         Verb::Backup { .. } => unreachable!("it opens no store"),
@@ -200,6 +201,7 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
     let counts = engine.count(&Filter::default()).await.map_err(|error| here.failed(&error))?.found;
     let queues = engine.queue_states().await.map_err(|error| here.failed(&error))?.found;
     let schema = engine.store().format().schema();
+    let earlier = migrate::earlier(here).await?;
     let durability = engine.store().durability().await.map_err(|error| here.refused(&error))?;
     let risks = durability.risks(here.replicas);
     let skew = here.clock.skew();
@@ -207,18 +209,10 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
     let (partitions, ready) = (engine.store().partitions(), queues.iter().map(|queue| queue.ready).sum::<u64>());
     let by_status: serde_json::Map<_, _> =
         counts.iter().map(|(status, number)| (status.word().to_owned(), (*number).into())).collect();
-    let nodes: Vec<_> = durability
-        .nodes
-        .iter()
-        .map(|node| {
-            json!({
-                "version": node.version, "partitions": node.partitions, "persistence": node.persistence.to_string(),
-                "replicas": node.replicas, "maxmemory_policy": node.policy,
-            })
-        })
-        .collect();
+    let nodes: Vec<_> = durability.nodes.iter().map(node_json).collect();
     let info = json!({
-        "kind": here.kind(), "store": here.shown, "schema": schema, "partitions": partitions,
+        "kind": here.kind(), "store": here.shown, "schema": schema, "earlier_workflows": earlier,
+        "partitions": partitions,
         "workflows": by_status, "queues": queues.len(), "ready_jobs": ready,
         "clock_skew_ms": skew.map(|micros| micros / 1_000), "nodes": nodes, "risks": risks,
         "servers": servers.iter().map(server_json).collect::<Vec<_>>(),
@@ -227,7 +221,7 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
         let lines = [
             ("store", here.shown.clone()),
             ("kind", here.kind().to_owned()),
-            ("schema", schema.to_string()),
+            ("schema", schema_line(schema, earlier)),
             ("partitions", partitions.to_string()),
             ("queues", queues.len().to_string()),
             ("ready jobs", ready.to_string()),
@@ -254,6 +248,21 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
+fn node_json(node: &NodeDurability) -> serde_json::Value {
+    json!({
+        "version": node.version, "partitions": node.partitions, "persistence": node.persistence.to_string(),
+        "replicas": node.replicas, "maxmemory_policy": node.policy,
+    })
+}
+
+/// The schema, and how many workflows are in an earlier one, for people.
+fn schema_line(schema: u32, earlier: u64) -> String {
+    match earlier {
+        0 => schema.to_string(),
+        _ => format!("{schema}; {earlier} workflows are in an earlier format, see `tidegate store migrate`"),
+    }
+}
+
 fn server_json(server: &LivingServer) -> serde_json::Value {
     json!({
         "id": server.id.to_string(), "version": server.about.version, "address": server.about.address,
@@ -267,14 +276,4 @@ fn server_line(server: &LivingServer) -> String {
     let homes: Vec<String> = homes.iter().map(|partition| partition.0.to_string()).collect();
     let homes = if homes.is_empty() { "no partition".to_owned() } else { format!("partitions {}", homes.join(", ")) };
     format!("{id} at {}, version {}, home of {homes}", about.address, about.version)
-}
-
-/// A store of a later version would not have been opened.
-fn migrate(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
-    let schema = here.engine.store().format().schema();
-    let json = json!({ "store": here.shown, "schema": schema, "migrated": false }).to_string();
-    screen.object(&json, &here.shown, || {
-        Ok(format!("nothing to do: {} has schema version {schema}, which this program reads and writes\n", here.shown))
-    })?;
-    Ok(Exit::Done)
 }

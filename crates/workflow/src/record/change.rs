@@ -1,6 +1,9 @@
 //! What a store is asked to write for one workflow, if its stored state is the expected one.
 
-use super::rows::Row;
+use hashbrown::HashSet;
+
+use super::format::Format;
+use super::rows::{ReadyEntry, Row};
 use crate::id::{JobIndex, WorkflowId};
 use crate::time::Timestamp;
 
@@ -18,6 +21,18 @@ pub struct Change {
 }
 
 impl Change {
+    /// Removes ready rows in whatever format they are: while a store is migrated, servers write both.
+    pub(crate) fn remove_rows_of_all_formats(&mut self) {
+        let rows = match &mut self.write {
+            Write::Put(put) => &mut put.ready.remove,
+            Write::Delete(delete) => &mut delete.ready,
+        };
+        let entries: Vec<_> = rows.iter().filter_map(|row| ReadyEntry::read(row)).collect();
+        let known: HashSet<Row> = rows.iter().cloned().collect();
+        let each = entries.iter().flat_map(|entry| [Format::First, Format::Second].map(|format| entry.row(format)));
+        rows.extend(each.filter(|row| !known.contains(row)));
+    }
+
     /// Whether the meta that a store has is the expected one.
     pub(crate) fn expects(&self, stored: Option<&[u8]>) -> bool {
         match (&self.expected, stored) {
@@ -41,7 +56,7 @@ pub enum Write {
 pub struct Put {
     /// The new meta. That of a small workflow has label and jobs behind it.
     pub meta: Vec<u8>,
-    /// The parts that never change. Only in the first write of a workflow.
+    /// The parts that never change. Only in the first write of a workflow, and when it is written in another format.
     pub birth: Option<Birth>,
     /// New states of jobs; none of a small workflow.
     pub jobs: Vec<(JobIndex, Vec<u8>)>,

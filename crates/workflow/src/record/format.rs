@@ -1,5 +1,8 @@
 //! How records, rows and keys are written. A store has one format, which its schema names; this program reads all of them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
 use super::codec::Unreadable;
 
 /// The format of what a store holds.
@@ -50,7 +53,7 @@ impl Format {
     }
 
     /// The format of a record, and the rest of it.
-    pub(super) fn of_record(record: &[u8]) -> Result<(Self, &[u8]), Unreadable> {
+    pub(crate) fn of_record(record: &[u8]) -> Result<(Self, &[u8]), Unreadable> {
         match record {
             [mark, 0, rest @ ..] if *mark >= 0x80 => {
                 let version = u32::from(mark & 0x7f);
@@ -59,5 +62,37 @@ impl Format {
             }
             _ => Ok((Self::First, record)),
         }
+    }
+}
+
+/// How a store is written now. Clones are the same: a migration changes it for all that have the store open.
+#[derive(Debug, Clone)]
+pub(crate) struct Schema(Arc<[AtomicU32; 2]>);
+
+impl Schema {
+    /// A store of a format, and what it is being migrated from.
+    pub(crate) fn new(format: Format, from: Option<u32>) -> Self {
+        Self(Arc::new([format.schema().into(), from.unwrap_or_default().into()]))
+    }
+
+    pub(crate) fn set(&self, format: Format, from: Option<u32>) {
+        // What it comes from first: whoever sees the new format has to remove rows of the old one.
+        self.0[1].store(from.unwrap_or_default(), Relaxed);
+        self.0[0].store(format.schema(), Relaxed);
+    }
+
+    pub(crate) fn format(&self) -> Format {
+        Format::of_schema(self.0[0].load(Relaxed)).expect("it was the schema of a format")
+    }
+
+    /// Whether a migration has begun and not ended.
+    pub(crate) fn is_migrating(&self) -> bool {
+        self.0[1].load(Relaxed) != 0
+    }
+
+    /// Whether ready rows may be those of the first format or of later ones, whatever the format is.
+    pub(crate) fn has_mixed_rows(&self) -> bool {
+        let first = Format::First.schema();
+        self.format() == Format::First || self.0[1].load(Relaxed) == first
     }
 }

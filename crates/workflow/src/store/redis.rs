@@ -31,14 +31,14 @@ use super::error::StoreError;
 use super::query::Register;
 use crate::id::Partition;
 use crate::record::change::{Applied, Change};
-use crate::record::format::Format;
+use crate::record::format::{Format, Schema};
 
 /// Workflows in one Redis, or one Redis Cluster. Clones share the client.
 #[derive(Debug, Clone)]
 pub struct RedisStore {
     client: Client,
     keys: Arc<Keys>,
-    format: Format,
+    schema: Schema,
     timeout: Duration,
     /// The digest by which Redis knows the script.
     digest: Arc<[u8]>,
@@ -111,7 +111,11 @@ impl RedisStore {
     }
 
     pub(crate) fn format(&self) -> Format {
-        self.format
+        self.schema.format()
+    }
+
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.schema
     }
 
     async fn send(&self, batch: Batch) -> Vec<Outcome> {

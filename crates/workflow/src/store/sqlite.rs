@@ -29,7 +29,7 @@ use super::probe::Probe;
 use super::query::{Clockwork, Head, Order, Register, RowSet, Span};
 use crate::id::{JobIndex, MAX_PARTITIONS, Partition, WorkflowId};
 use crate::record::change::{Applied, Change, ResultField, Stored, StoredState};
-use crate::record::format::Format;
+use crate::record::format::{Format, Schema};
 use crate::record::rows::Row;
 use crate::time::Timestamp;
 
@@ -43,7 +43,7 @@ const QUEUE: usize = 1_024;
 #[derive(Clone)]
 pub struct SqliteStore {
     partitions: u16,
-    format: Format,
+    schema: Schema,
     threads: Arc<Threads>,
 }
 
@@ -110,7 +110,7 @@ impl SqliteStore {
     /// [`StoreError::Unavailable`] when another process has it open, or the file cannot be used; [`StoreError::Corrupt`] when the
     /// check finds damage or the file is something else; [`StoreError::Schema`] when another version made it.
     pub fn open(path: &Path, options: &SqliteOptions) -> Result<Self, StoreError> {
-        let file::Opened { writer, readers: [lookups, scans], lock, partitions, format, presence } =
+        let file::Opened { writer, readers: [lookups, scans], lock, partitions, schema, presence } =
             file::open(path, options.partitions)?;
         let presence = Arc::new(presence);
         let depths = Arc::<Depths>::default();
@@ -137,7 +137,7 @@ impl SqliteStore {
             lookups: Worker::spawn("store-lookups", QUEUE, reads(lookups)).map_err(spawned)?,
             writes: Worker::spawn("store-writes", QUEUE, writes).map_err(spawned)?,
         };
-        Ok(Self { partitions, format, threads: Arc::new(threads) })
+        Ok(Self { partitions, schema, threads: Arc::new(threads) })
     }
 
     /// Reads the whole file and looks for damage, about 4 s for each gigabyte. Counts wait during that time, and nothing else.
@@ -185,7 +185,26 @@ impl SqliteStore {
     }
 
     pub(crate) fn format(&self) -> Format {
-        self.format
+        self.schema.format()
+    }
+
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Says in the file what it is migrated from, and from now on writes the latest format.
+    pub(crate) async fn begin_migration(&self) -> Result<(), StoreError> {
+        let from = self.format();
+        self.write(|answer| Request::Migrate { from: Some(from), answer }).await?;
+        self.schema.set(Format::LATEST, Some(from.schema()));
+        Ok(())
+    }
+
+    /// Nothing of an earlier format is left.
+    pub(crate) async fn end_migration(&self) -> Result<(), StoreError> {
+        self.write(|answer| Request::Migrate { from: None, answer }).await?;
+        self.schema.set(Format::LATEST, None);
+        Ok(())
     }
 
     async fn read<T: Send + 'static>(

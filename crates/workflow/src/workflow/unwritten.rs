@@ -17,6 +17,8 @@ pub(super) struct Unwritten {
     /// Jobs that became ready.
     pub(super) ready: Vec<JobIndex>,
     pub(super) delete: bool,
+    /// What is written once is to be written again.
+    pub(super) rewrite: bool,
     /// All rows are to be written again, and these are not to be there unless they follow from the state.
     pub(super) strays: Option<Delete>,
     /// What is written once is to be written again, because the idempotency key is not there.

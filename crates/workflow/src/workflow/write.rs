@@ -71,6 +71,16 @@ impl Workflow {
         self.unwritten.key_is_lost = true;
     }
 
+    /// Writes all of it again with the next write, in the format of that write: the jobs that the store has, and errors of attempts. Rows of
+    /// the first format are removed.
+    pub(crate) fn rewrite(&mut self, jobs: &[JobIndex], errors: Vec<(ResultField, AttemptError)>) {
+        self.unwritten.rewrite = true;
+        self.unwritten.before = jobs.iter().map(|&job| (job, self.job(job).clone())).collect();
+        self.unwritten.errors = errors;
+        let (ready, _) = self.rows(Format::First);
+        self.mend(Delete { ready, ..Delete::default() });
+    }
+
     /// Removes the workflow with the next write.
     pub(crate) fn delete(&mut self) {
         self.unwritten.delete = true;
@@ -107,7 +117,7 @@ impl Workflow {
             return Some(Change { workflow: self.id, expected, small, write: Write::Delete(Box::new(delete)) });
         }
         let nothing = unwritten.before.is_empty() && unwritten.results.is_empty() && unwritten.errors.is_empty();
-        let mends = unwritten.strays.is_some() || unwritten.key_is_lost;
+        let mends = unwritten.strays.is_some() || unwritten.key_is_lost || unwritten.rewrite;
         if nothing && !mends && was.as_ref() == Some(&self.meta) {
             self.stored = expected.zip(was);
             return None;
@@ -176,10 +186,11 @@ impl Workflow {
         jobs.sort_unstable();
         let mut put = Put {
             meta,
-            birth: (was.is_none() || unwritten.key_is_lost).then(|| Birth {
+            birth: (was.is_none() || unwritten.key_is_lost || unwritten.rewrite).then(|| Birth {
                 graph: encode(&*self.graph, format),
                 label: encode(&self.graph.label, format),
-                idempotency_key: self.graph.idempotency_key.clone(),
+                // One that is only written again has it already.
+                idempotency_key: self.graph.idempotency_key.clone().filter(|_| !unwritten.rewrite),
             }),
             jobs: jobs.into_iter().map(|job| (job, encode(self.job(job), format))).collect(),
             results: std::mem::take(&mut unwritten.results).into_iter().chain(errors).collect(),

@@ -206,3 +206,91 @@ async fn stores_of_every_format_in_sqlite_are_read_and_go_on() {
         check(store, format, &serde_json::from_str(&golden(&format!("{number}-sqlite.json"))).unwrap()).await;
     }
 }
+
+/// Everything of an earlier format is written again.
+async fn rewrite(store: &Store) -> u64 {
+    let mut done = 0;
+    for partition in (0..store.partitions()).map(Partition) {
+        let mut after = None;
+        loop {
+            let page = store.earlier(partition, after.as_ref()).await.unwrap();
+            let rewritten = store.rewrite(partition, &page.ids, crate::support::at(0)).await.unwrap();
+            assert_eq!(rewritten.unreadable, []);
+            done += rewritten.done;
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+    }
+    done
+}
+
+/// No error of an attempt is left that an earlier format wrote.
+async fn check_errors(store: &Store, expected: &Value) -> usize {
+    let mut errors = 0;
+    for (id, told) in told(expected) {
+        let jobs = told["jobs"].as_array().unwrap().len() as u32;
+        let places = (0..jobs).flat_map(|job| (0..10).map(move |place| (JobIndex(job), place)));
+        let fields = places.map(|(job, place)| tidegate_workflow::change::ResultField::Error(job, place)).collect();
+        for error in store.results(&[(id, fields)]).await.unwrap().remove(0).into_iter().flatten() {
+            assert_eq!(format_of_record(&error), Format::LATEST);
+            errors += 1;
+        }
+    }
+    errors
+}
+
+/// `store` is what a server has open, and `other` what the command has.
+async fn check_migration((store, other): (Store, Store), expected: &Value) {
+    let engine = server(&store).await;
+    let before = create(&engine, "a b<a", Begin::Now).await;
+    let cancelled = create(&engine, "a b<a", Begin::Now).await;
+    assert!(!other.is_latest());
+    other.begin_migration().await.unwrap();
+    // The server has not noticed it yet: it goes on in the format that it knows, also with rows that it did not write.
+    assert!(rewrite(&other).await > 0);
+    whole_store(&server(&other).await).await;
+    check_states(&engine, expected).await;
+    create(&engine, "a b<a", Begin::Now).await;
+    engine.act(before, Action::Pause, crate::support::at(0)).await.unwrap();
+    engine.act(before, Action::Resume, crate::support::at(0)).await.unwrap();
+    engine.act(cancelled, Action::Cancel, crate::support::at(0)).await.unwrap();
+    engine.look_around().await.unwrap();
+    assert_eq!(store.format(), Format::LATEST);
+    assert!(store.is_migrating());
+    let late = create(&engine, "a b<a", Begin::Now).await;
+    // The migration was stopped, and begins again.
+    other.begin_migration().await.unwrap();
+    let again = rewrite(&other).await > 0;
+    // A file has one server, which is told at once.
+    assert_eq!(again, matches!(store, Store::Redis(_)));
+    assert_eq!(rewrite(&other).await, 0);
+    other.end_migration().await.unwrap();
+    engine.look_around().await.unwrap();
+    assert!(store.is_latest() && other.is_latest());
+    check_format(&store, Format::LATEST).await;
+    assert!(check_errors(&store, expected).await > 0);
+    check_states(&engine, expected).await;
+    whole_store(&engine).await;
+    goes_on(&engine, expected).await;
+    for id in [before, late] {
+        assert_eq!(engine.show(id).await.unwrap().meta().status, Status::Succeeded);
+    }
+    check_format(&store, Format::LATEST).await;
+    whole_store(&engine).await;
+}
+
+#[tokio::test]
+async fn stores_of_earlier_formats_are_migrated_beside_a_server() {
+    for number in [1, 2] {
+        let expected = |kind| serde_json::from_str(&golden(&format!("{number}-{kind}.json"))).unwrap();
+        let (store, redis) = in_redis(number).await;
+        let options = RedisOptions::new("tg:", 16, Duration::from_secs(5)).unwrap();
+        let other = RedisStore::open(Client::new(redis.config()).unwrap(), options).await.unwrap();
+        check_migration((store, Store::Redis(other)), &expected("redis")).await;
+        // Only one process has a file open.
+        let (store, _folder) = in_sqlite(number);
+        check_migration((store.clone(), store), &expected("sqlite")).await;
+    }
+}

@@ -4,7 +4,7 @@ use serde_json::json;
 use tidegate_pipeline::test_util::RedisServer;
 
 use super::*;
-use crate::support::repository;
+use crate::support::{await_that, repository};
 use crate::workflows::redis;
 
 /// A store without a server, and what tells the program where it is.
@@ -96,6 +96,52 @@ fn the_store_is_where_the_server_has_it() {
     );
     assert_eq!(told("check").expect(DONE).json()["workflows"], 1);
     run(binary(&["store", "backup", "there"]).envs(settings)).expect(USAGE).says("BGSAVE");
+}
+
+/// Nothing could change the schema of a store: it kept the one that it was made with.
+#[test]
+fn an_older_store_is_migrated_beside_a_server() {
+    let golden = |name: &str| std::fs::read_to_string(repository().join("golden/stores").join(name)).unwrap();
+    let [file, other] = [None, Some(redis())].map(|redis| Store { folder: tempfile::tempdir().unwrap(), redis });
+    file.sql(&golden("1-sqlite.sql"));
+    let replies = other.redis.as_ref().unwrap().raw(golden("1-redis.txt").trim_end());
+    assert!(!replies.contains("-ERR"), "{replies}");
+    let flows = Flows::on(other.redis.as_ref().unwrap());
+    other.run(&["store", "migrate"]).expect(REFUSED).says("then use --yes");
+    // A server of an earlier version says that it lives, as this one does.
+    let servers = || other.run(&["store", "info"]).expect(DONE).json()["servers"].as_array().unwrap().len();
+    await_that("the server is seen", || servers() == 1);
+    let tell = "local k = redis.call('KEYS', 'tg:*:sv')[1] local v = redis.call('HVALS', k)[1]";
+    let ours = env!("CARGO_PKG_VERSION");
+    let told = other.lua(&format!(
+        "{tell} redis.call('HSET', k, '0123456789abcdef', (v:gsub('{}', '0.0.1'))) return v",
+        ours.replace('.', "%.")
+    ));
+    assert!(told.contains(ours), "{told}");
+    other
+        .run(&["store", "migrate", "--yes"])
+        .expect(REFUSED)
+        .says("servers of other versions")
+        .says("version 0.0.1 at ");
+    other.lua("return redis.call('HDEL', redis.call('KEYS', 'tg:*:sv')[1], '0123456789abcdef')");
+    for store in [file, other] {
+        let info = store.run(&["store", "info"]).expect(DONE).json();
+        let all = info["earlier_workflows"].as_u64().unwrap();
+        assert!(info["schema"] == 1 && all > 0, "{info}");
+        store.run(&["store", "info", "-o", "table"]).expect(DONE).says("1; ").says("in an earlier format");
+        let told = store.run(&["store", "migrate", "--yes"]).expect(DONE).json();
+        assert_eq!((&told["migrated"], &told["schema"], &told["rewritten"]), (&json!(true), &json!(3), &json!(all)));
+        let info = store.run(&["store", "info"]).expect(DONE).json();
+        assert_eq!((&info["schema"], &info["earlier_workflows"]), (&json!(3), &json!(0)));
+        store.run(&["store", "check"]).expect(DONE);
+        assert_eq!(store.run(&["store", "migrate"]).expect(DONE).json()["migrated"], false);
+        if store.redis.is_some() {
+            // The server goes on, in the new schema: small workflows have one value there.
+            let id = flows.create(workflow("new", "a"));
+            let key = store.lua(&format!("return redis.call('KEYS', 'tg:*:s:{id}')[1]"));
+            assert!(key.contains(&id), "{key}");
+        }
+    }
 }
 
 #[test]

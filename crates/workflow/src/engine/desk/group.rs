@@ -70,7 +70,11 @@ impl Group {
             entry.workflow.mend(strays);
         }
         let now = self.posted[0].now;
-        entry.workflow.change(fastrand::u32(..), player.store.style(), now)
+        let mut change = entry.workflow.change(fastrand::u32(..), player.store.style(), now)?;
+        if player.store.has_mixed_rows() {
+            change.remove_rows_of_all_formats();
+        }
+        Some(change)
     }
 
     /// Creates the workflow if it does not exist and a request creates it.

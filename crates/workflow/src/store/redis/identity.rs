@@ -13,7 +13,7 @@ use tracing::error;
 use super::RedisStore;
 use super::keys::Keys;
 use super::open::Facts;
-use super::reply::{self, answer};
+use super::reply::{self, answer, unexpected};
 use crate::id::Partition;
 use crate::store::error::StoreError;
 use crate::store::query::Register;
@@ -57,11 +57,10 @@ impl Identity {
         self.filled.get(usize::from(partition.0)).is_some_and(|before| before.swap(filled, Relaxed) && !filled)
     }
 
-    fn replaced_error(&self, found: &Facts) -> StoreError {
+    fn replaced_error(&self, ours: &Facts, found: &Facts) -> StoreError {
         self.replaced.cancel();
         let reason = format!(
-            "redis lost the store, and another server made it anew with {found}; this server opened it with {}, and opens it again",
-            self.facts
+            "redis lost the store, and another server made it anew with {found}; this server opened it with {ours}, and opens it again",
         );
         StoreError::Unavailable { reason }
     }
@@ -114,19 +113,33 @@ impl RedisStore {
         let deadline = Instant::now() + self.timeout;
         let (key, names) = (Keys::meta(self.keys.prefix()), self.keys.register(Register::Names));
         let mut batch = Batch::new();
-        batch.unit().repeatable("HGET", &[Arg::Key(key.as_bytes()), Arg::Bytes(ID)]);
+        let [schema, partitions, from] = Facts::FIELDS.map(Arg::Bytes);
+        let at = Arg::Key(key.as_bytes());
+        batch.unit().repeatable("HMGET", &[at, Arg::Bytes(ID), schema, partitions, from]);
         batch.unit().repeatable("HLEN", &[Arg::Key(names.as_bytes())]);
         let outcomes = self.client.send(batch, deadline).await;
-        let found = text(&outcomes[0])?;
+        let values = reply::array(answer(&outcomes[0])?)?;
+        let [id, facts @ ..] = &values[..] else { return Err(unexpected("four values", answer(&outcomes[0])?)) };
+        let found = reply::bytes(id)?.map(|id| String::from_utf8_lossy(id).into_owned());
         let known = self.identity.id().clone();
         match known {
             Some(known) if found.as_ref() != Some(&known) => self.found_other(&key, found, known, deadline).await?,
-            Some(_) => {}
+            Some(_) => self.adopt(Facts::read(facts, &key)?, &key)?,
             // The store was made by a version without ids, and Redis took no writes since.
             None => *self.identity.id() = ask(&self.client, &key, &random(), deadline).await?,
         }
         // A user of Redis that was made for an older version may lack the permission. Then the number says nothing.
         Ok(answer(&outcomes[1]).and_then(reply::count).unwrap_or(u64::MAX))
+    }
+
+    /// Goes on with what a migration has changed.
+    fn adopt(&self, facts: Facts, key: &str) -> Result<(), StoreError> {
+        let adopted = facts.adopt(key, &self.schema);
+        if matches!(adopted, Err(StoreError::Schema { .. })) {
+            // This program cannot. Whoever opens it again hears why.
+            self.identity.replaced.cancel();
+        }
+        adopted
     }
 
     /// The id is not there, or is another.
@@ -138,9 +151,10 @@ impl RedisStore {
         deadline: Instant,
     ) -> Result<(), StoreError> {
         let identity = &*self.identity;
-        let facts = Facts::make(&self.client, key, deadline, identity.facts).await?;
-        if facts != identity.facts {
-            return Err(identity.replaced_error(&facts));
+        let ours = identity.facts.now(&self.schema);
+        let facts = Facts::make(&self.client, key, deadline, ours).await?;
+        if !facts.fit(ours) {
+            return Err(identity.replaced_error(&ours, &facts));
         }
         // All servers of the store remember the same id, and those that make it anew at the same time agree on one.
         let agreed = ask(&self.client, key, &known, deadline).await?;

@@ -11,12 +11,14 @@ use super::identity::{self, Identity};
 use super::keys::{self, Keys, Set};
 use super::reply::{self, answer, reason, unavailable, unexpected};
 use super::{RedisOptions, RedisStore, call};
-use crate::record::format::Format;
+use crate::record::format::{Format, Schema};
 use crate::store::error::StoreError;
 
 /// The fields of the facts about a store.
 const SCHEMA: &[u8] = b"schema";
 const PARTITIONS: &[u8] = b"partitions";
+/// The schema that a migration comes from. There while it runs.
+const MIGRATES_FROM: &[u8] = b"migrates_from";
 
 /// What Redis should do when its memory is full.
 pub(super) const KEEPS_ALL: &str = "noeviction";
@@ -34,7 +36,7 @@ impl RedisStore {
         let key = Keys::meta(&prefix);
         let mut facts = Facts::ask(&client, &key, Instant::now() + timeout, &[]).await?;
         if facts.schema.is_none() {
-            let made = Facts { schema: Some(Format::LATEST.schema()), partitions: Some(partitions.into()) };
+            let made = Facts { schema: Some(Format::LATEST.schema()), partitions: Some(partitions.into()), from: None };
             facts = Facts::make(&client, &key, Instant::now() + timeout, made).await?;
             info!(partitions, key, "a store of workflows was made");
         }
@@ -45,8 +47,9 @@ impl RedisStore {
         // Also for a store that was made by a version without ids.
         let id = identity::establish(&client, &key, Instant::now() + timeout).await?;
         let (keys, identity) = (Arc::new(Keys::new(prefix, found)), Arc::new(Identity::new(facts, id, found)));
+        let schema = Schema::new(format, facts.from);
         let mut store =
-            Self { client, keys, format, timeout, digest: Arc::default(), identity, replicas: None, delivery: None };
+            Self { client, keys, schema, timeout, digest: Arc::default(), identity, replicas: None, delivery: None };
         store.digest = store.introduce().await?;
         store.delivery = store.find_delivery().await;
         Ok(store)
@@ -60,6 +63,28 @@ impl RedisStore {
         let deadline = Instant::now() + options.timeout;
         let facts = Facts::ask(client, &Keys::meta(&options.prefix), deadline, &[]).await?;
         Ok(facts.schema.is_some() || facts.partitions.is_some())
+    }
+
+    /// Says in the store what it is migrated from, and from now on writes the latest format. Servers notice it when they look.
+    pub(crate) async fn begin_migration(&self) -> Result<(), StoreError> {
+        let (key, from) = (Keys::meta(self.keys.prefix()), self.format());
+        let at = Arg::Key(key.as_bytes());
+        let mut batch = Batch::new();
+        let unit = batch.unit();
+        let unit = unit.repeatable("HSETNX", &[at, Arg::Bytes(MIGRATES_FROM), Arg::Integer(from.schema().into())]);
+        unit.repeatable("HSET", &[at, Arg::Bytes(SCHEMA), Arg::Integer(Format::LATEST.schema().into())]);
+        self.send(batch).await.iter().try_for_each(|outcome| answer(outcome).map(|_| ()))?;
+        Facts::ask(&self.client, &key, Instant::now() + self.timeout, &[]).await?.adopt(&key, &self.schema)
+    }
+
+    /// Nothing of an earlier format is left.
+    pub(crate) async fn end_migration(&self) -> Result<(), StoreError> {
+        let key = Keys::meta(self.keys.prefix());
+        let mut batch = Batch::new();
+        batch.unit().repeatable("HDEL", &[Arg::Key(key.as_bytes()), Arg::Bytes(MIGRATES_FROM)]);
+        answer(&self.send(batch).await[0])?;
+        self.schema.set(Format::LATEST, None);
+        Ok(())
     }
 
     /// Loads the script into every node that has a partition, and asks each node what it does when its memory is full. Returns the
@@ -128,7 +153,7 @@ fn policy(outcome: &Outcome) -> Option<String> {
 
 impl fmt::Display for Facts {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { schema, partitions } = self;
+        let Self { schema, partitions, .. } = self;
         write!(formatter, "schema {} and {} partitions", schema.unwrap_or_default(), partitions.unwrap_or_default())
     }
 }
@@ -138,9 +163,36 @@ impl fmt::Display for Facts {
 pub(super) struct Facts {
     schema: Option<u32>,
     partitions: Option<u32>,
+    /// What it is being migrated from.
+    from: Option<u32>,
 }
 
 impl Facts {
+    pub(super) const FIELDS: [&[u8]; 3] = [SCHEMA, PARTITIONS, MIGRATES_FROM];
+
+    /// The facts now of a store that had these when it was opened.
+    pub(super) fn now(self, schema: &Schema) -> Self {
+        Self { schema: Some(schema.format().schema()), ..self }
+    }
+
+    /// Whether a process that opened a store with these facts can go on with one that has the others.
+    pub(super) fn fit(self, other: Self) -> bool {
+        (self.schema, self.partitions) == (other.schema, other.partitions)
+    }
+
+    /// Takes over what a migration has changed.
+    ///
+    /// # Errors
+    /// The store has a schema that this program does not know.
+    pub(super) fn adopt(self, key: &str, schema: &Schema) -> Result<(), StoreError> {
+        let format = self.format(key)?;
+        if format != schema.format() {
+            info!(schema = format.schema(), key, "the store of workflows is migrated");
+        }
+        schema.set(format, self.from);
+        Ok(())
+    }
+
     fn fields(self) -> [(&'static [u8], u32); 2] {
         [(PARTITIONS, self.partitions.unwrap_or_default()), (SCHEMA, self.schema.unwrap_or_default())]
     }
@@ -163,23 +215,30 @@ impl Facts {
         for &(field, value) in missing {
             unit = unit.repeatable("HSETNX", &[at, Arg::Bytes(field), Arg::Integer(value.into())]);
         }
-        unit.repeatable("HMGET", &[at, Arg::Bytes(SCHEMA), Arg::Bytes(PARTITIONS)]);
+        let [schema, partitions, from] = Self::FIELDS.map(Arg::Bytes);
+        unit.repeatable("HMGET", &[at, schema, partitions, from]);
         let outcomes = client.send(batch, deadline).await;
         let (read, written) = outcomes.split_last().expect("HMGET was sent");
         if let Some(failed) = written.iter().find(|outcome| outcome.reply().is_err()) {
             let reason = format!("redis does not take the first keys of the store: {}", reason(failed));
             return Err(StoreError::Unavailable { reason });
         }
-        let read = answer(read)?;
+        Self::read(&reply::array(answer(read)?)?, key)
+    }
+
+    /// Reads the values of [`Facts::FIELDS`].
+    pub(super) fn read(values: &[&Reply], key: &str) -> Result<Self, StoreError> {
         let number = |reply: &Reply| {
             let Some(text) = reply::bytes(reply)? else { return Ok(None) };
             let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
             let reason = || format!("'{}' is not a number", text.escape_ascii());
             number.map(Some).ok_or_else(|| StoreError::Corrupt { what: key.to_owned(), reason: reason() })
         };
-        match reply::array(read)?.as_slice() {
-            [schema, partitions] => Ok(Self { schema: number(schema)?, partitions: number(partitions)? }),
-            _ => Err(unexpected("two values", read)),
+        match values {
+            [schema, partitions, from] => {
+                Ok(Self { schema: number(schema)?, partitions: number(partitions)?, from: number(from)? })
+            }
+            _ => Err(StoreError::Corrupt { what: key.to_owned(), reason: "three values were expected".to_owned() }),
         }
     }
 

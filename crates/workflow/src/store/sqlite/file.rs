@@ -8,11 +8,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
 use tracing::info;
 
 use super::presence::Presence;
-use crate::record::format::Format;
+use crate::record::format::{Format, Schema};
 use crate::store::error::StoreError;
 
 /// `Tdgt`: marks our files.
@@ -52,7 +52,7 @@ pub(super) struct Opened {
     /// The lock. Another process may open the file when this is dropped.
     pub(super) lock: Lock,
     pub(super) partitions: u16,
-    pub(super) format: Format,
+    pub(super) schema: Schema,
     pub(super) presence: Presence,
 }
 
@@ -80,6 +80,9 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
     let partitions = writer.query_row("SELECT value FROM store WHERE name = 'partitions'", [], |row| row.get(0))?;
     let schema = writer.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let format = Format::of_schema(schema).ok_or_else(|| StoreError::other_schema(schema))?;
+    let from = "SELECT value FROM store WHERE name = 'migrates_from'";
+    let from = writer.query_row(from, [], |row| row.get(0)).optional()?;
+    let schema = Schema::new(format, from);
     let reader = || -> Result<Connection, StoreError> {
         let reader = connect(path)?;
         reader.pragma_update(None, "query_only", true)?;
@@ -88,7 +91,7 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
     };
     let readers = [reader()?, reader()?];
     let presence = Presence::of(path).map_err(|error| unusable(path, &error.to_string()))?;
-    Ok(Opened { writer, readers, lock, partitions, format, presence })
+    Ok(Opened { writer, readers, lock, partitions, schema, presence })
 }
 
 /// Makes the directory and an empty file where they are missing, and locks the store.

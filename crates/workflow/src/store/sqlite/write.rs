@@ -11,6 +11,7 @@ use super::read;
 use super::worker::Jobs;
 use crate::id::{Partition, WorkflowId};
 use crate::record::change::{Applied, Birth, Change, Delete, Moved, Put, RowChange, Write};
+use crate::record::format::Format;
 use crate::record::rows::Row;
 use crate::store::error::StoreError;
 use crate::store::query::Register;
@@ -40,6 +41,11 @@ pub(super) enum Request {
     /// The most pages that the file may have.
     Bound {
         pages: u32,
+        answer: Answer<()>,
+    },
+    /// Begins a migration from a format, or ends it.
+    Migrate {
+        from: Option<Format>,
         answer: Answer<()>,
     },
     Probe {
@@ -72,7 +78,7 @@ impl Request {
     fn changes(&self) -> usize {
         match self {
             Self::Apply { changes, .. } => changes.len(),
-            Self::Enter { .. } | Self::Bound { .. } => 1,
+            Self::Enter { .. } | Self::Bound { .. } | Self::Migrate { .. } => 1,
             Self::Add { entries, .. } => entries.len(),
             Self::Probe { .. } | Self::Count { .. } => 0,
         }
@@ -112,6 +118,10 @@ impl Request {
                 connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
                 Ok(Done::Entered)
             }
+            Self::Migrate { from, .. } => {
+                migrate(connection, *from)?;
+                Ok(Done::Entered)
+            }
             Self::Probe { .. } | Self::Count { .. } => Ok(Done::Asked),
         }
     }
@@ -127,11 +137,26 @@ impl Request {
                 Self::Enter { answer, .. }
                 | Self::Add { answer, .. }
                 | Self::Bound { answer, .. }
+                | Self::Migrate { answer, .. }
                 | Self::Count { answer },
                 done,
             ) => drop(answer.send(done.map(drop))),
         }
     }
+}
+
+/// Notes that a migration has begun, or that it has ended.
+fn migrate(connection: &Connection, from: Option<Format>) -> Result<(), StoreError> {
+    match from {
+        Some(from) => {
+            // A migration that goes on comes from where it began.
+            let note = "INSERT OR IGNORE INTO store VALUES ('migrates_from', ?1)";
+            connection.execute(note, [from.schema()])?;
+            connection.pragma_update(None, "user_version", Format::LATEST.schema())?;
+        }
+        None => drop(connection.execute("DELETE FROM store WHERE name = 'migrates_from'", [])?),
+    }
+    Ok(())
 }
 
 /// Works until there is no more to do.

@@ -1,0 +1,149 @@
+//! `tidegate store migrate`: everything in the store is written in the latest format, in small steps, while servers use it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use tidegate_workflow::{Filter, Partition, Store, StoreError, WorkflowId};
+use tokio::time::sleep;
+
+use super::store::Here;
+use tidegate_cli::{Exit, Failure, Screen};
+
+/// How long servers may take to notice that the store is migrated: they look every 10 s. What they write until then is in the earlier format.
+const NOTICED: Duration = Duration::from_secs(12);
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// How to migrate.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Migrate {
+    /// Servers of earlier versions are stopped: they cannot read what this version writes
+    #[arg(long)]
+    yes: bool,
+}
+
+/// What was done so far.
+#[derive(Debug, Default)]
+struct Done {
+    rewritten: u64,
+    unreadable: BTreeMap<WorkflowId, StoreError>,
+}
+
+pub(crate) async fn run(here: &Here, asked: Migrate, screen: &Screen) -> Result<Exit, Failure> {
+    let store = here.engine.store();
+    let (from, needed) = (store.format().schema(), !store.is_latest());
+    let mut done = Done::default();
+    if needed {
+        agree(here, asked, from).await?;
+        store.begin_migration().await.map_err(|error| here.refused(&error))?;
+        done.all(here).await?;
+        if done.unreadable.is_empty() {
+            store.end_migration().await.map_err(|error| here.refused(&error))?;
+        }
+    }
+    let (schema, Done { rewritten, unreadable }) = (store.format().schema(), done);
+    let left: Vec<_> = unreadable
+        .iter()
+        .map(|(id, error)| json!({ "workflow": id.to_string(), "reason": error.to_string() }))
+        .collect();
+    let json = json!({
+        "store": here.shown, "schema": schema, "migrated": needed && left.is_empty(), "rewritten": rewritten, "left": left,
+    });
+    screen.object(&json.to_string(), &here.shown, || {
+        let mut text = match needed {
+            false => format!("nothing to do: {} has schema version {schema}, the latest of this program\n", here.shown),
+            true => {
+                format!("{} has schema version {schema} now; {rewritten} workflows were written again\n", here.shown)
+            }
+        };
+        for (id, error) in &unreadable {
+            text += &format!("left as it is: {id}: {error}\n");
+        }
+        Ok(text)
+    })?;
+    Ok(if unreadable.is_empty() { Exit::Done } else { Exit::Failed })
+}
+
+/// Whether it may begin.
+///
+/// # Errors
+/// Servers of other versions use the store, or, since the earliest do not tell, nobody has said that there are none.
+async fn agree(here: &Here, asked: Migrate, schema: u32) -> Result<(), Failure> {
+    let (store, shown) = (here.engine.store(), &here.shown);
+    let refused = |text: String| Err(Failure::new(Exit::Refused, text));
+    let servers = here.engine.read_servers(here.clock.now()).await.map_err(|error| here.refused(&error))?;
+    let others = servers.iter().filter(|server| server.about.version != VERSION);
+    let others: Vec<_> =
+        others.map(|server| format!("version {} at {}", server.about.version, server.about.address)).collect();
+    if !others.is_empty() {
+        let others = others.join(", ");
+        return refused(format!(
+            "{shown} is used by servers of other versions than this one ({VERSION}): {others}. Stop them first"
+        ));
+    }
+    if asked.yes || store.is_migrating() || !matches!(store, Store::Redis(_)) {
+        return Ok(());
+    }
+    refused(format!(
+        "{shown} has schema version {schema}. Servers of earlier versions, of which not all can be seen, cannot read what is written after \
+         the migration: stop all that do not run this version ({VERSION}), then use --yes. Servers of this version may go on running"
+    ))
+}
+
+impl Done {
+    /// Goes through the store until nothing of an earlier format is left, or nothing that can be read.
+    async fn all(&mut self, here: &Here) -> Result<(), Failure> {
+        if let Store::Redis(_) = here.engine.store() {
+            sleep(NOTICED).await;
+        }
+        while self.pass(here).await? > 0 {}
+        Ok(())
+    }
+
+    /// Writes again what is in an earlier format. Returns how much it found, but for what cannot be read.
+    async fn pass(&mut self, here: &Here) -> Result<u64, Failure> {
+        let store = here.engine.store();
+        let mut found = 0;
+        for partition in (0..store.partitions()).map(Partition) {
+            let mut after = None;
+            loop {
+                let page = store.earlier(partition, after.as_ref()).await.map_err(|error| here.refused(&error))?;
+                let ids: Vec<_> = page.ids.into_iter().filter(|id| !self.unreadable.contains_key(id)).collect();
+                let rewritten =
+                    store.rewrite(partition, &ids, here.clock.now()).await.map_err(|error| here.refused(&error))?;
+                self.rewritten += rewritten.done;
+                found += (ids.len() - rewritten.unreadable.len()) as u64;
+                self.unreadable.extend(rewritten.unreadable);
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// How many workflows are in an earlier format.
+pub(crate) async fn earlier(here: &Here) -> Result<u64, Failure> {
+    let store = here.engine.store();
+    if !store.is_migrating() {
+        let counts = here.engine.count(&Filter::default()).await.map_err(|error| here.failed(&error))?.found;
+        return Ok(if store.is_latest() { 0 } else { counts.iter().map(|(_, number)| *number).sum() });
+    }
+    let mut earlier = 0;
+    for partition in (0..store.partitions()).map(Partition) {
+        let mut after = None;
+        loop {
+            let page = store.earlier(partition, after.as_ref()).await.map_err(|error| here.refused(&error))?;
+            earlier += page.ids.len() as u64;
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(earlier)
+}
