@@ -24,7 +24,7 @@ use self::reading::{Began, Found, Refilled};
 use self::turns::Turns;
 use super::home::mine::Mine;
 use super::post::spread::Near;
-use crate::id::{JobIndex, WorkflowId};
+use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::record::rows::{ReadyPlace, Row};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
@@ -200,10 +200,30 @@ impl Queues {
 
     /// Passes over the jobs of a workflow for a while. Returns whether they were not passed over before.
     pub(crate) fn put_aside(&self, workflow: WorkflowId) -> bool {
+        self.drop_heads(workflow);
+        self.aside().put(workflow, self.now())
+    }
+
+    /// Passes over the jobs of a workflow until [`Queues::take_unwritten`]: the store failed, the workflow did not.
+    pub(crate) fn put_unwritten(&self, workflow: WorkflowId) {
+        self.drop_heads(workflow);
+        self.aside().put_unwritten(workflow);
+    }
+
+    /// The store works in these partitions: jobs that were passed over until then are looked for.
+    pub(crate) fn take_unwritten(&self, works: impl Fn(Partition) -> bool) {
+        if self.aside().take_unwritten(works) {
+            for queue in self.each().values_mut() {
+                queue.doubt();
+                queue.failed = true;
+            }
+        }
+    }
+
+    fn drop_heads(&self, workflow: WorkflowId) {
         for queue in self.each().values_mut() {
             queue.heads.retain(|head| head.workflow() != workflow);
         }
-        self.aside().put(workflow, self.now())
     }
 
     /// Whether the jobs of a workflow are passed over now.

@@ -85,6 +85,9 @@ impl Engine {
 
     async fn serve(&self, serve: Serve, now: Timestamp) -> Result<bool, StoreError> {
         self.queues().set_time(now);
+        let troubles = &self.core.context.troubles;
+        let works = |at, asked| serve.most(troubles, at, asked) > 0;
+        self.queues().take_unwritten(|at| works(at, Asked::Removal) && works(at, Asked::Write));
         // Those whose claim failed are tried again. If that fails, the next sweep does it.
         let _later = self.refill(&self.queues().failed()).await;
         self.mend_torn(serve, now).await;
@@ -196,6 +199,8 @@ impl Engine {
     /// # Errors
     /// The store cannot be read.
     pub async fn look_around(&self) -> Result<bool, StoreError> {
+        // Whoever looks may find out that the store works.
+        self.queues().take_unwritten(|_| true);
         let read = self.read_names().await;
         // Jobs are looked for all the same: the names may be on a node that is gone.
         let named = read.as_ref().ok();

@@ -7,11 +7,11 @@ use std::time::Duration;
 use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
 use tidegate_pipeline::{Client, Config};
 use tidegate_workflow::{
-    Begin, Call, Definition, Engine, EngineError, Fault, Filter, MemoryStore, Partition, Query, RedisOptions,
+    Action, Begin, Call, Definition, Engine, EngineError, Fault, Filter, MemoryStore, Partition, Query, RedisOptions,
     RedisStore, Retention, Store, StoreError, WorkflowId,
 };
 
-use crate::support::{at, claim, create, create_of, definition, memory, redis, server, sqlite, succeed, take};
+use crate::support::{at, claim, create, create_of, definition, memory, names, redis, server, sqlite, succeed, take};
 
 /// Workflows whose only job is leased, so that a sweep after the lease has something to write.
 async fn leased(engine: &Engine, number: usize) {
@@ -85,6 +85,29 @@ async fn what_cannot_be_written_is_not_tried_again_until_a_probe_says_so() {
     }
     assert_eq!(take(&engine, 203).await.len(), 396);
     assert_eq!(engine.take_unserved(), None);
+}
+
+/// A job that was ready again looked like a stale row. With a store that refused to write it anew, its workflow was passed over for a minute, also
+/// when its leases ended.
+#[tokio::test]
+async fn what_looked_stale_while_nothing_could_be_written_is_served_when_the_store_works() {
+    let (store, ()) = memory().await;
+    let (engine, other) = (server(&store).await, server(&store).await);
+    let id = create(&engine, "a b", Begin::Now).await;
+    assert_eq!(names(&engine.claim(&claim(1), at(1)).await.unwrap()), ["a"]);
+    other.act(id, Action::Pause, at(2)).await.unwrap();
+    assert!(engine.claim(&claim(1), at(3)).await.unwrap().is_empty());
+    other.act(id, Action::Resume, at(4)).await.unwrap();
+    let writes = refusing(&store);
+    writes.refused.store(true, Relaxed);
+    assert!(take(&engine, 5).await.is_empty());
+    assert!(writes.number.load(Relaxed) > 0, "the row was to be removed");
+    let troubles = engine.troubles();
+    writes.refused.store(false, Relaxed);
+    probe_all(&engine).await;
+    engine.sweep(at(40)).await.unwrap();
+    assert_eq!(names(&take(&engine, 41).await), ["a", "b"]);
+    assert!(troubles[&id.partition()].removals.is_some(), "{troubles:?}");
 }
 
 #[tokio::test]

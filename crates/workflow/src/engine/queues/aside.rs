@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 
-use crate::id::WorkflowId;
+use crate::id::{Partition, WorkflowId};
 use crate::record::rows::ReadyPlace;
 use crate::time::Timestamp;
 
@@ -18,6 +18,8 @@ const MOST: usize = 16_384;
 pub(super) struct Aside {
     /// Workflows whose state cannot be used, each with the time until which its jobs are passed over.
     workflows: HashMap<WorkflowId, Timestamp>,
+    /// Workflows whose rows could not be compared with the state because the store failed.
+    unwritten: HashSet<WorkflowId>,
     /// Ready jobs that were not ready by their state, or whose workflow was gone. If a later read finds the row again, nobody else will remove it.
     orphans: HashSet<ReadyPlace>,
 }
@@ -35,12 +37,25 @@ impl Aside {
         !known
     }
 
+    /// Passes over the jobs of a workflow until the store works again.
+    pub(super) fn put_unwritten(&mut self, workflow: WorkflowId) {
+        if self.unwritten.len() < MOST {
+            self.unwritten.insert(workflow);
+        }
+    }
+
+    /// The store works in these partitions. Returns whether workflows were passed over until then.
+    pub(super) fn take_unwritten(&mut self, works: impl Fn(Partition) -> bool) -> bool {
+        self.unwritten.extract_if(|workflow| works(workflow.partition())).count() > 0
+    }
+
     pub(super) fn has(&self, workflow: WorkflowId, now: Timestamp) -> bool {
-        !self.workflows.is_empty() && self.workflows.get(&workflow).is_some_and(|until| *until > now)
+        self.unwritten.contains(&workflow)
+            || (!self.workflows.is_empty() && self.workflows.get(&workflow).is_some_and(|until| *until > now))
     }
 
     pub(super) fn number(&self) -> usize {
-        self.workflows.len()
+        self.workflows.len() + self.unwritten.len()
     }
 
     pub(super) fn note_orphan(&mut self, head: ReadyPlace) {

@@ -13,6 +13,7 @@ use crate::engine::trouble::Asked;
 use crate::id::{Partition, WorkflowId};
 use crate::record::change::{Applied, Change, Delete, Write};
 use crate::record::rows::{ReadyEntry, Row};
+use crate::store::error::StoreError;
 use crate::time::Timestamp;
 
 /// How often removed rows are logged.
@@ -138,6 +139,10 @@ impl Engine {
     /// Returns how many were removed.
     async fn bury_some(&self, partition: Partition, changes: &[Change]) -> u64 {
         let applied = self.store().apply(partition, changes).await;
+        // That a workflow is there proves nothing.
+        if applied.as_ref().map_or(true, |applied| applied.contains(&Applied::Done)) {
+            self.core.context.troubles.note(partition, Asked::Removal, applied.as_ref());
+        }
         let (torn, mut removed) = (&self.core.desks[usize::from(partition.0)].torn, 0);
         let mut there = Vec::new();
         for (at, change) in changes.iter().enumerate() {
@@ -152,6 +157,11 @@ impl Engine {
                     torn.note_rows(change.workflow, &delete.ready, &[]);
                     there.push(change.workflow);
                 }
+                // It is there, and what it has to do is done without this.
+                Ok(Applied::Conflict(Some(_))) => {}
+                Err(StoreError::Unavailable { .. } | StoreError::Unknown { .. } | StoreError::Torn { .. }) => {
+                    self.queues().put_unwritten(change.workflow);
+                }
                 _ => _ = self.queues().put_aside(change.workflow),
             }
         }
@@ -163,8 +173,10 @@ impl Engine {
     async fn mend(&self, workflows: Vec<WorkflowId>) {
         let requests = workflows.iter().map(|&id| (id, Request::Mend)).collect();
         for (id, answer) in workflows.iter().zip(self.ask_all(requests, self.queues().now()).await) {
-            if answer.is_err() {
-                self.queues().put_aside(*id);
+            match answer {
+                Ok(_) => {}
+                Err(EngineError::Store(StoreError::Corrupt { .. })) => _ = self.queues().put_aside(*id),
+                Err(_) => self.queues().put_unwritten(*id),
             }
         }
     }
