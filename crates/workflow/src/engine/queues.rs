@@ -231,7 +231,7 @@ impl Queues {
         self.aside().has(workflow, self.now())
     }
 
-    /// Queues that a worker waits for and of which a claim failed since they were last read.
+    /// Queues that a worker waits for and that were resumed, or of which a claim failed, since they were last read.
     pub(crate) fn failed(&self) -> Vec<String> {
         let mut each = self.each();
         each.iter_mut().filter_map(|(name, queue)| (queue.failed && queue.is_wanted()).then(|| name.clone())).collect()
@@ -308,12 +308,15 @@ impl Queues {
         !queue.paused && queue.heads.first().is_none_or(|head| head.priority() <= priority)
     }
 
+    /// A queue that is not paused any more is to be read again: what is known of it may be old. [`Queues::failed`] names it until then, and the
+    /// read wakes those who wait.
     pub(crate) fn set_paused(&self, name: &str, paused: Paused) {
         let mut each = self.each();
         let queue = entry(&mut each, name);
-        if std::mem::replace(&mut queue.paused, paused == Paused::Yes) {
-            let all: Vec<ReadyPlace> = queue.heads.iter().copied().collect();
-            queue.wake_all(&all);
+        if std::mem::replace(&mut queue.paused, paused == Paused::Yes) && !queue.paused {
+            queue.heads.retain(|_| false);
+            queue.doubt();
+            queue.failed = true;
         }
     }
 

@@ -88,7 +88,7 @@ impl Engine {
         let troubles = &self.core.context.troubles;
         let works = |at, asked| serve.most(troubles, at, asked) > 0;
         self.queues().take_unwritten(|at| works(at, Asked::Removal) && works(at, Asked::Write));
-        // Those whose claim failed are tried again. If that fails, the next sweep does it.
+        // Those whose claim failed, and those that were resumed, are read again. If that fails, the next sweep does it.
         let _later = self.refill(&self.queues().failed()).await;
         self.mend_torn(serve, now).await;
         let partitions = self.to_sweep(serve, now);
@@ -220,6 +220,8 @@ impl Engine {
         for (name, value) in &queues {
             self.queues().set_paused(name, Paused::read(value));
         }
+        // Those that were resumed. If that fails, the next sweep does it.
+        let _later = self.refill(&self.queues().failed()).await;
         if let Some((names, losses)) = looked {
             self.restore_names(known, (queues.len(), names), losses).await?;
         }

@@ -8,8 +8,9 @@ use tidegate_workflow::{
     Action, Begin, Engine, EngineError, JobIndex, JobState, Json, LeaseRef, MemoryStore, Partition, Paused, Query,
     Refusal, RestartScope, Status, Store, StoreError, WorkflowId,
 };
+use tokio::time::timeout;
 
-use crate::support::{at, claim, create, report, server, succeed, success, take};
+use crate::support::{at, claim, create, create_of, definition, names, report, server, succeed, success, take};
 
 /// Two servers of one store.
 async fn servers() -> (Engine, Engine) {
@@ -196,4 +197,39 @@ async fn what_cannot_be_read_is_said_to_be_so_and_hides_nothing_else() {
     assert!(matches!(started, Err(EngineError::Store(StoreError::Corrupt { .. }))), "{started:?}");
     let page = engine.list(&Query { limit: 10, ..Query::default() }).await.unwrap();
     assert_eq!(page.items.iter().map(|item| item.workflow).collect::<Vec<_>>(), [sound]);
+}
+
+/// A server that heard of the end of a pause woke its workers before it read what others had made ready meanwhile, and they got what it knew
+/// from before the pause.
+#[tokio::test]
+async fn after_a_pause_the_most_urgent_job_goes_first_whoever_made_it() {
+    let (engine, other) = servers().await;
+    let queues = ["default".to_owned()];
+    other.set_queue_paused("default", Paused::Yes).await.unwrap();
+    engine.look_around().await.unwrap();
+    create(&engine, "known", Begin::Now).await;
+    let mut urgent = definition("urgent");
+    urgent.jobs[0].priority = 1;
+    create_of(&other, urgent, Begin::Now).await;
+    other.set_queue_paused("default", Paused::No).await.unwrap();
+    let arrival = engine.arrival(&queues);
+    engine.look_around().await.unwrap();
+    timeout(Duration::from_secs(10), arrival).await.expect("the worker is woken");
+    assert_eq!(names(&engine.claim(&claim(1), at(1)).await.unwrap()), ["urgent"]);
+}
+
+/// The same at the server that is asked to resume the queue.
+#[tokio::test]
+async fn whoever_resumes_a_queue_hands_out_the_most_urgent_job_first() {
+    let (engine, other) = servers().await;
+    let queues = ["default".to_owned()];
+    engine.set_queue_paused("default", Paused::Yes).await.unwrap();
+    create(&engine, "known", Begin::Now).await;
+    let mut urgent = definition("urgent");
+    urgent.jobs[0].priority = 1;
+    create_of(&other, urgent, Begin::Now).await;
+    let arrival = engine.arrival(&queues);
+    engine.set_queue_paused("default", Paused::No).await.unwrap();
+    timeout(Duration::from_secs(10), arrival).await.expect("the worker is woken");
+    assert_eq!(names(&engine.claim(&claim(1), at(1)).await.unwrap()), ["urgent"]);
 }

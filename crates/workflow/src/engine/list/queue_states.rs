@@ -63,6 +63,8 @@ impl Engine {
         self.store().enter(Register::Queues, name, Some(paused.value())).await?;
         self.queues().set_paused(name, paused);
         self.store().call_out(self.server(), CallOut::Queues).await;
+        // Those who wait are woken by what is read. If that fails, the next sweep does it.
+        let _later = self.refill(&self.queues().failed()).await;
         Ok(())
     }
 }
