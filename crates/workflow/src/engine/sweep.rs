@@ -220,8 +220,6 @@ impl Engine {
         for (name, value) in &queues {
             self.queues().set_paused(name, Paused::read(value));
         }
-        // Those that were resumed. If that fails, the next sweep does it.
-        let _later = self.refill(&self.queues().failed()).await;
         if let Some((names, losses)) = looked {
             self.restore_names(known, (queues.len(), names), losses).await?;
         }

@@ -177,7 +177,10 @@ impl Listener<'_> {
             CallOut::Servers => self.engine.core.context.home.changed.notify_one(),
             CallOut::Look => self.missed(&self.engine.store().all_partitions().collect::<Vec<_>>(), now),
             // Else the next look does it.
-            CallOut::Queues => _ = self.engine.read_names().await,
+            CallOut::Queues => {
+                let _names = self.engine.read_names().await;
+                let _found = self.engine.refill(&self.engine.queues().failed()).await;
+            }
         }
     }
 
