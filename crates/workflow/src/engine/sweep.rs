@@ -85,9 +85,7 @@ impl Engine {
 
     async fn serve(&self, serve: Serve, now: Timestamp) -> Result<bool, StoreError> {
         self.queues().set_time(now);
-        let troubles = &self.core.context.troubles;
-        let works = |at, asked| serve.most(troubles, at, asked) > 0;
-        self.queues().take_unwritten(|at| works(at, Asked::Removal) && works(at, Asked::Write));
+        self.take_unwritten(serve);
         // Those whose claim failed, and those that were resumed, are read again. If that fails, the next sweep does it.
         let _later = self.refill(&self.queues().failed()).await;
         self.mend_torn(serve, now).await;
@@ -121,6 +119,13 @@ impl Engine {
         }
         self.core.context.gone.note(absent);
         Ok(more)
+    }
+
+    /// Looks again for jobs that were passed over because the store failed, where it works now.
+    fn take_unwritten(&self, serve: Serve) {
+        let troubles = &self.core.context.troubles;
+        let works = |at, asked| serve.most(troubles, at, asked) > 0;
+        self.queues().take_unwritten(|at| works(at, Asked::Removal) && works(at, Asked::Write));
     }
 
     /// The partitions that a sweep looks at now. It looks at them again after a while, or earlier if it finds a reason.
@@ -199,8 +204,7 @@ impl Engine {
     /// # Errors
     /// The store cannot be read.
     pub async fn look_around(&self) -> Result<bool, StoreError> {
-        // Whoever looks may find out that the store works.
-        self.queues().take_unwritten(|_| true);
+        self.take_unwritten(Serve::Working);
         let read = self.read_names().await;
         // Jobs are looked for all the same: the names may be on a node that is gone.
         let named = read.as_ref().ok();
