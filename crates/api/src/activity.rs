@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tidegate_workflow::Tally;
+
 /// Something that is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
@@ -91,6 +93,7 @@ pub struct Activity {
     /// Somebody looked since the queues were sampled.
     wanted: AtomicBool,
     clock_skew: Mutex<Option<i64>>,
+    tally: Mutex<Option<Arc<Tally>>>,
     risks: Mutex<Vec<String>>,
 }
 
@@ -126,6 +129,16 @@ impl Activity {
         let news = risks.iter().filter(|risk| !known.contains(risk)).cloned().collect();
         *known = risks;
         news
+    }
+
+    /// What the engine counts, as soon as there is one.
+    pub fn tally(&self) -> Option<Arc<Tally>> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Keeps where the engine counts.
+    pub fn put_tally(&self, tally: Arc<Tally>) {
+        *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = Some(tally);
     }
 
     /// How many event streams are open.

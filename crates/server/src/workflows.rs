@@ -145,6 +145,7 @@ impl Thread {
         let work = async {
             let opener = Opener::new(&self.settings, &api, looked, clock.clone());
             let opened = opener.open(&runtimes).await;
+            self.activity.put_tally(opened.tally());
             api.open(opened.clone());
             engine = Some(opened.clone());
             let driven = (opened.clone(), clock.clone());

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use tokio_util::task::TaskTracker;
 
 use self::context::Context;
+use self::context::tally::Tally;
 use self::context::watchers::Watching;
 use self::create::names::{Known, Names};
 use self::desk::Desk;
@@ -121,6 +122,12 @@ impl Engine {
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.core.threads[self.thread].store
+    }
+
+    /// What it counts. Others may keep it longer than the engine.
+    #[must_use]
+    pub fn tally(&self) -> Arc<Tally> {
+        Arc::clone(&self.core.context.tally)
     }
 
     pub(crate) fn queues(&self) -> &Queues {

@@ -22,6 +22,7 @@ pub use drawing::{layout, picture};
 pub use engine::claim::Claim;
 pub use engine::claim::claimed::{Claimed, Input};
 pub use engine::claim::report::{Extension, Report, Reported, given_back};
+pub use engine::context::tally::{CLASSES, Durations, HandlerTimes, Tally};
 pub use engine::context::watchers::{Notice, Watching};
 pub use engine::create::{Created, NewWorkflow};
 pub use engine::desk::request::{Acted, Action, Begin, Condition};

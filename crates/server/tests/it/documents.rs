@@ -72,6 +72,7 @@ fn our_own_metrics_are_in_the_documents_and_no_others() {
     let (memory, redis) =
         (Flows::start(&[("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "127.0.0.1:0")]), Flows::on(&redis));
     memory.create(workflow("w", "a"));
+    memory.succeed(&memory.claim(1)[0], serde_json::Value::Null);
     let page = |flows: &Flows| get(flows.server.debug(), "/metrics").body;
     await_that("queues are shown", || page(&memory).contains("tidegate_queue_ready_jobs"));
     let pages = page(&memory) + &page(&redis);

@@ -141,8 +141,11 @@ impl Engine {
         if taken.jobs().len() < claim.limit {
             let incomplete = self.queues().incomplete(&claim.queues, Where::Anywhere);
             if !incomplete.is_empty() {
-                let most = if self.queues().are_shared() { REFRESH } else { REFILL };
-                self.refill_up_to(&incomplete, most).await?;
+                match self.queues().are_shared() {
+                    // Those at home here were read above.
+                    true => self.refill_in(&incomplete, &self.away(), REFRESH).await?,
+                    false => self.refill_up_to(&incomplete, REFILL).await?,
+                };
                 let wanted = claim.limit - taken.jobs().len();
                 taken.add(self.queues().take(&claim.queues, wanted, (except, self.near())));
             }
@@ -150,11 +153,16 @@ impl Engine {
         Ok(taken)
     }
 
+    /// The partitions that other servers are the homes of.
+    fn away(&self) -> Vec<Partition> {
+        let mine = &self.core.context.home.mine;
+        self.store().all_partitions().filter(|at| !mine.has(*at)).collect()
+    }
+
     /// Takes jobs out of a few partitions of other homes, by chance: servers that have run out of work are not to go for the same jobs.
     async fn take_elsewhere(&self, claim: &Claim, except: &Except, taken: &mut Settling<'_>) -> Result<(), StoreError> {
         let incomplete = self.queues().incomplete(&claim.queues, Where::Anywhere);
-        let mine = &self.core.context.home.mine;
-        let mut away: Vec<Partition> = self.store().all_partitions().filter(|at| !mine.has(*at)).collect();
+        let mut away = self.away();
         if !incomplete.is_empty() && away.len() > FEW {
             fastrand::shuffle(&mut away);
             self.refill_in(&incomplete, &away[..FEW], REFRESH).await?;

@@ -1,5 +1,6 @@
 //! What the desks of all partitions share: the ready jobs, those who watch, and the time of the next timer.
 
+pub(crate) mod tally;
 pub(crate) mod watchers;
 
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tokio::sync::Notify;
 
+use self::tally::Tally;
 use self::watchers::Watchers;
 use super::home::Home;
 use super::queues::Queues;
@@ -29,6 +31,7 @@ pub(crate) struct Context {
     pub(super) gone: Gone,
     pub(crate) troubles: Troubles,
     pub(super) watchers: Arc<Watchers>,
+    pub(super) tally: Arc<Tally>,
     /// Changes that were not written, because another server was first.
     pub(crate) conflicts: AtomicU64,
     /// For each partition the time, in microseconds, at which a sweep is to look there.
@@ -47,6 +50,7 @@ impl Context {
             gone: Gone::default(),
             troubles: Troubles::default(),
             watchers: Arc::default(),
+            tally: Arc::default(),
             conflicts: AtomicU64::new(0),
             expected: (0..partitions).map(|_| AtomicU64::new(0)).collect(),
             sooner: Notify::new(),

@@ -15,10 +15,12 @@ use super::name;
 use super::snapshot::Snapshot;
 use crate::settings::{self, ResponseTime};
 use tidegate_api::QueueSample;
+use tidegate_workflow::{CLASSES, Durations, HandlerTimes};
 
 /// Labels of our own. An extra tag with one of these names is left out, since a label must be unique.
-const OWN_LABELS: [&str; 13] = [
+const OWN_LABELS: [&str; 14] = [
     "domain",
+    "handler",
     "key1",
     "key2",
     "err_type",
@@ -50,6 +52,7 @@ pub(super) fn encode(snapshot: &Snapshot, settings: &settings::Metrics) -> Strin
     }
     page.ports(snapshot);
     page.queues(snapshot);
+    page.handlers(snapshot);
     page.redis(&snapshot.redis);
     page.family("tidegate_build_info", "gauge");
     page.sample("tidegate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
@@ -144,6 +147,26 @@ impl Page {
             self.family(name, "gauge");
             for QueueSample { name: queue, ready, age, waiting_workers } in &snapshot.queues {
                 self.sample(name, &[("queue", queue)], [ready, age, waiting_workers][at]);
+            }
+        }
+    }
+
+    fn handlers(&mut self, snapshot: &Snapshot) {
+        let name = "tidegate_job_attempt_seconds";
+        if !snapshot.handlers.is_empty() {
+            self.family(name, "histogram");
+        }
+        for HandlerTimes { handler, succeeded, failed } in &snapshot.handlers {
+            for (outcome, Durations { classes, sum }) in [("succeeded", succeeded), ("failed", failed)] {
+                let labels = [("handler", handler.as_str()), ("outcome", outcome)];
+                let mut below = 0;
+                let ends = CLASSES.iter().map(|&millis| (millis as f64 / 1e3).to_string()).chain(["+Inf".to_owned()]);
+                for (end, class) in ends.zip(classes) {
+                    below += class;
+                    self.sample(&format!("{name}_bucket"), &[labels[0], labels[1], ("le", &end)], below);
+                }
+                self.sample(&format!("{name}_sum"), &labels, sum.as_secs_f64());
+                self.sample(&format!("{name}_count"), &labels, below);
             }
         }
     }

@@ -6,6 +6,7 @@ use tidegate_pipeline::{Client, Stats};
 use tidegate_ratelimit::LocalCacheStats;
 
 use tidegate_api::QueueSample;
+use tidegate_workflow::HandlerTimes;
 
 use super::limit_counts::LimitCounts;
 use super::method_counts::{METHODS, MethodCounts};
@@ -26,6 +27,8 @@ pub(super) struct Snapshot {
     pub(super) gauges: Vec<(String, u64)>,
     /// The state of each queue when it was last sampled.
     pub(super) queues: Vec<QueueSample>,
+    /// How long attempts took, by handler.
+    pub(super) handlers: Vec<HandlerTimes>,
     /// What the engine did, by the name of the pool.
     pub(super) redis: Vec<(&'static str, Stats)>,
     pub(super) store_errors: u64,

@@ -183,6 +183,8 @@ fn metrics_count_what_happened() {
     }
     let page = get(debug, "/metrics").body;
     assert!(page.contains("tidegate_jobs_claimed 2\n"), "{page}");
+    let attempts = "tidegate_job_attempt_seconds_count{handler=\"Handler\",outcome=\"succeeded\"} 1\n";
+    assert!(page.contains(attempts), "a report after the lease was lost is no attempt: {page}");
     await_that("queues are sampled", || {
         get(debug, "/metrics").body.contains("tidegate_queue_ready_jobs{queue=\"default\"} 0\n")
     });

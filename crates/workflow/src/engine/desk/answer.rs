@@ -1,6 +1,7 @@
 //! The answer of a desk to a request.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -22,6 +23,8 @@ pub(crate) struct Answer {
     pub(crate) state: Option<JobState>,
     /// Whether the same event had happened before.
     pub(crate) already: bool,
+    /// How long the attempt took that was reported.
+    pub(crate) took: Option<Duration>,
     /// The jobs that are leased to the caller now.
     pub(crate) leased: Vec<Leased>,
     /// Another workflow has the idempotency key.

@@ -43,6 +43,7 @@ impl Player<'_> {
         if matches!(event, Event::Tick) {
             entry.workflow.settle_rows();
         }
+        let started = request.job().and_then(|job| entry.workflow.jobs.get(job.index())?.started_at);
         let known = entry.workflow.newly_ready().len();
         let effect = transition(&mut entry.workflow, &event, self.context.retention, now)?;
         let leased = match request {
@@ -57,7 +58,9 @@ impl Player<'_> {
             }
             _ => Vec::new(),
         };
-        Ok(Answer { leased, ..answer(&entry.workflow, request.job(), effect) })
+        let reported = matches!(request, Request::Report { .. }) && effect == Effect::Done;
+        let took = started.filter(|_| reported).map(|started| now.since(started));
+        Ok(Answer { leased, took, ..answer(&entry.workflow, request.job(), effect) })
     }
 
     /// Leases jobs that have just become ready to the worker whose report made them ready, so that they do not enter the queue. Jobs
@@ -147,6 +150,7 @@ fn answer(workflow: &Workflow, job: Option<JobIndex>, effect: Effect) -> Answer 
         status: Some(workflow.meta.status),
         state: job.map(|job| workflow.job(job).state),
         already: effect == Effect::Already,
+        took: None,
         leased: Vec::new(),
         existing: None,
     }

@@ -5,15 +5,18 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::group::{Basis, Group};
 use super::load::load_missing;
 use super::play::Player;
+use super::request::Request;
 use super::states::States;
 use super::torn::Torn;
 use crate::engine::context::Context;
+use crate::engine::context::tally::Ended;
 use crate::engine::context::watchers::Notice;
 use crate::engine::trouble::Asked;
-use crate::id::Partition;
+use crate::id::{JobIndex, Partition};
 use crate::record::change::{Applied, Change, Put, Write};
 use crate::store::Store;
 use crate::store::error::StoreError;
+use crate::transition::outcome::Outcome;
 
 /// What a round needs.
 pub(super) struct Round<'a> {
@@ -186,6 +189,18 @@ impl Round<'_> {
         }
     }
 
+    /// Counts the attempts that were reported.
+    fn count(&self, group: &Group) {
+        let Some(entry) = &group.entry else { return };
+        for (posted, answer) in group.posted.iter().zip(&group.answers) {
+            if let (Some((job, ended)), Some(took)) =
+                (ended(&posted.request), answer.as_ref().ok().and_then(|answer| answer.took))
+            {
+                self.context().tally.add_attempt(&entry.workflow.graph.jobs[job.index()].handler, ended, took);
+            }
+        }
+    }
+
     /// Answers, tells subscribers and queues, and keeps the state.
     fn finish(&self, mut group: Group, change: Option<&Change>) {
         if let Some(change) = change {
@@ -193,6 +208,7 @@ impl Round<'_> {
                 self.torn.mended(group.id);
             }
             publish(self.context(), &group, change);
+            self.count(&group);
             if let (Some(entry), Write::Put(put)) = (&mut group.entry, &change.write) {
                 entry.workflow.settle_written();
                 entry.keep_outputs(&put.results);
@@ -206,6 +222,15 @@ impl Round<'_> {
         if let Some(entry) = group.entry.filter(|_| !removed) {
             self.states.keep(group.id, entry);
         }
+    }
+}
+
+/// How the attempt ended that a request reports. None: it does not count.
+fn ended(request: &Request) -> Option<(JobIndex, Ended)> {
+    match request {
+        Request::Report { job, outcome: Outcome::Succeeded { .. }, .. } => Some((*job, Ended::Succeeded)),
+        Request::Report { job, outcome: Outcome::Failed { .. }, .. } => Some((*job, Ended::Failed)),
+        _ => None,
     }
 }
 
