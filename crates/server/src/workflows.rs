@@ -130,7 +130,9 @@ impl Thread {
 
     /// Serves the API and drives the engine until the server stops, or the store is another one.
     async fn run(&mut self) -> Next {
-        let mut threads = match Threads::start(self.settings.threads) {
+        // A thread without a partition would have nothing to do but JSON.
+        let count = self.settings.threads.min(self.settings.partitions.into());
+        let mut threads = match Threads::start(count) {
             Ok(threads) => threads,
             Err(error) => {
                 error!(%error, "the system refuses threads for workflows");

@@ -174,8 +174,7 @@ fn failure(purpose: Purpose, address: String, source: io::Error) -> ServeError {
     if source.kind() == io::ErrorKind::AddrInUse {
         advice = format!("; stop the other process, or set {variable} to another port");
         if sharing == Sharing::Never {
-            advice +=
-                ". Counters in memory and workflows in a file are those of one process, so two cannot share a port";
+            advice += ". Counters in memory and workflows in a file are those of one process, so two share a port only with REDIS_URL";
         }
     }
     ServeError::Bind { what, address, source, advice }
