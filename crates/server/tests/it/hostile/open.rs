@@ -23,7 +23,9 @@ async fn a_connection_has_few_calls_without_an_end() {
         for number in 0..MOST + 10 {
             sender = sender.ready().await.unwrap();
             let (answer, mut body) = call_of(&mut sender, path);
-            body.send_data(Bytes::from_static(message), false).unwrap();
+            let sent = body.send_data(Bytes::from_static(message), false);
+            // A call that is refused may have ended by now.
+            assert!(sent.is_ok() || number >= MOST);
             if number < MOST {
                 // A watch is answered when its message has ended.
                 if path == WATCH {

@@ -63,8 +63,8 @@ fn without_its_debug_port_a_server_warns_of_what_is_missing() {
     assert_eq!(get(server.address("HTTP"), "/healthcheck").status, 200);
     server.signal("TERM");
     let (_, log) = server.end();
-    let expected = "set DEBUG_PORT to another port. Counters in memory and workflows in a file are those of one process, so two cannot \
-                    share a port. The server goes on without /metrics, /rlconfig and /stats";
+    let expected = "set DEBUG_PORT to another port. Counters in memory and workflows in a file are those of one process, so two share a \
+                    port only with REDIS_URL. The server goes on without /metrics, /rlconfig and /stats";
     assert!(log.contains("WARN") && log.contains(expected) && !log.contains("ERROR"), "{log}");
 }
 
