@@ -18,6 +18,8 @@ use crate::time::Timestamp;
 
 /// How often removed rows are logged.
 const TOLD: Duration = Duration::from_secs(60);
+/// The most workflows that are remembered.
+const MOST: usize = 16_384;
 /// How many workflows one call of the store is about.
 const TOGETHER: usize = 256;
 
@@ -27,7 +29,7 @@ pub(crate) struct Gone(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Workflows that were due in the last sweep and not there.
+    /// Workflows that were due in a sweep and not there.
     due: HashSet<WorkflowId>,
     /// Removed and not logged yet.
     untold: u64,
@@ -39,9 +41,14 @@ impl Gone {
         with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes which workflows were due in a sweep and not there.
+    /// Notes which workflows were due in a sweep and not there. Each sweep looks at some partitions only, so it forgets nothing.
     pub(super) fn note(&self, due: HashSet<WorkflowId>) {
-        self.known(|known| known.due = due);
+        self.known(|known| {
+            if known.due.len() + due.len() > MOST {
+                known.due.clear();
+            }
+            known.due.extend(due);
+        });
     }
 
     /// Counts removed rows. Returns the number to log now, at most once a minute.
@@ -69,14 +76,16 @@ impl Engine {
         self.bury(orphans).await;
     }
 
-    /// Takes those out that were not there in the last sweep either, and removes what is left of them. At the first time another server
+    /// Takes those out that were not there in a sweep before, and removes what is left of them. At the first time another server
     /// may just have removed them. Returns how many were taken out.
     pub(super) async fn bury_known(&self, due: impl Iterator<Item = &mut Vec<(WorkflowId, Timestamp)>>) -> usize {
-        let known = self.core.context.gone.known(|known| std::mem::take(&mut known.due));
+        let mut known = self.core.context.gone.known(|known| std::mem::take(&mut known.due));
         let mut orphans = HashMap::new();
         for due in due.filter(|_| !known.is_empty()) {
             orphans.extend(due.extract_if(.., |(id, _)| known.contains(id)).map(|(id, _)| (id, Delete::default())));
         }
+        known.retain(|id| !orphans.contains_key(id));
+        self.core.context.gone.note(known);
         let number = orphans.len();
         self.bury(orphans).await;
         number

@@ -257,9 +257,9 @@ impl World {
             assert!(round < 80, "seed {}: {:?}", self.seed, self.open());
             self.work(round % SERVERS).await;
         }
-        // What is left of a lost workflow goes when its home does not find it for the second time.
-        for server in (0..SERVERS).chain(0..SERVERS) {
-            self.work(server).await;
+        // What is left of a lost workflow goes when its home does not find it for the second time, and homes may still move.
+        for round in 0..4 * SERVERS {
+            self.work(round % SERVERS).await;
         }
         let stale = |id: &WorkflowId| self.lost.contains(id);
         let ready = rows(self.engines[0].store(), RowSet::Ready).await;
