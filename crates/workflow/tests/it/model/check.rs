@@ -1,12 +1,13 @@
 //! What must hold of a store after every step, whatever happened.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use tidegate_workflow::change::ResultField;
 use tidegate_workflow::rows::{ReadyEntry, Row};
 use tidegate_workflow::{
-    Clockwork, Engine, JobIndex, JobState, Partition, RowSet, Snapshot, Status, Store, Timestamp, WorkflowId,
-    read_due_row,
+    Clockwork, Engine, JobIndex, JobState, Partition, RowSet, Snapshot, Status, Store, StoreError, Timestamp,
+    WorkflowId, read_due_row,
 };
 
 use super::oracle::{Fate, fate};
@@ -17,9 +18,20 @@ pub(crate) type Snapshots = BTreeMap<WorkflowId, Snapshot>;
 pub(crate) async fn rows(store: &Store, set: RowSet) -> Vec<Row> {
     let mut rows = Vec::new();
     for partition in 0..store.partitions() {
-        rows.extend(store.rows(Partition(partition), set, None, 100_000).await.unwrap());
+        rows.extend(rows_of(store, Partition(partition), set).await);
     }
     rows
+}
+
+/// A client waits before it makes a new connection to a Redis that was killed, also when that is back.
+async fn rows_of(store: &Store, partition: Partition, set: RowSet) -> Vec<Row> {
+    for _ in 0..100 {
+        match store.rows(partition, set, None, 100_000).await {
+            Err(StoreError::Unavailable { .. }) => tokio::time::sleep(Duration::from_millis(50)).await,
+            read => return read.unwrap(),
+        }
+    }
+    panic!("the store does not come back");
 }
 
 /// Reads all workflows, and looks at each and at the rows of all.
