@@ -19,6 +19,8 @@ use crate::time::Timestamp;
 
 /// How often a creation finds that the workflow with its key was removed just now, before it says so.
 const TRIES: usize = 4;
+/// So many workflows of one call share a partition. Few: a page of the newest workflows reads a few of each partition.
+const TOGETHER: usize = 8;
 
 /// A graph of which to create a workflow.
 #[derive(Debug, Clone, PartialEq)]
@@ -105,9 +107,14 @@ impl Engine {
 
     async fn create_all(&self, all: &[Begun], now: Timestamp) -> Vec<Result<Created, EngineError>> {
         let (mut ids, mut requests) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
+        let mut neighbours = (None, 0);
         for begun in all {
-            let partition = self.partition_for(begun.graph.idempotency_key.as_deref());
             let small = self.store().format() >= Format::Third && is_small(&begun.graph);
+            let partition = match begun.graph.idempotency_key.as_deref() {
+                Some(key) => self.partition_of(key),
+                None if small => self.partition_with(&mut neighbours),
+                None => self.any_partition(),
+            };
             let id = WorkflowId::of_size(begun.created_at, partition, small);
             ids.push(id);
             requests.push((id, begun.request()));
@@ -181,7 +188,7 @@ impl Engine {
     /// # Errors
     /// The store cannot be read.
     pub async fn find_by_key(&self, key: &str) -> Result<Option<WorkflowId>, StoreError> {
-        self.store().keyed(self.partition_for(Some(key)), key).await
+        self.store().keyed(self.partition_of(key), key).await
     }
 
     /// One that is at home here, if it is not known to fail.
@@ -196,13 +203,18 @@ impl Engine {
         fastrand::choice(here).or_else(|| fastrand::choice(writable)).unwrap_or(any)
     }
 
-    /// A partition that is not known to fail, rather one that is at home here, or the one that follows from the key, so that all creations with one key meet in one partition.
-    fn partition_for(&self, key: Option<&str>) -> Partition {
-        let partitions = self.store().partitions();
-        Partition(match key {
-            Some(key) => (fnv(key.as_bytes()) % u64::from(partitions)) as u16,
-            None => return self.any_partition(),
-        })
+    /// The partition of the one before it, unless it has enough of them: those that share a partition share a write.
+    fn partition_with(&self, (partition, number): &mut (Option<Partition>, usize)) -> Partition {
+        *number += 1;
+        if *number % TOGETHER == 1 {
+            *partition = None;
+        }
+        *partition.get_or_insert_with(|| self.any_partition())
+    }
+
+    /// All creations with one key meet in one partition.
+    fn partition_of(&self, key: &str) -> Partition {
+        Partition((fnv(key.as_bytes()) % u64::from(self.store().partitions())) as u16)
     }
 }
 

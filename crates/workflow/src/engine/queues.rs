@@ -7,6 +7,7 @@ mod heads;
 mod interest;
 mod queue;
 pub(crate) mod reading;
+mod together;
 mod turns;
 mod waiting;
 
@@ -19,6 +20,7 @@ use tokio::sync::Notify;
 
 use self::aside::Aside;
 use self::except::Except;
+use self::heads::Turn;
 use self::queue::{Queue, read_row};
 use self::reading::{Began, Found, Refilled};
 use self::turns::Turns;
@@ -345,7 +347,7 @@ impl Queues {
     }
 }
 
-/// The first `limit` jobs of these queues, the most urgent first, without those of `except`.
+/// Jobs of these queues to be taken now, without those of `except`: the most urgent first.
 fn first_of(
     each: &HashMap<String, Queue>,
     names: &[String],
@@ -357,15 +359,19 @@ fn first_of(
         Some((queue.heads.in_turn(now, near).filter(|(.., head)| except.allows(head)).peekable(), at))
     };
     let mut lines: Vec<_> = names.iter().enumerate().filter_map(line).collect();
-    let mut first = Vec::new();
-    while first.len() < limit {
+    let mut first: Vec<(Turn, usize)> = Vec::new();
+    while first.len() < together::looked_at(limit) {
         let turns = lines.iter_mut().enumerate().filter_map(|(line, (turns, _))| Some((*turns.peek()?, line)));
-        let Some(((.., head), line)) = turns.min() else { break };
+        let Some((turn, line)) = turns.min() else { break };
+        if first.len() >= limit && first.last().is_some_and(|(last, _)| last.0 != turn.0) {
+            break;
+        }
         let (turns, at) = &mut lines[line];
         turns.next();
-        first.push(Taken { queue: names[*at].clone(), head });
+        first.push((turn, *at));
     }
-    first
+    let taken = together::choose(&first, limit).into_iter().map(|(turn, at)| (turn.2, at));
+    taken.map(|(head, at)| Taken { queue: names[at].clone(), head }).collect()
 }
 
 /// The queue of a name. Before the map grows, it forgets queues without jobs and workers.

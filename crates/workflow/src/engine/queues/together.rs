@@ -1,0 +1,79 @@
+//! Which jobs a claim of many takes: of jobs that are as urgent, those that one write of the store can lease together.
+
+use super::heads::Turn;
+
+/// A claim of at least so many jobs chooses among more than it takes. Smaller ones take strictly the oldest.
+const MANY: usize = 16;
+/// So many times as many it looks at.
+const TIMES: usize = 4;
+
+/// How many of the first jobs a claim of `limit` jobs looks at.
+pub(super) fn looked_at(limit: usize) -> usize {
+    if limit >= MANY { limit.saturating_mul(TIMES) } else { limit }
+}
+
+/// At most `limit` of these jobs, in their order. The first is always among them, and all that are more urgent than the last. The others are
+/// of few partitions, each with the oldest first: then a job that was not chosen is the oldest soon.
+pub(super) fn choose<T: Copy>(line: &[(Turn, T)], limit: usize) -> Vec<(Turn, T)> {
+    let Some((last, _)) = line.last().filter(|_| line.len() > limit) else { return line.to_vec() };
+    let urgent = line.partition_point(|(turn, _)| turn.0 < last.0);
+    let mut chosen: Vec<usize> = (0..urgent).collect();
+    let partition = |at: usize| line[at].0.2.workflow().partition();
+    let mut partitions = Vec::new();
+    for at in urgent..line.len() {
+        if chosen.len() < limit && !partitions.contains(&partition(at)) {
+            partitions.push(partition(at));
+            let others = (at..line.len()).filter(|&other| partition(other) == partition(at));
+            chosen.extend(others.take(limit - chosen.len()));
+        }
+    }
+    chosen.sort_unstable();
+    chosen.into_iter().map(|at| line[at]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{JobIndex, Partition, WorkflowId};
+    use crate::record::format::Format;
+    use crate::record::rows::{ReadyEntry, ReadyRow};
+    use crate::time::Timestamp;
+
+    /// Jobs as (partition, priority), each a millisecond younger than the one before.
+    fn line(jobs: &[(u16, u8)]) -> Vec<(Turn, usize)> {
+        let job = |(at, &(partition, priority)): (usize, &(u16, u8))| {
+            let since = Timestamp::from_micros(at as u64 * 1_000);
+            let workflow = WorkflowId::new(since, Partition(partition), 1);
+            let (queue, limit_key) = ("q".to_owned(), String::new());
+            let entry = ReadyEntry { queue, limit_key, priority, since, workflow, job: JobIndex(0) };
+            ((u8::MAX - priority, since, ReadyRow::read(&entry.row(Format::Second)).unwrap().place), at)
+        };
+        jobs.iter().enumerate().map(job).collect()
+    }
+
+    fn check(jobs: &[(u16, u8)], limit: usize, expected: &[usize]) {
+        let chosen: Vec<usize> = choose(&line(jobs), limit).into_iter().map(|(_, at)| at).collect();
+        assert_eq!(chosen, expected, "{limit} of {jobs:?}");
+    }
+
+    #[test]
+    fn the_first_is_taken_and_those_that_can_be_written_with_it() {
+        let jobs = [(3, 0), (1, 0), (2, 0), (3, 0), (1, 0), (2, 0), (3, 0)];
+        check(&jobs, 7, &[0, 1, 2, 3, 4, 5, 6]);
+        check(&jobs, 3, &[0, 3, 6]);
+        check(&jobs, 4, &[0, 1, 3, 6]);
+        check(&jobs, 1, &[0]);
+        check(&[], 4, &[]);
+    }
+
+    #[test]
+    fn what_is_more_urgent_is_never_passed_over() {
+        check(&[(3, 9), (1, 9), (2, 0), (3, 0), (2, 0)], 4, &[0, 1, 2, 4]);
+        check(&[(3, 9), (1, 9), (2, 0), (3, 0), (2, 0)], 3, &[0, 1, 2]);
+    }
+
+    #[test]
+    fn small_claims_take_strictly_the_oldest() {
+        assert_eq!([1, 15, 16, 100].map(looked_at), [1, 15, 64, 400]);
+    }
+}
