@@ -1,12 +1,11 @@
 //! Answers as JSON. Serde writes them; this is what it cannot know by itself.
 
 use std::borrow::Cow;
-use std::fmt::Display;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::ser::{Serialize, SerializeStruct as _, Serializer};
-use tidegate_workflow::WorkflowId;
+use tidegate_workflow::{LeaseRef, WorkflowId};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -55,13 +54,13 @@ pub(crate) struct Id(pub(crate) WorkflowId);
 
 impl Serialize for Id {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
+        serializer.serialize_str(&self.0.to_string())
     }
 }
 
-/// Writes a value as the text that people are shown.
-pub(crate) fn shown<S: Serializer>(value: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(value)
+/// Writes a lease as the text that workers send back.
+pub(crate) fn lease<S: Serializer>(lease: &LeaseRef, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&lease.text())
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ pub(crate) struct ClaimResult<'a> {
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ClaimedJob<'a> {
     /// What to report with.
-    #[serde(serialize_with = "json::shown")]
+    #[serde(serialize_with = "json::lease")]
     #[cfg_attr(test, schema(value_type = String))]
     lease: LeaseRef,
     lease_expires_at: Rfc3339,

@@ -64,6 +64,17 @@ fn is_refused(name: &str, args: &[Arg<'_>]) -> bool {
     )
 }
 
+/// At least how many bytes a command takes, nearly.
+fn encoded_length(name: &str, args: &[Arg<'_>]) -> usize {
+    /// Of an argument, with its length, when that has two digits.
+    const FRAME: usize = "$10\r\n\r\n".len();
+    let length = |arg: &Arg<'_>| match arg {
+        Arg::Key(bytes) | Arg::Bytes(bytes) => FRAME + bytes.len(),
+        Arg::Integer(_) => 2 * FRAME,
+    };
+    2 * FRAME + name.len() + args.iter().map(length).sum::<usize>()
+}
+
 impl Batch {
     /// Starts a unit. A unit without commands is dropped.
     pub fn unit(&mut self) -> UnitBuilder<'_> {
@@ -78,7 +89,7 @@ impl Batch {
         match unit.placement {
             Placement::Key(start, end) => {
                 let first = &self.encoded[start as usize..end as usize];
-                if first != key && Slot::of(first) != Slot::of(key) {
+                if !Slot::is_shared(first, key) {
                     self.refused = Some(NotSent::CrossSlot);
                 }
             }
@@ -122,6 +133,7 @@ impl UnitBuilder<'_> {
         if !confirms && is_refused(name, args) {
             batch.refused = Some(NotSent::Refused { command: name });
         }
+        batch.encoded.reserve(encoded_length(name, args));
         push_array(&mut batch.encoded, args.len() + 1);
         push_bulk(&mut batch.encoded, name.as_bytes());
         for arg in args {

@@ -13,6 +13,12 @@ impl Slot {
         Self(resp_rs::cluster::hash_slot(key))
     }
 
+    /// Whether two keys are in the same one.
+    pub(crate) fn is_shared(one: &[u8], other: &[u8]) -> bool {
+        // With the same beginning up to the end of the braces nothing need be computed.
+        one == other || tagged(one).is_some_and(|tagged| other.starts_with(tagged)) || Self::of(one) == Self::of(other)
+    }
+
     pub(crate) fn new(number: u16) -> Option<Self> {
         (usize::from(number) < SLOTS).then_some(Self(number))
     }
@@ -24,6 +30,13 @@ impl Slot {
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
     }
+}
+
+/// A key up to the end of its first braces, if there is something in them.
+fn tagged(key: &[u8]) -> Option<&[u8]> {
+    let tag = key.iter().position(|&byte| byte == b'{')? + 1;
+    let length = key[tag..].iter().position(|&byte| byte == b'}')?;
+    (length > 0).then(|| &key[..=tag + length])
 }
 
 #[cfg(test)]
@@ -42,6 +55,19 @@ mod tests {
         check("{}user", "{}user");
         check("{user", "{user");
     }
+
+    #[test]
+    fn keys_share_a_slot_when_what_is_hashed_is_the_same() {
+        let check = |one: &str, other: &str| {
+            let same = Slot::of(one.as_bytes()) == Slot::of(other.as_bytes());
+            assert_eq!(Slot::is_shared(one.as_bytes(), other.as_bytes()), same, "{one} {other}");
+        };
+        let keys = ["{a}1", "{a}2", "x{a}", "a", "{}a", "{}b", "{a", "{a1", "{{a}}", "{{a}b", "", "x{a}{b}", "x{b}{a}"];
+        for one in keys {
+            keys.iter().for_each(|other| check(one, other));
+        }
+    }
+
     #[tokio::test]
     async fn slots_are_those_of_a_real_server() {
         // Few characters, so that braces meet in every order.

@@ -28,32 +28,10 @@ pub struct ReadyEntry {
 }
 
 impl ReadyEntry {
-    /// The ready entry of a job. None: the job is not ready.
-    pub(crate) fn of(id: WorkflowId, index: JobIndex, job: &Job, about: &GraphJob, status: Status) -> Option<Self> {
-        let since = job.ready_at.filter(|_| status == Status::Running && job.state == JobState::Ready)?;
-        Some(Self::new(about, since, id, index))
-    }
-
-    fn new(about: &GraphJob, since: Timestamp, workflow: WorkflowId, job: JobIndex) -> Self {
-        let (queue, limit_key) = (about.queue.clone(), String::new());
-        Self { queue, limit_key, priority: about.priority, since, workflow, job }
-    }
-
     /// Queue, zero, key of the limits, zero, priority from high to low, time, workflow, job. The first format has no key.
     #[must_use]
     pub fn row(&self, format: Format) -> Row {
-        let mut row = queue_rows(&self.queue);
-        if format > Format::First {
-            row.extend_from_slice(&queue_rows(&self.limit_key));
-        }
-        row.push(u8::MAX - self.priority);
-        row.extend_from_slice(&self.since.micros().to_be_bytes());
-        row.extend_from_slice(self.workflow.bytes());
-        match format {
-            Format::First => row.extend_from_slice(&(self.job.0 as u16).to_be_bytes()),
-            Format::Second | Format::Third => row.extend_from_slice(&self.job.0.to_be_bytes()),
-        }
-        row
+        ready_row((&self.queue, &self.limit_key, self.priority), self.since, (self.workflow, self.job), format)
     }
 
     /// The entry that made `row`, in whatever format.
@@ -154,18 +132,21 @@ impl Section<'_> {
     /// The beginning of its rows.
     #[must_use]
     pub fn prefix(self) -> Row {
-        let named = |kind: u8, name: &str, status: Status| {
-            let mut row = vec![kind];
-            row.extend_from_slice(name.as_bytes());
-            row.extend_from_slice(&[0, status as u8]);
-            row
+        let (kind, name, status) = match self {
+            Self::All => (b'c', None, None),
+            Self::Status(status) => (b's', None, Some(status)),
+            Self::Name(name, status) => (b'n', Some(name), Some(status)),
+            Self::Tag(tag, status) => (b't', Some(tag), Some(status)),
         };
-        match self {
-            Self::All => vec![b'c'],
-            Self::Status(status) => vec![b's', status as u8],
-            Self::Name(name, status) => named(b'n', name, status),
-            Self::Tag(tag, status) => named(b't', tag, status),
+        // With room for what follows it in a row.
+        let mut row = Vec::with_capacity(3 + name.map_or(0, str::len) + size_of::<WorkflowId>());
+        row.push(kind);
+        if let Some(name) = name {
+            row.extend_from_slice(name.as_bytes());
+            row.push(0);
         }
+        row.extend(status.map(|status| status as u8));
+        row
     }
 
     fn row(self, id: WorkflowId) -> Row {
@@ -193,11 +174,45 @@ pub(crate) fn lasting_row(id: WorkflowId) -> Row {
     Section::All.row(id)
 }
 
+/// The ready row of a job. None: the job is not ready.
+pub(crate) fn ready_row_of(
+    (id, index): (WorkflowId, JobIndex),
+    job: &Job,
+    about: &GraphJob,
+    (status, format): (Status, Format),
+) -> Option<Row> {
+    let since = job.ready_at.filter(|_| status == Status::Running && job.state == JobState::Ready)?;
+    Some(ready_row((&about.queue, "", about.priority), since, (id, index), format))
+}
+
+fn ready_row(
+    (queue, limit_key, priority): (&str, &str, u8),
+    since: Timestamp,
+    (workflow, job): (WorkflowId, JobIndex),
+    format: Format,
+) -> Row {
+    let mut row = Vec::with_capacity(queue.len() + 1 + limit_key.len() + 1 + ReadyPlace::BYTES);
+    row.extend_from_slice(queue.as_bytes());
+    row.push(0);
+    if format > Format::First {
+        row.extend_from_slice(limit_key.as_bytes());
+        row.push(0);
+    }
+    row.push(u8::MAX - priority);
+    row.extend_from_slice(&since.micros().to_be_bytes());
+    row.extend_from_slice(workflow.bytes());
+    match format {
+        Format::First => row.extend_from_slice(&(job.0 as u16).to_be_bytes()),
+        Format::Second | Format::Third => row.extend_from_slice(&job.0.to_be_bytes()),
+    }
+    row
+}
+
 /// The ready rows of a workflow.
 pub(crate) fn ready_rows(id: WorkflowId, graph: &Graph, jobs: &[Job], status: Status, format: Format) -> Vec<Row> {
     let entries = jobs.iter().zip(&graph.jobs).enumerate();
-    let entries = entries.filter_map(|(at, (job, about))| ReadyEntry::of(id, JobIndex(at as u32), job, about, status));
-    entries.map(|entry| entry.row(format)).collect()
+    let row = |(at, (job, about))| ready_row_of((id, JobIndex(at as u32)), job, about, (status, format));
+    entries.filter_map(row).collect()
 }
 
 #[cfg(test)]

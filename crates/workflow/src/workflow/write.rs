@@ -10,7 +10,7 @@ use crate::id::JobIndex;
 use crate::record::change::{Birth, Change, Delete, Moved, Put, ResultField, RowChange, Rows, Trail, Write};
 use crate::record::codec::encode;
 use crate::record::format::Format;
-use crate::record::rows::{ReadyEntry, Row, lasting_row, ready_rows, status_rows};
+use crate::record::rows::{Row, lasting_row, ready_row_of, ready_rows, status_rows};
 use crate::record::small::join;
 use crate::state::{AttemptError, Job, JobState, Meta, Status};
 use crate::time::Timestamp;
@@ -224,11 +224,11 @@ impl Workflow {
     }
 
     fn index_change(&self, was: Option<&Meta>) -> RowChange {
-        let label = &self.graph.label;
-        let before = was.map_or_else(Vec::new, |meta| status_rows(self.id, label, meta.status));
         if was.is_some_and(|meta| meta.status == self.meta.status) {
             return RowChange::default();
         }
+        let label = &self.graph.label;
+        let before = was.map_or_else(Vec::new, |meta| status_rows(self.id, label, meta.status));
         let mut add = status_rows(self.id, label, self.meta.status);
         if was.is_none() {
             add.push(lasting_row(self.id));
@@ -238,22 +238,23 @@ impl Workflow {
 
     fn ready_change(&self, was: Option<&Meta>, unwritten: &Unwritten, format: Format) -> RowChange {
         let row = |index: JobIndex, job: &Job, status: Status| {
-            Some(ReadyEntry::of(self.id, index, job, &self.graph.jobs[index.index()], status)?.row(format))
+            ready_row_of((self.id, index), job, &self.graph.jobs[index.index()], (status, format))
         };
         let status = was.map_or(Status::Pending, |meta| meta.status);
         let shown = |status| status == Status::Running;
         // Pausing or resuming changes the rows of all jobs. Any other change affects only the rows of changed jobs.
-        let jobs: Vec<JobIndex> = match shown(status) == shown(self.meta.status) {
-            true => unwritten.before.keys().copied().collect(),
-            false => self.each().collect(),
-        };
         let mut change = RowChange::default();
-        for job in jobs {
-            let before = row(job, unwritten.before.get(&job).unwrap_or_else(|| self.job(job)), status);
-            let after = row(job, self.job(job), self.meta.status);
+        let mut compare = |job: JobIndex, was: &Job| {
+            let (before, after) = (row(job, was, status), row(job, self.job(job), self.meta.status));
             if before != after {
                 change.remove.extend(before);
                 change.add.extend(after);
+            }
+        };
+        match shown(status) == shown(self.meta.status) {
+            true => unwritten.before.iter().for_each(|(job, was)| compare(*job, was)),
+            false => {
+                self.each().for_each(|job| compare(job, unwritten.before.get(&job).unwrap_or_else(|| self.job(job))))
             }
         }
         change

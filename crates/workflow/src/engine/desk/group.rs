@@ -40,7 +40,8 @@ impl Group {
     pub(super) fn new(id: WorkflowId, entry: Option<Box<Entry>>) -> Self {
         Self {
             id,
-            posted: Vec::new(),
+            // Mostly one: a few would be a kilobyte.
+            posted: Vec::with_capacity(1),
             entry,
             broken: None,
             basis: Basis::Memory,
@@ -57,6 +58,7 @@ impl Group {
     /// Applies the requests, and returns what to write.
     pub(super) fn play(&mut self, player: &Player<'_>) -> Option<Change> {
         self.answers.clear();
+        self.answers.reserve_exact(self.posted.len());
         for at in 0..self.posted.len() {
             self.begin(at, player);
             let outcome = match &mut self.entry {

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashMap};
+use quick_cache::Lifecycle;
 use quick_cache::unsync::Cache;
-use quick_cache::{DefaultHashBuilder, Lifecycle};
 
 use super::entry::{Entry, Weight};
 use super::group::Group;

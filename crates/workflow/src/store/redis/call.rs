@@ -420,20 +420,20 @@ impl<'a> Call<'a> {
         sets: &[String; Set::ALL.len()],
     ) -> UnitBuilder<'u> {
         let plans = self.plans();
-        let keys = || sets.iter().chain(&self.states).chain(&self.others);
-        let [adding, removing] = &self.own;
-        let rows = |command| self.rows(command).flat_map(|(_, rows)| &rows.pieces);
-        let adding = adding.arguments.iter().chain(rows(Command::AddRows));
-        let operations = adding.chain(&removing.arguments).chain(rows(Command::RemoveRows));
-        let strings = self.strings.iter().map(|(_, _, value)| value);
-        let pieces = self.fields.iter().chain(strings).chain(operations);
         let number = sets.len() + self.states.len() + self.others.len();
-        let mut args = Vec::with_capacity(4 + number + self.expected.len() + self.arguments());
+        let mut args = Vec::with_capacity(7 + number + self.expected.len() + self.arguments());
         args.extend([Arg::Bytes(script), Arg::Integer(number as i64)]);
-        args.extend(keys().map(|key| Arg::Key(key.as_bytes())));
+        for keys in [sets, &self.states[..], &self.others] {
+            args.extend(keys.iter().map(|key| Arg::Key(key.as_bytes())));
+        }
         args.extend(plans.iter().map(|plan| Arg::Bytes(plan)));
         args.extend(self.expected.iter().map(|meta| Arg::Bytes(meta)));
-        args.extend(pieces.map(Piece::arg));
+        args.extend(self.fields.iter().map(Piece::arg));
+        args.extend(self.strings.iter().map(|(_, _, value)| value.arg()));
+        for (own, command) in self.own.iter().zip([Command::AddRows, Command::RemoveRows]) {
+            args.extend(own.arguments.iter().map(Piece::arg));
+            self.rows(command).for_each(|(_, rows)| args.extend(rows.pieces.iter().map(Piece::arg)));
+        }
         if let Some((command, channel, message)) = &self.announcement {
             args.extend([command.as_bytes(), channel.as_bytes(), message].map(Arg::Bytes));
         }
