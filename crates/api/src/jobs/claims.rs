@@ -1,7 +1,9 @@
 //! Workers ask for jobs.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
+use std::hash::Hash;
 use std::time::Duration;
 
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -243,14 +245,20 @@ fn merged<'a>(below: Option<&'a str>, above: Option<&'a str>) -> Cow<'a, str> {
         (Some(below), Some(above)) => (below, above),
     };
     let entries = |text| serde_json::from_str::<Entries<'_>>(text);
-    let (Ok(below), Ok(mut above)) = (entries(below), entries(above)) else {
+    let (Ok(below), Ok(above)) = (entries(below), entries(above)) else {
         // A key is no Unicode, such as half of a surrogate pair. Of a key that is there twice, readers take the second.
         return Cow::Owned(joined(below, above));
     };
-    let mut all = below;
-    all.0.retain(|(key, _)| !above.0.iter().any(|(known, _)| known == key));
-    all.0.append(&mut above.0);
+    let all = Entries(laid_over(below.0, above.0));
     Cow::Owned(serde_json::to_string(&all).expect("keys are texts"))
+}
+
+/// The entries below whose keys are not above, and then all above. Looks at each key once: there may be tens of thousands.
+fn laid_over<K: Eq + Hash, V>(mut below: Vec<(K, V)>, mut above: Vec<(K, V)>) -> Vec<(K, V)> {
+    let known: HashSet<&K> = above.iter().map(|(key, _)| key).collect();
+    below.retain(|(key, _)| !known.contains(key));
+    below.append(&mut above);
+    below
 }
 
 /// Two objects as one, entries as they are.
@@ -296,6 +304,9 @@ impl<'de> Deserialize<'de> for Entries<'de> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::Relaxed;
+
     use super::*;
 
     #[test]
@@ -310,5 +321,25 @@ mod tests {
         check(Some(r#" {"\ud800":1} "#), Some(r#"{"a":{}}"#), r#"{"\ud800":1,"a":{}}"#);
         check(Some("{}"), Some(r#"{ "\udfff": [{}] }"#), r#"{"\udfff": [{}]}"#);
         check(Some(r#"{"\ud800":{}}"#), Some("{ }"), r#"{"\ud800":{}}"#);
+    }
+
+    #[test]
+    fn merging_looks_at_each_key_a_few_times() {
+        static COMPARED: AtomicUsize = AtomicUsize::new(0);
+        #[derive(Debug, Hash)]
+        struct Key(usize);
+        impl PartialEq for Key {
+            fn eq(&self, other: &Self) -> bool {
+                COMPARED.fetch_add(1, Relaxed);
+                self.0 == other.0
+            }
+        }
+        impl Eq for Key {}
+        let keys = |from: usize| (from..from + 20_000).map(|key| (Key(key), ())).collect::<Vec<_>>();
+        let all = laid_over(keys(0), keys(10_000));
+        assert!(all.iter().map(|(key, ())| key.0).eq(0..30_000), "keys below come first");
+        // One for each of the 10,000 that are in both, and a few for those with the same hash by chance.
+        let compared = COMPARED.load(Relaxed);
+        assert!(compared < 40_000, "{compared} comparisons");
     }
 }
