@@ -59,10 +59,10 @@ pub(super) fn parents(jobs: &[JobDefinition]) -> Result<Vec<Vec<JobIndex>>, Grap
     let mut parents = vec![Vec::new(); jobs.len()];
     for (at, job) in jobs.iter().enumerate() {
         for (place, name) in job.after.iter().enumerate() {
-            parents[at].push(find(&places, name, || format!("jobs[{at}].after[{place}]"))?);
+            parents[at].push(find((jobs, &places), name, || format!("jobs[{at}].after[{place}]"))?);
         }
         for (place, name) in job.before.iter().enumerate() {
-            let child = find(&places, name, || format!("jobs[{at}].before[{place}]"))?;
+            let child = find((jobs, &places), name, || format!("jobs[{at}].before[{place}]"))?;
             parents[child.index()].push(JobIndex(at as u32));
         }
     }
@@ -81,9 +81,13 @@ fn places(jobs: &[JobDefinition]) -> Result<Places<'_>, GraphError> {
     Ok(places)
 }
 
-fn find(places: &Places<'_>, name: &str, path: impl FnOnce() -> String) -> Result<JobIndex, GraphError> {
+fn find(
+    (jobs, places): (&[JobDefinition], &Places<'_>),
+    name: &str,
+    path: impl FnOnce() -> String,
+) -> Result<JobIndex, GraphError> {
     places.get(name).copied().ok_or_else(|| {
-        let known = places.iter().map(|(&known, &job)| (job, known));
+        let known = jobs.iter().map(|job| &*job.name);
         let similar = similar::most_similar(name, known).map(str::to_owned);
         GraphError::UnknownJob { path: path(), name: printable(name), similar }
     })

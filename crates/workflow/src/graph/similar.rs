@@ -1,57 +1,78 @@
 //! Finds the known name that is most like an unknown one.
 
 use super::error::MAX_NAME;
-use crate::id::JobIndex;
 
 /// With more differences than this, a name is taken for another name. Short names may differ in a third of their characters.
 const MOST_SLIPS: usize = 3;
 
+/// How many cells of tables are filled and characters read to find a name, some milliseconds: names may be long, alike and many.
+const MOST_STEPS: usize = 4_000_000;
+
 /// The name that takes the fewest slips to become `name`: wrong, missing, added and swapped characters. Letter case and spaces
-/// around cost nothing; of equals, the first job's. None is near enough when it takes more than a slip in three characters.
-pub(super) fn most_similar<'a>(name: &str, known: impl Iterator<Item = (JobIndex, &'a str)>) -> Option<&'a str> {
+/// around cost nothing; of equals, the first one. None is near enough when it takes more than a slip in three characters. Of very many
+/// names only the first are looked at.
+pub(super) fn most_similar<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > 2 * MAX_NAME {
         return None;
     }
     let wanted = folded(name);
     let bound = (wanted.len() / 3).min(MOST_SLIPS);
-    let near = known.filter_map(|(job, candidate)| Some((slips(&wanted, &folded(candidate), bound)?, job, candidate)));
-    near.min().map(|(_, _, candidate)| candidate)
+    let mut left = MOST_STEPS;
+    let mut best: Option<(usize, &str)> = None;
+    for candidate in known {
+        let folded = folded(candidate);
+        let (found, steps) = slips(&wanted, &folded, bound);
+        if let Some(slips) = found.filter(|&slips| best.is_none_or(|(fewest, _)| slips < fewest)) {
+            best = Some((slips, candidate));
+        }
+        left = left.saturating_sub(steps + folded.len());
+        if left == 0 {
+            break;
+        }
+    }
+    best.map(|(_, candidate)| candidate)
 }
 
 fn folded(name: &str) -> Vec<char> {
     name.trim().chars().flat_map(char::to_lowercase).collect()
 }
 
-/// The number of slips between two texts (optimal string alignment), when it is at most `bound`. Looks only at the band
-/// around the diagonal that can stay below it, so the cost is the length times the bound.
-fn slips(left: &[char], right: &[char], bound: usize) -> Option<usize> {
+/// The number of slips between two texts (optimal string alignment), when it is at most `bound`, and how many cells of the table
+/// were filled. Only the band around the diagonal is kept that can stay below the bound, so the cost is the length times the bound.
+fn slips(left: &[char], right: &[char], bound: usize) -> (Option<usize>, usize) {
     if left.len().abs_diff(right.len()) > bound {
-        return None;
+        return (None, 0);
     }
-    let far = bound + 1;
-    let mut older = vec![far; right.len() + 1];
-    let mut last: Vec<usize> = (0..=right.len()).map(|column| column.min(far)).collect();
+    let (far, width) = (bound + 1, 2 * bound + 1);
+    // Place `at` of a row is the column `row + at - bound`, so the same place of the row before is one column to the left.
+    let mut older = vec![far; width];
+    let mut last: Vec<usize> = (0..width).map(|at| at.checked_sub(bound).unwrap_or(far)).collect();
+    let mut costs = vec![far; width];
+    let mut steps = 0;
     for row in 1..=left.len() {
-        let mut row_costs = vec![far; right.len() + 1];
-        if row <= bound {
-            row_costs[0] = row;
+        for at in 0..width {
+            costs[at] = match (row + at).checked_sub(bound) {
+                Some(0) => row.min(far),
+                Some(column) if column <= right.len() => {
+                    let (here, there) = (left[row - 1], right[column - 1]);
+                    let above = last.get(at + 1).map_or(far, |cost| cost + 1);
+                    let before = at.checked_sub(1).map_or(far, |at| costs[at] + 1);
+                    let cost = (last[at] + usize::from(here != there)).min(above).min(before);
+                    let swapped = row > 1 && column > 1 && here == right[column - 2] && left[row - 2] == there;
+                    if swapped { cost.min(older[at] + 1).min(far) } else { cost.min(far) }
+                }
+                _ => far,
+            };
         }
-        for column in row.saturating_sub(bound).max(1)..=right.len().min(row + bound) {
-            let (here, there) = (left[row - 1], right[column - 1]);
-            let mut cost = last[column - 1] + usize::from(here != there);
-            cost = cost.min(last[column] + 1).min(row_costs[column - 1] + 1);
-            let swapped = row > 1 && column > 1 && here == right[column - 2] && left[row - 2] == there;
-            if swapped {
-                cost = cost.min(older[column - 2] + 1);
-            }
-            row_costs[column] = cost.min(far);
+        steps += width;
+        if costs.iter().all(|&cost| cost > bound) {
+            return (None, steps);
         }
-        if row_costs.iter().all(|&cost| cost > bound) {
-            return None;
-        }
-        older = std::mem::replace(&mut last, row_costs);
+        std::mem::swap(&mut older, &mut last);
+        std::mem::swap(&mut last, &mut costs);
     }
-    Some(last[right.len()]).filter(|&cost| cost <= bound)
+    let found = last[right.len() + bound - left.len()];
+    (Some(found).filter(|&cost| cost <= bound), steps)
 }
 
 #[cfg(test)]
@@ -59,8 +80,7 @@ mod tests {
     use super::*;
 
     fn check(name: &str, known: &[&str], expected: Option<&str>) {
-        let known = known.iter().enumerate().map(|(at, &name)| (JobIndex(at as u32), name));
-        assert_eq!(most_similar(name, known), expected, "{name:?}");
+        assert_eq!(most_similar(name, known.iter().copied()), expected, "{name:?}");
     }
 
     #[test]
@@ -92,12 +112,28 @@ mod tests {
         for left in texts {
             for right in texts {
                 let (left, right): (Vec<char>, Vec<char>) = (left.chars().collect(), right.chars().collect());
-                let whole = slips(&left, &right, 100).expect("within any bound");
+                let whole = slips(&left, &right, 100).0.expect("within any bound");
                 for bound in 0..5 {
                     let expected = Some(whole).filter(|&cost| cost <= bound);
-                    assert_eq!(slips(&left, &right, bound), expected, "{left:?} {right:?} {bound}");
+                    assert_eq!(slips(&left, &right, bound).0, expected, "{left:?} {right:?} {bound}");
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_a_search_costs_is_bounded() {
+        let alike = |end: usize| format!("{}{end:04}", "x".repeat(196));
+        let (left, right): (Vec<char>, Vec<char>) = (alike(1).chars().collect(), alike(2).chars().collect());
+        let (found, steps) = slips(&left, &right, MOST_SLIPS);
+        assert_eq!((found, steps), (Some(1), 200 * (2 * MOST_SLIPS + 1)), "the length times the bound");
+        let names: Vec<String> = (0..34_000).map(alike).collect();
+        let mut looked_at = 0;
+        let known = names.iter().map(String::as_str).inspect(|_| looked_at += 1);
+        assert_eq!(most_similar(&"x".repeat(200), known), None, "each differs in more characters");
+        assert!(looked_at < 4_000, "{looked_at} names");
+        // Names that are not alike cost little, so many are looked at.
+        let names: Vec<String> = (0..30_000).map(|at| format!("job-{at}")).chain(["fetch".to_owned()]).collect();
+        assert_eq!(most_similar("fetsh", names.iter().map(String::as_str)), Some("fetch"));
     }
 }
