@@ -34,16 +34,17 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 /// Without tokens, being on this machine is all that it takes, and pages of strangers are on it too, in the browser. They come
 /// with the name of their own site: as the origin, or as the host when their site's name was made to lead here.
 fn check_browser(access: &Access, headers: &HeaderMap) -> Result<(), Problem> {
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let host = host(headers);
     let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
     let origin = origin.map(|origin| origin.split_once("://").map_or(origin, |(_, authority)| authority));
-    if access.tokens.is_none() && origin.is_some_and(|origin| !origin.eq_ignore_ascii_case(host)) {
+    let is_host = |origin: &str| host.is_some_and(|host| origin.eq_ignore_ascii_case(host));
+    if access.tokens.is_none() && origin.is_some_and(|origin| !is_host(origin)) {
         return Err(Problem::new(
             Code::Forbidden,
             "pages of other sites cannot use this API unless the server requires tokens",
         ));
     }
-    if access.tokens.is_none() && !access.anonymous && !is_local(host) {
+    if access.tokens.is_none() && !access.anonymous && !host.is_some_and(is_local) {
         let detail =
             "the header Host must be localhost or an IP address; set TIDEGATE_TOKENS_FILE to allow other names";
         return Err(Problem::new(Code::Forbidden, detail));
@@ -51,14 +52,21 @@ fn check_browser(access: &Access, headers: &HeaderMap) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Whether a host is a number, or this machine's own name for itself; none at all is no browser's.
+/// The host that a request names. None: it names none, or several, of which others may read another one than the server.
+fn host(headers: &HeaderMap) -> Option<&str> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let host = hosts.next()?.to_str().ok()?;
+    hosts.next().is_none().then_some(host)
+}
+
+/// Whether a host is a number, or this machine's own name for itself.
 fn is_local(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     };
     let bare = name.trim_start_matches('[').trim_end_matches(']');
-    name.is_empty() || name.eq_ignore_ascii_case("localhost") || bare.parse::<std::net::IpAddr>().is_ok()
+    name.eq_ignore_ascii_case("localhost") || bare.parse::<std::net::IpAddr>().is_ok()
 }
 
 #[cfg(test)]
@@ -67,10 +75,12 @@ mod tests {
 
     #[test]
     fn only_numbers_and_localhost_are_local() {
-        for host in ["", "localhost", "LOCALHOST:7070", "127.0.0.1:80", "[::1]:7070", "[::1]", "10.0.0.7"] {
+        for host in ["localhost", "LOCALHOST:7070", "127.0.0.1:80", "[::1]:7070", "[::1]", "10.0.0.7"] {
             assert!(is_local(host), "{host}");
         }
-        for host in ["evil.example", "evil.example:7070", "localhost.evil.example", "127.0.0.1.evil.example:1"] {
+        for host in
+            ["", ":7070", "evil.example", "evil.example:7070", "localhost.evil.example", "127.0.0.1.evil.example:1"]
+        {
             assert!(!is_local(host), "{host}");
         }
     }

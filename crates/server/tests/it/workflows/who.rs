@@ -1,5 +1,7 @@
 //! Who may ask for what.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Command;
 
 use serde_json::json;
@@ -63,6 +65,20 @@ fn pages_of_other_sites_are_refused_when_nobody_needs_a_token() {
     ] {
         let answer = flows.ask("POST", "/v1/workflows", headers, &workflow("w", "a").to_string());
         assert_eq!(answer.status, expected, "{headers:?}");
+    }
+    for (hosts, expected) in [
+        ("", "403"),
+        ("Host:\r\n", "403"),
+        ("Host: :7070\r\n", "403"),
+        ("Host: localhost\r\nHost: evil.example\r\n", "403"),
+        ("Host: localhost\r\nHost: localhost\r\n", "403"),
+        ("Host: localhost\r\n", "200"),
+    ] {
+        let mut stream = TcpStream::connect(flows.api()).unwrap();
+        write!(stream, "GET /v1/workflows HTTP/1.1\r\n{hosts}connection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {expected}")), "{hosts:?}: {answer}");
     }
     // Whoever may reach it without a token still has to come from this machine, and not through a page in its browser.
     let open = Flows::start(&[("TIDEGATE_ALLOW_ANONYMOUS", "true")]);
