@@ -128,7 +128,7 @@ async fn answer(api: &Context, id: &RequestId, head: &Parts, body: Body) -> Answ
 /// Whether a call has parameters after the question mark, which it then reads itself.
 const fn has_parameters(call: Call) -> bool {
     match call {
-        Call::List | Call::Count | Call::ByKey | Call::Show | Call::Graph(_) | Call::Jobs => true,
+        Call::List | Call::Count | Call::ByKey | Call::Show | Call::Graph(_) | Call::Jobs | Call::Queues => true,
         // Probes are configured in many places; they keep working whatever is added to their address.
         Call::Healthz | Call::Readyz => true,
         _ => false,

@@ -1,7 +1,7 @@
 //! Queues: what waits in them, and whether they hand it out.
 
 use serde::Serialize;
-use tidegate_workflow::{Paused, QueueState};
+use tidegate_workflow::{MAX_NAME, Partial, Paused, QueueState};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -10,13 +10,20 @@ use crate::edge::body::{self, NoBody};
 use crate::edge::incomplete::Incomplete;
 use crate::edge::json;
 use crate::edge::problem::{Code, Problem};
+use crate::edge::query::Query;
 use crate::edge::time::Rfc3339;
 
-/// All queues that a job ever named.
+/// Most queues of a page.
+const MOST_ITEMS: usize = 1_000;
+
+/// A page of queues, by name.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct QueueList<'a> {
+pub(crate) struct QueuePage<'a> {
     items: Vec<Queue<'a>>,
+    /// The cursor of the next page; null when this is the last.
+    #[cfg_attr(test, schema(required))]
+    next_cursor: Option<&'a str>,
     /// What is missing, when a part of the store does not answer. Left out when nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<Incomplete>,
@@ -59,9 +66,17 @@ impl<'a> Queue<'a> {
 }
 
 pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
-    let queues = ask.api.engine().queue_states().await?;
-    let (items, incomplete) = (queues.found.iter().map(Queue::of).collect(), Incomplete::of(&queues.missing));
-    Ok(json::ok(&QueueList { items, incomplete }))
+    let mut query = Query::new(ask.query)?;
+    let (limit, after) = (query.limit(100, MOST_ITEMS)?, query.take("cursor"));
+    query.end()?;
+    // A cursor is the name of the last queue. Queues that come and go shift nothing, and it may be gone itself.
+    if after.as_ref().is_some_and(|after| after.len() > MAX_NAME || after.chars().any(char::is_control)) {
+        return Err(Problem::new(Code::InvalidCursor, "the cursor must be the next_cursor of a page of queues"));
+    }
+    let Partial { found, missing } = ask.api.engine().queue_page(after.as_deref(), limit).await?;
+    let next_cursor = found.queues.last().filter(|_| found.more).map(|last| last.name.as_str());
+    let items = found.queues.iter().map(Queue::of).collect();
+    Ok(json::ok(&QueuePage { items, next_cursor, incomplete: Incomplete::of(&missing) }))
 }
 
 pub(crate) async fn set(ask: &Ask<'_>, paused: Paused) -> Answer {
@@ -69,7 +84,10 @@ pub(crate) async fn set(ask: &Ask<'_>, paused: Paused) -> Answer {
     let name = ask.matched.name(0)?;
     let engine = ask.api.engine();
     if !engine.has_queue(&name).await? {
-        return Err(Problem::new(Code::QueueNotFound, format!("no job has named the queue '{name}' so far")));
+        return Err(Problem::new(
+            Code::QueueNotFound,
+            format!("there is no queue '{name}': no job has named it, or not for long"),
+        ));
     }
     engine.set_queue_paused(&name, paused).await?;
     Ok(json::ok(&QueuePaused { name: &name, paused: paused == Paused::Yes }))

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand, ValueHint};
 use serde_json::value::RawValue;
 
-use crate::ask::address::escaped;
+use crate::ask::address::{Query, escaped};
 use crate::ask::exit::{Exit, Failure};
 use crate::ask::remote::{Ask, Remote};
 use crate::ask::wire;
@@ -12,6 +12,7 @@ use crate::screen::moment::{Moment, short};
 use crate::screen::printable::printable;
 use crate::screen::table::{Cell, Table};
 use crate::workflow::for_each;
+use crate::workflow::list::pages;
 
 /// Shows queues, and pauses and resumes them.
 #[derive(Debug, Args)]
@@ -23,11 +24,18 @@ pub struct Queue {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Lists queues and the number of ready jobs in each
-    List,
+    List(List),
     /// Pauses queues: their jobs are not given to workers; running jobs continue
     Pause(Names),
     /// Resumes paused queues
     Resume(Names),
+}
+
+#[derive(Debug, Args)]
+struct List {
+    /// At most this many, by name
+    #[arg(long, value_name = "NUMBER", value_hint = ValueHint::Other, default_value_t = 1_000)]
+    limit: usize,
 }
 
 #[derive(Debug, Args)]
@@ -40,19 +48,19 @@ struct Names {
 impl Queue {
     pub(crate) async fn run(self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         match self.verb {
-            Verb::List => list(remote, screen).await,
+            Verb::List(wanted) => list(&wanted, remote, screen).await,
             Verb::Pause(names) => names.set("pause", remote, screen).await,
             Verb::Resume(names) => names.set("resume", remote, screen).await,
         }
     }
 }
 
-async fn list(remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let page: wire::Page = remote.read(&Ask::get("/v1/queues")).await?;
+async fn list(wanted: &List, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    let (items, more) = pages("/v1/queues", &Query::default(), wanted.limit, remote).await?;
     let name = |item: &RawValue| Ok(remote.parse::<wire::Queue>(item.get())?.name);
-    screen.list(&page.items, name, None, || {
-        let queues: Vec<wire::Queue> =
-            page.items.iter().map(|item| remote.parse(item.get())).collect::<Result<_, _>>()?;
+    let more = more.map(|_| format!("there are more: --limit {}", wanted.limit.saturating_mul(10)));
+    screen.list(&items, name, more.as_deref(), || {
+        let queues: Vec<wire::Queue> = items.iter().map(|item| remote.parse(item.get())).collect::<Result<_, _>>()?;
         Ok(match queues.is_empty() {
             true => "no queues: a queue exists from the first job that names it\n".to_owned(),
             false => table(&queues).text(screen),

@@ -24,7 +24,7 @@ use tokio_util::task::TaskTracker;
 use self::context::Context;
 use self::context::tally::Tally;
 use self::context::watchers::Watching;
-use self::create::names::{Known, Names};
+use self::create::names::Names;
 use self::desk::Desk;
 use self::desk::request::{Acted, Action, Condition, Request};
 use self::desk::states::States;
@@ -33,11 +33,11 @@ use self::post::apart::Places;
 use self::post::spread::Spread;
 use self::post::thread::Thread;
 use self::queues::{Paused, Queues};
+use self::sweep::names::Unused;
 use crate::id::{Partition, WorkflowId};
 use crate::state::{RetentionDefaults, Status};
 use crate::store::Store;
 use crate::store::error::StoreError;
-use crate::store::query::Register;
 use crate::time::Timestamp;
 
 /// What an engine is told at its start.
@@ -74,6 +74,8 @@ struct Core {
     desks: Vec<Desk>,
     /// Names that are in the store's registers.
     names: Names,
+    /// How far the search for names got that nobody uses.
+    unused: Unused,
     tasks: TaskTracker,
     apart: Places,
 }
@@ -103,6 +105,7 @@ impl Engine {
             states: States::new(options.memory),
             desks: (0..partitions).map(|number| Desk::new(Partition(number))).collect(),
             names: Names::default(),
+            unused: Unused::default(),
             tasks: TaskTracker::new(),
             apart: Places::default(),
         };
@@ -174,13 +177,10 @@ impl Engine {
     }
 
     async fn read_registers(&self) -> Result<(), StoreError> {
-        let (queues, workflows) =
-            tokio::try_join!(self.store().register(Register::Queues), self.store().register(Register::Names))?;
-        for (name, value) in &queues {
-            self.queues().set_paused(name, Paused::read(value));
+        self.store().look().await?;
+        for name in self.store().paused_queues().await? {
+            self.queues().set_paused(&name, Paused::Yes);
         }
-        let names = |entries: Vec<(String, String)>| entries.into_iter().map(|(name, _)| name).collect();
-        self.core.names.note(Known { queues: names(queues), workflows: names(workflows) });
-        Ok(())
+        self.read_known_names().await
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod migration;
 pub(crate) mod probe;
 pub(crate) mod query;
 pub(crate) mod redis;
+pub(crate) mod register;
 pub(crate) mod sqlite;
 
 use bytes::Bytes;
@@ -17,7 +18,7 @@ use self::ears::{CallOut, Ears, Topic};
 use self::error::StoreError;
 use self::memory::MemoryStore;
 use self::probe::Probe;
-use self::query::{Clockwork, Head, Order, Register, RowSet, Span};
+use self::query::{Clockwork, Head, Order, RowSet, Span};
 use self::redis::RedisStore;
 use self::redis::durability::Durability;
 use self::sqlite::SqliteStore;
@@ -250,22 +251,6 @@ impl Store {
         }
     }
 
-    /// All entries of a register, by name.
-    pub async fn register(&self, register: Register) -> Result<Vec<(String, String)>, StoreError> {
-        each_store!(self, store => store.register(register).await)
-    }
-
-    /// Writes one entry of a register. None removes it.
-    pub async fn enter(&self, register: Register, name: &str, value: Option<&str>) -> Result<(), StoreError> {
-        each_store!(self, store => store.enter(register, name, value).await)
-    }
-
-    /// Writes those entries of a register whose names are not there. Entries that are there stay as they are, whoever writes at the same
-    /// time.
-    pub async fn add(&self, register: Register, entries: &[(String, String)]) -> Result<(), StoreError> {
-        each_store!(self, store => store.add(register, entries).await)
-    }
-
     /// What the nodes of a store in Redis do to keep what they have. Empty where that is not the question, or is not told.
     ///
     /// # Errors
@@ -349,22 +334,6 @@ impl Store {
         match self {
             Self::Memory(_) | Self::Sqlite(_) => std::future::pending().await,
             Self::Redis(store) => store.replaced().await,
-        }
-    }
-
-    /// Looks whether the store is still the one that was opened, and writes again what it lost of its own facts. Returns the number of names
-    /// of workflows in the register, and how often such a loss was noticed; none where no store can lose anything.
-    ///
-    /// # Errors
-    /// It cannot be read or written, or another server has made it anew in a way that does not fit.
-    pub(crate) async fn look(&self) -> Result<Option<(u64, u64)>, StoreError> {
-        match self {
-            Self::Memory(store) => store.look().await.map(Some),
-            Self::Sqlite(_) => Ok(None),
-            Self::Redis(store) => {
-                let names = store.look().await?;
-                Ok(Some((names, store.losses())))
-            }
         }
     }
 }

@@ -247,6 +247,11 @@ fn of_queues(call: Call) -> Operation {
     match call {
         Call::SetQueue(Paused::Yes) => set("pauseQueue", "Hand out no jobs of a queue, on all servers of the store"),
         Call::SetQueue(Paused::No) => set("resumeQueue", "Hand out jobs of a queue again"),
-        _ => operation("listQueues", "List all queues that a job ever named", Content::Json("QueueList")),
+        _ => operation("listQueues", "List queues by name", Content::Json("QueuePage"))
+            .with(&[LIMIT, CURSOR])
+            .describe(
+                "A queue exists from the first job that names it. It is forgotten some hours after the last workflow that can have such a job is removed, unless it is paused.",
+            )
+            .problems(&[InvalidCursor]),
     }
 }

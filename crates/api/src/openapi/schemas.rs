@@ -9,7 +9,7 @@ use utoipa::openapi::schema::Schema;
 use crate::edge::problem::{self, Code};
 use crate::events::{JobEvent, RemovedEvent};
 use crate::jobs::{JobPage, MarkBody, claims, leases, reports};
-use crate::queues::{QueueList, QueuePaused};
+use crate::queues::{QueuePage, QueuePaused};
 use crate::workflows::{act, bulk, create, definition, layout, list, view};
 
 type Schemas = Vec<(String, RefOr<Schema>)>;
@@ -53,7 +53,7 @@ fn answers() -> Schemas {
     add::<claims::ClaimResult<'_>>(&mut schemas);
     add::<reports::ReportResult<'_>>(&mut schemas);
     add::<leases::ExtendResult<'_>>(&mut schemas);
-    add::<QueueList<'_>>(&mut schemas);
+    add::<QueuePage<'_>>(&mut schemas);
     add::<QueuePaused<'_>>(&mut schemas);
     add::<crate::Version>(&mut schemas);
     add::<crate::readiness::ServerStatus>(&mut schemas);

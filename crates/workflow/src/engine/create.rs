@@ -3,6 +3,9 @@
 pub(crate) mod names;
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::Engine;
 use super::desk::answer::Answer;
@@ -21,6 +24,9 @@ use crate::time::Timestamp;
 const TRIES: usize = 4;
 /// So many workflows of one call share a partition. Few: a page of the newest workflows reads a few of each partition.
 const TOGETHER: usize = 8;
+
+/// A creation that takes longer was not at work all the time.
+const STOOD_STILL: Duration = Duration::from_secs(60);
 
 /// A graph of which to create a workflow.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,7 +75,8 @@ impl Engine {
         if new.iter().any(|new| new.graph.jobs.len() > most) {
             return self.create_those_within(most, new, now).await;
         }
-        if let Err(error) = self.register(&new).await {
+        let began = Instant::now();
+        if let Err(error) = self.register(new.iter().map(|new| &new.graph), now).await {
             return new.iter().map(|_| Err(error.clone().into())).collect();
         }
         let mut begun = Vec::with_capacity(new.len());
@@ -84,6 +91,10 @@ impl Engine {
             for (at, answer) in homeless.into_iter().zip(self.create_all(&again, now).await) {
                 created[at] = answer;
             }
+        }
+        // This process stood still, and the names may have been removed meanwhile. Else a sweep enters them.
+        if began.elapsed() > STOOD_STILL {
+            let _later = self.register(begun.iter().map(|begun| &*begun.graph), now + began.elapsed()).await;
         }
         created
     }

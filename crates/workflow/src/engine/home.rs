@@ -186,6 +186,7 @@ impl Engine {
     /// # Errors
     /// The store does not answer. Then all stays as it was.
     pub async fn beat(&self, about: &AboutServer, now: Timestamp, asks: Asks) -> Result<Option<Timestamp>, StoreError> {
+        self.queues().advance(now);
         let home = &self.core.context.home;
         let (entry, gone) = (home.entry(about, now), home.known().gone.clone());
         let Some(roll) = self.store().servers(Some((home.server(), &entry)), &gone, asks).await? else {

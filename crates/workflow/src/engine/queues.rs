@@ -261,15 +261,15 @@ impl Queues {
         names.iter().filter(|name| !known(name)).cloned().collect()
     }
 
-    /// Marks all queues as incomplete, because other servers write too. Returns those that a worker waits for and that may have jobs, at
-    /// most `most`: they take turns.
-    pub(crate) fn mark_incomplete(&self, may_have_jobs: impl Fn(&str) -> bool, most: usize) -> Vec<String> {
+    /// Marks all queues as incomplete, because other servers write too. Returns those that a worker waits for.
+    pub(crate) fn mark_incomplete(&self) -> Vec<String> {
         self.doubt_all();
-        let mut each = self.each();
-        let wanted = each.iter_mut().filter_map(|(name, queue)| queue.is_wanted().then(|| name.clone()));
-        let wanted: Vec<String> = wanted.filter(|name| may_have_jobs(name)).collect();
-        drop(each);
-        self.turns.next(wanted, most)
+        self.each().iter_mut().filter_map(|(name, queue)| queue.is_wanted().then(|| name.clone())).collect()
+    }
+
+    /// At most `most` of these queues: they take turns.
+    pub(crate) fn in_turn(&self, names: Vec<String>, most: usize) -> Vec<String> {
+        self.turns.next(names, most)
     }
 
     /// The store may have jobs of any queue that are not known here.

@@ -1,6 +1,7 @@
 //! Does what is due in workflows, and reads what other servers have changed.
 
 pub(crate) mod gone;
+pub(crate) mod names;
 mod repair;
 
 use std::time::Duration;
@@ -11,11 +12,10 @@ use super::Engine;
 use super::desk::answer::Answer;
 use super::desk::request::Request;
 use super::error::EngineError;
-use super::queues::Paused;
 use super::trouble::{Asked, Troubles};
 use crate::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
-use crate::store::query::{Clockwork, Register};
+use crate::store::query::Clockwork;
 use crate::time::Timestamp;
 
 /// How often a sweep looks at a partition in which nothing is known to be due: another server may have written a timer there.
@@ -89,6 +89,7 @@ impl Engine {
         // Those whose claim failed, and those that were resumed, are read again. If that fails, the next sweep does it.
         let _later = self.refill(&self.queues().failed()).await;
         self.mend_torn(serve, now).await;
+        self.look_after_names(now).await;
         let partitions = self.to_sweep(serve, now);
         if partitions.is_empty() {
             return Ok(false);
@@ -206,28 +207,12 @@ impl Engine {
     pub async fn look_around(&self) -> Result<bool, StoreError> {
         self.take_unwritten(Serve::Working);
         let read = self.read_names().await;
-        // Jobs are looked for all the same: the names may be on a node that is gone.
-        let named = read.as_ref().ok();
-        // Whoever creates a job enters the name of its queue first, so one that is not there has no jobs.
-        let may_have_jobs =
-            |name: &str| named.is_none_or(|named| named.contains(name)) || self.core.names.has_queue(name);
         let most = (RANGES / usize::from(self.store().partitions())).max(1);
-        let wanted = self.queues().mark_incomplete(may_have_jobs, most);
+        // Jobs are looked for all the same if that failed: the names may be on a node that is gone.
+        let named = self.named(self.queues().mark_incomplete()).await;
+        let wanted = self.queues().in_turn(named, most);
         let found = !wanted.is_empty() && self.refill(&wanted).await? > 0;
-        read.map(|_| found)
-    }
-
-    /// The names of queues in the register.
-    pub(super) async fn read_names(&self) -> Result<HashSet<String>, StoreError> {
-        let known = self.core.names.count();
-        let (looked, queues) = tokio::try_join!(self.store().look(), self.store().register(Register::Queues))?;
-        for (name, value) in &queues {
-            self.queues().set_paused(name, Paused::read(value));
-        }
-        if let Some((names, losses)) = looked {
-            self.restore_names(known, (queues.len(), names), losses).await?;
-        }
-        Ok(queues.into_iter().map(|(name, _)| name).collect())
+        read.map(|()| found)
     }
 }
 

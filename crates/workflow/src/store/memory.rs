@@ -1,5 +1,6 @@
 //! Workflows in this process, for tests. Everything is lost when the process ends, and writes can be made to fail.
 
+mod registers;
 pub(super) mod servers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -9,12 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
+use self::registers::Names;
 use self::servers::{Ears, Servers};
 use super::announcement::{Announcer, ServerId};
 use super::ears::Topic;
 use super::error::StoreError;
 use super::probe::Probe;
-use super::query::{Clockwork, Head, Order, Register, RowSet, Span};
+use super::query::{Clockwork, Head, Order, RowSet, Span};
 use super::{Roll, each_of};
 use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::record::change::{
@@ -102,13 +104,13 @@ struct Tables {
     index: BTreeSet<(Partition, Row)>,
     timers: BTreeSet<(Timestamp, WorkflowId)>,
     expiries: BTreeSet<(Timestamp, WorkflowId)>,
-    queues: BTreeMap<String, String>,
-    names: BTreeMap<String, String>,
+    queues: Names,
+    names: Names,
     servers: Servers,
     faults: Option<Faults>,
     /// Calls so far.
     calls: u64,
-    /// How often it lost everything.
+    /// How often it lost everything, or its registers.
     losses: u64,
 }
 
@@ -169,6 +171,7 @@ impl MemoryStore {
             Loss::Registers => {
                 tables.queues.clear();
                 tables.names.clear();
+                tables.losses += 1;
             }
         }
     }
@@ -410,37 +413,6 @@ impl MemoryStore {
         let tables = self.read().await?;
         Ok(tables.workflows.keys().copied().filter(|id| id.partition() == partition).collect())
     }
-
-    pub(crate) async fn register(&self, register: Register) -> Result<Vec<(String, String)>, StoreError> {
-        Ok(self.read().await?.register(register).clone().into_iter().collect())
-    }
-
-    pub(crate) async fn enter(&self, register: Register, name: &str, value: Option<&str>) -> Result<(), StoreError> {
-        self.write(|tables| {
-            let entries = tables.register(register);
-            match value {
-                Some(value) => entries.insert(name.to_owned(), value.to_owned()),
-                None => entries.remove(name),
-            };
-        })
-        .await
-    }
-
-    pub(crate) async fn add(&self, register: Register, entries: &[(String, String)]) -> Result<(), StoreError> {
-        self.write(|tables| {
-            let register = tables.register(register);
-            for (name, value) in entries {
-                register.entry(name.clone()).or_insert_with(|| value.clone());
-            }
-        })
-        .await
-    }
-
-    /// The number of names of workflows in the register, and how often the store lost everything.
-    pub(crate) async fn look(&self) -> Result<(u64, u64), StoreError> {
-        let tables = self.read().await?;
-        Ok((tables.names.len() as u64, tables.losses))
-    }
 }
 
 /// Lets others go first, so many times.
@@ -480,13 +452,6 @@ impl Entry {
 }
 
 impl Tables {
-    fn register(&mut self, register: Register) -> &mut BTreeMap<String, String> {
-        match register {
-            Register::Queues => &mut self.queues,
-            Register::Names => &mut self.names,
-        }
-    }
-
     fn due_of(&self, which: Clockwork, partition: Partition) -> impl Iterator<Item = &(Timestamp, WorkflowId)> {
         let set = match which {
             Clockwork::Timers => &self.timers,

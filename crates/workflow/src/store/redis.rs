@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use tidegate_pipeline::{Arg, Batch, Client, Delivery, Outcome};
+use tidegate_pipeline::{Batch, Client, Delivery, Outcome};
 
 use self::call::Call;
 use self::identity::Identity;
@@ -28,7 +28,6 @@ use self::replicas::Replicas;
 use self::reply::{answer, reason, unavailable};
 use super::announcement::Announcer;
 use super::error::StoreError;
-use super::query::Register;
 use crate::id::Partition;
 use crate::record::change::{Applied, Change};
 use crate::record::format::{Format, Schema};
@@ -189,44 +188,6 @@ impl RedisStore {
             forgotten.into_iter().zip(again).for_each(|(at, outcome)| outcomes[at] = outcome);
         }
         Ran { outcomes, restarted, enough }
-    }
-
-    pub(crate) async fn enter(&self, register: Register, name: &str, value: Option<&str>) -> Result<(), StoreError> {
-        let key = self.keys.register(register);
-        let (key, name) = (Arg::Key(key.as_bytes()), Arg::Bytes(name.as_bytes()));
-        let mut batch = Batch::new();
-        self.wait(match value {
-            Some(value) => batch.unit().repeatable("HSET", &[key, name, Arg::Bytes(value.as_bytes())]),
-            None => batch.unit().repeatable("HDEL", &[key, name]),
-        });
-        self.entered(batch).await
-    }
-
-    pub(crate) async fn add(&self, register: Register, entries: &[(String, String)]) -> Result<(), StoreError> {
-        let key = self.keys.register(register);
-        let mut batch = Batch::new();
-        let mut unit = batch.unit();
-        for (name, value) in entries {
-            let args = [Arg::Key(key.as_bytes()), Arg::Bytes(name.as_bytes()), Arg::Bytes(value.as_bytes())];
-            unit = unit.repeatable("HSETNX", &args);
-        }
-        if !entries.is_empty() {
-            self.wait(unit);
-        }
-        self.entered(batch).await
-    }
-
-    /// Whether all entries were written.
-    async fn entered(&self, batch: Batch) -> Result<(), StoreError> {
-        if batch.is_empty() {
-            return Ok(());
-        }
-        let (outcomes, enough) = self.send_to_replicas(batch, Instant::now() + self.timeout).await;
-        match outcomes.iter().find(|outcome| outcome.reply().is_err()) {
-            None => enough,
-            Some(lost @ Outcome::Unknown(_)) => Err(StoreError::Unknown { reason: reason(lost) }),
-            Some(other) => Err(unavailable(other)),
-        }
     }
 }
 

@@ -7,6 +7,7 @@ mod file;
 mod presence;
 mod probe;
 mod read;
+mod register;
 mod worker;
 mod write;
 
@@ -26,7 +27,7 @@ use self::write::{Request, Written};
 use super::each_of;
 use super::error::StoreError;
 use super::probe::Probe;
-use super::query::{Clockwork, Head, Order, Register, RowSet, Span};
+use super::query::{Clockwork, Head, Order, RowSet, Span};
 use crate::id::{JobIndex, MAX_PARTITIONS, Partition, WorkflowId};
 use crate::record::change::{Applied, Change, ResultField, Stored, StoredState};
 use crate::record::format::{Format, Schema};
@@ -407,20 +408,6 @@ impl SqliteStore {
 
     pub(crate) async fn states(&self, partition: Partition) -> Result<Vec<WorkflowId>, StoreError> {
         self.scan(move |connection| read::states(connection, partition)).await
-    }
-
-    pub(crate) async fn register(&self, register: Register) -> Result<Vec<(String, String)>, StoreError> {
-        self.lookup(move |connection| read::register(connection, register)).await
-    }
-
-    pub(crate) async fn enter(&self, register: Register, name: &str, value: Option<&str>) -> Result<(), StoreError> {
-        let (name, value) = (name.to_owned(), value.map(str::to_owned));
-        self.write(|answer| Request::Enter { register, name, value, answer }).await
-    }
-
-    pub(crate) async fn add(&self, register: Register, entries: &[(String, String)]) -> Result<(), StoreError> {
-        let entries = entries.to_vec();
-        self.write(|answer| Request::Add { register, entries, answer }).await
     }
 }
 

@@ -13,6 +13,7 @@ mod formats;
 mod gush;
 mod homes;
 mod model;
+mod names;
 mod operations;
 mod queues;
 mod races;

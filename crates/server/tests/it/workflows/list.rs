@@ -29,6 +29,30 @@ fn a_batch_creates_what_is_right() {
     });
 }
 
+/// All queues were in one answer, which failed when there were many.
+#[test]
+fn queues_are_listed_in_pages() {
+    on_each_store(|flows| {
+        let job = |at: usize| json!({"name": format!("j{at}"), "handler": "h", "queue": format!("q/{at:03} ü")});
+        flows.create(json!({"name": "wide", "jobs": (0..150).map(job).collect::<Vec<_>>()}));
+        let (mut all, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let page = flows.get(&format!("/v1/queues?limit=70{cursor}"));
+            all.extend(page["items"].as_array().unwrap().clone());
+            let Some(next) = page["next_cursor"].as_str() else { break };
+            assert_eq!(all.len() % 70, 0);
+            cursor = format!("&cursor={}", next.replace('/', "%2F").replace(' ', "%20").replace('ü', "%C3%BC"));
+        }
+        let names: Vec<&str> = all.iter().map(|queue| queue["name"].as_str().unwrap()).collect();
+        assert_eq!((names.len(), names[0], names[149]), (150, "q/000 ü", "q/149 ü"));
+        assert!(names.is_sorted() && all.iter().all(|queue| queue["ready"] == 1));
+        assert_eq!(flows.get("/v1/queues")["items"].as_array().unwrap().len(), 100);
+        assert_eq!(problem(&flows.ask("GET", "/v1/queues?cursor=%00", &[], "")).1, "invalid_cursor");
+        assert_eq!(problem(&flows.ask("GET", "/v1/queues?limit=0", &[], "")).2, "limit");
+        assert_eq!(flows.get("/v1/queues?cursor=zzz")["items"], json!([]));
+    });
+}
+
 #[test]
 fn a_key_creates_one_workflow() {
     on_each_store(|flows| {

@@ -12,6 +12,8 @@ use crate::store::query::{Register, Span};
 
 /// How many names are counted with one call of the store.
 const COUNTED: usize = 64;
+/// How many names are read with one call.
+const NAMES: usize = 4_096;
 /// How many workflows are read with one call of the store.
 const WALKED: usize = 1_000;
 const STATUSES: usize = Status::ALL.len();
@@ -52,20 +54,42 @@ impl Engine {
             }
             return Ok(Partial { found: named, missing });
         }
-        let mut names = self.names().await?;
-        names.retain(|name| filter.name.as_ref().is_none_or(|wanted| wanted == name));
-        for some in names.chunks(COUNTED) {
-            let one = |name: &String| Filter { name: Some(name.clone()), ..filter.clone() };
-            let filters: Vec<Filter> = some.iter().map(one).collect();
-            let each = filters.iter().flat_map(|filter| statuses.iter().flat_map(|&status| filter.only(status)));
-            let numbers = self.counted(&each.collect::<Vec<_>>(), &mut missing).await?;
-            for (name, numbers) in some.iter().zip(numbers.chunks(statuses.len())) {
-                if numbers.iter().any(|&number| number > 0) {
-                    named.push((name.clone(), statuses.iter().copied().zip(numbers.iter().copied()).collect()));
-                }
+        if let Some(name) = &filter.name {
+            self.count_names(std::slice::from_ref(name), filter, (&mut named, &mut missing)).await?;
+            return Ok(Partial { found: named, missing });
+        }
+        let mut after = None::<String>;
+        loop {
+            let page = self.store().register_page(Register::Names, after.as_deref(), NAMES).await?;
+            let names: Vec<String> = page.into_iter().map(|(name, _)| name).collect();
+            for some in names.chunks(COUNTED) {
+                self.count_names(some, filter, (&mut named, &mut missing)).await?;
+            }
+            if names.len() < NAMES {
+                return Ok(Partial { found: named, missing });
+            }
+            after = names.into_iter().last();
+        }
+    }
+
+    /// Counts those of these names that have workflows.
+    async fn count_names(
+        &self,
+        names: &[String],
+        filter: &Filter,
+        (named, missing): (&mut NumbersByName, &mut Missing),
+    ) -> Result<(), EngineError> {
+        let statuses = filter.wanted_statuses();
+        let one = |name: &String| Filter { name: Some(name.clone()), ..filter.clone() };
+        let filters: Vec<Filter> = names.iter().map(one).collect();
+        let each = filters.iter().flat_map(|filter| statuses.iter().flat_map(|&status| filter.only(status)));
+        let numbers = self.counted(&each.collect::<Vec<_>>(), missing).await?;
+        for (name, numbers) in names.iter().zip(numbers.chunks(statuses.len())) {
+            if numbers.iter().any(|&number| number > 0) {
+                named.push((name.clone(), statuses.iter().copied().zip(numbers.iter().copied()).collect()));
             }
         }
-        Ok(Partial { found: named, missing })
+        Ok(())
     }
 
     /// Counts by name and status by reading each workflow, for filters without an index.
@@ -87,17 +111,6 @@ impl Engine {
             }
             query.after = page.next;
         }
-    }
-
-    /// All names that workflows ever had.
-    ///
-    /// # Errors
-    /// The store cannot be read.
-    pub async fn names(&self) -> Result<Vec<String>, EngineError> {
-        let mut names: Vec<String> =
-            self.store().register(Register::Names).await?.into_iter().map(|(name, _)| name).collect();
-        names.sort_unstable();
-        Ok(names)
     }
 }
 

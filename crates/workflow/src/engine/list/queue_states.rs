@@ -6,8 +6,12 @@ use crate::engine::partial::Partial;
 use crate::engine::queues::Paused;
 use crate::record::rows::{ReadyEntry, queue_rows};
 use crate::store::ears::CallOut;
+use crate::store::error::StoreError;
 use crate::store::query::Register;
 use crate::time::Timestamp;
+
+/// How many queues are read at once where all are wanted.
+const PAGE: usize = 1_000;
 
 /// The state of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,14 +28,25 @@ pub struct QueueState {
     pub waiting_workers: usize,
 }
 
+/// A page of queues, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct QueuePage {
+    /// The queues.
+    pub queues: Vec<QueueState>,
+    /// Whether there are more after the last one.
+    pub more: bool,
+}
+
 impl Engine {
-    /// All queues that a job ever named.
+    /// At most `limit` queues by name, those after `after`. A page takes two round trips, however many queues there are; a third where some have
+    /// many jobs.
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn queue_states(&self) -> Result<Partial<Vec<QueueState>>, EngineError> {
-        let mut queues = self.queue_names().await?;
-        queues.sort_unstable();
+    pub async fn queue_page(&self, after: Option<&str>, limit: usize) -> Result<Partial<QueuePage>, EngineError> {
+        let mut queues = self.queue_names(after, limit + 1).await?;
+        let more = queues.len() > limit;
+        queues.truncate(limit);
         let prefixes: Vec<_> = queues.iter().map(|(name, _)| queue_rows(name)).collect();
         let (partitions, mut missing) = self.readable();
         let depths = self.store().ready_depth(&prefixes, &partitions).await;
@@ -44,15 +59,36 @@ impl Engine {
             let ready = each().map(|(ready, _)| ready).sum();
             QueueState { name, paused: Paused::read(&value), ready, oldest, waiting_workers }
         };
-        Ok(Partial { found: queues.into_iter().enumerate().map(state).collect(), missing })
+        let queues = queues.into_iter().enumerate().map(state).collect();
+        Ok(Partial { found: QueuePage { queues, more }, missing })
     }
 
-    /// Whether a job ever named this queue.
+    /// All queues, by name.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn queue_states(&self) -> Result<Partial<Vec<QueueState>>, EngineError> {
+        let mut all: Partial<Vec<QueueState>> = Partial::default();
+        loop {
+            let after = all.found.last().map(|queue| queue.name.clone());
+            let Partial { found, missing } = self.queue_page(after.as_deref(), PAGE).await?;
+            all.found.extend(found.queues);
+            all.missing.add(missing);
+            if !found.more {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Whether there is a queue of this name: a job named it, and it is not forgotten since.
     ///
     /// # Errors
     /// The store cannot be read.
     pub async fn has_queue(&self, name: &str) -> Result<bool, EngineError> {
-        Ok(self.queue_names().await?.iter().any(|(known, _)| known == name))
+        match self.store().registered(Register::Queues, &[name.to_owned()]).await {
+            Err(StoreError::Unavailable { .. }) if self.works_in_part() => Ok(self.core.names.has_queue(name)),
+            found => Ok(found?.iter().any(Option::is_some)),
+        }
     }
 
     /// Pauses or resumes a queue on all servers of the store. Workers get no jobs of a paused queue.

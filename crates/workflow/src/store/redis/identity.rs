@@ -1,6 +1,8 @@
 //! Whether Redis still has the store that this process opened. A Redis that was emptied, or restarted without its data, answers as if
 //! nothing had happened; so the store has a random id, which is looked at regularly, and whenever an answer is as if everything was gone.
 
+mod register;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,13 +12,14 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
+use self::register::REGISTERS;
 use super::RedisStore;
 use super::keys::Keys;
 use super::open::Facts;
 use super::reply::{self, answer, unexpected};
 use crate::id::Partition;
 use crate::store::error::StoreError;
-use crate::store::query::Register;
+use crate::store::register::Looked;
 
 /// The field of the facts that has the id.
 const ID: &[u8] = b"id";
@@ -33,6 +36,8 @@ pub(super) struct Identity {
     filled: Vec<AtomicBool>,
     /// How often it was noticed that Redis had lost the store's own keys.
     losses: AtomicU64,
+    /// For each register whether all of its names are known to be in their order.
+    ordered: [AtomicBool; 2],
     /// Another server has made the store anew, and this process does not fit it.
     replaced: CancellationToken,
 }
@@ -44,6 +49,7 @@ impl Identity {
             id: Mutex::new(id),
             filled: (0..partitions).map(|_| AtomicBool::new(false)).collect(),
             losses: AtomicU64::new(0),
+            ordered: Default::default(),
             replaced: CancellationToken::new(),
         }
     }
@@ -107,16 +113,15 @@ impl RedisStore {
         self.identity.replaced.cancelled().await;
     }
 
-    /// Looks whether Redis still has the store, and writes its facts again if it has not. Returns the number of names of workflows in the
-    /// register. One round trip.
-    pub(crate) async fn look(&self) -> Result<u64, StoreError> {
+    /// Looks whether Redis still has the store, and writes its facts again if it has not. One round trip, if nothing is missing.
+    pub(crate) async fn look(&self) -> Result<Looked, StoreError> {
         let deadline = Instant::now() + self.timeout;
-        let (key, names) = (Keys::meta(self.keys.prefix()), self.keys.register(Register::Names));
+        let key = Keys::meta(self.keys.prefix());
         let mut batch = Batch::new();
         let [schema, partitions, from] = Facts::FIELDS.map(Arg::Bytes);
         let at = Arg::Key(key.as_bytes());
         batch.unit().repeatable("HMGET", &[at, Arg::Bytes(ID), schema, partitions, from]);
-        batch.unit().repeatable("HLEN", &[Arg::Key(names.as_bytes())]);
+        REGISTERS.iter().for_each(|&register| self.ask_sizes(&mut batch, register));
         let outcomes = self.client.send(batch, deadline).await;
         let values = reply::array(answer(&outcomes[0])?)?;
         let [id, facts @ ..] = &values[..] else { return Err(unexpected("four values", answer(&outcomes[0])?)) };
@@ -128,8 +133,8 @@ impl RedisStore {
             // The store was made by a version without ids, and Redis took no writes since.
             None => *self.identity.id() = ask(&self.client, &key, &random(), deadline).await?,
         }
-        // A user of Redis that was made for an older version may lack the permission. Then the number says nothing.
-        Ok(answer(&outcomes[1]).and_then(reply::count).unwrap_or(u64::MAX))
+        let names = self.look_at_registers(&outcomes[1..]).await;
+        Ok(Looked { names, losses: self.losses() })
     }
 
     /// Goes on with what a migration has changed.

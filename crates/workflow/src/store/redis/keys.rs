@@ -160,6 +160,12 @@ impl Keys {
         };
         format!("{}{word}", self.prefix)
     }
+
+    /// What is kept beside a register, on its node: its names in order, and when they were last entered.
+    pub(super) fn beside(&self, register: Register) -> [String; 2] {
+        let tag = self.register(register);
+        ["order", "entered"].map(|word| format!("{}{{{tag}}}:{word}", self.prefix))
+    }
 }
 
 /// The field of a result: the job, and for an error a dot and its number.

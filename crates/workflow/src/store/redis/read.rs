@@ -1,6 +1,7 @@
 //! Reads. Each is one batch, so it costs one round trip for each node.
 
 use bytes::Bytes;
+use hashbrown::HashMap;
 use tidegate_pipeline::{Arg, Batch, Outcome, Reply};
 
 use super::RedisStore;
@@ -11,8 +12,14 @@ use crate::record::change::{ResultField, Stored, StoredState};
 use crate::record::due::{due_row, read_due_row};
 use crate::record::rows::Row;
 use crate::store::error::StoreError;
-use crate::store::query::{Clockwork, Head, Order, Register, RowSet, Span};
+use crate::store::query::{Clockwork, Head, Order, RowSet, Span};
 use crate::time::Timestamp;
+
+/// Of so many queues each is asked for at once, whatever there is.
+const FEW: usize = 8;
+
+/// How many ready rows begin with a prefix, and the first of them.
+type Depth = (u64, Option<Row>);
 
 /// The beginning and the end of a range of rows, in the syntax of Redis.
 struct Between {
@@ -272,10 +279,54 @@ impl RedisStore {
         &self,
         prefixes: &[Row],
         partitions: &[Partition],
-    ) -> Vec<Result<Vec<(u64, Option<Row>)>, StoreError>> {
+    ) -> Vec<Result<Vec<Depth>, StoreError>> {
         if prefixes.is_empty() {
             return vec![Ok(Vec::new()); partitions.len()];
         }
+        let mut found = match prefixes.len() {
+            0..=FEW => vec![Ok(None); partitions.len()],
+            _ => self.few_ready(prefixes, partitions).await,
+        };
+        let (places, asked): (Vec<usize>, Vec<Partition>) =
+            partitions.iter().copied().enumerate().filter(|(at, _)| matches!(found[*at], Ok(None))).unzip();
+        for (at, depths) in places.into_iter().zip(self.many_ready(prefixes, &asked).await) {
+            found[at] = depths.map(Some);
+        }
+        found.into_iter().map(|depths| depths.map(Option::unwrap_or_default)).collect()
+    }
+
+    /// The depths in partitions that have few rows between the first of the prefixes and the last: these are read. None: there are many.
+    async fn few_ready(
+        &self,
+        prefixes: &[Row],
+        partitions: &[Partition],
+    ) -> Vec<Result<Option<Vec<Depth>>, StoreError>> {
+        let places: HashMap<&[u8], usize> = prefixes.iter().map(Vec::as_slice).zip(0..).collect();
+        let (Some(first), Some(last)) = (prefixes.iter().min(), prefixes.iter().max()) else { return Vec::new() };
+        let between = Between { from: Between::with(first).from, to: Between::with(last).to };
+        let mut batch = Batch::new();
+        for &partition in partitions {
+            between.rows(&mut batch, &self.keys.set(partition, Set::Ready), Order::OldestFirst, prefixes.len());
+        }
+        let depths = |outcome: &Outcome| {
+            let rows = reply::strings(answer(outcome)?)?;
+            if rows.len() >= prefixes.len() {
+                return Ok(None);
+            }
+            let mut depths: Vec<Depth> = vec![(0, None); prefixes.len()];
+            for row in rows {
+                let queue = row.iter().position(|&byte| byte == 0).map_or(&row[..], |zero| &row[..=zero]);
+                let Some(&place) = places.get(queue) else { continue };
+                let (number, first) = &mut depths[place];
+                *number += 1;
+                first.get_or_insert(row);
+            }
+            Ok(Some(depths))
+        };
+        self.send(batch).await.iter().map(depths).collect()
+    }
+
+    async fn many_ready(&self, prefixes: &[Row], partitions: &[Partition]) -> Vec<Result<Vec<Depth>, StoreError>> {
         let mut batch = Batch::new();
         for &partition in partitions {
             let key = self.keys.set(partition, Set::Ready);
@@ -372,12 +423,5 @@ impl RedisStore {
         // The key only selects the node.
         batch.unit().repeatable("EXISTS", &[Arg::Key(key.as_bytes())]).repeatable("TIME", &[]);
         reply::time(answer(&self.send(batch).await[1])?)
-    }
-
-    pub(crate) async fn register(&self, register: Register) -> Result<Vec<(String, String)>, StoreError> {
-        let key = self.keys.register(register);
-        let mut batch = Batch::new();
-        batch.unit().repeatable("HGETALL", &[Arg::Key(key.as_bytes())]);
-        reply::entries(answer(&self.send(batch).await[0])?)
     }
 }

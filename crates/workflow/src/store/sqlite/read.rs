@@ -3,13 +3,13 @@
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Params, Row as SqlRow, params};
 
-use super::column::{field_number, micros, moment, register_number};
+use super::column::{field_number, micros, moment};
 use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::record::change::{ResultField, Stored, StoredState};
 use crate::record::due::{due_row, read_due_row};
 use crate::record::rows::{self, Row};
 use crate::store::error::StoreError;
-use crate::store::query::{Clockwork, Head, Order, Register, RowSet, Span};
+use crate::store::query::{Clockwork, Head, Order, RowSet, Span};
 use crate::time::Timestamp;
 
 /// Runs `read` in a transaction, so that it sees the store at one moment.
@@ -232,9 +232,4 @@ fn due_rows(
     };
     let row = |row: &SqlRow<'_>| Ok(due_row(moment(row.get(0)?), id_at(row, 1)?));
     many(connection, sql, params![partition.0, at, id, bound(limit)], row)
-}
-
-pub(super) fn register(connection: &Connection, register: Register) -> Result<Vec<(String, String)>, StoreError> {
-    let sql = "SELECT name, value FROM register WHERE register = ?1 ORDER BY name";
-    many(connection, sql, params![register_number(register)], |row| Ok((row.get(0)?, row.get(1)?)))
 }

@@ -3,12 +3,12 @@
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
 use tokio::sync::oneshot;
 
-use super::column::{field_number, micros, register_number};
+use super::column::{field_number, micros};
 use super::depths::{Added, Depths};
 use super::presence::Presence;
 use super::probe::{Probed, probe};
-use super::read;
 use super::worker::Jobs;
+use super::{read, register};
 use crate::id::{Partition, WorkflowId};
 use crate::record::change::{Applied, Birth, Change, Delete, Moved, Put, RowChange, Write};
 use crate::record::format::Format;
@@ -27,16 +27,10 @@ pub(super) enum Request {
         changes: Vec<Change>,
         answer: Answer<Vec<Applied>>,
     },
-    Enter {
+    Register {
         register: Register,
-        name: String,
-        value: Option<String>,
-        answer: Answer<()>,
-    },
-    Add {
-        register: Register,
-        entries: Vec<(String, String)>,
-        answer: Answer<()>,
+        change: register::Change,
+        answer: Answer<u64>,
     },
     /// The most pages that the file may have.
     Bound {
@@ -69,6 +63,8 @@ type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 /// The outcome of a request before its transaction is committed.
 enum Done {
     Applied(Vec<Applied>),
+    /// So many entries were removed.
+    Registered(u64),
     Entered,
     /// Nothing was written.
     Asked,
@@ -78,8 +74,8 @@ impl Request {
     fn changes(&self) -> usize {
         match self {
             Self::Apply { changes, .. } => changes.len(),
-            Self::Enter { .. } | Self::Bound { .. } | Self::Migrate { .. } => 1,
-            Self::Add { entries, .. } => entries.len(),
+            Self::Bound { .. } | Self::Migrate { .. } => 1,
+            Self::Register { change, .. } => change.entries(),
             Self::Probe { .. } | Self::Count { .. } => 0,
         }
     }
@@ -101,18 +97,7 @@ impl Request {
                 let applied = changes.iter().map(|change| apply((connection, added), *partition, change));
                 Ok(Done::Applied(applied.collect::<Result<_, _>>()?))
             }
-            Self::Enter { register, name, value, .. } => {
-                enter(connection, *register, name, value.as_deref())?;
-                Ok(Done::Entered)
-            }
-            Self::Add { register, entries, .. } => {
-                let insert = "INSERT OR IGNORE INTO register VALUES (?1, ?2, ?3)";
-                let mut insert = connection.prepare_cached(insert)?;
-                for (name, value) in entries {
-                    insert.execute(params![register_number(*register), name, value])?;
-                }
-                Ok(Done::Entered)
-            }
+            Self::Register { register, change, .. } => Ok(Done::Registered(change.write(connection, *register)?)),
             Self::Bound { pages, .. } => {
                 // SQLite answers with what is the bound now, which is at least the size of the file.
                 connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
@@ -132,15 +117,14 @@ impl Request {
             (Self::Apply { answer, .. }, Ok(Done::Applied(applied))) => drop(answer.send(Ok(applied))),
             (Self::Apply { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
             (Self::Probe { answer }, Err(error)) => drop(answer.send(Err(error))),
-            (Self::Apply { .. } | Self::Probe { .. }, Ok(_)) => unreachable!("a request is done as what it is"),
-            (
-                Self::Enter { answer, .. }
-                | Self::Add { answer, .. }
-                | Self::Bound { answer, .. }
-                | Self::Migrate { answer, .. }
-                | Self::Count { answer },
-                done,
-            ) => drop(answer.send(done.map(drop))),
+            (Self::Register { answer, .. }, Ok(Done::Registered(removed))) => drop(answer.send(Ok(removed))),
+            (Self::Register { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
+            (Self::Apply { .. } | Self::Probe { .. } | Self::Register { .. }, Ok(_)) => {
+                unreachable!("a request is done as what it is")
+            }
+            (Self::Bound { answer, .. } | Self::Migrate { answer, .. } | Self::Count { answer }, done) => {
+                drop(answer.send(done.map(drop)));
+            }
         }
     }
 }
@@ -534,19 +518,6 @@ fn remove_rows<'r>(
     for row in rows {
         hears(row, -(connection.prepare_cached(set.delete)?.execute(params![at.0, row])? as i64));
     }
-    Ok(())
-}
-
-fn enter(connection: &Connection, register: Register, name: &str, value: Option<&str>) -> Result<(), StoreError> {
-    let register = register_number(register);
-    match value {
-        Some(value) => connection
-            .prepare_cached("INSERT OR REPLACE INTO register VALUES (?1, ?2, ?3)")?
-            .execute(params![register, name, value])?,
-        None => connection
-            .prepare_cached("DELETE FROM register WHERE register = ?1 AND name = ?2")?
-            .execute(params![register, name])?,
-    };
     Ok(())
 }
 

@@ -267,8 +267,8 @@ pub(crate) async fn registers_hold_the_latest_value_by_name(store: Store) {
 pub(crate) async fn new_names_leave_what_others_wrote(store: Store) {
     store.enter(Register::Queues, "b", Some("paused")).await.unwrap();
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    store.add(Register::Queues, &["a", "b", "ü", "a"].map(|name| pair(name, ""))).await.unwrap();
-    store.add(Register::Queues, &[]).await.unwrap();
+    store.add(Register::Queues, &["a", "b", "ü", "a"].map(|name| pair(name, "")), micros(1)).await.unwrap();
+    store.add(Register::Queues, &[], micros(1)).await.unwrap();
     assert_eq!(store.register(Register::Queues).await, Ok(vec![pair("a", ""), pair("b", "paused"), pair("ü", "")]));
     assert_eq!(store.register(Register::Names).await, Ok(vec![]));
 }

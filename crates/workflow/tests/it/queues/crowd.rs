@@ -11,7 +11,7 @@ use crate::support::{at, claim, create, create_of, definition, memory, redis, se
 /// How many ranges of ready rows a look reads.
 async fn ranges(redis: &tidegate_pipeline::test_util::RedisServer, engine: &Engine) -> usize {
     let sent = commands(redis, async { _ = engine.look_around().await.unwrap() }).await;
-    sent.iter().filter(|sent| sent.contains("\"ZRANGE\"")).count()
+    sent.iter().filter(|sent| sent.contains("\"ZRANGE\"") && sent.contains(":rq\"")).count()
 }
 
 /// Every name that a worker waited for was read in all partitions, many times a second, although no job had ever named it.

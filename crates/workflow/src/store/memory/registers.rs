@@ -1,0 +1,108 @@
+//! The registers of a store in memory.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use super::{MemoryStore, Tables};
+use crate::store::error::StoreError;
+use crate::store::query::Register;
+use crate::store::register::{Entered, Looked, PAUSED};
+use crate::time::Timestamp;
+
+/// A register: values, and when their names were last entered.
+pub(super) type Names = BTreeMap<String, (String, Option<Timestamp>)>;
+
+impl MemoryStore {
+    pub(crate) async fn register_page(
+        &self,
+        register: Register,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(String, String)>, StoreError> {
+        let mut tables = self.read().await?;
+        let from = after.map_or(Bound::Unbounded, |name| Bound::Excluded(name.to_owned()));
+        let found = tables.register(register).range((from, Bound::Unbounded)).take(limit);
+        Ok(found.map(|(name, (value, _))| (name.clone(), value.clone())).collect())
+    }
+
+    pub(crate) async fn registered(
+        &self,
+        register: Register,
+        names: &[String],
+    ) -> Result<Vec<Option<String>>, StoreError> {
+        let mut tables = self.read().await?;
+        let entries = tables.register(register);
+        Ok(names.iter().map(|name| entries.get(name).map(|(value, _)| value.clone())).collect())
+    }
+
+    pub(crate) async fn paused_queues(&self) -> Result<Vec<String>, StoreError> {
+        let mut tables = self.read().await?;
+        let all = tables.register(Register::Queues).iter();
+        Ok(all.filter(|(_, (value, _))| value == PAUSED).map(|(name, _)| name.clone()).collect())
+    }
+
+    pub(crate) async fn enter(&self, register: Register, name: &str, value: Option<&str>) -> Result<(), StoreError> {
+        self.write(|tables| {
+            let entries = tables.register(register);
+            match value {
+                Some(value) => value.clone_into(&mut entries.entry(name.to_owned()).or_default().0),
+                None => _ = entries.remove(name),
+            }
+        })
+        .await
+    }
+
+    pub(crate) async fn add(
+        &self,
+        register: Register,
+        entries: &[(String, String)],
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.write(|tables| {
+            let register = tables.register(register);
+            for (name, value) in entries {
+                register.entry(name.clone()).or_insert_with(|| (value.clone(), None)).1 = Some(at);
+            }
+        })
+        .await
+    }
+
+    pub(crate) async fn entered(
+        &self,
+        register: Register,
+        names: &[String],
+    ) -> Result<Vec<Option<Timestamp>>, StoreError> {
+        let mut tables = self.read().await?;
+        let entries = tables.register(register);
+        Ok(names.iter().map(|name| entries.get(name)?.1).collect())
+    }
+
+    pub(crate) async fn forget(&self, register: Register, names: &[Entered]) -> Result<u64, StoreError> {
+        self.write(|tables| {
+            let entries = tables.register(register);
+            let before = entries.len();
+            for (name, at) in names {
+                if entries.get(name).is_some_and(|(value, entered)| entered == at && value != PAUSED) {
+                    entries.remove(name);
+                }
+            }
+            (before - entries.len()) as u64
+        })
+        .await
+    }
+
+    pub(crate) async fn look(&self) -> Result<Looked, StoreError> {
+        let tables = self.read().await?;
+        let names = [tables.queues.len() as u64, tables.names.len() as u64];
+        Ok(Looked { names, losses: tables.losses })
+    }
+}
+
+impl Tables {
+    fn register(&mut self, register: Register) -> &mut Names {
+        match register {
+            Register::Queues => &mut self.queues,
+            Register::Names => &mut self.names,
+        }
+    }
+}

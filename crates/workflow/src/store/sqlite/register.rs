@@ -1,0 +1,160 @@
+//! The registers in a SQLite file. Beside the entries of each is another set of rows: when their names were last entered.
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::column::{micros, moment, register_number};
+use super::{SqliteStore, write};
+use crate::store::error::StoreError;
+use crate::store::query::Register;
+use crate::store::register::{Entered, PAUSED};
+use crate::time::Timestamp;
+
+/// The number of the rows that say when names of a register were entered.
+fn moments_of(register: Register) -> i64 {
+    register_number(register) + 2
+}
+
+/// A change of a register.
+pub(super) enum Change {
+    Enter { name: String, value: Option<String> },
+    Add { entries: Vec<(String, String)>, at: Timestamp },
+    Forget { names: Vec<Entered> },
+}
+
+impl Change {
+    /// How many entries it is about.
+    pub(super) fn entries(&self) -> usize {
+        match self {
+            Self::Enter { .. } => 1,
+            Self::Add { entries, .. } => entries.len(),
+            Self::Forget { names } => names.len(),
+        }
+    }
+
+    /// Returns how many entries were removed.
+    pub(super) fn write(&self, connection: &Connection, register: Register) -> Result<u64, StoreError> {
+        let number = register_number(register);
+        match self {
+            Self::Enter { name, value: Some(value) } => {
+                put(connection, (number, name), value)?;
+                Ok(0)
+            }
+            Self::Enter { name, value: None } => delete(connection, number, name),
+            Self::Add { entries, at } => {
+                let mut insert = connection.prepare_cached("INSERT OR IGNORE INTO register VALUES (?1, ?2, ?3)")?;
+                let at = micros(*at).to_string();
+                for (name, value) in entries {
+                    insert.execute(params![number, name, value])?;
+                    put(connection, (moments_of(register), name), &at)?;
+                }
+                Ok(0)
+            }
+            Self::Forget { names } => forget(connection, register, names),
+        }
+    }
+}
+
+fn put(connection: &Connection, (number, name): (i64, &str), value: &str) -> Result<(), StoreError> {
+    let sql = "INSERT OR REPLACE INTO register VALUES (?1, ?2, ?3)";
+    connection.prepare_cached(sql)?.execute(params![number, name, value])?;
+    Ok(())
+}
+
+fn delete(connection: &Connection, number: i64, name: &str) -> Result<u64, StoreError> {
+    let sql = "DELETE FROM register WHERE register = ?1 AND name = ?2";
+    Ok(connection.prepare_cached(sql)?.execute(params![number, name])? as u64)
+}
+
+fn forget(connection: &Connection, register: Register, names: &[Entered]) -> Result<u64, StoreError> {
+    let mut removed = 0;
+    for (name, at) in names {
+        let is_paused = value(connection, register_number(register), name)?.as_deref() == Some(PAUSED);
+        if !is_paused && entered_at(connection, register, name)? == *at {
+            removed += delete(connection, register_number(register), name)?;
+            delete(connection, moments_of(register), name)?;
+        }
+    }
+    Ok(removed)
+}
+
+fn value(connection: &Connection, number: i64, name: &str) -> Result<Option<String>, StoreError> {
+    let sql = "SELECT value FROM register WHERE register = ?1 AND name = ?2";
+    Ok(connection.prepare_cached(sql)?.query_row(params![number, name], |row| row.get(0)).optional()?)
+}
+
+fn entered_at(connection: &Connection, register: Register, name: &str) -> Result<Option<Timestamp>, StoreError> {
+    let text = value(connection, moments_of(register), name)?;
+    Ok(text.and_then(|text| text.parse().ok()).map(moment))
+}
+
+impl SqliteStore {
+    pub(crate) async fn register_page(
+        &self,
+        register: Register,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(String, String)>, StoreError> {
+        // No name is empty.
+        let after = after.unwrap_or_default().to_owned();
+        self.lookup(move |connection| {
+            let sql = "SELECT name, value FROM register WHERE register = ?1 AND name > ?2 ORDER BY name LIMIT ?3";
+            let mut statement = connection.prepare_cached(sql)?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let bounds = params![register_number(register), after, limit];
+            let found = statement.query_map(bounds, |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok(found.collect::<rusqlite::Result<_>>()?)
+        })
+        .await
+    }
+
+    pub(crate) async fn registered(
+        &self,
+        register: Register,
+        names: &[String],
+    ) -> Result<Vec<Option<String>>, StoreError> {
+        let names = names.to_vec();
+        let number = register_number(register);
+        self.lookup(move |connection| names.iter().map(|name| value(connection, number, name)).collect()).await
+    }
+
+    pub(crate) async fn paused_queues(&self) -> Result<Vec<String>, StoreError> {
+        self.lookup(|connection| {
+            let mut statement =
+                connection.prepare_cached("SELECT name FROM register WHERE register = ?1 AND value = ?2")?;
+            let found = statement.query_map(params![register_number(Register::Queues), PAUSED], |row| row.get(0))?;
+            Ok(found.collect::<rusqlite::Result<_>>()?)
+        })
+        .await
+    }
+
+    pub(crate) async fn enter(&self, register: Register, name: &str, value: Option<&str>) -> Result<(), StoreError> {
+        let (name, value) = (name.to_owned(), value.map(str::to_owned));
+        self.change_register(register, Change::Enter { name, value }).await.map(drop)
+    }
+
+    pub(crate) async fn add(
+        &self,
+        register: Register,
+        entries: &[(String, String)],
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.change_register(register, Change::Add { entries: entries.to_vec(), at }).await.map(drop)
+    }
+
+    pub(crate) async fn entered(
+        &self,
+        register: Register,
+        names: &[String],
+    ) -> Result<Vec<Option<Timestamp>>, StoreError> {
+        let names = names.to_vec();
+        self.lookup(move |connection| names.iter().map(|name| entered_at(connection, register, name)).collect()).await
+    }
+
+    pub(crate) async fn forget(&self, register: Register, names: &[Entered]) -> Result<u64, StoreError> {
+        self.change_register(register, Change::Forget { names: names.to_vec() }).await
+    }
+
+    async fn change_register(&self, register: Register, change: Change) -> Result<u64, StoreError> {
+        self.write(|answer| write::Request::Register { register, change, answer }).await
+    }
+}
