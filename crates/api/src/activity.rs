@@ -30,10 +30,12 @@ pub enum Event {
     Overloaded,
     /// A change was made again, because another server had changed the workflow.
     Conflict,
+    /// A worker that waited was woken.
+    WakeUp,
 }
 
 /// Names of the counters, in the order of [`Event`].
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "tidegate.workflows.created",
     "tidegate.jobs.claimed",
     "tidegate.jobs.succeeded",
@@ -45,6 +47,7 @@ const NAMES: [&str; 11] = [
     "tidegate.api.store_errors",
     "tidegate.api.overloaded",
     "tidegate.workflows.conflicts",
+    "tidegate.workers.woken",
 ];
 
 /// What a queue looked like.
@@ -60,25 +63,38 @@ pub struct QueueSample {
     pub waiting_workers: u64,
 }
 
+/// What there was of workflows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Census {
+    /// Workflows by status.
+    pub workflows: Vec<(&'static str, u64)>,
+    /// Jobs by state, of workflows that have not ended.
+    pub jobs: Vec<(&'static str, u64)>,
+    /// Partitions that are at home at this server.
+    pub home_partitions: u64,
+}
+
 /// The most queues with a sample of their own: those with most ready jobs.
-const MOST_QUEUES: usize = 1_000;
+pub const MOST_QUEUES: usize = 1_000;
 /// The most bytes of a queue's name in a sample.
 const LONGEST_NAME: usize = 256;
-/// The sum of all other queues.
-const OVERFLOW: &str = "_overflow";
+/// The name of the sum of all other queues.
+pub const OVERFLOW: &str = "_overflow";
 
-fn bounded(mut samples: Vec<QueueSample>) -> Vec<QueueSample> {
+fn bounded(samples: Vec<QueueSample>) -> Vec<QueueSample> {
+    // What was summed already is no queue.
+    let (summed, mut samples): (Vec<_>, Vec<_>) = samples.into_iter().partition(|sample| sample.name == OVERFLOW);
     // Long names last, and then by ready jobs.
     samples.sort_by_key(|sample| (sample.name.len() > LONGEST_NAME, std::cmp::Reverse(sample.ready)));
     let short = samples.iter().take(MOST_QUEUES).take_while(|sample| sample.name.len() <= LONGEST_NAME).count();
-    let others = samples.split_off(short);
+    let mut others = samples.split_off(short);
+    others.extend(summed);
     let mut sum = QueueSample { name: OVERFLOW.to_owned(), ready: 0, age: 0, waiting_workers: 0 };
     for other in &others {
         sum.ready += other.ready;
         sum.age = sum.age.max(other.age);
         sum.waiting_workers += other.waiting_workers;
     }
-    samples.retain(|sample| others.is_empty() || sample.name != OVERFLOW);
     samples.sort_by(|left, right| left.name.cmp(&right.name));
     samples.extend((!others.is_empty()).then_some(sum));
     samples
@@ -90,6 +106,7 @@ pub struct Activity {
     counters: [AtomicU64; NAMES.len()],
     event_streams: AtomicU64,
     queues: Mutex<Vec<QueueSample>>,
+    census: Mutex<Census>,
     /// Somebody looked since the queues were sampled.
     wanted: AtomicBool,
     clock_skew: Mutex<Option<i64>>,
@@ -156,6 +173,16 @@ impl Activity {
     pub fn queues(&self) -> Vec<QueueSample> {
         self.wanted.store(true, Relaxed);
         self.queues.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What there was of workflows a few seconds ago.
+    pub fn census(&self) -> Census {
+        self.census.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Keeps what there is of workflows.
+    pub fn put_census(&self, census: Census) {
+        *self.census.lock().unwrap_or_else(PoisonError::into_inner) = census;
     }
 
     /// Whether somebody looked at the queues since this was asked last.

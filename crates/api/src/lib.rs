@@ -29,7 +29,7 @@ use tidegate_workflow::Engine;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-pub use activity::{Activity, Event, QueueSample};
+pub use activity::{Activity, Census, Event, MOST_QUEUES, OVERFLOW, QueueSample};
 pub use edge::ask::{Access, Host, Peer};
 use edge::ask::{Answer, Ask, Context};
 use edge::json;

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** limits never depend on workflows. A store that cannot be opened is a warning, and when a thread panics, all of them are started again.
 
+mod census;
 pub(crate) mod clock;
 mod driver;
 mod heartbeat;

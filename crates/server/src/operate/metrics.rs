@@ -208,6 +208,7 @@ impl Metrics {
             sum.gauges.push(("tidegate.workflows.clock_skew_microseconds".to_owned(), skew));
             sum.gauges.push(("tidegate.workflows.store_risks".to_owned(), workflows.risks().len() as u64));
             sum.queues = workflows.queues();
+            sum.census = workflows.census();
             if let Some(tally) = workflows.tally() {
                 sum.handlers = tally.handlers();
             }

@@ -9,9 +9,9 @@ use tracing::warn;
 
 use super::clock::StoreClock;
 use super::patience::{OnceAMinute, Patience};
-use super::{heartbeat, revival};
+use super::{census, heartbeat, revival};
 use crate::supervise::Supervisor;
-use tidegate_api::{Activity, QueueSample};
+use tidegate_api::Activity;
 
 /// How often to look for what other servers did. They tell of it, but what they tell may get lost.
 const LOOK: Duration = Duration::from_secs(10);
@@ -25,8 +25,6 @@ const TURN: Duration = Duration::from_secs(1);
 const SHORTEST: Duration = Duration::from_millis(5);
 /// How long a look may take. A node that does not answer must not keep what is due elsewhere waiting.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
-/// How often queues are sampled while somebody reads the metrics.
-const SAMPLE: Duration = Duration::from_secs(5);
 
 /// Drives the engine until the server stops.
 pub(super) async fn run(
@@ -35,7 +33,7 @@ pub(super) async fn run(
     activity: Arc<Activity>,
     supervisor: Supervisor,
 ) {
-    let mut driver = Driver::new(engine.clone(), clock.clone(), activity.clone());
+    let mut driver = Driver::new(engine.clone(), clock.clone());
     let listen = async {
         engine.listen(|| clock.now()).await;
         std::future::pending::<()>().await;
@@ -43,7 +41,8 @@ pub(super) async fn run(
     tokio::select! {
         () = async { loop { driver.turn().await } } => {}
         () = listen => {}
-        () = heartbeat::run(&engine, &clock, about, activity) => {}
+        () = census::run(&engine, &clock, &activity) => {}
+        () = heartbeat::run(&engine, &clock, about, Arc::clone(&activity)) => {}
         () = revival::run(engine.clone()) => {}
         () = supervisor.stop.cancelled() => {}
     }
@@ -52,9 +51,6 @@ pub(super) async fn run(
 struct Driver {
     engine: Engine,
     clock: StoreClock,
-    activity: Arc<Activity>,
-    /// When queues were last sampled.
-    sampled: Instant,
     /// When it last looked for what other servers did.
     looked: Option<Instant>,
     /// When to look again after looks that failed.
@@ -66,13 +62,11 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(engine: Engine, clock: StoreClock, activity: Arc<Activity>) -> Self {
+    fn new(engine: Engine, clock: StoreClock) -> Self {
         let now = Instant::now();
         Self {
             engine,
             clock,
-            activity,
-            sampled: now,
             looked: None,
             look_after: now,
             patience: Patience::default(),
@@ -87,10 +81,6 @@ impl Driver {
         let more = self.engine.sweep_working(self.clock.now()).await.unwrap_or(false);
         self.tell_unserved();
         self.look_around().await;
-        if self.sampled.elapsed() >= SAMPLE && self.activity.is_wanted() {
-            self.sampled = Instant::now();
-            self.sample().await;
-        }
         let pause = if more { SHORTEST } else { self.until_due() };
         self.wait(pause.min(self.until_look())).await;
     }
@@ -139,18 +129,6 @@ impl Driver {
         };
         let next = self.looked.map_or(self.look_after, |looked| (looked + apart).max(self.look_after));
         next.saturating_duration_since(now)
-    }
-
-    async fn sample(&self) {
-        let Ok(queues) = self.engine.queue_states().await else { return };
-        let now = self.clock.now();
-        let samples = queues.found.into_iter().map(|queue| QueueSample {
-            name: queue.name,
-            ready: queue.ready,
-            age: queue.oldest.map_or(0, |oldest| now.since(oldest).as_secs()),
-            waiting_workers: queue.waiting_workers as u64,
-        });
-        self.activity.put_queues(samples.collect());
     }
 
     /// Whether other servers may use the same store.

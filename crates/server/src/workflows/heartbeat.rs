@@ -20,7 +20,7 @@ const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Says so until it is dropped. Without Redis there is nobody to tell, and this machine's clock counts.
 pub(super) async fn run(engine: &Engine, clock: &StoreClock, about: AboutServer, activity: Arc<Activity>) {
-    let (mut warned, mut conflicts) = (false, 0);
+    let (mut warned, mut conflicts, mut woken) = (false, 0, 0);
     for beat in 0_usize.. {
         activity.put_clock_skew(clock.skew());
         if matches!(engine.store(), Store::Redis(_)) {
@@ -33,6 +33,8 @@ pub(super) async fn run(engine: &Engine, clock: &StoreClock, about: AboutServer,
         }
         let seen = std::mem::replace(&mut conflicts, engine.conflicts());
         activity.add(Event::Conflict, conflicts - seen);
+        let seen = std::mem::replace(&mut woken, engine.wake_ups());
+        activity.add(Event::WakeUp, woken - seen);
         clock.watch(&mut warned);
         tokio::select! {
             () = sleep(APART.mul_f64(0.75 + fastrand::f64() / 2.0)) => {}

@@ -271,6 +271,18 @@ impl Engine {
         self.core.context.conflicts.load(Relaxed)
     }
 
+    /// How many partitions are at home here.
+    #[must_use]
+    pub fn home_partitions(&self) -> usize {
+        self.core.context.home.mine.each().count()
+    }
+
+    /// How often a worker that waited was woken, because there may be a job for it.
+    #[must_use]
+    pub fn wake_ups(&self) -> u64 {
+        self.queues().wake_ups()
+    }
+
     /// The name of this server.
     #[must_use]
     pub fn server(&self) -> ServerId {

@@ -54,6 +54,8 @@ pub(crate) struct Queues {
     now: AtomicU64,
     /// When a worker last began to wait.
     waited_at: AtomicU64,
+    /// How often a worker that waited was woken.
+    woken: AtomicU64,
 }
 
 /// A ready job that was taken out.
@@ -85,6 +87,7 @@ impl Queues {
             turns: Turns::default(),
             now: AtomicU64::default(),
             waited_at: AtomicU64::default(),
+            woken: AtomicU64::default(),
         }
     }
 
@@ -105,6 +108,10 @@ impl Queues {
     /// It is `now`, if nobody knows of a later time.
     pub(crate) fn advance(&self, now: Timestamp) {
         self.now.fetch_max(now.micros(), Relaxed);
+    }
+
+    pub(crate) fn wake_ups(&self) -> u64 {
+        self.woken.load(Relaxed)
     }
 
     pub(crate) fn now(&self) -> Timestamp {

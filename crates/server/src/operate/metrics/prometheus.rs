@@ -14,11 +14,11 @@ use super::method_counts::{BUCKETS, METHODS, MethodCounts};
 use super::name;
 use super::snapshot::Snapshot;
 use crate::settings::{self, ResponseTime};
-use tidegate_api::QueueSample;
+use tidegate_api::{Census, QueueSample};
 use tidegate_workflow::{CLASSES, Durations, HandlerTimes};
 
 /// Labels of our own. An extra tag with one of these names is left out, since a label must be unique.
-const OWN_LABELS: [&str; 14] = [
+const OWN_LABELS: [&str; 16] = [
     "domain",
     "handler",
     "key1",
@@ -33,6 +33,8 @@ const OWN_LABELS: [&str; 14] = [
     "kind",
     "port",
     "reason",
+    "status",
+    "state",
 ];
 
 pub(super) fn encode(snapshot: &Snapshot, settings: &settings::Metrics) -> String {
@@ -52,6 +54,7 @@ pub(super) fn encode(snapshot: &Snapshot, settings: &settings::Metrics) -> Strin
     }
     page.ports(snapshot);
     page.queues(snapshot);
+    page.census(&snapshot.census);
     page.handlers(snapshot);
     page.redis(&snapshot.redis);
     page.family("tidegate_build_info", "gauge");
@@ -148,6 +151,18 @@ impl Page {
             for QueueSample { name: queue, ready, age, waiting_workers } in &snapshot.queues {
                 self.sample(name, &[("queue", queue)], [ready, age, waiting_workers][at]);
             }
+        }
+    }
+
+    fn census(&mut self, Census { workflows, jobs, home_partitions }: &Census) {
+        let families = [("tidegate_workflows", "status", workflows), ("tidegate_unfinished_jobs", "state", jobs)];
+        for (name, label, numbers) in families.into_iter().filter(|(.., numbers)| !numbers.is_empty()) {
+            self.family(name, "gauge");
+            numbers.iter().for_each(|&(word, number)| self.sample(name, &[(label, word)], number));
+        }
+        if !workflows.is_empty() {
+            self.family("tidegate_workflows_home_partitions", "gauge");
+            self.sample("tidegate_workflows_home_partitions", &[], home_partitions);
         }
     }
 

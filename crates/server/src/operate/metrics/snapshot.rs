@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tidegate_pipeline::{Client, Stats};
 use tidegate_ratelimit::LocalCacheStats;
 
-use tidegate_api::QueueSample;
+use tidegate_api::{Census, QueueSample};
 use tidegate_workflow::HandlerTimes;
 
 use super::limit_counts::LimitCounts;
@@ -27,6 +27,8 @@ pub(super) struct Snapshot {
     pub(super) gauges: Vec<(String, u64)>,
     /// The state of each queue when it was last sampled.
     pub(super) queues: Vec<QueueSample>,
+    /// What there was of workflows then.
+    pub(super) census: Census,
     /// How long attempts took, by handler.
     pub(super) handlers: Vec<HandlerTimes>,
     /// What the engine did, by the name of the pool.

@@ -47,6 +47,21 @@ impl Engine {
         let mut queues = self.queue_names(after, limit + 1).await?;
         let more = queues.len() > limit;
         queues.truncate(limit);
+        let Partial { found: queues, missing } = self.states_of(queues).await?;
+        Ok(Partial { found: QueuePage { queues, more }, missing })
+    }
+
+    /// Those of these queues that there are.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn queues_named(&self, names: Vec<String>) -> Result<Partial<Vec<QueueState>>, EngineError> {
+        let values = self.store().registered(Register::Queues, &names).await?;
+        self.states_of(names.into_iter().zip(values).filter_map(|(name, value)| Some((name, value?))).collect()).await
+    }
+
+    /// The states of queues with these values.
+    async fn states_of(&self, queues: Vec<(String, String)>) -> Result<Partial<Vec<QueueState>>, EngineError> {
         let prefixes: Vec<_> = queues.iter().map(|(name, _)| queue_rows(name)).collect();
         let (partitions, mut missing) = self.readable();
         let depths = self.store().ready_depth(&prefixes, &partitions).await;
@@ -59,8 +74,7 @@ impl Engine {
             let ready = each().map(|(ready, _)| ready).sum();
             QueueState { name, paused: Paused::read(&value), ready, oldest, waiting_workers }
         };
-        let queues = queues.into_iter().enumerate().map(state).collect();
-        Ok(Partial { found: QueuePage { queues, more }, missing })
+        Ok(Partial { found: queues.into_iter().enumerate().map(state).collect(), missing })
     }
 
     /// All queues, by name.

@@ -1,7 +1,7 @@
 //! Workers that wait for ready jobs.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::AcqRel;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use super::except::Except;
 use super::queue::Waiter;
@@ -39,6 +39,7 @@ impl Waiting<'_> {
     /// If this worker was woken, dropping the future wakes another one instead.
     pub(crate) async fn arrived(mut self) {
         self.waiter.notify.notified().await;
+        self.queues.woken.fetch_add(1, Relaxed);
         // This worker will claim, so no other has to be woken when this is dropped.
         self.names = &[];
     }

@@ -1,0 +1,187 @@
+//! Looks at queues and jobs for the metrics, while somebody reads them: the largest queues each time, and all others in turn, so that a look is small however
+//! much there is.
+
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use tidegate_api::{Activity, Census, MOST_QUEUES, OVERFLOW, QueueSample};
+use tidegate_workflow::{Cursor, Engine, Filter, JobState, Order, Query, QueueState, Status, Timestamp};
+use tokio::time::{Instant, sleep};
+
+use super::clock::StoreClock;
+
+/// How often it is looked.
+const APART: Duration = Duration::from_secs(5);
+/// How often it is asked whether somebody read the metrics.
+const TURN: Duration = Duration::from_secs(1);
+/// How many queues are read of those that take turns.
+const QUEUES: usize = 1_000;
+/// How many of the largest queues are read each time, where there are more than one page.
+const LARGEST: usize = 250;
+/// How many workflows that have not ended are read for the numbers of their jobs.
+const WORKFLOWS: usize = 1_000;
+
+/// Looks until it is dropped.
+pub(super) async fn run(engine: &Engine, clock: &StoreClock, activity: &Activity) {
+    let (mut queues, mut jobs, mut looked) = (Queues::default(), Jobs::default(), Instant::now());
+    loop {
+        sleep(TURN).await;
+        if looked.elapsed() < APART || !activity.is_wanted() {
+            continue;
+        }
+        looked = Instant::now();
+        if let Ok(counts) = engine.count(&Filter::default()).await {
+            let workflows = counts.found.into_iter().map(|(status, number)| (status.word(), number)).collect();
+            let jobs = jobs.look(engine).await.unwrap_or_default();
+            activity.put_census(Census { workflows, jobs, home_partitions: engine.home_partitions() as u64 });
+        }
+        if let Some(samples) = queues.look(engine, clock).await {
+            activity.put_queues(samples);
+        }
+    }
+}
+
+/// Many queues together.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    ready: u64,
+    oldest: Option<Timestamp>,
+}
+
+impl Sum {
+    fn add(&mut self, queue: &QueueState) {
+        self.ready += queue.ready;
+        self.oldest = self.oldest.into_iter().chain(queue.oldest).min();
+    }
+}
+
+/// What is known of queues.
+#[derive(Debug, Default)]
+struct Queues {
+    /// The largest.
+    known: HashMap<String, QueueState>,
+    /// Where the next page begins. None: with the first queue.
+    after: Option<String>,
+    /// All others of the turn that goes on, and of the last one.
+    others: Sum,
+    last_others: Sum,
+}
+
+impl Queues {
+    /// None: the store does not answer.
+    async fn look(&mut self, engine: &Engine, clock: &StoreClock) -> Option<Vec<QueueSample>> {
+        let page = engine.queue_page(self.after.as_deref(), QUEUES).await.ok()?.found;
+        if page.more || self.after.is_some() {
+            let mut largest: Vec<&QueueState> = self.known.values().filter(|queue| queue.ready > 0).collect();
+            largest.sort_unstable_by_key(|queue| std::cmp::Reverse(queue.ready));
+            let names = largest.into_iter().take(LARGEST).map(|queue| queue.name.clone()).collect();
+            self.known.extend(named(engine.queues_named(names).await.ok()?.found));
+        }
+        self.take(page.queues, page.more);
+        Some(self.samples(clock.now()))
+    }
+
+    /// Takes over a page.
+    fn take(&mut self, page: Vec<QueueState>, more: bool) {
+        let (after, last) = (self.after.take(), page.last().map(|queue| queue.name.clone()));
+        // Those that are on no page any more are gone.
+        self.known.retain(|name, _| {
+            let is_after = after.as_ref().is_none_or(|after| name > after);
+            let is_before = !more || last.as_ref().is_none_or(|last| name <= last);
+            !(is_after && is_before)
+        });
+        self.known.extend(named(page));
+        if self.known.len() > MOST_QUEUES {
+            let mut sizes: Vec<(u64, String)> =
+                self.known.iter().map(|(name, queue)| (queue.ready, name.clone())).collect();
+            sizes.sort_unstable();
+            for (_, name) in sizes.drain(..sizes.len() - MOST_QUEUES) {
+                self.known.remove(&name).iter().for_each(|queue| self.others.add(queue));
+            }
+        }
+        self.after = last.filter(|_| more);
+        if !more {
+            self.last_others = std::mem::take(&mut self.others);
+        }
+    }
+
+    fn samples(&self, now: Timestamp) -> Vec<QueueSample> {
+        let age = |oldest: Option<Timestamp>| oldest.map_or(0, |oldest| now.since(oldest).as_secs());
+        let sample = |queue: &QueueState| QueueSample {
+            name: queue.name.clone(),
+            ready: queue.ready,
+            age: age(queue.oldest),
+            waiting_workers: queue.waiting_workers as u64,
+        };
+        let Sum { ready, oldest } = self.last_others;
+        let others = QueueSample { name: OVERFLOW.to_owned(), ready, age: age(oldest), waiting_workers: 0 };
+        self.known.values().map(sample).chain((ready > 0).then_some(others)).collect()
+    }
+}
+
+fn named(queues: Vec<QueueState>) -> impl Iterator<Item = (String, QueueState)> {
+    queues.into_iter().map(|queue| (queue.name.clone(), queue))
+}
+
+/// Numbers of jobs by state.
+type Numbers = [u64; JobState::WORDS.len()];
+
+/// Jobs of workflows that have not ended.
+#[derive(Debug, Default)]
+struct Jobs {
+    after: Option<Cursor>,
+    /// Those of the turn that goes on, and of the last one.
+    numbers: Numbers,
+    last: Option<Numbers>,
+}
+
+impl Jobs {
+    /// The numbers of the last whole turn. None: there was none yet, or the store does not answer.
+    async fn look(&mut self, engine: &Engine) -> Option<Vec<(&'static str, u64)>> {
+        let statuses = vec![Status::Pending, Status::Running, Status::Paused];
+        let filter = Filter { statuses, ..Filter::default() };
+        let query = Query { filter, order: Order::OldestFirst, limit: WORKFLOWS, after: self.after };
+        let page = engine.list(&query).await.ok()?;
+        for workflow in &page.items {
+            self.numbers
+                .iter_mut()
+                .zip(workflow.meta.counts.each())
+                .for_each(|(sum, (_, number))| *sum += u64::from(number));
+        }
+        self.after = page.next;
+        if self.after.is_none() {
+            self.last = Some(std::mem::take(&mut self.numbers));
+        }
+        Some(JobState::WORDS.into_iter().zip(self.last?).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_workflow::Paused;
+
+    use super::*;
+
+    fn queue(at: usize, ready: u64) -> QueueState {
+        let oldest = (ready > 0).then(|| Timestamp::from_micros(1_000_000 * ready));
+        QueueState { name: format!("q{at:05}"), paused: Paused::No, ready, oldest, waiting_workers: 0 }
+    }
+
+    #[test]
+    fn many_queues_are_read_in_turn_and_the_smallest_are_summed() {
+        let mut queues = Queues::default();
+        let mut turn = |ready: &dyn Fn(usize) -> u64| {
+            for page in 0..5 {
+                queues.take((page * 1_000..(page + 1) * 1_000).map(|at| queue(at, ready(at))).collect(), page < 4);
+            }
+            queues.samples(Timestamp::from_micros(100_000_000))
+        };
+        let samples = turn(&|at| if at % 1_000 == 7 { 50 } else { 1 });
+        assert_eq!(samples.len(), MOST_QUEUES + 1);
+        assert_eq!(samples.iter().filter(|sample| sample.ready == 50).count(), 5);
+        assert_eq!(samples.iter().map(|sample| sample.ready).sum::<u64>(), 5 * 50 + 4_995);
+        assert_eq!(samples.iter().find(|sample| sample.name == OVERFLOW).unwrap().age, 99);
+        let samples = turn(&|at| u64::from(at == 3));
+        assert_eq!(samples.iter().map(|sample| sample.ready).sum::<u64>(), 1);
+    }
+}
