@@ -11,7 +11,7 @@ use tidegate_workflow::{Action, Condition, JobIndex, JobState, Json, Snapshot, W
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::edge::ask::{Answer, Ask};
+use crate::edge::ask::{Answer, Ask, in_time};
 use crate::edge::body::{self, NoBody};
 use crate::edge::json;
 use crate::edge::problem::{Code, Problem};
@@ -71,7 +71,8 @@ type Found = (Snapshot, std::vec::IntoIter<JobIndex>);
 /// A page of all jobs, and one job more if there is one.
 async fn page(ask: &Ask<'_>, id: WorkflowId, from: usize, limit: usize) -> Result<Found, Problem> {
     let all = |number: usize| (from..number).map(|at| JobIndex(at as u32));
-    let snapshot = ask.api.engine().show_some(id, |graph| all(graph.jobs.len()).take(limit).collect()).await?;
+    let some = ask.api.engine().show_some(id, |graph| all(graph.jobs.len()).take(limit).collect());
+    let snapshot = in_time(some).await?;
     let wanted: Vec<JobIndex> = all(snapshot.graph().jobs.len()).take(limit + 1).collect();
     Ok((snapshot, wanted.into_iter()))
 }
@@ -81,9 +82,9 @@ async fn page_of(ask: &Ask<'_>, id: WorkflowId, words: &[&str], from: usize) -> 
     let engine = ask.api.engine();
     let counts = engine.glance(id).await?.counts;
     if words.iter().all(|word| counts.of(word) == 0) {
-        return Ok((engine.show_some(id, |_| Vec::new()).await?, Vec::new().into_iter()));
+        return Ok((in_time(engine.show_some(id, |_| Vec::new())).await?, Vec::new().into_iter()));
     }
-    let snapshot = engine.show(id).await?;
+    let snapshot = ask.api.show(id).await?;
     let jobs = snapshot.jobs().iter().enumerate().skip(from);
     let jobs = jobs.filter(|(_, job)| words.contains(&job.state.word())).map(|(at, _)| JobIndex(at as u32));
     let wanted: Vec<JobIndex> = jobs.collect();
@@ -107,7 +108,7 @@ fn find(snapshot: &Snapshot, name: &str) -> Result<JobIndex, Problem> {
 pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     let id = ask.workflow()?;
     let name = ask.matched.name(1)?;
-    let snapshot = ask.api.engine().show_some(id, |graph| graph.find(&name).into_iter().collect()).await?;
+    let snapshot = in_time(ask.api.engine().show_some(id, |graph| graph.find(&name).into_iter().collect())).await?;
     let index = find(&snapshot, &name)?;
     let result = ask.api.engine().results(id, &[index]).await?.pop().unwrap_or_default();
     Ok(json::ok(&Job::of(&snapshot, index, Some(&result))))

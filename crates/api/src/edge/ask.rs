@@ -8,14 +8,15 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use tidegate_workflow::{Engine, Store, Timestamp, WorkflowId};
+use tidegate_workflow::{Engine, EngineError, Snapshot, Store, Timestamp, WorkflowId};
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::problem::{Code, Problem};
 use super::request_id::RequestId;
-use super::room::{Caller, LARGE, Room};
+use super::room::{Caller, LARGE, PATIENCE, Room};
 use super::route::Matched;
 use super::tokens::Tokens;
 use crate::activity::Activity;
@@ -143,6 +144,16 @@ impl Ask<'_> {
     }
 }
 
+/// What may need to read a large workflow as a whole, of which there are few at a time.
+///
+/// # Errors
+/// That did not come to an end in time, or as it says itself.
+pub(crate) async fn in_time<T>(read: impl Future<Output = Result<T, EngineError>>) -> Result<T, Problem> {
+    let busy =
+        |_| Problem::new(Code::Overloaded, "others look at large workflows, which are read two at a time: try again");
+    Ok(timeout(PATIENCE, read).await.map_err(busy)??)
+}
+
 impl Context {
     pub(crate) fn new(access: Access, activity: Arc<Activity>, host: Host) -> Self {
         let rooms = Rooms::new(&access);
@@ -169,6 +180,14 @@ impl Context {
     pub(crate) fn engine(&self) -> &Engine {
         let opened = || self.opening.engine().expect("calls that need the engine wait until the store is open");
         self.engine.get_or_init(|| opened().on(self.thread))
+    }
+
+    /// A workflow as the store has it now.
+    ///
+    /// # Errors
+    /// It does not exist, cannot be read, or others looked at large ones all the time.
+    pub(crate) async fn show(&self, id: WorkflowId) -> Result<Snapshot, Problem> {
+        in_time(self.engine().show(id)).await
     }
 
     /// Follows a workflow until the receiver is dropped.

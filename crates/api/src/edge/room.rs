@@ -24,7 +24,7 @@ pub(crate) const LARGE: usize = 256 * 1024 * 1024;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Who asks, as far as sharing goes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Caller {
     /// The name of a token.
     Token(String),

@@ -61,7 +61,8 @@ impl View {
             Arc::clone(&latest.1)
         };
         let read = async || {
-            let snapshot = engine.show(id).await?;
+            // It is kept as long as somebody reads.
+            let snapshot = engine.show(id).await?.released();
             let told = Told { version: snapshot.meta().version, places: places(&snapshot) };
             Ok(Arc::new(Look { snapshot, told: Arc::new(told) }))
         };

@@ -1,14 +1,11 @@
 //! Pictures of a workflow. Drawing takes a thread of its own, so that claims and reports do not wait for it.
 
-use std::sync::LazyLock;
-
 use axum::http::header;
 use axum::response::IntoResponse;
 use axum::{Extension, body::Bytes};
 use tidegate_workflow::Snapshot;
 use tidegate_workflow::picture::{Colour, Glyphs, MAX_PICTURE, Picture, Terminal, TooLarge};
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 
 use super::layout::GraphLayout;
 use super::turns::Turns;
@@ -16,14 +13,14 @@ use crate::edge::ask::{Answer, Ask};
 use crate::edge::json;
 use crate::edge::problem::{Code, Problem};
 use crate::edge::query::Query;
-use crate::edge::room::{self, HasRoom, PATIENCE};
+use crate::edge::room::{self, HasRoom};
 use crate::edge::route::Form;
 
 /// Columns of a text that says nothing of its reader.
 const WIDTH: usize = 120;
 /// One picture is drawn at a time, so that drawing takes no more than one core of the machine. Whoever waits holds nothing but a
 /// connection.
-static TURNS: LazyLock<Turns> = LazyLock::new(Turns::new);
+static TURNS: Turns = Turns::new("pictures are drawn");
 
 pub(crate) async fn graph(ask: &Ask<'_>, form: Form) -> Answer {
     let id = ask.workflow()?;
@@ -31,8 +28,8 @@ pub(crate) async fn graph(ask: &Ask<'_>, form: Form) -> Answer {
     let terminal = if form == Form::Text { Some(terminal(&mut query)?) } else { None };
     query.end()?;
     // A picture of ten thousand jobs takes less than a tenth of a second.
-    let turn = timeout(PATIENCE, TURNS.wait(&ask.caller())).await.map_err(|_| busy())?;
-    let snapshot = ask.api.engine().show(id).await?;
+    let turn = TURNS.take(&ask.caller()).await?;
+    let snapshot = ask.api.show(id).await?;
     // If the reader goes away, the picture is finished and dropped.
     let drawing = spawn_blocking(move || drawn(&snapshot, form, terminal.as_ref()).map(|picture| (picture, turn)));
     let drawn = drawing.await.map_err(|error| Problem::new(Code::Internal, format!("drawing the graph: {error}")))?;
@@ -54,12 +51,6 @@ const fn media_type(form: Form) -> &'static str {
         Form::Mermaid => "text/vnd.mermaid; charset=utf-8",
         Form::Text => "text/plain; charset=utf-8",
     }
-}
-
-fn busy() -> Problem {
-    let text =
-        format!("pictures are drawn one at a time, and this one's turn did not come for {} s", PATIENCE.as_secs());
-    Problem::new(Code::Overloaded, text)
 }
 
 fn drawn(snapshot: &Snapshot, form: Form, terminal: Option<&Terminal>) -> Result<Vec<u8>, TooLarge> {

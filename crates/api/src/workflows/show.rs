@@ -1,6 +1,5 @@
 //! Showing one workflow, at once or when it is over.
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use axum::Extension;
@@ -11,11 +10,11 @@ use tokio::time::timeout;
 
 use super::turns::Turns;
 use super::view::Workflow;
-use crate::edge::ask::{Answer, Ask, Context};
+use crate::edge::ask::{Answer, Ask, Context, in_time};
 use crate::edge::json;
 use crate::edge::problem::{Code, Problem};
 use crate::edge::query::Query;
-use crate::edge::room::{self, HasRoom, PATIENCE};
+use crate::edge::room::{self, HasRoom};
 use crate::events::Known;
 
 /// Most bytes of outputs and errors in one answer.
@@ -23,9 +22,9 @@ const MOST_RESULTS: usize = 64 * 1024 * 1024;
 /// Jobs whose results are read with one call of the store.
 const RESULTS_AT_A_TIME: usize = 256;
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// One answer with all outputs is gathered at a time, since it may take 64 MiB and as much again as text. Whoever waits holds nothing
-/// but a connection.
-static TURNS: LazyLock<Turns> = LazyLock::new(Turns::new);
+/// One answer with all jobs of a large workflow, or with all outputs, is gathered at a time, since it may take 64 MiB and as much again as
+/// text. Whoever waits holds nothing but a connection.
+static TURNS: Turns = Turns::new("answers with all outputs, or with all jobs of a large workflow, are gathered");
 
 /// How much of a workflow is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +40,7 @@ pub(crate) async fn by_key(ask: &Ask<'_>) -> Answer {
     query.end()?;
     let none = || Problem::new(Code::WorkflowNotFound, format!("no workflow has the idempotency key '{key}'"));
     let id = ask.api.engine().find_by_key(&key).await?.ok_or_else(none)?;
-    Ok(json::ok(&Workflow::outlined(&ask.api.engine().outline(id).await?)))
+    Ok(json::ok(&Workflow::outlined(&in_time(ask.api.engine().outline(id)).await?)))
 }
 
 pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
@@ -58,21 +57,24 @@ pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     settle(ask.api, id, wait).await?;
     let engine = ask.api.engine();
     Ok(match view {
-        View::Summary => json::ok(&Workflow::outlined(&engine.outline(id).await?)),
-        View::Jobs => {
+        View::Summary => json::ok(&Workflow::outlined(&in_time(engine.outline(id)).await?)),
+        View::Jobs if !engine.is_large(id).await? => {
             let text = text(ask.api, engine.show(id).await?, None).await;
             ([(header::CONTENT_TYPE, "application/json")], text).into_response()
         }
-        View::Full => full(ask, id, engine.show(id).await?).await?,
+        View::Jobs | View::Full => in_turn(ask, id, view).await?,
     })
 }
 
-/// The workflow with what its jobs left behind.
-async fn full(ask: &Ask<'_>, id: WorkflowId, snapshot: Snapshot) -> Answer {
-    let busy = || Problem::new(Code::Overloaded, "answers with all outputs are gathered one at a time; try again");
-    let _turn = timeout(PATIENCE, TURNS.wait(&ask.caller())).await.map_err(|_| busy())?;
-    let results = all_results(ask.api, id, snapshot.jobs().len()).await?;
-    let text = text(ask.api, snapshot, Some(results)).await;
+/// The workflow with its jobs, and with what they left behind where that is wanted.
+async fn in_turn(ask: &Ask<'_>, id: WorkflowId, view: View) -> Answer {
+    let _turn = TURNS.take(&ask.caller()).await?;
+    let snapshot = ask.api.show(id).await?;
+    let results = match view {
+        View::Full => Some(all_results(ask.api, id, snapshot.jobs().len()).await?),
+        View::Summary | View::Jobs => None,
+    };
+    let text = text(ask.api, snapshot, results).await;
     // The next one is gathered when this one is on its way.
     let text = room::keep(&ask.api.rooms.answers, &ask.caller(), text).await?;
     Ok((Extension(HasRoom), [(header::CONTENT_TYPE, "application/json")], text).into_response())

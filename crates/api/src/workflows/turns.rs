@@ -1,36 +1,61 @@
 //! Work that is done once at a time, for callers in turn.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 
-use crate::edge::room::Caller;
+use crate::edge::problem::{Code, Problem};
+use crate::edge::room::{Caller, PATIENCE};
+
+/// Requests of one caller that stand in line. The last of more would not have its turn in time.
+const MOST_WAITING: usize = 64;
 
 /// Of each caller, one request stands in line beside those of others; its further ones wait behind it.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(crate) struct Turns {
+    /// What is done once at a time, as a sentence begins that says so.
+    what: &'static str,
     one: Semaphore,
-    lines: Mutex<HashMap<Caller, Arc<Semaphore>>>,
+    lines: Mutex<BTreeMap<Caller, Arc<Semaphore>>>,
 }
 
 /// A turn, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
+pub(crate) struct Turn<'a> {
     _all: SemaphorePermit<'a>,
     _own: OwnedSemaphorePermit,
 }
 
 impl Turns {
-    pub(super) fn new() -> Self {
-        Self { one: Semaphore::new(1), lines: Mutex::default() }
+    pub(crate) const fn new(what: &'static str) -> Self {
+        Self { what, one: Semaphore::const_new(1), lines: Mutex::new(BTreeMap::new()) }
     }
 
     /// Waits for the caller's turn. Dropping the future gives up its place.
-    pub(super) async fn wait(&self, caller: &Caller) -> Turn<'_> {
-        let own = self.line(caller).acquire_owned().await.expect("nobody closes it");
+    ///
+    /// # Errors
+    /// It did not come in time, or too many requests of the caller wait already.
+    pub(crate) async fn take(&self, caller: &Caller) -> Result<Turn<'_>, Problem> {
+        let line = self.line(caller);
+        // The table, this one, and the one whose turn it is.
+        if Arc::strong_count(&line) > MOST_WAITING + 2 {
+            return Err(self.busy(format_args!("{MOST_WAITING} requests of this caller wait already")));
+        }
+        let turn = timeout(PATIENCE, self.wait(line)).await;
+        turn.map_err(|_| self.busy(format_args!("this one's turn did not come for {} s", PATIENCE.as_secs())))
+    }
+
+    async fn wait(&self, line: Arc<Semaphore>) -> Turn<'_> {
+        let own = line.acquire_owned().await.expect("nobody closes it");
         let all = self.one.acquire().await.expect("nobody closes it");
         Turn { _all: all, _own: own }
+    }
+
+    fn busy(&self, reason: impl Display) -> Problem {
+        Problem::new(Code::Overloaded, format!("{} one at a time, and {reason}: try again", self.what))
     }
 
     fn line(&self, caller: &Caller) -> Arc<Semaphore> {
@@ -51,21 +76,26 @@ mod tests {
     /// Sixty requests of one caller stood in line before the only one of another, which was refused after ten seconds.
     #[tokio::test]
     async fn who_asks_once_waits_for_one_of_each_other_caller() {
-        let turns = Turns::new();
+        let turns = Turns::new("tests are made");
         let [many, few] = ["many", "few"].map(|name| Caller::Token(name.to_owned()));
-        let first = turns.wait(&many).await;
-        let mut queue: Vec<_> = (0..60).map(|_| Box::pin(turns.wait(&many))).collect();
-        let mut other = Box::pin(turns.wait(&few));
+        let first = turns.take(&many).await.unwrap();
+        let mut queue: Vec<_> = (0..MOST_WAITING).map(|_| Box::pin(turns.take(&many))).collect();
+        let mut other = Box::pin(turns.take(&few));
         poll_fn(|context| {
             let waiting = queue.iter_mut().all(|turn| turn.as_mut().poll(context).is_pending());
             assert!(waiting && other.as_mut().poll(context).is_pending());
             Poll::Ready(())
         })
         .await;
+        let refused = turns.take(&many).await.unwrap_err();
+        assert_eq!(
+            refused.detail(),
+            "tests are made one at a time, and 64 requests of this caller wait already: try again"
+        );
         drop(first);
-        drop(other.await);
+        drop(other.await.unwrap());
         for turn in queue {
-            drop(turn.await);
+            drop(turn.await.unwrap());
         }
         turns.line(&few);
         assert_eq!(turns.lines.lock().unwrap().len(), 1, "nobody else stands in line");

@@ -196,7 +196,7 @@ impl Audit<'_> {
         let mut reads = JoinSet::new();
         for &id in ids {
             let engine = self.here.engine.clone();
-            reads.spawn(async move { (id, engine.show(id).await) });
+            reads.spawn(async move { (id, engine.show(id).await.map(Snapshot::released)) });
         }
         reads.join_all().await
     }

@@ -8,6 +8,7 @@ use hashbrown::{HashMap, HashSet};
 use super::Engine;
 use super::error::EngineError;
 use super::list::{Listed, listed};
+use super::post::apart::Place;
 use crate::graph::Graph;
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::change::ResultField;
@@ -35,6 +36,8 @@ pub struct Snapshot {
     paused_queues: Vec<String>,
     /// Queues that a worker of this server waits for or recently took jobs from.
     served_queues: Vec<String>,
+    /// Of a large workflow that was read as a whole.
+    _place: Option<Place>,
 }
 
 /// What is known of a workflow.
@@ -93,6 +96,12 @@ pub struct JobResult {
 }
 
 impl Snapshot {
+    /// The same for somebody who keeps many: others need not wait until it is dropped.
+    #[must_use]
+    pub fn released(self) -> Self {
+        Self { _place: None, ..self }
+    }
+
     /// Its id.
     #[must_use]
     pub fn id(&self) -> WorkflowId {
@@ -233,11 +242,13 @@ pub struct Outline {
 }
 
 impl Engine {
-    /// A workflow as the store has it now.
+    /// A workflow as the store has it now. Of large ones, two are in memory to be looked at: this waits, before it reads anything, until
+    /// others are dropped.
     ///
     /// # Errors
     /// It does not exist, or cannot be read.
     pub async fn show(&self, id: WorkflowId) -> Result<Snapshot, EngineError> {
+        let place = if self.is_large(id).await? { Some(self.place().await) } else { None };
         let stored = match self.has_partition(id) {
             true => self.store().load(&[id]).await?.pop().flatten(),
             false => None,
@@ -246,12 +257,24 @@ impl Engine {
         let large = stored.graph.len() > LARGE;
         let read = move || Workflow::read(id, &stored).map(|workflow| (queues(&workflow.graph), workflow));
         let (names, workflow) = if large { self.apart(read).await? } else { read()? };
-        Ok(self.snapshot(Shown::All(Box::new(workflow)), &names))
+        Ok(Snapshot { _place: place, ..self.snapshot(Shown::All(Box::new(workflow)), &names) })
+    }
+
+    /// Whether a workflow takes long to read as a whole.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn is_large(&self, id: WorkflowId) -> Result<bool, EngineError> {
+        if id.is_small() || !self.has_partition(id) {
+            return Ok(false);
+        }
+        let size = self.store().sizes(&[id]).await?.pop().unwrap_or_default();
+        Ok(size > LARGE as u64)
     }
 
     fn snapshot(&self, shown: Shown, queues: &[String]) -> Snapshot {
         let (paused_queues, served_queues) = self.queues().paused_and_served(queues);
-        Snapshot { shown, format: self.store().format(), paused_queues, served_queues }
+        Snapshot { shown, format: self.store().format(), paused_queues, served_queues, _place: None }
     }
 
     /// Some jobs of a workflow as the store has them now: those that `choose` names in its graph. Where the whole state is needed to tell why

@@ -4,7 +4,7 @@ use std::future::pending;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, spawn_blocking};
 
 use crate::engine::Engine;
@@ -12,17 +12,33 @@ use crate::engine::Engine;
 /// So much at a time: the rest of the machine is for others.
 const AT_A_TIME: usize = 2;
 
-/// Places for work apart.
+/// Places for work apart, and for what it makes.
 #[derive(Debug, Clone)]
-pub(in crate::engine) struct Places(Arc<Semaphore>);
+pub(in crate::engine) struct Places {
+    work: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+}
+
+/// The place of a large workflow that somebody looks at, until all clones are dropped.
+#[derive(Debug, Clone)]
+pub(in crate::engine) struct Place {
+    _permit: Arc<OwnedSemaphorePermit>,
+}
 
 impl Default for Places {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(AT_A_TIME)))
+        let places = || Arc::new(Semaphore::new(AT_A_TIME));
+        Self { work: places(), large: places() }
     }
 }
 
 impl Engine {
+    /// Waits for a place for a large workflow. Work apart never waits for one, so whoever has one can wait for work apart.
+    pub(in crate::engine) async fn place(&self) -> Place {
+        let permit = Arc::clone(&self.core.apart.large).acquire_owned().await.expect("nobody closes it");
+        Place { _permit: Arc::new(permit) }
+    }
+
     /// Does work that takes long, such as to read or write a text of more than 128 KiB, apart from its threads. Two at a time; others wait.
     ///
     /// # Panics
@@ -31,7 +47,7 @@ impl Engine {
     /// # Cancellation
     /// When the future is dropped, work that has begun goes on, and keeps its place until its end.
     pub async fn apart<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        let place = Arc::clone(&self.core.apart.0).acquire_owned().await.expect("nobody closes it");
+        let place = Arc::clone(&self.core.apart.work).acquire_owned().await.expect("nobody closes it");
         let done = spawn_blocking(move || {
             let _place = place;
             work()
@@ -47,12 +63,48 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
     use std::sync::mpsc;
+    use std::task::Poll;
 
     use super::*;
     use crate::engine::EngineOptions;
+    use crate::engine::create::NewWorkflow;
+    use crate::engine::desk::request::Begin;
+    use crate::graph::Graph;
+    use crate::graph::definition::{Definition, JobDefinition};
     use crate::store::Store;
     use crate::store::memory::MemoryStore;
+    use crate::time::Timestamp;
+
+    /// A hundred views of one large workflow read it a hundred times before the first was made of it.
+    #[tokio::test]
+    async fn a_large_workflow_is_not_read_before_there_is_room_for_it() {
+        let store = MemoryStore::new(1);
+        let engine = Engine::start(Store::Memory(store.clone()), EngineOptions::default()).await.unwrap();
+        let jobs = (0..2_000).map(|at| JobDefinition::new(format!("{at:0100}"), "a")).collect();
+        let graph = Graph::build(Definition { name: "w".to_owned(), jobs, ..Definition::default() }).unwrap();
+        let new = NewWorkflow { graph, begin: Begin::Now, created_at: None };
+        let id = engine.create(vec![new], Timestamp::from_micros(1)).await.remove(0).unwrap().workflow;
+        let kept = engine.show(id).await.unwrap().released();
+        let looked = [engine.show(id).await.unwrap(), engine.show(id).await.unwrap()];
+        let before = store.calls();
+        let mut others: Vec<_> = (0..100).map(|_| Box::pin(engine.show(id))).collect();
+        let mut turns = 100;
+        poll_fn(|context| {
+            assert!(others.iter_mut().all(|show| show.as_mut().poll(context).is_pending()));
+            context.waker().wake_by_ref();
+            turns -= 1;
+            if turns > 0 { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+        assert_eq!(store.calls() - before, 100, "only their sizes");
+        drop(looked);
+        for show in others {
+            assert_eq!(show.await.unwrap().jobs().len(), 2_000);
+        }
+        drop(kept);
+    }
 
     #[tokio::test]
     async fn work_apart_is_bounded_and_holds_nobody_up() {
