@@ -19,8 +19,8 @@ use crate::events::Known;
 
 /// Most bytes of outputs and errors in one answer.
 const MOST_RESULTS: usize = 64 * 1024 * 1024;
-/// Jobs whose results are read with one call of the store.
-const RESULTS_AT_A_TIME: usize = 256;
+/// Jobs whose results are read with one call of the store: they may have 16 MiB of outputs and a third of that of errors.
+const RESULTS_AT_A_TIME: usize = 16;
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// One answer with all jobs of a large workflow, or with all outputs, is gathered at a time, since it may take 64 MiB and as much again as
 /// text. Whoever waits holds nothing but a connection.
@@ -70,8 +70,12 @@ pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
 async fn in_turn(ask: &Ask<'_>, id: WorkflowId, view: View) -> Answer {
     let _turn = TURNS.take(&ask.caller()).await?;
     let snapshot = ask.api.show(id).await?;
+    let engine = ask.api.engine();
     let results = match view {
-        View::Full => Some(all_results(ask.api, id, snapshot.jobs().len()).await?),
+        View::Full => {
+            let read = |jobs: Vec<JobIndex>| async move { engine.results(id, &jobs).await };
+            Some(all_results(snapshot.jobs().len(), read).await?)
+        }
         View::Summary | View::Jobs => None,
     };
     let text = text(ask.api, snapshot, results).await;
@@ -92,12 +96,15 @@ async fn text(api: &Context, snapshot: Snapshot, results: Option<Vec<JobResult>>
 }
 
 /// What all jobs left behind, read in parts, so that what is too much for one answer is not gathered first.
-async fn all_results(api: &Context, id: WorkflowId, jobs: usize) -> Result<Vec<JobResult>, Problem> {
-    let jobs: Vec<JobIndex> = (0..jobs).map(|at| JobIndex(at as u32)).collect();
-    let mut all = Vec::with_capacity(jobs.len());
+async fn all_results<R: Future<Output = Result<Vec<JobResult>, EngineError>>>(
+    jobs: usize,
+    read: impl Fn(Vec<JobIndex>) -> R,
+) -> Result<Vec<JobResult>, Problem> {
+    let mut all = Vec::with_capacity(jobs);
     let mut bytes = 0;
-    for some in jobs.chunks(RESULTS_AT_A_TIME) {
-        let results = api.engine().results(id, some).await?;
+    for from in (0..jobs).step_by(RESULTS_AT_A_TIME) {
+        let some = (from..jobs.min(from + RESULTS_AT_A_TIME)).map(|at| JobIndex(at as u32));
+        let results = read(some.collect()).await?;
         bytes += results.iter().map(size).sum::<usize>();
         if bytes > MOST_RESULTS {
             let detail = format!("outputs and errors have more than {MOST_RESULTS} bytes; ask for jobs one by one");
@@ -132,4 +139,25 @@ async fn settle(api: &Context, id: WorkflowId, wait: Duration) -> Result<(), Eng
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three hundred outputs of a megabyte each: 256 of them were read before they were found to be too many.
+    #[tokio::test]
+    async fn results_that_are_too_many_are_not_read_to_their_end() {
+        let output = axum::body::Bytes::from(vec![b'1'; 1 << 20]);
+        let most = std::cell::Cell::new(0);
+        let read = |jobs: Vec<JobIndex>| {
+            most.set(most.get() + jobs.len());
+            let result = |_: &JobIndex| JobResult { output: Some(output.clone()), errors: Vec::new() };
+            std::future::ready(Ok(jobs.iter().map(result).collect()))
+        };
+        let problem = all_results(300, &read).await.unwrap_err();
+        assert_eq!(problem.word(), Problem::new(Code::PayloadTooLarge, "").word());
+        assert!(most.get() <= 80, "{} MiB were read", most.get());
+        assert_eq!(all_results(50, &read).await.unwrap().len(), 50);
+    }
 }
