@@ -1,7 +1,8 @@
 //! One thing done to many workflows.
 
 use serde::{Deserialize, Serialize};
-use tidegate_workflow::{Action, Condition, EngineError, Filter, Order, Query as ListQuery, WorkflowId};
+use tidegate_workflow::{Action, Condition, Filter, Order, Query as ListQuery, WorkflowId};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -18,8 +19,11 @@ use crate::edge::request_id::RequestId;
 use crate::edge::time;
 use crate::failures;
 
-/// Actions at a time: enough to share writes, few enough to leave room for workers.
+/// Actions of one call at a time: enough to share writes, few enough to leave room for workers.
 const AT_A_TIME: usize = 64;
+/// Jobs of the workflows on which all calls act at a time, unless one workflow has more: their states are in memory.
+const MOST_JOBS: u32 = 32_768;
+static ROOM: Semaphore = Semaphore::const_new(MOST_JOBS as usize);
 
 /// What to do to which workflows.
 #[derive(Debug, Deserialize)]
@@ -168,7 +172,14 @@ pub(crate) async fn bulk(ask: &Ask<'_>) -> Answer {
     let (action, condition, query) = body::read::<BulkBody>(ask.body)?.resolve()?;
     let page = ask.api.engine().list(&query).await?;
     let matched = page.items.len();
-    let mut failed = act(ask, (&action, &condition), page.items.into_iter().map(|item| item.workflow)).await;
+    let each = page.items.iter().map(|item| (item.workflow, item.meta.counts.total())).collect();
+    let (engine, now) = (ask.api.engine(), ask.api.now());
+    let acted = each_in_room(each, |id| {
+        let (engine, action, condition) = (engine.clone(), action.clone(), condition.clone());
+        async move { engine.act_if(id, action, condition, now).await.err().map(|error| (id, error)) }
+    });
+    let mut failed: Vec<(WorkflowId, Problem)> =
+        acted.await.into_iter().flatten().map(|(id, error)| (id, error.into())).collect();
     failed.sort_by_key(|(id, _)| *id);
     failures::items(ask, failed.iter().map(|(_, problem)| problem));
     let failed: Vec<BulkFailure<'_>> = failed.iter().map(|failure| BulkFailure::of(failure, ask.id)).collect();
@@ -181,24 +192,65 @@ pub(crate) async fn bulk(ask: &Ask<'_>) -> Answer {
     }))
 }
 
-/// Does it to each of them; returns those that refused.
-async fn act(
-    ask: &Ask<'_>,
-    (action, condition): (&Action, &Condition),
-    ids: impl Iterator<Item = WorkflowId>,
-) -> Vec<(WorkflowId, Problem)> {
-    let mut failed: Vec<(WorkflowId, EngineError)> = Vec::new();
-    let mut acting = JoinSet::new();
-    for id in ids {
-        if acting.len() >= AT_A_TIME {
-            failed.extend(acting.join_next().await.into_iter().flatten().flatten());
+/// Works on each workflow, of which the number of jobs is given, when there is room for it. Returns what came of it, in any order.
+async fn each_in_room<T: Send + 'static, W: Future<Output = T> + Send + 'static>(
+    each: Vec<(WorkflowId, usize)>,
+    work: impl Fn(WorkflowId) -> W,
+) -> Vec<T> {
+    let mut done = Vec::new();
+    let mut working = JoinSet::new();
+    for (id, jobs) in each {
+        if working.len() >= AT_A_TIME {
+            done.extend(working.join_next().await.into_iter().flatten());
         }
-        let (engine, now) = (ask.api.engine().clone(), ask.api.now());
-        let (action, condition) = (action.clone(), condition.clone());
-        acting.spawn(async move { engine.act_if(id, action, condition, now).await.err().map(|error| (id, error)) });
+        let jobs = u32::try_from(jobs).unwrap_or(MOST_JOBS).clamp(1, MOST_JOBS);
+        let room = ROOM.acquire_many(jobs).await.expect("nobody closes it");
+        let work = work(id);
+        working.spawn(async move {
+            let _room = room;
+            work.await
+        });
     }
-    while let Some(acted) = acting.join_next().await {
-        failed.extend(acted.ok().flatten());
+    while let Some(worked) = working.join_next().await {
+        done.extend(worked);
     }
-    failed.into_iter().map(|(id, error)| (id, error.into())).collect()
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use tidegate_workflow::{Partition, Timestamp};
+
+    use super::*;
+
+    /// An action on 64 workflows of 131,072 jobs took 3 GB, and held up claims for seven seconds.
+    #[tokio::test]
+    async fn workflows_that_are_worked_on_at_a_time_have_few_jobs_together() {
+        const LARGE: usize = 131_072;
+        let at_work = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
+        let run = async |jobs: usize| {
+            let each = (0..200).map(|at| (WorkflowId::new(Timestamp::default(), Partition(0), at), jobs));
+            let worked = each_in_room(each.collect(), |_| {
+                let at_work = Arc::clone(&at_work);
+                async move {
+                    let now = at_work.0.fetch_add(jobs, Relaxed) + jobs;
+                    at_work.1.fetch_max(now, Relaxed);
+                    for _ in 0..10 {
+                        tokio::task::yield_now().await;
+                    }
+                    at_work.0.fetch_sub(jobs, Relaxed);
+                }
+            });
+            assert_eq!(worked.await.len(), 200);
+            at_work.1.swap(0, Relaxed)
+        };
+        assert_eq!(run(1).await, AT_A_TIME, "small ones share writes");
+        assert_eq!(run(10_000).await, 30_000);
+        assert_eq!(run(LARGE).await, LARGE);
+        let (few, many) = tokio::join!(run(10_000), run(10_000));
+        assert_eq!(few.max(many), 30_000, "of all calls together");
+    }
 }
