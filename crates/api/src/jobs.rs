@@ -13,20 +13,27 @@ use utoipa::ToSchema;
 
 use crate::edge::ask::{Answer, Ask, in_time};
 use crate::edge::body::{self, NoBody};
-use crate::edge::json;
+use crate::edge::json::{self, Verbatim};
 use crate::edge::problem::{Code, Problem};
 use crate::edge::query::Query;
 use crate::edge::route::JobAction;
 use crate::workflows::act::{RetryBody, done};
 use crate::workflows::list::MOST_ITEMS;
+use crate::workflows::turns::Turns;
 use reports::check_output;
-use view::Job;
+use view::{Job, MOST_TEXT, is_long, too_long};
+
+/// Bytes after which a page has no further job. A page has one job, whatever its size.
+const MOST_PAGE: usize = 8 * 1024 * 1024;
+/// Pages of large workflows for which all of the workflow is read.
+static TURNS: Turns = Turns::new("pages of jobs in some states of large workflows are gathered");
 
 /// A page of jobs, in the order of the definition.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct JobPage<'a> {
-    items: Vec<Job<'a>>,
+    #[cfg_attr(test, schema(value_type = Vec<Job>))]
+    items: Verbatim<'a>,
     /// The cursor of the next page; null when this is the last.
     #[cfg_attr(test, schema(required))]
     next_cursor: Option<String>,
@@ -57,38 +64,69 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
         None => 0_usize,
     };
     query.end()?;
-    let page =
-        if words.is_empty() { page(ask, id, from, limit).await? } else { page_of(ask, id, &words, from).await? };
-    let (snapshot, mut wanted) = page;
-    let job = |index: JobIndex| Job::of(&snapshot, index, None);
-    let items = wanted.by_ref().take(limit).map(job).collect();
-    Ok(json::ok(&JobPage { items, next_cursor: wanted.next().map(|next| next.to_string()) }))
+    if words.is_empty() {
+        let (snapshot, wanted) = page(ask, id, from, limit).await?;
+        return written(ask, snapshot, wanted, limit).await;
+    }
+    let large = ask.api.engine().is_large(id).await?;
+    let _turn = if large { Some(TURNS.take(&ask.caller()).await?) } else { None };
+    let (snapshot, wanted) = page_of(ask, id, &words, from, limit).await?;
+    written(ask, snapshot, wanted, limit).await
 }
 
-/// Jobs from a place on, and what is known of the workflow that they are of.
-type Found = (Snapshot, std::vec::IntoIter<JobIndex>);
+/// Jobs from a place on, one more than are shown if there are more, and what is known of the workflow that they are of.
+type Found = (Snapshot, Vec<JobIndex>);
+
+/// A page of these jobs.
+async fn written(ask: &Ask<'_>, snapshot: Snapshot, wanted: Vec<JobIndex>, limit: usize) -> Answer {
+    let long = is_long(&snapshot, wanted.iter().copied());
+    let write = move || {
+        let (items, number) = items(&snapshot, &wanted[..wanted.len().min(limit)], MOST_PAGE)?;
+        let next_cursor = wanted.get(number).map(JobIndex::to_string);
+        Some(json::ok(&JobPage { items: Verbatim::of(&items), next_cursor }))
+    };
+    let page = if long { ask.api.engine().apart(write).await } else { write() };
+    page.ok_or_else(too_long)
+}
+
+/// Jobs as a list of JSON: as many as fit, and at least one. And how many that are.
+fn items(snapshot: &Snapshot, wanted: &[JobIndex], most: usize) -> Option<(Vec<u8>, usize)> {
+    let mut text = vec![b'['];
+    for (at, &index) in wanted.iter().enumerate() {
+        let begin = text.len();
+        text.extend((at > 0).then_some(b','));
+        let most = if at == 0 { MOST_TEXT } else { most };
+        if !json::add_within(&mut text, most, &Job::of(snapshot, index, None)) {
+            text.truncate(begin);
+            text.push(b']');
+            return (at > 0).then_some((text, at));
+        }
+    }
+    text.push(b']');
+    Some((text, wanted.len()))
+}
 
 /// A page of all jobs, and one job more if there is one.
 async fn page(ask: &Ask<'_>, id: WorkflowId, from: usize, limit: usize) -> Result<Found, Problem> {
     let all = |number: usize| (from..number).map(|at| JobIndex(at as u32));
     let some = ask.api.engine().show_some(id, |graph| all(graph.jobs.len()).take(limit).collect());
     let snapshot = in_time(some).await?;
-    let wanted: Vec<JobIndex> = all(snapshot.graph().jobs.len()).take(limit + 1).collect();
-    Ok((snapshot, wanted.into_iter()))
+    let wanted = all(snapshot.graph().jobs.len()).take(limit + 1).collect();
+    Ok((snapshot, wanted))
 }
 
 /// Jobs in some states. Which they are is not known before all are read, unless there are none.
-async fn page_of(ask: &Ask<'_>, id: WorkflowId, words: &[&str], from: usize) -> Result<Found, Problem> {
+async fn page_of(ask: &Ask<'_>, id: WorkflowId, words: &[&str], from: usize, limit: usize) -> Result<Found, Problem> {
     let engine = ask.api.engine();
     let counts = engine.glance(id).await?.counts;
     if words.iter().all(|word| counts.of(word) == 0) {
-        return Ok((in_time(engine.show_some(id, |_| Vec::new())).await?, Vec::new().into_iter()));
+        return Ok((in_time(engine.show_some(id, |_| Vec::new())).await?, Vec::new()));
     }
     let snapshot = ask.api.show(id).await?;
     let jobs = snapshot.jobs().iter().enumerate().skip(from);
     let jobs = jobs.filter(|(_, job)| words.contains(&job.state.word())).map(|(at, _)| JobIndex(at as u32));
-    let wanted: Vec<JobIndex> = jobs.collect();
-    Ok((snapshot, wanted.into_iter()))
+    let wanted = jobs.take(limit + 1).collect();
+    Ok((snapshot, wanted))
 }
 
 /// The words of a list of states, each of which must be one.
@@ -111,7 +149,10 @@ pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     let snapshot = in_time(ask.api.engine().show_some(id, |graph| graph.find(&name).into_iter().collect())).await?;
     let index = find(&snapshot, &name)?;
     let result = ask.api.engine().results(id, &[index]).await?.pop().unwrap_or_default();
-    Ok(json::ok(&Job::of(&snapshot, index, Some(&result))))
+    let long = is_long(&snapshot, [index]);
+    let write = move || json::text_within(MOST_TEXT, &Job::of(&snapshot, index, Some(&result)));
+    let text = if long { ask.api.engine().apart(write).await } else { write() };
+    Ok(json::page(text.ok_or_else(too_long)?))
 }
 
 pub(crate) async fn act(ask: &Ask<'_>, word: JobAction) -> Answer {

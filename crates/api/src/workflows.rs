@@ -8,5 +8,5 @@ pub(crate) mod graph;
 pub(crate) mod layout;
 pub(crate) mod list;
 pub(crate) mod show;
-mod turns;
+pub(crate) mod turns;
 pub(crate) mod view;

@@ -1,6 +1,7 @@
 //! Answers as JSON. Serde writes them; this is what it cannot know by itself.
 
 use std::borrow::Cow;
+use std::io;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -12,12 +13,58 @@ use utoipa::ToSchema;
 /// The JSON text of an answer, or of a part of one.
 pub(crate) fn text(body: &impl Serialize) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
-    serde_json::to_writer(&mut out, body).expect("keys are texts, and a buffer takes any text");
+    add(&mut out, body);
     out
+}
+
+/// Adds the JSON text of something.
+pub(crate) fn add(out: &mut Vec<u8>, part: &impl Serialize) {
+    serde_json::to_writer(out, part).expect("keys are texts, and a buffer takes any text");
+}
+
+/// The same, if it has at most so many bytes. What is longer is not written to its end.
+pub(crate) fn text_within(most: usize, body: &impl Serialize) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(256);
+    add_within(&mut out, most, body).then_some(out)
+}
+
+/// Adds the JSON text of something if all has at most so many bytes then. If not, nothing is added.
+pub(crate) fn add_within(out: &mut Vec<u8>, most: usize, part: &impl Serialize) -> bool {
+    let before = out.len();
+    let fits = serde_json::to_writer(Within { out, most }, part).is_ok();
+    if !fits {
+        out.truncate(before);
+    }
+    fits
+}
+
+/// Takes so many bytes and no more.
+struct Within<'a> {
+    out: &'a mut Vec<u8>,
+    most: usize,
+}
+
+impl io::Write for Within<'_> {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        if self.out.len() + text.len() > self.most {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.out.extend_from_slice(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 pub(crate) fn answer(status: StatusCode, body: &impl Serialize) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], text(body)).into_response()
+}
+
+/// JSON text as an answer.
+pub(crate) fn page(text: Vec<u8>) -> Response {
+    (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
 pub(crate) fn ok(body: &impl Serialize) -> Response {
@@ -66,6 +113,30 @@ pub(crate) fn lease<S: Serializer>(lease: &LeaseRef, serializer: S) -> Result<S:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_too_long_is_not_written_to_its_end() {
+        /// Counts how often it is written.
+        struct Part<'a>(&'a std::cell::Cell<usize>);
+
+        impl Serialize for Part<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                self.0.set(self.0.get() + 1);
+                serializer.serialize_str("123")
+            }
+        }
+
+        let written = std::cell::Cell::new(0);
+        let parts: Vec<_> = (0..1_000).map(|_| Part(&written)).collect();
+        assert_eq!(text_within(7, &&parts[..1]).unwrap(), br#"["123"]"#);
+        assert!(text_within(6, &&parts[..1]).is_none());
+        written.set(0);
+        assert!(text_within(60, &parts).is_none());
+        assert!(written.get() < 13, "{}", written.get());
+        let mut out = b"so far".to_vec();
+        assert!(!add_within(&mut out, 9, &"1234") && add_within(&mut out, 9, &1));
+        assert_eq!(out, b"so far1");
+    }
 
     #[test]
     fn json_text_is_copied_and_other_text_is_escaped() {

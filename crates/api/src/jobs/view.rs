@@ -6,11 +6,29 @@ use tidegate_workflow::{AttemptError, JobIndex, JobResult, JobState, Reason, Sna
 use utoipa::ToSchema;
 
 use crate::edge::json::Verbatim;
+use crate::edge::problem::{Code, Problem};
+use crate::edge::room::LARGE;
 use crate::edge::time::Rfc3339;
 use crate::edge::words::{RuleWord, StateWord};
 
 /// Names that a sentence lists before it only counts.
 const NAMED: usize = 3;
+
+/// The most bytes of an answer with jobs: what one caller may have unread.
+pub(crate) const MOST_TEXT: usize = LARGE / 2;
+
+/// Whether it takes longer than a millisecond to write jobs: not their number decides, but how many names there are of those beside them.
+pub(crate) fn is_long(snapshot: &Snapshot, jobs: impl IntoIterator<Item = JobIndex>) -> bool {
+    const LONG: usize = 4_000;
+    let graph = snapshot.graph();
+    let names = |job: JobIndex| 1 + graph.jobs[job.index()].parents.len() + graph.children(job).len();
+    jobs.into_iter().map(names).sum::<usize>() > LONG
+}
+
+pub(crate) fn too_long() -> Problem {
+    let detail = format!("the answer would have more than {MOST_TEXT} bytes; /jobs has all jobs in pages");
+    Problem::new(Code::PayloadTooLarge, detail)
+}
 
 /// A job. `params`, `output` and `errors` are there when it is shown alone, and with `view=full`.
 #[derive(Debug, Serialize)]

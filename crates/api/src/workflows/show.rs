@@ -16,6 +16,7 @@ use crate::edge::problem::{Code, Problem};
 use crate::edge::query::Query;
 use crate::edge::room::{self, HasRoom};
 use crate::events::Known;
+use crate::jobs::view::{MOST_TEXT, is_long, too_long};
 
 /// Most bytes of outputs and errors in one answer.
 const MOST_RESULTS: usize = 64 * 1024 * 1024;
@@ -58,10 +59,7 @@ pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     let engine = ask.api.engine();
     Ok(match view {
         View::Summary => json::ok(&Workflow::outlined(&in_time(engine.outline(id)).await?)),
-        View::Jobs if !engine.is_large(id).await? => {
-            let text = text(ask.api, engine.show(id).await?, None).await;
-            ([(header::CONTENT_TYPE, "application/json")], text).into_response()
-        }
+        View::Jobs if !engine.is_large(id).await? => json::page(text(ask.api, engine.show(id).await?, None).await?),
         View::Jobs | View::Full => in_turn(ask, id, view).await?,
     })
 }
@@ -78,21 +76,21 @@ async fn in_turn(ask: &Ask<'_>, id: WorkflowId, view: View) -> Answer {
         }
         View::Summary | View::Jobs => None,
     };
-    let text = text(ask.api, snapshot, results).await;
+    let text = text(ask.api, snapshot, results).await?;
     // The next one is gathered when this one is on its way.
     let text = room::keep(&ask.api.rooms.answers, &ask.caller(), text).await?;
     Ok((Extension(HasRoom), [(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
 /// The view of a workflow with its jobs. A long one is written apart, so that claims do not wait for it.
-async fn text(api: &Context, snapshot: Snapshot, results: Option<Vec<JobResult>>) -> Vec<u8> {
-    /// Jobs whose states are written in a millisecond, and what they left behind.
-    const SHORT: usize = 1_000;
+async fn text(api: &Context, snapshot: Snapshot, results: Option<Vec<JobResult>>) -> Result<Vec<u8>, Problem> {
+    /// What jobs left behind that is written in a millisecond.
     const FEW: usize = 128 * 1024;
-    let few = results.iter().flatten().map(size).sum::<usize>() <= FEW;
-    let short = snapshot.jobs().len() <= SHORT && few;
-    let write = move || json::text(&Workflow::with_jobs(&snapshot, results.as_deref()));
-    if short { write() } else { api.engine().apart(write).await }
+    let many = results.iter().flatten().map(size).sum::<usize>() > FEW;
+    let long = many || is_long(&snapshot, (0..snapshot.jobs().len()).map(|at| JobIndex(at as u32)));
+    let write = move || json::text_within(MOST_TEXT, &Workflow::with_jobs(&snapshot, results.as_deref()));
+    let text = if long { api.engine().apart(write).await } else { write() };
+    text.ok_or_else(too_long)
 }
 
 /// What all jobs left behind, read in parts, so that what is too much for one answer is not gathered first.

@@ -1,6 +1,6 @@
 //! A workflow as it is shown: in lists, by itself, in events.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tidegate_workflow::{
     Counts, JobIndex, JobResult, JobState, Label, Listed, Meta, Outline, Retention, Snapshot, WorkflowId,
 };
@@ -42,7 +42,23 @@ pub(crate) struct Workflow<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     keep_forever: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    jobs: Option<Vec<Job<'a>>>,
+    #[cfg_attr(test, schema(value_type = Option<Vec<Job>>))]
+    jobs: Option<Jobs<'a>>,
+}
+
+/// All jobs. Each is made when it is written, since all of them take more than their text.
+#[derive(Debug)]
+struct Jobs<'a> {
+    snapshot: &'a Snapshot,
+    results: Option<&'a [JobResult]>,
+}
+
+impl Serialize for Jobs<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let result = |at: usize| self.results.map(|results| &results[at]);
+        let job = |at: usize| Job::of(self.snapshot, JobIndex(at as u32), result(at));
+        serializer.collect_seq((0..self.snapshot.jobs().len()).map(job))
+    }
 }
 
 /// Jobs by what they are doing.
@@ -129,7 +145,6 @@ impl<'a> Workflow<'a> {
     /// All of it but what its jobs left behind, which is there when `results` are.
     pub(crate) fn with_jobs(snapshot: &'a Snapshot, results: Option<&'a [JobResult]>) -> Self {
         let graph = snapshot.graph();
-        let job = |at: usize| Job::of(snapshot, JobIndex(at as u32), results.map(|results| &results[at]));
         let retention = snapshot.meta().retention;
         Self {
             on_failure: Some(graph.on_failure.into()),
@@ -139,7 +154,7 @@ impl<'a> Workflow<'a> {
                 Some(Retention::Forever) | None => None,
             },
             keep_forever: Some(retention == Some(Retention::Forever)),
-            jobs: Some((0..snapshot.jobs().len()).map(job).collect()),
+            jobs: Some(Jobs { snapshot, results }),
             ..Self::of(snapshot)
         }
     }

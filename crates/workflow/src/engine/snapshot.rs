@@ -37,7 +37,7 @@ pub struct Snapshot {
     /// Queues that a worker of this server waits for or recently took jobs from.
     served_queues: Vec<String>,
     /// Of a large workflow that was read as a whole.
-    _place: Option<Place>,
+    place: Option<Place>,
 }
 
 /// What is known of a workflow.
@@ -96,10 +96,16 @@ pub struct JobResult {
 }
 
 impl Snapshot {
+    /// Whether it is one of the few large ones that are in memory to be looked at.
+    #[must_use]
+    pub fn is_large(&self) -> bool {
+        self.place.is_some()
+    }
+
     /// The same for somebody who keeps many: others need not wait until it is dropped.
     #[must_use]
     pub fn released(self) -> Self {
-        Self { _place: None, ..self }
+        Self { place: None, ..self }
     }
 
     /// Its id.
@@ -257,7 +263,7 @@ impl Engine {
         let large = stored.graph.len() > LARGE;
         let read = move || Workflow::read(id, &stored).map(|workflow| (queues(&workflow.graph), workflow));
         let (names, workflow) = if large { self.apart(read).await? } else { read()? };
-        Ok(Snapshot { _place: place, ..self.snapshot(Shown::All(Box::new(workflow)), &names) })
+        Ok(Snapshot { place, ..self.snapshot(Shown::All(Box::new(workflow)), &names) })
     }
 
     /// Whether a workflow takes long to read as a whole.
@@ -274,7 +280,7 @@ impl Engine {
 
     fn snapshot(&self, shown: Shown, queues: &[String]) -> Snapshot {
         let (paused_queues, served_queues) = self.queues().paused_and_served(queues);
-        Snapshot { shown, format: self.store().format(), paused_queues, served_queues, _place: None }
+        Snapshot { shown, format: self.store().format(), paused_queues, served_queues, place: None }
     }
 
     /// Some jobs of a workflow as the store has them now: those that `choose` names in its graph. Where the whole state is needed to tell why
@@ -291,11 +297,12 @@ impl Engine {
             return self.show(id).await;
         }
         let none = || EngineError::NoWorkflow { workflow: id };
-        let graph = self.graph(id).await?.ok_or_else(none)?;
+        let (graph, place) = self.graph(id).await?.ok_or_else(none)?;
         let chosen = choose(&graph);
         let mut wanted = chosen.clone();
         wanted.extend(chosen.iter().flat_map(|job| &graph.jobs[job.index()].parents).take(MOST_PARENTS + 1));
         if wanted.len() > chosen.len() + MOST_PARENTS {
+            drop((graph, place));
             return self.show(id).await;
         }
         let state = self.store().excerpt(id, &wanted).await?.ok_or_else(none)?;
@@ -306,22 +313,25 @@ impl Engine {
         }
         let waits = |job: &JobIndex| jobs.get(job).is_none_or(|job: &Job| job.state == JobState::Waiting);
         if meta.blocked() != Some(0) && chosen.iter().any(waits) {
+            drop((graph, place));
             return self.show(id).await;
         }
         let queues: HashSet<&str> = chosen.iter().map(|job| graph.jobs[job.index()].queue.as_str()).collect();
         let queues: Vec<String> = queues.into_iter().map(str::to_owned).collect();
         let unknown = Job::default();
-        Ok(self.snapshot(Shown::Some(Box::new(Excerpt { id, graph, meta, jobs, unknown })), &queues))
+        let shown = Shown::Some(Box::new(Excerpt { id, graph, meta, jobs, unknown }));
+        Ok(Snapshot { place, ..self.snapshot(shown, &queues) })
     }
 
-    /// The graph of a workflow: from memory if it is worked on here, for a graph never changes.
-    async fn graph(&self, id: WorkflowId) -> Result<Option<Arc<Graph>>, EngineError> {
+    /// The graph of a workflow: from memory if it is worked on here, for a graph never changes. A large one that is not has a place.
+    async fn graph(&self, id: WorkflowId) -> Result<Option<(Arc<Graph>, Option<Place>)>, EngineError> {
         if !self.has_partition(id) {
             return Ok(None);
         }
         if let Some(graph) = self.core.states.graph(id) {
-            return Ok(Some(graph));
+            return Ok(Some((graph, None)));
         }
+        let place = if self.is_large(id).await? { Some(self.place().await) } else { None };
         let Some(stored) = self.store().graph(id).await? else { return Ok(None) };
         let large = stored.len() > LARGE;
         let read = move || -> Result<Graph, StoreError> {
@@ -329,7 +339,8 @@ impl Engine {
             graph.link_children();
             Ok(graph)
         };
-        Ok(Some(Arc::new(if large { self.apart(read).await? } else { read()? })))
+        let graph = if large { self.apart(read).await? } else { read()? };
+        Ok(Some((Arc::new(graph), place)))
     }
 
     /// A workflow without its graph and its jobs. All of it is read only where jobs failed and others wait.

@@ -222,3 +222,30 @@ fn jobs_are_listed_by_state_in_pages() {
     }
     assert_eq!((seen.len(), seen.is_sorted(), seen.last()), (25, true, Some(&25)));
 }
+
+/// A page of a thousand jobs with thousands of long names beside them took 2.7 GB, and was refused then.
+#[test]
+fn a_page_of_jobs_ends_before_it_is_long() {
+    const MOST: usize = 8 << 20;
+    let flows = Flows::start(&[]);
+    let after: Vec<String> = (0..400).map(|job| format!("after{job}")).collect();
+    // Two bytes of JSON for each quotation mark.
+    let first = |job| json!({"handler": "h", "name": format!("{job:03}{}", "\"".repeat(197)), "before": after});
+    let last = |name: &String| json!({"handler": "h", "name": name});
+    let jobs: Vec<Value> = (0..100).map(first).chain(after.iter().map(last)).collect();
+    let id = flows.create(json!({"name": "w", "jobs": jobs}));
+    for state in ["", "state=waiting,ready&"] {
+        let (mut cursor, mut seen, mut pages) = (String::new(), Vec::new(), 0);
+        loop {
+            let path = format!("/v1/workflows/{id}/jobs?{state}limit=1000&cursor={cursor}");
+            let answer = flows.ask("GET", &path, &[], "");
+            assert!(answer.status == 200 && answer.body.len() <= MOST + 1_000, "{}", answer.body.len());
+            let page: Value = serde_json::from_str(&answer.body).unwrap();
+            seen.extend(page["items"].as_array().unwrap().iter().map(|job| job["index"].as_u64().unwrap()));
+            pages += 1;
+            let Some(next) = page["next_cursor"].as_str() else { break };
+            cursor = next.to_owned();
+        }
+        assert!(pages > 3 && seen == (0..500).collect::<Vec<_>>(), "{pages} pages, {} jobs", seen.len());
+    }
+}
