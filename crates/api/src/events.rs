@@ -1,5 +1,6 @@
 //! A workflow as a stream of server-sent events.
 
+mod frames;
 mod view;
 
 use std::convert::Infallible;
@@ -19,16 +20,16 @@ use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
 use crate::activity::OpenStream;
-use crate::edge::ask::{Answer, Ask, LOOK};
-use crate::edge::json::{self, Id};
+use crate::edge::ask::{Answer, Ask, LOOK, in_time};
+use crate::edge::json::Id;
 use crate::edge::room::{self, Caller, Room, Share};
 use crate::edge::words::StateWord;
-use crate::workflows::view::Workflow;
+use frames::Frames;
 pub(crate) use view::{Known, View, Views};
-use view::{Look, Told};
+use view::{News, Since, Told};
 
-/// What happens within this time is told at once: four times a second is as much as anybody sees.
-const GATHER: Duration = Duration::from_millis(250);
+/// How many bytes of large frames one reader gets in a second: what happens meanwhile is told at once.
+const PACE: usize = 4 * 1024 * 1024;
 /// Proxies close connections that say nothing for a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Frames that wait for a reader who is slow; then nothing is read of the store either.
@@ -57,17 +58,17 @@ pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
     let last = ask.headers.get("last-event-id").map(|last| last.to_str().unwrap_or_default().to_owned());
     let engine = ask.api.engine().clone();
     // Before the first look, so that nothing falls between.
-    let (view, known) = ask.api.follow(id);
+    let view = ask.api.follow(id).0;
+    let known = view.readers();
     let version = engine.glance(id).await?.version;
-    let look = view.look(&engine, id, version).await?;
+    let missed = last.is_some_and(|last| last != version.to_string());
+    let since = if missed { Since::Ever } else { Since::Now };
+    let news = in_time(view.news((&engine, id), version, &since)).await?;
     let (frames, receiver) = mpsc::channel(FRAMES);
-    let missed = last.is_some_and(|last| last != look.told.version.to_string());
-    let mut text = Vec::new();
-    push_changes(&mut text, if missed { &[] } else { &look.told.places }, &look);
     let drain = ask.api.host.drain.clone();
     let places = (share, ask.api.activity.open_stream());
     let watch = Watch { engine, id, view, known, reader, _places: places, frames, drain };
-    ask.api.host.tasks.spawn(watch.run(Arc::clone(&look.told), text));
+    ask.api.host.tasks.spawn(watch.run(news));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, Body::from_stream(ReceiverStream::new(receiver))).into_response())
 }
@@ -92,25 +93,27 @@ struct Watch {
 }
 
 impl Watch {
-    async fn run(mut self, mut told: Arc<Told>, mut text: Vec<u8>) {
+    async fn run(mut self, News { mut told, frames }: News) {
+        let mut frames = Some(frames);
         // After a failure the next look may find more.
         let mut pause = KEEP_ALIVE;
         loop {
-            if !text.is_empty() && !self.send(std::mem::take(&mut text)).await {
-                return;
-            }
-            let Some(known) = self.wait(pause).await else { return };
+            let rest = match frames.take() {
+                Some(frames) if !self.send(&frames).await => return,
+                Some(frames) => rest(frames.len()),
+                None => Duration::ZERO,
+            };
+            let Some(known) = self.wait(rest, pause).await else { return };
             pause = KEEP_ALIVE;
-            match self.changed(known, told.version).await {
-                Ok(None) => text.extend_from_slice(b": still here\n\n"),
-                Ok(Some(now)) => {
-                    push_changes(&mut text, &told.places, &now);
-                    told = Arc::clone(&now.told);
+            match self.changed(known, &told).await {
+                Ok(None) => frames = Some(Frames::still_here()),
+                Ok(Some(news)) => {
+                    frames = Some(news.frames);
+                    told = news.told;
                 }
                 Err(EngineError::NoWorkflow { .. }) => {
-                    push_event(&mut text, "removed", &RemovedEvent { id: Id(self.id) });
                     // The reader may have gone, too.
-                    let _ = self.send(text).await;
+                    let _ = self.send(&Frames::removed(Id(self.id))).await;
                     return;
                 }
                 Err(_) => pause = LOOK,
@@ -118,13 +121,12 @@ impl Watch {
         }
     }
 
-    /// What is known of the workflow when something has happened, and what follows at once, or the time is over. None: the stream ends.
-    async fn wait(&mut self, pause: Duration) -> Option<Known> {
+    /// What is known of the workflow when something has happened, or the time is over. None: the stream ends.
+    async fn wait(&mut self, rest: Duration, pause: Duration) -> Option<Known> {
         let next = async {
-            if let Ok(Ok(())) = timeout(pause, self.known.changed()).await {
-                // More is likely to follow at once.
-                sleep(GATHER).await;
-            }
+            sleep(rest).await;
+            // If the time is over, or nobody tells anything any more, what is known counts.
+            let _ = timeout(pause, self.known.changed()).await;
             *self.known.borrow_and_update()
         };
         tokio::select! {
@@ -134,11 +136,11 @@ impl Watch {
         }
     }
 
-    /// Sends a frame to the reader. False: the stream has ended, since the reader has gone or there is no room for what it does not
+    /// Sends frames to the reader. False: the stream has ended, since the reader has gone or there is no room for what it does not
     /// read.
-    async fn send(&self, text: Vec<u8>) -> bool {
+    async fn send(&self, frames: &Frames) -> bool {
         tokio::select! {
-            kept = room::keep(&self.reader.room, &self.reader.caller, text) => match kept {
+            kept = frames.keep(&self.reader.room, &self.reader.caller) => match kept {
                 Ok(text) => self.frames.send(Ok(text)).await.is_ok(),
                 Err(_) => false,
             },
@@ -146,31 +148,20 @@ impl Watch {
         }
     }
 
-    /// The workflow, if it is no longer what it was.
-    async fn changed(&self, known: Known, told: u64) -> Result<Option<Arc<Look>>, EngineError> {
+    /// What has become of the workflow, if it is no longer what it was.
+    async fn changed(&self, known: Known, told: &Arc<Told>) -> Result<Option<News>, EngineError> {
         match known {
-            Known::Version { version, .. } if version <= told => Ok(None),
-            Known::Version { version, .. } => self.view.look(&self.engine, self.id, version).await.map(Some),
+            Known::Version { version, .. } if version <= told.version => Ok(None),
+            Known::Version { version, .. } => {
+                let since = Since::Told(Arc::clone(told));
+                self.view.news((&self.engine, self.id), version, &since).await.map(Some)
+            }
             Known::Removed => Err(EngineError::NoWorkflow { workflow: self.id }),
         }
     }
 }
 
-/// The jobs that are doing something else than the reader knows, and then the workflow: whoever has its version knows all.
-fn push_changes(text: &mut Vec<u8>, told: &[u8], now: &Look) {
-    let snapshot = &now.snapshot;
-    for (at, place) in now.told.places.iter().enumerate() {
-        if told.get(at) != Some(place) {
-            let (about, state) = (&snapshot.graph().jobs[at], snapshot.jobs()[at].state);
-            push_event(text, "job", &JobEvent { name: &about.name, state: state.into(), index: at });
-        }
-    }
-    text.extend_from_slice(format!("id: {}\n", now.told.version).as_bytes());
-    push_event(text, "workflow", &Workflow::of(snapshot));
-}
-
-fn push_event(text: &mut Vec<u8>, event: &str, data: &impl Serialize) {
-    text.extend_from_slice(format!("event: {event}\ndata: ").as_bytes());
-    text.extend_from_slice(&json::text(data));
-    text.extend_from_slice(b"\n\n");
+/// How long a reader is told nothing after frames of so many bytes.
+fn rest(bytes: usize) -> Duration {
+    if bytes <= room::SMALL { Duration::ZERO } else { Duration::from_secs_f64(bytes as f64 / PACE as f64) }
 }

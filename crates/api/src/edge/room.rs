@@ -17,7 +17,7 @@ use super::ask::Ask;
 use super::problem::{Code, Problem};
 
 /// Smaller answers need no room: the number of connections bounds them.
-const SMALL: usize = 256 * 1024;
+pub(crate) const SMALL: usize = 256 * 1024;
 /// Bytes of larger answers: four of the largest.
 pub(crate) const LARGE: usize = 256 * 1024 * 1024;
 /// How long a large answer waits for room. Those who do not read are cut off soon after it.
@@ -144,7 +144,7 @@ impl Drop for Share {
 /// A text on its way to its reader.
 struct Kept {
     text: Bytes,
-    _share: Share,
+    _share: Arc<Share>,
 }
 
 impl AsRef<[u8]> for Kept {
@@ -167,7 +167,12 @@ pub(crate) async fn keep(room: &Arc<Room>, caller: &Caller, text: Vec<u8>) -> Re
         return Ok(text);
     }
     let share = room.wait(caller, text.len()).await?;
-    Ok(Bytes::from_owner(Kept { text, _share: share }))
+    Ok(hold(text, Arc::new(share)))
+}
+
+/// A text that keeps a share of room until its reader has it.
+pub(crate) fn hold(text: Bytes, share: Arc<Share>) -> Bytes {
+    Bytes::from_owner(Kept { text, _share: share })
 }
 
 /// The same of any answer whose body is in memory as a whole. What a POST has done must be told: it takes its room in any case.
@@ -183,7 +188,7 @@ pub(crate) async fn keep_answer(room: &Arc<Room>, ask: &Ask<'_>, answer: Respons
         if ask.matched.route.method == Method::POST { room.force(&caller, size) } else { room.take(&caller, size)? };
     let (head, body) = answer.into_parts();
     let text = body.collect().await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?.to_bytes();
-    Ok(Response::from_parts(head, Body::from(Bytes::from_owner(Kept { text, _share: share }))))
+    Ok(Response::from_parts(head, Body::from(hold(text, Arc::new(share)))))
 }
 
 #[cfg(test)]

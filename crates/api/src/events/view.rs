@@ -7,9 +7,15 @@ use std::time::Duration;
 
 use tidegate_workflow::{Engine, EngineError, JobState, Snapshot, Status, Watching, WorkflowId};
 use tokio::sync::{OnceCell, watch};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
+use super::frames::Frames;
 use crate::edge::ask::Host;
+
+/// What happens within this time is told at once: four times a second is as much as anybody sees.
+const GATHER: Duration = Duration::from_millis(250);
+/// Versions known to readers for which what is new is kept written.
+const MOST_NEWS: usize = 8;
 
 /// What a reader knows: not the workflow itself, since thousands may look at one of thousands of jobs.
 #[derive(Debug)]
@@ -26,6 +32,45 @@ pub(super) struct Look {
     pub(super) told: Arc<Told>,
 }
 
+impl Look {
+    async fn read(engine: &Engine, id: WorkflowId) -> Result<Arc<Self>, EngineError> {
+        let snapshot = engine.show(id).await?;
+        let large = snapshot.is_large();
+        let look = move || {
+            let told = Told { version: snapshot.meta().version, places: places(&snapshot) };
+            Arc::new(Self { snapshot, told: Arc::new(told) })
+        };
+        Ok(if large { engine.apart(look).await } else { look() })
+    }
+}
+
+/// What a reader knows before it gets news.
+#[derive(Debug)]
+pub(super) enum Since {
+    /// It has just come and asks for the workflow only.
+    Now,
+    /// It has missed something, and needs all jobs.
+    Ever,
+    Told(Arc<Told>),
+}
+
+impl Since {
+    fn key(&self) -> (bool, Option<u64>) {
+        match self {
+            Self::Now => (false, None),
+            Self::Ever => (true, None),
+            Self::Told(told) => (true, Some(told.version)),
+        }
+    }
+}
+
+/// What readers who know the same are sent, and what they know then.
+#[derive(Debug, Clone)]
+pub(super) struct News {
+    pub(super) told: Arc<Told>,
+    pub(super) frames: Arc<Frames>,
+}
+
 /// What is known of a workflow that somebody follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Known {
@@ -38,47 +83,120 @@ pub(crate) enum Known {
     Removed,
 }
 
-/// What all readers of one workflow share: each version is read once, however many want it, and one asks whether there is another.
+/// What all readers of one workflow share: each version is read once, what is told of it is written once, however many want it, and one
+/// asks whether there is another.
 #[derive(Debug)]
 pub(crate) struct View {
-    latest: Mutex<(u64, Arc<OnceCell<Arc<Look>>>)>,
+    latest: Mutex<Latest>,
     known: watch::Sender<Known>,
+    /// The same, but not more often than readers are told.
+    gathered: watch::Sender<Known>,
+}
+
+/// What was read of one version, and written of it. None of it is kept of a large workflow when those who wait for it have it.
+#[derive(Debug, Default)]
+struct Latest {
+    version: u64,
+    look: Arc<OnceCell<Arc<Look>>>,
+    news: HashMap<(bool, Option<u64>), Arc<OnceCell<News>>>,
 }
 
 impl View {
     fn new() -> Self {
         let nothing = Known::Version { version: 0, over: false };
-        Self { latest: Mutex::default(), known: watch::Sender::new(nothing) }
+        Self { latest: Mutex::default(), known: watch::Sender::new(nothing), gathered: watch::Sender::new(nothing) }
     }
 
-    /// The workflow at this version or a later one.
-    pub(super) async fn look(&self, engine: &Engine, id: WorkflowId, version: u64) -> Result<Arc<Look>, EngineError> {
-        let cell = {
-            let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-            if latest.0 < version {
-                *latest = (version, Arc::default());
-            }
-            Arc::clone(&latest.1)
-        };
-        let read = async || {
-            // It is kept as long as somebody reads.
-            let snapshot = engine.show(id).await?.released();
-            let told = Told { version: snapshot.meta().version, places: places(&snapshot) };
-            Ok(Arc::new(Look { snapshot, told: Arc::new(told) }))
-        };
-        cell.get_or_try_init(read).await.cloned()
+    fn latest(&self) -> MutexGuard<'_, Latest> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of what was learned, and tells the readers if it is news.
-    fn note(&self, learned: Known) {
+    /// What is known, as often as readers are told.
+    pub(super) fn readers(&self) -> watch::Receiver<Known> {
+        self.gathered.subscribe()
+    }
+
+    /// What is new in the workflow at this version or a later one.
+    pub(super) async fn news(
+        &self,
+        (engine, id): (&Engine, WorkflowId),
+        version: u64,
+        since: &Since,
+    ) -> Result<News, EngineError> {
+        let cells = self.cells(version, since);
+        let write = || async {
+            let look = cells.look.get_or_try_init(|| Look::read(engine, id)).await?;
+            Ok::<_, EngineError>(news_of(engine, Arc::clone(look), since).await)
+        };
+        cells.news.get_or_try_init(write).await.cloned()
+    }
+
+    fn cells(&self, version: u64, since: &Since) -> Cells<'_> {
+        let mut latest = self.latest();
+        if latest.version < version {
+            *latest = Latest { version, ..Latest::default() };
+        }
+        // Those who read slowly know one of many versions.
+        if latest.news.len() >= MOST_NEWS {
+            latest.news.clear();
+        }
+        let news = Arc::clone(latest.news.entry(since.key()).or_default());
+        Cells { view: self, look: Arc::clone(&latest.look), news }
+    }
+
+    /// Takes note of what was learned. Whether it is news.
+    fn note(&self, learned: Known) -> bool {
         self.known.send_if_modified(|known| {
             let news = learned > *known;
             if news {
                 *known = learned;
             }
             news
-        });
+        })
     }
+
+    /// Tells the readers what is known.
+    fn tell(&self) {
+        let known = *self.known.borrow();
+        self.gathered.send_replace(known);
+    }
+
+    /// Returns when nobody seems to follow it.
+    async fn closed(&self) {
+        self.known.closed().await;
+        self.gathered.closed().await;
+    }
+}
+
+/// What one reader takes part in reading and writing.
+struct Cells<'a> {
+    view: &'a View,
+    look: Arc<OnceCell<Arc<Look>>>,
+    news: Arc<OnceCell<News>>,
+}
+
+impl Drop for Cells<'_> {
+    fn drop(&mut self) {
+        // Also when the reader has gone before it had them. Others who come read a large workflow again.
+        if self.look.get().is_some_and(|look| look.snapshot.is_large()) {
+            let mut latest = self.view.latest();
+            if Arc::ptr_eq(&latest.look, &self.look) {
+                latest.look = Arc::default();
+            }
+            latest.news.retain(|_, other| !Arc::ptr_eq(other, &self.news));
+        }
+    }
+}
+
+async fn news_of(engine: &Engine, look: Arc<Look>, since: &Since) -> News {
+    let (told, large) = (Arc::clone(&look.told), look.snapshot.is_large());
+    let known = match since {
+        Since::Now => Some(Arc::clone(&told)),
+        Since::Ever => None,
+        Since::Told(told) => Some(Arc::clone(told)),
+    };
+    let write = move || Frames::changes(known.as_ref().map_or(&[], |known| &known.places), &look);
+    News { told, frames: if large { engine.apart(write).await } else { write() } }
 }
 
 /// The workflows that somebody follows.
@@ -123,6 +241,8 @@ struct Follower {
 
 impl Follower {
     async fn run(self, mut watching: Watching) {
+        // When readers are told what has happened. More is likely to follow at once.
+        let mut due: Option<Instant> = None;
         loop {
             let company = async {
                 match self.look {
@@ -130,28 +250,47 @@ impl Follower {
                     None => pending().await,
                 }
             };
-            tokio::select! {
+            let gathered = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => pending().await,
+                }
+            };
+            let news = tokio::select! {
                 notice = watching.next() => self.view.note(known(notice.version, notice.status)),
                 () = company => self.look().await,
-                () = self.view.known.closed() => if self.is_done() { return },
+                () = gathered => {
+                    due = None;
+                    self.view.tell();
+                    false
+                }
+                () = self.view.closed() => {
+                    if self.is_done() {
+                        return;
+                    }
+                    false
+                }
+            };
+            if news && due.is_none() {
+                due = Some(Instant::now() + GATHER);
             }
         }
     }
 
-    /// Asks the store.
-    async fn look(&self) {
+    /// Asks the store. Whether there is news.
+    async fn look(&self) -> bool {
         match self.engine.glance(self.id).await {
             Ok(meta) => self.view.note(known(meta.version, Some(meta.status))),
             Err(EngineError::NoWorkflow { .. }) => self.view.note(Known::Removed),
             // The next look may find more.
-            Err(_) => {}
+            Err(_) => false,
         }
     }
 
     /// Ends, unless somebody has come in the meantime.
     fn is_done(&self) -> bool {
         let mut each = self.views.each();
-        let done = self.view.known.receiver_count() == 0;
+        let done = self.view.known.receiver_count() + self.view.gathered.receiver_count() == 0;
         if done {
             each.remove(&self.id);
         }
@@ -180,10 +319,12 @@ fn places(snapshot: &Snapshot) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::task::Poll;
+
     use tidegate_workflow::{
         Action, Begin, Definition, EngineOptions, Graph, JobDefinition, MemoryStore, NewWorkflow, Store, Timestamp,
     };
-    use tokio::time::Instant;
     use tokio_util::sync::CancellationToken;
     use tokio_util::task::TaskTracker;
 
@@ -196,7 +337,10 @@ mod tests {
     }
 
     async fn workflow(engine: &Engine) -> WorkflowId {
-        let jobs = vec![JobDefinition::new("a", "a")];
+        workflow_of(engine, vec![JobDefinition::new("a", "a")]).await
+    }
+
+    async fn workflow_of(engine: &Engine, jobs: Vec<JobDefinition>) -> WorkflowId {
         let graph = Graph::build(Definition { name: "w".to_owned(), jobs, ..Definition::default() }).unwrap();
         let new = NewWorkflow { graph, begin: Begin::Now, created_at: None };
         engine.create(vec![new], Timestamp::from_micros(1)).await.remove(0).unwrap().workflow
@@ -231,9 +375,11 @@ mod tests {
         let (other, others) = follow();
         assert_eq!(host.tasks.len(), 1);
         let version = engine.glance(id).await.unwrap().version;
-        let first = one.look(&engine, id, version).await.unwrap();
-        assert!(Arc::ptr_eq(&first, &other.look(&engine, id, version).await.unwrap()));
-        assert!(!Arc::ptr_eq(&first, &other.look(&engine, id, version + 1).await.unwrap()), "it is read again");
+        let news = async |view: &View, version| view.news((&engine, id), version, &Since::Now).await.unwrap();
+        let first = news(&one, version).await;
+        let same = |other: &News| Arc::ptr_eq(&first.told, &other.told) && Arc::ptr_eq(&first.frames, &other.frames);
+        assert!(same(&news(&other, version).await));
+        assert!(!same(&news(&other, version + 1).await), "it is read again");
         engine.act(id, Action::Cancel, Timestamp::from_micros(2)).await.unwrap();
         let ended = |known: &Known| matches!(known, Known::Version { over: true, version: found } if *found > version);
         known.wait_for(ended).await.unwrap();
@@ -242,5 +388,36 @@ mod tests {
         host.tasks.wait().await;
         assert!(views.each().is_empty(), "nobody follows it");
         assert_ne!(Arc::as_ptr(&follow().0), Arc::as_ptr(&one));
+    }
+
+    /// For each of 256 readers of a workflow of 131,072 jobs, all of its jobs were written, and all was kept as long as somebody read.
+    #[tokio::test]
+    async fn news_of_a_large_workflow_are_written_once_and_kept_by_nobody() {
+        let store = MemoryStore::new(1);
+        let engine = Engine::start(Store::Memory(store.clone()), EngineOptions::default()).await.unwrap();
+        let jobs = (0..2_000).map(|at| JobDefinition::new(format!("{at:0100}"), "a")).collect();
+        let id = workflow_of(&engine, jobs).await;
+        let (views, host) = (Arc::new(Views::default()), host());
+        let (view, _known) = views.follow((&engine, id), None, &host);
+        let version = engine.glance(id).await.unwrap().version;
+        let before = store.calls();
+        let mut readers = tokio::task::JoinSet::new();
+        for _ in 0..256 {
+            let (engine, view) = (engine.clone(), Arc::clone(&view));
+            readers.spawn(async move { view.news((&engine, id), version, &Since::Ever).await.unwrap() });
+        }
+        let news = readers.join_all().await;
+        assert_eq!(store.calls() - before, 2, "its size and all of it, once");
+        assert!(news.iter().all(|other| Arc::ptr_eq(&other.frames, &news[0].frames)));
+        // One who leaves while others read leaves nothing behind.
+        let mut leaves = Box::pin(view.news((&engine, id), version, &Since::Now));
+        let read = poll_fn(|context| {
+            let ready = leaves.as_mut().poll(context).is_ready();
+            if ready || view.latest().look.get().is_some() { Poll::Ready(()) } else { Poll::Pending }
+        });
+        read.await;
+        drop(leaves);
+        let looked = async { (engine.show(id).await.unwrap(), engine.show(id).await.unwrap()) };
+        assert!(tokio::time::timeout(Duration::from_secs(20), looked).await.is_ok(), "there is room for two");
     }
 }
