@@ -103,8 +103,12 @@ fn workflows(settings: &Settings) -> Result<&Workflows, Failure> {
     settings.workflows.as_ref().ok_or_else(none)
 }
 
-fn no_store(shown: &str) -> Failure {
-    Failure::new(Exit::NotFound, format!("there is no store at {shown}; TIDEGATE_DATA_DIR says where to look"))
+fn no_store(shown: &str, settings: &Workflows) -> Failure {
+    let named = match settings.redis {
+        Some(_) => "TIDEGATE_STORE_URL (or REDIS_URL) and TIDEGATE_STORE_PREFIX say",
+        None => "TIDEGATE_DATA_DIR says",
+    };
+    Failure::new(Exit::NotFound, format!("there is no store at {shown}; {named} where to look"))
 }
 
 impl Here {
@@ -116,11 +120,12 @@ impl Here {
         let logging = Some(logging::start(settings.log).map_err(no_thread)?);
         let workflows = workflows(&settings)?;
         let shown = store::shown(workflows);
-        if workflows.redis.is_none() && missing == Missing::Refuse && !store::file(workflows).exists() {
-            return Err(no_store(&shown));
+        let failed = |error: &StoreError| refused(&shown, error);
+        let place = Place::new(workflows).map_err(|error| failed(&error))?;
+        if missing == Missing::Refuse && !place.exists().await.map_err(|error| failed(&error))? {
+            return Err(no_store(&shown, workflows));
         }
-        let open = async { Place::new(workflows)?.open().await };
-        let store = open.await.map_err(|error| refused(&shown, &error))?;
+        let store = place.open().await.map_err(|error| failed(&error))?;
         let clock = StoreClock::default();
         clock.start(&store).await;
         let options = EngineOptions { retention: workflows.retention, memory: workflows.memory };
@@ -183,7 +188,7 @@ async fn backup(file: &Path, screen: &Screen) -> Result<Exit, Failure> {
     }
     let (from, to) = (store::file(workflows), file.to_owned());
     if !from.exists() {
-        return Err(no_store(&shown));
+        return Err(no_store(&shown, workflows));
     }
     if to.exists() {
         return Err(Failure::new(Exit::Refused, format!("{} exists: name a new file", to.display())));

@@ -62,7 +62,7 @@ impl Place {
     }
 
     /// Whether there is a store.
-    async fn exists(&self) -> Result<bool, StoreError> {
+    pub(crate) async fn exists(&self) -> Result<bool, StoreError> {
         match self {
             Self::File { path, .. } => {
                 let (path, shown) = (path.clone(), path.display());

@@ -96,6 +96,12 @@ fn the_store_is_where_the_server_has_it() {
     );
     assert_eq!(told("check").expect(DONE).json()["workflows"], 1);
     run(binary(&["store", "backup", "there"]).envs(settings)).expect(USAGE).says("BGSAVE");
+    let elsewhere = [("REDIS_URL", &*count), ("TIDEGATE_STORE_URL", &*keep), ("TIDEGATE_STORE_PREFIX", "other:")];
+    for verb in [&["info"][..], &["check"], &["check", "--repair"], &["migrate", "--yes"]] {
+        let asked = run(binary(&["store"]).args(verb).envs(elsewhere));
+        asked.expect(NOT_FOUND).says("there is no store at").says("TIDEGATE_STORE_PREFIX");
+    }
+    assert!(!store.raw("KEYS *").contains("other:"), "looking makes nothing");
 }
 
 /// Nothing could change the schema of a store: it kept the one that it was made with.
