@@ -24,7 +24,7 @@ use self::redis::durability::Durability;
 use self::sqlite::SqliteStore;
 use crate::engine::home::Asks;
 use crate::id::{JobIndex, Partition, WorkflowId};
-use crate::record::change::{Applied, Change, ResultField, Stored, StoredState};
+use crate::record::change::{Applied, Change, Later, ResultField, Stamp, Stored, StoredState};
 use crate::record::format::Format;
 use crate::record::rows::Row;
 use crate::time::Timestamp;
@@ -155,6 +155,14 @@ impl Store {
     /// The meta of a workflow and the records of these jobs, as far as they have one, all of one moment. None: it does not exist.
     pub async fn excerpt(&self, id: WorkflowId, jobs: &[JobIndex]) -> Result<Option<StoredState>, StoreError> {
         each_store!(self, store => store.excerpt(id, jobs).await)
+    }
+
+    /// What was written to a workflow of so many jobs after this write. None: the store does not know, or the workflow is gone.
+    pub(crate) async fn later(&self, id: WorkflowId, jobs: usize, since: Stamp) -> Result<Option<Later>, StoreError> {
+        match self {
+            Self::Memory(_) | Self::Sqlite(_) => Ok(None),
+            Self::Redis(store) => store.later(id, jobs, since).await,
+        }
     }
 
     /// The graph of a workflow, encoded. None: it does not exist.

@@ -15,13 +15,16 @@ use self::progress::{News, Prospect, Tally, Verdict};
 use crate::graph::definition::Retention;
 use crate::graph::{Graph, allocated};
 use crate::id::{JobIndex, WorkflowId};
-use crate::record::change::{Stored, StoredState};
+use crate::record::change::{Stamp, Stored, StoredState};
 use crate::record::codec::decode;
 use crate::record::small::split;
 use crate::state::{Counts, Job, JobState, Meta, RetentionDefaults, Status};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
 use unwritten::Unwritten;
+
+/// The jobs from which on a workflow is large.
+const LARGE: usize = 256;
 
 /// One workflow in memory.
 ///
@@ -120,6 +123,16 @@ impl Workflow {
     /// What the meta that the store has begins with; none when it is not stored yet.
     pub(crate) fn stored_meta(&self) -> Option<&[u8]> {
         self.stored.as_ref().map(|(meta, _)| meta.as_slice())
+    }
+
+    /// The write that made the state that the store has.
+    pub(crate) fn stored_stamp(&self) -> Option<Stamp> {
+        self.stored.as_ref().map(|(_, meta)| meta.stamp())
+    }
+
+    /// Whether it is better to read what has changed than all of it.
+    pub(crate) fn is_large(&self) -> bool {
+        self.jobs.len() >= LARGE
     }
 
     /// What it takes in memory besides its own size, in bytes, with the names of workers of usual length.

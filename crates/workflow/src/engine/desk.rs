@@ -34,7 +34,11 @@ const ROUND: usize = 256;
 /// The most requests that may wait. Each has a caller.
 const WAITING: usize = 65_536;
 /// How often requests are played when other servers keep writing first.
-const ATTEMPTS: usize = 16;
+const ATTEMPTS: usize = 32;
+/// How often all of them together. Then ever fewer at a time: who has less to do is faster.
+const TOGETHER: usize = 2;
+/// So few that fewer would not be faster.
+const FEW: usize = 16;
 
 /// The desk of one partition.
 #[derive(Debug)]
@@ -110,10 +114,22 @@ impl Desk {
     }
 
     async fn serve_groups(&self, round: &Round<'_>, mut groups: Vec<Group>) {
-        for _ in 0..ATTEMPTS {
+        while !groups.is_empty() {
+            groups = round.states.take(self.try_groups(round, groups).await);
+        }
+    }
+
+    /// Returns the requests that were left out, for others to be faster.
+    async fn try_groups(&self, round: &Round<'_>, mut groups: Vec<Group>) -> Vec<Posted> {
+        let mut left = Vec::new();
+        for attempt in 1..=ATTEMPTS {
             groups = round.run(groups).await;
             if groups.is_empty() {
-                return;
+                return left;
+            }
+            if attempt >= TOGETHER {
+                // In the order in which they came.
+                groups.iter_mut().for_each(|group| drop(left.splice(0..0, group.halve(FEW))));
             }
         }
         for group in groups {
@@ -124,5 +140,6 @@ impl Desk {
             };
             group.posted.into_iter().for_each(|posted| posted.answer(Err(error.clone())));
         }
+        left
     }
 }

@@ -323,7 +323,8 @@ impl Engine {
         Ok(Snapshot { place, ..self.snapshot(shown, &queues) })
     }
 
-    /// The graph of a workflow: from memory if it is worked on here, for a graph never changes. A large one that is not has a place.
+    /// The graph of a workflow: from memory if it was worked on or looked at here, for a graph never changes. A large one that was not has a
+    /// place.
     async fn graph(&self, id: WorkflowId) -> Result<Option<(Arc<Graph>, Option<Place>)>, EngineError> {
         if !self.has_partition(id) {
             return Ok(None);
@@ -339,8 +340,9 @@ impl Engine {
             graph.link_children();
             Ok(graph)
         };
-        let graph = if large { self.apart(read).await? } else { read()? };
-        Ok(Some((Arc::new(graph), place)))
+        let graph = Arc::new(if large { self.apart(read).await? } else { read()? });
+        self.core.states.keep_graph(id, &graph);
+        Ok(Some((graph, place)))
     }
 
     /// A workflow without its graph and its jobs. All of it is read only where jobs failed and others wait.

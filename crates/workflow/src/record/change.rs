@@ -33,6 +33,14 @@ impl Change {
         rows.extend(each.filter(|row| !known.contains(row)));
     }
 
+    /// The write that made the state that it expects, as far as it is told.
+    pub(crate) fn since(&self) -> Option<Stamp> {
+        match &self.write {
+            Write::Put(put) => put.trail?.since,
+            Write::Delete(_) => None,
+        }
+    }
+
     /// Whether the meta that a store has is the expected one.
     pub(crate) fn expects(&self, stored: Option<&[u8]>) -> bool {
         match (&self.expected, stored) {
@@ -174,6 +182,8 @@ pub enum Applied {
     /// It was not written: the stored state is a later one. A store that does not know what has changed since answers with
     /// [`Applied::Conflict`].
     Behind(Later),
+    /// It was not written: the stored state is another one, too large to be told. It must be read.
+    Elsewhere,
     /// It was not written: another workflow has the idempotency key.
     KeyTaken(WorkflowId),
 }

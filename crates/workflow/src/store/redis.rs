@@ -154,7 +154,10 @@ impl RedisStore {
         let sets = Set::ALL.map(|set| self.keys.set(partition, set));
         let Ran { outcomes, restarted, enough } = self.run(&calls, &sets, Instant::now() + self.timeout).await;
         let applied = applied(&calls, &outcomes)?;
-        if !applied.iter().all(|applied| matches!(applied, Applied::Conflict(_) | Applied::Behind(_))) {
+        if !applied
+            .iter()
+            .all(|applied| matches!(applied, Applied::Conflict(_) | Applied::Behind(_) | Applied::Elsewhere))
+        {
             enough?;
         }
         let creates = changes.iter().any(|change| change.expected.is_none());
@@ -228,7 +231,7 @@ fn with_advice(reason: String) -> String {
     match reason.contains("can't run this command") || reason.contains("NOPERM") {
         true => {
             format!(
-                "{reason}; the script needs GET, MGET, EXISTS, HGET, HMGET, HGETALL, HSET, HDEL, SET, MSET, UNLINK, PERSIST, RENAME, ZADD and \
+                "{reason}; the script needs GET, MGET, EXISTS, HGET, HLEN, HMGET, HGETALL, HSET, HDEL, SET, MSET, UNLINK, PERSIST, RENAME, ZADD and \
                  ZREM"
             )
         }

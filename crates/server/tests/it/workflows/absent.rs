@@ -218,6 +218,12 @@ fn a_redis_user_with_the_documented_commands_is_enough_for_workflows() {
     }
     assert_eq!(flows.get(&format!("/v1/workflows/{id}"))["status"], "succeeded");
     assert_eq!(flows.get("/v1/workflows")["items"][0]["id"], *id);
+    // It is written and read in pieces.
+    let jobs: Vec<String> = (0..5_000).map(|number| format!("j{number}")).collect();
+    let large = flows.create(workflow("large", &jobs.join(" ")));
+    flows.succeed(&flows.claim(1)[0], Value::from(1));
+    assert_eq!(flows.get(&format!("/v1/workflows/{large}?view=full"))["job_counts"]["succeeded"], 1);
+    assert!(redis_cli(&redis, &["INFO", "commandstats"]).contains("cmdstat_hscan"));
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! A workflow in memory, with the latest outputs of its jobs.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use hashbrown::HashMap;
 use quick_cache::Weighter;
 
 use super::answer::Answer;
-use crate::graph::allocated;
+use crate::graph::{Graph, allocated};
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::change::{Later, ResultField};
 use crate::store::error::StoreError;
@@ -28,13 +30,45 @@ pub(crate) struct Entry {
     rest_bytes: usize,
 }
 
-/// Measures how much memory an entry uses.
+/// What is kept of a workflow.
+#[derive(Debug)]
+pub(super) enum Kept {
+    State(Box<Entry>),
+    /// Only its graph, which never changes.
+    Graph(Box<LookedAt>),
+}
+
+/// A graph, and how much memory it uses, in bytes.
+#[derive(Debug)]
+pub(super) struct LookedAt {
+    pub(super) graph: Arc<Graph>,
+    bytes: usize,
+}
+
+impl Kept {
+    pub(super) fn looked_at(graph: &Arc<Graph>) -> Self {
+        let bytes = KEPT + allocated(size_of::<LookedAt>() + size_of::<Graph>()) + graph.allocated();
+        Self::Graph(Box::new(LookedAt { graph: Arc::clone(graph), bytes }))
+    }
+
+    pub(super) fn graph(&self) -> &Arc<Graph> {
+        match self {
+            Self::State(entry) => &entry.workflow.graph,
+            Self::Graph(looked_at) => &looked_at.graph,
+        }
+    }
+}
+
+/// Measures how much memory is used by what is kept.
 #[derive(Debug, Clone)]
 pub(super) struct Weight;
 
-impl Weighter<WorkflowId, Box<Entry>> for Weight {
-    fn weight(&self, _: &WorkflowId, entry: &Box<Entry>) -> u64 {
-        entry.weight() as u64
+impl Weighter<WorkflowId, Kept> for Weight {
+    fn weight(&self, _: &WorkflowId, kept: &Kept) -> u64 {
+        match kept {
+            Kept::State(entry) => entry.weight() as u64,
+            Kept::Graph(looked_at) => looked_at.bytes as u64,
+        }
     }
 }
 
@@ -94,7 +128,6 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::graph::Graph;
     use crate::graph::definition::{Definition, JobDefinition};
     use crate::id::Partition;
     use crate::record::codec::{decode, encode};

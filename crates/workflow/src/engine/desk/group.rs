@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use super::answer::Answer;
-use super::entry::Entry;
+use super::entry::{Entry, Kept};
 use super::play::Player;
 use super::request::{Begin, Posted, Request};
 use crate::engine::error::EngineError;
+use crate::graph::Graph;
 use crate::id::WorkflowId;
-use crate::record::change::{Change, Delete, Later, StoredState};
+use crate::record::change::{Change, Delete, Later, Stamp, StoredState};
 use crate::store::error::StoreError;
 use crate::workflow::Workflow;
 
@@ -17,9 +18,13 @@ pub(super) struct Group {
     pub(super) id: WorkflowId,
     pub(super) posted: Vec<Posted>,
     pub(super) entry: Option<Box<Entry>>,
+    /// Its graph, if only that is known.
+    pub(super) graph: Option<Arc<Graph>>,
     /// Why its state cannot be read.
     pub(super) broken: Option<StoreError>,
     pub(super) basis: Basis,
+    /// The write since which others may have changed the state in memory.
+    pub(super) since: Option<Stamp>,
     /// What may be in the store and should not, if a write stopped half way.
     pub(super) strays: Option<Delete>,
     pub(super) answers: Vec<Result<Answer, EngineError>>,
@@ -34,25 +39,36 @@ pub(super) enum Basis {
     Memory,
     /// From the store, just now.
     Store,
+    /// The store has one, which must be read, or at least what others have made of the one in memory.
+    Doubtful,
 }
 
 impl Group {
-    pub(super) fn new(id: WorkflowId, entry: Option<Box<Entry>>) -> Self {
+    pub(super) fn new(id: WorkflowId, kept: Option<Kept>) -> Self {
+        let (entry, graph) = match kept {
+            Some(Kept::State(entry)) => (Some(entry), None),
+            Some(Kept::Graph(looked_at)) => (None, Some(looked_at.graph)),
+            None => (None, None),
+        };
         Self {
             id,
             // Mostly one: a few would be a kilobyte.
             posted: Vec::with_capacity(1),
             entry,
+            graph,
             broken: None,
             basis: Basis::Memory,
+            since: None,
             strays: None,
             answers: Vec::new(),
             refused: None,
         }
     }
 
+    /// Whether its state is not in memory. A request that creates a workflow contains its state.
     pub(super) fn needs_state(&self) -> bool {
-        self.entry.is_none() && !matches!(self.posted[0].request, Request::Create { .. })
+        let creates = || self.basis != Basis::Doubtful && matches!(self.posted[0].request, Request::Create { .. });
+        self.entry.is_none() && !creates()
     }
 
     /// Applies the requests, and returns what to write.
@@ -92,6 +108,13 @@ impl Group {
         }
     }
 
+    /// Takes out the second half of its requests, if there are more than `few`. None of them has an answer.
+    pub(super) fn halve(&mut self, few: usize) -> Vec<Posted> {
+        debug_assert!(self.answers.is_empty());
+        let kept = if self.refused.is_some() { self.posted.len() } else { self.posted.len().div_ceil(2).max(few) };
+        self.posted.split_off(kept.min(self.posted.len()))
+    }
+
     /// Returns to the state that the store has.
     pub(super) fn rebuild(&mut self, state: Option<StoredState>) -> Result<(), StoreError> {
         let entry = self.entry.take();
@@ -112,7 +135,7 @@ impl Group {
         let Some(entry) = &mut self.entry else { return Ok(()) };
         match entry.catch_up(later)? {
             true => self.basis = Basis::Store,
-            false => self.entry = None,
+            false => self.forget(),
         }
         Ok(())
     }
@@ -122,10 +145,27 @@ impl Group {
         self.entry.as_ref()?.workflow.stored_meta().map(<[u8]>::to_vec)
     }
 
-    /// Forgets the state, so that it is read again.
-    pub(super) fn forget(&mut self) {
-        self.entry = None;
+    /// Its state, which is in the store, may be outdated: it is read again.
+    pub(super) fn doubt(&mut self) {
+        self.outdated(self.entry.as_ref().and_then(|entry| entry.workflow.stored_stamp()));
+    }
+
+    /// Others have changed its state since this write, after which nothing was written here. It is read again, of a large workflow what they
+    /// have changed.
+    pub(super) fn outdated(&mut self, since: Option<Stamp>) {
         self.take_back();
+        (self.basis, self.since) = (Basis::Doubtful, since);
+        match &self.entry {
+            Some(entry) if since.is_some() && entry.workflow.is_large() => {}
+            // Its graph is that of a request, and another one may be there.
+            _ if since.is_none() => self.entry = None,
+            _ => self.forget(),
+        }
+    }
+
+    /// Forgets the state, and keeps the graph.
+    pub(super) fn forget(&mut self) {
+        self.graph = self.entry.take().map(|entry| entry.workflow.graph);
     }
 
     /// Gives back the jobs that the answers contain.
@@ -151,5 +191,36 @@ impl Group {
         for posted in self.posted {
             posted.answer(Ok(Answer { existing: Some(taken), ..Answer::default() }));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::post::replies::Replies;
+    use crate::id::{JobIndex, Partition};
+    use crate::time::Timestamp;
+
+    #[test]
+    fn who_loses_has_ever_less_to_do_and_forgets_nothing() {
+        let workflow = WorkflowId::new(Timestamp::default(), Partition(0), 1);
+        let mut group = Group::new(workflow, None);
+        let posted = |token: u64| {
+            let request = Request::Extend { job: JobIndex(0), token, expires: Timestamp::default() };
+            Posted { workflow, request, now: Timestamp::default(), answer: Replies::new(1).reply(0) }
+        };
+        group.posted = (0..50).map(posted).collect();
+        let mut left = Vec::new();
+        for (kept, taken) in [(25, 25), (16, 9), (16, 0)] {
+            let out = group.halve(16);
+            assert_eq!((group.posted.len(), out.len()), (kept, taken));
+            left.splice(0..0, out);
+        }
+        left.splice(0..0, group.posted);
+        let token = |posted: &Posted| match posted.request {
+            Request::Extend { token, .. } => token,
+            _ => panic!("it was not posted"),
+        };
+        assert!(left.iter().map(token).eq(0..50));
     }
 }

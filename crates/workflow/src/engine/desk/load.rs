@@ -1,7 +1,10 @@
 //! Reads the states that a round needs and that are not in memory: in pieces, because what is read at once must be bounded.
 
+use std::sync::Arc;
+
 use super::entry::Entry;
 use super::group::{Basis, Group};
+use crate::graph::Graph;
 use crate::id::WorkflowId;
 use crate::record::change::Stored;
 use crate::store::Store;
@@ -35,8 +38,11 @@ pub(super) async fn pieces(store: &Store, groups: Vec<Group>) -> Vec<Vec<Group>>
     pieces
 }
 
-/// Reads the states that are not in memory. A request that creates a workflow contains its state.
+/// Brings the states that may be outdated up to date, and reads those that are not in memory.
 pub(super) async fn load_missing(store: &Store, groups: &mut [Group]) -> Result<(), StoreError> {
+    for group in groups.iter_mut().filter(|group| group.basis == Basis::Doubtful) {
+        catch_up(store, group).await?;
+    }
     let missing: Vec<usize> = (0..groups.len()).filter(|&at| groups[at].needs_state()).collect();
     if missing.is_empty() {
         return Ok(());
@@ -45,7 +51,8 @@ pub(super) async fn load_missing(store: &Store, groups: &mut [Group]) -> Result<
     for (at, stored) in missing.into_iter().zip(load(store, &ids).await?) {
         let group = &mut groups[at];
         group.basis = Basis::Store;
-        match stored.and_then(|stored| stored.map(|stored| read(group.id, &stored)).transpose()) {
+        let graph = group.graph.take();
+        match stored.and_then(|stored| stored.map(|stored| read(group.id, graph, &stored)).transpose()) {
             Ok(entry) => group.entry = entry,
             Err(error) => group.broken = Some(error),
         }
@@ -53,8 +60,26 @@ pub(super) async fn load_missing(store: &Store, groups: &mut [Group]) -> Result<
     Ok(())
 }
 
-fn read(id: WorkflowId, stored: &Stored) -> Result<Box<Entry>, StoreError> {
-    Ok(Entry::new(Workflow::read(id, stored)?))
+/// Reads what has changed in a state that is in memory. If that is not told, the state is forgotten.
+async fn catch_up(store: &Store, group: &mut Group) -> Result<(), StoreError> {
+    let (Some(since), Some(entry)) = (group.since.take(), &group.entry) else { return Ok(()) };
+    let caught_up = match store.later(group.id, entry.workflow.jobs.len(), since).await {
+        Ok(later) => later.is_some_and(|later| group.catch_up(&later).is_ok()),
+        Err(StoreError::Corrupt { .. }) => false,
+        Err(error) => return Err(error),
+    };
+    if !caught_up {
+        group.forget();
+    }
+    Ok(())
+}
+
+fn read(id: WorkflowId, graph: Option<Arc<Graph>>, stored: &Stored) -> Result<Box<Entry>, StoreError> {
+    let workflow = match graph {
+        Some(graph) => Workflow::read_state(id, graph, &stored.state),
+        None => Workflow::read(id, stored),
+    };
+    Ok(Entry::new(workflow?))
 }
 
 /// What is read of one workflow.

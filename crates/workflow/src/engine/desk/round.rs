@@ -111,7 +111,7 @@ impl Round<'_> {
                 Some(change) => played.changed.push((group, change)),
                 // The state in memory may be outdated, and doing nothing or refusing may be wrong for the current state.
                 None if group.basis == Basis::Memory => {
-                    group.forget();
+                    group.doubt();
                     played.again.push(group);
                 }
                 None => played.unchanged.push(group),
@@ -156,7 +156,7 @@ impl Round<'_> {
             Ok(true) => acknowledging.into_iter().for_each(|group| self.finish(group, None)),
             Ok(false) => {
                 let forgotten = acknowledging.into_iter().map(|mut group| {
-                    group.forget();
+                    group.doubt();
                     group
                 });
                 return forgotten.collect();
@@ -173,6 +173,12 @@ impl Round<'_> {
             Applied::KeyTaken(taken) => group.key_taken(taken),
             Applied::Conflict(state) => return self.rebuilt(group, |group| group.rebuild(state)),
             Applied::Behind(later) => return self.rebuilt(group, |group| group.catch_up(&later)),
+            Applied::Elsewhere => {
+                return self.rebuilt(group, |group| {
+                    group.outdated(change.since());
+                    Ok(())
+                });
+            }
         }
         None
     }

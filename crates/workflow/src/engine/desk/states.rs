@@ -6,15 +6,15 @@ use hashbrown::{DefaultHashBuilder, HashMap};
 use quick_cache::Lifecycle;
 use quick_cache::unsync::Cache;
 
-use super::entry::{Entry, Weight};
+use super::entry::{Entry, Kept, Weight};
 use super::group::Group;
 use super::request::Posted;
 use crate::graph::Graph;
 use crate::id::WorkflowId;
 
-type Entries = Cache<WorkflowId, Box<Entry>, Weight, DefaultHashBuilder, Collect>;
+type Entries = Cache<WorkflowId, Kept, Weight, DefaultHashBuilder, Collect>;
 
-/// The states of recently used workflows, within one bound: one workflow may take nearly all of it.
+/// The states of recently used workflows, and graphs that were looked at, within one bound: one workflow may take nearly all of it.
 #[derive(Debug)]
 pub(crate) struct States(Mutex<Entries>);
 
@@ -22,11 +22,11 @@ pub(crate) struct States(Mutex<Entries>);
 #[derive(Debug, Clone)]
 struct Collect;
 
-impl Lifecycle<WorkflowId, Box<Entry>> for Collect {
-    type RequestState = Vec<Box<Entry>>;
+impl Lifecycle<WorkflowId, Kept> for Collect {
+    type RequestState = Vec<Kept>;
 
-    fn on_evict(&self, evicted: &mut Vec<Box<Entry>>, _: WorkflowId, entry: Box<Entry>) {
-        evicted.push(entry);
+    fn on_evict(&self, evicted: &mut Vec<Kept>, _: WorkflowId, kept: Kept) {
+        evicted.push(kept);
     }
 }
 
@@ -45,7 +45,18 @@ impl States {
 
     /// The graph of a workflow.
     pub(crate) fn graph(&self, id: WorkflowId) -> Option<Arc<Graph>> {
-        self.entries().get(&id).map(|entry| Arc::clone(&entry.workflow.graph))
+        self.entries().get(&id).map(|kept| Arc::clone(kept.graph()))
+    }
+
+    /// Keeps a graph that was looked at, for whoever looks or works next.
+    pub(crate) fn keep_graph(&self, id: WorkflowId, graph: &Arc<Graph>) {
+        let mut entries = self.entries();
+        if entries.get(&id).is_none() {
+            let mut evicted = Vec::new();
+            entries.insert_with_lifecycle(id, Kept::looked_at(graph), &mut evicted);
+            drop(entries);
+            drop(evicted);
+        }
     }
 
     /// Groups requests by workflow, and takes out the states of these workflows that are in memory.
@@ -56,8 +67,7 @@ impl States {
         for posted in posted {
             let id = posted.workflow;
             let place = *places.entry(id).or_insert_with(|| {
-                let entry = entries.remove(&id).map(|(_, entry)| entry);
-                groups.push(Group::new(id, entry));
+                groups.push(Group::new(id, entries.remove(&id).map(|(_, kept)| kept)));
                 groups.len() - 1
             });
             groups[place].posted.push(posted);
@@ -70,7 +80,7 @@ impl States {
         // Ended workflows are rarely asked for. The memory is for the others.
         if entry.workflow.is_stored() && !entry.workflow.meta.status.is_over() {
             let mut evicted = Vec::new();
-            self.entries().insert_with_lifecycle(id, entry, &mut evicted);
+            self.entries().insert_with_lifecycle(id, Kept::State(entry), &mut evicted);
             drop(evicted);
         }
     }

@@ -162,12 +162,12 @@ impl Engine {
                     torn.mended(change.workflow);
                     self.queues().change(&delete.ready, &[]);
                 }
-                Ok(Applied::Conflict(Some(_))) if !delete.ready.is_empty() => {
+                Ok(Applied::Conflict(Some(_)) | Applied::Elsewhere) if !delete.ready.is_empty() => {
                     torn.note_rows(change.workflow, &delete.ready, &[]);
                     there.push(change.workflow);
                 }
                 // It is there, and what it has to do is done without this.
-                Ok(Applied::Conflict(Some(_))) => {}
+                Ok(Applied::Conflict(Some(_)) | Applied::Elsewhere) => {}
                 Err(StoreError::Unavailable { .. } | StoreError::Unknown { .. } | StoreError::Torn { .. }) => {
                     self.queues().put_unwritten(change.workflow);
                 }

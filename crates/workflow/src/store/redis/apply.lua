@@ -6,8 +6,8 @@
 --           for each change how many arguments its state has, 0 to remove it; then the operations of all changes together, those that
 --           add first: command, key, number of arguments.
 --         2 packed, for refusals: number of operations that add; of operations; of trails; the operations again, of one change each: command,
---           key, number of arguments, change; for each trail the change, and version and writer of the write that made the state
---           that it expects.
+--           key, number of arguments, change; for each trail the change, version and writer of the write that made the state
+--           that it expects, and how many writes it has.
 --         then for each change what its state must begin with (of a hash: what its meta must be), empty when it must not exist; then the
 --           arguments of each state (a single one of a hash is the number of a key: what is there becomes the state), the strings, and the
 --           arguments of the operations; then, if others are to hear of it, the command that tells them, the channel and the message.
@@ -18,8 +18,8 @@
 -- Returns n when all were applied, -n when also one was a creation and there was no index row. Else an array with one element
 --           for each change: 0 when it was applied, an array when the state is another: its fields and values, or the string, or
 --           nothing; a string when a key is taken: what is there. Of a large state, if its trail tells: version and writer of the latest
---           write there, and an array of the fields that were written after the expected state, with their values.
--- The trail of a state is in its fields t0 to t63: the write with version v is in field v % 64, packed: version, writer, jobs that it
+--           write there, and an array of the fields that were written after the expected state, with their values; else 1.
+-- The trail of a state of n writes is in its fields t0 to t(n-1): the write with version v is in field v % n, packed: version, writer, jobs that it
 -- changed. The version alone means that these are too many.
 --
 -- Tables and functions that a call does not need are not made: that would cost it more than the work itself.
@@ -154,10 +154,10 @@ if not refused then
 end
 
 -- What was written after a version of a state. Nothing if the trail does not tell, or if it is too much.
-local function since(key, version, writer)
+local function since(key, version, writer, length)
   local fields, known, last = { 'm' }, {}
-  for at = version, version + 63 do
-    local entry = call('HGET', key, 't' .. at % 64)
+  for at = version, version + length - 1 do
+    local entry = call('HGET', key, 't' .. at % length)
     entry = entry and cmsgpack.unpack(entry)
     if not entry or entry[1] ~= at then
       break
@@ -184,9 +184,9 @@ local function since(key, version, writer)
 end
 
 local function trail(change)
-  for at = 4 + 4 * all, #plan, 3 do
+  for at = 4 + 4 * all, #plan, 4 do
     if plan[at] == change then
-      return since(keys[4 + change], plan[at + 1], plan[at + 2])
+      return since(keys[4 + change], plan[at + 1], plan[at + 2], plan[at + 3])
     end
   end
 end
@@ -200,7 +200,8 @@ for change = 1, changes do
   elseif small then
     answer[change] = { found[change] or nil }
   else
-    answer[change] = trail(change) or call('HGETALL', keys[4 + change])
+    local key = keys[4 + change]
+    answer[change] = trail(change) or call('HLEN', key) > 2048 and 1 or call('HGETALL', key)
   end
 end
 return answer

@@ -4,6 +4,7 @@ use hashbrown::HashSet;
 use tidegate_pipeline::{Arg, Outcome, Reply, UnitBuilder};
 
 use super::keys::{self, Keys, META, Part, Set};
+use super::pieces::trail::{self, TRAILED};
 use super::reply::{self, unexpected};
 use crate::id::WorkflowId;
 use crate::record::change::{self, Applied, Birth, Change, Delete, Moved, Put, Stamp, Trail, Write};
@@ -17,13 +18,6 @@ pub(super) const SCRIPT: &str = include_str!("apply.lua");
 /// each change.
 const MOST_ARGUMENTS: usize = 4_000;
 const MOST_BYTES: usize = 512 << 10;
-
-/// The jobs from which on a workflow has a trail. To read fewer costs no more than to read what changed.
-const TRAILED: usize = 256;
-/// How many writes a trail has, as the script knows.
-const TRAIL: usize = 64;
-/// The most jobs of a write that a trail names: a trail takes less than 256 KiB.
-const MOST_NOTED: usize = 1_024;
 
 /// The operations of the script, by their number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,8 +108,8 @@ pub(super) struct Call<'a> {
     others: Vec<String>,
     /// Changes, and which of the other keys each needs to be free.
     claims: Vec<(usize, usize)>,
-    /// Changes, and which write made the state that each expects.
-    since: Vec<(usize, Stamp)>,
+    /// Changes, which write made the state that each expects, and how many writes its trail has.
+    since: Vec<(usize, Stamp, u64)>,
     /// What adds, and what removes.
     own: [Own<'a>; 2],
     /// By set, in the order of the keys.
@@ -278,10 +272,10 @@ impl<'a> Call<'a> {
     }
 
     fn ask_for_trail(&mut self, put: &Put) {
-        if let Some(Trail { since: Some(since), jobs: TRAILED.., .. }) = put.trail
+        if let Some(Trail { since: Some(since), jobs: jobs @ TRAILED.., .. }) = put.trail
             && u32::try_from(since.version).is_ok()
         {
-            self.since.push((self.current(), since));
+            self.since.push((self.current(), since, trail::length(jobs)));
         }
     }
 
@@ -405,9 +399,9 @@ impl<'a> Call<'a> {
         head.append(&mut together);
         let mut refused = vec![adds[1], one_by_one.len() / 4, self.since.len()];
         refused.append(&mut one_by_one);
-        let made =
-            |&(change, Stamp { version, writer }): &(usize, Stamp)| [change + 1, version as usize, writer as usize];
-        refused.extend(self.since.iter().flat_map(made));
+        for &(change, Stamp { version, writer }, length) in &self.since {
+            refused.extend([change + 1, version as usize, writer as usize, length as usize]);
+        }
         [pack(&head), pack(&refused)]
     }
 
@@ -454,7 +448,8 @@ impl<'a> Call<'a> {
 
     fn answer_one(&self, key: &str, one: Option<&Reply>, answer: &Reply) -> Result<Applied, StoreError> {
         match one {
-            Some(Reply::Integer(_)) => Ok(Applied::Done),
+            Some(Reply::Integer(0)) => Ok(Applied::Done),
+            Some(Reply::Integer(_)) => Ok(Applied::Elsewhere),
             Some(Reply::Bulk(id)) => Ok(Applied::KeyTaken(reply::id(id)?)),
             Some(Reply::Array(later)) if matches!(later.first(), Some(Ok(Reply::Integer(_)))) => {
                 Ok(Applied::Behind(reply::later(key, later)?))
@@ -471,20 +466,10 @@ pub(super) fn state_fields(put: &Put) -> Vec<Piece<'_>> {
     let mut fields = Vec::with_capacity(2 * put.jobs.len() + 4);
     fields.extend([Piece::Bytes(META), Piece::Bytes(&put.meta)]);
     fields.extend(put.jobs.iter().flat_map(|(job, state)| [Piece::Integer(job.0.into()), Piece::Bytes(state)]));
-    let Some(Trail { stamp, jobs, .. }) = put.trail else { return fields };
-    if put.rows == change::Rows::Follow {
+    if let (Some(Trail { stamp, .. }), change::Rows::Follow) = (put.trail, put.rows) {
         fields.extend([Piece::Text(keys::owing_field(stamp.writer)), Piece::Bytes(b"")]);
     }
-    if jobs >= TRAILED && u32::try_from(stamp.version).is_ok() {
-        let version = stamp.version as usize;
-        let mut noted = vec![version];
-        // Whoever is behind a write whose rows follow must see that they do.
-        if put.jobs.len() <= MOST_NOTED && put.rows == change::Rows::AtOnce {
-            noted.push(stamp.writer as usize);
-            noted.extend(put.jobs.iter().map(|(job, _)| job.index()));
-        }
-        fields.extend([Piece::Text(format!("t{}", version % TRAIL)), Piece::Packed(pack(&noted))]);
-    }
+    fields.extend(trail::entry(put).into_iter().flatten());
     fields
 }
 
@@ -501,7 +486,7 @@ fn share<'a>(rows: &mut Rows<'a>, change: usize, pieces: impl IntoIterator<Item 
 }
 
 /// An array of integers as MessagePack: small ones are one byte, and Redis unpacks it in one call.
-fn pack(integers: &[usize]) -> Vec<u8> {
+pub(super) fn pack(integers: &[usize]) -> Vec<u8> {
     let mut packed = Vec::with_capacity(5 + integers.len());
     packed.push(0xdd);
     packed.extend_from_slice(&(integers.len() as u32).to_be_bytes());

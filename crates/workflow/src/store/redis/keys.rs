@@ -181,6 +181,9 @@ pub(super) fn owing_field(writer: u32) -> String {
     format!("x{writer:08x}")
 }
 
+/// What such fields look like, as a pattern of HSCAN.
+pub(super) const OWING: &[u8] = b"x*";
+
 /// The write that such a field names; None for other fields.
 pub(super) fn owing_of(field: &[u8]) -> Option<u32> {
     u32::from_str_radix(std::str::from_utf8(field.strip_prefix(b"x")?).ok()?, 16).ok()

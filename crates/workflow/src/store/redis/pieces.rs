@@ -2,6 +2,9 @@
 //! which nobody reads; the call that compares versions puts that key in the place of the state. Ready rows follow in pieces. Until they are
 //! there the state says so, and the workflow has a timer: if the server dies, whoever sees to the timer writes the rows.
 
+pub(super) mod read;
+pub(super) mod trail;
+
 use std::time::{Duration, Instant};
 
 use tidegate_pipeline::{Arg, Batch};
@@ -254,7 +257,7 @@ mod tests {
         assert_eq!(engine.show(id).await.unwrap().meta().counts.of("ready"), JOBS as u32);
         // Once more: it is there.
         let again = store.apply(Partition(0), std::slice::from_ref(&change), None).await.unwrap();
-        assert!(matches!(again[0], Applied::Conflict(Some(_))));
+        assert_eq!(again, [Applied::Elsewhere]);
         assert_eq!(server.raw("KEYS t:{cv}:n:*").trim(), "*0", "what is refused leaves nothing");
     }
 

@@ -15,7 +15,7 @@ use crate::store::probe::Probe;
 /// How long an answer may take. What is asked costs Redis some microseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How many of the commands only read.
-const READS: usize = 7;
+const READS: usize = 8;
 
 impl RedisStore {
     pub(crate) async fn probe(&self, partition: Partition) -> Probe {
@@ -44,6 +44,7 @@ fn question(sets: &[String; Set::ALL.len()], scratch: &[String; 2]) -> Batch {
         .unit()
         .repeatable("HGETALL", &[hash])
         .repeatable("HMGET", &[hash, Arg::Bytes(META)])
+        .repeatable("HLEN", &[hash])
         .repeatable("GET", &[string])
         .repeatable("ZRANGE", &[ready, least, most, by_name, limit, zero, one])
         .repeatable("ZLEXCOUNT", &[index, least, least])

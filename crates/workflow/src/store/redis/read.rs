@@ -2,11 +2,12 @@
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use tidegate_pipeline::{Arg, Batch, Outcome, Reply};
+use tidegate_pipeline::{Arg, Batch, Outcome};
 
 use super::RedisStore;
 use super::keys::{self, LABEL, META, Part, Set};
-use super::reply::{self, answer};
+use super::pieces::read::ask;
+use super::reply::{self, answer, is_forbidden, stored};
 use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::record::change::{ResultField, Stored, StoredState};
 use crate::record::due::{due_row, read_due_row};
@@ -73,16 +74,6 @@ fn moments(batch: &mut Batch, key: &str, (from, to): (Timestamp, Arg<'_>), limit
     batch.unit().repeatable("ZRANGE", &[args, limit].concat());
 }
 
-/// The reply to a read of `what`, which is corrupt when it is of another type.
-fn stored<'a>(outcome: &'a Outcome, what: &str) -> Result<&'a Reply, StoreError> {
-    match outcome {
-        Outcome::ServerError(error) if error.message.starts_with("WRONGTYPE") => {
-            Err(StoreError::Corrupt { what: what.to_owned(), reason: error.message.to_string() })
-        }
-        other => answer(other),
-    }
-}
-
 /// What has the state of a workflow, by its id.
 fn state_of(id: WorkflowId) -> Part {
     if id.is_small() { Part::Small } else { Part::State }
@@ -113,18 +104,31 @@ impl RedisStore {
             // A graph is there whenever the state is. So the state is asked for first: if only that was found, the workflow was
             // deleted in between.
             let graph = self.keys.part(id, Part::Graph);
-            let read = if *part == Part::Small { "GET" } else { "HGETALL" };
-            let unit = batch.unit().repeatable(read, &[Arg::Key(state.as_bytes())]);
+            let unit = match part {
+                Part::Small => batch.unit().repeatable("GET", &[Arg::Key(state.as_bytes())]),
+                _ => ask(batch.unit(), state),
+            };
             unit.repeatable("GET", &[Arg::Key(graph.as_bytes())]);
         }
         let outcomes = self.send(batch).await;
-        let loaded = |((key, part), outcomes): (&(String, Part), &[Outcome])| {
-            let graph = reply::bytes(stored(&outcomes[1], key)?)?;
-            let state = stored(&outcomes[0], key)?;
-            let state = if *part == Part::Small { reply::small(state)? } else { reply::state(key, state)? };
-            Ok(state.zip(graph).map(|(state, graph)| Stored { graph: graph.to_vec(), state }))
+        let (mut rest, mut all) = (&outcomes[..], Vec::with_capacity(asked.len()));
+        for state in &states {
+            let (these, others) = rest.split_at(if state.1 == Part::Small { 2 } else { 3 });
+            all.push(self.loaded(state, these).await);
+            rest = others;
+        }
+        all
+    }
+
+    /// A workflow, from what was asked of its state and its graph.
+    async fn loaded(&self, (key, part): &(String, Part), replies: &[Outcome]) -> Result<Option<Stored>, StoreError> {
+        let (graph, state) = replies.split_last().expect("its graph is asked for");
+        let graph = reply::bytes(stored(graph, key)?)?;
+        let state = match part {
+            Part::Small => reply::small(stored(&state[0], key)?)?,
+            _ => self.state(key, state).await?,
         };
-        states.iter().zip(outcomes.chunks_exact(2)).map(loaded).collect()
+        Ok(state.zip(graph).map(|(state, graph)| Stored { graph: graph.to_vec(), state }))
     }
 
     pub(crate) async fn excerpt(&self, id: WorkflowId, jobs: &[JobIndex]) -> Result<Option<StoredState>, StoreError> {
@@ -384,10 +388,7 @@ impl RedisStore {
             .repeatable("EXISTS", &[Arg::Key(key.as_bytes())])
             .repeatable("SCAN", &[&scan[..], &[Arg::Integer(PIECE)]].concat());
         let outcomes = self.send(batch).await;
-        match &outcomes[1] {
-            Outcome::ServerError(error) if error.message.starts_with("NOPERM") => Ok(None),
-            outcome => reply::scanned(answer(outcome)?).map(Some),
-        }
+        if is_forbidden(&outcomes[1]) { Ok(None) } else { reply::scanned(answer(&outcomes[1])?).map(Some) }
     }
 
     async fn due_rows(

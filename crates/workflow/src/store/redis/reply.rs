@@ -80,11 +80,39 @@ pub(super) fn strings(reply: &Reply) -> Result<Vec<Vec<u8>>, StoreError> {
 
 /// What SCAN told of keys that end with ids: where to go on, and the ids.
 pub(super) fn scanned(reply: &Reply) -> Result<(u64, Vec<WorkflowId>), StoreError> {
-    let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
     let [cursor, found] = array(reply)?[..] else { return Err(unexpected("a cursor and keys", reply)) };
-    let cursor = text(string(cursor)?).parse().map_err(|_| unexpected("a cursor", reply))?;
     let id = |key: &[u8]| String::from_utf8_lossy(key).rsplit(':').next()?.parse().ok();
-    Ok((cursor, strings(found)?.iter().filter_map(|key| id(key)).collect()))
+    Ok((cursor_of(cursor)?, strings(found)?.iter().filter_map(|key| id(key)).collect()))
+}
+
+/// Where to go on reading, 0 at the end; and fields with their values.
+pub(super) type Piece = (u64, Vec<(Bytes, Bytes)>);
+
+/// What HSCAN told.
+pub(super) fn piece(reply: &Reply) -> Result<Piece, StoreError> {
+    let [cursor, fields] = array(reply)?[..] else { return Err(unexpected("a cursor and fields", reply)) };
+    let fields = pairs(fields)?.into_iter().map(|(field, value)| (field.clone(), value.clone()));
+    Ok((cursor_of(cursor)?, fields.collect()))
+}
+
+fn cursor_of(reply: &Reply) -> Result<u64, StoreError> {
+    let text = std::str::from_utf8(string(reply)?).ok();
+    text.and_then(|text| text.parse().ok()).ok_or_else(|| unexpected("a cursor", reply))
+}
+
+/// The reply to a read of `what`, which is corrupt when it is of another type.
+pub(super) fn stored<'a>(outcome: &'a Outcome, what: &str) -> Result<&'a Reply, StoreError> {
+    match outcome {
+        Outcome::ServerError(error) if error.message.starts_with("WRONGTYPE") => {
+            Err(StoreError::Corrupt { what: what.to_owned(), reason: error.message.to_string() })
+        }
+        other => answer(other),
+    }
+}
+
+/// Whether Redis does not permit a command.
+pub(super) fn is_forbidden(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::ServerError(error) if error.message.starts_with("NOPERM"))
 }
 
 /// Strings in pairs, as HGETALL and WITHSCORES tell them: one after the other, or in RESP3 each score beside its member.
@@ -107,9 +135,17 @@ pub(super) fn entries(reply: &Reply) -> Result<Vec<(String, String)>, StoreError
 
 /// All fields of the state at `key`; None when it is not there.
 pub(super) fn state(key: &str, reply: &Reply) -> Result<Option<StoredState>, StoreError> {
+    state_of(key, pairs(reply)?)
+}
+
+/// The same, of fields and their values.
+pub(super) fn state_of<'a>(
+    key: &str,
+    fields: impl IntoIterator<Item = (&'a Bytes, &'a Bytes)>,
+) -> Result<Option<StoredState>, StoreError> {
     let corrupt = |reason: &str| StoreError::Corrupt { what: key.to_owned(), reason: reason.to_owned() };
-    let fields = pairs(reply)?;
-    if fields.is_empty() {
+    let mut fields = fields.into_iter().peekable();
+    if fields.peek().is_none() {
         return Ok(None);
     }
     let mut state = StoredState::default();
