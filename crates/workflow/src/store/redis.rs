@@ -231,8 +231,8 @@ fn with_advice(reason: String) -> String {
     match reason.contains("can't run this command") || reason.contains("NOPERM") {
         true => {
             format!(
-                "{reason}; the script needs GET, MGET, EXISTS, HGET, HLEN, HMGET, HGETALL, HSET, HDEL, SET, MSET, UNLINK, PERSIST, RENAME, ZADD and \
-                 ZREM"
+                "{reason}; the script needs GET, MGET, EXISTS, HGET, HLEN, HMGET, HGETALL, HSET, HDEL, SET, MSET, UNLINK, PERSIST, \
+                 PEXPIRE, RENAME, ZADD and ZREM"
             )
         }
         false => reason,

@@ -99,14 +99,15 @@ impl Workflow {
         let format = style.format;
         let mut unwritten = std::mem::take(&mut self.unwritten);
         let is_whole = unwritten.before.len() > style.most;
-        // A state that is written anew says nothing of rows that an earlier one owes.
-        if is_whole && !self.owing.is_empty() {
-            unwritten.strays.get_or_insert_default();
-        }
         let (expected, was) = match self.stored.take() {
             Some((bytes, meta)) => (Some(bytes), Some(meta)),
             None => (None, None),
         };
+        // A state that is written anew says nothing of rows that an earlier one owes, and one that no longer runs has none.
+        let shown = was.as_ref().is_some_and(|was| was.status == self.meta.status);
+        if (is_whole || !shown) && !self.owing.is_empty() {
+            unwritten.strays.get_or_insert_default();
+        }
         if expected.is_none() {
             self.small = format >= Format::Third && self.id.is_small();
         }

@@ -199,7 +199,7 @@ async fn a_probe_says_what_redis_refuses() {
     check("CONFIG SET maxmemory 1", [true, true, false]).await;
     check("REPLICAOF 127.0.0.1 1", [true, false, false]).await;
     // What a user of Redis may not do.
-    for command in ["evalsha", "exists", "hget", "hset", "hdel", "set", "zadd"] {
+    for command in ["evalsha", "exists", "hget", "hset", "hdel", "set", "zadd", "persist", "rename", "pexpire"] {
         check(&format!("ACL SETUSER default -{command}"), [true, true, false]).await;
     }
     for command in ["hgetall", "hmget", "zrange", "zlexcount"] {

@@ -1,14 +1,16 @@
 -- Applies changes of one partition, each whole or not at all. The caller decided what to write; no rule is in here.
 --
 -- KEYS    1 ready rows, 2 index rows, 3 timers, 4 expiries, then the state of each change, then what strings and operations name.
--- ARGV    1 packed: number of changes n; 1 when the states are strings, 0 when they are hashes; number of claims; of strings; of operations
+-- ARGV    1 packed: number of changes n; 1 when the states are strings, 0 when they are hashes, 2 when they are hashes that must have a field
+--           and are not changed; number of claims; of strings; of operations
 --           that add; of operations; for each claim its change and the key that must not exist; for each string its change and its key;
---           for each change how many arguments its state has, 0 to remove it; then the operations of all changes together, those that
---           add first: command, key, number of arguments.
+--           for each change how many arguments its state has, 0 to remove it, or to leave the one that must have a field; then the
+--           operations of all changes together, those that add first: command, key, number of arguments.
 --         2 packed, for refusals: number of operations that add; of operations; of trails; the operations again, of one change each: command,
 --           key, number of arguments, change; for each trail the change, version and writer of the write that made the state
 --           that it expects, and how many writes it has.
---         then for each change what its state must begin with (of a hash: what its meta must be), empty when it must not exist; then the
+--         then for each change what its state must begin with (of a hash: what its meta must be, or the field
+--           that it must have), empty when it must not exist; then the
 --           arguments of each state (a single one of a hash is the number of a key: what is there becomes the state), the strings, and the
 --           arguments of the operations; then, if others are to hear of it, the command that tells them, the channel and the message.
 --           Packed is a cmsgpack array of integers.
@@ -25,6 +27,7 @@
 -- Tables and functions that a call does not need are not made: that would cost it more than the work itself.
 local call, unpack, find, keys, argv = redis.call, unpack, string.find, KEYS, ARGV
 local head = cmsgpack.unpack(argv[1])
+local field = head[2] == 2
 local changes, small, claims, strings = head[1], head[2] == 1, head[3], head[4]
 local refused, taken, creates
 
@@ -34,6 +37,8 @@ for change = 1, changes do
   if small then
     local is = found[change]
     if expected == '' then differs = is else differs = not is or find(is, expected, 1, true) ~= 1 end
+  elseif field then
+    differs = not call('HGET', keys[4 + change], expected)
   else
     differs = (call('HGET', keys[4 + change], 'm') or '') ~= expected
   end
@@ -110,7 +115,7 @@ for change = 1, changes do
   local count = head[counts + change]
   if not (refused and refused[change]) then
     if count == 0 then
-      if argv[2 + change] ~= '' then
+      if argv[2 + change] ~= '' and not field then
         call('UNLINK', keys[4 + change])
       end
     elseif small then
@@ -197,6 +202,8 @@ for change = 1, changes do
     answer[change] = 0
   elseif taken and taken[change] then
     answer[change] = taken[change]
+  elseif field then
+    answer[change] = {}
   elseif small then
     answer[change] = { found[change] or nil }
   else

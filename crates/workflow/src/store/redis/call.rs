@@ -95,6 +95,8 @@ struct Rows<'a> {
 pub(super) struct Call<'a> {
     /// Whether all states are those of small workflows, or none is.
     small: bool,
+    /// Whether what is expected of a state is a field that it has.
+    marked: bool,
     /// Which of all changes these are.
     places: Vec<usize>,
     expected: Vec<&'a [u8]>,
@@ -177,9 +179,10 @@ impl<'a> Call<'a> {
         self.counts.push(self.fields.len() - before);
     }
 
-    /// A call that only adds rows to a set, or removes some.
-    pub(super) fn of_rows(scratch: String, set: Set, add: &'a [Row], remove: &'a [Row]) -> Self {
-        let mut call = Self { expected: vec![b""], states: vec![scratch], places: vec![0], ..Self::default() };
+    /// A call that only adds rows to a set and removes some, if a state has this field; without one, if there is no such state.
+    pub(super) fn of_rows((state, mark): (&str, &'a str), set: Set, (add, remove): (&'a [Row], &'a [Row])) -> Self {
+        let (expected, states, marked) = (vec![mark.as_bytes()], vec![state.to_owned()], !mark.is_empty());
+        let mut call = Self { expected, states, marked, places: vec![0], ..Self::default() };
         let rows = add.iter().flat_map(|row| [Piece::Bytes(b"0"), Piece::Bytes(row)]);
         share(&mut call.added[set as usize], 0, rows);
         share(&mut call.removed[set as usize], 0, remove.iter().map(|row| Piece::Bytes(row)));
@@ -198,12 +201,15 @@ impl<'a> Call<'a> {
         call.own(Command::PutFields, hash.clone(), [Piece::Bytes(META), nothing()]);
         call.own(Command::Remove, hash.clone(), []);
         call.own(Command::Remove, string, []);
-        call.own(Command::RemoveFields, hash, [Piece::Bytes(META)]);
+        call.own(Command::RemoveFields, hash.clone(), [Piece::Bytes(META)]);
+        // As if it had been staged: the hash takes its own place.
+        call.fields.push(Piece::Integer((Set::ALL.len() + 2 + call.others.len()) as u64));
+        call.others.push(hash);
         for set in Set::ALL {
             share(&mut call.added[set as usize], 0, [Piece::Bytes(b"XX"), Piece::Integer(0), nothing()]);
             share(&mut call.removed[set as usize], 0, [nothing()]);
         }
-        call.counts.push(0);
+        call.counts.push(1);
         call
     }
 
@@ -391,7 +397,8 @@ impl<'a> Call<'a> {
         }
         let mut head =
             Vec::with_capacity(6 + 2 * (self.claims.len() + self.strings.len()) + self.counts.len() + together.len());
-        head.extend([self.states.len(), usize::from(self.small), self.claims.len(), self.strings.len()]);
+        let kind = if self.marked { 2 } else { usize::from(self.small) };
+        head.extend([self.states.len(), kind, self.claims.len(), self.strings.len()]);
         head.extend([adds[0], together.len() / 3]);
         head.extend(self.claims.iter().flat_map(|&(change, key)| [change + 1, other(key)]));
         head.extend(self.strings.iter().flat_map(|&(change, key, _)| [change + 1, other(key)]));

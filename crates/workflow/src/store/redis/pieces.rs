@@ -7,12 +7,12 @@ pub(super) mod trail;
 
 use std::time::{Duration, Instant};
 
-use tidegate_pipeline::{Arg, Batch};
+use tidegate_pipeline::{Arg, Batch, Outcome};
 
 use super::call::{self, Call};
 use super::keys::{self, Part, Set};
-use super::reply::{reason, unavailable};
-use super::{Ran, RedisStore, Written};
+use super::reply::{answer, count, reason};
+use super::{Ran, RedisStore, Written, applied, with_advice};
 use crate::id::{Partition, WorkflowId};
 use crate::record::change::{Applied, Change, Put, RowChange, Rows, Stamp, Write};
 use crate::store::announcement::Announcer;
@@ -26,6 +26,8 @@ const PIECE: usize = 2_048;
 const TOGETHER: usize = 16;
 /// How long a state stays staged whose server died. A write takes far less.
 const STAGED: Duration = Duration::from_secs(600);
+/// Adds to a staged state. Redis does not compile a text again that it knows, and beside a piece it is short.
+const STAGE: &str = include_str!("pieces/stage.lua");
 
 pub(super) fn is_large(change: &Change) -> bool {
     match &change.write {
@@ -73,8 +75,10 @@ impl RedisStore {
             self.stage(change.workflow, put, (label, trail.stamp)).await?;
         }
         let follows = put.rows == Rows::Follow || put.ready.remove.len() > LARGE;
-        let none = RowChange::default();
-        let ready = if follows { &none } else { &put.ready };
+        // Rows that are added later are guarded by a mark of the state, which there is only when all of them follow.
+        let add = if put.rows == Rows::Follow { Vec::new() } else { put.ready.add.clone() };
+        let first = RowChange { add, remove: Vec::new() };
+        let ready = if follows { &first } else { &put.ready };
         match self.take_place((partition, announcer), change, put, ready).await {
             // Whether rows must follow is not known, so all are written again if it was done.
             Err(StoreError::Unknown { reason }) if follows => Err(StoreError::Torn { reason }),
@@ -127,18 +131,18 @@ impl RedisStore {
         let mut args: Vec<Arg<'_>> =
             keys::label_fields(label).flat_map(|(name, value)| [Arg::Bytes(name), Arg::Bytes(value)]).collect();
         args.extend(fields.iter().map(call::Piece::arg));
-        for (at, some) in args.chunks(PIECE * TOGETHER).enumerate() {
+        // The first one alone: the others add only to what is there.
+        let (first, others) = args.split_at(PIECE.min(args.len()));
+        let parts = std::iter::once(first).chain(others.chunks(PIECE * TOGETHER));
+        for (at, part) in parts.enumerate() {
             let mut batch = Batch::new();
-            for piece in some.chunks(PIECE) {
-                let piece: Vec<Arg<'_>> = [key].into_iter().chain(piece.iter().copied()).collect();
-                batch.unit().repeatable("HSET", &piece);
+            for piece in part.chunks(PIECE) {
+                let head =
+                    [Arg::Bytes(STAGE.as_bytes()), Arg::Integer(1), key, Arg::Integer(STAGED.as_millis() as i64)];
+                let head = head.into_iter().chain([Arg::Integer((at == 0).into())]);
+                batch.unit().repeatable("EVAL", &head.chain(piece.iter().copied()).collect::<Vec<_>>());
             }
-            if at == 0 {
-                batch.unit().repeatable("PEXPIRE", &[key, Arg::Integer(STAGED.as_millis() as i64)]);
-            }
-            if let Some(failed) = self.send(batch).await.iter().find(|outcome| outcome.reply().is_err()) {
-                return Err(unavailable(failed));
-            }
+            self.send(batch).await.iter().try_for_each(staged)?;
         }
         Ok(())
     }
@@ -155,9 +159,12 @@ impl RedisStore {
 
     /// Writes the rows of a state that is written, and then that they are there.
     async fn follow(&self, (partition, announcer): Place<'_>, change: &Change, put: &Put) -> Result<(), StoreError> {
-        let scratch = || self.keys.scratch(partition)[0].clone();
-        let added = put.ready.add.chunks(PIECE / 2).map(|rows| Call::of_rows(scratch(), Set::Ready, rows, &[]));
-        let removed = put.ready.remove.chunks(PIECE).map(|rows| Call::of_rows(scratch(), Set::Ready, &[], rows));
+        let state = self.keys.part(change.workflow, Part::State);
+        let mark = put.trail.filter(|_| put.rows == Rows::Follow).map(|trail| keys::owing_field(trail.stamp.writer));
+        let scratch = self.keys.scratch(partition)[0].clone();
+        let add = |rows, mark| Call::of_rows((&state, mark), Set::Ready, (rows, &[]));
+        let added = mark.iter().flat_map(|mark| put.ready.add.chunks(PIECE / 2).map(move |rows| add(rows, mark)));
+        let removed = put.ready.remove.chunks(PIECE).map(|rows| Call::of_rows((&scratch, ""), Set::Ready, (&[], rows)));
         let mut calls: Vec<Call<'_>> = added.chain(removed).collect();
         if let (Some(announcer), Some(last)) = (announcer, calls.last_mut()) {
             // When all rows are there, others may come for them.
@@ -170,15 +177,27 @@ impl RedisStore {
                 return Err(StoreError::Torn { reason: reason(failed) });
             }
             enough?;
+            if applied(some, &outcomes)?.iter().any(|applied| *applied != Applied::Done) {
+                // This server was away for so long that another one has seen to the rows.
+                return Ok(());
+            }
         }
-        if let (Rows::Follow, Some(trail)) = (put.rows, put.trail) {
-            let (key, field) = (self.keys.part(change.workflow, Part::State), keys::owing_field(trail.stamp.writer));
+        if let Some(mark) = &mark {
             let mut batch = Batch::new();
-            batch.unit().repeatable("HDEL", &[Arg::Key(key.as_bytes()), Arg::Bytes(field.as_bytes())]);
+            batch.unit().repeatable("HDEL", &[Arg::Key(state.as_bytes()), Arg::Bytes(mark.as_bytes())]);
             // If the mark stays, rows that are there are written again.
             let _told = self.send(batch).await;
         }
         Ok(())
+    }
+}
+
+/// What became of a piece.
+fn staged(outcome: &Outcome) -> Result<(), StoreError> {
+    let there = answer(outcome).map_err(|_| StoreError::Unavailable { reason: with_advice(reason(outcome)) })?;
+    match count(there)? {
+        0 => Err(StoreError::Unavailable { reason: "a state that is written in pieces took too long".to_owned() }),
+        _ => Ok(()),
     }
 }
 
@@ -192,6 +211,7 @@ mod tests {
     use super::super::RedisOptions;
     use super::*;
     use crate::engine::claim::Claim;
+    use crate::engine::desk::request::Action;
     use crate::engine::{Engine, EngineOptions};
     use crate::graph::Graph;
     use crate::graph::definition::{Definition, JobDefinition};
@@ -259,6 +279,54 @@ mod tests {
         let again = store.apply(Partition(0), std::slice::from_ref(&change), None).await.unwrap();
         assert_eq!(again, [Applied::Elsewhere]);
         assert_eq!(server.raw("KEYS t:{cv}:n:*").trim(), "*0", "what is refused leaves nothing");
+    }
+
+    /// A server that dies or is kept from going on at any moment leaves nothing that stays.
+    #[tokio::test]
+    async fn what_is_staged_expires_from_its_first_piece_on() {
+        let (store, _engine, server) = open().await;
+        let (id, change) = started();
+        let put = put(&change);
+        let stage = || store.stage(id, put, (put.whole.as_deref().unwrap(), put.trail.unwrap().stamp));
+        let _ = server.raw("ACL SETUSER default -pexpire");
+        assert!(stage().await.unwrap_err().to_string().contains("PEXPIRE"));
+        assert_eq!(server.raw("KEYS t:{cv}:n:*").trim(), "*0", "nothing is written that would not expire");
+        let _ = server.raw("ACL SETUSER default +pexpire");
+        // One that has expired does not come into being again without its first fields.
+        let key = store.keys.staged(id, 5);
+        let later = [b"600000".as_slice(), b"0", b"1", b"x"].map(Arg::Bytes);
+        let mut batch = Batch::new();
+        let head = [Arg::Bytes(STAGE.as_bytes()), Arg::Integer(1), Arg::Key(key.as_bytes())];
+        batch.unit().repeatable("EVAL", &head.into_iter().chain(later).collect::<Vec<_>>());
+        assert!(staged(&store.send(batch).await[0]).is_err());
+        assert_eq!(server.raw("KEYS t:{cv}:n:*").trim(), "*0");
+    }
+
+    /// The creator was frozen, another server wrote the rows, and the jobs were done. Then it woke up.
+    #[tokio::test]
+    async fn rows_that_come_too_late_are_not_written() {
+        let (store, engine, server) = open().await;
+        let (id, change) = started();
+        let put = put(&change);
+        let place = (Partition(0), None);
+        let begin = async || {
+            store.stage(id, put, (put.whole.as_deref().unwrap(), put.trail.unwrap().stamp)).await.unwrap();
+            let written = store.take_place(place, &change, put, &RowChange::default()).await.unwrap();
+            assert_eq!(written.applied, [Applied::Done]);
+        };
+        begin().await;
+        engine.sweep(at(11)).await.unwrap();
+        assert_eq!(rows(&server), JOBS);
+        let _ = server.raw("DEL t:{cv}:rq");
+        store.follow(place, &change, put).await.unwrap();
+        assert_eq!(rows(&server), 0, "another server has written the rows");
+        engine.act(id, Action::Cancel, at(12)).await.unwrap();
+        engine.act(id, Action::Delete, at(13)).await.unwrap();
+        // It is cancelled before anybody has written all of its rows.
+        begin().await;
+        engine.act(id, Action::Cancel, at(12)).await.unwrap();
+        store.follow(place, &change, put).await.unwrap();
+        assert_eq!(rows(&server), 0, "nothing is ready");
     }
 
     #[tokio::test]

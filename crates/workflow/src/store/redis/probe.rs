@@ -14,6 +14,8 @@ use crate::store::probe::Probe;
 
 /// How long an answer may take. What is asked costs Redis some microseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How many of the commands remove.
+const REMOVALS: usize = 2;
 /// How many of the commands only read.
 const READS: usize = 8;
 
@@ -27,12 +29,14 @@ impl RedisStore {
         let asked = self.client.send(question(&sets, &scratch), deadline);
         let calls = [Call::probe(scratch.clone())];
         let (asked, Ran { outcomes, enough, .. }) = tokio::join!(asked, self.run(&calls, &sets, deadline));
-        let (reads, removals) = asked.split_at(READS);
-        Probe { reads: all(reads), removals: all(removals).and(enough.clone()), writes: all(&outcomes).and(enough) }
+        let (reads, others) = asked.split_at(READS);
+        let (removals, others) = others.split_at(REMOVALS);
+        let writes = all(&outcomes).and(all(others)).and(enough.clone());
+        Probe { reads: all(reads), removals: all(removals).and(enough), writes }
     }
 }
 
-/// Every command that reads, then those that remove. Memory that is full does not stop them, as it does the script.
+/// Every command that reads, then those that remove, then one that only writes need. Memory that is full does not stop them, as it does the script.
 fn question(sets: &[String; Set::ALL.len()], scratch: &[String; 2]) -> Batch {
     let [ready, index, timers, expiries] = sets.each_ref().map(|key| Arg::Key(key.as_bytes()));
     let [hash, string] = scratch.each_ref().map(|key| Arg::Key(key.as_bytes()));
@@ -52,7 +56,9 @@ fn question(sets: &[String; Set::ALL.len()], scratch: &[String; 2]) -> Batch {
         .repeatable("ZRANGE", &[expiries, zero, zero, by_score, limit, zero, one])
         // No row is empty, so nothing is removed.
         .repeatable("ZREM", &[expiries, nobody])
-        .repeatable("UNLINK", &[string]);
+        .repeatable("UNLINK", &[string])
+        // What large states are staged with. There is no such key.
+        .repeatable("PEXPIRE", &[string, one]);
     batch
 }
 
