@@ -11,6 +11,8 @@ pub(crate) mod redis;
 pub(crate) mod register;
 pub(crate) mod sqlite;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use self::announcement::{Announcer, ServerId};
@@ -328,7 +330,16 @@ impl Store {
         }
     }
 
-    /// Listens to other servers. None: there are none, or they cannot be heard.
+    /// Returns when this server may tell others things, or when it may not: that is asked again and again, after waits of `apart`. Never
+    /// where that does not change.
+    pub(crate) async fn until_voice(&self, may: bool, apart: &impl Fn() -> Duration) {
+        match self {
+            Self::Memory(_) | Self::Sqlite(_) => std::future::pending().await,
+            Self::Redis(store) => store.until_voice(may, apart).await,
+        }
+    }
+
+    /// Listens to other servers. None: there are none, or they cannot be heard now.
     pub(crate) fn listen(&self) -> Option<Ears> {
         match self {
             Self::Memory(store) => Some(Ears::Memory(store.listen())),

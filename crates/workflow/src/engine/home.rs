@@ -3,6 +3,7 @@
 
 pub(crate) mod listen;
 pub(crate) mod mine;
+mod roster;
 mod share;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -14,7 +15,7 @@ use tokio::sync::Notify;
 use tracing::warn;
 
 use self::mine::Mine;
-use self::share::share_out;
+use self::roster::{Ahead, Entry, Roster, roster};
 use super::Engine;
 use crate::id::Partition;
 use crate::store::announcement::{Announcer, ServerId};
@@ -22,15 +23,9 @@ use crate::store::ears::CallOut;
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
 
-/// How long a server counts as living after it last said so: two times may be missed.
-const LIVES: Duration = Duration::from_secs(6);
-/// After this time its entry is removed.
-const FORGOTTEN: Duration = Duration::from_secs(60);
 /// Timers that are due within this time are announced to the home of their partition. It finds later ones itself: it looks every
 /// [`super::sweep::APART`] at what is due within [`super::sweep::HORIZON`].
 const SOON: Duration = Duration::from_secs(26);
-/// The most servers that are remembered.
-const MOST: usize = 1_024;
 
 /// What a server says about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -65,15 +60,6 @@ pub struct LivingServer {
     pub homes: Vec<Partition>,
 }
 
-/// An entry in the store. Later versions may add fields.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Entry {
-    at: u64,
-    began: u64,
-    #[serde(flatten)]
-    about: AboutServer,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Home {
@@ -82,6 +68,8 @@ pub(crate) struct Home {
     known: Mutex<Known>,
     /// Whether it has joined the others.
     joined: AtomicBool,
+    /// Redis does not let it tell others what it writes.
+    mute: AtomicBool,
     /// Notified when the servers of the store may be others.
     changed: Notify,
     hearing: Hearing,
@@ -94,6 +82,8 @@ struct Hearing {
     well: AtomicBool,
     /// Also what is meant for servers at which a worker waits.
     all: AtomicBool,
+    /// Some server cannot tell what it writes.
+    in_part: AtomicBool,
     /// Why Redis does not let it listen.
     refused: Mutex<Option<String>>,
 }
@@ -104,14 +94,16 @@ struct Known {
     living: Vec<LivingServer>,
     /// Servers that were not heard of for long.
     gone: Vec<ServerId>,
+    /// Servers whose entries are from the future.
+    ahead: Ahead,
 }
 
 impl Home {
     pub(super) fn new(partitions: u16) -> Self {
         let announcer = Announcer::new(ServerId(fastrand::u64(1..)), partitions);
         let mine = Arc::new(Mine::all(partitions));
-        let (known, joined, changed) = (Mutex::default(), AtomicBool::new(false), Notify::new());
-        Self { announcer, mine, known, joined, changed, hearing: Hearing::default() }
+        let (known, joined, mute) = (Mutex::default(), AtomicBool::new(false), AtomicBool::new(false));
+        Self { announcer, mine, known, joined, mute, changed: Notify::new(), hearing: Hearing::default() }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -128,11 +120,18 @@ impl Home {
     }
 
     fn hears(&self) -> bool {
-        self.hearing.well.load(Relaxed)
+        self.hearing.well.load(Relaxed) && !self.hearing.in_part.load(Relaxed)
     }
 
     fn hears_all(&self) -> bool {
-        self.hearing.all.load(Relaxed)
+        self.hearing.all.load(Relaxed) && !self.hearing.in_part.load(Relaxed)
+    }
+
+    /// Redis does not let this server tell others what it writes. They hear that with its next entry, and then look for themselves.
+    fn set_mute(&self, mute: bool) {
+        if self.mute.swap(mute, Relaxed) != mute {
+            self.changed.notify_one();
+        }
     }
 
     /// A topic is not heard, because Redis does not let this server listen, or for now.
@@ -151,32 +150,10 @@ impl Home {
 
     fn entry(&self, about: &AboutServer, now: Timestamp) -> String {
         let began = *self.known().began.get_or_insert(now);
-        let entry = Entry { at: now.micros(), began: began.micros(), about: about.clone() };
+        let mute = self.mute.load(Relaxed);
+        let entry = Entry { at: now.micros(), began: began.micros(), about: about.clone(), mute };
         serde_json::to_string(&entry).expect("texts and numbers are JSON")
     }
-}
-
-/// The living servers of these entries, with their homes, and those that are to be forgotten. An entry that cannot be read is not one of a
-/// server that shares partitions out in this way.
-fn living(entries: Vec<(String, String)>, partitions: u16, now: Timestamp) -> (Vec<LivingServer>, Vec<ServerId>) {
-    let (mut living, mut gone) = (Vec::new(), Vec::new());
-    for (id, entry) in entries.into_iter().take(MOST) {
-        let (Ok(id), Ok(Entry { at, began, about })) = (id.parse::<ServerId>(), serde_json::from_str(&entry)) else {
-            continue;
-        };
-        let (heard, began) = (Timestamp::from_micros(at), Timestamp::from_micros(began));
-        if now.since(heard) <= LIVES {
-            living.push(LivingServer { id, about, began, heard, homes: Vec::new() });
-        } else if now.since(heard) > FORGOTTEN {
-            gone.push(id);
-        }
-    }
-    let ids: Vec<ServerId> = living.iter().map(|server| server.id).collect();
-    for (partition, home) in (0..).zip(share_out(partitions, &ids)) {
-        let server = living.iter_mut().find(|server| server.id == home).expect("homes are shared out among them");
-        server.homes.push(Partition(partition));
-    }
-    (living, gone)
 }
 
 impl Engine {
@@ -197,7 +174,7 @@ impl Engine {
         let own = home.server().to_string();
         entries.retain(|(id, _)| *id != own);
         entries.push((own, entry));
-        let (living, gone) = living(entries, self.store().partitions(), now);
+        let roster = roster(entries, self.store().partitions(), &mut home.known().ahead, now);
         let joins = !home.joined.swap(true, Relaxed);
         if joins {
             self.store().call_out(home.server(), CallOut::Servers).await;
@@ -205,14 +182,14 @@ impl Engine {
             // Its entry was gone: the store may have lost everything. If that cannot be found out now, the next look does.
             let _later = self.look_around().await;
         }
-        if self.settle_among(living, gone, now) {
+        if self.settle_among(roster, now) {
             self.store().call_out(home.server(), CallOut::Look).await;
         }
         Ok(roll.time)
     }
 
     /// Takes this server's share among these. Returns whether others are to look, because what this server wrote was not announced to them.
-    fn settle_among(&self, living: Vec<LivingServer>, gone: Vec<ServerId>, now: Timestamp) -> bool {
+    fn settle_among(&self, Roster { living, gone, mute }: Roster, now: Timestamp) -> bool {
         let context = &self.core.context;
         let home = &context.home;
         let own = living.iter().find(|server| server.id == home.server());
@@ -228,6 +205,7 @@ impl Engine {
         }
         let was_alone = !home.announcer.has_others();
         home.announcer.set_others(others);
+        home.hearing.in_part.store(mute, Relaxed);
         {
             let mut known = home.known();
             (known.living, known.gone) = (living, gone);
@@ -262,7 +240,7 @@ impl Engine {
     /// The store does not answer.
     pub async fn read_servers(&self, now: Timestamp) -> Result<Vec<LivingServer>, StoreError> {
         let roll = self.store().servers(None, &[], Asks::Nothing).await?.unwrap_or_default();
-        Ok(living(roll.entries, self.store().partitions(), now).0)
+        Ok(roster(roll.entries, self.store().partitions(), &mut Ahead::default(), now).living)
     }
 
     /// How many changes were made again, because another server had changed the workflow.
@@ -287,24 +265,5 @@ impl Engine {
     #[must_use]
     pub fn server(&self) -> ServerId {
         self.core.context.home.server()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_who_was_heard_of_lately_has_homes() {
-        let entry = |id: u64, seconds: u64| {
-            let text = format!(r#"{{"at":{},"began":0,"version":"1","address":"a","new":1}}"#, seconds * 1_000_000);
-            (ServerId(id).to_string(), text)
-        };
-        let unknown = (ServerId(9).to_string(), "?".to_owned());
-        let entries = vec![entry(1, 100), entry(2, 95), entry(3, 90), entry(4, 30), unknown];
-        let (living, gone) = living(entries, 16, Timestamp::from_micros(100_000_000));
-        let found: Vec<_> = living.iter().map(|server| (server.id.0, server.homes.len())).collect();
-        assert_eq!(found, [(1, 8), (2, 8)]);
-        assert_eq!(gone, [ServerId(4)]);
     }
 }

@@ -18,9 +18,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use tidegate_pipeline::{Batch, Client, Delivery, Outcome};
+use tidegate_pipeline::{Batch, Client, Outcome};
 
 use self::call::Call;
+use self::ears::voice::Voice;
 use self::identity::Identity;
 use self::keys::{Keys, Set};
 pub(crate) use self::pieces::LARGE;
@@ -44,8 +45,8 @@ pub struct RedisStore {
     identity: Arc<Identity>,
     /// None: a write is acknowledged when the primary has it.
     replicas: Option<Replicas>,
-    /// How servers tell each other things. None: Redis does not let them.
-    delivery: Option<Delivery>,
+    /// How servers tell each other things.
+    voice: Arc<Voice>,
 }
 
 /// How to keep workflows in Redis.
@@ -161,6 +162,9 @@ impl RedisStore {
             enough?;
         }
         let creates = changes.iter().any(|change| change.expected.is_none());
+        if outcomes.iter().any(call::was_not_told) {
+            self.voice.doubt();
+        }
         let was_empty = outcomes.iter().any(call::was_empty);
         let emptied = creates && self.identity.note(partition, !was_empty);
         self.identity.note(partition, true);

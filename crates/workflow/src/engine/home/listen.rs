@@ -17,6 +17,8 @@ use crate::time::Timestamp;
 const GLANCE: Duration = Duration::from_secs(1);
 /// How many of each partition.
 const GLANCED: usize = 8;
+/// How often Redis is asked again, on average, whether it lets this server tell others things.
+const ASKED: Duration = Duration::from_secs(60);
 /// The longest wait before a server looks at what became ready in a partition of another home, whose own workers go first.
 const GIVES_WAY: Duration = Duration::from_micros(2_500);
 /// How often that wait doubles while others are faster: up to 20 ms.
@@ -50,7 +52,24 @@ impl Engine {
     /// # Cancellation
     /// What was heard and not looked at yet is found by the next look.
     pub async fn listen(&self, now: impl Fn() -> Timestamp) {
-        let Some(ears) = self.store().listen() else { return };
+        self.listen_asking(now, || ASKED.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+    }
+
+    async fn listen_asking(&self, now: impl Fn() -> Timestamp, apart: impl Fn() -> Duration) {
+        loop {
+            let ears = self.store().listen();
+            self.core.context.home.set_mute(ears.is_none());
+            match ears {
+                Some(ears) => tokio::select! {
+                    () = self.hear(ears, &now) => return,
+                    () = self.store().until_voice(false, &apart) => {}
+                },
+                None => self.store().until_voice(true, &apart).await,
+            }
+        }
+    }
+
+    async fn hear(&self, ears: Ears, now: impl Fn() -> Timestamp) {
         let (topics, heard) = (Vec::new(), HashSet::new());
         let mut listener =
             Listener { engine: self, ears, topics, heard, attentive: false, to_read: ToRead::default(), late: 0 };
@@ -225,6 +244,109 @@ impl Listener<'_> {
             Ok(_) => self.late = 0,
             // It is read again by the next look, or when the store answers again.
             Err(_) => self.engine.queues().doubt_all(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use tidegate_pipeline::Client;
+    use tidegate_pipeline::test_util::RedisServer;
+
+    use super::*;
+    use crate::engine::EngineOptions;
+    use crate::engine::home::{AboutServer, Asks};
+    use crate::store::Store;
+    use crate::store::redis::{RedisOptions, RedisStore};
+
+    fn now() -> Timestamp {
+        Timestamp::from_micros(1_795_000_000_000_000)
+    }
+
+    async fn until(done: impl Fn() -> bool) {
+        let begin = Instant::now();
+        while !done() {
+            assert!(begin.elapsed() < Duration::from_secs(10), "it does not come about");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    async fn open(redis: &RedisServer) -> Engine {
+        let options = RedisOptions::new("t:", 4, Duration::from_secs(5)).unwrap();
+        let store = RedisStore::open(Client::new(redis.config()).unwrap(), options).await.unwrap();
+        Engine::start(Store::Redis(store), EngineOptions::default()).await.unwrap()
+    }
+
+    async fn beat(engine: &Engine) {
+        engine.beat(&AboutServer::default(), now(), Asks::Nothing).await.unwrap();
+    }
+
+    /// It asked when it opened the store, and never again.
+    #[tokio::test]
+    async fn what_redis_permits_may_change() {
+        let redis = RedisServer::start().await;
+        let acl = |rule: &str| assert_eq!(redis.raw(&format!("ACL SETUSER default {rule}")), "+OK\r\n");
+        acl("resetchannels");
+        let (one, other) = (open(&redis).await, open(&redis).await);
+        let asks = |engine: Engine| async move { engine.listen_asking(now, || Duration::from_millis(20)).await };
+        let _listening = [tokio::spawn(asks(one.clone())), tokio::spawn(asks(other.clone()))].map(Aborted);
+        beat(&one).await;
+        beat(&other).await;
+        beat(&one).await;
+        assert!(!one.hears_others() && !other.hears_others());
+        acl("allchannels");
+        until(|| one.store().listen().is_some() && other.store().listen().is_some()).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        beat(&one).await;
+        beat(&other).await;
+        beat(&one).await;
+        until(|| one.hears_others() && other.hears_others()).await;
+        // Now only the other one is told that it may not.
+        acl("-spublish");
+        until(|| other.store().listen().is_none()).await;
+        until(|| !other.hears_others()).await;
+    }
+
+    /// A server that does not wait for its minute: what it writes is not told.
+    #[tokio::test]
+    async fn a_server_that_is_not_heard_any_more_says_so() {
+        let redis = RedisServer::start().await;
+        let (one, other) = (open(&redis).await, open(&redis).await);
+        let listening = one.clone();
+        let _one = Aborted(tokio::spawn(async move { listening.listen(now).await }));
+        let listening = other.clone();
+        let _other = Aborted(tokio::spawn(async move { listening.listen(now).await }));
+        beat(&one).await;
+        beat(&other).await;
+        beat(&one).await;
+        until(|| other.hears_others()).await;
+        assert_eq!(redis.raw("ACL SETUSER default -spublish"), "+OK\r\n");
+        let begin = Instant::now();
+        while one.store().listen().is_some() {
+            assert!(begin.elapsed() < Duration::from_secs(10), "it does not notice");
+            let graph = crate::graph::definition::Definition {
+                name: "w".to_owned(),
+                jobs: vec![crate::graph::definition::JobDefinition::new("a", "handler")],
+                ..Default::default()
+            };
+            let graph = crate::graph::Graph::build(graph).unwrap();
+            let begin = crate::engine::desk::request::Begin::Now;
+            let new = crate::engine::create::NewWorkflow { graph, begin, created_at: None };
+            assert!(one.create(vec![new], now()).await[0].is_ok());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        beat(&one).await;
+        beat(&other).await;
+        assert!(!other.hears_others(), "it looks for itself");
+    }
+
+    struct Aborted(tokio::task::JoinHandle<()>);
+
+    impl Drop for Aborted {
+        fn drop(&mut self) {
+            self.0.abort();
         }
     }
 }

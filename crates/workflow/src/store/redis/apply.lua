@@ -17,7 +17,8 @@
 --           Keys and changes count from 1. Commands are 1 HSET, 2 HDEL, 3 UNLINK, 4 ZADD, 5 ZREM.
 -- A script that Redis stops half way, for want of memory or of a permission, leaves rows that should not be there and never lacks
 -- one: first what adds, then the states, which count, then what removes.
--- Returns n when all were applied, -n when also one was a creation and there was no index row. Else an array with one element
+-- Returns n when all were applied, -n when also one was a creation and there was no index row; n + 2^20 instead of n when others
+--           should hear of it and Redis did not let it tell them. Else an array with one element
 --           for each change: 0 when it was applied, an array when the state is another: its fields and values, or the string, or
 --           nothing; a string when a key is taken: what is there. Of a large state, if its trail tells: version and writer of the latest
 --           write there, and an array of the fields that were written after the expected state, with their values; else 1.
@@ -150,12 +151,11 @@ for _ = adds + 1, all do
   at, operation = at + count, operation + width
 end
 -- Last: whoever hears of it looks for itself, and nothing depends on it.
-if argv[at + 1] then
-  redis.pcall(argv[at + 1], argv[at + 2], argv[at + 3])
-end
+local told = not argv[at + 1] or redis.pcall(argv[at + 1], argv[at + 2], argv[at + 3])
 
 if not refused then
-  return empty and -changes or changes
+  local done = type(told) == 'table' and told.err and changes + 1048576 or changes
+  return empty and -done or done
 end
 
 -- What was written after a version of a state. Nothing if the trail does not tell, or if it is too much.

@@ -480,6 +480,14 @@ pub(super) fn state_fields(put: &Put) -> Vec<Piece<'_>> {
     fields
 }
 
+/// What is added to the number of changes when others were not told of them.
+const NOT_TOLD: u64 = 1 << 20;
+
+/// Whether Redis did not let a call tell others of what it wrote.
+pub(super) fn was_not_told(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Reply(Reply::Integer(number)) if number.unsigned_abs() >= NOT_TOLD)
+}
+
 /// Whether a call that created workflows found none in its partition.
 pub(super) fn was_empty(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Reply(Reply::Integer(..0)))

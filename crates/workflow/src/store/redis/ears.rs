@@ -1,11 +1,12 @@
 //! How servers tell each other things through Redis: messages on channels, which nobody keeps.
 
+pub(super) mod voice;
+
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tidegate_pipeline::{Arg, Batch, Delivery, Outcome, Refusal, Subscriber, SubscriberEvent, SubscriberOptions};
-use tracing::warn;
 
 use super::RedisStore;
 use super::call::Call;
@@ -42,22 +43,6 @@ fn command(delivery: Delivery) -> &'static str {
 }
 
 impl RedisStore {
-    /// How the servers of the store tell each other things: as the first of them found out. None: not at all.
-    pub(super) async fn find_delivery(&self) -> Option<Delivery> {
-        let found = match self.agreed_delivery(None).await {
-            Some(agreed) => agreed,
-            None => match self.publish(Delivery::Sharded, b"").await {
-                Outcome::Reply(_) => Delivery::Sharded,
-                Outcome::ServerError(error) if error.message.starts_with("ERR unknown command") => Delivery::Broadcast,
-                refused => return mute(&refused),
-            },
-        };
-        match self.publish(found, b"").await {
-            Outcome::Reply(_) => Some(self.agreed_delivery(Some(found)).await.unwrap_or(found)),
-            refused => mute(&refused),
-        }
-    }
-
     /// What is written about it, after writing `found` if nothing is.
     async fn agreed_delivery(&self, found: Option<Delivery>) -> Option<Delivery> {
         let key = Keys::meta(self.keys.prefix());
@@ -83,7 +68,7 @@ impl RedisStore {
 
     /// Tells all servers that listen. If it is lost, they find out later.
     pub(crate) async fn tell(&self, message: &[u8]) {
-        if let Some(delivery) = self.delivery {
+        if let Some(delivery) = self.voice.delivery() {
             let _lost = self.publish(delivery, message).await;
         }
     }
@@ -96,7 +81,7 @@ impl RedisStore {
         announcer: &Announcer,
         calls: &mut [Call<'_>],
     ) {
-        let Some(delivery) = self.delivery else { return };
+        let Some(delivery) = self.voice.delivery() else { return };
         let mut changes = changes.iter();
         for call in calls {
             if let Some(said) = announcer.of(partition, changes.by_ref().take(call.len())) {
@@ -105,21 +90,12 @@ impl RedisStore {
         }
     }
 
-    /// What other servers say. None: Redis does not let them say anything.
+    /// What other servers say. None: Redis does not let them say anything, or it is not known how.
     pub(crate) fn listen(&self) -> Option<Ears> {
-        let options = SubscriberOptions::new(self.delivery?);
+        let options = SubscriberOptions::new(self.voice.delivery()?);
         let subscriber = Subscriber::new(&self.client, Vec::<Bytes>::new(), options);
         Some(Ears { store: self.clone(), subscriber, topics: Mutex::default() })
     }
-}
-
-fn mute(refused: &Outcome) -> Option<Delivery> {
-    warn!(
-        reason = reply::reason(refused),
-        "redis does not let this server tell others about workflows, so each looks for itself four times a second: allow PUBLISH, SPUBLISH, \
-         SUBSCRIBE and SSUBSCRIBE with the channels of its prefix (docs/redis-keys.md)"
-    );
-    None
 }
 
 impl Ears {

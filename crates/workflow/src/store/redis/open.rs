@@ -48,10 +48,18 @@ impl RedisStore {
         let id = identity::establish(&client, &key, Instant::now() + timeout).await?;
         let (keys, identity) = (Arc::new(Keys::new(prefix, found)), Arc::new(Identity::new(facts, id, found)));
         let schema = Schema::new(format, facts.from);
-        let mut store =
-            Self { client, keys, schema, timeout, digest: Arc::default(), identity, replicas: None, delivery: None };
+        let mut store = Self {
+            client,
+            keys,
+            schema,
+            timeout,
+            digest: Arc::default(),
+            identity,
+            replicas: None,
+            voice: Arc::default(),
+        };
         store.digest = store.introduce().await?;
-        store.delivery = store.find_delivery().await;
+        store.find_voice().await;
         Ok(store)
     }
 
