@@ -11,6 +11,7 @@ use super::Engine;
 use super::desk::answer::Answer;
 use super::desk::request::{Begin, Request};
 use super::error::EngineError;
+use super::queues::Where;
 use crate::graph::Graph;
 use crate::id::{Partition, WorkflowId};
 use crate::record::codec::decode;
@@ -24,6 +25,8 @@ use crate::time::Timestamp;
 const TRIES: usize = 4;
 /// So many workflows of one call share a partition. Few: a page of the newest workflows reads a few of each partition.
 const TOGETHER: usize = 8;
+/// When so many jobs of a queue wait at this server, others that have none are to find some at home, not to come for these.
+const ENOUGH: usize = 256;
 
 /// A creation that takes longer was not at work all the time.
 const STOOD_STILL: Duration = Duration::from_secs(60);
@@ -119,12 +122,13 @@ impl Engine {
     async fn create_all(&self, all: &[Begun], now: Timestamp) -> Vec<Result<Created, EngineError>> {
         let (mut ids, mut requests) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
         let mut neighbours = (None, 0);
+        let place = self.place_of(all);
         for begun in all {
             let small = self.store().format() >= Format::Third && is_small(&begun.graph);
             let partition = match begun.graph.idempotency_key.as_deref() {
                 Some(key) => self.partition_of(key),
-                None if small => self.partition_with(&mut neighbours),
-                None => self.any_partition(),
+                None if small => self.partition_with(&mut neighbours, place),
+                None => self.any_partition(place),
             };
             let id = WorkflowId::of_size(begun.created_at, partition, small);
             ids.push(id);
@@ -202,25 +206,38 @@ impl Engine {
         self.store().keyed(self.partition_of(key), key).await
     }
 
-    /// One that is at home here, if it is not known to fail.
-    fn any_partition(&self) -> Partition {
+    /// Where workflows without a key are made: at home, unless they are more work than the workers here wait for.
+    fn place_of(&self, all: &[Begun]) -> Where {
+        let waits = |begun: &Begun| begun.graph.jobs.first().map_or(0, |job| self.queues().known(&job.queue));
+        match self.queues().are_shared() {
+            true if all.len() > TOGETHER || all.iter().any(|begun| waits(begun) > ENOUGH) => Where::Anywhere,
+            _ => Where::Here,
+        }
+    }
+
+    /// One that is not known to fail, and at home here if it is to be.
+    fn any_partition(&self, place: Where) -> Partition {
         let context = &self.core.context;
         let any = Partition(fastrand::u16(..self.store().partitions()));
         if context.troubles.is_none() {
-            return fastrand::choice(context.home.mine.each().collect::<Vec<_>>()).unwrap_or(any);
+            return match place {
+                Where::Here => fastrand::choice(context.home.mine.each().collect::<Vec<_>>()).unwrap_or(any),
+                Where::Anywhere => any,
+            };
         }
         let writable = self.writable();
-        let here: Vec<Partition> = writable.iter().copied().filter(|&at| context.home.mine.has(at)).collect();
-        fastrand::choice(here).or_else(|| fastrand::choice(writable)).unwrap_or(any)
+        let fits = |at: &Partition| place == Where::Anywhere || context.home.mine.has(*at);
+        let fitting: Vec<Partition> = writable.iter().copied().filter(fits).collect();
+        fastrand::choice(fitting).or_else(|| fastrand::choice(writable)).unwrap_or(any)
     }
 
     /// The partition of the one before it, unless it has enough of them: those that share a partition share a write.
-    fn partition_with(&self, (partition, number): &mut (Option<Partition>, usize)) -> Partition {
+    fn partition_with(&self, (partition, number): &mut (Option<Partition>, usize), place: Where) -> Partition {
         *number += 1;
         if *number % TOGETHER == 1 {
             *partition = None;
         }
-        *partition.get_or_insert_with(|| self.any_partition())
+        *partition.get_or_insert_with(|| self.any_partition(place))
     }
 
     /// All creations with one key meet in one partition.

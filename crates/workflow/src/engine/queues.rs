@@ -131,8 +131,12 @@ impl Queues {
         }
         for (name, head) in add.iter().filter_map(|row| read_row(row)) {
             let queue = entry(&mut each, name);
-            queue.insert(head, &self.mine, self.now());
-            queue.wake_for(&head);
+            if self.mine.has(head.workflow().partition()) || queue.is_wanted() {
+                queue.insert(head, &self.mine, self.now());
+                queue.wake_for(&head);
+            } else {
+                queue.leave(head);
+            }
         }
     }
 
@@ -244,6 +248,11 @@ impl Queues {
     pub(crate) fn failed(&self) -> Vec<String> {
         let mut each = self.each();
         each.iter_mut().filter_map(|(name, queue)| (queue.failed && queue.is_wanted()).then(|| name.clone())).collect()
+    }
+
+    /// How many jobs of a queue are known here.
+    pub(crate) fn known(&self, name: &str) -> usize {
+        self.each().get(name).map_or(0, |queue| queue.heads.len())
     }
 
     /// How many workflows are passed over.

@@ -326,6 +326,49 @@ async fn a_server_without_work_of_its_own_looks_at_a_few_partitions_first() {
     assert_eq!(asked(&redis, "zrange").await - before, 11);
 }
 
+/// All was made at home, and the others came for the same jobs: every third change was refused, and made again.
+#[tokio::test]
+async fn servers_do_not_compete_for_jobs_that_were_made_at_one_of_them() {
+    const WORKFLOWS: usize = 1_000;
+    let redis = RedisServer::start().await;
+    let options = RedisOptions::new("test:", 16, SOON).unwrap();
+    let store = Store::Redis(RedisStore::open(Client::new(redis.config()).unwrap(), options).await.unwrap());
+    let servers = servers(&store, 2).await;
+    let new = |_| crate::support::new(definition("a b<a"), Begin::Now);
+    let mut partitions = BTreeSet::new();
+    for _ in 0..WORKFLOWS / 2 / 100 {
+        for created in servers[0].engine.create((0..100).map(new).collect(), at(0)).await {
+            partitions.insert(created.unwrap().workflow.partition());
+        }
+    }
+    assert!(!partitions.is_disjoint(&servers[1].homes()), "a batch is for all");
+    for _ in 0..WORKFLOWS / 2 {
+        create(&servers[0].engine, "a b<a", Begin::Now).await;
+    }
+    let mut workers = tokio::task::JoinSet::new();
+    for server in &servers {
+        let engine = server.engine.clone();
+        workers.spawn(async move {
+            let mut done = 0;
+            loop {
+                let claimed = engine.claim(&claim(5), at(1)).await.unwrap();
+                if claimed.is_empty() {
+                    return done;
+                }
+                for claimed in claimed {
+                    succeed(&engine, claimed.lease, 1).await.unwrap();
+                    done += 1;
+                }
+            }
+        });
+    }
+    let done = workers.join_all().await;
+    let conflicts: u64 = servers.iter().map(|server| server.engine.conflicts()).sum();
+    assert_eq!(done.iter().sum::<usize>(), 2 * WORKFLOWS);
+    // Whoever is done first helps the other one.
+    assert!(conflicts <= WORKFLOWS as u64 / 5, "{conflicts} of {done:?}");
+}
+
 /// Redis lets its user do all but talk to others.
 #[tokio::test]
 async fn servers_that_may_not_talk_find_out_by_looking() {

@@ -99,6 +99,13 @@ impl Queue {
         self.add(head, mine, now);
     }
 
+    /// A job for which nobody waits here is left to its home. Until it is read, nobody knows here whether it is still there.
+    pub(super) fn leave(&mut self, head: ReadyPlace) {
+        self.changes.note(head);
+        self.doubts += 1;
+        self.complete.away = None;
+    }
+
     fn add(&mut self, head: ReadyPlace, mine: &Mine, now: Timestamp) {
         self.heads.insert(head, mine, now);
         if self.heads.len() > KEPT {
