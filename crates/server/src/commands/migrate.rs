@@ -33,15 +33,24 @@ struct Done {
 
 pub(crate) async fn run(here: &Here, asked: Migrate, screen: &Screen) -> Result<Exit, Failure> {
     let store = here.engine.store();
-    let (from, needed) = (store.format().schema(), !store.is_latest());
+    let (from, begins) = (store.format().schema(), !store.is_latest());
+    // A server that was to be stopped may have written after the end of a migration.
+    let needed = begins || earlier(here).await? > 0;
     let mut done = Done::default();
     if needed {
         agree(here, asked, from).await?;
+    }
+    if begins {
         store.begin_migration().await.map_err(|error| here.refused(&error))?;
-        done.all(here).await?;
-        if done.unreadable.is_empty() {
-            store.end_migration().await.map_err(|error| here.refused(&error))?;
+        if let Store::Redis(_) = store {
+            sleep(NOTICED).await;
         }
+    }
+    if needed {
+        done.all(here).await?;
+    }
+    if begins && done.unreadable.is_empty() {
+        store.end_migration().await.map_err(|error| here.refused(&error))?;
     }
     let (schema, Done { rewritten, unreadable }) = (store.format().schema(), done);
     let left: Vec<_> = unreadable
@@ -95,9 +104,6 @@ async fn agree(here: &Here, asked: Migrate, schema: u32) -> Result<(), Failure> 
 impl Done {
     /// Goes through the store until nothing of an earlier format is left, or nothing that can be read.
     async fn all(&mut self, here: &Here) -> Result<(), Failure> {
-        if let Store::Redis(_) = here.engine.store() {
-            sleep(NOTICED).await;
-        }
         while self.pass(here).await? > 0 {}
         Ok(())
     }
@@ -126,12 +132,17 @@ impl Done {
     }
 }
 
-/// How many workflows are in an earlier format.
+/// How many workflows are in an earlier format. Of a store of the latest schema, only Redis is asked: nobody else writes to a file.
 pub(crate) async fn earlier(here: &Here) -> Result<u64, Failure> {
     let store = here.engine.store();
-    if !store.is_migrating() {
-        let counts = here.engine.count(&Filter::default()).await.map_err(|error| here.failed(&error))?.found;
-        return Ok(if store.is_latest() { 0 } else { counts.iter().map(|(_, number)| *number).sum() });
+    match store {
+        Store::Redis(_) if store.is_latest() => {}
+        _ if store.is_migrating() => {}
+        _ if store.is_latest() => return Ok(0),
+        _ => {
+            let counts = here.engine.count(&Filter::default()).await.map_err(|error| here.failed(&error))?.found;
+            return Ok(counts.iter().map(|(_, number)| *number).sum());
+        }
     }
     let mut earlier = 0;
     for partition in (0..store.partitions()).map(Partition) {

@@ -104,6 +104,24 @@ fn the_store_is_where_the_server_has_it() {
     assert!(!store.raw("KEYS *").contains("other:"), "looking makes nothing");
 }
 
+/// A server that was to be stopped had written after the migration. That was never found.
+#[test]
+fn what_is_written_in_an_earlier_format_after_a_migration_is_found() {
+    let golden = std::fs::read_to_string(repository().join("golden/stores/1-redis.txt")).unwrap();
+    let store = Store { folder: tempfile::tempdir().unwrap(), redis: Some(redis()) };
+    let replies = store.redis.as_ref().unwrap().raw(golden.trim_end());
+    assert!(!replies.contains("-ERR"), "{replies}");
+    store.lua("return redis.call('HSET', 'tg:meta', 'schema', 3)");
+    let earlier = || store.run(&["store", "info"]).expect(DONE).json()["earlier_workflows"].as_u64().unwrap();
+    let all = earlier();
+    assert!(all > 0);
+    store.run(&["store", "migrate"]).expect(REFUSED).says("then use --yes");
+    let told = store.run(&["store", "migrate", "--yes"]).expect(DONE).json();
+    assert_eq!((&told["migrated"], &told["rewritten"]), (&json!(true), &json!(all)));
+    assert_eq!(earlier(), 0);
+    store.run(&["store", "check"]).expect(DONE);
+}
+
 /// Nothing could change the schema of a store: it kept the one that it was made with.
 #[test]
 fn an_older_store_is_migrated_beside_a_server() {
