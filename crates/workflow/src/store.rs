@@ -11,6 +11,7 @@ pub(crate) mod redis;
 pub(crate) mod register;
 pub(crate) mod sqlite;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -127,19 +128,23 @@ impl Store {
     /// # Cancellation
     /// When the future is dropped, any of them may have been applied.
     pub async fn apply(&self, partition: Partition, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {
-        self.apply_as(partition, changes, None).await
+        match self {
+            Self::Memory(store) => store.apply(partition, changes, None).await,
+            Self::Sqlite(store) => store.apply(partition, changes.into()).await,
+            Self::Redis(store) => store.apply(partition, changes, None).await,
+        }
     }
 
     /// [`Store::apply`], and tells other servers about it as `announcer` says.
     pub(crate) async fn apply_as(
         &self,
         partition: Partition,
-        changes: &[Change],
+        changes: &Arc<[Change]>,
         announcer: Option<&Announcer>,
     ) -> Result<Vec<Applied>, StoreError> {
         match self {
             Self::Memory(store) => store.apply(partition, changes, announcer).await,
-            Self::Sqlite(store) => store.apply(partition, changes).await,
+            Self::Sqlite(store) => store.apply(partition, Arc::clone(changes)).await,
             Self::Redis(store) => store.apply(partition, changes, announcer).await,
         }
     }

@@ -80,6 +80,8 @@ pub struct Put {
     pub timer: Moved,
     /// When it is removed.
     pub expiry: Moved,
+    /// When the rows of both are due with the expected state. None: it is not known.
+    pub was: Option<Times>,
     /// What the store may note of this write, to tell later what it changed. None: nothing.
     pub trail: Option<Trail>,
     /// The label, when `jobs` are all that have ever changed: the state may be written anew. Only for a store that writes in pieces.
@@ -88,6 +90,15 @@ pub struct Put {
     pub rows: Rows,
     /// Earlier writes whose rows are among those to add.
     pub settled: Vec<u32>,
+}
+
+/// When the rows of a workflow are due in the sets ordered by time. None: it has no row there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Times {
+    /// When a sweep must look at it.
+    pub timer: Option<Timestamp>,
+    /// When it is removed.
+    pub expiry: Option<Timestamp>,
 }
 
 /// When the ready rows of a change are written.

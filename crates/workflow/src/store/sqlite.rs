@@ -125,7 +125,7 @@ impl SqliteStore {
         };
         let spawned = |error: std::io::Error| StoreError::Unavailable { reason: format!("starting a thread: {error}") };
         let writes = move |jobs: &mut worker::Jobs<Request>| {
-            write::run(&Written { connection: &writer, presence: &watched, depths: &counted }, jobs);
+            write::run(Written::new(&writer, &watched, &counted), jobs);
             // The lock is released after the file is closed.
             drop(writer);
             drop(lock);
@@ -248,11 +248,10 @@ impl SqliteStore {
         answered.await.map_err(|_| StoreError::Unknown { reason: "the thread that writes has ended".to_owned() })?
     }
 
-    pub(crate) async fn apply(&self, partition: Partition, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {
+    pub(crate) async fn apply(&self, partition: Partition, changes: Arc<[Change]>) -> Result<Vec<Applied>, StoreError> {
         if changes.is_empty() {
             return Ok(Vec::new());
         }
-        let changes = changes.to_vec();
         self.write(|answer| Request::Apply { partition, changes, answer }).await
     }
 

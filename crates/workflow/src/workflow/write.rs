@@ -7,7 +7,7 @@ use hashbrown::HashSet;
 use super::Workflow;
 use super::unwritten::Unwritten;
 use crate::id::JobIndex;
-use crate::record::change::{Birth, Change, Delete, Moved, Put, ResultField, RowChange, Rows, Trail, Write};
+use crate::record::change::{Birth, Change, Delete, Moved, Put, ResultField, RowChange, Rows, Times, Trail, Write};
 use crate::record::codec::encode;
 use crate::record::format::Format;
 use crate::record::rows::{Row, lasting_row, ready_row_of, ready_rows, status_rows};
@@ -200,6 +200,7 @@ impl Workflow {
             index: self.index_change(was),
             timer: changed(was.and_then(|meta| meta.timer), self.meta.timer),
             expiry: changed(was.and_then(|meta| meta.expires_at), self.meta.expires_at),
+            was: was.map(|meta| Times { timer: meta.timer, expiry: meta.expires_at }),
             trail: Some(Trail { since: was.map(Meta::stamp), stamp: self.meta.stamp(), jobs: self.jobs.len() }),
             whole: is_whole.then(|| encode(&self.graph.label, format)),
             ..Put::default()

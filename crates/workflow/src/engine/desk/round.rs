@@ -1,5 +1,6 @@
 //! One round of a desk: requests are applied to states, and what changed is written with one call of the store.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::group::{Basis, Group};
@@ -73,6 +74,7 @@ impl Round<'_> {
             return Vec::new();
         }
         let (changed, changes): (Vec<Group>, Vec<Change>) = changed.into_iter().unzip();
+        let changes: Arc<[Change]> = changes.into();
         let applied = self.apply(&changes).await;
         let outcome = match &applied {
             Ok(Tried { applied, refused: None, .. }) => Ok(applied),
@@ -85,7 +87,7 @@ impl Round<'_> {
         let mut again = Vec::new();
         match applied {
             Ok(Tried { applied, refused, unanswered }) => {
-                for ((mut group, change), applied) in changed.into_iter().zip(&changes).zip(applied) {
+                for ((mut group, change), applied) in changed.into_iter().zip(&*changes).zip(applied) {
                     match &refused {
                         Some(error) if applied != Applied::Done => group.fail(error),
                         _ => {
@@ -120,7 +122,7 @@ impl Round<'_> {
         played
     }
 
-    async fn apply(&self, changes: &[Change]) -> Result<Tried, StoreError> {
+    async fn apply(&self, changes: &Arc<[Change]>) -> Result<Tried, StoreError> {
         let store = self.player.store;
         match store.apply_as(self.partition, changes, Some(&self.context().home.announcer)).await {
             Err(error @ StoreError::Unknown { .. }) => match recover(store, changes).await {

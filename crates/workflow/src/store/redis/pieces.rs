@@ -113,6 +113,7 @@ impl RedisStore {
             index: put.index.clone(),
             timer: put.timer,
             expiry: put.expiry,
+            was: put.was,
             trail: put.trail,
             whole: put.whole.clone(),
             rows: put.rows,

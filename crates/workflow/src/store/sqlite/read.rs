@@ -117,8 +117,9 @@ pub(super) fn results(
     fields.iter().map(result).collect()
 }
 
-/// The first row after all rows that begin with `prefix`. No row begins with byte 255: names are UTF-8 and sections are letters.
-fn end_of(prefix: &[u8]) -> Row {
+/// The first row after all rows that begin with `prefix`. No row begins with byte 255: names are UTF-8, sections are letters, and no
+/// meta of a small workflow does.
+pub(super) fn end_of(prefix: &[u8]) -> Row {
     let kept = prefix.iter().rposition(|&byte| byte < u8::MAX);
     kept.map_or_else(|| vec![u8::MAX], |last| [&prefix[..last], &[prefix[last] + 1]].concat())
 }

@@ -1,18 +1,23 @@
 //! Writes. All writes that wait share one transaction, and so one sync of the disk.
 
-use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
+mod apply;
+mod kept;
+mod sets;
+
+use std::sync::Arc;
+
+use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use tokio::sync::oneshot;
 
-use super::column::{field_number, micros};
+use self::apply::Tables;
 use super::depths::{Added, Depths};
 use super::presence::Presence;
 use super::probe::{Probed, probe};
+use super::register;
 use super::worker::Jobs;
-use super::{read, register};
-use crate::id::{Partition, WorkflowId};
-use crate::record::change::{Applied, Birth, Change, Delete, Moved, Put, RowChange, Write};
+use crate::id::Partition;
+use crate::record::change::{Applied, Change, Write};
 use crate::record::format::Format;
-use crate::record::rows::Row;
 use crate::store::error::StoreError;
 use crate::store::query::Register;
 
@@ -24,7 +29,7 @@ const GROUP: usize = 1_024;
 pub(super) enum Request {
     Apply {
         partition: Partition,
-        changes: Vec<Change>,
+        changes: Arc<[Change]>,
         answer: Answer<Vec<Applied>>,
     },
     Register {
@@ -53,9 +58,16 @@ pub(super) enum Request {
 
 /// What is written to.
 pub(super) struct Written<'a> {
-    pub(super) connection: &'a Connection,
-    pub(super) presence: &'a Presence,
-    pub(super) depths: &'a Depths,
+    connection: &'a Connection,
+    presence: &'a Presence,
+    depths: &'a Depths,
+    tables: Tables<'a>,
+}
+
+impl<'a> Written<'a> {
+    pub(super) fn new(connection: &'a Connection, presence: &'a Presence, depths: &'a Depths) -> Self {
+        Self { connection, presence, depths, tables: Tables::new(connection) }
+    }
 }
 
 type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -91,10 +103,10 @@ impl Request {
         matches!(self, Self::Probe { .. } | Self::Count { .. })
     }
 
-    fn write(&self, connection: &Connection, added: &mut Added) -> Result<Done, StoreError> {
+    fn write(&self, connection: &Connection, tables: &mut Tables<'_>) -> Result<Done, StoreError> {
         match self {
             Self::Apply { partition, changes, .. } => {
-                let applied = changes.iter().map(|change| apply((connection, added), *partition, change));
+                let applied = changes.iter().map(|change| tables.apply(*partition, change));
                 Ok(Done::Applied(applied.collect::<Result<_, _>>()?))
             }
             Self::Register { register, change, .. } => Ok(Done::Registered(change.write(connection, *register)?)),
@@ -114,7 +126,11 @@ impl Request {
     /// Answers. Nothing happens when the caller has left.
     fn answer(self, done: Result<Done, StoreError>) {
         match (self, done) {
-            (Self::Apply { answer, .. }, Ok(Done::Applied(applied))) => drop(answer.send(Ok(applied))),
+            (Self::Apply { answer, changes, .. }, Ok(Done::Applied(applied))) => {
+                // The caller made them, and frees them for less.
+                drop(changes);
+                drop(answer.send(Ok(applied)));
+            }
             (Self::Apply { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
             (Self::Probe { answer }, Err(error)) => drop(answer.send(Err(error))),
             (Self::Register { answer, .. }, Ok(Done::Registered(removed))) => drop(answer.send(Ok(removed))),
@@ -144,7 +160,7 @@ fn migrate(connection: &Connection, from: Option<Format>) -> Result<(), StoreErr
 }
 
 /// Works until there is no more to do.
-pub(super) fn run(written: &Written<'_>, jobs: &mut Jobs<Request>) {
+pub(super) fn run(mut written: Written<'_>, jobs: &mut Jobs<Request>) {
     while let Some(first) = jobs.next() {
         let mut changes = first.changes();
         let mut group = vec![first];
@@ -156,9 +172,9 @@ pub(super) fn run(written: &Written<'_>, jobs: &mut Jobs<Request>) {
         }
         let (questions, group): (Vec<_>, Vec<_>) = group.into_iter().partition(Request::asks);
         if !group.is_empty() {
-            commit(written, group);
+            commit(&mut written, group);
         }
-        answer_questions(written, questions);
+        answer_questions(&written, questions);
     }
 }
 
@@ -180,7 +196,7 @@ fn answer_questions(written: &Written<'_>, questions: Vec<Request>) {
 }
 
 /// Writes a group in one transaction and then answers. When there is no room for all of it, what only removes is written without the rest.
-fn commit(written: &Written<'_>, group: Vec<Request>) {
+fn commit(written: &mut Written<'_>, group: Vec<Request>) {
     match write(written, &group) {
         Ok(done) => group.into_iter().zip(done).for_each(|(request, done)| request.answer(Ok(done))),
         Err(error) => {
@@ -196,16 +212,16 @@ fn commit(written: &Written<'_>, group: Vec<Request>) {
 }
 
 /// Writes all of a group or, with an error other than [`StoreError::Unknown`], nothing.
-fn write(written: &Written<'_>, group: &[Request]) -> Result<Vec<Done>, StoreError> {
-    let Written { connection, presence, depths } = written;
+fn write(written: &mut Written<'_>, group: &[Request]) -> Result<Vec<Done>, StoreError> {
+    let Written { connection, presence, depths, tables } = written;
     presence.check()?;
-    let mut added = Added::default();
+    tables.added = Added::default();
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     // An error leaves here, and the transaction takes back what was written.
-    let done = group.iter().map(|request| request.write(&transaction, &mut added)).collect::<Result<_, _>>()?;
+    let done = group.iter().map(|request| request.write(&transaction, tables)).collect::<Result<_, _>>()?;
     let committed = transaction.commit();
     match &committed {
-        Ok(()) => depths.add(added),
+        Ok(()) => depths.add(std::mem::take(&mut tables.added)),
         Err(_) => depths.doubt(),
     }
     match committed {
@@ -223,309 +239,12 @@ fn write(written: &Written<'_>, group: &[Request]) -> Result<Vec<Done>, StoreErr
     }
 }
 
-/// The rows for the timer and the expiry of a workflow.
-#[derive(Clone, Copy, Default)]
-struct Moments {
-    timer: Option<i64>,
-    expiry: Option<i64>,
-}
-
-/// A transaction, and what it adds to the numbers of ready rows.
-type Target<'a> = (&'a Connection, &'a mut Added);
-
-fn apply((connection, added): Target<'_>, partition: Partition, change: &Change) -> Result<Applied, StoreError> {
-    let at = (partition, change.workflow);
-    if let (Write::Put(put), Some(expected)) = (&change.write, &change.expected)
-        && put.birth.is_none()
-        && put.timer == Moved::Unchanged
-        && put.expiry == Moved::Unchanged
-    {
-        return match replace_meta(connection, change, (expected, &put.meta))? {
-            true => put_rest((connection, added), at, put),
-            false => Ok(Applied::Conflict(read::state(connection, change.workflow)?)),
-        };
-    }
-    let mut state = connection.prepare_cached("SELECT meta, timer, expiry FROM workflow WHERE id = ?1")?;
-    let stored = state.query_row([change.workflow.bytes().as_slice()], |row| {
-        let expected = change.expects(Some(row.get_ref(0)?.as_blob()?));
-        Ok((expected, Moments { timer: row.get(1)?, expiry: row.get(2)? }))
-    });
-    let moments = match (stored.optional()?, &change.expected) {
-        (Some((true, moments)), _) => Some(moments),
-        (None, None) => None,
-        (None, Some(_)) => return Ok(Applied::Conflict(None)),
-        (Some((false, _)), _) => return Ok(Applied::Conflict(read::state(connection, change.workflow)?)),
-    };
-    match &change.write {
-        Write::Put(change) => put((connection, added), at, moments.unwrap_or_default(), change),
-        Write::Delete(change) => delete((connection, added), at, moments, change),
-    }
-}
-
-/// Replaces a meta without a look at the times beside it, if it is the expected one. Returns whether it was.
-fn replace_meta(
-    connection: &Connection,
-    change: &Change,
-    (expected, meta): (&[u8], &[u8]),
-) -> Result<bool, StoreError> {
-    let id = change.workflow.bytes().as_slice();
-    let replaced = match change.small {
-        true => {
-            let update = "UPDATE workflow SET meta = ?2 WHERE id = ?1 AND substr(meta, 1, ?3) = ?4";
-            connection.prepare_cached(update)?.execute(params![id, meta, expected.len() as i64, expected])?
-        }
-        false => {
-            let update = "UPDATE workflow SET meta = ?2 WHERE id = ?1 AND meta = ?3";
-            connection.prepare_cached(update)?.execute(params![id, meta, expected])?
-        }
-    };
-    Ok(replaced > 0)
-}
-
-type At = (Partition, WorkflowId);
-
-fn put((connection, added): Target<'_>, at: At, moments: Moments, put: &Put) -> Result<Applied, StoreError> {
-    if let Some(key) = put.birth.as_ref().and_then(|birth| birth.idempotency_key.as_deref())
-        && let Some(owner) = claim_key(connection, at, key)?
-    {
-        return Ok(Applied::KeyTaken(owner));
-    }
-    let timer = moved(connection, at, (moments.timer, put.timer), &TIMER)?;
-    let expiry = moved(connection, at, (moments.expiry, put.expiry), &EXPIRY)?;
-    put_workflow(connection, at.1, put, Moments { timer, expiry })?;
-    put_rest((connection, added), at, put)
-}
-
-/// Writes what is not beside the meta.
-fn put_rest((connection, added): Target<'_>, (partition, id): At, put: &Put) -> Result<Applied, StoreError> {
-    put_jobs(connection, id, put)?;
-    put_results(connection, id, put)?;
-    change_rows(connection, partition, &put.ready, (&READY, &mut |row, rows| added.note(partition, row, rows)))?;
-    change_rows(connection, partition, &put.index, (&INDEX, &mut |_, _| {}))?;
-    Ok(Applied::Done)
-}
-
-/// Enters an idempotency key, or says which workflow has it.
-fn claim_key(connection: &Connection, (partition, id): At, key: &str) -> Result<Option<WorkflowId>, StoreError> {
-    let owner = read::keyed(connection, partition, key)?;
-    if owner.is_none() {
-        let mut insert = connection.prepare_cached("INSERT INTO idempotency VALUES (?1, ?2, ?3)")?;
-        insert.execute(params![partition.0, key, id.bytes().as_slice()])?;
-    }
-    Ok(owner)
-}
-
-fn put_workflow(connection: &Connection, id: WorkflowId, put: &Put, moments: Moments) -> Result<(), StoreError> {
-    let (id, Moments { timer, expiry }) = (id.bytes().as_slice(), moments);
-    match &put.birth {
-        Some(Birth { graph, label, .. }) => {
-            let insert = "INSERT OR REPLACE INTO workflow VALUES (?1, ?2, ?3, ?4, ?5)";
-            connection.prepare_cached(insert)?.execute(params![id, put.meta, label, timer, expiry])?;
-            let insert = "INSERT OR REPLACE INTO graph VALUES (?1, ?2)";
-            connection.prepare_cached(insert)?.execute(params![id, graph])?;
-        }
-        None => {
-            let update = "UPDATE workflow SET meta = ?2, timer = ?3, expiry = ?4 WHERE id = ?1";
-            connection.prepare_cached(update)?.execute(params![id, put.meta, timer, expiry])?;
-        }
-    }
-    Ok(())
-}
-
-fn put_jobs(connection: &Connection, id: WorkflowId, put: &Put) -> Result<(), StoreError> {
-    if put.jobs.is_empty() {
-        return Ok(());
-    }
-    let mut insert = connection.prepare_cached("INSERT OR REPLACE INTO job VALUES (?1, ?2, ?3)")?;
-    for (job, state) in &put.jobs {
-        insert.execute(params![id.bytes().as_slice(), job.0, state])?;
-    }
-    Ok(())
-}
-
-fn put_results(connection: &Connection, id: WorkflowId, put: &Put) -> Result<(), StoreError> {
-    let id = id.bytes().as_slice();
-    if !put.results.is_empty() {
-        let mut insert = connection.prepare_cached("INSERT OR REPLACE INTO result VALUES (?1, ?2, ?3)")?;
-        for (field, value) in &put.results {
-            insert.execute(params![id, field_number(*field), value])?;
-        }
-    }
-    if put.dropped_results.is_empty() {
-        return Ok(());
-    }
-    let mut remove = connection.prepare_cached("DELETE FROM result WHERE id = ?1 AND field = ?2")?;
-    for &field in &put.dropped_results {
-        remove.execute(params![id, field_number(field)])?;
-    }
-    Ok(())
-}
-
-fn delete(
-    (connection, added): Target<'_>,
-    at: At,
-    moments: Option<Moments>,
-    delete: &Delete,
-) -> Result<Applied, StoreError> {
-    let (partition, id) = at;
-    match moments {
-        Some(Moments { timer, expiry }) => {
-            for (old, set) in [(timer, &TIMER), (expiry, &EXPIRY)] {
-                old.map_or(Ok(None), |old| moved(connection, at, (Some(old), Moved::Away), set))?;
-            }
-        }
-        // What is left of a workflow that is gone does not say when it was due.
-        None => {
-            for set in [&TIMER, &EXPIRY] {
-                moved(connection, at, (None, Moved::Away), set)?;
-            }
-        }
-    }
-    for table in [
-        "DELETE FROM workflow WHERE id = ?1",
-        "DELETE FROM graph WHERE id = ?1",
-        "DELETE FROM job WHERE id = ?1",
-        "DELETE FROM result WHERE id = ?1",
-    ] {
-        connection.prepare_cached(table)?.execute([id.bytes().as_slice()])?;
-    }
-    remove_rows(
-        connection,
-        partition,
-        delete.ready.iter(),
-        (&READY, &mut |row, rows| added.note(partition, row, rows)),
-    )?;
-    remove_rows(connection, partition, delete.index.iter(), (&INDEX, &mut |_, _| {}))?;
-    if let Some(key) = &delete.idempotency_key {
-        let mut remove = connection.prepare_cached("DELETE FROM idempotency WHERE partition = ?1 AND key = ?2")?;
-        remove.execute(params![partition.0, key])?;
-    }
-    Ok(Applied::Done)
-}
-
-/// How to change a set of rows.
-struct Statements {
-    insert: &'static str,
-    update: &'static str,
-    delete: &'static str,
-}
-
-/// How to change a set ordered by time.
-struct Timed {
-    rows: Statements,
-    /// Removes those of one workflow, whenever they are due.
-    delete_all: &'static str,
-}
-
-const TIMER: Timed = Timed {
-    rows: Statements {
-        insert: "INSERT OR IGNORE INTO timer VALUES (?1, ?2, ?3)",
-        update: "UPDATE OR REPLACE timer SET at = ?4 WHERE partition = ?1 AND at = ?2 AND id = ?3",
-        delete: "DELETE FROM timer WHERE partition = ?1 AND at = ?2 AND id = ?3",
-    },
-    delete_all: "DELETE FROM timer WHERE partition = ?1 AND id = ?2",
-};
-const EXPIRY: Timed = Timed {
-    rows: Statements {
-        insert: "INSERT OR IGNORE INTO expiry VALUES (?1, ?2, ?3)",
-        update: "UPDATE OR REPLACE expiry SET at = ?4 WHERE partition = ?1 AND at = ?2 AND id = ?3",
-        delete: "DELETE FROM expiry WHERE partition = ?1 AND at = ?2 AND id = ?3",
-    },
-    delete_all: "DELETE FROM expiry WHERE partition = ?1 AND id = ?2",
-};
-const READY: Statements = Statements {
-    insert: "INSERT OR IGNORE INTO ready_row VALUES (?1, ?2)",
-    update: "UPDATE OR IGNORE ready_row SET entry = ?3 WHERE partition = ?1 AND entry = ?2",
-    delete: "DELETE FROM ready_row WHERE partition = ?1 AND entry = ?2",
-};
-const INDEX: Statements = Statements {
-    insert: "INSERT OR IGNORE INTO index_row VALUES (?1, ?2)",
-    update: "UPDATE OR REPLACE index_row SET entry = ?3 WHERE partition = ?1 AND entry = ?2",
-    delete: "DELETE FROM index_row WHERE partition = ?1 AND entry = ?2",
-};
-
-/// Moves the row of a workflow, and says where it is then.
-fn moved(
-    connection: &Connection,
-    (partition, id): At,
-    (old, to): (Option<i64>, Moved),
-    set: &Timed,
-) -> Result<Option<i64>, StoreError> {
-    let new = match to {
-        Moved::Unchanged => return Ok(old),
-        Moved::To(at) => Some(micros(at)),
-        Moved::Away => None,
-    };
-    let id = id.bytes().as_slice();
-    let moved = match (old, new) {
-        (old, new) if old == new => {
-            // Rows are written again because they may not be those that the state calls for.
-            connection.prepare_cached(set.delete_all)?.execute(params![partition.0, id]).map(|_| false)?
-        }
-        (Some(old), Some(new)) => {
-            connection.prepare_cached(set.rows.update)?.execute(params![partition.0, old, id, new])? > 0
-        }
-        (Some(old), None) => {
-            connection.prepare_cached(set.rows.delete)?.execute(params![partition.0, old, id]).map(|_| true)?
-        }
-        (None, _) => false,
-    };
-    if let (Some(new), false) = (new, moved) {
-        connection.prepare_cached(set.rows.insert)?.execute(params![partition.0, new, id])?;
-    }
-    Ok(new)
-}
-
-/// How to change a set of rows, and who hears of each row that was added (1) or removed (-1).
-type RowsOf<'a> = (&'a Statements, &'a mut dyn FnMut(&Row, i64));
-
-fn change_rows(
-    connection: &Connection,
-    at: Partition,
-    change: &RowChange,
-    (set, hears): RowsOf<'_>,
-) -> Result<(), StoreError> {
-    // One statement that moves a row costs less than two.
-    let moved = change.remove.len().min(change.add.len());
-    let mut unmoved = Vec::new();
-    if moved > 0 {
-        let mut update = connection.prepare_cached(set.update)?;
-        for (old, new) in change.remove.iter().zip(&change.add) {
-            if update.execute(params![at.0, old, new])? == 0 {
-                unmoved.push((old, new));
-            } else {
-                hears(old, -1);
-                hears(new, 1);
-            }
-        }
-    }
-    // The row to remove is not there, or the row to add is.
-    let (absent, present): (Vec<&Row>, Vec<&Row>) = unmoved.into_iter().unzip();
-    remove_rows(connection, at, change.remove[moved..].iter().chain(absent), (set, hears))?;
-    let added = change.add[moved..].iter().chain(present);
-    for row in added {
-        hears(row, connection.prepare_cached(set.insert)?.execute(params![at.0, row])? as i64);
-    }
-    Ok(())
-}
-
-fn remove_rows<'r>(
-    connection: &Connection,
-    at: Partition,
-    rows: impl Iterator<Item = &'r Row>,
-    (set, hears): RowsOf<'_>,
-) -> Result<(), StoreError> {
-    for row in rows {
-        hears(row, -(connection.prepare_cached(set.delete)?.execute(params![at.0, row])? as i64));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::JobIndex;
-    use crate::store::sqlite::file;
+    use crate::id::{JobIndex, WorkflowId};
+    use crate::record::change::{Birth, Put};
+    use crate::store::sqlite::{file, read};
     use crate::time::Timestamp;
 
     fn create(number: u64, state: &[u8]) -> Change {
@@ -542,10 +261,10 @@ mod tests {
     ) -> Vec<Result<Vec<Applied>, StoreError>> {
         let request = |change: &Change| {
             let (answer, answered) = oneshot::channel();
-            (Request::Apply { partition: Partition(0), changes: vec![change.clone()], answer }, answered)
+            (Request::Apply { partition: Partition(0), changes: [change.clone()].into(), answer }, answered)
         };
         let (group, answered): (Vec<_>, Vec<_>) = changes.iter().map(request).unzip();
-        commit(&Written { connection, presence, depths: &Depths::default() }, group);
+        commit(&mut Written::new(connection, presence, &Depths::default()), group);
         answered.into_iter().map(|mut answer| answer.try_recv().unwrap()).collect()
     }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tidegate_workflow::change::{
-    Applied, Change, Delete, Moved, Put, ResultField, RowChange, Stamp, StoredState, Trail, Write,
+    Applied, Change, Delete, Moved, Put, ResultField, RowChange, Stamp, StoredState, Times, Trail, Write,
 };
 use tidegate_workflow::rows::{Row, Section};
 use tidegate_workflow::{Clockwork, JobIndex, Partition, RowSet, Status, Store, WorkflowId, due_row};
@@ -200,8 +200,15 @@ pub(crate) async fn rows_are_added_and_removed(store: Store) {
 }
 
 pub(crate) async fn timers_and_expiries_move(store: Store) {
-    let id = id(1, 3);
-    done(&store, create(id, Put::default())).await;
+    // How a change says where they are before it: not at all, rightly, and wrongly.
+    timers_and_expiries_move_from(&store, id(1, 3), |_| None).await;
+    timers_and_expiries_move_from(&store, id(2, 3), Some).await;
+    let elsewhere = |was: Times| Times { timer: was.timer.map(|_| micros(7)), expiry: was.expiry.map(|_| micros(8)) };
+    timers_and_expiries_move_from(&store, id(3, 3), |was| Some(elsewhere(was))).await;
+}
+
+async fn timers_and_expiries_move_from(store: &Store, id: WorkflowId, says: impl Fn(Times) -> Option<Times>) {
+    done(store, create(id, Put::default())).await;
     // What to do with the timer and the expiry, and where they are then.
     let table = [
         (Moved::Unchanged, Moved::Unchanged, None, None),
@@ -212,14 +219,17 @@ pub(crate) async fn timers_and_expiries_move(store: Store) {
         (Moved::Away, Moved::To(micros(u64::from(u32::MAX) << 20)), None, Some(u64::from(u32::MAX) << 20)),
         (Moved::Away, Moved::Away, None, None),
     ];
+    let mut times = Times::default();
     for (at, (timer, expiry, timer_at, expiry_at)) in table.into_iter().enumerate() {
         let from = if at == 0 { "first".to_owned() } else { at.to_string() };
-        done(&store, update(id, &from, &(at + 1).to_string(), Put { timer, expiry, ..Put::default() })).await;
-        for (which, expected) in [(Clockwork::Timers, timer_at), (Clockwork::Expiries, expiry_at)] {
-            let expected: Vec<_> = expected.map(|at| (id, micros(at))).into_iter().collect();
-            assert_eq!(due(&store, which, 1 << 53).await, expected, "{which:?} after step {at}");
+        let put = Put { timer, expiry, was: says(times), ..Put::default() };
+        done(store, update(id, &from, &(at + 1).to_string(), put)).await;
+        times = Times { timer: timer_at.map(micros), expiry: expiry_at.map(micros) };
+        for (which, expected) in [(Clockwork::Timers, times.timer), (Clockwork::Expiries, times.expiry)] {
+            let expected: Vec<_> = expected.map(|at| (id, at)).into_iter().collect();
+            assert_eq!(due(store, which, 1 << 53).await, expected, "{which:?} after step {at}");
             let rows: Vec<_> = expected.iter().map(|&(id, at)| due_row(at, id)).collect();
-            assert_eq!(all_rows(&store, RowSet::Due(which)).await, rows, "{which:?} after step {at}");
+            assert_eq!(all_rows(store, RowSet::Due(which)).await, rows, "{which:?} after step {at}");
         }
     }
 }

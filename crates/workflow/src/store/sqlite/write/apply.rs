@@ -1,0 +1,245 @@
+//! Applies changes of workflows within a transaction.
+
+use rusqlite::{Connection, params};
+
+use super::kept::Kept;
+use super::sets::{Rows, Timed};
+use crate::id::{Partition, WorkflowId};
+use crate::record::change::{Applied, Birth, Change, Delete, Moved, Put, Times, Write};
+use crate::store::error::StoreError;
+use crate::store::sqlite::column::{field_number, micros};
+use crate::store::sqlite::depths::Added;
+use crate::store::sqlite::read;
+
+/// What a change of a workflow writes to, and how.
+pub(super) struct Tables<'c> {
+    connection: &'c Connection,
+    look: Kept<'c>,
+    look_for_key: Kept<'c>,
+    create: Kept<'c>,
+    replace: Kept<'c>,
+    put_state: Kept<'c>,
+    /// Each with what a state must have that is one value, and that is not.
+    put_meta: [Kept<'c>; 2],
+    put_meta_and_times: [Kept<'c>; 2],
+    put_graph: Kept<'c>,
+    put_job: Kept<'c>,
+    put_result: Kept<'c>,
+    drop_result: Kept<'c>,
+    put_key: Kept<'c>,
+    drop_key: Kept<'c>,
+    drop_all: [Kept<'c>; 4],
+    timers: Timed<'c>,
+    expiries: Timed<'c>,
+    ready: Rows<'c>,
+    index: Rows<'c>,
+    /// What the transaction adds to the numbers of ready rows.
+    pub(super) added: Added,
+}
+
+/// The times of a stored state as they are in columns.
+#[derive(Clone, Copy, Default)]
+struct Moments {
+    timer: Option<i64>,
+    expiry: Option<i64>,
+}
+
+impl Moments {
+    fn of(times: Times) -> Self {
+        Self { timer: times.timer.map(micros), expiry: times.expiry.map(micros) }
+    }
+
+    /// Those after a write.
+    fn moved(self, put: &Put) -> Self {
+        let moved = |old, to| match to {
+            Moved::Unchanged => old,
+            Moved::To(at) => Some(micros(at)),
+            Moved::Away => None,
+        };
+        Self { timer: moved(self.timer, put.timer), expiry: moved(self.expiry, put.expiry) }
+    }
+}
+
+type At = (Partition, WorkflowId);
+
+impl<'c> Tables<'c> {
+    pub(super) fn new(connection: &'c Connection) -> Self {
+        let kept = |sql| Kept::new(connection, sql);
+        Self {
+            connection,
+            look: kept("SELECT meta, timer, expiry FROM workflow WHERE id = ?1"),
+            look_for_key: kept("SELECT id FROM idempotency WHERE partition = ?1 AND key = ?2"),
+            create: kept("INSERT OR IGNORE INTO workflow VALUES (?1, ?2, ?3, ?4, ?5)"),
+            replace: kept("INSERT OR REPLACE INTO workflow VALUES (?1, ?2, ?3, ?4, ?5)"),
+            put_state: kept("UPDATE workflow SET meta = ?2, timer = ?3, expiry = ?4 WHERE id = ?1"),
+            put_meta: [
+                kept("UPDATE workflow SET meta = ?2 WHERE id = ?1 AND meta >= ?3 AND meta < ?4"),
+                kept("UPDATE workflow SET meta = ?2 WHERE id = ?1 AND meta = ?3"),
+            ],
+            put_meta_and_times: [
+                kept(
+                    "UPDATE workflow SET meta = ?2, timer = ?5, expiry = ?6 WHERE id = ?1 AND meta >= ?3 AND meta < ?4",
+                ),
+                kept("UPDATE workflow SET meta = ?2, timer = ?4, expiry = ?5 WHERE id = ?1 AND meta = ?3"),
+            ],
+            put_graph: kept("INSERT OR REPLACE INTO graph VALUES (?1, ?2)"),
+            put_job: kept("INSERT OR REPLACE INTO job VALUES (?1, ?2, ?3)"),
+            put_result: kept("INSERT OR REPLACE INTO result VALUES (?1, ?2, ?3)"),
+            drop_result: kept("DELETE FROM result WHERE id = ?1 AND field = ?2"),
+            put_key: kept("INSERT INTO idempotency VALUES (?1, ?2, ?3)"),
+            drop_key: kept("DELETE FROM idempotency WHERE partition = ?1 AND key = ?2"),
+            drop_all: [
+                kept("DELETE FROM workflow WHERE id = ?1"),
+                kept("DELETE FROM graph WHERE id = ?1"),
+                kept("DELETE FROM job WHERE id = ?1"),
+                kept("DELETE FROM result WHERE id = ?1"),
+            ],
+            timers: Timed::timers(connection),
+            expiries: Timed::expiries(connection),
+            ready: Rows::ready(connection),
+            index: Rows::index(connection),
+            added: Added::default(),
+        }
+    }
+
+    pub(super) fn apply(&mut self, partition: Partition, change: &Change) -> Result<Applied, StoreError> {
+        let at = (partition, change.workflow);
+        if let Write::Put(put) = &change.write {
+            match (&change.expected, &put.birth, put.was) {
+                (None, Some(birth), _) if birth.idempotency_key.is_none() => return self.create(at, put, birth),
+                (Some(expected), None, Some(was)) => return self.update(at, (expected, was, change.small), put),
+                _ => {}
+            }
+        }
+        let found = self.look.find([change.workflow.bytes().as_slice()], |row| {
+            let expected = change.expects(Some(row.get_ref(0)?.as_blob()?));
+            Ok((expected, Moments { timer: row.get(1)?, expiry: row.get(2)? }))
+        })?;
+        let moments = match (found, &change.expected) {
+            (Some((true, moments)), _) => Some(moments),
+            (None, None) => None,
+            (None, Some(_)) => return Ok(Applied::Conflict(None)),
+            (Some((false, _)), _) => return self.conflict(change.workflow),
+        };
+        match &change.write {
+            Write::Put(put) => self.put(at, moments.unwrap_or_default(), put),
+            Write::Delete(delete) => self.delete(at, moments, delete),
+        }
+    }
+
+    fn conflict(&self, id: WorkflowId) -> Result<Applied, StoreError> {
+        Ok(Applied::Conflict(read::state(self.connection, id)?))
+    }
+
+    /// Writes a workflow that must not exist, without a look before.
+    fn create(&mut self, at: At, put: &Put, birth: &Birth) -> Result<Applied, StoreError> {
+        let (id, moments) = (at.1.bytes().as_slice(), Moments::default().moved(put));
+        if self.create.run(params![id, put.meta, birth.label, moments.timer, moments.expiry])? == 0 {
+            return self.conflict(at.1);
+        }
+        self.put_graph.run(params![id, birth.graph])?;
+        self.put_rest(at, (Moments::default(), moments), put)
+    }
+
+    /// Writes a state in place of the expected one, whose times are known, without a look before.
+    fn update(
+        &mut self,
+        at: At,
+        (expected, was, small): (&[u8], Times, bool),
+        put: &Put,
+    ) -> Result<Applied, StoreError> {
+        let (id, was) = (at.1.bytes().as_slice(), Moments::of(was));
+        let now = was.moved(put);
+        let stays = put.timer == Moved::Unchanged && put.expiry == Moved::Unchanged;
+        let Self { put_meta: [begins, is], put_meta_and_times: [begins_timed, is_timed], .. } = self;
+        let updated = match (small, stays) {
+            (true, true) => begins.run(params![id, put.meta, expected, read::end_of(expected)])?,
+            (true, false) => {
+                let end = read::end_of(expected);
+                begins_timed.run(params![id, put.meta, expected, end, now.timer, now.expiry])?
+            }
+            (false, true) => is.run(params![id, put.meta, expected])?,
+            (false, false) => is_timed.run(params![id, put.meta, expected, now.timer, now.expiry])?,
+        };
+        match updated {
+            0 => self.conflict(at.1),
+            _ => self.put_rest(at, (was, now), put),
+        }
+    }
+
+    /// Writes what was looked at before.
+    fn put(&mut self, at: At, was: Moments, put: &Put) -> Result<Applied, StoreError> {
+        if let Some(key) = put.birth.as_ref().and_then(|birth| birth.idempotency_key.as_deref())
+            && let Some(owner) = self.claim_key(at, key)?
+        {
+            return Ok(Applied::KeyTaken(owner));
+        }
+        let (id, now) = (at.1.bytes().as_slice(), was.moved(put));
+        match &put.birth {
+            Some(Birth { graph, label, .. }) => {
+                self.replace.run(params![id, put.meta, label, now.timer, now.expiry])?;
+                self.put_graph.run(params![id, graph])?;
+            }
+            None => _ = self.put_state.run(params![id, put.meta, now.timer, now.expiry])?,
+        }
+        self.put_rest(at, (was, now), put)
+    }
+
+    /// Enters an idempotency key, or says which workflow has it.
+    fn claim_key(&mut self, (partition, id): At, key: &str) -> Result<Option<WorkflowId>, StoreError> {
+        let owner = self.look_for_key.find(params![partition.0, key], |row| row.get(0).map(WorkflowId::from_bytes))?;
+        if owner.is_none() {
+            self.put_key.run(params![partition.0, key, id.bytes().as_slice()])?;
+        }
+        Ok(owner)
+    }
+
+    /// Writes what is not beside the meta.
+    fn put_rest(&mut self, at: At, (was, now): (Moments, Moments), put: &Put) -> Result<Applied, StoreError> {
+        if put.timer != Moved::Unchanged {
+            self.timers.shift(at, was.timer, now.timer)?;
+        }
+        if put.expiry != Moved::Unchanged {
+            self.expiries.shift(at, was.expiry, now.expiry)?;
+        }
+        let (partition, id) = (at.0, at.1.bytes().as_slice());
+        for (job, state) in &put.jobs {
+            self.put_job.run(params![id, job.0, state])?;
+        }
+        for (field, value) in &put.results {
+            self.put_result.run(params![id, field_number(*field), value])?;
+        }
+        for &field in &put.dropped_results {
+            self.drop_result.run(params![id, field_number(field)])?;
+        }
+        let added = &mut self.added;
+        self.ready.change(partition, &put.ready, &mut |row, rows| added.note(partition, row, rows))?;
+        self.index.change(partition, &put.index, &mut |_, _| {})?;
+        Ok(Applied::Done)
+    }
+
+    fn delete(&mut self, at: At, moments: Option<Moments>, delete: &Delete) -> Result<Applied, StoreError> {
+        let partition = at.0;
+        for (set, old) in [
+            (&mut self.timers, moments.map(|moments| moments.timer)),
+            (&mut self.expiries, moments.map(|moments| moments.expiry)),
+        ] {
+            match old {
+                Some(None) => {}
+                Some(old) => set.shift(at, old, None)?,
+                // What is left of a workflow that is gone does not say when it was due.
+                None => set.remove_all(at)?,
+            }
+        }
+        for table in &mut self.drop_all {
+            table.run([at.1.bytes().as_slice()])?;
+        }
+        let added = &mut self.added;
+        self.ready.remove(partition, delete.ready.iter(), &mut |row, rows| added.note(partition, row, rows))?;
+        self.index.remove(partition, delete.index.iter(), &mut |_, _| {})?;
+        if let Some(key) = &delete.idempotency_key {
+            self.drop_key.run(params![partition.0, key])?;
+        }
+        Ok(Applied::Done)
+    }
+}
