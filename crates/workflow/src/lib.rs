@@ -57,7 +57,7 @@ pub use store::probe::Probe;
 pub use store::query::{Clockwork, Head, Order, Register, RowSet, Span};
 pub use store::redis::durability::{Durability, NodeDurability, Persistence};
 pub use store::redis::{RedisOptions, RedisOptionsError, RedisStore};
-pub use store::sqlite::{SqliteOptions, SqliteOptionsError, SqliteStore};
+pub use store::sqlite::{Space, SqliteOptions, SqliteOptionsError, SqliteStore};
 pub use time::Timestamp;
 pub use transition::event::{DeleteIf, RestartScope};
 pub use transition::outcome::{Failure, Outcome, RetryWish};

@@ -96,6 +96,15 @@ impl Store {
         Style { format: self.format(), most }
     }
 
+    /// How many requests share a write at most: enough for it to be worth while, few enough that the first does not wait long for the last.
+    pub(crate) fn round(&self) -> usize {
+        match self {
+            Self::Memory(_) | Self::Redis(_) => 256,
+            // A write is a sync of the disk, and a call may create a thousand workflows in few partitions.
+            Self::Sqlite(_) => sqlite::GROUP,
+        }
+    }
+
     /// Whether a migration of it has begun and not ended. A server notices that at its next look.
     #[must_use]
     pub fn is_migrating(&self) -> bool {

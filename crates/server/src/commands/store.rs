@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
 use tidegate_workflow::{
-    Engine, EngineError, EngineOptions, Filter, LivingServer, NodeDurability, RetentionDefaults, SqliteStore,
+    Engine, EngineError, EngineOptions, Filter, LivingServer, NodeDurability, RetentionDefaults, Space, SqliteStore,
     Store as Opened, StoreError,
 };
 
@@ -38,6 +38,8 @@ pub(crate) enum Verb {
         #[arg(long)]
         repair: bool,
     },
+    /// Writes a store that is a file anew, as small as it can be, while no server has it open
+    Compact,
     /// Copies a store that is a file, also while a server has it open
     Backup {
         /// The copy. It must not exist, and appears only when it is complete
@@ -73,8 +75,10 @@ impl Store {
 }
 
 pub(crate) async fn run(verb: Verb, screen: &Screen) -> Result<Exit, Failure> {
-    if let Verb::Backup { file } = &verb {
-        return backup(file, screen).await;
+    match &verb {
+        Verb::Backup { file } => return backup(file, screen).await,
+        Verb::Compact => return compact(screen).await,
+        _ => {}
     }
     let here = Here::open(Missing::Refuse).await?;
     let done = match verb {
@@ -82,7 +86,7 @@ pub(crate) async fn run(verb: Verb, screen: &Screen) -> Result<Exit, Failure> {
         Verb::Migrate(asked) => migrate::run(&here, asked, screen).await,
         Verb::Check { repair: false } => audit::check(&here, Then::Tell, screen).await,
         Verb::Check { repair: true } => audit::check(&here, Then::Repair, screen).await,
-        Verb::Backup { .. } => unreachable!("it opens no store"),
+        Verb::Backup { .. } | Verb::Compact => unreachable!("it opens no engine"),
     };
     here.close().await;
     done
@@ -177,27 +181,46 @@ fn refused(shown: &str, error: &StoreError) -> Failure {
     Failure::new(exit, format!("{shown}: {error}"))
 }
 
-/// Copies the file, without the lock that a server has.
-async fn backup(file: &Path, screen: &Screen) -> Result<Exit, Failure> {
+/// The file of the store that the settings name, and where that is for people. `instead` says what to do where it is in Redis.
+fn file_of_store(instead: &str) -> Result<(PathBuf, String), Failure> {
     let settings = settings()?;
     let workflows = workflows(&settings)?;
     let shown = store::shown(workflows);
     if workflows.redis.is_some() {
-        let reason = "copy a store in redis with its own means: BGSAVE, or the log of appendonly";
-        return Err(Failure::usage(format!("{shown}: {reason}")));
+        return Err(Failure::usage(format!("{shown}: {instead}")));
     }
-    let (from, to) = (store::file(workflows), file.to_owned());
-    if !from.exists() {
-        return Err(no_store(&shown, workflows));
-    }
+    let file = store::file(workflows);
+    if file.exists() { Ok((file, shown)) } else { Err(no_store(&shown, workflows)) }
+}
+
+/// Does on a thread of its own what blocks.
+async fn apart<T: Send + 'static>(
+    shown: &str,
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, Failure> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Failure::unavailable(format!("{shown}: {error}")))?.map_err(|error| refused(shown, &error))
+}
+
+/// Copies the file, without the lock that a server has.
+async fn backup(file: &Path, screen: &Screen) -> Result<Exit, Failure> {
+    let instead = "copy a store in redis with its own means: BGSAVE, or the log of appendonly";
+    let ((from, shown), to) = (file_of_store(instead)?, file.to_owned());
     if to.exists() {
         return Err(Failure::new(Exit::Refused, format!("{} exists: name a new file", to.display())));
     }
-    let copied = tokio::task::spawn_blocking(move || SqliteStore::backup(&from, &to)).await;
-    let copied = copied.map_err(|error| Failure::unavailable(format!("{shown}: {error}")))?;
-    let bytes = copied.map_err(|error| refused(&shown, &error))?;
+    let bytes = apart(&shown, move || SqliteStore::backup(&from, &to)).await?;
     let json = json!({ "store": shown, "file": file, "bytes": bytes }).to_string();
     screen.object(&json, &shown, || Ok(format!("{shown} was copied to {}, {bytes} bytes\n", file.display())))?;
+    Ok(Exit::Done)
+}
+
+/// Writes the file anew.
+async fn compact(screen: &Screen) -> Result<Exit, Failure> {
+    let (file, shown) = file_of_store("redis gives memory back by itself")?;
+    let (before, after) = apart(&shown, move || SqliteStore::compact(&file)).await?;
+    let json = json!({ "store": shown, "bytes_before": before, "bytes": after }).to_string();
+    screen.object(&json, &shown, || Ok(format!("{shown} has {after} bytes, it had {before}\n")))?;
     Ok(Exit::Done)
 }
 
@@ -207,6 +230,10 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
     let queues = engine.queue_states().await.map_err(|error| here.failed(&error))?.found;
     let schema = engine.store().format().schema();
     let earlier = migrate::earlier(here).await?;
+    let space = match engine.store() {
+        Opened::Sqlite(store) => Some(store.space().await.map_err(|error| here.refused(&error))?),
+        Opened::Memory(_) | Opened::Redis(_) => None,
+    };
     let durability = engine.store().durability().await.map_err(|error| here.refused(&error))?;
     let risks = durability.risks(here.replicas);
     let skew = here.clock.skew();
@@ -218,6 +245,7 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
     let info = json!({
         "kind": here.kind(), "store": here.shown, "schema": schema, "earlier_workflows": earlier,
         "partitions": partitions,
+        "file": space.map(space_json),
         "workflows": by_status, "queues": queues.len(), "ready_jobs": ready,
         "clock_skew_ms": skew.map(|micros| micros / 1_000), "nodes": nodes, "risks": risks,
         "servers": servers.iter().map(server_json).collect::<Vec<_>>(),
@@ -236,6 +264,9 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
             table.row(vec![Cell::of_state(status.word(), status.word()), number.to_string().into()]);
         }
         let mut lines = lines.map(|(name, text)| format!("{name:<11} {text}\n")).concat();
+        if let Some(space) = space {
+            lines += &format!("{:<11} {}\n", "file", space_line(space));
+        }
         for node in &durability.nodes {
             lines += &format!("{:<11} {node}\n", "redis");
         }
@@ -251,6 +282,19 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
         Ok(format!("{lines}\n{}", table.text(screen)))
     })?;
     Ok(Exit::Done)
+}
+
+fn space_json(space: Space) -> serde_json::Value {
+    json!({ "bytes": space.bytes, "free_bytes": space.free, "gives_back": space.gives_back })
+}
+
+/// What a file takes, for people.
+fn space_line(Space { bytes, free, gives_back }: Space) -> String {
+    let advice = match gives_back {
+        true => "",
+        false => "; an earlier version made it, so it never becomes smaller: see `tidegate store compact`",
+    };
+    format!("{bytes} bytes, of which {free} are free{advice}")
 }
 
 fn node_json(node: &NodeDurability) -> serde_json::Value {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use tidegate_api::Tokens;
-use tidegate_workflow::RetentionDefaults;
+use tidegate_workflow::{RetentionDefaults, SqliteOptions};
 
 use super::listen::{Endpoint, host_and_port};
 use super::read::Values;
@@ -54,7 +54,7 @@ pub(super) fn build(values: &mut Values, counters: Option<&RedisServer>, threads
     let anonymous = values.boolean("TIDEGATE_ALLOW_ANONYMOUS");
     let redis = redis::store(values, counters, threads);
     let prefix = prefix(values);
-    let partitions = partitions(values);
+    let partitions = partitions(values, redis.is_some());
     let replicas = replicas(values);
     let max_body = values.integer("TIDEGATE_MAX_BODY", 1_024..=1 << 30) as usize;
     let max_streams = values.integer("TIDEGATE_MAX_EVENT_STREAMS", 4..=1_000_000) as usize;
@@ -95,8 +95,11 @@ fn prefix(values: &mut Values) -> String {
     text
 }
 
-fn partitions(values: &mut Values) -> u16 {
+fn partitions(values: &mut Values, in_redis: bool) -> u16 {
     let partitions = values.integer(PARTITIONS, 1..=256);
+    if !in_redis && !values.given.contains(PARTITIONS) {
+        return SqliteOptions::PARTITIONS;
+    }
     if partitions & (partitions - 1) != 0 {
         values.problem(PARTITIONS, &partitions.to_string(), "expected a power of two".to_owned());
     }

@@ -29,8 +29,6 @@ use crate::id::Partition;
 use crate::store::Store;
 use crate::store::error::StoreError;
 
-/// Requests of one round: enough to share a write, few enough that the first does not wait long for the last.
-const ROUND: usize = 256;
 /// The most requests that may wait. Each has a caller.
 const WAITING: usize = 65_536;
 /// How often requests are played when other servers keep writing first.
@@ -95,9 +93,9 @@ impl Desk {
         self.inbox().closed = true;
     }
 
-    fn next_round(&self) -> Option<Vec<Posted>> {
+    fn next_round(&self, most: usize) -> Option<Vec<Posted>> {
         let mut inbox = self.inbox();
-        let size = inbox.waiting.len().min(ROUND);
+        let size = inbox.waiting.len().min(most);
         inbox.busy = size > 0;
         inbox.busy.then(|| inbox.waiting.drain(..size).collect())
     }
@@ -106,7 +104,7 @@ impl Desk {
     pub(crate) async fn serve(&self, (context, store): (&Context, &Store), states: &States, give_back: &GiveBack) {
         let player = Player { context, store, give_back };
         let round = Round { player, partition: self.partition, states, torn: &self.torn };
-        while let Some(posted) = self.next_round() {
+        while let Some(posted) = self.next_round(store.round()) {
             for groups in load::pieces(store, states.take(posted)).await {
                 self.serve_groups(&round, groups).await;
             }

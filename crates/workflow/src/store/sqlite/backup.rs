@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OpenFlags};
 
 use super::file;
+use super::write::space::gives_back;
 use crate::store::error::StoreError;
 
 /// Copies the store at `from`, as it is at one moment, into the new file `to`. Returns the size of the copy in bytes. Writers go on
@@ -21,6 +22,10 @@ pub(super) fn backup(from: &Path, to: &Path) -> Result<u64, StoreError> {
     let source = Connection::open_with_flags(from, flags).map_err(|error| file::unusable(from, &error.to_string()))?;
     source.busy_timeout(file::PATIENCE)?;
     file::is_ours(&source, from)?;
+    if !gives_back(&source)? {
+        // The copy does, also of a file that does not.
+        source.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+    }
     let part = Part::beside(to).map_err(failed)?;
     // It reads in one transaction, and copies no free pages. SQLite does not sync the copy.
     source.execute("VACUUM INTO ?1", [part.0.to_string_lossy()]).map_err(|error| match error.sqlite_error_code() {

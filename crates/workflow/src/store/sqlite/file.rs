@@ -72,6 +72,10 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
     let lock = prepare(path)?;
     let writer = connect(path)?;
     let fresh = is_fresh(&writer, path)?;
+    if fresh {
+        // Only before anything is in the file, or by `compact`.
+        give_back(&writer)?;
+    }
     tune(&writer, path)?;
     if fresh {
         create(&writer, partitions)?;
@@ -93,6 +97,27 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
     let readers = [reader()?, reader()?];
     let presence = Presence::of(path).map_err(|error| unusable(path, &error.to_string()))?;
     Ok(Opened { writer, readers, lock, partitions, schema, presence })
+}
+
+/// Lets a file give pages back that nothing is on, from when it is made or written anew.
+fn give_back(writer: &Connection) -> Result<(), StoreError> {
+    Ok(writer.pragma_update(None, "auto_vacuum", "INCREMENTAL")?)
+}
+
+/// Writes the file anew without free pages, so that it is as small as it can be and gives pages back from then on. Returns its sizes in
+/// bytes before and after.
+pub(super) fn compact(path: &Path) -> Result<(u64, u64), StoreError> {
+    let size = || fs::metadata(path).map(|about| about.len()).map_err(|error| unusable(path, &error.to_string()));
+    let before = size()?;
+    let Opened { writer, readers, lock, .. } = open(path, 1)?;
+    drop(readers);
+    give_back(&writer)?;
+    writer.execute_batch("VACUUM")?;
+    // Its log is copied into the file.
+    writer.close().map_err(|(_, error)| StoreError::from(error))?;
+    let after = size()?;
+    drop(lock);
+    Ok((before, after))
 }
 
 /// Makes the directory and an empty file where they are missing, and locks the store.

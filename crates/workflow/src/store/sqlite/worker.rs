@@ -1,7 +1,10 @@
 //! A thread that handles a queue of jobs, and ends with its owner.
 
 use std::io;
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
@@ -24,7 +27,49 @@ pub(super) struct Jobs<J> {
     closing: bool,
 }
 
+/// What came of waiting for a job.
+pub(super) enum Waited<J> {
+    Job(J),
+    /// The time has passed.
+    Nothing,
+    /// The thread should end.
+    Ended,
+}
+
+/// Wakes a thread that waits.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
 impl<J> Jobs<J> {
+    /// Blocks until there is a job or the time has passed.
+    pub(super) fn next_within(&mut self, time: Duration) -> Waited<J> {
+        let ended = |job: Option<J>| job.map_or(Waited::Ended, Waited::Job);
+        if self.closing {
+            return ended(self.waiting());
+        }
+        let until = Instant::now() + time;
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        loop {
+            match self.queue.poll_recv(&mut Context::from_waker(&waker)) {
+                Poll::Ready(Some(Message::Job(job))) => return Waited::Job(job),
+                Poll::Ready(Some(Message::Close)) => {
+                    self.closing = true;
+                    return ended(self.waiting());
+                }
+                Poll::Ready(None) => return Waited::Ended,
+                Poll::Pending => match until.checked_duration_since(Instant::now()) {
+                    Some(left) if !left.is_zero() => thread::park_timeout(left),
+                    _ => return Waited::Nothing,
+                },
+            }
+        }
+    }
+
     /// Blocks until there is a job; None when the thread should end.
     pub(super) fn next(&mut self) -> Option<J> {
         if self.closing {
@@ -115,6 +160,29 @@ mod tests {
         worker.close().await;
         assert_eq!(finished.try_iter().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
         assert_eq!(worker.send(5).await, Err(ended()));
+    }
+
+    #[tokio::test]
+    async fn a_worker_hears_that_nothing_comes_and_of_what_comes_meanwhile() {
+        let (heard, hears) = threads::channel();
+        let worker = Worker::spawn("worker", 10, move |jobs: &mut Jobs<u32>| {
+            loop {
+                let time = Duration::from_millis(if heard.send(None).is_ok() { 1 } else { 0 });
+                match jobs.next_within(time) {
+                    Waited::Job(job) => heard.send(Some(job)).unwrap(),
+                    Waited::Nothing => {}
+                    Waited::Ended => break,
+                }
+            }
+        });
+        let worker = worker.unwrap();
+        // It goes on while nothing comes.
+        assert_eq!(hears.iter().take(3).collect::<Vec<_>>(), [None; 3]);
+        worker.send(7).await.unwrap();
+        assert_eq!(hears.iter().flatten().next(), Some(7));
+        worker.send(8).await.unwrap();
+        worker.close().await;
+        assert_eq!(hears.iter().flatten().collect::<Vec<_>>(), [8]);
     }
 
     #[tokio::test]

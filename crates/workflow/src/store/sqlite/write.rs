@@ -3,6 +3,7 @@
 mod apply;
 mod kept;
 mod sets;
+pub(super) mod space;
 
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use tokio::sync::oneshot;
 
 use self::apply::Tables;
+use self::space::Space;
 use super::depths::{Added, Depths};
 use super::presence::Presence;
 use super::probe::{Probed, probe};
@@ -23,7 +25,7 @@ use crate::store::query::Register;
 
 /// The number of changes at which a transaction takes no more requests: about 50 ms of work. The first request of a group does not wait
 /// long for the last one, and one sync for all of them costs little.
-const GROUP: usize = 1_024;
+pub(in crate::store) const GROUP: usize = 1_024;
 
 /// What the thread that writes is asked to do.
 pub(super) enum Request {
@@ -161,7 +163,8 @@ fn migrate(connection: &Connection, from: Option<Format>) -> Result<(), StoreErr
 
 /// Works until there is no more to do.
 pub(super) fn run(mut written: Written<'_>, jobs: &mut Jobs<Request>) {
-    while let Some(first) = jobs.next() {
+    let mut space = Space::unknown();
+    while let Some(first) = space.next(written.connection, jobs) {
         let mut changes = first.changes();
         let mut group = vec![first];
         while changes < GROUP
@@ -173,6 +176,7 @@ pub(super) fn run(mut written: Written<'_>, jobs: &mut Jobs<Request>) {
         let (questions, group): (Vec<_>, Vec<_>) = group.into_iter().partition(Request::asks);
         if !group.is_empty() {
             commit(&mut written, group);
+            space.note_written();
         }
         answer_questions(&written, questions);
     }
