@@ -75,7 +75,20 @@ const STEPS: [Step; 8] = [
     Step::engine(pipelining::Results::NAME, &["--turn", "1s"], &["--rounds", "1", "--turn", "60ms", "--depths", "1,4"]),
     Step::server(
         workflow::Results::NAME,
-        &["--rounds", "1", "--workflows", "1000", "--pages", "5", "--executed", "2000", "--parents", "100"],
+        &[
+            "--rounds",
+            "1",
+            "--workflows",
+            "1000",
+            "--pages",
+            "5",
+            "--executed",
+            "2000",
+            "--parents",
+            "100",
+            "--names",
+            "1000",
+        ],
     ),
     Step::engine(
         layout::Results::NAME,

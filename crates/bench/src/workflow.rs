@@ -22,6 +22,7 @@ pub(crate) use api::Api;
 pub(crate) use arguments::Arguments;
 use bullmq::BullMq;
 use creation::Creation;
+use creation::names::{self, Names};
 use execution::Execution;
 use execution::large::{self, Large};
 use execution::watchers::{self, Watchers};
@@ -35,6 +36,8 @@ pub(crate) use work::work;
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Results {
     creation: Vec<Creation>,
+    #[serde(default)]
+    names: Vec<Names>,
     execution: Vec<Execution>,
     #[serde(default)]
     large: Vec<Large>,
@@ -67,6 +70,7 @@ pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<()> {
     let numbers: &[usize] = if arguments.executed < WORTH_WATCHING { &[] } else { &SERVERS };
     let results = Results {
         creation: creation::measure(&arguments).await?,
+        names: names::measure(&arguments).await?,
         execution: execution::measure(&arguments).await?,
         large: large::measure(&arguments).await?,
         bullmq: bullmq::measure(&arguments).await?,
@@ -91,6 +95,7 @@ impl figures::Results for Results {
         }
         vec![
             Table::new("creation", creation),
+            Table::new("names", names::sheet(&self.names)),
             Table::new("execution", execution),
             Table::new("large", large::sheet(&self.large)),
             Table::new("listing", listing::sheet(&self.listing)),

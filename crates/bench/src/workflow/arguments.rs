@@ -31,6 +31,9 @@ pub(crate) struct Arguments {
     /// Parents of the join of the large workflow.
     #[arg(long, default_value_t = 100_000)]
     pub(super) many_parents: usize,
+    /// Names of queues and workflows, where there are many.
+    #[arg(long, default_value_t = 100_000)]
+    pub(super) names: usize,
     /// Turns of each figure; the tables show medians and ends.
     #[arg(long, default_value_t = 3)]
     pub(super) rounds: u32,

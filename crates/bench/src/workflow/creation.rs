@@ -1,5 +1,7 @@
 //! How fast workflows are created: one after the other, in bulk, and one large one.
 
+pub(super) mod names;
+
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};

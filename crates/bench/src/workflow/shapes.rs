@@ -23,6 +23,16 @@ pub(crate) fn batch(one: &str, count: usize) -> String {
     body
 }
 
+/// Workflows of two jobs, each with a name and a queue of its own, which these numbers tell apart.
+pub(crate) fn of_names(numbers: impl Iterator<Item = usize>) -> String {
+    let each = numbers.map(|at| {
+        format!(
+            r#"{{"name":"n{at:06}","start":"manual","jobs":[{{"name":"prepare","handler":"Prepare","queue":"q{at:06}"}},{{"name":"normalize","handler":"NormalizeJob","queue":"q{at:06}","after":["prepare"]}}]}}"#
+        )
+    });
+    format!("{{\"workflows\":[{}]}}", each.collect::<Vec<_>>().join(","))
+}
+
 /// Jobs one after the other.
 pub(crate) fn chain(jobs: usize) -> String {
     graph("chain", jobs, |at| if at == 0 { String::new() } else { format!(r#""j{}""#, at - 1) })
