@@ -130,6 +130,11 @@ impl Workflow {
         self.stored.as_ref().map(|(_, meta)| meta.stamp())
     }
 
+    /// Whether its ready rows may not all be there.
+    pub(crate) fn is_owing(&self) -> bool {
+        !self.owing.is_empty()
+    }
+
     /// Whether it is better to read what has changed than all of it.
     pub(crate) fn is_large(&self) -> bool {
         self.jobs.len() >= LARGE

@@ -222,6 +222,16 @@ impl Snapshot {
         })
     }
 
+    /// Whether its ready rows may not all be there yet: they are many, and are written after its state. Should their writer have died, they are
+    /// written when it is due.
+    #[must_use]
+    pub fn rows_follow(&self) -> bool {
+        match &self.shown {
+            Shown::All(workflow) => workflow.is_owing(),
+            Shown::Some(_) => false,
+        }
+    }
+
     /// Rows that a store must hold for it: ready rows and index rows. For the check of a store. None when only some jobs were read.
     #[must_use]
     pub fn rows(&self) -> (Vec<crate::record::rows::Row>, Vec<crate::record::rows::Row>) {

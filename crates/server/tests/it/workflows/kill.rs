@@ -2,6 +2,7 @@
 //! that was begun comes to its end.
 
 mod client;
+mod pieces;
 mod random;
 mod traffic;
 
