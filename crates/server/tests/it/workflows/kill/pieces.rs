@@ -49,9 +49,9 @@ fn kill_when(redis: &RedisServer, server: &mut Served, is_then: impl Fn() -> boo
         stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())).unwrap();
         while !is_then() && rows(redis) < JOBS {}
         // What it sends from here on is not done.
-        redis.raw("CLIENT PAUSE 60000 WRITE");
+        assert_eq!(redis.raw("CLIENT PAUSE 60000 WRITE"), "+OK\r\n");
         server.kill();
-        redis.raw("CLIENT UNPAUSE");
+        assert_eq!(redis.raw("CLIENT UNPAUSE"), "+OK\r\n");
         if is_then() {
             return;
         }
