@@ -21,6 +21,7 @@ mod workflow;
 pub use drawing::{layout, picture};
 pub use engine::claim::Claim;
 pub use engine::claim::claimed::{Claimed, Input};
+pub use engine::claim::leases::Leases;
 pub use engine::claim::report::{Extension, Report, Reported, given_back};
 pub use engine::context::tally::{CLASSES, Durations, HandlerTimes, Tally};
 pub use engine::context::watchers::{Notice, Watching};

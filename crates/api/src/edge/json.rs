@@ -12,7 +12,12 @@ use utoipa::ToSchema;
 
 /// The JSON text of an answer, or of a part of one.
 pub(crate) fn text(body: &impl Serialize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(256);
+    large_text(256, body)
+}
+
+/// The same of a text that has at most about so many bytes.
+pub(crate) fn large_text(bytes: usize, body: &impl Serialize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes);
     add(&mut out, body);
     out
 }

@@ -6,9 +6,10 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::{Body, Bytes, HttpBody as _};
-use axum::http::Method;
-use axum::response::Response;
+use axum::http::{Method, header};
+use axum::response::{IntoResponse as _, Response};
 use http_body_util::BodyExt as _;
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -22,6 +23,9 @@ pub(crate) const SMALL: usize = 256 * 1024;
 pub(crate) const LARGE: usize = 256 * 1024 * 1024;
 /// How long a large answer waits for room. Those who do not read are cut off soon after it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long an answer waits for room whose jobs are leased already: other workers could have these, and a lease may last 5 s.
+const PATIENCE_OF_LEASES: Duration = Duration::from_secs(2);
 
 /// Who asks, as far as sharing goes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,6 +80,12 @@ impl Room {
     /// # Errors
     /// It was not there in time, or the caller has too much.
     pub(crate) async fn wait(self: &Arc<Self>, caller: &Caller, size: usize) -> Result<Share, Problem> {
+        self.check_own(&self.lock(), caller, size)?;
+        self.take_within(PATIENCE, caller, size).await
+    }
+
+    /// Takes so much as soon as it is there, also when the caller has too much of its own: nobody waits for this.
+    async fn take_within(self: &Arc<Self>, patience: Duration, caller: &Caller, size: usize) -> Result<Share, Problem> {
         let waiting = async {
             loop {
                 // Before the try, so that nothing is freed between.
@@ -86,8 +96,7 @@ impl Room {
                 freed.await;
             }
         };
-        self.check_own(&self.lock(), caller, size)?;
-        match timeout(PATIENCE, waiting).await {
+        match timeout(patience, waiting).await {
             Ok(share) => Ok(share),
             Err(_) => self.take(caller, size),
         }
@@ -97,14 +106,6 @@ impl Room {
     fn force(self: &Arc<Self>, caller: &Caller, size: usize) -> Share {
         *self.lock().entry(caller.clone()).or_default() += size;
         Share { room: self.clone(), caller: caller.clone(), size }
-    }
-
-    /// Takes nothing.
-    ///
-    /// # Errors
-    /// Nothing is left, for the caller or for all.
-    pub(crate) fn check(self: &Arc<Self>, caller: &Caller) -> Result<(), Problem> {
-        self.take(caller, 1).map(drop)
     }
 
     /// What the caller has, if it may have so much more.
@@ -127,17 +128,27 @@ impl Room {
     }
 }
 
-impl Drop for Share {
-    fn drop(&mut self) {
+impl Share {
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Has this size from now on, whatever is there: what it was taken for turned out to be larger or smaller.
+    fn resize(&mut self, size: usize) {
         let mut taken = self.room.lock();
-        if let Some(own) = taken.get_mut(&self.caller) {
-            *own -= self.size;
-            if *own == 0 {
-                taken.remove(&self.caller);
-            }
+        let own = taken.remove(&self.caller).unwrap_or_default() + size - self.size;
+        if own > 0 {
+            taken.insert(self.caller.clone(), own);
         }
         drop(taken);
+        self.size = size;
         self.room.freed.notify_waiters();
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.resize(0);
     }
 }
 
@@ -175,7 +186,27 @@ pub(crate) fn hold(text: Bytes, share: Arc<Share>) -> Bytes {
     Bytes::from_owner(Kept { text, _share: share })
 }
 
-/// The same of any answer whose body is in memory as a whole. What a POST has done must be told: it takes its room in any case.
+/// Room for an answer that is about to be gathered and has at most so many bytes. None: it is small.
+///
+/// # Errors
+/// There was no room for it in time.
+pub(crate) async fn reserve(room: &Arc<Room>, caller: &Caller, size: usize) -> Result<Option<Share>, Problem> {
+    if size <= SMALL {
+        return Ok(None);
+    }
+    room.take_within(PATIENCE_OF_LEASES, caller, size).await.map(Some)
+}
+
+/// JSON that has its room already.
+pub(crate) fn kept(mut text: Vec<u8>, mut share: Share) -> Response {
+    text.shrink_to_fit();
+    share.resize(text.len());
+    let text = hold(Bytes::from(text), Arc::new(share));
+    (Extension(HasRoom), [(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+/// An answer that takes room until its reader has it, if its body is in memory as a whole. What a POST has done must be told: it
+/// takes its room in any case.
 ///
 /// # Errors
 /// There is no room for it now.
@@ -206,10 +237,25 @@ mod tests {
         let second = room.take(&two, 1).unwrap();
         assert_eq!(room.take(&two, 1).unwrap_err().detail(), "too many tests: all callers have 3 of 3");
         assert!(room.wait(&one, 1).await.is_err(), "at once");
-        drop(room.force(&one, 5));
-        assert!(room.check(&one).is_err() && room.check(&two).is_err());
+        let forced = room.force(&one, 5);
+        assert!(room.take(&one, 1).is_err() && room.take(&two, 1).is_err());
+        drop(forced);
         let (third, ()) = tokio::join!(room.wait(&two, 1), async { drop(first) });
         drop((second, third));
+        assert!(room.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_answer_waits_for_its_room_and_gives_back_what_it_did_not_need() {
+        let room = Room::new("tests", 4 * SMALL, 2 * SMALL);
+        let one = Caller::Token("one".to_owned());
+        assert!(reserve(&room, &one, SMALL).await.unwrap().is_none(), "it is small");
+        let first = reserve(&room, &one, 2 * SMALL).await.unwrap().unwrap();
+        let refused = room.take_within(Duration::ZERO, &one, SMALL + 1).await.unwrap_err();
+        assert!(refused.detail().starts_with("too many tests: this caller has"), "{}", refused.detail());
+        let (second, answer) = tokio::join!(reserve(&room, &one, 2 * SMALL - 3), async { kept(vec![b' '; 3], first) });
+        assert_eq!(room.lock()[&one], 2 * SMALL);
+        drop((second, answer));
         assert!(room.lock().is_empty());
     }
 }

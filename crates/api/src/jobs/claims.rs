@@ -6,11 +6,12 @@ use std::fmt;
 use std::hash::Hash;
 use std::time::Duration;
 
+use axum::response::Response;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{Claim, Claimed, EngineError, Input, Json, LeaseRef, MAX_NAME};
+use tidegate_workflow::{Claim, Claimed, EngineError, Input, Json, LeaseRef, Leases, MAX_NAME};
 use tokio::time::{Instant, timeout_at};
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -20,6 +21,7 @@ use crate::edge::ask::{Answer, Ask, Context};
 use crate::edge::body::{self, Span};
 use crate::edge::json::{self, Id, Verbatim};
 use crate::edge::problem::Problem;
+use crate::edge::room::{self, Share};
 use crate::edge::time::Rfc3339;
 
 /// Most jobs of one claim.
@@ -167,12 +169,31 @@ pub(crate) fn lease(given: Option<Span>, path: &str) -> Result<Duration, Problem
 
 pub(crate) async fn claim(ask: &Ask<'_>) -> Answer {
     let (claim, wait) = body::read::<ClaimBody>(ask.body)?.resolve("")?;
-    let claimed = match ask.api.engine().claim(&claim, ask.api.now()).await? {
+    let leases = match ask.api.engine().lease_except(&claim, &[], ask.api.now()).await? {
         none if none.is_empty() => wait_for(ask.api, (&claim, &[]), wait).await?,
-        claimed => claimed,
+        leases => leases,
     };
+    let (claimed, share) = deliver(ask, leases).await?;
     ask.api.activity.add(Event::Claimed, claimed.len() as u64);
-    Ok(json::ok(&ClaimResult { jobs: claimed.iter().map(ClaimedJob::of).collect() }))
+    Ok(answer(&ClaimResult { jobs: claimed.iter().map(ClaimedJob::of).collect() }, share))
+}
+
+/// Reads what the jobs get, once there is room for it: many large answers must not be gathered at once, nor by who does not read them.
+/// Without room the jobs are given back.
+pub(crate) async fn deliver(ask: &Ask<'_>, leases: Leases) -> Result<(Vec<Claimed>, Option<Share>), Problem> {
+    let share = match leases.is_empty() {
+        true => None,
+        false => room::reserve(&ask.api.rooms.answers, &ask.caller(), leases.bytes()).await?,
+    };
+    Ok((ask.api.engine().deliver(leases).await?, share))
+}
+
+/// An answer with jobs. A large one has its room.
+pub(crate) fn answer(body: &impl Serialize, share: Option<Share>) -> Response {
+    match share {
+        Some(share) => room::kept(json::large_text(share.size(), body), share),
+        None => json::ok(body),
+    }
 }
 
 /// Claims again whenever work arrives, until there is some, the time is over, or the server drains. Jobs of the leases given are not
@@ -181,18 +202,18 @@ pub(crate) async fn wait_for(
     api: &Context,
     (claim, except): (&Claim, &[LeaseRef]),
     wait: Duration,
-) -> Result<Vec<Claimed>, EngineError> {
+) -> Result<Leases, EngineError> {
     let until = Instant::now() + wait;
     let drain = &api.host.drain;
     loop {
         if wait.is_zero() || drain.is_cancelled() || Instant::now() >= until {
-            return Ok(Vec::new());
+            return Ok(Leases::default());
         }
         // What arrives between the claim and the wait counts too.
         let arrival = api.engine().arrival_except(&claim.queues, except);
-        let claimed = api.engine().claim_except(claim, except, api.now()).await?;
-        if !claimed.is_empty() {
-            return Ok(claimed);
+        let leases = api.engine().lease_except(claim, except, api.now()).await?;
+        if !leases.is_empty() {
+            return Ok(leases);
         }
         tokio::select! {
             _ = timeout_at(until, arrival) => {}

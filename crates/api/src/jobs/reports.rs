@@ -16,7 +16,6 @@ use super::leases::parse_lease;
 use crate::activity::Event;
 use crate::edge::ask::{Answer, Ask, Context};
 use crate::edge::body::{self, Span};
-use crate::edge::json;
 use crate::edge::problem::{self, Code, Problem};
 use crate::edge::request_id::RequestId;
 use crate::edge::words::{StateWord, StatusWord};
@@ -248,23 +247,30 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
     let order = order.into_iter().map(|report| report.map(|report| valid.push(report))).collect();
     let api = ask.api;
     let given_back = tidegate_workflow::given_back(&valid);
-    let (reported, mut claimed) = api.engine().report(valid, claim.as_ref().map(|(claim, _)| claim), api.now()).await;
-    if let (Ok(none), Some((claim, wait))) = (&claimed, &claim)
+    let wanted = claim.as_ref().map(|(claim, _)| claim);
+    let (reported, mut leases) = api.engine().report_and_lease(valid, wanted, api.now()).await;
+    if let (Ok(none), Some((claim, wait))) = (&leases, &claim)
         && none.is_empty()
         && !wait.is_zero()
     {
-        claimed = claims::wait_for(api, (claim, &given_back), *wait).await;
+        leases = claims::wait_for(api, (claim, &given_back), *wait).await;
     }
     let reported = outcomes(api, order, reported);
     // The reports are told all the same when the claim failed.
-    let (claimed, refused) = claimed.map_or_else(|error| (Vec::new(), Some(error.into())), |jobs| (jobs, None));
+    let claimed = match leases {
+        Ok(leases) => claims::deliver(ask, leases).await,
+        Err(error) => Err(error.into()),
+    };
+    let ((claimed, share), refused) =
+        claimed.map_or_else(|problem| (Default::default(), Some(problem)), |got| (got, None));
     failures::items(ask, reported.iter().filter_map(|reported| reported.as_ref().err()).chain(&refused));
     api.activity.add(Event::Claimed, claimed.len() as u64);
-    Ok(json::ok(&ReportResult {
+    let result = ReportResult {
         reports: reported.iter().map(|reported| ReportItem::of(reported, ask.id)).collect(),
         jobs: claimed.iter().map(ClaimedJob::of).collect(),
         claim_error: refused.as_ref().map(|problem| problem.body(ask.id)),
-    }))
+    };
+    Ok(claims::answer(&result, share))
 }
 
 /// The reports of a call, each right or wrong for itself, and what to claim.

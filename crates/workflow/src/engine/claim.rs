@@ -2,12 +2,14 @@
 
 pub(crate) mod claimed;
 mod inputs;
+pub(crate) mod leases;
 pub(crate) mod report;
 mod settling;
 
 use std::time::Duration;
 
-use self::claimed::{Claimed, delivered};
+use self::claimed::Claimed;
+use self::leases::Leases;
 use self::settling::Settling;
 use super::Engine;
 use super::desk::answer::{Answer, Leased};
@@ -70,12 +72,21 @@ impl Engine {
         except: &[LeaseRef],
         now: Timestamp,
     ) -> Result<Vec<Claimed>, EngineError> {
-        self.claim_others(claim, &Except::of(except), now).await
+        self.deliver(self.lease_except(claim, except, now).await?).await
     }
 
-    async fn claim_others(&self, claim: &Claim, except: &Except, now: Timestamp) -> Result<Vec<Claimed>, EngineError> {
-        let leased = self.lease(claim, except, now).await?;
-        Ok(delivered(self.with_inputs(leased).await?))
+    /// The first half of [`Engine::claim_except`]: leases jobs and reads nothing of what they get. [`Engine::deliver`] is the other half,
+    /// for which the caller may need to find room first.
+    ///
+    /// # Errors
+    /// The store failed before any job was taken.
+    pub async fn lease_except(
+        &self,
+        claim: &Claim,
+        except: &[LeaseRef],
+        now: Timestamp,
+    ) -> Result<Leases, EngineError> {
+        Ok(Leases::of(self.lease(claim, &Except::of(except), now).await?))
     }
 
     /// Leases jobs. Those known here may have been taken elsewhere. Then the store is read, until there is work or it has none.

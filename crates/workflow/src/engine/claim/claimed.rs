@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::engine::desk::undelivered::Undelivered;
 use crate::graph::Graph;
 use crate::id::JobIndex;
 use crate::record::lease::LeaseRef;
@@ -27,22 +26,6 @@ pub struct Claimed {
     /// Parents whose output is too large for this answer. The worker must read it separately.
     pub omitted: Vec<JobIndex>,
     pub(super) graph: Arc<Graph>,
-}
-
-/// A leased job on its way to the worker. Until it is [`delivered`] it is given back when this is dropped.
-#[derive(Debug)]
-pub(super) struct OnItsWay {
-    pub(super) claimed: Claimed,
-    pub(super) undelivered: Undelivered,
-}
-
-/// The worker has these jobs. From now on they are not given back.
-pub(super) fn delivered(jobs: Vec<OnItsWay>) -> Vec<Claimed> {
-    let each = jobs.into_iter().map(|OnItsWay { claimed, mut undelivered }| {
-        undelivered.settle();
-        claimed
-    });
-    each.collect()
 }
 
 impl Claimed {

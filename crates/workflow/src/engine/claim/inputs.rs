@@ -1,38 +1,41 @@
-//! The inputs of leased jobs: what the jobs before them left behind, as much as one answer may contain.
+//! The inputs of leased jobs: what the jobs before them left behind.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::claimed::{Claimed, Input, OnItsWay};
+use super::claimed::{Claimed, Input};
+use super::leases::{Leases, written, written_byte};
 use crate::engine::Engine;
-use crate::engine::desk::answer::{Leased, Returned};
+use crate::engine::desk::answer::{ERROR_BYTES, Leased, Returned};
 use crate::engine::error::EngineError;
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::change::ResultField;
 use crate::record::codec::decode;
 use crate::record::lease::LeaseRef;
-
-/// The most bytes of params and inputs in one answer. Without a bound, a thousand jobs with large inputs, or a join of many jobs,
-/// would fill the memory of the server and of the worker.
-const MOST_BYTES: usize = 32 << 20;
+use crate::state::AttemptError;
 
 /// Outputs and errors of jobs.
 type Results = BTreeMap<(WorkflowId, ResultField), Bytes>;
 
 impl Engine {
-    /// Adds the outputs and errors of parents, with one read of the store for all that are not in memory.
-    pub(super) async fn with_inputs(&self, leased: Vec<(WorkflowId, Leased)>) -> Result<Vec<OnItsWay>, EngineError> {
-        let leased = within(leased, MOST_BYTES);
+    /// What workers get with these leases: reads, at once, the outputs and errors of parents that are not in memory.
+    ///
+    /// # Errors
+    /// The store failed. The jobs are given back.
+    ///
+    /// # Cancellation
+    /// When the future is dropped, the jobs are given back at once.
+    pub async fn deliver(&self, leases: Leases) -> Result<Vec<Claimed>, EngineError> {
         let mut missing: BTreeMap<WorkflowId, Vec<ResultField>> = BTreeMap::new();
-        for (id, (leased, _)) in &leased {
+        for (id, leased, _) in &leases.jobs {
             for field in leased.inputs.iter().flat_map(Returned::missing) {
                 missing.entry(*id).or_default().push(field);
             }
         }
         let found = self.read(missing.into_iter().collect()).await?;
-        let claimed = leased.into_iter().map(|(id, (leased, omitted))| claimed(id, leased, omitted, &found));
-        Ok(claimed.collect())
+        let each = leases.jobs.into_iter().map(|(id, leased, omitted)| claimed(id, leased, omitted, &found));
+        Ok(each.collect())
     }
 
     async fn read(&self, fields: Vec<(WorkflowId, Vec<ResultField>)>) -> Result<Results, EngineError> {
@@ -48,12 +51,12 @@ impl Engine {
     }
 }
 
-/// What the worker gets.
-fn claimed(workflow: WorkflowId, leased: Leased, omitted: Vec<JobIndex>, found: &Results) -> OnItsWay {
-    let Leased { job, token, expires, attempt, fence, graph, inputs, undelivered } = leased;
+/// What the worker gets. From now on the job is not given back.
+fn claimed(workflow: WorkflowId, leased: Leased, omitted: Vec<JobIndex>, found: &Results) -> Claimed {
+    let Leased { job, token, expires, attempt, fence, graph, inputs, mut undelivered } = leased;
+    undelivered.settle();
     let inputs = inputs.into_iter().filter_map(|returned| input(workflow, returned, found)).collect();
-    let lease = LeaseRef { workflow, job, token };
-    OnItsWay { claimed: Claimed { lease, expires, attempt, fence, inputs, omitted, graph }, undelivered }
+    Claimed { lease: LeaseRef { workflow, job, token }, expires, attempt, fence, inputs, omitted, graph }
 }
 
 fn input(workflow: WorkflowId, returned: Returned, found: &Results) -> Option<Input> {
@@ -63,37 +66,41 @@ fn input(workflow: WorkflowId, returned: Returned, found: &Results) -> Option<In
     let output = output.or_else(|| state.map(|_| Bytes::from_static(b"null")))?;
     // An error that cannot be read must not keep the job from its worker.
     let error = error.and_then(|field| decode(result(field)?, || format!("an error of job {job}")).ok());
-    Some(Input { job, output, state, error })
+    Some(Input { job, output, state, error: error.map(shortened) })
 }
 
-/// The jobs that fit into one answer, each with the parents whose output is left out. The other jobs go back to their queues. The
-/// first job is always included, if necessary with only some of its inputs.
-fn within(leased: Vec<(WorkflowId, Leased)>, most: usize) -> Vec<(WorkflowId, (Leased, Vec<JobIndex>))> {
-    let mut fitting = Vec::with_capacity(leased.len());
-    let mut left = most;
-    for (id, mut leased) in leased {
-        let params = bytes_of_params(&leased);
-        let inputs: usize = leased.inputs.iter().map(Returned::bytes).sum();
-        let mut omitted = Vec::new();
-        if params + inputs > left {
-            if !fitting.is_empty() {
-                break;
-            }
-            let mut room = left.saturating_sub(params);
-            leased.inputs.retain(|input| {
-                let fits = input.bytes() <= room;
-                room = room.saturating_sub(input.bytes());
-                omitted.extend((!fits).then_some(input.job));
-                fits
-            });
-        }
-        left = left.saturating_sub(params + inputs);
-        fitting.push((id, (leased, omitted)));
+/// An error that takes no more of an answer than it was counted for: a message of control characters takes six bytes for each of them.
+fn shortened(mut error: AttemptError) -> AttemptError {
+    let mut left = ERROR_BYTES.saturating_sub(written(&error.kind));
+    let fits = |(_, byte): &(usize, u8)| {
+        let size = written_byte(*byte);
+        let fits = size <= left;
+        left = left.saturating_sub(size);
+        !fits
+    };
+    if let Some((end, _)) = error.message.bytes().enumerate().find(fits) {
+        error.message.truncate(error.message.floor_char_boundary(end));
     }
-    fitting
+    error
 }
 
-fn bytes_of_params(leased: &Leased) -> usize {
-    let texts = [&leased.graph.globals, &leased.graph.jobs[leased.job.index()].params];
-    texts.into_iter().flatten().map(|json| json.text().len()).sum()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Timestamp;
+
+    #[test]
+    fn an_error_takes_no_more_than_it_was_counted_for() {
+        let check = |message: String, expected: usize| {
+            let (at, kind) = (Timestamp::from_micros(0), "\"é\"".to_owned());
+            let error = AttemptError { attempt: 1, at, worker: None, kind, message, trace: None };
+            let kept = shortened(error);
+            assert_eq!(kept.message.len(), expected);
+            assert!(written(&kept.kind) + written(&kept.message) <= ERROR_BYTES);
+        };
+        check("x".repeat(16 << 10), 16 << 10);
+        check("\"".repeat(16 << 10), 16 << 10);
+        check("\u{1}".repeat(16 << 10), (ERROR_BYTES - 6) / 6);
+        check(format!("{}é", "x".repeat(ERROR_BYTES - 7)), ERROR_BYTES - 7);
+    }
 }

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use hashbrown::HashSet;
 
 use super::Claim;
-use super::claimed::{Claimed, delivered};
+use super::claimed::Claimed;
+use super::leases::Leases;
 use crate::engine::Engine;
 use crate::engine::desk::answer::{Answer, Leased};
 use crate::engine::desk::request::{HandOver, Request};
@@ -84,6 +85,21 @@ impl Engine {
         then: Option<&Claim>,
         now: Timestamp,
     ) -> (Vec<Result<Reported, EngineError>>, Result<Vec<Claimed>, EngineError>) {
+        let (reported, leases) = self.report_and_lease(reports, then, now).await;
+        let claimed = match leases {
+            Ok(leases) => self.deliver(leases).await,
+            Err(error) => Err(error),
+        };
+        (reported, claimed)
+    }
+
+    /// The first half of [`Engine::report`], with [`Engine::deliver`] as the other half of its claim.
+    pub async fn report_and_lease(
+        &self,
+        reports: Vec<Report>,
+        then: Option<&Claim>,
+        now: Timestamp,
+    ) -> (Vec<Result<Reported, EngineError>>, Result<Leases, EngineError>) {
         let hand_over = then.map(|claim| Arc::new(HandOver::of(claim, &reports)));
         let ids: Vec<WorkflowId> = reports.iter().map(|report| report.lease.workflow).collect();
         let mut seen = HashSet::new();
@@ -101,31 +117,28 @@ impl Engine {
                 Reported::of(&answer)
             }));
         }
-        let claimed = self.claimed_after(leased, then.zip(hand_over), now).await;
-        (reported, claimed)
+        let leases = self.leases_after(leased, then.zip(hand_over), now).await;
+        (reported, leases)
     }
 
     /// The jobs that became ready by the reports, and others up to the number that the claim asks for.
-    async fn claimed_after(
+    async fn leases_after(
         &self,
         leased: Vec<(WorkflowId, Leased)>,
         then: Option<(&Claim, Arc<HandOver>)>,
         now: Timestamp,
-    ) -> Result<Vec<Claimed>, EngineError> {
-        let Some((claim, hand_over)) = then else { return Ok(Vec::new()) };
-        let first = self.with_inputs(leased).await?;
+    ) -> Result<Leases, EngineError> {
+        let Some((claim, hand_over)) = then else { return Ok(Leases::default()) };
+        let mut leases = Leases::of(leased);
         let limit = hand_over.left.load(Relaxed);
-        let mut more = Vec::new();
-        if limit > 0 {
-            match self.claim_others(&Claim { limit, ..claim.clone() }, &hand_over.except, now).await {
-                Ok(claimed) => more = claimed,
-                Err(error) if first.is_empty() => return Err(error),
+        if limit > 0 && !leases.is_full() {
+            match self.lease(&Claim { limit, ..claim.clone() }, &hand_over.except, now).await {
+                Ok(others) => leases.add(others),
+                Err(error) if leases.is_empty() => return Err(error),
                 Err(_) => {}
             }
         }
-        let mut claimed = delivered(first);
-        claimed.extend(more);
-        Ok(claimed)
+        Ok(leases)
     }
 
     /// Extends leases, independently of each other.

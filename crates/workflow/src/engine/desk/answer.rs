@@ -32,7 +32,7 @@ pub(crate) struct Answer {
 }
 
 /// Most bytes of an error that a worker reports: kind, message and trace.
-const ERROR_BYTES: usize = 33 << 10;
+pub(crate) const ERROR_BYTES: usize = 33 << 10;
 
 /// What a parent left behind.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Returned {
         output.into_iter().chain(self.error)
     }
 
-    /// How much of an answer it takes at most.
+    /// How much of an answer its output and error take at most.
     pub(crate) fn bytes(&self) -> usize {
         self.output_bytes as usize + if self.error.is_some() { ERROR_BYTES } else { 0 }
     }

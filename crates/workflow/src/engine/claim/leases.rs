@@ -1,0 +1,132 @@
+//! Leased jobs whose inputs were not read yet: as many as one answer may contain, and how large it can be.
+
+use crate::engine::desk::answer::{Leased, Returned};
+use crate::graph::Graph;
+use crate::id::{JobIndex, WorkflowId};
+
+/// The most bytes of params, outputs and errors in one answer. Without a bound, a thousand jobs with large inputs, or a join of many
+/// jobs, would fill the memory of the server and of the worker.
+const MOST_BYTES: usize = 32 << 20;
+/// The most bytes of names and of what is written around them. A thousand jobs after a thousand jobs each name a million.
+const MOST_NAMES: usize = 16 << 20;
+/// What a job takes besides names and values: lease, times, numbers, and the keys of these.
+const AROUND_JOB: usize = 512;
+/// What an input takes besides names and values.
+const AROUND_INPUT: usize = 128;
+/// What the name of a parent takes whose output is left out.
+const AROUND_NAME: usize = 3;
+
+/// Leased jobs that are not on their way to the worker yet. They are given back when this is dropped.
+#[derive(Debug, Default)]
+pub struct Leases {
+    /// Each with the parents whose output is left out.
+    pub(super) jobs: Vec<(WorkflowId, Leased, Vec<JobIndex>)>,
+    /// Bytes of params, outputs and errors, at most.
+    values: usize,
+    /// Bytes of all the rest, at most.
+    names: usize,
+    /// Whether a job had no room.
+    full: bool,
+}
+
+impl Leases {
+    pub(super) fn of(leased: Vec<(WorkflowId, Leased)>) -> Self {
+        let mut leases = Self::default();
+        leases.add(leased);
+        leases
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// How many bytes their answer can have, as JSON. What is read for it has no more.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.values + self.names
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Adds jobs as long as they fit. The other ones go back to their queues. The first job of all is always included, if necessary with
+    /// only some of its inputs.
+    pub(super) fn add(&mut self, leased: Vec<(WorkflowId, Leased)>) {
+        for (id, mut leased) in leased {
+            let (values, names) = of_job(&leased);
+            let input = |input: &Returned| (input.bytes(), of_input(&leased.graph, input));
+            let inputs = leased.inputs.iter().map(input).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+            let mut omitted = Vec::new();
+            if self.has_room(values + inputs.0, names + inputs.1) {
+                self.take(values + inputs.0, names + inputs.1);
+            } else {
+                self.full = true;
+                if !self.jobs.is_empty() {
+                    break;
+                }
+                self.take(values, names);
+                omitted = self.take_some(&mut leased);
+            }
+            self.jobs.push((id, leased, omitted));
+        }
+    }
+
+    /// Keeps the inputs that fit. Returns the parents of the others, whose names are told in any case.
+    fn take_some(&mut self, leased: &mut Leased) -> Vec<JobIndex> {
+        let mut omitted = Vec::new();
+        let Leased { inputs, graph, .. } = leased;
+        inputs.retain(|input| {
+            let (values, names) = (input.bytes(), of_input(graph, input));
+            let fits = self.has_room(values, names);
+            if fits {
+                self.take(values, names);
+            } else {
+                self.take(0, written(&graph.jobs[input.job.index()].name) + AROUND_NAME);
+                omitted.push(input.job);
+            }
+            fits
+        });
+        omitted
+    }
+
+    fn has_room(&self, values: usize, names: usize) -> bool {
+        self.values + values <= MOST_BYTES && self.names + names <= MOST_NAMES
+    }
+
+    fn take(&mut self, values: usize, names: usize) {
+        self.values += values;
+        self.names += names;
+    }
+}
+
+/// What a job takes without its inputs: its params, and all the rest.
+fn of_job(leased: &Leased) -> (usize, usize) {
+    let job = &leased.graph.jobs[leased.job.index()];
+    let params = [&leased.graph.globals, &job.params];
+    let params = params.into_iter().flatten().map(|json| json.text().len()).sum();
+    let names = [&leased.graph.label.name, &job.name, &job.handler, &job.queue];
+    (params, AROUND_JOB + names.map(|name| written(name)).iter().sum::<usize>())
+}
+
+/// What an input takes besides its output and error.
+fn of_input(graph: &Graph, input: &Returned) -> usize {
+    let parent = &graph.jobs[input.job.index()];
+    AROUND_INPUT + written(&parent.name) + written(&parent.handler)
+}
+
+/// How many bytes a text has in JSON, at most.
+pub(super) fn written(text: &str) -> usize {
+    text.bytes().map(written_byte).sum()
+}
+
+/// How many bytes a character or a part of one has in JSON, at most.
+pub(super) const fn written_byte(byte: u8) -> usize {
+    match byte {
+        b'"' | b'\\' => 2,
+        0..=0x1f => 6,
+        _ => 1,
+    }
+}
