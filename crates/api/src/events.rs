@@ -29,7 +29,9 @@ pub(crate) use view::{Known, View, Views};
 use view::{News, Since, Told};
 
 /// How many bytes of large frames one reader gets in a second: what happens meanwhile is told at once.
-const PACE: usize = 4 * 1024 * 1024;
+const PACE: usize = 1024 * 1024;
+/// Bytes of a text that are handed to the connection at once. Other connections have their turn between.
+const PIECE: usize = 64 * 1024;
 /// Proxies close connections that say nothing for a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Frames that wait for a reader who is slow; then nothing is read of the store either.
@@ -141,7 +143,7 @@ impl Watch {
     async fn send(&self, frames: &Frames) -> bool {
         tokio::select! {
             kept = frames.keep(&self.reader.room, &self.reader.caller) => match kept {
-                Ok(text) => self.frames.send(Ok(text)).await.is_ok(),
+                Ok(text) => hand_over(&self.frames, text).await,
                 Err(_) => false,
             },
             () = self.drain.cancelled() => false,
@@ -161,7 +163,44 @@ impl Watch {
     }
 }
 
+/// Gives a text to the connection in pieces. False: the reader has gone.
+async fn hand_over(frames: &mpsc::Sender<Result<Bytes, Infallible>>, mut text: Bytes) -> bool {
+    while !text.is_empty() {
+        let piece = text.split_to(text.len().min(PIECE));
+        if frames.send(Ok(piece)).await.is_err() {
+            return false;
+        }
+    }
+    true
+}
+
 /// How long a reader is told nothing after frames of so many bytes.
 fn rest(bytes: usize) -> Duration {
     if bytes <= room::SMALL { Duration::ZERO } else { Duration::from_secs_f64(bytes as f64 / PACE as f64) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Texts of ten megabytes for 256 readers went to their connections at once, and all others waited until they were written.
+    #[tokio::test]
+    async fn a_long_text_leaves_turns_to_others() {
+        let text: Bytes = (0..1_000_000_u32).map(|at| at as u8).collect::<Vec<_>>().into();
+        let (frames, mut pieces) = mpsc::channel::<Result<Bytes, Infallible>>(FRAMES);
+        let read = async {
+            let mut read = Vec::new();
+            while read.len() < text.len() {
+                let piece = pieces.recv().await.unwrap().unwrap();
+                assert!(piece.len() <= 64 * 1024 && pieces.len() <= 1, "{} bytes", piece.len());
+                read.extend_from_slice(&piece);
+            }
+            read
+        };
+        let (handed, read) = tokio::join!(hand_over(&frames, text.clone()), read);
+        assert!(handed && read == text);
+        drop(pieces);
+        assert!(!hand_over(&frames, text).await, "nobody reads");
+        assert_eq!((rest(1_000), rest(8 * PACE)), (Duration::ZERO, Duration::from_secs(8)));
+    }
 }
