@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Commands, and how each is used.
-const EXAMPLES: [(&str, &str); 34] = [
+const EXAMPLES: [(&str, &str); 35] = [
     ("check", "tidegate check config/shop.yaml report.yaml"),
     ("settings", "tidegate settings"),
     ("completion", "tidegate completion bash > /etc/bash_completion.d/tidegate"),
@@ -35,6 +35,7 @@ const EXAMPLES: [(&str, &str); 34] = [
     ("store info", "TIDEGATE_DATA_DIR=/var/lib/tidegate tidegate store info"),
     ("store migrate", "TIDEGATE_DATA_DIR=/var/lib/tidegate tidegate store migrate"),
     ("store check", "REDIS_SOCKET_TYPE=tcp REDIS_URL=localhost:6379 tidegate store check"),
+    ("store compact", "TIDEGATE_DATA_DIR=/var/lib/tidegate tidegate store compact"),
     ("store backup", "TIDEGATE_DATA_DIR=/var/lib/tidegate tidegate store backup /backup/workflows.db"),
     ("import gush", "tidegate import gush --redis redis://localhost:6379/0 --dry-run"),
     ("migrate", "tidegate migrate"),

@@ -36,7 +36,7 @@ fn every_command_is_documented_with_its_example() {
             commands += 1;
         }
     }
-    assert_eq!(commands, 33, "commands that the help lists");
+    assert_eq!(commands, 34, "commands that the help lists");
     for verb in ["create", "create_and_start", "start", "stop", "show", "rm", "list", "viz", "migrate"] {
         help(&[verb]);
         assert!(page.contains(&format!("| `{verb}")), "docs/cli.md does not know Gush's {verb}");
