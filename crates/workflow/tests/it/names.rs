@@ -205,7 +205,6 @@ async fn a_name_that_is_used_while_it_is_removed_stays() {
         create_at(&other, named("short", "once", Retention::For(Duration::from_secs(60))), 0).await;
         finish(&other, "once", 1).await;
         sweep_until(&home, 100).await;
-        home.sweep(at(LATER - 1)).await.unwrap();
         memory.inject(move |_: Call| Mishap { fault: Fault::None, before: random.u8(..6), after: random.u8(..6) });
         let use_it = async {
             for _ in 0..seed % 40 {
