@@ -79,7 +79,8 @@ fn shortened(mut error: AttemptError) -> AttemptError {
         !fits
     };
     if let Some((end, _)) = error.message.bytes().enumerate().find(fits) {
-        error.message.truncate(error.message.floor_char_boundary(end));
+        let end = (0..=end.min(error.message.len())).rev().find(|&at| error.message.is_char_boundary(at)).unwrap_or(0);
+        error.message.truncate(end);
     }
     error
 }
