@@ -1,5 +1,16 @@
 //! Stores of workflows. A store applies changes and reads. It does not know what a change means.
 
+/// The same of whichever store it is. Before the modules, which use it too.
+macro_rules! each_store {
+    ($self:ident, $store:ident => $call:expr) => {
+        match $self {
+            Store::Memory($store) => $call,
+            Store::Sqlite($store) => $call,
+            Store::Redis($store) => $call,
+        }
+    };
+}
+
 pub(crate) mod announcement;
 pub(crate) mod ears;
 pub(crate) mod error;
@@ -53,16 +64,6 @@ pub enum Store {
     Sqlite(SqliteStore),
     /// In Redis.
     Redis(RedisStore),
-}
-
-macro_rules! each_store {
-    ($self:ident, $store:ident => $call:expr) => {
-        match $self {
-            Store::Memory($store) => $call,
-            Store::Sqlite($store) => $call,
-            Store::Redis($store) => $call,
-        }
-    };
 }
 
 impl Store {

@@ -22,16 +22,6 @@ pub(crate) struct Looked {
 /// A name, and when it was last entered as far as the register says.
 pub(crate) type Entered = (String, Option<Timestamp>);
 
-macro_rules! each_store {
-    ($self:ident, $store:ident => $call:expr) => {
-        match $self {
-            Store::Memory($store) => $call,
-            Store::Sqlite($store) => $call,
-            Store::Redis($store) => $call,
-        }
-    };
-}
-
 impl Store {
     /// At most `limit` entries of a register by name, those after `after`.
     pub async fn register_page(

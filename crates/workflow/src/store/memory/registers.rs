@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::{MemoryStore, Tables};
+use super::MemoryStore;
+use super::tables::Tables;
 use crate::store::error::StoreError;
 use crate::store::query::Register;
 use crate::store::register::{Entered, Looked, PAUSED};

@@ -1,0 +1,188 @@
+//! What a store in memory has, and how a change is applied to it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::ops::Bound;
+
+use bytes::Bytes;
+
+use super::Faults;
+use super::registers::Names;
+use super::servers::Servers;
+use crate::id::{JobIndex, Partition, WorkflowId};
+use crate::record::change::{
+    Applied, Birth, Change, Delete, Later, Moved, Put, ResultField, RowChange, Stamp, StoredState, Write,
+};
+use crate::record::rows::Row;
+use crate::store::query::{Clockwork, Span};
+use crate::time::Timestamp;
+
+/// How many writes of a workflow are noted: few, so that tests also meet those that are not.
+const TRAIL: usize = 4;
+
+#[derive(Default)]
+pub(super) struct Tables {
+    pub(super) workflows: BTreeMap<WorkflowId, Entry>,
+    pub(super) keys: BTreeMap<(Partition, String), WorkflowId>,
+    pub(super) ready: BTreeSet<(Partition, Row)>,
+    pub(super) index: BTreeSet<(Partition, Row)>,
+    pub(super) timers: BTreeSet<(Timestamp, WorkflowId)>,
+    pub(super) expiries: BTreeSet<(Timestamp, WorkflowId)>,
+    pub(super) queues: Names,
+    pub(super) names: Names,
+    pub(super) servers: Servers,
+    pub(super) faults: Option<Faults>,
+    /// Calls so far.
+    pub(super) calls: u64,
+    /// How often it lost everything, or its registers.
+    pub(super) losses: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Entry {
+    pub(super) meta: Vec<u8>,
+    pub(super) birth: Birth,
+    pub(super) jobs: BTreeMap<JobIndex, Vec<u8>>,
+    pub(super) results: BTreeMap<ResultField, Bytes>,
+    timer: Option<Timestamp>,
+    expiry: Option<Timestamp>,
+    /// The latest writes and the jobs that they changed, the latest first.
+    trail: VecDeque<(Stamp, Vec<JobIndex>)>,
+}
+
+impl fmt::Debug for Tables {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Tables").field("workflows", &self.workflows.len()).finish_non_exhaustive()
+    }
+}
+
+impl Entry {
+    pub(super) fn state(&self) -> StoredState {
+        let jobs = self.jobs.iter().map(|(&job, state)| (job, state.clone())).collect();
+        StoredState { meta: self.meta.clone(), jobs, ..StoredState::default() }
+    }
+
+    /// Notes which jobs a write changes.
+    fn note(&mut self, put: &Put) {
+        self.trail.truncate(TRAIL - 1);
+        match &put.trail {
+            Some(trail) => self.trail.push_front((trail.stamp, put.jobs.iter().map(|(job, _)| *job).collect())),
+            None => self.trail.clear(),
+        }
+    }
+
+    /// What has changed since the state that a change expects, if that is known.
+    fn later(&self, change: &Change) -> Option<Later> {
+        let Write::Put(put) = &change.write else { return None };
+        let since = put.trail?.since?;
+        let since = self.trail.iter().position(|(stamp, _)| *stamp == since)?;
+        let changed: BTreeSet<JobIndex> = self.trail.iter().take(since).flat_map(|(_, jobs)| jobs).copied().collect();
+        let jobs = changed.into_iter().map(|job| (job, self.jobs[&job].clone())).collect();
+        Some(Later {
+            stamp: self.trail[0].0,
+            state: StoredState { meta: self.meta.clone(), jobs, ..StoredState::default() },
+        })
+    }
+}
+
+impl Tables {
+    pub(super) fn due_of(
+        &self,
+        which: Clockwork,
+        partition: Partition,
+    ) -> impl Iterator<Item = &(Timestamp, WorkflowId)> {
+        let set = match which {
+            Clockwork::Timers => &self.timers,
+            Clockwork::Expiries => &self.expiries,
+        };
+        set.iter().filter(move |(_, id)| id.partition() == partition)
+    }
+
+    pub(super) fn ready_with<'a>(&'a self, partition: Partition, prefix: &'a [u8]) -> impl Iterator<Item = &'a Row> {
+        let from = self.ready.range((partition, prefix.to_vec())..).map(move |(at, row)| (at, row));
+        from.take_while(move |&(&at, row)| at == partition && row.starts_with(prefix)).map(|(_, row)| row)
+    }
+
+    pub(super) fn span(&self, partition: Partition, span: &Span) -> impl DoubleEndedIterator<Item = &(Partition, Row)> {
+        let (from, to) = ((partition, span.start()), (partition, span.end()));
+        // A tree panics on a range that ends before it starts. Here such a range is empty.
+        let to = to.max(from.clone());
+        self.index.range((Bound::Included(from), Bound::Excluded(to)))
+    }
+
+    pub(super) fn apply(&mut self, partition: Partition, change: &Change) -> Applied {
+        let id = change.workflow;
+        if !change.expects(self.workflows.get(&id).map(|entry| entry.meta.as_slice())) {
+            let entry = self.workflows.get(&id);
+            return match entry.filter(|_| !change.small).and_then(|entry| entry.later(change)) {
+                Some(later) => Applied::Behind(later),
+                None => Applied::Conflict(entry.map(Entry::state)),
+            };
+        }
+        match &change.write {
+            Write::Put(put) => return self.put(partition, id, put),
+            Write::Delete(delete) => self.delete(partition, id, delete),
+        }
+        Applied::Done
+    }
+
+    fn put(&mut self, partition: Partition, id: WorkflowId, put: &Put) -> Applied {
+        if let Some(key) = put.birth.as_ref().and_then(|birth| birth.idempotency_key.clone())
+            && let Some(&taken) = self.keys.get(&(partition, key.clone()))
+        {
+            return Applied::KeyTaken(taken);
+        }
+        let entry = self.workflows.entry(id).or_default();
+        entry.meta.clone_from(&put.meta);
+        if let Some(birth) = &put.birth {
+            entry.birth = birth.clone();
+            let key = birth.idempotency_key.clone();
+            self.keys.extend(key.map(|key| ((partition, key), id)));
+        }
+        entry.note(put);
+        entry.jobs.extend(put.jobs.iter().cloned());
+        entry.results.extend(put.results.iter().map(|(field, value)| (*field, Bytes::from(value.clone()))));
+        entry.results.retain(|field, _| !put.dropped_results.contains(field));
+        moved(&mut self.timers, &mut entry.timer, put.timer, id);
+        moved(&mut self.expiries, &mut entry.expiry, put.expiry, id);
+        change_rows(&mut self.ready, partition, &put.ready);
+        change_rows(&mut self.index, partition, &put.index);
+        Applied::Done
+    }
+
+    fn delete(&mut self, partition: Partition, id: WorkflowId, delete: &Delete) {
+        if let Some(mut entry) = self.workflows.remove(&id) {
+            moved(&mut self.timers, &mut entry.timer, Moved::Away, id);
+            moved(&mut self.expiries, &mut entry.expiry, Moved::Away, id);
+        } else {
+            // What is left of a workflow that is gone does not say when it was due.
+            self.timers.retain(|(_, due)| *due != id);
+            self.expiries.retain(|(_, due)| *due != id);
+        }
+        let away = |rows: &[Row]| RowChange { remove: rows.to_vec(), add: Vec::new() };
+        change_rows(&mut self.ready, partition, &away(&delete.ready));
+        change_rows(&mut self.index, partition, &away(&delete.index));
+        if let Some(key) = &delete.idempotency_key {
+            self.keys.remove(&(partition, key.clone()));
+        }
+    }
+}
+
+fn moved(set: &mut BTreeSet<(Timestamp, WorkflowId)>, at: &mut Option<Timestamp>, to: Moved, id: WorkflowId) {
+    let to = match to {
+        Moved::Unchanged => return,
+        Moved::To(moment) => Some(moment),
+        Moved::Away => None,
+    };
+    if let Some(old) = std::mem::replace(at, to) {
+        set.remove(&(old, id));
+    }
+    set.extend(to.map(|moment| (moment, id)));
+}
+
+fn change_rows(set: &mut BTreeSet<(Partition, Row)>, partition: Partition, change: &RowChange) {
+    for row in &change.remove {
+        set.remove(&(partition, row.clone()));
+    }
+    set.extend(change.add.iter().map(|row| (partition, row.clone())));
+}
