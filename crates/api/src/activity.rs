@@ -57,6 +57,8 @@ pub struct QueueSample {
     pub name: String,
     /// Ready jobs.
     pub ready: u64,
+    /// Jobs that run.
+    pub running: u64,
     /// Seconds for which the oldest has been ready.
     pub age: u64,
     /// Workers that wait for a job of it.
@@ -89,9 +91,10 @@ fn bounded(samples: Vec<QueueSample>) -> Vec<QueueSample> {
     let short = samples.iter().take(MOST_QUEUES).take_while(|sample| sample.name.len() <= LONGEST_NAME).count();
     let mut others = samples.split_off(short);
     others.extend(summed);
-    let mut sum = QueueSample { name: OVERFLOW.to_owned(), ready: 0, age: 0, waiting_workers: 0 };
+    let mut sum = QueueSample { name: OVERFLOW.to_owned(), ready: 0, running: 0, age: 0, waiting_workers: 0 };
     for other in &others {
         sum.ready += other.ready;
+        sum.running += other.running;
         sum.age = sum.age.max(other.age);
         sum.waiting_workers += other.waiting_workers;
     }
@@ -211,7 +214,7 @@ mod tests {
     use super::*;
 
     fn sample(name: &str, ready: u64) -> QueueSample {
-        QueueSample { name: name.to_owned(), ready, age: ready, waiting_workers: 1 }
+        QueueSample { name: name.to_owned(), ready, running: 1, age: ready, waiting_workers: 1 }
     }
 
     #[test]
@@ -222,7 +225,7 @@ mod tests {
         assert_eq!(bounded(vec![sample(&long, 3), sample("a", 1)]), [sample("a", 1), sample(OVERFLOW, 3)]);
         let many = (0..MOST_QUEUES as u64 + 2).map(|ready| sample(&format!("q{ready}"), ready)).collect();
         let kept = bounded(many);
-        let sum = QueueSample { name: OVERFLOW.to_owned(), ready: 1, age: 1, waiting_workers: 2 };
+        let sum = QueueSample { name: OVERFLOW.to_owned(), ready: 1, running: 2, age: 1, waiting_workers: 2 };
         assert_eq!((kept.len(), kept.last()), (MOST_QUEUES + 1, Some(&sum)));
     }
 }

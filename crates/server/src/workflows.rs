@@ -149,6 +149,7 @@ impl Thread {
             let opener = Opener::new(&self.settings, &api, looked, clock.clone());
             let opened = opener.open(&runtimes).await;
             self.activity.put_tally(opened.tally());
+            self.metrics.watch_redis_of_workflows(opened.redis_clients());
             api.open(opened.clone());
             engine = Some(opened.clone());
             let driven = (opened.clone(), clock.clone());
@@ -163,6 +164,8 @@ impl Thread {
             () = threads.broken() => Next::End,
             next = work => next,
         };
+        // Whoever reads metrics must not keep connections open.
+        self.metrics.watch_redis_of_workflows(Vec::new());
         if let Some(engine) = engine {
             heartbeat::end(&engine).await;
             close(engine).await;

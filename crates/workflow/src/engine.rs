@@ -19,6 +19,7 @@ pub(crate) mod trouble;
 
 use std::sync::Arc;
 
+use tidegate_pipeline::Client;
 use tokio_util::task::TaskTracker;
 
 use self::context::Context;
@@ -125,6 +126,16 @@ impl Engine {
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.core.threads[self.thread].store
+    }
+
+    /// What its connections to Redis belong to, for whoever counts what goes over them. Empty where its workflows are elsewhere.
+    #[must_use]
+    pub fn redis_clients(&self) -> Vec<Client> {
+        let clients = |thread: &Thread| match &thread.store {
+            Store::Redis(store) => store.clients(),
+            Store::Memory(_) | Store::Sqlite(_) => Vec::new(),
+        };
+        self.core.threads.iter().flat_map(clients).collect()
     }
 
     /// What it counts. Others may keep it longer than the engine.

@@ -31,6 +31,7 @@ pub use engine::error::EngineError;
 pub use engine::home::{AboutServer, Asks, LivingServer};
 pub use engine::list::query::{Cursor, Filter, Query};
 pub use engine::list::queue_states::{QueuePage, QueueState};
+pub use engine::list::running::{RunningCursor, RunningJobs};
 pub use engine::list::{Listed, Page};
 pub use engine::partial::{Missing, Partial};
 pub use engine::post::thread::Thread;

@@ -73,6 +73,7 @@ struct Sources {
     memory: Option<MemoryStore>,
     redis: Vec<Client>,
     redis_per_second: Vec<Client>,
+    redis_of_workflows: Vec<Client>,
     workflows: Option<Arc<Activity>>,
     ports: Vec<Bounds>,
 }
@@ -108,6 +109,11 @@ impl Metrics {
         let mut sources = lock(&self.sources);
         sources.redis.push(main);
         sources.redis_per_second.extend(per_second);
+    }
+
+    /// From now on, reads the statistics of these clients of the store of workflows, and of no others.
+    pub(crate) fn watch_redis_of_workflows(&self, clients: Vec<Client>) {
+        lock(&self.sources).redis_of_workflows = clients;
     }
 
     /// From now on, reads these counters of workflows.
@@ -214,11 +220,14 @@ impl Metrics {
             }
         }
         sum.ports = sources.ports.iter().map(Bounds::sample).collect();
-        if let Some(total) = total(&sources.redis) {
-            sum.add_redis(&total);
+        let pools = [
+            ("main", &sources.redis),
+            ("per_second", &sources.redis_per_second),
+            ("workflows", &sources.redis_of_workflows),
+        ];
+        for (pool, clients) in pools {
+            sum.redis.extend(total(clients).map(|total| (pool, total)));
         }
-        if let Some(total) = total(&sources.redis_per_second) {
-            sum.add_redis_per_second(&total);
-        }
+        sum.add_reference_pools();
     }
 }

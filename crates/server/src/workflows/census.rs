@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use tidegate_api::{Activity, Census, MOST_QUEUES, OVERFLOW, QueueSample};
-use tidegate_workflow::{Cursor, Engine, Filter, JobState, Order, Query, QueueState, Status, Timestamp};
+use tidegate_workflow::{
+    Cursor, Engine, Filter, JobState, Order, Query, QueueState, RunningCursor, RunningJobs, Status, Timestamp,
+};
 use tokio::time::{Instant, sleep};
 
 use super::clock::StoreClock;
@@ -18,12 +20,15 @@ const TURN: Duration = Duration::from_secs(1);
 const QUEUES: usize = 1_000;
 /// How many of the largest queues are read each time, where there are more than one page.
 const LARGEST: usize = 250;
+/// Of how many queues running jobs are counted each by itself.
+const RUNNING_QUEUES: usize = 10_000;
 /// How many workflows that have not ended are read for the numbers of their jobs.
 const WORKFLOWS: usize = 1_000;
 
 /// Looks until it is dropped.
 pub(super) async fn run(engine: &Engine, clock: &StoreClock, activity: &Activity) {
-    let (mut queues, mut jobs, mut looked) = (Queues::default(), Jobs::default(), Instant::now());
+    let (mut queues, mut jobs, mut running) = (Queues::default(), Jobs::default(), Running::default());
+    let mut looked = Instant::now();
     loop {
         sleep(TURN).await;
         if looked.elapsed() < APART || !activity.is_wanted() {
@@ -35,11 +40,15 @@ pub(super) async fn run(engine: &Engine, clock: &StoreClock, activity: &Activity
             let jobs = jobs.look(engine).await.unwrap_or_default();
             activity.put_census(Census { workflows, jobs, home_partitions: engine.home_partitions() as u64 });
         }
-        if let Some(samples) = queues.look(engine, clock).await {
+        running.look(engine).await;
+        if let Some(samples) = queues.look(engine, clock, &running.last).await {
             activity.put_queues(samples);
         }
     }
 }
+
+/// Numbers of jobs by queue.
+type Numbered = HashMap<String, u64>;
 
 /// Many queues together.
 #[derive(Debug, Clone, Copy, Default)]
@@ -69,7 +78,7 @@ struct Queues {
 
 impl Queues {
     /// None: the store does not answer.
-    async fn look(&mut self, engine: &Engine, clock: &StoreClock) -> Option<Vec<QueueSample>> {
+    async fn look(&mut self, engine: &Engine, clock: &StoreClock, running: &Numbered) -> Option<Vec<QueueSample>> {
         let page = engine.queue_page(self.after.as_deref(), QUEUES).await.ok()?.found;
         if page.more || self.after.is_some() {
             let mut largest: Vec<&QueueState> = self.known.values().filter(|queue| queue.ready > 0).collect();
@@ -78,7 +87,7 @@ impl Queues {
             self.known.extend(named(engine.queues_named(names).await.ok()?.found));
         }
         self.take(page.queues, page.more);
-        Some(self.samples(clock.now()))
+        Some(self.samples(clock.now(), running))
     }
 
     /// Takes over a page.
@@ -105,17 +114,26 @@ impl Queues {
         }
     }
 
-    fn samples(&self, now: Timestamp) -> Vec<QueueSample> {
+    fn samples(&self, now: Timestamp, running: &Numbered) -> Vec<QueueSample> {
         let age = |oldest: Option<Timestamp>| oldest.map_or(0, |oldest| now.since(oldest).as_secs());
         let sample = |queue: &QueueState| QueueSample {
             name: queue.name.clone(),
             ready: queue.ready,
+            running: running.get(&queue.name).copied().unwrap_or_default(),
             age: age(queue.oldest),
             waiting_workers: queue.waiting_workers as u64,
         };
         let Sum { ready, oldest } = self.last_others;
-        let others = QueueSample { name: OVERFLOW.to_owned(), ready, age: age(oldest), waiting_workers: 0 };
-        self.known.values().map(sample).chain((ready > 0).then_some(others)).collect()
+        let running_there =
+            running.iter().filter(|(name, _)| !self.known.contains_key(*name)).map(|(_, number)| number).sum();
+        let others = QueueSample {
+            name: OVERFLOW.to_owned(),
+            ready,
+            running: running_there,
+            age: age(oldest),
+            waiting_workers: 0,
+        };
+        self.known.values().map(sample).chain((ready + running_there > 0).then_some(others)).collect()
     }
 }
 
@@ -156,6 +174,36 @@ impl Jobs {
     }
 }
 
+/// Jobs that run, by queue.
+#[derive(Debug, Default)]
+struct Running {
+    from: RunningCursor,
+    /// Those of the turn that goes on, and of the last one.
+    numbers: Numbered,
+    last: Numbered,
+}
+
+impl Running {
+    /// Looks at the next ones. When the store does not answer, what is known stays.
+    async fn look(&mut self, engine: &Engine) {
+        if let Ok(found) = engine.running_jobs(self.from.clone()).await {
+            self.take(found);
+        }
+    }
+
+    fn take(&mut self, RunningJobs { queues, next }: RunningJobs) {
+        for (queue, number) in queues {
+            // Clients name queues.
+            let room = self.numbers.len() < RUNNING_QUEUES || self.numbers.contains_key(&queue);
+            *self.numbers.entry(if room { queue } else { OVERFLOW.to_owned() }).or_default() += number;
+        }
+        if next.is_none() {
+            self.last = std::mem::take(&mut self.numbers);
+        }
+        self.from = next.unwrap_or_default();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use tidegate_workflow::Paused;
@@ -174,7 +222,7 @@ mod tests {
             for page in 0..5 {
                 queues.take((page * 1_000..(page + 1) * 1_000).map(|at| queue(at, ready(at))).collect(), page < 4);
             }
-            queues.samples(Timestamp::from_micros(100_000_000))
+            queues.samples(Timestamp::from_micros(100_000_000), &Numbered::default())
         };
         let samples = turn(&|at| if at % 1_000 == 7 { 50 } else { 1 });
         assert_eq!(samples.len(), MOST_QUEUES + 1);
@@ -183,5 +231,26 @@ mod tests {
         assert_eq!(samples.iter().find(|sample| sample.name == OVERFLOW).unwrap().age, 99);
         let samples = turn(&|at| u64::from(at == 3));
         assert_eq!(samples.iter().map(|sample| sample.ready).sum::<u64>(), 1);
+    }
+
+    #[test]
+    fn running_jobs_are_those_of_the_last_whole_turn_and_their_queues_are_bounded() {
+        let mut running = Running::default();
+        let some = |names: std::ops::Range<usize>, more: bool| {
+            let queues = names.map(|at| (queue(at, 0).name, 2)).collect();
+            RunningJobs { queues, next: more.then(RunningCursor::default) }
+        };
+        running.take(some(0..3, true));
+        assert!(running.last.is_empty());
+        running.take(some(2..RUNNING_QUEUES + 5, false));
+        assert_eq!((running.last["q00001"], running.last["q00002"], running.last[OVERFLOW]), (2, 4, 10));
+        let mut queues = Queues::default();
+        queues.take(vec![queue(2, 0)], false);
+        let samples = queues.samples(Timestamp::from_micros(100_000_000), &running.last);
+        let shown = |name: &str| samples.iter().find(|sample| sample.name == name).unwrap().running;
+        assert_eq!(shown("q00002"), 4);
+        assert_eq!(shown("q00002") + shown(OVERFLOW), running.last.values().sum::<u64>());
+        running.take(some(0..0, false));
+        assert!(running.last.is_empty());
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod count;
 pub(crate) mod query;
 pub(crate) mod queue_states;
+pub(crate) mod running;
 
 use tracing::warn;
 

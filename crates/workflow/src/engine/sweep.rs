@@ -85,6 +85,7 @@ impl Engine {
 
     async fn serve(&self, serve: Serve, now: Timestamp) -> Result<bool, StoreError> {
         self.queues().set_time(now);
+        self.core.context.tally.set_time(now);
         self.take_unwritten(serve);
         // Those whose claim failed, and those that were resumed, are read again. If that fails, the next sweep does it.
         let _later = self.refill(&self.queues().failed()).await;

@@ -106,6 +106,12 @@ impl RedisStore {
         Self { client: self.client.again(), replicas, ..self.clone() }
     }
 
+    /// What its connections belong to.
+    pub(crate) fn clients(&self) -> Vec<Client> {
+        let replicas = self.replicas.as_ref().map(Replicas::client);
+        [Some(&self.client), replicas].into_iter().flatten().cloned().collect()
+    }
+
     pub(crate) fn partitions(&self) -> u16 {
         self.keys.partitions()
     }

@@ -62,6 +62,8 @@ pub(super) fn encode(snapshot: &Snapshot, settings: &settings::Metrics) -> Strin
     page.out
 }
 
+type QueueValue = fn(&QueueSample) -> u64;
+
 struct Page {
     out: String,
     /// Labels of every sample, ready to append.
@@ -144,12 +146,16 @@ impl Page {
     }
 
     fn queues(&mut self, snapshot: &Snapshot) {
-        let names =
-            ["tidegate_queue_ready_jobs", "tidegate_queue_oldest_ready_seconds", "tidegate_queue_waiting_workers"];
-        for (at, name) in names.into_iter().enumerate().filter(|_| !snapshot.queues.is_empty()) {
+        let families: [(&str, QueueValue); 4] = [
+            ("tidegate_queue_ready_jobs", |queue| queue.ready),
+            ("tidegate_queue_running_jobs", |queue| queue.running),
+            ("tidegate_queue_oldest_ready_seconds", |queue| queue.age),
+            ("tidegate_queue_waiting_workers", |queue| queue.waiting_workers),
+        ];
+        for (name, value) in families.into_iter().filter(|_| !snapshot.queues.is_empty()) {
             self.family(name, "gauge");
-            for QueueSample { name: queue, ready, age, waiting_workers } in &snapshot.queues {
-                self.sample(name, &[("queue", queue)], [ready, age, waiting_workers][at]);
+            for queue in &snapshot.queues {
+                self.sample(name, &[("queue", &queue.name)], value(queue));
             }
         }
     }

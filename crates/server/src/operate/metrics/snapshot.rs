@@ -14,6 +14,22 @@ use super::shard::Shard;
 use super::shared::read;
 use crate::edge::bounds::PortSample;
 
+/// The reference's pools, and its names for their connections that are open, were opened and were closed.
+const REFERENCE_POOLS: [(&str, [&str; 3]); 2] = [
+    (
+        "main",
+        ["ratelimit.redis_pool.cx_active", "ratelimit.redis_pool.cx_total", "ratelimit.redis_pool.cx_local_close"],
+    ),
+    (
+        "per_second",
+        [
+            "ratelimit.redis_per_second_pool.cx_active",
+            "ratelimit.redis_per_second_pool.cx_total",
+            "ratelimit.redis_per_second_pool.cx_local_close",
+        ],
+    ),
+];
+
 /// The sum of all shards, and the values of the sources.
 #[derive(Debug, Default)]
 pub(super) struct Snapshot {
@@ -53,27 +69,15 @@ impl Snapshot {
         }
     }
 
-    pub(super) fn add_redis(&mut self, total: &Stats) {
-        self.redis.push(("main", *total));
-        self.gauges.push(("ratelimit.redis_pool.cx_active".to_owned(), total.connections));
-        self.gauges.push(("tidegate.redis.waiting_commands".to_owned(), total.waiting));
-        self.counters.extend([
-            ("ratelimit.redis_pool.cx_total", total.opened),
-            ("ratelimit.redis_pool.cx_local_close", total.closed),
-            ("tidegate.redis.connect_failures", total.connect_failures),
-            ("tidegate.redis.commands", total.commands),
-            ("tidegate.redis.replies", total.replies),
-            ("tidegate.redis.writes", total.writes),
-        ]);
-    }
-
-    pub(super) fn add_redis_per_second(&mut self, total: &Stats) {
-        self.redis.push(("per_second", *total));
-        self.gauges.push(("ratelimit.redis_per_second_pool.cx_active".to_owned(), total.connections));
-        self.counters.extend([
-            ("ratelimit.redis_per_second_pool.cx_total", total.opened),
-            ("ratelimit.redis_per_second_pool.cx_local_close", total.closed),
-        ]);
+    /// Adds what the reference has of a pool, for the pools that it has.
+    pub(super) fn add_reference_pools(&mut self) {
+        for (pool, stats) in &self.redis {
+            let Some((_, [active, opened, closed])) = REFERENCE_POOLS.iter().find(|(name, _)| name == pool) else {
+                continue;
+            };
+            self.gauges.push(((*active).to_owned(), stats.connections));
+            self.counters.extend([(*opened, stats.opened), (*closed, stats.closed)]);
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The page `/stats`: every counter under the reference's name.
 
+use tidegate_pipeline::Stats;
+
 use super::limit_counts::LimitCounts;
 use super::method_counts::METHODS;
 use super::snapshot::Snapshot;
@@ -20,11 +22,28 @@ pub(super) fn encode(snapshot: &Snapshot) -> String {
     }
     line("ratelimit.service.call.should_rate_limit.redis_error".to_owned(), snapshot.store_errors);
     line("ratelimit.service.call.should_rate_limit.service_error".to_owned(), snapshot.service_errors);
+    for (pool, stats) in &snapshot.redis {
+        let of = if *pool == "main" { "tidegate.redis".to_owned() } else { format!("tidegate.redis.{pool}") };
+        for (name, value) in REDIS {
+            line(format!("{of}.{name}"), value(stats));
+        }
+    }
     snapshot.counters.iter().for_each(|(name, value)| line((*name).to_owned(), *value));
     snapshot.gauges.iter().for_each(|(name, value)| line(name.clone(), *value));
     lines.sort();
     lines.concat()
 }
+
+type Value = fn(&Stats) -> u64;
+
+/// What is told of the clients of a Redis.
+const REDIS: [(&str, Value); 5] = [
+    ("waiting_commands", |stats| stats.waiting),
+    ("connect_failures", |stats| stats.connect_failures),
+    ("commands", |stats| stats.commands),
+    ("replies", |stats| stats.replies),
+    ("writes", |stats| stats.writes),
+];
 
 fn values(limit: &LimitCounts) -> [(&'static str, u64); 7] {
     [

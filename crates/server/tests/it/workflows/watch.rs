@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::{Flows, on_each_store, workflow};
+use super::{Flows, on_each_store, redis, workflow};
 use crate::support::{PATIENCE, await_that, get};
 
 /// Reads events one by one.
@@ -188,4 +188,59 @@ fn metrics_count_what_happened() {
     await_that("queues are sampled", || {
         get(debug, "/metrics").body.contains("tidegate_queue_ready_jobs{queue=\"default\"} 0\n")
     });
+}
+
+/// Of a workflow with several queues, and of one that is read as a whole because it has more than eight jobs.
+#[test]
+fn running_jobs_are_counted_by_queue() {
+    on_each_store(|flows| {
+        let mut small = workflow("w", "a b c");
+        small["jobs"][1]["queue"] = json!("mail");
+        let mut large = workflow("w", "a b c d e f g h i j<a");
+        large["jobs"][1]["queue"] = json!("mail");
+        flows.create(small);
+        flows.create(large);
+        let claim = |queue: &str| {
+            let claim = json!({"queues": [queue], "worker": "w", "limit": 1});
+            flows.post("/v1/jobs/claim", claim)["jobs"].as_array().unwrap().first().cloned()
+        };
+        let jobs: Vec<Value> = std::iter::from_fn(|| claim("default")).collect();
+        assert_eq!(jobs.len(), 10, "two are in the other queue, and one waits for another job");
+        flows.succeed(&jobs[0], Value::Null);
+        assert_eq!(std::iter::from_fn(|| claim("mail")).count(), 2);
+        await_that("running jobs are shown", || {
+            let page = get(flows.server.debug(), "/metrics").body;
+            let shown = |queue: &str, number: usize| {
+                page.contains(&format!("tidegate_queue_running_jobs{{queue=\"{queue}\"}} {number}\n"))
+            };
+            shown("default", 9) && shown("mail", 2)
+        });
+    });
+}
+
+#[test]
+fn commands_of_workflows_are_counted_as_a_pool_of_their_own() {
+    let redis = redis();
+    let flows = Flows::on(&redis);
+    let page = || get(flows.server.debug(), "/metrics").body;
+    let sample = |page: &str, name: &str, more: &str| -> Option<u64> {
+        let name = format!("{name}{{pool=\"workflows\"{more}}} ");
+        page.lines().find_map(|line| line.strip_prefix(&name)).map(|value| value.parse().unwrap())
+    };
+    assert_eq!(sample(&page(), "tidegate_redis_commands", ""), None, "there is no store yet");
+    flows.create(workflow("w", "a"));
+    let before = sample(&page(), "tidegate_redis_commands", "").unwrap();
+    flows.succeed(&flows.claim(1)[0], Value::Null);
+    let page = page();
+    assert!(sample(&page, "tidegate_redis_commands", "").unwrap() >= before + 2, "{page}");
+    for (name, more) in [
+        ("tidegate_redis_connections", ""),
+        ("tidegate_redis_connections_opened_total", ""),
+        ("tidegate_redis_writes", ""),
+        ("tidegate_redis_replies", ""),
+        ("tidegate_redis_outcomes_total", ",outcome=\"reply\""),
+    ] {
+        assert!(sample(&page, name, more).is_some_and(|value| value > 0), "{name}\n{page}");
+    }
+    assert!(flows.server.stat("tidegate.redis.workflows.commands") > before);
 }

@@ -1,9 +1,12 @@
 //! What is counted of attempts, for whoever operates a server.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use hashbrown::HashMap;
+
+use crate::time::Timestamp;
 
 /// The ends of the first classes of durations, in milliseconds. All that took longer is in one more class.
 pub const CLASSES: [u64; 8] = [10, 100, 500, 1_000, 10_000, 60_000, 600_000, 3_600_000];
@@ -13,11 +16,24 @@ const HANDLERS: usize = 500;
 const NAME: usize = 256;
 /// The name under which all others are counted.
 const OTHERS: &str = "_overflow";
+/// How long a handler has had no attempt that gives its place to another.
+const UNUSED: Duration = Duration::from_secs(3_600);
 
 /// What was counted since the start.
 #[derive(Debug, Default)]
 pub struct Tally {
-    handlers: Mutex<HashMap<String, [Durations; 2]>>,
+    handlers: Mutex<HashMap<String, Times>>,
+    /// The time of the latest sweep, in microseconds, and when it was last looked for handlers without attempts.
+    now: AtomicU64,
+    looked: AtomicU64,
+}
+
+/// What is known of a handler.
+#[derive(Debug, Clone, Copy, Default)]
+struct Times {
+    ended: [Durations; 2],
+    /// When an attempt was last counted.
+    used: Timestamp,
 }
 
 /// How an attempt ended.
@@ -56,22 +72,42 @@ impl Durations {
 }
 
 impl Tally {
+    /// It is `now`, for the attempts that are counted next.
+    pub(crate) fn set_time(&self, now: Timestamp) {
+        self.now.store(now.micros(), Relaxed);
+    }
+
     pub(crate) fn add_attempt(&self, handler: &str, ended: Ended, took: Duration) {
+        let now = Timestamp::from_micros(self.now.load(Relaxed));
         let mut handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = handlers.len() < HANDLERS && handler.len() <= NAME;
-        let known = handlers.get_mut(handler);
-        let times = match known {
+        let times = match handlers.get_mut(handler) {
             Some(times) => times,
-            None => handlers.entry_ref(if room { handler } else { OTHERS }).or_default(),
+            None => {
+                let room = handler.len() <= NAME && self.has_room(&mut handlers, now);
+                handlers.entry_ref(if room { handler } else { OTHERS }).or_default()
+            }
         };
-        times[ended as usize].add(took);
+        times.ended[ended as usize].add(took);
+        times.used = now;
+    }
+
+    /// Whether one more handler may have a name. Those without an attempt for an hour are forgotten for that, which is looked for once a
+    /// minute at most.
+    fn has_room(&self, handlers: &mut HashMap<String, Times>, now: Timestamp) -> bool {
+        const APART: Duration = Duration::from_secs(60);
+        let looked = Timestamp::from_micros(self.looked.load(Relaxed));
+        if handlers.len() >= HANDLERS && now.since(looked) >= APART {
+            self.looked.store(now.micros(), Relaxed);
+            handlers.retain(|name, times| name == OTHERS || now.since(times.used) < UNUSED);
+        }
+        handlers.len() < HANDLERS
     }
 
     /// The handlers by name.
     #[must_use]
     pub fn handlers(&self) -> Vec<HandlerTimes> {
         let handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner);
-        let times = |(handler, &[succeeded, failed]): (&String, &[Durations; 2])| HandlerTimes {
+        let times = |(handler, &Times { ended: [succeeded, failed], .. }): (&String, &Times)| HandlerTimes {
             handler: handler.clone(),
             succeeded,
             failed,
@@ -106,5 +142,23 @@ mod tests {
         assert_eq!(all.len(), HANDLERS + 1);
         assert_eq!(all[0].handler, OTHERS);
         assert_eq!(all.iter().map(|times| times.succeeded.classes[0]).sum::<u64>(), 10_003);
+    }
+
+    #[test]
+    fn handlers_without_attempts_for_an_hour_give_their_names_to_others() {
+        let tally = Tally::default();
+        let minute = |minute: u64| tally.set_time(Timestamp::from_micros(minute * 60_000_000));
+        let count = |handler: &str| tally.add_attempt(handler, Ended::Succeeded, Duration::ZERO);
+        let known = |handler: &str| tally.handlers().iter().any(|times| times.handler == handler);
+        minute(100);
+        (0..HANDLERS).for_each(|number| count(&format!("old{number}")));
+        minute(130);
+        count("old7");
+        count("new");
+        assert!(!known("new") && known(OTHERS), "all others are in use");
+        minute(161);
+        count("new");
+        assert!(known("new") && known("old7") && known(OTHERS));
+        assert_eq!(tally.handlers().len(), 3);
     }
 }

@@ -27,6 +27,10 @@ impl Replicas {
     pub(super) fn again(&self) -> Self {
         Self { number: self.number, client: self.client.again() }
     }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
 }
 
 impl RedisStore {

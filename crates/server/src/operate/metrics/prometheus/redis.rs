@@ -1,4 +1,4 @@
-//! What the engine did with Redis, by pool: `main`, and `per_second` when limits per second have a Redis of their own.
+//! What the engine did with Redis, by pool: `main`, `per_second` when limits per second have a Redis of their own, and `workflows`.
 
 use tidegate_pipeline::Stats;
 
@@ -7,11 +7,23 @@ use super::Page;
 type Value = fn(&Stats) -> u64;
 
 /// Counters without a label of their own.
-const COUNTERS: [(&str, Value); 4] = [
+const COUNTERS: [(&str, Value); 10] = [
+    ("tidegate_redis_commands", |stats| stats.commands),
+    ("tidegate_redis_replies", |stats| stats.replies),
+    ("tidegate_redis_writes", |stats| stats.writes),
+    ("tidegate_redis_connect_failures", |stats| stats.connect_failures),
+    ("tidegate_redis_connections_opened_total", |stats| stats.opened),
+    ("tidegate_redis_connections_closed_total", |stats| stats.closed),
     ("tidegate_redis_retries_total", |stats| stats.retries),
     ("tidegate_redis_overloads_total", |stats| stats.overloads),
     ("tidegate_redis_lost_replies_total", |stats| stats.lost),
     ("tidegate_redis_topology_refreshes_total", |stats| stats.refreshes),
+];
+
+const GAUGES: [(&str, Value); 3] = [
+    ("tidegate_redis_connections", |stats| stats.connections),
+    ("tidegate_redis_waiting_commands", |stats| stats.waiting),
+    ("tidegate_redis_retrying_commands", |stats| stats.retrying),
 ];
 
 /// What callers were told of their commands.
@@ -30,19 +42,16 @@ impl Page {
         if pools.is_empty() {
             return;
         }
-        for (name, value) in COUNTERS {
-            self.family(name, "counter");
-            for (pool, stats) in pools {
-                self.sample(name, &[("pool", pool)], value(stats));
+        for (kind, families) in [("counter", &COUNTERS[..]), ("gauge", &GAUGES)] {
+            for (name, value) in families {
+                self.family(name, kind);
+                for (pool, stats) in pools {
+                    self.sample(name, &[("pool", pool)], value(stats));
+                }
             }
         }
         self.by_kind("tidegate_redis_outcomes_total", "outcome", &OUTCOMES, pools);
         self.by_kind("tidegate_redis_redirects_total", "kind", &REDIRECTS, pools);
-        let name = "tidegate_redis_retrying_commands";
-        self.family(name, "gauge");
-        for (pool, stats) in pools {
-            self.sample(name, &[("pool", pool)], stats.retrying);
-        }
         let name = "tidegate_redis_oldest_owed_reply_seconds";
         self.family(name, "gauge");
         for (pool, stats) in pools {
