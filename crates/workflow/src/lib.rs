@@ -29,6 +29,7 @@ pub use engine::create::{Created, NewWorkflow};
 pub use engine::desk::request::{Acted, Action, Begin, Condition};
 pub use engine::error::EngineError;
 pub use engine::home::{AboutServer, Asks, LivingServer};
+pub use engine::list::count::CountPage;
 pub use engine::list::query::{Cursor, Filter, Query};
 pub use engine::list::queue_states::{QueuePage, QueueState};
 pub use engine::list::running::{RunningCursor, RunningJobs};

@@ -303,6 +303,7 @@ impl From<EngineError> for Problem {
             EngineError::Refused(_) => Code::StateConflict,
             EngineError::KeyMismatch { .. } => Code::IdempotencyMismatch,
             EngineError::TooManyJobs { .. } => Code::InvalidDefinition,
+            EngineError::TooManyToCount { .. } => Code::InvalidField,
             EngineError::Overloaded | EngineError::Contended { .. } => Code::Overloaded,
             EngineError::Closed => Code::ShuttingDown,
             EngineError::Store(
@@ -314,6 +315,7 @@ impl From<EngineError> for Problem {
         match error {
             EngineError::KeyMismatch { workflow, .. } => problem.with(More::Workflow(workflow)),
             EngineError::TooManyJobs { .. } => problem.at("jobs"),
+            EngineError::TooManyToCount { .. } => problem.at("tag"),
             EngineError::Refused(Refusal::LeaseLost { reason, .. }) => problem.with(More::Reason(reason)),
             EngineError::Store(StoreError::Unavailable { .. }) => problem.with(More::NothingDone),
             _ => problem,

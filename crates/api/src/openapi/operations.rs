@@ -72,6 +72,8 @@ const LIMIT: Parameter = query("limit", "How many items at most.", Kind::Number(
 const CURSOR: Parameter = query("cursor", "The `next_cursor` of the page before.", Kind::Text);
 const ORDER: Parameter = query("order", "By creation; `newest` first if left out.", Kind::Words(&["newest", "oldest"]));
 const BY: Parameter = query("by", "Count for each name, too.", Kind::Words(&["name"]));
+const NAMES: Parameter = query("limit", "With `by=name`: how many names at most.", Kind::Number(1, 1_000, 100));
+const NAMES_CURSOR: Parameter = query("cursor", "With `by=name`: the `next_cursor` of the names before.", Kind::Text);
 const VIEW: Parameter = query(
     "view",
     "How much of it; `summary` if left out. `full` has params, outputs and errors of jobs.",
@@ -126,7 +128,8 @@ pub(super) fn of(call: Call) -> Operation {
             .with(&[STATUS, NAME, TAG, AFTER, BEFORE, PREFIX, ORDER, LIMIT, CURSOR])
             .problems(&[InvalidCursor]),
         Call::Count => operation("countWorkflows", "Count workflows by status", Json("WorkflowCount"))
-            .with(&[STATUS, NAME, TAG, AFTER, BEFORE, PREFIX, BY]),
+            .with(&[STATUS, NAME, TAG, AFTER, BEFORE, PREFIX, BY, NAMES, NAMES_CURSOR])
+            .problems(&[InvalidCursor]),
         Call::Create | Call::CreateBatch | Call::Bulk => of_many(call),
         Call::Jobs | Call::Job | Call::JobAct(_) => of_jobs(call),
         Call::Queues | Call::SetQueue(_) => of_queues(call),

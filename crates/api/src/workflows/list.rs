@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tidegate_workflow::{Cursor, Filter, Order, Partial, Query as ListQuery, Status};
+use tidegate_workflow::{Cursor, Filter, MAX_NAME, Order, Partial, Query as ListQuery, Status};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -42,6 +42,9 @@ pub(crate) struct Count {
     /// Numbers by name and status, with `by=name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     by_name: Option<BTreeMap<String, Numbers>>,
+    /// With `by=name`, the cursor of the next names. Left out when these are the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
     /// What is missing, when a part of the store does not answer. Left out when nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<Incomplete>,
@@ -91,32 +94,36 @@ pub(crate) async fn count(ask: &Ask<'_>) -> Answer {
     let mut query = Query::new(ask.query)?;
     let filter = filter(&mut query)?;
     let by = query.take("by");
+    let names = match by.as_deref() {
+        None => None,
+        Some("name") => Some((query.limit(100, MOST_ITEMS)?, name_cursor(query.take("cursor"))?)),
+        Some(_) => return Err(Problem::field("by", "expected name")),
+    };
     query.end()?;
     // Before it counts: what is created meanwhile may be counted, and must not be taken for something that was.
     let (engine, as_of) = (ask.api.engine(), Rfc3339(ask.api.now()));
-    let (by_status, by_name, missing) = match by.as_deref() {
-        None => {
-            let Partial { found, missing } = engine.count(&filter).await?;
-            (numbers(found), None, missing)
-        }
-        Some("name") => {
-            let Partial { found, missing } = engine.count_by_name(&filter).await?;
-            let named: BTreeMap<String, Numbers> =
-                found.into_iter().map(|(name, counts)| (name, numbers(counts))).collect();
-            (sums(named.values()), Some(named), missing)
-        }
-        Some(_) => return Err(Problem::field("by", "expected name")),
-    };
+    let Partial { found, mut missing } = engine.count(&filter).await?;
+    let by_status = numbers(found);
+    let (mut by_name, mut next_cursor) = (None, None);
+    if let Some((limit, after)) = names {
+        let Partial { found, missing: others } = engine.count_by_name(&filter, after.as_deref(), limit).await?;
+        missing.0.extend(others.0);
+        by_name = Some(found.names.into_iter().map(|(name, counts)| (name, numbers(counts))).collect());
+        next_cursor = found.next;
+    }
     let (total, incomplete) = (by_status.0.values().sum(), Incomplete::of(&missing));
-    Ok(json::ok(&Count { total, by_status, as_of, by_name, incomplete }))
+    Ok(json::ok(&Count { total, by_status, as_of, by_name, next_cursor, incomplete }))
+}
+
+/// The name of which the page before was the last.
+fn name_cursor(text: Option<String>) -> Result<Option<String>, Problem> {
+    let is_name = |text: &String| text.len() <= MAX_NAME && !text.chars().any(char::is_control);
+    if text.as_ref().is_some_and(|text| !is_name(text)) {
+        return Err(Problem::new(Code::InvalidCursor, "the cursor must be the next_cursor of a count by name"));
+    }
+    Ok(text)
 }
 
 fn numbers(counts: Vec<(Status, u64)>) -> Numbers {
     Numbers(counts.into_iter().map(|(status, number)| (status.word(), number)).collect())
-}
-
-fn sums<'a>(all: impl Iterator<Item = &'a Numbers>) -> Numbers {
-    let mut sums = Numbers::default();
-    all.flat_map(|numbers| &numbers.0).for_each(|(word, number)| *sums.0.entry(word).or_default() += number);
-    sums
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 
 use crate::ask::address::Query;
 use crate::ask::exit::{Exit, Failure};
@@ -17,6 +17,7 @@ use crate::screen::moment::{Moment, short};
 use crate::screen::printable::printable;
 use crate::screen::table::{Cell, Table};
 
+const COUNT: &str = "/v1/workflows:count";
 /// The largest page that the server gives.
 pub(crate) const PAGE: usize = 1_000;
 /// Empty pages one after the other: a server looks through some thousand workflows for each.
@@ -242,12 +243,37 @@ struct Named {
     by_name: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
+/// The first answer to a count by name with the names of all that follow it.
+async fn all_names(query: Query, remote: &Remote) -> Result<String, Failure> {
+    let text = remote.text(&Ask::get(query.of(COUNT))).await?;
+    let mut all: Map<String, Value> = remote.parse(&text)?;
+    // Servers of an earlier version give all names at once.
+    if !all.get("next_cursor").is_some_and(Value::is_string) {
+        return Ok(text);
+    }
+    let mut patience = Patience::default();
+    while let Some(Value::String(cursor)) = all.remove("next_cursor") {
+        let mut page: Map<String, Value> =
+            remote.read(&Ask::get(query.clone().with("cursor", Some(cursor)).of(COUNT))).await?;
+        let names = page.get_mut("by_name").and_then(Value::as_object_mut).map(std::mem::take).unwrap_or_default();
+        patience.page(names.len())?;
+        if let Some(known) = all.get_mut("by_name").and_then(Value::as_object_mut) {
+            known.extend(names);
+        }
+        all.extend(["next_cursor", "incomplete"].into_iter().filter_map(|name| page.remove_entry(name)));
+    }
+    Ok(Value::Object(all).to_string())
+}
+
 pub(crate) async fn count(count: &Count, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     if screen.is_name() && !count.by_name {
         return Err(Failure::usage("-o name: without --by-name this command prints numbers and no names"));
     }
-    let query = count.chosen.query(Moment::now())?.with("by", count.by_name.then_some("name"));
-    let text = remote.text(&Ask::get(query.of("/v1/workflows:count"))).await?;
+    let query = count.chosen.query(Moment::now())?;
+    let text = match count.by_name {
+        true => all_names(query.with("by", Some("name")).with("limit", Some(PAGE.to_string())), remote).await?,
+        false => remote.text(&Ask::get(query.of(COUNT))).await?,
+    };
     let (table, names) = if count.by_name {
         let counted: Named = remote.parse(&text)?;
         (by_name(&counted), counted.by_name.keys().map(|name| printable(name)).collect::<Vec<_>>())

@@ -44,6 +44,12 @@ pub enum EngineError {
         /// The most of this store.
         most: usize,
     },
+    /// A count for which each workflow must be read matches too many.
+    #[error("more than {most} workflows have this tag, which are read one by one: count those of a shorter time")]
+    TooManyToCount {
+        /// How many are read at most.
+        most: usize,
+    },
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),

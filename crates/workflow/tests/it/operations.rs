@@ -74,8 +74,9 @@ async fn numbers_count_each_workflow_once_whatever_the_filter() {
         assert_eq!(engine.count(&filter).await.unwrap().found, [(Status::Running, running)], "{filter:?}");
     }
     let by_name = async |filter: Filter| -> Vec<(String, u64)> {
-        let counted = engine.count_by_name(&filter).await.unwrap().found;
-        counted.into_iter().map(|(name, counts)| (name, counts.iter().map(|(_, number)| number).sum())).collect()
+        let counted = engine.count_by_name(&filter, None, 100).await.unwrap().found;
+        assert_eq!(counted.next, None);
+        counted.names.into_iter().map(|(name, counts)| (name, counts.iter().map(|(_, number)| number).sum())).collect()
     };
     let named = |one, two| vec![("one".to_owned(), one), ("two".to_owned(), two)];
     assert_eq!(by_name(filter("", "", &[])).await, named(2, 2));

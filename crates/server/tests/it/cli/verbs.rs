@@ -1,5 +1,7 @@
 //! Each verb, done to a real server.
 
+use serde_json::json;
+
 use super::*;
 
 const REPORT: &str = "\
@@ -109,6 +111,15 @@ fn lists_are_filtered_cut_and_counted() {
     tidegate(&flows, &["workflow", "list", "--since", "yesterday"]).expect(USAGE).says("--since 'yesterday'");
     assert_eq!(tidegate(&flows, &["workflow", "count"]).json()["by_status"]["succeeded"], 5);
     assert_eq!(tidegate(&flows, &["workflow", "count", "--by-name"]).json()["by_name"]["w"]["succeeded"], 5);
+    // More names than the server gives at once.
+    for some in [0..1_000, 1_000..1_200] {
+        let body = |at| workflow(&format!("n{at}"), "a");
+        flows.post("/v1/workflows:batch", json!({"workflows": some.map(body).collect::<Vec<_>>()}));
+    }
+    let counted = tidegate(&flows, &["workflow", "count", "--by-name"]).json();
+    let names = counted["by_name"].as_object().unwrap();
+    assert_eq!((names.len(), &names["n1199"]["running"], &names["w"]["succeeded"]), (1_202, &json!(1), &json!(5)));
+    assert_eq!((&counted["total"], counted.get("next_cursor")), (&json!(1_206), None));
 }
 
 #[test]

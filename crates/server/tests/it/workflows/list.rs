@@ -53,6 +53,37 @@ fn queues_are_listed_in_pages() {
     });
 }
 
+/// All names were counted in one call, which took minutes when there were many.
+#[test]
+fn workflows_are_counted_by_name_in_pages() {
+    on_each_store(|flows| {
+        let tagged = |at: usize| {
+            let mut body = workflow(&format!("w{at:03}"), "a");
+            body["tags"] = json!(["t"]);
+            body
+        };
+        flows.post("/v1/workflows:batch", json!({"workflows": (0..150).map(tagged).collect::<Vec<_>>()}));
+        for filter in ["", "&tag=t"] {
+            let (mut names, mut cursor, mut pages) = (Vec::new(), String::new(), 0);
+            loop {
+                let page = flows.get(&format!("/v1/workflows:count?by=name&limit=70{filter}{cursor}"));
+                assert_eq!((&page["total"], &page["by_status"]["running"]), (&json!(150), &json!(150)));
+                names.extend(page["by_name"].as_object().unwrap().keys().cloned());
+                pages += 1;
+                let Some(next) = page["next_cursor"].as_str() else { break };
+                cursor = format!("&cursor={next}");
+            }
+            assert_eq!((names.len(), pages), (150, 3), "{filter}");
+            assert!(names.is_sorted_by(|one, other| one < other));
+            let first = flows.get(&format!("/v1/workflows:count?by=name{filter}"));
+            assert_eq!(first["by_name"].as_object().unwrap().len(), 100);
+        }
+        assert_eq!(flows.get("/v1/workflows:count").get("next_cursor"), None);
+        assert_eq!(problem(&flows.ask("GET", "/v1/workflows:count?by=name&cursor=%00", &[], "")).1, "invalid_cursor");
+        assert_eq!(problem(&flows.ask("GET", "/v1/workflows:count?limit=5", &[], "")).2, "limit");
+    });
+}
+
 #[test]
 fn a_key_creates_one_workflow() {
     on_each_store(|flows| {

@@ -1,6 +1,7 @@
 //! How many workflows there are, by status and name.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use super::Listed;
 use super::query::{Filter, Query};
@@ -12,20 +13,28 @@ use crate::store::query::{Register, Span};
 
 /// How many names are counted with one call of the store.
 const COUNTED: usize = 64;
-/// How many names are read with one call.
-const NAMES: usize = 4_096;
-/// How many workflows are read with one call of the store.
+/// How many workflows are read with one call of the store, and at most for one count.
 const WALKED: usize = 1_000;
+const MOST_WALKED: usize = 100_000;
 const STATUSES: usize = Status::ALL.len();
 
 /// Names, each with its numbers by status.
 type NumbersByName = Vec<(String, Vec<(Status, u64)>)>;
 
+/// Numbers of workflows by name and status, a part of the names.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CountPage {
+    /// By name.
+    pub names: NumbersByName,
+    /// The name after which the next page begins. None: this is the last.
+    pub next: Option<String>,
+}
+
 impl Engine {
     /// The number of workflows of each status that match the filter.
     ///
     /// # Errors
-    /// The store cannot be read.
+    /// The store cannot be read, or too many workflows have the tag of a filter with a name and a tag.
     pub async fn count(&self, filter: &Filter) -> Result<Partial<Vec<(Status, u64)>>, EngineError> {
         let (statuses, mut missing) = (filter.wanted_statuses(), Missing::default());
         if filter.needs_labels() {
@@ -41,35 +50,46 @@ impl Engine {
         Ok(Partial { found: statuses.into_iter().zip(counts).collect(), missing })
     }
 
-    /// The same for each name that has workflows.
+    /// The same for each name that has workflows: those of at most `limit` names after `after`, which need not have any.
     ///
     /// # Errors
-    /// The store cannot be read.
-    pub async fn count_by_name(&self, filter: &Filter) -> Result<Partial<NumbersByName>, EngineError> {
+    /// The store cannot be read, or too many workflows have the tag of the filter.
+    pub async fn count_by_name(
+        &self,
+        filter: &Filter,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Partial<CountPage>, EngineError> {
         let (statuses, mut missing) = (filter.wanted_statuses(), Missing::default());
-        let mut named = Vec::new();
         if filter.tag.is_some() {
-            for (name, counts) in self.walk(filter, &mut missing).await? {
-                named.push((name, statuses.iter().map(|&status| (status, counts[place(status)])).collect()));
+            let counts = self.walk(filter, &mut missing).await?;
+            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+            let mut names = Vec::new();
+            for (name, counts) in counts.range::<str, _>((from, Bound::Unbounded)).take(limit) {
+                names.push((name.clone(), statuses.iter().map(|&status| (status, counts[place(status)])).collect()));
             }
-            return Ok(Partial { found: named, missing });
+            let last = names.last().map(|(name, _): &(String, _)| name.clone());
+            let next = last.filter(|last| counts.last_key_value().is_some_and(|(name, _)| name > last));
+            return Ok(Partial { found: CountPage { names, next }, missing });
         }
-        if let Some(name) = &filter.name {
-            self.count_names(std::slice::from_ref(name), filter, (&mut named, &mut missing)).await?;
-            return Ok(Partial { found: named, missing });
+        let (names, more) = match &filter.name {
+            Some(name) => (vec![name.clone()], false),
+            None => self.some_names(after, limit).await?,
+        };
+        let mut named = Vec::new();
+        for some in names.chunks(COUNTED) {
+            self.count_names(some, filter, (&mut named, &mut missing)).await?;
         }
-        let mut after = None::<String>;
-        loop {
-            let page = self.store().register_page(Register::Names, after.as_deref(), NAMES).await?;
-            let names: Vec<String> = page.into_iter().map(|(name, _)| name).collect();
-            for some in names.chunks(COUNTED) {
-                self.count_names(some, filter, (&mut named, &mut missing)).await?;
-            }
-            if names.len() < NAMES {
-                return Ok(Partial { found: named, missing });
-            }
-            after = names.into_iter().last();
-        }
+        let next = names.into_iter().last().filter(|_| more);
+        Ok(Partial { found: CountPage { names: named, next }, missing })
+    }
+
+    /// At most `limit` names after `after`, and whether there are more.
+    async fn some_names(&self, after: Option<&str>, limit: usize) -> Result<(Vec<String>, bool), EngineError> {
+        let mut page = self.store().register_page(Register::Names, after, limit + 1).await?;
+        let more = page.len() > limit;
+        page.truncate(limit);
+        Ok((page.into_iter().map(|(name, _)| name).collect(), more))
     }
 
     /// Counts those of these names that have workflows.
@@ -100,7 +120,7 @@ impl Engine {
     ) -> Result<BTreeMap<String, [u64; STATUSES]>, EngineError> {
         let mut counts: BTreeMap<String, [u64; STATUSES]> = BTreeMap::new();
         let mut query = Query { filter: filter.clone(), limit: WALKED, ..Query::default() };
-        loop {
+        for _ in 0..MOST_WALKED / WALKED {
             let page = self.list(&query).await?;
             missing.add(page.missing);
             for Listed { label, meta, .. } in page.items {
@@ -111,6 +131,7 @@ impl Engine {
             }
             query.after = page.next;
         }
+        Err(EngineError::TooManyToCount { most: MOST_WALKED })
     }
 }
 
