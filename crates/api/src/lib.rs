@@ -162,7 +162,7 @@ async fn dispatch(ask: &Ask<'_>) -> Answer {
         Call::JobAct(action) => jobs::act(ask, action).await,
         Call::Queues => queues::list(ask).await,
         Call::SetQueue(paused) => queues::set(ask, paused).await,
-        Call::Version => Ok(version()),
+        Call::Version => Ok(version(&ask.api.host)),
         Call::OpenApi => Ok(openapi::page()),
         Call::Status => readiness::status(ask).await,
         Call::Healthz => Ok((StatusCode::OK, "ok\n").into_response()),
@@ -174,12 +174,12 @@ async fn dispatch(ask: &Ask<'_>) -> Answer {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Version {
-    /// The version of the server.
+    /// The version of the server. What follows its `+` is the revision that it was built of.
     version: &'static str,
     /// The version of the API, as in its paths.
     api: &'static str,
 }
 
-fn version() -> Response {
-    json::ok(&Version { version: env!("CARGO_PKG_VERSION"), api: "v1" })
+fn version(host: &Host) -> Response {
+    json::ok(&Version { version: host.version, api: "v1" })
 }

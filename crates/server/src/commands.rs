@@ -23,7 +23,7 @@ use crate::settings::{self, Settings};
 
 /// A rate limit service for Envoy, and a workflow server. Without a command, it starts the server.
 #[derive(Debug, Parser)]
-#[command(name = "tidegate", version, max_term_width = 100)]
+#[command(name = "tidegate", version = crate::VERSION, max_term_width = 100)]
 struct Arguments {
     #[command(flatten)]
     options: Options,

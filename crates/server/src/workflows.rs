@@ -206,7 +206,7 @@ impl Thread {
     /// What this server says about itself to the others of its store.
     fn about(&self) -> AboutServer {
         let address = SocketAddr::new(self.settings.address.host, self.settings.address.port).to_string();
-        AboutServer { version: env!("CARGO_PKG_VERSION").to_owned(), address }
+        AboutServer { version: crate::VERSION.to_owned(), address }
     }
 
     fn access(&self) -> Access {
@@ -218,7 +218,7 @@ impl Thread {
         let (health, metrics) = (self.health.clone(), self.metrics.clone());
         let (drain, tasks) = (self.supervisor.drain.clone(), self.supervisor.tasks.clone());
         let (serving, counting) = (Arc::new(move || health.serving()), Arc::new(move || metrics.counting()));
-        Host { clock: Arc::new(move || clock.now()), serving, counting, drain, tasks }
+        Host { version: crate::VERSION, clock: Arc::new(move || clock.now()), serving, counting, drain, tasks }
     }
 }
 

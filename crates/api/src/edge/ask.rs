@@ -66,6 +66,8 @@ impl Rooms {
 /// What the process that serves the API lends it.
 #[derive(Clone)]
 pub struct Host {
+    /// Its version.
+    pub version: &'static str,
     /// The time of the store of workflows.
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     /// Whether the server as a whole is healthy.

@@ -333,7 +333,7 @@ mod tests {
     fn host() -> Host {
         let (clock, serving) = (Arc::new(Timestamp::default), Arc::new(|| true));
         let counting = Arc::new(|| crate::readiness::Works::Yes);
-        Host { clock, serving, counting, drain: CancellationToken::new(), tasks: TaskTracker::new() }
+        Host { version: "0", clock, serving, counting, drain: CancellationToken::new(), tasks: TaskTracker::new() }
     }
 
     async fn workflow(engine: &Engine) -> WorkflowId {

@@ -9,12 +9,11 @@ use tidegate_workflow::{Filter, Partition, Store, StoreError, WorkflowId};
 use tokio::time::sleep;
 
 use super::store::Here;
-use tidegate_cli::{Exit, Failure, Screen};
+use crate::VERSION;
+use tidegate_cli::{Exit, Failure, Screen, counted};
 
 /// How long servers may take to notice that the store is migrated: they look every 10 s. What they write until then is in the earlier format.
 const NOTICED: Duration = Duration::from_secs(12);
-
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// How to migrate.
 #[derive(Debug, Clone, Copy, Args)]

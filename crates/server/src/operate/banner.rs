@@ -57,7 +57,7 @@ impl Started {
         let shown = |address: Option<SocketAddr>| address.map(|address| address.to_string());
         let (pages, prometheus, api) = (shown(addresses.debug), shown(addresses.prometheus), shown(addresses.api));
         info!(
-            version = env!("CARGO_PKG_VERSION"),
+            version = crate::VERSION,
             store = self.store,
             workflows = self.workflows,
             configuration = self.configuration,
@@ -74,7 +74,7 @@ impl Started {
 impl fmt::Display for Started {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let addresses = &self.addresses;
-        writeln!(f, "tidegate {}", env!("CARGO_PKG_VERSION"))?;
+        writeln!(f, "tidegate {}", crate::VERSION)?;
         writeln!(f, "  store          {}", self.store)?;
         if let Some(workflows) = &self.workflows {
             writeln!(f, "  workflows      {workflows}")?;

@@ -182,7 +182,8 @@ fn the_readme_shows_what_a_first_start_prints() {
     started.addresses.debug = Some(every(6070));
     started.addresses.api = Some(SocketAddr::from(([127, 0, 0, 1], 7070)));
     started.workflows = Some("./tidegate-data/workflows.db".to_owned());
-    let banner = started.to_string();
+    // The revision is another one with each commit.
+    let banner = started.to_string().replace(tidegate::VERSION, concat!(env!("CARGO_PKG_VERSION"), "+4f2a91c"));
     assert!(read("README.md").contains(&banner), "README.md does not show\n{banner}");
 }
 

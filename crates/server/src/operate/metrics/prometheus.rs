@@ -58,7 +58,7 @@ pub(super) fn encode(snapshot: &Snapshot, settings: &settings::Metrics) -> Strin
     page.handlers(snapshot);
     page.redis(&snapshot.redis);
     page.family("tidegate_build_info", "gauge");
-    page.sample("tidegate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+    page.sample("tidegate_build_info", &[("version", crate::VERSION)], 1);
     page.out
 }
 

@@ -160,10 +160,10 @@ fn an_older_store_is_migrated_beside_a_server() {
     let servers = || other.run(&["store", "info"]).expect(DONE).json()["servers"].as_array().unwrap().len();
     await_that("the server is seen", || servers() == 1);
     let tell = "local k = redis.call('KEYS', 'tg:*:sv')[1] local v = redis.call('HVALS', k)[1]";
-    let ours = env!("CARGO_PKG_VERSION");
+    let ours = tidegate::VERSION;
     let told = other.lua(&format!(
         "{tell} redis.call('HSET', k, '0123456789abcdef', (v:gsub('{}', '0.0.1'))) return v",
-        ours.replace('.', "%.")
+        ours.replace('.', "%.").replace('+', "%+")
     ));
     assert!(told.contains(ours), "{told}");
     other

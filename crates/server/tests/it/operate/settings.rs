@@ -5,7 +5,8 @@ use std::process::Command;
 use tidegate::settings::{Settings, markdown};
 use tidegate_pipeline::{Parallelism, Servers};
 
-use crate::support::repository;
+use crate::support::{await_that, get, repository};
+use crate::workflows::{Flows, redis, workflow};
 
 fn parse(pairs: &[(&str, &str)]) -> Result<Settings, String> {
     let given = pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -240,7 +241,25 @@ fn the_binary_ends_with_64_and_tells_no_secret() {
     assert!(text.contains("\nREDIS_AUTH=*****\n"), "{text}");
     assert!(text.contains("\n  REDIS_URL='redis://*****@h:1:2': expected host:port after the //\n"), "{text}");
     assert_eq!(tidegate(&["settings", "--markdown"]).1, markdown());
-    assert_eq!(tidegate(&["--version"]).1, format!("tidegate {}\n", env!("CARGO_PKG_VERSION")));
+    assert_eq!(tidegate(&["--version"]).1, format!("tidegate {}\n", tidegate::VERSION));
+}
+
+/// Two builds of one version could not be told apart.
+#[test]
+fn a_build_of_the_repository_names_its_revision() {
+    let revision = tidegate::VERSION.strip_prefix(concat!(env!("CARGO_PKG_VERSION"), "+"));
+    let is_revision = |text: &str| text.len() >= 7 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert_eq!(revision.is_some_and(is_revision), repository().join(".git").exists(), "{}", tidegate::VERSION);
+    assert!(revision.is_some() || tidegate::VERSION == env!("CARGO_PKG_VERSION"));
+    let redis = redis();
+    let flows = Flows::on(&redis);
+    assert_eq!(flows.get("/v1/version")["version"], tidegate::VERSION);
+    flows.create(workflow("w", "a"));
+    await_that("the server is among those of its store", || {
+        flows.get("/v1/status")["workflows"]["servers"][0]["version"] == tidegate::VERSION
+    });
+    let build = format!("tidegate_build_info{{version=\"{}\"}} 1\n", tidegate::VERSION);
+    assert!(get(flows.server.debug(), "/metrics").body.contains(&build));
 }
 
 /// Names that are not ours cannot be refused, so a misspelt one was ignored in silence.
