@@ -344,7 +344,9 @@ impl From<GraphError> for Problem {
                 Self::new(Code::InvalidDefinition, detail).at("tags")
             }
             GraphError::InvalidName { path, .. } => of(Code::InvalidDefinition, path),
-            GraphError::NotAnObject { path } => of(Code::InvalidField, path),
+            GraphError::NotAnObject { path } | GraphError::NoTime { path } | GraphError::Backoff { path, .. } => {
+                of(Code::InvalidField, path)
+            }
             GraphError::DuplicateName { name, second, .. } => {
                 let detail = format!("'{name}' is also the name of an earlier job: give each job a name of its own");
                 Self::new(Code::DuplicateJobName, detail).at(format!("jobs[{second}].name"))

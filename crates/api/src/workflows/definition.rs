@@ -94,9 +94,9 @@ pub(crate) struct JobBody<'a> {
     retries: Option<u16>,
     /// The pause before the first retry; it doubles each time, up to `backoff_max`. 1s if left out.
     backoff: Option<Span>,
-    /// The longest pause before a retry; 1h if left out.
+    /// The longest pause before a retry, not less than `backoff`; 1h, or `backoff` if that is longer, if left out.
     backoff_max: Option<Span>,
-    /// An attempt that takes longer has failed.
+    /// An attempt that takes longer has failed; more than 0.
     timeout: Option<Span>,
     /// Which outcomes of the jobs before it let it run; `all_success` if left out.
     #[serde(default, deserialize_with = "body::optional_word")]
@@ -204,6 +204,7 @@ impl JobBody<'_> {
     fn resolve(self) -> JobDefinition {
         let policy = Retry::default();
         let span = |span: Option<Span>| span.map(|span| span.0);
+        let backoff = span(self.backoff).unwrap_or(policy.backoff);
         JobDefinition {
             name: self.name.unwrap_or_else(|| self.handler.clone()),
             handler: self.handler,
@@ -213,8 +214,8 @@ impl JobBody<'_> {
             priority: self.priority.unwrap_or_default(),
             retry: Retry {
                 limit: self.retries.unwrap_or(policy.limit),
-                backoff: span(self.backoff).unwrap_or(policy.backoff),
-                backoff_max: span(self.backoff_max).unwrap_or(policy.backoff_max),
+                backoff,
+                backoff_max: span(self.backoff_max).unwrap_or(policy.backoff_max.max(backoff)),
             },
             timeout: span(self.timeout),
             rule: self.rule.map_or(TriggerRule::default(), Rule::resolve),
@@ -253,6 +254,13 @@ mod tests {
             assert_eq!(found, expected, "{json}");
         };
         check(r#"{"name":"w","jobs":[{"handler":"a"},{"handler":"b","after":"a","timeout":"5s"}]}"#, None);
+        let refused = |fields: &str, path: &str| {
+            let json = format!(r#"{{"name":"w","jobs":[{{"handler":"a",{fields}}}]}}"#);
+            check(&json, Some(("invalid_field", Some(&format!("jobs[0].{path}")))));
+        };
+        refused(r#""timeout":"0s""#, "timeout");
+        refused(r#""backoff":"2s","backoff_max":"1s""#, "backoff");
+        check(r#"{"name":"w","jobs":[{"handler":"a","backoff":"2h","timeout":"1us"}]}"#, None);
         check("{", Some(("invalid_json", None)));
         check(r#"{"name":"w","jobs":[{"handler":"a","timeout":5}]}"#, Some(("invalid_field", Some("jobs[0].timeout"))));
         for (field, value) in [("on_failure", "5"), ("on_failure", r#"{"continue":null}"#), ("start", "{}")] {

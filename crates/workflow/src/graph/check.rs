@@ -1,8 +1,10 @@
 //! The checks of a definition: numbers of jobs and tags, names, and that every named job exists.
 
+use std::time::Duration;
+
 use hashbrown::HashMap;
 
-use super::definition::{Definition, JobDefinition};
+use super::definition::{Definition, JobDefinition, Retry};
 use super::error::{GraphError, MAX_JOBS, MAX_NAME, MAX_TAGS};
 use super::similar;
 use crate::id::JobIndex;
@@ -38,6 +40,13 @@ fn check_jobs(jobs: &[JobDefinition]) -> Result<(), GraphError> {
         check_name(&job.queue, || format!("jobs[{at}].queue"))?;
         if job.params.as_ref().is_some_and(|params| !params.is_object()) {
             return Err(GraphError::NotAnObject { path: format!("jobs[{at}].params") });
+        }
+        if job.timeout == Some(Duration::ZERO) {
+            return Err(GraphError::NoTime { path: format!("jobs[{at}].timeout") });
+        }
+        let Retry { backoff, backoff_max: most, .. } = job.retry;
+        if backoff > most {
+            return Err(GraphError::Backoff { path: format!("jobs[{at}].backoff"), backoff, most });
         }
     }
     Ok(())

@@ -1,5 +1,7 @@
 //! The bounds of a definition, and what is wrong with one that is refused.
 
+use std::time::Duration;
+
 use thiserror::Error;
 
 /// A workflow of so many jobs takes some 80 MiB of memory while it is worked on.
@@ -67,6 +69,22 @@ pub enum GraphError {
     NotAnObject {
         /// Where.
         path: String,
+    },
+    /// An attempt of a job may take no time at all.
+    #[error("{path}: an attempt that may take no time cannot succeed: leave the timeout out if it may take any")]
+    NoTime {
+        /// Where, such as `jobs[3].timeout`.
+        path: String,
+    },
+    /// The pause before the first retry of a job is longer than the longest pause.
+    #[error("{path}: {backoff:?} is longer than backoff_max, {most:?}, the longest pause before a retry")]
+    Backoff {
+        /// Where, such as `jobs[3].backoff`.
+        path: String,
+        /// The pause before the first retry.
+        backoff: Duration,
+        /// The longest pause.
+        most: Duration,
     },
     /// There are too many tags.
     #[error("tags: {count} of them, more than {MAX_TAGS}")]
