@@ -124,7 +124,7 @@ impl Here {
         let logging = Some(logging::start(settings.log).map_err(no_thread)?);
         let workflows = workflows(&settings)?;
         let shown = store::shown(workflows);
-        let failed = |error: &StoreError| refused(&shown, error);
+        let failed = |error: &StoreError| not_opened(&shown, error, workflows);
         let place = Place::new(workflows).map_err(|error| failed(&error))?;
         if missing == Missing::Refuse && !place.exists().await.map_err(|error| failed(&error))? {
             return Err(no_store(&shown, workflows));
@@ -179,6 +179,16 @@ fn refused(shown: &str, error: &StoreError) -> Failure {
         StoreError::Schema { .. } => Exit::Refused,
     };
     Failure::new(exit, format!("{shown}: {error}"))
+}
+
+/// The failure to open a store, with what to do about it.
+fn not_opened(shown: &str, error: &StoreError, settings: &Workflows) -> Failure {
+    let failure = refused(shown, error);
+    let advice = store::advice(settings, &failure.text);
+    match settings.redis {
+        Some(_) if !advice.is_empty() => Failure::new(failure.exit, format!("{}\n{}", failure.text, advice.trim_end())),
+        _ => failure,
+    }
 }
 
 /// The file of the store that the settings name, and where that is for people. `instead` says what to do where it is in Redis.

@@ -177,7 +177,8 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
     let found = match deployment(values, names, &url) {
         Ok(found) => found,
         Err(reason) => {
-            values.problem(names.url, &url, reason);
+            let more = if names.url == STORE.url { "; or file, for a file in TIDEGATE_DATA_DIR" } else { "" };
+            values.problem(names.url, &url, reason + more);
             return None;
         }
     };
@@ -246,6 +247,13 @@ fn deployment(values: &Values, names: &Names, url: &str) -> Result<Deployment, S
     let socket = names.socket.map(|name| values.text(name)).unwrap_or_default();
     let kind = values.text(names.kind).to_lowercase();
     if kind == "single" {
+        let host = url.rsplit('@').next().unwrap_or_default();
+        if host.contains(',') && !host.starts_with('/') && socket != "unix" {
+            let kind = names.kind;
+            return Err(format!(
+                "it names several servers, which need {kind}=cluster, or {kind}=sentinel after the name of a master"
+            ));
+        }
         let first = target(url, &socket)?;
         let shown = mask_urls(&first.address.to_string());
         return Ok(Deployment { servers: Servers::Single(first.address.clone()), first, shown });

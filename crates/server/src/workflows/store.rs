@@ -17,6 +17,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::clock::StoreClock;
+use crate::rls::redis::refused;
 use crate::settings::{RedisServer, Workflows as Settings};
 
 /// The name of the database in the data folder.
@@ -224,7 +225,7 @@ impl<'a> Opener<'a> {
         let reason = if reason.contains(&store) { reason } else { format!("{store}: {reason}") };
         self.api.refuse(format!("workflows are not available: {reason}"));
         if self.reported != reason {
-            let advice = advice(self.settings.redis.as_ref(), &reason);
+            let advice = advice(self.settings, &reason);
             warn!(
                 "workflows are not available: {reason}. Limits are served, calls of /v1 are answered with 503, and it is tried again. \
                  {advice}To turn workflows off, set TIDEGATE_HTTP_ADDR to an empty value"
@@ -234,19 +235,22 @@ impl<'a> Opener<'a> {
     }
 }
 
-/// What to do about a store that cannot be opened, where the reason does not say it.
-fn advice(redis: Option<&RedisServer>, reason: &str) -> String {
-    match redis {
+/// What to do about a store that cannot be opened, where the reason does not say it: sentences with a space after each, or nothing.
+pub(crate) fn advice(settings: &Settings, reason: &str) -> String {
+    match &settings.redis {
         None if !reason.contains("TIDEGATE_DATA_DIR") => {
             "Set TIDEGATE_DATA_DIR to a folder that this server can write and no other uses. ".to_owned()
         }
-        Some(server) if reason.contains("NOPERM") => {
-            format!(
-                "Allow its user the commands of workflows (docs/redis-keys.md), see {} and `ACL GETUSER`. ",
-                server.auth
-            )
-        }
-        _ => String::new(),
+        None => String::new(),
+        Some(server) if reason.contains("NOPERM") => format!(
+            "Allow its user the commands of workflows (docs/redis-keys.md), see {} and `ACL GETUSER`, with the keys and channels `~{prefix}* \
+             &{prefix}*`. ",
+            server.auth,
+            prefix = settings.prefix
+        ),
+        Some(server) => refused(reason, &server.auth)
+            .map(|advice| format!("Redis refuses this server: {advice}. "))
+            .unwrap_or_default(),
     }
 }
 

@@ -201,12 +201,17 @@ fn workflows_are_in_the_redis_of_the_counters_unless_they_have_their_own() {
     assert_eq!(place(&[("REDIS_URL", "a:1"), ("TIDEGATE_STORE_URL", "file")]), none);
     let own = [("TIDEGATE_STORE_URL", "m,s:1"), ("TIDEGATE_STORE_TYPE", "sentinel"), ("TIDEGATE_STORE_AUTH", "u:p")];
     assert_eq!(place(&own), redis("m by sentinels s:1", "TIDEGATE_STORE_AUTH"));
+    let comma = [("REDIS_URL", "redis://u:p,w@a:1")];
+    assert_eq!(place(&comma), redis("a:1", "the user and password in REDIS_URL"));
     // Not that of the counters.
     let both = [("REDIS_URL", "a:1"), ("REDIS_AUTH", "p"), ("TIDEGATE_STORE_URL", "b:1")];
     assert_eq!(place(&both), redis("b:1", "TIDEGATE_STORE_AUTH, which is not set"));
     for (pairs, expected) in [
         (&[("TIDEGATE_STORE_URL", "")][..], "TIDEGATE_STORE_URL='': it is set but empty"),
         (&[("TIDEGATE_STORE_URL", "u:p@b")], "TIDEGATE_STORE_URL='*****@b': expected host:port"),
+        (&[("TIDEGATE_STORE_URL", "sqlite")], "Unix socket; or file, for a file in TIDEGATE_DATA_DIR"),
+        (&[("TIDEGATE_STORE_URL", "a:1,b:2")], "several servers, which need TIDEGATE_STORE_TYPE=cluster, or"),
+        (&[("REDIS_URL", "a,b:2")], "REDIS_URL='a,b:2': it names several servers, which need REDIS_TYPE=cluster, or"),
         (&[("REDIS_URL", "a:1"), ("TIDEGATE_STORE_AUTH", "p")], "TIDEGATE_STORE_AUTH: it belongs to the Redis of"),
         (&[("TIDEGATE_STORE_URL", "file"), ("TIDEGATE_STORE_TLS", "true")], "TIDEGATE_STORE_TLS: it belongs"),
         (&[("TIDEGATE_STORE_PREFIX", "{a}")], "TIDEGATE_STORE_PREFIX='{a}': expected 1 to 64"),

@@ -89,6 +89,10 @@ fn the_advice_fits_the_cause() {
     let told = log(&[("REDIS_URL", &url), ("REDIS_AUTH", "gate:secret")], &format!("redis at {url}: NOPERM"));
     assert!(told.contains("Allow its user the commands of workflows (docs/redis-keys.md), see REDIS_AUTH"), "{told}");
     assert!(!told.contains("TIDEGATE_DATA_DIR"), "{told}");
+    assert!(told.contains("keys and channels `~tg:* &tg:*`"), "{told}");
+    let told =
+        log(&[("REDIS_URL", &url), ("TIDEGATE_STORE_URL", &url), ("TIDEGATE_STORE_AUTH", "gate:wrong")], "WRONGPASS");
+    assert!(told.contains("it does not accept the user or the password, see TIDEGATE_STORE_AUTH"), "{told}");
 
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().to_str().unwrap();
