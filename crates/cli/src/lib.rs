@@ -24,6 +24,7 @@ pub use ask::exit::{Exit, Failure, complain};
 pub use ask::options::{Options, without_options};
 pub use definition::{Definition, Mistake, fields_of, text_of};
 pub use examples::with_examples;
+pub use screen::counted::counted;
 pub use screen::moment::span_of;
 pub use screen::printable::printable;
 pub use screen::table::{Cell, Table};

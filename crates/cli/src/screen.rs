@@ -1,6 +1,7 @@
 //! Where output goes, and what may be written there.
 
 pub(crate) mod bar;
+pub(crate) mod counted;
 pub(crate) mod file;
 pub(crate) mod moment;
 pub(crate) mod printable;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::ask::exit::{Exit, Failure, complain};
 use crate::ask::remote::{Ask, Remote};
 use crate::screen::Screen;
+use crate::screen::counted::counted;
 use crate::screen::printable::printable;
 use crate::workflow::list::Patience;
 use crate::workflow::targets::Deed;
@@ -133,7 +134,7 @@ impl Outcome {
     }
 
     fn line(&self, deed: Deed) -> String {
-        let (word, all, done) = (deed.name(), workflows(self.matched), self.done);
+        let (word, all, done) = (deed.name(), counted(self.matched, "workflow"), self.done);
         match (&self.end, self.matched) {
             (End::BrokenOff(_), _) => format!("{word}: {done} of {all}, then it broke off\n"),
             (_, 0) => "no workflows\n".to_owned(),
@@ -143,7 +144,7 @@ impl Outcome {
     }
 
     fn exit(self) -> Result<Exit, Failure> {
-        let (all, many) = (workflows(self.matched), self.failed.len());
+        let (all, many) = (counted(self.matched, "workflow"), self.failed.len());
         let faults = self.failed.iter().filter(|refused| refused.is_fault()).count();
         match (self.end, many, faults) {
             (End::BrokenOff(failure), _, _) => Err(failure),
@@ -154,11 +155,6 @@ impl Outcome {
             }
         }
     }
-}
-
-/// Such as `2 workflows`.
-pub(crate) fn workflows(number: u64) -> String {
-    format!("{number} workflow{}", if number == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
@@ -185,10 +181,5 @@ mod tests {
         check(Deed::Cancel, &[503, 409], Exit::Unavailable, 1);
         check(Deed::Remove, &[404, 404], Exit::Done, 3);
         check(Deed::Remove, &[404, 409], Exit::Refused, 2);
-    }
-
-    #[test]
-    fn one_workflow_is_not_several() {
-        assert_eq!((workflows(1), workflows(2)), ("1 workflow".to_owned(), "2 workflows".to_owned()));
     }
 }

@@ -13,6 +13,7 @@ use crate::ask::exit::{Exit, Failure};
 use crate::ask::remote::{Ask, Remote};
 use crate::ask::which::{Which, path};
 use crate::ask::wire::{Job, STATES, Summary};
+use crate::screen::counted::counted;
 use crate::screen::file;
 use crate::screen::moment::{Moment, short};
 use crate::screen::printable::{self, printable};
@@ -142,7 +143,11 @@ async fn shown(show: &Show, workflow: &Summary, remote: &Remote, screen: &Screen
         let errors = errors(&workflow.id, &chosen, remote).await?;
         parts.push(jobs(&chosen[..chosen.len().min(most)], &errors, (now, screen)).text(screen));
         if chosen.len() > most {
-            parts.push(format!("{} {} more jobs: --jobs all\n", screen.dots(), chosen.len() - most));
+            parts.push(format!(
+                "{} {}: --jobs all\n",
+                screen.dots(),
+                counted((chosen.len() - most) as u64, "more job")
+            ));
         }
     }
     Ok(parts.join("\n"))

@@ -11,9 +11,10 @@ use crate::ask::remote::{Ask, Remote};
 use crate::ask::which::{Which, path};
 use crate::ask::wire::{Acted, STATUSES, Summary};
 use crate::screen::Screen;
+use crate::screen::counted::counted;
 use crate::screen::moment::{Moment, short};
 use crate::screen::printable::printable;
-use crate::workflow::bulk::{Outcome, act_on_oldest, workflows};
+use crate::workflow::bulk::{Outcome, act_on_oldest};
 use crate::workflow::list::{Chosen, Counted, Statuses};
 use crate::workflow::{act, for_each};
 
@@ -190,7 +191,7 @@ fn confirmed(deed: Deed, matched: u64) -> Result<bool, Failure> {
         ));
     }
     let unread = |error| Failure::new(Exit::Output, format!("the question cannot be asked: {error}"));
-    write!(io::stderr(), "{} {}? [y/N] ", deed.name(), workflows(matched)).map_err(unread)?;
+    write!(io::stderr(), "{} {}? [y/N] ", deed.name(), counted(matched, "workflow")).map_err(unread)?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(unread)?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))

@@ -15,7 +15,7 @@ use super::findings::{Fate, Findings};
 use super::rows::{before, described, explained, owner};
 use super::store::Here;
 use tidegate_cli::{Exit, Failure};
-use tidegate_cli::{Screen, printable};
+use tidegate_cli::{Screen, counted, printable};
 
 /// Rows that are read at once.
 const ROWS: usize = 1_000;
@@ -80,7 +80,7 @@ pub(crate) async fn check(here: &Here, then: Then, screen: &Screen) -> Result<Ex
         }
     }
     let Audit { workflows, rows, findings, .. } = audit;
-    let seen = format!("{workflows} workflows and {rows} rows in {}", printable(&here.shown));
+    let seen = format!("{} and {} in {}", counted(workflows, "workflow"), counted(rows, "row"), printable(&here.shown));
     let json = findings.json(workflows, rows).to_string();
     screen.object(&json, &findings.names(), || Ok(findings.table(screen, &seen)))?;
     Ok(findings.exit())

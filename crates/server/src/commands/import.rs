@@ -13,7 +13,7 @@ use crate::settings::{RedisServer, Settings};
 use tidegate_cli::Table;
 use tidegate_cli::span_of;
 use tidegate_cli::{Exit, Failure};
-use tidegate_cli::{Screen, printable};
+use tidegate_cli::{Screen, counted, printable};
 
 /// Imports workflows of other programs.
 #[derive(Debug, Args)]
@@ -85,16 +85,19 @@ impl Gush {
 
     fn table(&self, report: &GushReport, here: &Here, screen: &Screen) -> String {
         let GushReport { created, existing, jobs, unfinished, left } = report;
+        let all = format!("{} with {}", counted(*created, "workflow"), counted(*jobs, "job"));
         let mut out = match self.dry_run {
-            true => format!("would create {created} workflows with {jobs} jobs\n"),
-            false => format!("created {created} workflows with {jobs} jobs in {}\n", printable(&here.shown)),
+            true => format!("would create {all}\n"),
+            false => format!("created {all} in {}\n", printable(&here.shown)),
         };
         if *existing > 0 {
-            out += &format!("{existing} exist from an earlier import\n");
+            let exist = if *existing == 1 { "exists" } else { "exist" };
+            out += &format!("{existing} {exist} from an earlier import\n");
         }
         if *unfinished > 0 {
             out += &format!(
-                "{unfinished} jobs were given to Gush's workers and are ready here: stop those workers, or the jobs run twice\n"
+                "ready here, although they were given to Gush's workers: {}. Stop those workers, or the jobs run twice\n",
+                counted(*unfinished, "job")
             );
         }
         if !left.is_empty() {

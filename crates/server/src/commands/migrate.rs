@@ -63,7 +63,8 @@ pub(crate) async fn run(here: &Here, asked: Migrate, screen: &Screen) -> Result<
         let mut text = match needed {
             false => format!("nothing to do: {} has schema version {schema}, the latest of this program\n", here.shown),
             true => {
-                format!("{} has schema version {schema} now; {rewritten} workflows were written again\n", here.shown)
+                let rewritten = counted(rewritten, "workflow");
+                format!("{} has schema version {schema} now; rewritten: {rewritten}\n", here.shown)
             }
         };
         for (id, error) in &unreadable {

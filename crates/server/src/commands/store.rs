@@ -17,7 +17,7 @@ use crate::workflows::clock::StoreClock;
 use crate::workflows::store::{self, Place};
 use tidegate_cli::Screen;
 use tidegate_cli::{Cell, Table};
-use tidegate_cli::{Exit, Failure};
+use tidegate_cli::{Exit, Failure, counted};
 
 /// Shows, migrates, checks and copies the store of the workflows, without a server. The settings of the server say where it is.
 #[derive(Debug, Args)]
@@ -318,7 +318,7 @@ fn node_json(node: &NodeDurability) -> serde_json::Value {
 fn schema_line(schema: u32, earlier: u64) -> String {
     match earlier {
         0 => schema.to_string(),
-        _ => format!("{schema}; {earlier} workflows are in an earlier format, see `tidegate store migrate`"),
+        _ => format!("{schema}; {} in an earlier format, see `tidegate store migrate`", counted(earlier, "workflow")),
     }
 }
 

@@ -143,7 +143,7 @@ fn printable(text: &str) -> String {
 }
 
 fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+    tidegate_cli::counted(count as u64, noun)
 }
 
 #[cfg(test)]
