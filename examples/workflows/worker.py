@@ -13,6 +13,9 @@ import urllib.error
 import urllib.request
 
 SERVER = os.environ.get("TIDEGATE_SERVER", "http://127.0.0.1:7070")
+HEADERS = {"content-type": "application/json"}
+if os.environ.get("TIDEGATE_TOKEN"):
+    HEADERS["authorization"] = "Bearer " + os.environ["TIDEGATE_TOKEN"]
 
 
 def fetch(job):
@@ -29,9 +32,7 @@ CLAIM = {"queues": ["default"], "worker": "example", "wait": "10s"}
 
 
 def call(path, body):
-    request = urllib.request.Request(
-        SERVER + path, json.dumps(body).encode(), {"content-type": "application/json"}
-    )
+    request = urllib.request.Request(SERVER + path, json.dumps(body).encode(), HEADERS)
     while True:
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:

@@ -199,16 +199,26 @@ impl Drop for Worker {
 
 #[test]
 fn the_example_of_a_workflow_succeeds() {
+    check_example(&[], "");
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens");
+    std::fs::write(&tokens, "admin me a-token-of-the-test\n").unwrap();
+    check_example(&[("TIDEGATE_TOKENS_FILE", tokens.to_str().unwrap())], "a-token-of-the-test");
+}
+
+fn check_example(settings: &[(&str, &str)], token: &str) {
     let data = tempfile::tempdir().unwrap();
     let data = data.path().to_str().unwrap();
-    let server = Server::start_bare(&[("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("TIDEGATE_DATA_DIR", data)]);
+    let ours = [("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("TIDEGATE_DATA_DIR", data)];
+    let server = Server::start_bare(&[&ours[..], settings].concat());
     let address = format!("http://{}", server.started.addresses.api.unwrap());
     let mut worker = Command::new("python3");
     worker.current_dir(ROOT).arg("examples/workflows/worker.py").env("TIDEGATE_SERVER", &address).stderr(Stdio::null());
+    worker.env("TIDEGATE_TOKEN", token);
     let _worker = Worker(worker.spawn().unwrap());
     let mut run = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     run.current_dir(ROOT).args(["workflow", "run", "examples/workflows/report.yaml", "--timeout", "20s"]);
-    let output = run.env("TIDEGATE_SERVER", &address).output().unwrap();
+    let output = run.env("TIDEGATE_SERVER", &address).env("TIDEGATE_TOKEN", token).output().unwrap();
     let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
 }
