@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help run install test lint bench publish gen
+.PHONY: help run install test lint bench compat publish gen
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\): .*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -29,6 +29,10 @@ bench: ## Measure the server and the engine, all in one run
 	scripts/deps bench
 	$(CARGO) build --release --package tidegate --package tidegate-bench
 	target/release/tidegate-bench all
+
+compat: ## Run the version of the first store format and this one on one Redis
+	$(CARGO) build --release --package tidegate
+	scripts/compat
 
 publish: ## Put the figures of the last make bench into docs
 	cp bench-results/run.json docs/benchmarks.json
