@@ -13,6 +13,8 @@ import urllib.error
 import urllib.request
 
 SERVER = os.environ.get("TIDEGATE_SERVER", "http://127.0.0.1:7070")
+if "://" not in SERVER:
+    SERVER = "http://" + SERVER
 HEADERS = {"content-type": "application/json"}
 if os.environ.get("TIDEGATE_TOKEN"):
     HEADERS["authorization"] = "Bearer " + os.environ["TIDEGATE_TOKEN"]
