@@ -63,7 +63,11 @@ async fn wait_for(settings: &Redis, server: &RedisServer, client: &Client) -> Re
         }
         match refused(&error.to_string(), &server.auth) {
             Some(advice) => error!(address = server.shown, %error, "redis refuses this server: {advice}; trying again"),
-            None => warn!(address = server.shown, %error, "waiting for redis; the ports open when it answers"),
+            None => {
+                let advice = other_kind(&error.to_string(), server.kind).map(|advice| format!("; {advice}"));
+                let advice = advice.unwrap_or_default();
+                warn!(address = server.shown, %error, "waiting for redis; the ports open when it answers{advice}");
+            }
         }
         // Up to a tenth less, so that servers that were started together do not ask together.
         sleep(pause.mul_f64(1.0 - 0.1 * fastrand::f64())).await;
@@ -82,6 +86,17 @@ pub(crate) fn refused(error: &str, auth: &str) -> Option<String> {
         Some(format!("it wants a password, see {auth}"))
     } else if has("NOPERM") {
         Some(format!("its user must be allowed PING, INCRBY and EXPIRE, see {auth} and `ACL GETUSER`"))
+    } else {
+        None
+    }
+}
+
+/// What to set when Redis is of another kind than the setting with this name says.
+pub(crate) fn other_kind(error: &str, setting: &str) -> Option<String> {
+    if error.contains("MOVED ") {
+        Some(format!("it is a node of a cluster: set {setting}=cluster"))
+    } else if error.contains("cluster support disabled") || error.contains("is known to own hash slot") {
+        Some(format!("if it is not a cluster, set {setting}=single"))
     } else {
         None
     }
@@ -192,5 +207,16 @@ mod tests {
         check("NOAUTH Authentication required.", "wants a password");
         check("NOPERM User gate has no permissions to run the 'ping' command", "must be allowed PING");
         assert_eq!(refused("Connection refused (os error 111)", "REDIS_AUTH"), None);
+    }
+
+    #[test]
+    fn another_kind_of_redis_names_what_to_set() {
+        let check = |error: &str, expected: Option<&str>| {
+            assert_eq!(other_kind(error, "REDIS_TYPE").as_deref(), expected, "{error}");
+        };
+        check("MOVED 12395 127.0.0.1:26403", Some("it is a node of a cluster: set REDIS_TYPE=cluster"));
+        check("ERR This instance has cluster support disabled", Some("if it is not a cluster, set REDIS_TYPE=single"));
+        check("no redis node is known to own hash slot 0", Some("if it is not a cluster, set REDIS_TYPE=single"));
+        check("Connection refused (os error 111)", None);
     }
 }

@@ -49,6 +49,8 @@ pub struct RedisServer {
     pub shown: String,
     /// Where user and password come from, for messages.
     pub auth: String,
+    /// The setting that says what kind of deployment it is, for messages.
+    pub kind: &'static str,
     /// The longest wait for an answer.
     pub timeout: Duration,
 }
@@ -200,7 +202,7 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
     let timeout = values.positive_duration(names.timeout);
     config.connect_timeout =
         if values.given.contains(names.timeout) { timeout } else { timeout.min(config.connect_timeout) };
-    Some(RedisServer { config, shown: found.shown, auth, timeout })
+    Some(RedisServer { config, shown: found.shown, auth, kind: names.kind, timeout })
 }
 
 /// Where user and password come from.

@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::clock::StoreClock;
-use crate::rls::redis::refused;
+use crate::rls::redis::{other_kind, refused};
 use crate::settings::{RedisServer, Workflows as Settings};
 
 /// The name of the database in the data folder.
@@ -249,7 +249,8 @@ pub(crate) fn advice(settings: &Settings, reason: &str) -> String {
             prefix = settings.prefix
         ),
         Some(server) => refused(reason, &server.auth)
-            .map(|advice| format!("Redis refuses this server: {advice}. "))
+            .or_else(|| other_kind(reason, server.kind))
+            .map(|advice| format!("About this Redis: {advice}. "))
             .unwrap_or_default(),
     }
 }
@@ -295,7 +296,13 @@ mod tests {
         config.parallelism = Parallelism::SERIAL;
         config.grouping = Grouping::Key;
         config.database = 3;
-        let server = RedisServer { config, shown: String::new(), auth: String::new(), timeout: Duration::from_secs(1) };
+        let server = RedisServer {
+            config,
+            shown: String::new(),
+            auth: String::new(),
+            kind: "REDIS_TYPE",
+            timeout: Duration::from_secs(1),
+        };
         let config = engine_config(&server);
         assert_eq!((config.parallelism, config.grouping), (Parallelism::UNBOUNDED, Grouping::Node));
         assert_eq!(config.database, 3);
