@@ -3,7 +3,8 @@
 
 use super::codec::{encode, unreadable};
 use super::format::Format;
-use crate::graph::Graph;
+use crate::graph::json::Json;
+use crate::graph::{Graph, GraphJob};
 use crate::state::{Job, Label, Meta};
 use crate::store::error::StoreError;
 
@@ -11,11 +12,23 @@ use crate::store::error::StoreError;
 const JOBS: usize = 8;
 /// The most bytes of a label of a small workflow.
 const LABEL: usize = 256;
+/// About the most bytes of a graph of a small workflow: many of them are read at once, without a look at their sizes.
+pub(crate) const GRAPH: usize = 16 << 10;
 
 /// Whether the state of a workflow with this graph is one value. For the store, the id of the workflow says the same.
 pub(crate) fn is_small(graph: &Graph) -> bool {
     let Label { name, tags } = &graph.label;
-    graph.jobs.len() <= JOBS && name.len() + tags.iter().map(String::len).sum::<usize>() <= LABEL
+    let label = name.len() + tags.iter().map(String::len).sum::<usize>();
+    graph.jobs.len() <= JOBS && label <= LABEL && label + texts(graph) <= GRAPH
+}
+
+/// The bytes of names and params of a graph with few jobs.
+fn texts(graph: &Graph) -> usize {
+    let json = |json: &Option<Json>| json.as_ref().map_or(0, |json| json.text().len());
+    let job = |job: &GraphJob| job.name.len() + job.handler.len() + job.queue.len() + json(&job.params);
+    graph.idempotency_key.as_ref().map_or(0, String::len)
+        + json(&graph.globals)
+        + graph.jobs.iter().map(job).sum::<usize>()
 }
 
 /// The value, and how many of its bytes are the meta.
@@ -50,9 +63,21 @@ pub(crate) fn label(value: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::definition::{Definition, JobDefinition};
     use crate::record::codec::decode;
     use crate::state::{Counts, JobState, Status};
     use crate::time::Timestamp;
+
+    #[test]
+    fn few_jobs_with_large_params_are_not_small() {
+        let is_small = |params: usize| {
+            let mut job = JobDefinition::new("a", "h");
+            job.params = Some(Json::parse(format!(r#"{{"text":"{}"}}"#, "x".repeat(params))).unwrap());
+            let jobs = vec![job.clone(), JobDefinition { name: "b".to_owned(), ..job }];
+            super::is_small(&Graph::build(Definition { name: "w".to_owned(), jobs, ..Definition::default() }).unwrap())
+        };
+        assert_eq!([100, GRAPH / 2 - 100, GRAPH / 2].map(is_small), [true, true, false]);
+    }
 
     #[test]
     fn a_value_is_read_as_a_meta_and_as_a_whole() {

@@ -1,5 +1,8 @@
 //! Ready jobs: who gets them, what servers remember of them, and rows that nobody can use.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use tidegate_pipeline::test_util::RedisServer;
@@ -7,13 +10,14 @@ use tidegate_workflow::change::{Birth, Change, Moved, Put, RowChange, Write};
 use tidegate_workflow::rows::{ReadyEntry, queue_rows};
 use tidegate_workflow::{
     Action, Begin, Call, Claim, Claimed, Clockwork, Engine, EngineError, Fault, Format, JobIndex, JobState, Loss,
-    MemoryStore, Outcome, Partition, Report, Retry, RowSet, Status, Store, StoreError, WorkflowId,
+    MemoryStore, NewWorkflow, Outcome, Partition, Report, Retry, RowSet, Status, Store, StoreError, WorkflowId,
 };
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::contract::{depth_of_all, due_of_each};
 use crate::support::{
-    at, claim, create, create_of, definition, failure, memory, names, redis, server, succeed, success, take,
+    at, claim, create, create_of, definition, failure, memory, names, new, redis, server, succeed, success, take,
 };
 
 mod again;
@@ -261,6 +265,20 @@ async fn ready_rows_without_their_workflow_are_removed() {
     assert_eq!(names(&take(&engine, 2).await), ["real"], "also where they are remembered");
 }
 
+/// A server asked for the size, the state and the graph of each workflow that another server had made.
+#[tokio::test]
+async fn many_small_workflows_of_another_server_are_read_with_few_commands() {
+    let (store, redis) = redis().await;
+    let (one, other) = (server(&store).await, server(&store).await);
+    let all: Vec<NewWorkflow> = (0..200).map(|_| new(definition("a b<a"), Begin::Now)).collect();
+    assert!(one.create(all, at(0)).await.iter().all(Result::is_ok));
+    other.look_around().await.unwrap();
+    let mut claimed = Vec::new();
+    let sent = commands(&redis, async { claimed = other.claim(&claim(200), at(1)).await.unwrap() }).await;
+    assert_eq!(claimed.len(), 200);
+    assert!(sent.len() < 100, "{} commands", sent.len());
+}
+
 /// Timers of workflows that were gone took the places of those that were there.
 #[tokio::test]
 async fn timers_without_their_workflow_do_not_stop_others() {
@@ -317,23 +335,45 @@ async fn a_workflow_that_was_lost_leaves_nothing() {
 async fn jobs_handed_over_are_given_back_when_the_caller_leaves_during_the_claim() {
     let (store, _redis) = redis().await;
     let engine = server(&store).await;
-    let mut left = 0;
-    for steps in 0..60 {
-        let id = create(&engine, "a b<a", Begin::Now).await;
-        let a = take(&engine, 1).await.remove(0);
-        // A queue that was never read, so that the claim has to wait for the store.
-        let wants = Claim { queues: vec!["default".to_owned(), format!("other{steps}")], ..claim(9) };
-        let call = engine.report(vec![Report { lease: a.lease, outcome: success("1") }], Some(&wants), at(2));
-        if timeout(Duration::from_micros(50 * steps), call).await.is_ok() {
-            continue;
+    for turns in 0..8 {
+        let mut left = 0;
+        for polls in 1.. {
+            let id = create(&engine, "a b<a", Begin::Now).await;
+            let a = take(&engine, 1).await.into_iter().find(|claimed| claimed.lease.workflow == id).unwrap();
+            // A queue that was never read, so that the claim has to wait for the store.
+            let wants = Claim { queues: vec!["default".to_owned(), format!("other{turns}.{polls}")], ..claim(9) };
+            let call = engine.report(vec![Report { lease: a.lease, outcome: success("1") }], Some(&wants), at(2));
+            if leave(call, (polls, turns)).await.is_some() {
+                break;
+            }
+            left += 1;
+            // Requests of one workflow are served in their order: these come after the report, and after what is given back.
+            for _ in 0..2 {
+                engine.act(id, Action::Resume, at(2)).await.unwrap();
+            }
+            let states = engine.show(id).await.unwrap().states();
+            assert_eq!(states, [JobState::Succeeded, JobState::Ready], "after {polls} polls and {turns} turns");
         }
-        // Requests of one workflow are served in their order: these come after the report, and after what is given back.
-        for _ in 0..2 {
-            engine.act(id, Action::Resume, at(2)).await.unwrap();
-        }
-        let states = engine.show(id).await.unwrap().states();
-        assert!(!matches!(states[1], JobState::Running { .. }), "after {steps} steps");
-        left += usize::from(states[0] == JobState::Succeeded);
+        assert!(left > 1, "it was left while it reported, and while it claimed");
     }
-    assert!(left > 0, "some of them left after the report was written");
+}
+
+/// Polls a call so often, gives others so many turns, and leaves it unless it is done.
+async fn leave<T>(call: impl Future<Output = T>, (polls, turns): (usize, usize)) -> Option<T> {
+    let (mut call, mut polled) = (pin!(call), 0);
+    let done = poll_fn(|context| {
+        polled += 1;
+        match call.as_mut().poll(context) {
+            Poll::Pending if polled < polls => Poll::Pending,
+            Poll::Pending => Poll::Ready(None),
+            Poll::Ready(answer) => Poll::Ready(Some(answer)),
+        }
+    });
+    let done = done.await;
+    if done.is_none() {
+        for _ in 0..turns {
+            yield_now().await;
+        }
+    }
+    done
 }

@@ -1,8 +1,10 @@
 //! Reads. Each is one batch, so it costs one round trip for each node.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use hashbrown::HashMap;
-use tidegate_pipeline::{Arg, Batch, Outcome};
+use tidegate_pipeline::{Arg, Batch, Outcome, Reply};
 
 use super::RedisStore;
 use super::keys::{self, LABEL, META, Part, Set};
@@ -12,12 +14,18 @@ use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::record::change::{ResultField, Stored, StoredState};
 use crate::record::due::{due_row, read_due_row};
 use crate::record::rows::Row;
+use crate::record::small;
 use crate::store::error::StoreError;
 use crate::store::query::{Clockwork, Head, Order, RowSet, Span};
 use crate::time::Timestamp;
 
 /// Of so many queues each is asked for at once, whatever there is.
 const FEW: usize = 8;
+
+/// So many small workflows of a partition are read with one command, which costs less than one for each.
+const MANY: usize = 4;
+/// The most of one command: 4 MiB, and some milliseconds of Redis.
+const TOGETHER: usize = 256;
 
 /// How many ready rows begin with a prefix, and the first of them.
 type Depth = (u64, Option<Row>);
@@ -74,6 +82,17 @@ fn moments(batch: &mut Batch, key: &str, (from, to): (Timestamp, Arg<'_>), limit
     batch.unit().repeatable("ZRANGE", &[args, limit].concat());
 }
 
+/// Small workflows that were asked for with one command: their states, then their graphs.
+fn found_together(outcome: &Outcome) -> Vec<Option<Stored>> {
+    let Ok(values) = answer(outcome).and_then(reply::array) else { return Vec::new() };
+    let (states, graphs) = values.split_at(values.len() / 2);
+    let stored = |(state, graph): (&&Reply, &&Reply)| {
+        let (state, graph) = (reply::small(state).ok()??, reply::bytes(graph).ok()??);
+        Some(Stored { graph: graph.to_vec(), state })
+    };
+    states.iter().zip(graphs).map(stored).collect()
+}
+
 /// What has the state of a workflow, by its id.
 fn state_of(id: WorkflowId) -> Part {
     if id.is_small() { Part::Small } else { Part::State }
@@ -87,6 +106,44 @@ impl RedisStore {
     }
 
     pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        // What was written to a store that was replaced is not found by its other servers.
+        self.must_fit()?;
+        let together = self.load_together(ids).await;
+        let missing = |(_, found): &(&WorkflowId, &Option<Stored>)| found.is_none();
+        let others: Vec<WorkflowId> = ids.iter().zip(&together).filter(missing).map(|(&id, _)| id).collect();
+        let mut others = if others.is_empty() { Vec::new() } else { self.load_each(&others).await }.into_iter();
+        let each = together.into_iter().map(|found| match found {
+            None => others.next().expect("each of the others was asked for"),
+            found => Ok(found),
+        });
+        each.collect()
+    }
+
+    /// The small ones of many of a partition, with one command. Those that are not found are asked for by themselves, which tells why.
+    async fn load_together(&self, ids: &[WorkflowId]) -> Vec<Option<Stored>> {
+        let mut all: Vec<Option<Stored>> = ids.iter().map(|_| None).collect();
+        let mut groups: BTreeMap<Partition, Vec<usize>> = BTreeMap::new();
+        let small = (0..ids.len()).filter(|&at| ids[at].is_small());
+        small.for_each(|at| groups.entry(ids[at].partition()).or_default().push(at));
+        let groups = groups.values().flat_map(|places| places.chunks(TOGETHER));
+        let groups: Vec<&[usize]> = groups.filter(|places| places.len() >= MANY).collect();
+        if groups.is_empty() {
+            return all;
+        }
+        let mut batch = Batch::new();
+        for places in &groups {
+            let keys = |part| places.iter().map(move |&at| self.keys.part(ids[at], part));
+            let keys: Vec<String> = keys(Part::Small).chain(keys(Part::Graph)).collect();
+            let keys: Vec<Arg<'_>> = keys.iter().map(|key| Arg::Key(key.as_bytes())).collect();
+            batch.unit().repeatable("MGET", &keys);
+        }
+        for (places, outcome) in groups.iter().zip(&self.send(batch).await) {
+            places.iter().zip(found_together(outcome)).for_each(|(&at, found)| all[at] = found);
+        }
+        all
+    }
+
+    async fn load_each(&self, ids: &[WorkflowId]) -> Vec<Result<Option<Stored>, StoreError>> {
         let asked: Vec<_> = ids.iter().map(|&id| (id, state_of(id))).collect();
         let mut found = self.load_as(&asked).await;
         let again = Self::by_chance(ids, &found);
@@ -94,7 +151,7 @@ impl RedisStore {
             let asked: Vec<_> = again.iter().map(|&at| (ids[at], Part::State)).collect();
             again.into_iter().zip(self.load_as(&asked).await).for_each(|(at, loaded)| found[at] = loaded);
         }
-        found.into_iter().collect()
+        found
     }
 
     async fn load_as(&self, asked: &[(WorkflowId, Part)]) -> Vec<Result<Option<Stored>, StoreError>> {
@@ -153,12 +210,19 @@ impl RedisStore {
         Ok(reply::bytes(stored(&outcomes[0], &key)?)?.map(|graph| graph.to_vec()))
     }
 
+    /// Of small workflows the most that it can be, which nobody is asked for.
     pub(crate) async fn sizes(&self, ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError> {
         let mut batch = Batch::new();
-        for &id in ids {
+        for &id in ids.iter().filter(|id| !id.is_small()) {
             batch.unit().repeatable("STRLEN", &[Arg::Key(self.keys.part(id, Part::Graph).as_bytes())]);
         }
-        self.send(batch).await.iter().map(|outcome| reply::count(stored(outcome, "a graph")?)).collect()
+        let outcomes = if batch.is_empty() { Vec::new() } else { self.send(batch).await };
+        let mut asked = outcomes.iter().map(|outcome| reply::count(stored(outcome, "a graph")?));
+        let size = |id: &WorkflowId| match id.is_small() {
+            true => Ok(small::GRAPH as u64),
+            false => asked.next().expect("all others were asked for"),
+        };
+        ids.iter().map(size).collect()
     }
 
     pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Vec<Result<Option<Head>, StoreError>> {
