@@ -141,7 +141,7 @@ impl RedisStore {
         };
         let gone =
             |(change, applied): (&Change, &Applied)| change.expected.is_some() && *applied == Applied::Conflict(None);
-        // Another server may have removed a workflow, or the last one. Else Redis has lost everything.
+        // Another server may have removed a workflow, or the partition was never used. Else Redis has lost everything.
         if suspicious || changes.iter().zip(&applied).any(gone) {
             self.look_at_once().await.map_err(|error| StoreError::Unknown { reason: error.to_string() })?;
         }
@@ -167,14 +167,12 @@ impl RedisStore {
         {
             enough?;
         }
-        let creates = changes.iter().any(|change| change.expected.is_none());
         if outcomes.iter().any(call::was_not_told) {
             self.voice.doubt();
         }
-        let was_empty = outcomes.iter().any(call::was_empty);
-        let emptied = creates && self.identity.note(partition, !was_empty);
-        self.identity.note(partition, true);
-        Ok(Written { applied, suspicious: emptied || restarted })
+        // What a server acknowledges is to be found by the others.
+        let emptied = announcer.is_some() && outcomes.iter().any(call::was_empty);
+        Ok(Written { applied, suspicious: restarted || emptied })
     }
 
     /// Runs calls of the script.
@@ -216,7 +214,7 @@ struct Ran {
 /// The outcomes of changes.
 struct Written {
     applied: Vec<Applied>,
-    /// Whether Redis was restarted, or a partition is empty that was not.
+    /// Whether Redis was restarted, or workflows were created in a partition that had none.
     suspicious: bool,
 }
 

@@ -263,7 +263,10 @@ async fn a_look_and_a_creation_cost_the_same_with_many_names() {
         for register in [Register::Queues, Register::Names] {
             store.add(register, &entries, at(0)).await.unwrap();
         }
-        create_at(&engine, named("n0000", "n0000", Retention::Forever), 0).await;
+        // The first one of a partition is followed by a look whether Redis still has the store: here all have some.
+        for _ in 0..100 {
+            create_at(&engine, named("n0000", "n0000", Retention::Forever), 0).await;
+        }
         let monitor = redis.monitor();
         engine.look_around().await.unwrap();
         create_at(&engine, named("n0000", "n0000", Retention::Forever), 1).await;

@@ -17,7 +17,6 @@ use super::RedisStore;
 use super::keys::Keys;
 use super::open::Facts;
 use super::reply::{self, answer, unexpected};
-use crate::id::Partition;
 use crate::store::error::StoreError;
 use crate::store::register::Looked;
 
@@ -32,8 +31,6 @@ pub(super) struct Identity {
     facts: Facts,
     /// None: it could not be written yet.
     id: Mutex<Option<String>>,
-    /// For each partition whether it had workflows when it was last written or read.
-    filled: Vec<AtomicBool>,
     /// How often it was noticed that Redis had lost the store's own keys.
     losses: AtomicU64,
     /// For each register whether all of its names are known to be in their order.
@@ -43,11 +40,10 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    pub(super) fn new(facts: Facts, id: Option<String>, partitions: u16) -> Self {
+    pub(super) fn new(facts: Facts, id: Option<String>) -> Self {
         Self {
             facts,
             id: Mutex::new(id),
-            filled: (0..partitions).map(|_| AtomicBool::new(false)).collect(),
             losses: AtomicU64::new(0),
             ordered: Default::default(),
             replaced: CancellationToken::new(),
@@ -56,11 +52,6 @@ impl Identity {
 
     fn id(&self) -> MutexGuard<'_, Option<String>> {
         self.id.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes whether a partition has workflows. Returns whether it had some before and has none now.
-    pub(super) fn note(&self, partition: Partition, filled: bool) -> bool {
-        self.filled.get(usize::from(partition.0)).is_some_and(|before| before.swap(filled, Relaxed) && !filled)
     }
 
     fn replaced_error(&self, ours: &Facts, found: &Facts) -> StoreError {

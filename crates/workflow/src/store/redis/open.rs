@@ -46,7 +46,7 @@ impl RedisStore {
         }
         // Also for a store that was made by a version without ids.
         let id = identity::establish(&client, &key, Instant::now() + timeout).await?;
-        let (keys, identity) = (Arc::new(Keys::new(prefix, found)), Arc::new(Identity::new(facts, id, found)));
+        let (keys, identity) = (Arc::new(Keys::new(prefix, found)), Arc::new(Identity::new(facts, id)));
         let schema = Schema::new(format, facts.from);
         let mut store = Self {
             client,
@@ -116,14 +116,11 @@ impl RedisStore {
             knows_ranges(outcome)?;
         }
         // A node of a cluster that is gone takes its partitions away, and no others.
-        let answers = self.keys.all().zip(outcomes.chunks_exact(COMMANDS));
-        let mut found =
-            answers.filter_map(|(partition, outcomes)| Some((partition, outcomes, answer(&outcomes[0]).ok()?)));
-        let Some(first) = found.next() else { return Err(unavailable(&outcomes[0])) };
-        let loaded = answer(&first.1[1])?;
-        for (partition, _, number) in std::iter::once(first).chain(found) {
-            self.identity.note(partition, reply::count(number)? > 0);
-        }
+        let mut answers = outcomes.chunks_exact(COMMANDS);
+        let Some(answered) = answers.find(|outcomes| answer(&outcomes[0]).is_ok()) else {
+            return Err(unavailable(&outcomes[0]));
+        };
+        let loaded = answer(&answered[1])?;
         let policies = outcomes.iter().skip(2).step_by(COMMANDS).map(policy);
         if let Some(policy) = policies.flatten().find(|policy| policy != KEEPS_ALL) {
             error!(

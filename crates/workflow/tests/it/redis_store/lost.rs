@@ -66,6 +66,29 @@ async fn what_is_acknowledged_after_a_loss_is_found_after_a_restart() {
     }
 }
 
+/// Only partitions that had had workflows were doubted: what was created in another was acknowledged, and found by nobody.
+#[tokio::test]
+async fn what_is_acknowledged_in_a_partition_that_was_never_used_is_found() {
+    for _ in 0..8 {
+        let (engine, _, redis) = engine().await;
+        let _ = redis.raw("FLUSHALL");
+        let next = create(&engine, "a", Begin::Now).await;
+        let restarted = another(&redis, 1).await;
+        assert_eq!(restarted.partitions(), PARTITIONS);
+        assert!(restarted.load(&[next]).await.unwrap()[0].is_some());
+    }
+}
+
+/// It was known that the store was another, and the creation was acknowledged because it had been written.
+#[tokio::test]
+async fn what_is_written_beside_the_store_of_another_server_is_not_acknowledged() {
+    let (engine, _, redis) = engine().await;
+    let _ = redis.raw("FLUSHALL");
+    let _other = another(&redis, 1).await;
+    let answer = engine.create(vec![new(definition("a"), Begin::Now)], at(1)).await.remove(0);
+    assert!(matches!(answer, Err(EngineError::Store(StoreError::Unknown { .. }))), "{answer:?}");
+}
+
 #[tokio::test]
 async fn a_report_that_finds_nothing_looks_whether_all_is_gone() {
     let (engine, _, redis) = engine().await;
