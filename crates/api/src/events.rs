@@ -1,6 +1,7 @@
 //! A workflow as a stream of server-sent events.
 
 mod frames;
+mod pace;
 mod view;
 
 use std::convert::Infallible;
@@ -13,7 +14,7 @@ use axum::response::IntoResponse;
 use serde::Serialize;
 use tidegate_workflow::{Engine, EngineError, WorkflowId};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 #[cfg(test)]
@@ -138,15 +139,29 @@ impl Watch {
         }
     }
 
-    /// Sends frames to the reader. False: the stream has ended, since the reader has gone or there is no room for what it does not
-    /// read.
+    /// Sends frames to the reader when it is its turn. False: the stream has ended, since the reader has gone or there is no room for
+    /// what it does not read.
     async fn send(&self, frames: &Frames) -> bool {
+        tokio::select! {
+            () = self.turn(frames.len()) => {}
+            () = self.frames.closed() => return false,
+            () = self.drain.cancelled() => return false,
+        }
         tokio::select! {
             kept = frames.keep(&self.reader.room, &self.reader.caller) => match kept {
                 Ok(text) => hand_over(&self.frames, text).await,
                 Err(_) => false,
             },
             () = self.drain.cancelled() => false,
+        }
+    }
+
+    /// Waits for the reader's turn for so many bytes.
+    async fn turn(&self, bytes: usize) {
+        let turn = self.view.turn(bytes);
+        // A timer that is due would still take a millisecond.
+        if turn > Instant::now() {
+            sleep_until(turn).await;
         }
     }
 

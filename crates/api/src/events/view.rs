@@ -10,10 +10,15 @@ use tokio::sync::{OnceCell, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::frames::Frames;
+use super::pace::Pace;
 use crate::edge::ask::Host;
 
 /// What happens within this time is told at once: four times a second is as much as anybody sees.
 const GATHER: Duration = Duration::from_millis(250);
+/// After a version was read and written, so many times as long nothing is: of a large workflow this takes a processor for a while.
+const REST: u32 = 9;
+/// The longest time for which that keeps readers waiting.
+const LONGEST_REST: Duration = Duration::from_secs(5);
 /// Versions known to readers for which what is new is kept written.
 const MOST_NEWS: usize = 8;
 
@@ -88,9 +93,30 @@ pub(crate) enum Known {
 #[derive(Debug)]
 pub(crate) struct View {
     latest: Mutex<Latest>,
+    round: Mutex<Round>,
+    pace: Arc<Pace>,
     known: watch::Sender<Known>,
     /// The same, but not more often than readers are told.
     gathered: watch::Sender<Known>,
+}
+
+/// What readers do because of what they were told. Until it is done, they are not told again: all of them then know the same version, and
+/// what is new is written once.
+#[derive(Debug)]
+struct Round {
+    /// How many of them read now, or wait for one who does.
+    reading: usize,
+    /// When the last of them has its turn.
+    until: Instant,
+}
+
+/// Somebody reads, until this is dropped.
+struct Reading<'a>(&'a View);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.round().reading -= 1;
+    }
 }
 
 /// What was read of one version, and written of it. None of it is kept of a large workflow when those who wait for it have it.
@@ -102,9 +128,37 @@ struct Latest {
 }
 
 impl View {
-    fn new() -> Self {
-        let nothing = Known::Version { version: 0, over: false };
-        Self { latest: Mutex::default(), known: watch::Sender::new(nothing), gathered: watch::Sender::new(nothing) }
+    fn new(pace: Arc<Pace>) -> Self {
+        let known = || watch::Sender::new(Known::Version { version: 0, over: false });
+        let round = Mutex::new(Round { reading: 0, until: Instant::now() });
+        Self { latest: Mutex::default(), round, pace, known: known(), gathered: known() }
+    }
+
+    fn round(&self) -> MutexGuard<'_, Round> {
+        self.round.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When a reader may be given a text of so many bytes.
+    pub(super) fn turn(&self, bytes: usize) -> Instant {
+        let turn = self.pace.turn(bytes, Instant::now());
+        self.busy_until(turn);
+        turn
+    }
+
+    fn busy_until(&self, moment: Instant) {
+        let mut round = self.round();
+        round.until = round.until.max(moment);
+    }
+
+    fn read(&self) -> Reading<'_> {
+        self.round().reading += 1;
+        Reading(self)
+    }
+
+    /// When readers may be told again. None: now.
+    fn busy(&self) -> Option<Instant> {
+        let (now, round) = (Instant::now(), self.round());
+        if round.reading > 0 { Some(now + GATHER) } else { Some(round.until).filter(|until| *until > now) }
     }
 
     fn latest(&self) -> MutexGuard<'_, Latest> {
@@ -123,10 +177,14 @@ impl View {
         version: u64,
         since: &Since,
     ) -> Result<News, EngineError> {
-        let cells = self.cells(version, since);
+        let (cells, _reading) = (self.cells(version, since), self.read());
         let write = || async {
+            let begin = Instant::now();
             let look = cells.look.get_or_try_init(|| Look::read(engine, id)).await?;
-            Ok::<_, EngineError>(news_of(engine, Arc::clone(look), since).await)
+            let news = news_of(engine, Arc::clone(look), since).await;
+            let end = Instant::now();
+            self.busy_until(end + LONGEST_REST.min((end - begin) * REST));
+            Ok::<_, EngineError>(news)
         };
         cells.news.get_or_try_init(write).await.cloned()
     }
@@ -201,11 +259,14 @@ async fn news_of(engine: &Engine, look: Arc<Look>, since: &Since) -> News {
 
 /// The workflows that somebody follows.
 #[derive(Debug, Default)]
-pub(crate) struct Views(Mutex<HashMap<WorkflowId, Arc<View>>>);
+pub(crate) struct Views {
+    each: Mutex<HashMap<WorkflowId, Arc<View>>>,
+    pace: Arc<Pace>,
+}
 
 impl Views {
     fn each(&self) -> MutexGuard<'_, HashMap<WorkflowId, Arc<View>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.each.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Follows a workflow until the receiver is dropped. Changes of other servers are asked for every `look`; none: there are no others.
@@ -219,7 +280,7 @@ impl Views {
         if let Some(view) = each.get(&id) {
             return (Arc::clone(view), view.known.subscribe());
         }
-        let view = Arc::new(View::new());
+        let view = Arc::new(View::new(Arc::clone(&self.pace)));
         let known = view.known.subscribe();
         each.insert(id, Arc::clone(&view));
         let watching = engine.watch(id);
@@ -260,8 +321,10 @@ impl Follower {
                 notice = watching.next() => self.view.note(known(notice.version, notice.status)),
                 () = company => self.look().await,
                 () = gathered => {
-                    due = None;
-                    self.view.tell();
+                    due = self.view.busy();
+                    if due.is_none() {
+                        self.view.tell();
+                    }
                     false
                 }
                 () = self.view.closed() => {
@@ -325,6 +388,7 @@ mod tests {
     use tidegate_workflow::{
         Action, Begin, Definition, EngineOptions, Graph, JobDefinition, MemoryStore, NewWorkflow, Store, Timestamp,
     };
+    use tokio::time::timeout;
     use tokio_util::sync::CancellationToken;
     use tokio_util::task::TaskTracker;
 
@@ -390,6 +454,34 @@ mod tests {
         assert_ne!(Arc::as_ptr(&follow().0), Arc::as_ptr(&one));
     }
 
+    /// A thousand readers were told of each change at once, four times a second: others waited for all of them.
+    #[tokio::test(start_paused = true)]
+    async fn readers_are_told_again_when_all_have_had_their_turn() {
+        let engine = Engine::start(Store::Memory(MemoryStore::new(1)), EngineOptions::default()).await.unwrap();
+        let id = workflow(&engine).await;
+        let (views, host) = (Arc::new(Views::default()), host());
+        let (view, _known) = views.follow((&engine, id), None, &host);
+        let mut told = view.readers();
+        let mut after = async |action| {
+            let began = Instant::now();
+            engine.act(id, action, Timestamp::from_micros(2)).await.unwrap();
+            told.changed().await.unwrap();
+            began.elapsed()
+        };
+        let at_once = GATHER..GATHER + Duration::from_millis(20);
+        assert!(at_once.contains(&after(Action::Pause).await));
+        let last = (0..1_000).map(|_| view.turn(100)).max().unwrap();
+        let wait = last - Instant::now();
+        assert!(wait > GATHER && after(Action::Resume).await >= wait);
+        assert!(at_once.contains(&after(Action::Pause).await));
+        // One of them reads, or waits for one who does.
+        let reading = view.read();
+        let mut waits = Box::pin(after(Action::Resume));
+        assert!(timeout(20 * GATHER, waits.as_mut()).await.is_err());
+        drop(reading);
+        assert!(timeout(2 * GATHER, waits).await.is_ok());
+    }
+
     /// For each of 256 readers of a workflow of 131,072 jobs, all of its jobs were written, and all was kept as long as somebody read.
     #[tokio::test]
     async fn news_of_a_large_workflow_are_written_once_and_kept_by_nobody() {
@@ -418,6 +510,6 @@ mod tests {
         read.await;
         drop(leaves);
         let looked = async { (engine.show(id).await.unwrap(), engine.show(id).await.unwrap()) };
-        assert!(tokio::time::timeout(Duration::from_secs(20), looked).await.is_ok(), "there is room for two");
+        assert!(timeout(Duration::from_secs(20), looked).await.is_ok(), "there is room for two");
     }
 }

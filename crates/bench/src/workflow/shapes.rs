@@ -33,6 +33,13 @@ pub(crate) fn of_names(numbers: impl Iterator<Item = usize>) -> String {
     format!("{{\"workflows\":[{}]}}", each.collect::<Vec<_>>().join(","))
 }
 
+/// Ready jobs in a queue of their own.
+pub(crate) fn watched(jobs: usize) -> String {
+    let job = |at| format!(r#"{{"name":"j{at}","handler":"Noop","queue":"watched"}}"#);
+    let jobs: Vec<String> = (0..jobs).map(job).collect();
+    format!(r#"{{"name":"watched","start":"now","jobs":[{}]}}"#, jobs.join(","))
+}
+
 /// Jobs one after the other.
 pub(crate) fn chain(jobs: usize) -> String {
     graph("chain", jobs, |at| if at == 0 { String::new() } else { format!(r#""j{}""#, at - 1) })

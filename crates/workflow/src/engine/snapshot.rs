@@ -271,8 +271,19 @@ impl Engine {
         };
         let stored = stored.ok_or(EngineError::NoWorkflow { workflow: id })?;
         let large = stored.graph.len() > LARGE;
-        let read = move || Workflow::read(id, &stored).map(|workflow| (queues(&workflow.graph), workflow));
+        // To read a large graph takes longer than all the rest, and it never changes.
+        let graph = if large { self.core.states.graph(id) } else { None };
+        let read = move || {
+            let workflow = match graph {
+                Some(graph) => Workflow::read_state(id, graph, &stored.state),
+                None => Workflow::read(id, &stored),
+            };
+            workflow.map(|workflow| (queues(&workflow.graph), workflow))
+        };
         let (names, workflow) = if large { self.apart(read).await? } else { read()? };
+        if large {
+            self.core.states.keep_graph(id, &workflow.graph);
+        }
         Ok(Snapshot { place, ..self.snapshot(Shown::All(Box::new(workflow)), &names) })
     }
 
