@@ -1,9 +1,10 @@
 //! What is counted of workflows, and what was seen of the queues when somebody last looked.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate_workflow::Tally;
+use tokio::sync::Notify;
 
 /// Something that is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,8 +111,8 @@ pub struct Activity {
     event_streams: AtomicU64,
     queues: Mutex<Vec<QueueSample>>,
     census: Mutex<Census>,
-    /// Somebody looked since the queues were sampled.
-    wanted: AtomicBool,
+    /// Notified when somebody looks at the queues.
+    wanted: Notify,
     clock_skew: Mutex<Option<i64>>,
     tally: Mutex<Option<Arc<Tally>>>,
     risks: Mutex<Vec<String>>,
@@ -174,7 +175,7 @@ impl Activity {
 
     /// The queues as they were a few seconds ago; and they will be looked at again soon.
     pub fn queues(&self) -> Vec<QueueSample> {
-        self.wanted.store(true, Relaxed);
+        self.wanted.notify_one();
         self.queues.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -188,9 +189,9 @@ impl Activity {
         *self.census.lock().unwrap_or_else(PoisonError::into_inner) = census;
     }
 
-    /// Whether somebody looked at the queues since this was asked last.
-    pub fn is_wanted(&self) -> bool {
-        self.wanted.swap(false, Relaxed)
+    /// Returns when somebody has looked at the queues since this returned last. Only one task at a time may wait.
+    pub async fn wanted(&self) {
+        self.wanted.notified().await;
     }
 
     /// Keeps what was seen of the queues. Clients name them, so only so many have a sample of their own.

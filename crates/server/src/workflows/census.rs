@@ -8,14 +8,12 @@ use tidegate_api::{Activity, Census, MOST_QUEUES, OVERFLOW, QueueSample};
 use tidegate_workflow::{
     Cursor, Engine, Filter, JobState, Order, Query, QueueState, RunningCursor, RunningJobs, Status, Timestamp,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::clock::StoreClock;
 
-/// How often it is looked.
+/// The wait between two looks.
 const APART: Duration = Duration::from_secs(5);
-/// How often it is asked whether somebody read the metrics.
-const TURN: Duration = Duration::from_secs(1);
 /// How many queues are read of those that take turns.
 const QUEUES: usize = 1_000;
 /// How many of the largest queues are read each time, where there are more than one page.
@@ -28,13 +26,9 @@ const WORKFLOWS: usize = 1_000;
 /// Looks until it is dropped.
 pub(super) async fn run(engine: &Engine, clock: &StoreClock, activity: &Activity) {
     let (mut queues, mut jobs, mut running) = (Queues::default(), Jobs::default(), Running::default());
-    let mut looked = Instant::now();
     loop {
-        sleep(TURN).await;
-        if looked.elapsed() < APART || !activity.is_wanted() {
-            continue;
-        }
-        looked = Instant::now();
+        sleep(APART).await;
+        activity.wanted().await;
         if let Ok(counts) = engine.count(&Filter::default()).await {
             let workflows = counts.found.into_iter().map(|(status, number)| (status.word(), number)).collect();
             let jobs = jobs.look(engine).await.unwrap_or_default();

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate_workflow::{Store, StoreError, Timestamp};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -15,6 +16,9 @@ use crate::edge::clock;
 const FIRST: usize = 3;
 /// How far the clock of this machine may be from the store's without a warning.
 const TOLERATED: Duration = Duration::from_secs(1);
+
+/// By so much the time is corrected without a notice: timers are late by no more.
+const SET: Duration = Duration::from_millis(100);
 
 /// The time of a store. Clones are the same clock.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +32,8 @@ struct Shared {
     reference: Mutex<Option<Reference>>,
     /// The latest time that was told, in microseconds.
     latest: AtomicU64,
+    /// Notified when an answer proves that the time was wrong by more than [`SET`].
+    set: Notify,
 }
 
 /// The store's time at some moment. Since then, time is measured without the clock of this machine, which somebody may set.
@@ -109,6 +115,14 @@ impl StoreClock {
         let estimated = self.reference().map_or(told + trip / 2, |before| before.micros_at(received));
         let reference = Reference { at: received, micros: estimated.clamp(told, told + trip) };
         *self.shared.reference.lock().unwrap_or_else(PoisonError::into_inner) = Some(reference);
+        if estimated.abs_diff(reference.micros) > micros(SET) {
+            self.shared.set.notify_one();
+        }
+    }
+
+    /// Returns when the time is another than it seemed. Only one task at a time may wait.
+    pub(super) async fn set(&self) {
+        self.shared.set.notified().await;
     }
 }
 

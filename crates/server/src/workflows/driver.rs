@@ -19,8 +19,10 @@ const LOOK: Duration = Duration::from_secs(10);
 const LOOK_WHILE_DEAF: Duration = Duration::from_millis(250);
 /// How often, while part of the store does not answer: what is there is to be found soon after it does.
 const LOOK_WHILE_TROUBLED: Duration = Duration::from_secs(1);
-/// The longest wait between two turns: what failed is tried again in each.
+/// The longest wait between two turns while something fails: it is tried again in each.
 const TURN: Duration = Duration::from_secs(1);
+/// The longest wait while all works.
+const CALM: Duration = Duration::from_secs(10);
 /// The shortest wait between two sweeps: timers that are close together are handled in one.
 const SHORTEST: Duration = Duration::from_millis(5);
 /// How long a look may take. A node that does not answer must not keep what is due elsewhere waiting.
@@ -138,17 +140,19 @@ impl Driver {
 
     /// How long until a timer is due, as far as is known.
     fn until_due(&self) -> Duration {
-        self.engine.next_due().map_or(TURN, |due| due.since(self.clock.now()).clamp(SHORTEST, TURN))
+        // The clock of a machine, which counts for a file, may be set at any time.
+        let longest = if self.is_shared() && self.engine.is_calm() { CALM } else { TURN };
+        self.engine.next_due().map_or(longest, |due| due.since(self.clock.now()).clamp(SHORTEST, longest))
     }
 
-    /// Waits for `pause`, or less when a timer becomes due sooner.
+    /// Waits for `pause`, or less when a timer becomes due sooner or the clock is set.
     async fn wait(&self, pause: Duration) {
         let wake = sleep(pause);
         tokio::pin!(wake);
         loop {
             tokio::select! {
                 () = wake.as_mut() => return,
-                () = self.engine.sooner() => {
+                () = async { tokio::select! { () = self.engine.sooner() => {}, () = self.clock.set() => {} } } => {
                     let sooner = Instant::now() + self.until_due();
                     if sooner < wake.deadline() {
                         wake.as_mut().reset(sooner);

@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::patience::{OnceAMinute, Patience};
 
-/// How often the log looks at what does not work.
+/// How often the log looks at what does not work, while there is something.
 const LOOK: Duration = Duration::from_secs(1);
 /// The wait after a failure: what fails for the same reason fails within this time, and is said in one line.
 const TOGETHER: Duration = Duration::from_millis(100);
@@ -28,13 +28,14 @@ pub(super) async fn run(engine: Engine) {
         }
         let troubles = engine.troubles();
         said.note(&troubles);
+        let troubled = !troubles.is_empty();
         asking.begin(troubles.into_values());
         tokio::select! {
             () = engine.trouble_began() => sleep(TOGETHER).await,
             Some(works) = asking.each.join_next() => if let Ok(trouble) = works {
                 asking.troubles.retain(|other| *other != trouble);
             },
-            () = sleep(LOOK) => {}
+            () = sleep(LOOK), if troubled => {}
         }
     }
 }

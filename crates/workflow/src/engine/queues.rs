@@ -52,6 +52,12 @@ pub(crate) struct Queues {
     turns: Turns,
     /// The time of the latest sweep or claim, in microseconds.
     now: AtomicU64,
+    /// Notified when a queue is to be read again.
+    called: Notify,
+    /// Whether somebody was told that a worker takes jobs.
+    told_of_work: AtomicBool,
+    /// Notified when a worker takes jobs and nobody was told.
+    worked: Notify,
     /// When a worker last began to wait.
     waited_at: AtomicU64,
     /// How often a worker that waited was woken.
@@ -86,6 +92,9 @@ impl Queues {
             aside: Mutex::default(),
             turns: Turns::default(),
             now: AtomicU64::default(),
+            called: Notify::default(),
+            told_of_work: AtomicBool::default(),
+            worked: Notify::default(),
             waited_at: AtomicU64::default(),
             woken: AtomicU64::default(),
         }
@@ -168,6 +177,10 @@ impl Queues {
         for Taken { queue, head } in &taken {
             each.get_mut(queue.as_str()).expect("it was just looked at").take(*head);
         }
+        drop(each);
+        if !taken.is_empty() {
+            self.note_work();
+        }
         taken
     }
 
@@ -183,6 +196,7 @@ impl Queues {
             ClaimEnd::Failed => {
                 queue.doubt();
                 queue.failed = true;
+                self.called.notify_one();
             }
         }
     }
@@ -221,6 +235,7 @@ impl Queues {
     pub(crate) fn put_unwritten(&self, workflow: WorkflowId) {
         self.drop_heads(workflow);
         self.aside().put_unwritten(workflow);
+        self.called.notify_one();
     }
 
     /// The store works in these partitions: jobs that were passed over until then are looked for.
@@ -248,6 +263,16 @@ impl Queues {
     pub(crate) fn failed(&self) -> Vec<String> {
         let mut each = self.each();
         each.iter_mut().filter_map(|(name, queue)| (queue.failed && queue.is_wanted()).then(|| name.clone())).collect()
+    }
+
+    /// Whether there are none of these, and no jobs are passed over until the store works.
+    pub(crate) fn are_well(&self) -> bool {
+        !self.each().values_mut().any(|queue| queue.failed && queue.is_wanted()) && self.aside().is_written()
+    }
+
+    /// Returns when there are some again, or may be.
+    pub(crate) async fn called(&self) {
+        self.called.notified().await;
     }
 
     /// How many jobs of a queue are known here.
@@ -335,6 +360,7 @@ impl Queues {
             queue.heads.retain(|_| false);
             queue.doubt();
             queue.failed = true;
+            self.called.notify_one();
         }
     }
 

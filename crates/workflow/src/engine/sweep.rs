@@ -51,12 +51,26 @@ impl Serve {
 }
 
 impl Engine {
-    /// Returns when [`Engine::next_due`] has become earlier. Only one task at a time may wait.
+    /// Returns when [`Engine::next_due`] has become earlier, or [`Engine::is_calm`] untrue. Only one task at a time may wait.
     ///
     /// # Cancellation
     /// Nothing is lost when the future is dropped.
     pub async fn sooner(&self) {
-        self.core.context.sooner().await;
+        let context = &self.core.context;
+        tokio::select! {
+            () = context.sooner() => {}
+            () = context.troubles.called() => {}
+            () = context.queues.called() => {}
+        }
+    }
+
+    /// Whether all works, so that a sweep has nothing to do before [`Engine::next_due`]. Else it is to try again soon.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        let context = &self.core.context;
+        context.troubles.is_none()
+            && context.queues.are_well()
+            && self.core.desks.iter().all(|desk| desk.torn.is_none())
     }
 
     /// When [`Engine::sweep_working`] has something to do: a timer is due, or may be.

@@ -77,6 +77,8 @@ pub(crate) struct Troubles {
     each: Mutex<BTreeMap<Partition, Standing>>,
     unserved: Mutex<Option<Unserved>>,
     began: Notify,
+    /// Notified with `began`, for whoever tries again.
+    called: Notify,
 }
 
 impl Trust {
@@ -169,6 +171,7 @@ impl Troubles {
         drop(each);
         if news {
             self.began.notify_one();
+            self.called.notify_one();
         }
     }
 
@@ -229,6 +232,11 @@ impl Troubles {
     /// Returns when something that worked has failed.
     pub(crate) async fn began(&self) {
         self.began.notified().await;
+    }
+
+    /// The same, for whoever tries again.
+    pub(crate) async fn called(&self) {
+        self.called.notified().await;
     }
 
     /// Counts work that was due and was not done.

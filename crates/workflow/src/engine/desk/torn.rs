@@ -74,6 +74,11 @@ impl Torn {
         }
     }
 
+    /// Whether there are none.
+    pub(crate) fn is_none(&self) -> bool {
+        self.known().each.is_empty()
+    }
+
     /// Workflows to mend now, at most `most` and every 5 s.
     pub(crate) fn due(&self, now: Timestamp, most: usize) -> Vec<WorkflowId> {
         let mut known = self.known();

@@ -17,6 +17,8 @@ use crate::time::Timestamp;
 const GLANCE: Duration = Duration::from_secs(1);
 /// How many of each partition.
 const GLANCED: usize = 8;
+/// How often a server at which no worker is busy looks whether one still waits.
+const REST: Duration = Duration::from_secs(5);
 /// How often Redis is asked again, on average, whether it lets this server tell others things.
 const ASKED: Duration = Duration::from_secs(60);
 /// The longest wait before a server looks at what became ready in a partition of another home, whose own workers go first.
@@ -110,7 +112,7 @@ impl Drop for Deaf<'_> {
 impl Listener<'_> {
     async fn run(&mut self, now: impl Fn() -> Timestamp) {
         let engine = self.engine;
-        let mut tick = pin!(tokio::time::sleep(GLANCE));
+        let mut tick = pin!(tokio::time::sleep(REST));
         loop {
             let due = self.to_read.at;
             tokio::select! {
@@ -125,10 +127,11 @@ impl Listener<'_> {
                     self.choose_topics();
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.read().await,
+                () = engine.queues().is_worked_on() => tick.as_mut().reset(Instant::now() + GLANCE),
                 () = tick.as_mut() => {
-                    tick.as_mut().reset(Instant::now() + GLANCE);
                     engine.queues().advance(now());
-                    self.tick(now()).await;
+                    let pause = if self.tick(now()).await { GLANCE } else { REST };
+                    tick.as_mut().reset(Instant::now() + pause);
                 }
             }
         }
@@ -152,19 +155,21 @@ impl Listener<'_> {
         self.engine.trust_queues();
     }
 
-    async fn tick(&mut self, now: Timestamp) {
+    /// Returns whether workers are busy with what is at home here.
+    async fn tick(&mut self, now: Timestamp) -> bool {
         let queues = self.engine.queues();
         if self.attentive && !queues.expects_workers(now) {
             self.attentive = false;
             self.choose_topics();
         }
-        let busy = queues.busy();
-        if !busy.is_empty() && queues.are_shared() {
+        let (busy, shared) = (queues.busy(), queues.are_shared());
+        if !busy.is_empty() && shared {
             let mine = &self.engine.core.context.home.mine;
             let away: Vec<Partition> = self.engine.store().all_partitions().filter(|at| !mine.has(*at)).collect();
             // The next glance finds what this one does not.
             let _later = self.engine.refill_in(&busy, &away, GLANCED).await;
         }
+        !busy.is_empty()
     }
 
     async fn take(&mut self, heard: Heard, now: Timestamp) {

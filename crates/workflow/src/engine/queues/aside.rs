@@ -54,6 +54,11 @@ impl Aside {
             || (!self.workflows.is_empty() && self.workflows.get(&workflow).is_some_and(|until| *until > now))
     }
 
+    /// Whether no workflow is passed over until the store works.
+    pub(super) fn is_written(&self) -> bool {
+        self.unwritten.is_empty()
+    }
+
     pub(super) fn number(&self) -> usize {
         self.workflows.len() + self.unwritten.len()
     }

@@ -40,6 +40,18 @@ impl Queues {
         waits
     }
 
+    /// Notes that a worker takes jobs.
+    pub(super) fn note_work(&self) {
+        if !self.told_of_work.load(Relaxed) && !self.told_of_work.swap(true, Relaxed) {
+            self.worked.notify_one();
+        }
+    }
+
+    /// Returns when a worker takes jobs, if [`Queues::busy`] named nothing before. Only one task at a time may wait.
+    pub(crate) async fn is_worked_on(&self) {
+        self.worked.notified().await;
+    }
+
     /// Whether a worker waits for any queue.
     pub(crate) fn is_any_wanted(&self) -> bool {
         self.each().values_mut().any(Queue::is_wanted)
@@ -72,13 +84,18 @@ impl Queues {
         wanted
     }
 
-    /// The queues that busy workers ask for and that have jobs at home here: of these nothing is read as long as that lasts.
+    /// The queues that busy workers ask for and that have jobs at home here: of these nothing is read as long as that lasts. When there are
+    /// none, [`Queues::is_worked_on`] tells of the next job that is taken.
     pub(crate) fn busy(&self) -> Vec<String> {
+        // Before the look: what is taken meanwhile is told of.
+        self.told_of_work.store(false, Relaxed);
         let (each, now) = (self.each(), self.now());
         let busy = |queue: &Queue| {
             let asked = queue.asked.is_some_and(|asked| now.since(asked) <= BUSY);
             asked && !queue.paused && !queue.heads.here.is_empty()
         };
-        each.iter().filter(|(_, queue)| busy(queue)).map(|(name, _)| name.clone()).collect()
+        let busy: Vec<String> = each.iter().filter(|(_, queue)| busy(queue)).map(|(name, _)| name.clone()).collect();
+        self.told_of_work.fetch_or(!busy.is_empty(), Relaxed);
+        busy
     }
 }

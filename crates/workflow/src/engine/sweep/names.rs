@@ -148,6 +148,7 @@ impl Engine {
                 Err(error) => debug!(%error, "unused names cannot be looked for"),
             }
         }
+        progress.next.into_iter().for_each(|next| self.core.context.expect_by(Partition(0), next));
         self.core.unused.end(progress);
     }
 
