@@ -1,6 +1,7 @@
 //! What workers do: claim, report, extend.
 
 pub(crate) mod claimed;
+mod elsewhere;
 mod inputs;
 pub(crate) mod leases;
 pub(crate) mod report;
@@ -32,8 +33,6 @@ const REFILL: usize = 512;
 const REFILL_LEAST: usize = 32;
 /// How many of each partition, after jobs were refused that other servers had taken: enough to know the next ones.
 pub(super) const REFRESH: usize = 64;
-/// How many partitions of other homes are tried before all of them.
-const FEW: usize = 3;
 /// How often a claim is tried again after such refusals. Each time the store is read before, and somebody got the jobs.
 const TRIES: usize = 8;
 
@@ -99,7 +98,7 @@ impl Engine {
         self.queues().advance(now);
         for tried in 0..=TRIES {
             if tried > 0 {
-                self.refill_up_to(&self.queues().incomplete(&claim.queues, Where::Anywhere), REFRESH).await?;
+                self.refresh(&claim.queues).await?;
             }
             let (leased, refused) = self.try_lease(claim, except, now).await?;
             if refused == 0 || !leased.is_empty() {
@@ -107,6 +106,18 @@ impl Engine {
             }
         }
         Ok(Vec::new())
+    }
+
+    /// Reads those of these queues again of which jobs were refused. What other servers are the homes of is read when it is needed.
+    async fn refresh(&self, queues: &[String]) -> Result<(), StoreError> {
+        match self.queues().are_shared() {
+            true => {
+                let here: Vec<Partition> = self.core.context.home.mine.each().collect();
+                self.refill_in(&self.queues().incomplete(queues, Where::Here), &here, REFRESH).await?
+            }
+            false => self.refill_up_to(&self.queues().incomplete(queues, Where::Anywhere), REFRESH).await?,
+        };
+        Ok(())
     }
 
     /// Leases jobs. Also returns how many of the jobs tried were no longer ready.
@@ -164,24 +175,6 @@ impl Engine {
         Ok(taken)
     }
 
-    /// The partitions that other servers are the homes of.
-    fn away(&self) -> Vec<Partition> {
-        let mine = &self.core.context.home.mine;
-        self.store().all_partitions().filter(|at| !mine.has(*at)).collect()
-    }
-
-    /// Takes jobs out of a few partitions of other homes, by chance: servers that have run out of work are not to go for the same jobs.
-    async fn take_elsewhere(&self, claim: &Claim, except: &Except, taken: &mut Settling<'_>) -> Result<(), StoreError> {
-        let incomplete = self.queues().incomplete(&claim.queues, Where::Anywhere);
-        let mut away = self.away();
-        if !incomplete.is_empty() && away.len() > FEW {
-            fastrand::shuffle(&mut away);
-            self.refill_in(&incomplete, &away[..FEW], REFRESH).await?;
-            taken.add(self.queues().take(&claim.queues, claim.limit, (except, self.near())));
-        }
-        Ok(())
-    }
-
     /// Waits until one of these queues may have work for [`Engine::claim`]. Call this before the claim that may find nothing, so that
     /// work that arrives in between is not missed.
     pub fn arrival<'a>(&'a self, queues: &'a [String]) -> impl Future<Output = ()> + 'a {
@@ -214,8 +207,23 @@ impl Engine {
         wanted: &[Partition],
         most: usize,
     ) -> Result<usize, StoreError> {
+        Ok(self.read_ready(queues, wanted, (most, Reads::All)).await?.0)
+    }
+
+    /// The same without the first rows of each partition. Returns how many of these there are.
+    async fn refill_beyond(&self, queues: &[String], wanted: &[Partition], most: usize) -> Result<usize, StoreError> {
+        Ok(self.read_ready(queues, wanted, (most, Reads::Beyond)).await?.1)
+    }
+
+    /// Returns how many jobs were not known, and how many were left.
+    async fn read_ready(
+        &self,
+        queues: &[String],
+        wanted: &[Partition],
+        (most, reads): (usize, Reads),
+    ) -> Result<(usize, usize), StoreError> {
         if queues.is_empty() || wanted.is_empty() {
-            return Ok(0);
+            return Ok((0, 0));
         }
         // Fewer rows of each queue when there are many queues: the read stays small.
         let limit = (most / queues.len()).max(REFILL_LEAST.min(most)) + self.queues().passed_over(queues);
@@ -228,18 +236,33 @@ impl Engine {
         for partition in wanted {
             by_queue.iter_mut().for_each(|queue| queue[usize::from(partition.0)] = Some(Vec::new()));
         }
+        let mut left = 0;
         if !partitions.is_empty() {
             let found = self.store().ready(&prefixes, limit, &partitions).await;
             let (mut answered, _) = self.answered(&partitions, found)?;
             for (partition, each) in &mut answered {
                 let rows = std::mem::take(each).into_iter().zip(&mut by_queue);
-                rows.for_each(|(rows, queue)| queue[usize::from(partition.0)] = Some(rows));
+                rows.for_each(|(rows, queue)| {
+                    let (rows, first) = if reads == Reads::All { (rows, 0) } else { elsewhere::beyond(rows) };
+                    queue[usize::from(partition.0)] = Some(rows);
+                    left += first;
+                });
             }
         }
+        // Who leaves rows knows that there are others.
+        let limit = if reads == Reads::All { limit } else { 0 };
         let refilled = reading.finish(by_queue.iter().map(|partitions| Found { partitions, limit }));
         self.bury_rows(refilled.stale).await;
-        Ok(refilled.new.len())
+        Ok((refilled.new.len(), left))
     }
+}
+
+/// Which ready rows are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reads {
+    All,
+    /// Without the first of each partition.
+    Beyond,
 }
 
 /// The jobs that were leased, and how many were refused.

@@ -7,6 +7,7 @@ mod heads;
 mod interest;
 mod queue;
 pub(crate) mod reading;
+pub(crate) mod rivals;
 mod together;
 mod turns;
 mod waiting;
@@ -149,6 +150,17 @@ impl Queues {
         }
     }
 
+    /// Another server takes these, or tries to: should one of them be there all the same, the next read finds it.
+    pub(crate) fn note_taken(&self, rows: &[Row]) {
+        let mut each = self.each();
+        for (queue, head) in rows.iter().filter_map(|row| read_row(row)) {
+            if let Some(queue) = each.get_mut(queue) {
+                queue.remove(&head);
+                queue.doubt();
+            }
+        }
+    }
+
     /// Takes over what a read found of a queue.
     fn refill(&self, name: &str, began: Began, found: Found<'_>) -> Refilled {
         let mut each = self.each();
@@ -190,6 +202,13 @@ impl Queues {
         let Some(queue) = each.get_mut(&taken.queue) else { return };
         queue.changes.note(taken.head);
         queue.claimed.remove(&taken.head);
+        if !self.mine.has(taken.workflow().partition()) {
+            queue.claims.note(end, self.now());
+            if end == ClaimEnd::Unknown {
+                // Nor are the others that were read with it.
+                queue.heads.away.clear();
+            }
+        }
         match end {
             ClaimEnd::Leased => {}
             ClaimEnd::Unknown => queue.doubt(),

@@ -5,13 +5,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::id::Partition;
 use crate::record::change::{Change, Moved, Write};
-use crate::record::rows::ReadyRow;
+use crate::record::rows::{ReadyRow, Row};
 use crate::time::Timestamp;
 
 /// The first byte of all announcements, which are not kept anywhere.
 const VERSION: u8 = 1;
 /// So many queues are named; when there are more, all are meant.
 const MOST_QUEUES: usize = 32;
+/// So many rows are named that were taken. Who claims the others finds out that they are gone.
+const MOST_TAKEN: usize = 256;
 
 /// Names a server among those of its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,6 +48,8 @@ pub(crate) struct Announcement {
     pub(crate) ready: News,
     /// The earliest timer that was written.
     pub(crate) due: Option<Timestamp>,
+    /// Ready rows that are gone, for the home of the partition.
+    pub(crate) taken: Vec<Row>,
 }
 
 /// Who listens to an announcement.
@@ -64,22 +68,28 @@ impl Announcement {
             News::Queues(queues) => queues.iter().any(|(_, priority)| *priority > 0),
             News::AllQueues => true,
         };
-        if urgent || self.due.is_some() { Audience::All } else { Audience::Waiting }
+        if urgent || self.due.is_some() || !self.taken.is_empty() { Audience::All } else { Audience::Waiting }
     }
 
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut message = vec![VERSION];
         message.extend_from_slice(&self.by.0.to_be_bytes());
         message.extend_from_slice(&self.due.map_or(u64::MAX, Timestamp::micros).to_be_bytes());
-        let News::Queues(queues) = &self.ready else {
-            message.push(u8::MAX);
-            return message;
-        };
-        message.push(queues.len() as u8);
-        for (queue, priority) in queues {
-            message.push(*priority);
-            message.extend_from_slice(queue.as_bytes());
-            message.push(0);
+        match &self.ready {
+            News::Queues(queues) => {
+                message.push(queues.len() as u8);
+                for (queue, priority) in queues {
+                    message.push(*priority);
+                    message.extend_from_slice(queue.as_bytes());
+                    message.push(0);
+                }
+            }
+            News::AllQueues => message.push(u8::MAX),
+        }
+        // Earlier versions do not read on.
+        for row in &self.taken {
+            message.extend_from_slice(&(row.len() as u16).to_be_bytes());
+            message.extend_from_slice(row);
         }
         message
     }
@@ -100,7 +110,13 @@ impl Announcement {
             rest = &name[end + 1..];
         }
         let ready = if number == u8::MAX { News::AllQueues } else { News::Queues(queues) };
-        Some(Self { by, ready, due })
+        let mut taken = Vec::new();
+        while let Some((length, row)) = rest.split_first_chunk() {
+            let (row, after) = row.split_at_checked(u16::from_be_bytes(*length).into())?;
+            taken.push(Row::from(row));
+            rest = after;
+        }
+        Some(Self { by, ready, due, taken })
     }
 }
 
@@ -145,10 +161,15 @@ impl Announcer {
         if !self.has_others() {
             return None;
         }
-        let (mut ready, mut due) = (News::Queues(Vec::new()), None::<Timestamp>);
+        let (mut ready, mut due, mut taken) = (News::Queues(Vec::new()), None::<Timestamp>, Vec::new());
+        let is_away = soon > 0;
         for change in changes {
             let Write::Put(put) = &change.write else { continue };
             put.ready.add.iter().filter_map(|row| ReadyRow::read(row)).for_each(|row| ready.add(row));
+            if is_away {
+                let room = MOST_TAKEN.saturating_sub(taken.len());
+                taken.extend(put.ready.remove.iter().take(room).cloned());
+            }
             for moved in [put.timer, put.expiry] {
                 if let Moved::To(at) = moved
                     && at.micros() < soon
@@ -157,8 +178,8 @@ impl Announcer {
                 }
             }
         }
-        let nothing = ready == News::Queues(Vec::new()) && due.is_none();
-        (!nothing).then_some(Announcement { by: self.server, ready, due })
+        let nothing = ready == News::Queues(Vec::new()) && due.is_none() && taken.is_empty();
+        (!nothing).then_some(Announcement { by: self.server, ready, due, taken })
     }
 }
 
@@ -202,7 +223,8 @@ mod tests {
         announcer.set_soon(Partition(1), Some(Timestamp::from_micros(100)));
         let said = announcer.of(Partition(1), changes).unwrap();
         let ready = ready.iter().map(|&(queue, priority)| (queue.to_owned(), priority)).collect();
-        let expected = Announcement { by: SERVER, ready: News::Queues(ready), due: due.map(Timestamp::from_micros) };
+        let due = due.map(Timestamp::from_micros);
+        let expected = Announcement { by: SERVER, ready: News::Queues(ready), due, taken: Vec::new() };
         assert_eq!(said, expected);
         assert_eq!(said.audience(), audience);
         assert_eq!(Announcement::read(&said.write()), Some(expected));
@@ -219,6 +241,24 @@ mod tests {
         let said = Announcer::new(SERVER, 2).of(Partition(1), &all).unwrap();
         assert_eq!(said.ready, News::AllQueues);
         assert_eq!(Announcement::read(&said.write()), Some(said));
+    }
+
+    #[test]
+    fn the_home_of_a_partition_hears_what_was_taken_there() {
+        let announcer = Announcer::new(SERVER, 2);
+        let mut taken = change(&[("a", 0)], Moved::Unchanged);
+        if let Write::Put(put) = &mut taken.write {
+            std::mem::swap(&mut put.ready.add, &mut put.ready.remove);
+        }
+        let changes = vec![taken; MOST_TAKEN + 1];
+        announcer.set_soon(Partition(1), None);
+        assert_eq!(announcer.of(Partition(1), &changes), None, "it is the home");
+        announcer.set_soon(Partition(1), Some(Timestamp::from_micros(100)));
+        let said = announcer.of(Partition(1), &changes).unwrap();
+        assert_eq!((said.taken.len(), said.audience()), (MOST_TAKEN, Audience::All));
+        assert_eq!(Announcement::read(&said.write()), Some(said.clone()));
+        let message = said.write();
+        assert_eq!(Announcement::read(&message[..message.len() - 1]), None);
     }
 
     #[test]

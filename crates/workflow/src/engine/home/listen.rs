@@ -217,8 +217,11 @@ impl Listener<'_> {
         self.look_for(&News::AllQueues, partitions, GIVES_WAY);
     }
 
-    fn announced(&mut self, partition: Partition, Announcement { ready, due, .. }: Announcement) {
+    fn announced(&mut self, partition: Partition, Announcement { ready, due, taken, .. }: Announcement) {
         let context = &self.engine.core.context;
+        if context.home.mine.has(partition) {
+            self.engine.queues().note_taken(&taken);
+        }
         due.into_iter().for_each(|due| context.expect_by(partition, due));
         let pause = match context.home.mine.has(partition) {
             true => Duration::ZERO,

@@ -12,6 +12,7 @@ use super::aside::Aside;
 use super::except::Except;
 use super::heads::Heads;
 use super::reading::{Began, Changes, Found, Refilled};
+use super::rivals::Claims;
 use crate::engine::home::mine::Mine;
 use crate::id::Partition;
 use crate::record::rows::{ReadyPlace, ReadyRow, Row};
@@ -49,6 +50,8 @@ pub(super) struct Queue {
     pub(super) failed: bool,
     /// How many rows of one partition the last read passed over.
     pub(super) passed: usize,
+    /// How claims of jobs of other homes ended.
+    pub(super) claims: Claims,
 }
 
 #[derive(Debug, Default)]

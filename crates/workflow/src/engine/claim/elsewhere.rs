@@ -1,0 +1,127 @@
+//! Claims of jobs in partitions that other servers are the homes of, when there are none at home here.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::settling::Settling;
+use super::{Claim, REFRESH};
+use crate::engine::Engine;
+use crate::engine::queues::Where;
+use crate::engine::queues::except::Except;
+use crate::engine::queues::rivals::Rivals;
+use crate::id::Partition;
+use crate::record::rows::{ReadyRow, Row};
+use crate::store::error::StoreError;
+
+/// How many partitions are tried before all of them.
+const FEW: usize = 3;
+/// How many jobs are tried while it is not known whether others go for them.
+const TRIED: usize = 16;
+/// How many rows of each partition are read to find jobs that their home does not take next.
+const DEEP: usize = 512;
+/// So many are left to a home that takes its jobs: more than it has under way in one partition.
+pub(super) const LEFT: usize = 128;
+/// How long a home that has no more than these is waited for, and how often.
+const PAUSE: Duration = Duration::from_millis(20);
+const PAUSES: usize = 2;
+
+impl Engine {
+    /// Takes jobs out of a few partitions of other homes, by chance: servers that have run out of work are not to go for the same jobs.
+    pub(super) async fn take_elsewhere(
+        &self,
+        claim: &Claim,
+        except: &Except,
+        taken: &mut Settling<'_>,
+    ) -> Result<(), StoreError> {
+        match self.queues().rivals(&claim.queues) {
+            Rivals::Some => return self.take_beyond(claim, except, taken).await,
+            Rivals::None => self.take_of_few(claim, except, taken).await?,
+            Rivals::Unknown => {
+                let few = Claim { limit: claim.limit.min(TRIED), ..claim.clone() };
+                self.take_of_few(&few, except, taken).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn take_of_few(&self, claim: &Claim, except: &Except, taken: &mut Settling<'_>) -> Result<(), StoreError> {
+        let incomplete = self.queues().incomplete(&claim.queues, Where::Anywhere);
+        if !incomplete.is_empty() {
+            self.refill_in(&incomplete, &self.few_away(), REFRESH).await?;
+            taken.add(self.queues().take(&claim.queues, claim.limit, (except, self.near())));
+        }
+        Ok(())
+    }
+
+    /// Takes jobs that their homes do not take next. Where there are none, the homes are soon through with the others; if not, these are
+    /// for anybody.
+    async fn take_beyond(&self, claim: &Claim, except: &Except, taken: &mut Settling<'_>) -> Result<(), StoreError> {
+        for pauses in 0..=PAUSES {
+            if pauses > 0 {
+                sleep(PAUSE).await;
+            }
+            let incomplete = self.queues().incomplete(&claim.queues, Where::Anywhere);
+            let left = match incomplete.is_empty() {
+                true => 0,
+                false => self.refill_beyond(&incomplete, &self.few_away(), DEEP).await?,
+            };
+            // Also what has become ready at home meanwhile.
+            taken.add(self.queues().take(&claim.queues, claim.limit, (except, self.near())));
+            if left == 0 || !taken.jobs().is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The partitions that other servers are the homes of.
+    pub(super) fn away(&self) -> Vec<Partition> {
+        let mine = &self.core.context.home.mine;
+        self.store().all_partitions().filter(|at| !mine.has(*at)).collect()
+    }
+
+    fn few_away(&self) -> Vec<Partition> {
+        let mut away = self.away();
+        fastrand::shuffle(&mut away);
+        away.truncate(FEW);
+        away
+    }
+}
+
+/// Of rows of one partition and queue, those behind the first [`LEFT`] that are as urgent as the first. Also how many were left.
+pub(super) fn beyond(rows: Vec<Row>) -> (Vec<Row>, usize) {
+    let priority = |row: &Row| ReadyRow::read(row).map(|row| row.place.priority());
+    let Some(first) = rows.first().map(priority) else { return (rows, 0) };
+    let left = rows.len().min(LEFT);
+    (rows.into_iter().skip(LEFT).take_while(|row| priority(row) == first).collect(), left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{JobIndex, WorkflowId};
+    use crate::record::format::Format;
+    use crate::record::rows::ReadyEntry;
+    use crate::time::Timestamp;
+
+    #[test]
+    fn what_is_less_urgent_than_what_is_left_is_not_taken() {
+        let row = |at: usize, priority| {
+            let since = Timestamp::from_micros(at as u64);
+            let (workflow, job) = (WorkflowId::new(since, Partition(1), 1), JobIndex(0));
+            ReadyEntry { queue: "q".to_owned(), limit_key: String::new(), priority, since, workflow, job }
+                .row(Format::Second)
+        };
+        let rows = |urgent: usize, all: usize| (0..all).map(|at| row(at, u8::from(at < urgent))).collect::<Vec<_>>();
+        let check = |urgent, all, found: std::ops::Range<usize>, left| {
+            assert_eq!(beyond(rows(urgent, all)), (rows(urgent, all)[found].to_vec(), left), "{urgent} of {all}");
+        };
+        check(0, 0, 0..0, 0);
+        check(9, 9, 9..9, 9);
+        check(200, 200, LEFT..200, LEFT);
+        check(150, 200, LEFT..150, LEFT);
+        check(100, 200, 100..100, LEFT);
+        check(0, 200, LEFT..200, LEFT);
+    }
+}
