@@ -3,26 +3,32 @@
 mod check;
 pub(crate) mod definition;
 pub(crate) mod error;
+mod jobs;
 pub(crate) mod json;
 mod meaning;
+pub(crate) mod shapes;
 mod similar;
+mod stored;
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use self::check::{check_bounds, parents};
-use self::definition::{Definition, JobDefinition, OnFailure, Retention, Retry, TriggerRule};
+use self::definition::{Definition, JobDefinition, OnFailure, Retention};
 use self::error::GraphError;
+pub use self::jobs::GraphJob;
+use self::jobs::Jobs;
 use self::json::Json;
 use crate::id::JobIndex;
 use crate::state::Label;
 
 /// A sound graph of jobs. Immutable; the states of its jobs are kept apart.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(from = "stored::Read")]
 pub struct Graph {
     /// Name and tags.
     pub label: Label,
@@ -34,35 +40,10 @@ pub struct Graph {
     pub retention: Option<Retention>,
     /// The key that is unique in the store.
     pub idempotency_key: Option<String>,
+    /// What the handlers get, by place; none at all if no job has any.
+    params: Box<[Option<Json>]>,
     /// The jobs in the order of definition; the place is the job's index.
-    pub jobs: Vec<GraphJob>,
-    #[serde(skip)]
-    children: Vec<Vec<JobIndex>>,
-}
-
-/// A job of a sound graph.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct GraphJob {
-    /// Unique in the workflow.
-    pub name: String,
-    /// What a worker runs.
-    pub handler: String,
-    /// What the handler gets.
-    pub params: Option<Json>,
-    /// Which workers may take it.
-    pub queue: String,
-    /// How long it waits after the jobs before it are done.
-    pub wait: Duration,
-    /// Jobs of a higher priority are taken first.
-    pub priority: u8,
-    /// When and how often it runs again after a failure.
-    pub retry: Retry,
-    /// An attempt that takes longer is failed.
-    pub timeout: Option<Duration>,
-    /// Which outcomes of its parents let it run.
-    pub rule: TriggerRule,
-    /// The jobs it runs after, each once, ascending.
-    pub parents: Vec<JobIndex>,
+    pub jobs: Arc<Jobs>,
 }
 
 impl Graph {
@@ -73,17 +54,17 @@ impl Graph {
     pub fn build(definition: Definition) -> Result<Self, GraphError> {
         check_bounds(&definition)?;
         let parents = parents(&definition.jobs)?;
-        let jobs = definition.jobs.into_iter().zip(parents).map(|(job, parents)| resolved(job, parents)).collect();
-        let mut graph = Self {
+        let each = definition.jobs.into_iter().zip(parents).map(|(job, parents)| resolved(job, parents));
+        let (jobs, params): (Vec<_>, Vec<_>) = each.unzip();
+        let graph = Self {
             label: Label { name: definition.name, tags: distinct(definition.tags) },
             globals: definition.globals,
             on_failure: definition.on_failure,
             retention: definition.retention,
             idempotency_key: definition.idempotency_key,
-            jobs,
-            children: Vec::new(),
+            params: compact(params),
+            jobs: Jobs::new(jobs).into(),
         };
-        graph.link_children();
         match graph.order() {
             Ok(_) => Ok(graph),
             Err(stuck) => Err(GraphError::Cycle { cycle: graph.cycle_among(&stuck) }),
@@ -93,7 +74,13 @@ impl Graph {
     /// Jobs that come directly after a job.
     #[must_use]
     pub fn children(&self, job: JobIndex) -> &[JobIndex] {
-        &self.children[job.index()]
+        self.jobs.children(job)
+    }
+
+    /// What the handler of a job gets.
+    #[must_use]
+    pub fn params(&self, job: JobIndex) -> Option<&Json> {
+        self.params.get(job.index())?.as_ref()
     }
 
     /// The index of a job.
@@ -123,51 +110,30 @@ impl Graph {
 
     /// Whether another graph runs the same: its JSON may be spelled in another way.
     pub(crate) fn means_the_same(&self, other: &Self) -> bool {
-        let same = |one: &Option<Json>, other: &Option<Json>| match (one, other) {
-            (Some(one), Some(other)) => meaning::same(one.text(), other.text()),
+        let same = |one: Option<&Json>, other: Option<&Json>| match (one, other) {
+            (Some(one), Some(other)) => one == other || meaning::same(one.text(), other.text()),
             (one, other) => one == other,
         };
-        self == other
-            || same(&self.globals, &other.globals)
-                && self.jobs.len() == other.jobs.len()
-                && self.jobs.iter().zip(&other.jobs).all(|(one, other)| same(&one.params, &other.params))
-                && self.without_json() == other.without_json()
+        let all = || (0..self.jobs.len()).map(|at| JobIndex(at as u32));
+        self.label == other.label
+            && (self.on_failure, self.retention) == (other.on_failure, other.retention)
+            && self.idempotency_key == other.idempotency_key
+            && self.jobs == other.jobs
+            && same(self.globals.as_ref(), other.globals.as_ref())
+            && all().all(|job| same(self.params(job), other.params(job)))
     }
 
-    fn without_json(&self) -> Self {
-        let mut bare = self.clone();
-        bare.globals = None;
-        bare.jobs.iter_mut().for_each(|job| job.params = None);
-        bare
-    }
-
-    /// What it takes in memory besides its own size, in bytes.
+    /// What it takes in memory besides its own size, in bytes, without what it may share with others.
     pub(crate) fn allocated(&self) -> usize {
         let text = |json: &Option<Json>| json.as_ref().map_or(0, |json| allocated(json.text().len()));
-        let indices = |indices: &Vec<JobIndex>| allocated(indices.capacity() * size_of::<JobIndex>());
-        let job = |job: &GraphJob| {
-            let names = [&job.name, &job.handler, &job.queue].map(|name| allocated(name.capacity()));
-            names.iter().sum::<usize>() + text(&job.params) + indices(&job.parents)
-        };
         let tags = self.label.tags.iter().map(|tag| size_of::<String>() + allocated(tag.capacity()));
         allocated(self.label.name.capacity())
             + tags.sum::<usize>()
             + text(&self.globals)
             + self.idempotency_key.as_ref().map_or(0, |key| allocated(key.capacity()))
-            + allocated(self.jobs.capacity() * size_of::<GraphJob>())
-            + self.jobs.iter().map(job).sum::<usize>()
-            + allocated(self.children.capacity() * size_of::<Vec<JobIndex>>())
-            + self.children.iter().map(indices).sum::<usize>()
-    }
-
-    /// Restores what is not stored.
-    pub(crate) fn link_children(&mut self) {
-        self.children = vec![Vec::new(); self.jobs.len()];
-        for (at, job) in self.jobs.iter().enumerate() {
-            for parent in &job.parents {
-                self.children[parent.index()].push(JobIndex(at as u32));
-            }
-        }
+            + allocated(size_of_val(&*self.params))
+            + self.params.iter().map(text).sum::<usize>()
+            + if self.jobs.shared { 0 } else { self.jobs.bytes() }
     }
 
     /// Kahn's algorithm. With a cycle, the jobs that cannot be put in order.
@@ -220,11 +186,16 @@ pub(crate) const fn allocated(bytes: usize) -> usize {
     if bytes == 0 { 0 } else { bytes.next_multiple_of(16) + bytes / 16 }
 }
 
-fn resolved(job: JobDefinition, mut parents: Vec<JobIndex>) -> GraphJob {
+/// None at all if there are none.
+fn compact(params: Vec<Option<Json>>) -> Box<[Option<Json>]> {
+    if params.iter().any(Option::is_some) { params.into() } else { Box::default() }
+}
+
+fn resolved(job: JobDefinition, mut parents: Vec<JobIndex>) -> (GraphJob, Option<Json>) {
     parents.sort_unstable();
     parents.dedup();
     let JobDefinition { name, handler, params, queue, wait, priority, retry, timeout, rule, .. } = job;
-    GraphJob { name, handler, params, queue, wait, priority, retry, timeout, rule, parents }
+    (GraphJob { name, handler, queue, wait, priority, retry, timeout, rule, parents }, params)
 }
 
 fn distinct(mut tags: Vec<String>) -> Vec<String> {

@@ -50,7 +50,7 @@ pub use record::due::{due_row, read_due_row};
 pub use record::format::Format;
 pub use record::lease::LeaseRef;
 pub use record::{change, rows};
-pub use state::{AttemptError, Counts, Job, JobState, Label, LeaseEnd, Meta, RetentionDefaults, Status};
+pub use state::{AttemptError, Counts, Job, JobState, Label, LeaseEnd, Meta, RetentionDefaults, Status, Worker};
 pub use store::Store;
 pub use store::announcement::ServerId;
 pub use store::error::{SCHEMA_VERSION, StoreError};

@@ -1,9 +1,12 @@
 //! The states of workflows and jobs, as the store keeps them.
 
+mod worker;
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::worker::Worker;
 use crate::graph::definition::Retention;
 use crate::record::change::Stamp;
 use crate::time::Timestamp;
@@ -165,7 +168,7 @@ pub struct Job {
     /// The token of the latest lease. 0: there was none, or it was lost.
     pub token: u64,
     /// The worker that has it now or had it last.
-    pub worker: Option<Box<str>>,
+    pub worker: Option<Worker>,
     /// When it last became ready.
     pub ready_at: Option<Timestamp>,
     /// When its latest attempt started.
@@ -217,7 +220,7 @@ pub struct AttemptError {
     /// When it ended.
     pub at: Timestamp,
     /// The worker that ran it.
-    pub worker: Option<Box<str>>,
+    pub worker: Option<Worker>,
     /// The kind of error: a class of the worker's language, `timeout`, or `lost`.
     pub kind: String,
     /// Its message.

@@ -9,9 +9,7 @@ pub(crate) mod write;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
-
-use self::progress::{News, Prospect, Tally, Verdict};
+use self::progress::{News, Prospect, Standing, Verdict};
 use crate::graph::definition::Retention;
 use crate::graph::{Graph, allocated};
 use crate::id::{JobIndex, WorkflowId};
@@ -34,19 +32,19 @@ const LARGE: usize = 256;
 pub(crate) struct Workflow {
     pub(crate) id: WorkflowId,
     pub(crate) graph: Arc<Graph>,
-    pub(crate) meta: Meta,
-    pub(crate) jobs: Vec<Job>,
-    /// For each job: how many of its parents ended, and how. Follows from `jobs`.
-    tallies: Vec<Tally>,
-    /// For each job that waits: whether it may still run. Follows from `jobs`.
-    prospects: Vec<Prospect>,
-    /// The meta that the store has, and its bytes.
-    stored: Option<(Vec<u8>, Meta)>,
+    /// Changed by [`Workflow::meta_mut`] only.
+    meta: Meta,
+    pub(crate) jobs: Box<[Job]>,
+    /// What follows from `jobs`, for each of them.
+    standings: Box<[Standing]>,
+    /// The bytes of the meta that the store has.
+    stored: Option<Box<[u8]>>,
     /// Whether the store has its state as one value.
     small: bool,
-    unwritten: Unwritten,
+    /// Nothing mostly: very many workflows wait in memory.
+    unwritten: Option<Box<Unwritten>>,
     /// What the latest change replaced, until it is known whether it was applied.
-    written: HashMap<JobIndex, Job>,
+    written: Option<Box<Unwritten>>,
     /// The writers of states whose ready rows may not be there.
     owing: Vec<u32>,
 }
@@ -68,7 +66,7 @@ impl Workflow {
             timer: None,
             counts,
         };
-        let jobs = vec![Job::default(); graph.jobs.len()];
+        let jobs = vec![Job::default(); graph.jobs.len()].into();
         Self::assembled(id, graph, meta, jobs, None)
     }
 
@@ -77,9 +75,15 @@ impl Workflow {
     /// # Errors
     /// The stored bytes cannot be read.
     pub(crate) fn read(id: WorkflowId, stored: &Stored) -> Result<Self, StoreError> {
-        let mut graph: Graph = decode(&stored.graph, || format!("the graph of workflow {id}"))?;
-        graph.link_children();
-        Self::read_state(id, Arc::new(graph), &stored.state)
+        Self::read_state(id, Arc::new(Self::read_graph(id, stored)?), &stored.state)
+    }
+
+    /// The graph of a workflow as it was read from a store.
+    ///
+    /// # Errors
+    /// The stored bytes cannot be read.
+    pub(crate) fn read_graph(id: WorkflowId, stored: &Stored) -> Result<Graph, StoreError> {
+        decode(&stored.graph, || format!("the graph of workflow {id}"))
     }
 
     /// A workflow as it was read from a store, when its graph is in memory already.
@@ -87,7 +91,7 @@ impl Workflow {
         let what = || format!("the state of workflow {id}");
         let (meta, length, all) = split(&state.meta, what)?;
         let small = all.is_some();
-        let mut jobs = all.unwrap_or_else(|| vec![Job::default(); graph.jobs.len()]);
+        let mut jobs: Box<[Job]> = all.unwrap_or_else(|| vec![Job::default(); graph.jobs.len()]).into();
         if jobs.len() != graph.jobs.len() {
             let reason = format!("it has {} jobs, and its graph {}", jobs.len(), graph.jobs.len());
             return Err(StoreError::Corrupt { what: what(), reason });
@@ -97,22 +101,15 @@ impl Workflow {
             let none = || StoreError::Corrupt { what: what(), reason: "its graph has no such job".to_owned() };
             *jobs.get_mut(index.index()).ok_or_else(none)? = decode(bytes, what)?;
         }
-        let stored = Some((state.meta[..length].to_vec(), meta.clone()));
+        let stored = Some(state.meta[..length].into());
         let owing = state.owing.clone();
         Ok(Self { small, owing, ..Self::assembled(id, graph, meta, jobs, stored) })
     }
 
-    fn assembled(
-        id: WorkflowId,
-        graph: Arc<Graph>,
-        meta: Meta,
-        jobs: Vec<Job>,
-        stored: Option<(Vec<u8>, Meta)>,
-    ) -> Self {
-        let (tallies, prospects) = (vec![Tally::default(); jobs.len()], vec![Prospect::Open; jobs.len()]);
-        let (unwritten, written, owing) = (Unwritten::default(), HashMap::new(), Vec::new());
-        let small = false;
-        let mut workflow = Self { id, graph, meta, jobs, tallies, prospects, stored, small, unwritten, written, owing };
+    fn assembled(id: WorkflowId, graph: Arc<Graph>, meta: Meta, jobs: Box<[Job]>, stored: Option<Box<[u8]>>) -> Self {
+        let standings = vec![Standing::default(); jobs.len()].into();
+        let (unwritten, written, owing, small) = (None, None, Vec::new(), false);
+        let mut workflow = Self { id, graph, meta, jobs, standings, stored, small, unwritten, written, owing };
         // No job of a new workflow has ended, so all tallies are zero.
         if workflow.stored.is_some() {
             workflow.recount();
@@ -120,14 +117,31 @@ impl Workflow {
         workflow
     }
 
+    /// Its state without its jobs.
+    pub(crate) fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// The same, to change it.
+    pub(crate) fn meta_mut(&mut self) -> &mut Meta {
+        self.unwritten();
+        &mut self.meta
+    }
+
+    /// What changed since the last write. Whoever changes something says so here before.
+    fn unwritten(&mut self) -> &mut Unwritten {
+        self.unwritten.get_or_insert_with(|| Box::new(Unwritten::since(self.meta.clone())))
+    }
+
     /// What the meta that the store has begins with; none when it is not stored yet.
     pub(crate) fn stored_meta(&self) -> Option<&[u8]> {
-        self.stored.as_ref().map(|(meta, _)| meta.as_slice())
+        self.stored.as_deref()
     }
 
     /// The write that made the state that the store has.
     pub(crate) fn stored_stamp(&self) -> Option<Stamp> {
-        self.stored.as_ref().map(|(_, meta)| meta.stamp())
+        let was = self.unwritten.as_ref().map_or(&self.meta, |unwritten| &unwritten.was);
+        self.is_stored().then(|| was.stamp())
     }
 
     /// Whether its ready rows may not all be there.
@@ -146,7 +160,7 @@ impl Workflow {
         const NAME: usize = 16;
         /// The encoded state as a whole.
         const META: usize = 80;
-        let job = size_of::<Job>() + size_of::<Tally>() + size_of::<Prospect>();
+        let job = size_of::<Job>() + size_of::<Standing>();
         // The count of references is beside the graph.
         let graph = allocated(size_of::<Graph>() + 2 * size_of::<usize>()) + self.graph.allocated();
         META + graph + allocated(self.jobs.len() * job) + self.jobs.len() * NAME
@@ -159,7 +173,7 @@ impl Workflow {
 
     /// Whether a job that waits may still run.
     pub(crate) fn prospect(&self, job: JobIndex) -> Prospect {
-        self.prospects[job.index()]
+        self.standings[job.index()].prospect
     }
 
     /// Whether the rule of a job lets it run now.
@@ -173,9 +187,21 @@ impl Workflow {
 
     /// A job, to change anything but its state.
     pub(crate) fn job_mut(&mut self, index: JobIndex) -> &mut Job {
-        let job = &mut self.jobs[index.index()];
-        self.unwritten.before.entry(index).or_insert_with(|| job.clone());
-        job
+        self.note(index);
+        &mut self.jobs[index.index()]
+    }
+
+    /// A job is going to change.
+    fn note(&mut self, index: JobIndex) {
+        if !std::mem::replace(&mut self.standings[index.index()].changed, true) {
+            let before = self.jobs[index.index()].clone();
+            let unwritten = self.unwritten();
+            // Mostly one changes.
+            if unwritten.before.is_empty() {
+                unwritten.before.reserve_exact(1);
+            }
+            unwritten.before.push((index, before));
+        }
     }
 
     /// Gives a job another state. Does not change the jobs after it.
@@ -192,7 +218,7 @@ impl Workflow {
         }
         self.meta.counts.change(old, state);
         if state == JobState::Ready {
-            self.unwritten.ready.push(index);
+            self.unwritten().ready.push(index);
         }
         if let Some(due) = self.due(index) {
             self.meta.timer = Some(self.meta.timer.map_or(due, |timer| timer.min(due)));
@@ -211,7 +237,7 @@ impl Workflow {
     pub(crate) fn is_counted(&self) -> bool {
         let mut anew = self.clone();
         anew.recount();
-        (&anew.tallies, &anew.prospects) == (&self.tallies, &self.prospects)
+        anew.standings == self.standings
     }
 
     /// Computes again what follows from the states of all jobs. Jobs that may run become ready, and jobs that are ready or scheduled
@@ -235,7 +261,7 @@ impl Workflow {
 
     fn verdict(&self, job: JobIndex) -> Verdict {
         let about = &self.graph.jobs[job.index()];
-        self.tallies[job.index()].verdict(about.rule, about.parents.len())
+        self.standings[job.index()].tally.verdict(about.rule, about.parents.len())
     }
 
     /// What the jobs after a job must know of it, if anything.
@@ -261,8 +287,9 @@ impl Workflow {
     /// Works out tallies and prospects, and does `settle` with each job that has not ended and does not run. One pass is enough, however
     /// many are settled: a job comes after its parents.
     fn visit_idle(&mut self, mut settle: impl FnMut(&mut Self, JobIndex, Verdict)) {
-        self.tallies.fill(Tally::default());
-        self.prospects.fill(Prospect::Open);
+        self.standings
+            .iter_mut()
+            .for_each(|standing| *standing = Standing { changed: standing.changed, ..Standing::default() });
         let graph = Arc::clone(&self.graph);
         for job in graph.in_order() {
             let is_idle = |state| matches!(state, JobState::Waiting | JobState::Scheduled { .. } | JobState::Ready);
@@ -270,11 +297,11 @@ impl Workflow {
                 let verdict = self.verdict(job);
                 settle(self, job, verdict);
                 if self.job(job).state == JobState::Waiting {
-                    self.prospects[job.index()] = verdict.prospect();
+                    self.standings[job.index()].prospect = verdict.prospect();
                 }
             }
             if let Some(news) = self.news_of(job) {
-                graph.children(job).iter().for_each(|child| self.tallies[child.index()].hear(news));
+                graph.children(job).iter().for_each(|child| self.standings[child.index()].tally.hear(news));
             }
         }
     }
@@ -286,7 +313,7 @@ impl Workflow {
         let mut untold = VecDeque::from([first]);
         while let Some((job, news)) = untold.pop_front() {
             for &child in graph.children(job) {
-                self.tallies[child.index()].hear(news);
+                self.standings[child.index()].tally.hear(news);
                 if self.job(child).state == JobState::Waiting {
                     untold.extend(self.settle(child, now).map(|news| (child, news)));
                 }
@@ -297,7 +324,7 @@ impl Workflow {
     /// Does what follows for a job that waits. Returns what the jobs after it must know.
     fn settle(&mut self, job: JobIndex, now: Timestamp) -> Option<News> {
         let verdict = self.verdict(job);
-        let was = std::mem::replace(&mut self.prospects[job.index()], verdict.prospect());
+        let was = std::mem::replace(&mut self.standings[job.index()].prospect, verdict.prospect());
         match (was, verdict) {
             (_, Verdict::Run) => self.activate(job, now),
             (_, Verdict::Skip) => {
@@ -341,7 +368,7 @@ impl Workflow {
 
     /// Moves the timer to the first moment at which a job is due.
     pub(crate) fn reset_timer(&mut self) {
-        self.meta.timer = self.each().filter_map(|job| self.due(job)).min();
+        self.meta_mut().timer = self.each().filter_map(|job| self.due(job)).min();
     }
 
     /// Ends the workflow if nothing more can run, or lets it go on if something can.
@@ -364,16 +391,17 @@ impl Workflow {
         if self.meta.status == status {
             return;
         }
-        self.meta.status = status;
+        let meta = self.meta_mut();
+        meta.status = status;
         if !status.is_over() {
-            self.meta.finished_at = None;
-            self.meta.expires_at = None;
+            meta.finished_at = None;
+            meta.expires_at = None;
             return;
         }
-        self.meta.finished_at = Some(now);
-        self.meta.timer = None;
+        meta.finished_at = Some(now);
+        meta.timer = None;
         let default = if status == Status::Succeeded { defaults.succeeded } else { defaults.failed };
-        self.meta.expires_at = match self.meta.retention.unwrap_or(default) {
+        meta.expires_at = match meta.retention.unwrap_or(default) {
             Retention::For(span) => Some(now + span),
             Retention::Forever => None,
         };

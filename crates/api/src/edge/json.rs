@@ -1,14 +1,18 @@
 //! Answers as JSON. Serde writes them; this is what it cannot know by itself.
 
+mod object;
+
 use std::borrow::Cow;
 use std::io;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::ser::{Serialize, SerializeStruct as _, Serializer};
-use tidegate_workflow::{LeaseRef, WorkflowId};
+use tidegate_workflow::WorkflowId;
 #[cfg(test)]
 use utoipa::ToSchema;
+
+pub(crate) use self::object::ObjectText;
 
 /// The JSON text of an answer, or of a part of one.
 pub(crate) fn text(body: &impl Serialize) -> Vec<u8> {
@@ -108,11 +112,6 @@ impl Serialize for Id {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.0.to_string())
     }
-}
-
-/// Writes a lease as the text that workers send back.
-pub(crate) fn lease<S: Serializer>(lease: &LeaseRef, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&lease.text())
 }
 
 #[cfg(test)]

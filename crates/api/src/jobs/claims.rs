@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 use std::hash::Hash;
+use std::rc::Rc;
 use std::time::Duration;
 
 use axum::response::Response;
@@ -11,7 +12,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{Claim, Claimed, EngineError, Input, Json, LeaseRef, Leases, MAX_NAME};
+use tidegate_workflow::{Claim, Claimed, EngineError, Input, Json, LeaseRef, Leases, MAX_NAME, Timestamp};
 use tokio::time::{Instant, timeout_at};
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -19,7 +20,7 @@ use utoipa::ToSchema;
 use crate::activity::Event;
 use crate::edge::ask::{Answer, Ask, Context};
 use crate::edge::body::{self, Span};
-use crate::edge::json::{self, Id, Verbatim};
+use crate::edge::json::{self, Id, ObjectText, Verbatim};
 use crate::edge::problem::Problem;
 use crate::edge::room::{self, Share};
 use crate::edge::time::Rfc3339;
@@ -32,6 +33,10 @@ const LEASE: Duration = Duration::from_secs(30);
 /// Shorter ones would be lost to a pause of the network, longer ones leave the jobs of a dead worker lying.
 const LEASES: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(3_600);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Bytes of a job without its params, mostly.
+const USUAL_JOB: usize = 384;
+/// Bytes around them.
+const AROUND: usize = 64;
 
 /// What a worker asks for.
 #[derive(Debug, Deserialize)]
@@ -60,14 +65,14 @@ pub(crate) struct ClaimResult<'a> {
 }
 
 /// A job as a worker gets it.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ClaimedJob<'a> {
     /// What to report with.
-    #[serde(serialize_with = "json::lease")]
     #[cfg_attr(test, schema(value_type = String))]
     lease: LeaseRef,
-    lease_expires_at: Rfc3339,
+    #[cfg_attr(test, schema(value_type = Rfc3339))]
+    lease_expires_at: Rc<str>,
     workflow_id: Id,
     workflow_name: &'a str,
     /// The name of the job.
@@ -175,7 +180,7 @@ pub(crate) async fn claim(ask: &Ask<'_>) -> Answer {
     };
     let (claimed, share) = deliver(ask, leases).await?;
     ask.api.activity.add(Event::Claimed, claimed.len() as u64);
-    Ok(answer(&ClaimResult { jobs: claimed.iter().map(ClaimedJob::of).collect() }, share))
+    Ok(answer(&ClaimResult { jobs: ClaimedJob::all(&claimed) }, share, AROUND))
 }
 
 /// Reads what the jobs get, once there is room for it: many large answers must not be gathered at once, nor by who does not read them.
@@ -188,11 +193,11 @@ pub(crate) async fn deliver(ask: &Ask<'_>, leases: Leases) -> Result<(Vec<Claime
     Ok((ask.api.engine().deliver(leases).await?, share))
 }
 
-/// An answer with jobs. A large one has its room.
-pub(crate) fn answer(body: &impl Serialize, share: Option<Share>) -> Response {
+/// An answer with jobs, and about so many other bytes. A large one has its room.
+pub(crate) fn answer(body: &impl Serialize, share: Option<Share>, others: usize) -> Response {
     match share {
-        Some(share) => room::kept(json::large_text(share.size(), body), share),
-        None => json::ok(body),
+        Some(share) => room::kept(json::large_text(share.size() + others, body), share),
+        None => json::page(json::large_text(others, body)),
     }
 }
 
@@ -223,12 +228,26 @@ pub(crate) async fn wait_for(
 }
 
 impl<'a> ClaimedJob<'a> {
-    pub(crate) fn of(claimed: &'a Claimed) -> Self {
+    /// What the answer to a claim says of its jobs. Their leases mostly end together.
+    pub(crate) fn all(claimed: &'a [Claimed]) -> Vec<Self> {
+        let mut latest: Option<(Timestamp, Rc<str>)> = None;
+        let mut jobs = Vec::with_capacity(claimed.len());
+        for claimed in claimed {
+            let known = latest.take().filter(|(expires, _)| *expires == claimed.expires);
+            let (expires, text) =
+                known.unwrap_or_else(|| (claimed.expires, Rfc3339(claimed.expires).to_string().into()));
+            jobs.push(Self::of(claimed, Rc::clone(&text)));
+            latest = Some((expires, text));
+        }
+        jobs
+    }
+
+    fn of(claimed: &'a Claimed, lease_expires_at: Rc<str>) -> Self {
         let (graph, job) = (claimed.graph(), claimed.job());
-        let text = |json: &'a Option<Json>| json.as_ref().map(Json::text);
+        let text = |json: Option<&'a Json>| json.map(Json::text);
         Self {
             lease: claimed.lease,
-            lease_expires_at: Rfc3339(claimed.expires),
+            lease_expires_at,
             workflow_id: Id(claimed.lease.workflow),
             workflow_name: &graph.label.name,
             job: &job.name,
@@ -236,11 +255,31 @@ impl<'a> ClaimedJob<'a> {
             queue: &job.queue,
             attempt: claimed.attempt,
             fence: claimed.fence,
-            params: Verbatim(merged(text(&graph.globals), text(&job.params))),
+            params: Verbatim(merged(text(graph.globals.as_ref()), text(graph.params(claimed.lease.job)))),
             inputs: claimed.inputs.iter().map(|input| JobInput::of(claimed, input)).collect(),
             omitted_inputs: claimed.omitted.iter().map(|parent| &*graph.jobs[parent.index()].name).collect(),
             timeout_ms: job.timeout.map(|timeout| timeout.as_millis() as u64),
         }
+    }
+}
+
+impl Serialize for ClaimedJob<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        ObjectText::of_about(USUAL_JOB + self.params.0.len())
+            .plain("lease", &self.lease.text())
+            .plain("lease_expires_at", &self.lease_expires_at)
+            .plain("workflow_id", &self.workflow_id.0.to_string())
+            .text("workflow_name", self.workflow_name)
+            .text("job", self.job)
+            .text("handler", self.handler)
+            .text("queue", self.queue)
+            .number("attempt", Some(self.attempt.into()))
+            .number("fence", self.fence)
+            .json("params", &self.params.0)
+            .list("inputs", &self.inputs)
+            .list("omitted_inputs", &self.omitted_inputs)
+            .number("timeout_ms", self.timeout_ms)
+            .serialize(serializer)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidegate_workflow::{
@@ -16,6 +17,7 @@ use super::leases::parse_lease;
 use crate::activity::Event;
 use crate::edge::ask::{Answer, Ask, Context};
 use crate::edge::body::{self, Span};
+use crate::edge::json::ObjectText;
 use crate::edge::problem::{self, Code, Problem};
 use crate::edge::request_id::RequestId;
 use crate::edge::words::{StateWord, StatusWord};
@@ -27,6 +29,8 @@ const MOST_TEXT: usize = 16 * 1024;
 const MOST_KIND: usize = 200;
 /// Most reports of one call.
 const MOST: usize = 1_000;
+/// Bytes of what is told of a report, mostly.
+const USUAL_ITEM: usize = 96;
 
 /// Reports, and what to take next.
 #[derive(Debug, Deserialize)]
@@ -120,21 +124,36 @@ pub(crate) struct ReportResult<'a> {
 }
 
 /// What became of one report: `job_state`, `workflow_status` and `already`, or `error`.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 #[cfg_attr(test, derive(ToSchema))]
 struct ReportItem<'a> {
     /// The status that a single call would have got.
     status: u16,
     /// What the job is doing now.
-    #[serde(skip_serializing_if = "Option::is_none")]
     job_state: Option<StateWord>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     workflow_status: Option<StatusWord>,
     /// Whether the same report came before.
-    #[serde(skip_serializing_if = "Option::is_none")]
     already: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<problem::Body<'a>>,
+}
+
+impl Serialize for ReportItem<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = ObjectText::of_about(USUAL_ITEM).number("status", Some(self.status.into()));
+        if let Some(state) = self.job_state {
+            object = object.plain("job_state", state.text());
+        }
+        if let Some(status) = self.workflow_status {
+            object = object.plain("workflow_status", status.text());
+        }
+        if let Some(already) = self.already {
+            object = object.json("already", if already { "true" } else { "false" });
+        }
+        if let Some(error) = &self.error {
+            object = object.value("error", error);
+        }
+        object.serialize(serializer)
+    }
 }
 
 impl<'a> ReportItem<'a> {
@@ -267,10 +286,10 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
     api.activity.add(Event::Claimed, claimed.len() as u64);
     let result = ReportResult {
         reports: reported.iter().map(|reported| ReportItem::of(reported, ask.id)).collect(),
-        jobs: claimed.iter().map(ClaimedJob::of).collect(),
+        jobs: ClaimedJob::all(&claimed),
         claim_error: refused.as_ref().map(|problem| problem.body(ask.id)),
     };
-    Ok(claims::answer(&result, share))
+    Ok(claims::answer(&result, share, USUAL_ITEM * (reported.len() + 1)))
 }
 
 /// The reports of a call, each right or wrong for itself, and what to claim.

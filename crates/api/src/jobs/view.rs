@@ -149,7 +149,7 @@ impl<'a> Job<'a> {
             retries: about.retry.limit,
             wait_ms: about.wait.as_millis() as u64,
             why_not_running: reason.map(|reason| WhyNotRunning::of(snapshot, &about.queue, &reason)),
-            params: result.map(|_| Verbatim(about.params.as_ref().map_or("{}", |params| params.text()).into())),
+            params: result.map(|_| Verbatim(graph.params(index).map_or("{}", |params| params.text()).into())),
             output: result.map(|result| result.output.as_deref().map_or(Verbatim::NULL, Verbatim::of)),
             errors: result.map(|result| result.errors.iter().map(JobError::of).collect()),
         }

@@ -23,6 +23,7 @@ use super::queues::{Taken, Where};
 use crate::id::{Partition, WorkflowId};
 use crate::record::lease::LeaseRef;
 use crate::record::rows::{Row, queue_rows};
+use crate::state::Worker;
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
 use crate::transition::event::Lease;
@@ -128,8 +129,9 @@ impl Engine {
         now: Timestamp,
     ) -> Result<(Vec<(WorkflowId, Leased)>, usize), EngineError> {
         let taken = self.take(claim, except).await?;
+        let (worker, expires) = (Worker::from(claim.worker.as_str()), now + claim.lease);
         let requests = taken.jobs().iter().map(|taken| {
-            let lease = Lease { token: new_token(), worker: claim.worker.as_str().into(), expires: now + claim.lease };
+            let lease = Lease { token: new_token(), worker: worker.clone(), expires };
             (taken.workflow(), Request::Claim { job: taken.job(), lease })
         });
         let requests = requests.collect();

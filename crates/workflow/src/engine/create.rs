@@ -84,7 +84,8 @@ impl Engine {
         }
         let mut begun = Vec::with_capacity(new.len());
         for NewWorkflow { graph, begin, created_at } in new {
-            begun.push(Begun { graph: Arc::new(graph), begin, created_at: created_at.unwrap_or(now) });
+            let graph = Arc::new(self.core.states.shapes.share(graph));
+            begun.push(Begun { graph, begin, created_at: created_at.unwrap_or(now) });
         }
         let mut created = self.create_all(&begun, now).await;
         // Nothing was written, so another partition may have those that no key binds to theirs.
@@ -188,8 +189,7 @@ impl Engine {
     async fn same(&self, existing: WorkflowId, graph: &Graph) -> Result<Option<Created>, EngineError> {
         let stored = self.store().load(&[existing]).await?.pop().flatten();
         let Some(stored) = stored else { return Ok(None) };
-        let mut known: Graph = decode(&stored.graph, || format!("the graph of workflow {existing}"))?;
-        known.link_children();
+        let known: Graph = decode(&stored.graph, || format!("the graph of workflow {existing}"))?;
         if known.means_the_same(graph) {
             let meta: Meta = decode(&stored.state.meta, || format!("the state of workflow {existing}"))?;
             return Ok(Some(Created { workflow: existing, status: meta.status, existing: true }));

@@ -131,7 +131,8 @@ impl Desk {
             }
         }
         for group in groups {
-            let error = match &group.refused {
+            round.states.give_up(group.id);
+            let error = match group.refused.as_deref() {
                 Some(StoreError::Unknown { reason }) => StoreError::Unavailable { reason: reason.clone() }.into(),
                 Some(error) => error.clone().into(),
                 None => EngineError::Contended { workflow: group.id },

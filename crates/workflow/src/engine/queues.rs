@@ -68,7 +68,7 @@ pub(crate) struct Queues {
 /// A ready job that was taken out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Taken {
-    pub(crate) queue: String,
+    pub(crate) queue: Arc<str>,
     pub(crate) head: ReadyPlace,
 }
 
@@ -187,7 +187,7 @@ impl Queues {
         }
         let taken = first_of(&each, names, limit, (except, near, self.now()));
         for Taken { queue, head } in &taken {
-            each.get_mut(queue.as_str()).expect("it was just looked at").take(*head);
+            each.get_mut(&**queue).expect("it was just looked at").take(*head);
         }
         drop(each);
         if !taken.is_empty() {
@@ -199,7 +199,7 @@ impl Queues {
     /// A claim ended.
     pub(crate) fn settle(&self, taken: &Taken, end: ClaimEnd) {
         let mut each = self.each();
-        let Some(queue) = each.get_mut(&taken.queue) else { return };
+        let Some(queue) = each.get_mut(&*taken.queue) else { return };
         queue.changes.note(taken.head);
         queue.claimed.remove(&taken.head);
         if !self.mine.has(taken.workflow().partition()) {
@@ -222,7 +222,7 @@ impl Queues {
 
     /// A job that was taken out was not claimed: the next worker that waits may have it.
     pub(crate) fn put_back(&self, taken: &Taken) {
-        if let Some(queue) = self.each().get_mut(&taken.queue)
+        if let Some(queue) = self.each().get_mut(&*taken.queue)
             && queue.claimed.remove(&taken.head)
         {
             queue.insert(taken.head, &self.mine, self.now());
@@ -431,8 +431,9 @@ fn first_of(
         turns.next();
         first.push((turn, *at));
     }
+    let names: Vec<Arc<str>> = names.iter().map(|name| name.as_str().into()).collect();
     let taken = together::choose(&first, limit).into_iter().map(|(turn, at)| (turn.2, at));
-    taken.map(|(head, at)| Taken { queue: names[at].clone(), head }).collect()
+    taken.map(|(head, at)| Taken { queue: Arc::clone(&names[at]), head }).collect()
 }
 
 /// The queue of a name. Before the map grows, it forgets queues without jobs and workers.

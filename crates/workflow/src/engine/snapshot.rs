@@ -130,7 +130,7 @@ impl Snapshot {
     #[must_use]
     pub fn meta(&self) -> &Meta {
         match &self.shown {
-            Shown::All(workflow) => &workflow.meta,
+            Shown::All(workflow) => workflow.meta(),
             Shown::Some(excerpt) => &excerpt.meta,
         }
     }
@@ -356,12 +356,9 @@ impl Engine {
         let place = if self.is_large(id).await? { Some(self.place().await) } else { None };
         let Some(stored) = self.store().graph(id).await? else { return Ok(None) };
         let large = stored.len() > LARGE;
-        let read = move || -> Result<Graph, StoreError> {
-            let mut graph: Graph = decode(&stored, || format!("the graph of workflow {id}"))?;
-            graph.link_children();
-            Ok(graph)
-        };
-        let graph = Arc::new(if large { self.apart(read).await? } else { read()? });
+        let read = move || -> Result<Graph, StoreError> { decode(&stored, || format!("the graph of workflow {id}")) };
+        let graph = if large { self.apart(read).await? } else { read()? };
+        let graph = Arc::new(self.core.states.shapes.share(graph));
         self.core.states.keep_graph(id, &graph);
         Ok(Some((graph, place)))
     }

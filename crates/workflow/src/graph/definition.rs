@@ -75,7 +75,7 @@ impl JobDefinition {
 }
 
 /// When and how often a job runs again after a failure: the n-th retry after `backoff * 2^(n-1)`, but at most after `backoff_max`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Retry {
     /// The highest number of retries. 0: none.
     pub limit: u16,
@@ -102,7 +102,7 @@ impl Retry {
 
 /// Which outcomes of the jobs before it let a job run. If it cannot run because of a failure, it is doomed until all of them have ended and
 /// then blocked, and it runs when a retry of the failed job succeeds. If it cannot run although nothing failed, it is skipped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum TriggerRule {
     /// All of them succeeded.
     #[default]

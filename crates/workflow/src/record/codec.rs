@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::format::Format;
 use crate::graph::Graph;
-use crate::state::{AttemptError, Job, JobState, Label, Meta};
+use crate::state::{AttemptError, Job, JobState, Label, Meta, Worker};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
 
@@ -42,7 +42,7 @@ impl Record for Meta {}
 
 /// The fields of a job in the first format, in their order.
 type FirstJob =
-    ((JobState, u16, u16, u64, Option<Box<str>>), (Option<Timestamp>, Option<Timestamp>, Option<Timestamp>, u32));
+    ((JobState, u16, u16, u64, Option<Worker>), (Option<Timestamp>, Option<Timestamp>, Option<Timestamp>, u32));
 
 impl Record for Job {
     fn encode_first(&self) -> Vec<u8> {

@@ -210,7 +210,7 @@ fn ready_row(
 
 /// The ready rows of a workflow.
 pub(crate) fn ready_rows(id: WorkflowId, graph: &Graph, jobs: &[Job], status: Status, format: Format) -> Vec<Row> {
-    let entries = jobs.iter().zip(&graph.jobs).enumerate();
+    let entries = jobs.iter().zip(graph.jobs.iter()).enumerate();
     let row = |(at, (job, about))| ready_row_of((id, JobIndex(at as u32)), job, about, (status, format));
     entries.filter_map(row).collect()
 }

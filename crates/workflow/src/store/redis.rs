@@ -158,6 +158,7 @@ impl RedisStore {
         if let Some(announcer) = announcer {
             self.announce(partition, changes, announcer, &mut calls);
         }
+        let lengthened = self.identity.lacks_long_row(partition) && calls.iter_mut().any(Call::lengthen_timers);
         let sets = Set::ALL.map(|set| self.keys.set(partition, set));
         let Ran { outcomes, restarted, enough } = self.run(&calls, &sets, Instant::now() + self.timeout).await;
         let applied = applied(&calls, &outcomes)?;
@@ -167,11 +168,17 @@ impl RedisStore {
         {
             enough?;
         }
+        if lengthened && applied.iter().all(|applied| *applied == Applied::Done) {
+            self.identity.note_long_row(partition, true);
+        }
         if outcomes.iter().any(call::was_not_told) {
             self.voice.doubt();
         }
         // What a server acknowledges is to be found by the others.
         let emptied = announcer.is_some() && outcomes.iter().any(call::was_empty);
+        if emptied && !lengthened {
+            self.identity.note_long_row(partition, false);
+        }
         Ok(Written { applied, suspicious: restarted || emptied })
     }
 

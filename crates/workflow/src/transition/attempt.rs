@@ -24,7 +24,7 @@ pub(super) fn claim(
 ) -> Result<Effect, Refusal> {
     let job = workflow.job(index);
     match job.state {
-        JobState::Ready if workflow.meta.status == Status::Running => {}
+        JobState::Ready if workflow.meta().status == Status::Running => {}
         JobState::Running { .. } if job.token == lease.token => return Ok(Effect::Already),
         state => return Err(Refusal::NotReady { job: name(workflow, index), state: state.word() }),
     }

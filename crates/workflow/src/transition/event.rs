@@ -4,6 +4,7 @@ use super::outcome::Outcome;
 use crate::graph::definition::Retention;
 use crate::graph::json::Json;
 use crate::id::JobIndex;
+use crate::state::Worker;
 use crate::time::Timestamp;
 
 /// An event of a workflow.
@@ -59,7 +60,7 @@ pub(crate) enum Effect {
 pub(crate) struct Lease {
     /// Random, not 0.
     pub(crate) token: u64,
-    pub(crate) worker: Box<str>,
+    pub(crate) worker: Worker,
     pub(crate) expires: Timestamp,
 }
 

@@ -15,7 +15,7 @@ const ENDED: &str = ": it has ended";
 const BLOCKED: &str = ": retry what failed, or skip this job";
 
 pub(super) fn start(workflow: &mut Workflow, defaults: RetentionDefaults, now: Timestamp) -> Result<Effect, Refusal> {
-    match workflow.meta.status {
+    match workflow.meta().status {
         Status::Pending => {}
         status if status.is_over() => {
             return Err(wrong_status("start", status, ": retry or restart it, or create another"));
@@ -23,13 +23,13 @@ pub(super) fn start(workflow: &mut Workflow, defaults: RetentionDefaults, now: T
         status => return Err(wrong_status("start", status, ": it was started before")),
     }
     workflow.set_status(Status::Running, defaults, now);
-    workflow.meta.started_at = Some(now);
+    workflow.meta_mut().started_at = Some(now);
     workflow.advance(now);
     Ok(Effect::Done)
 }
 
 pub(super) fn cancel(workflow: &mut Workflow, defaults: RetentionDefaults, now: Timestamp) -> Result<Effect, Refusal> {
-    match workflow.meta.status {
+    match workflow.meta().status {
         Status::Cancelled => return Ok(Effect::Already),
         status if status.is_over() => return Err(wrong_status("cancel", status, ENDED)),
         _ => {}
@@ -45,7 +45,7 @@ pub(super) fn pause_or_resume(
     defaults: RetentionDefaults,
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
-    match workflow.meta.status {
+    match workflow.meta().status {
         status if status == to => return Ok(Effect::Already),
         Status::Pending => return Err(wrong_status(verb, Status::Pending, ": start it")),
         status if status != from => return Err(wrong_status(verb, status, ENDED)),
@@ -70,7 +70,7 @@ pub(super) fn retry_failed(
     as_of: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
-    if workflow.meta.status == Status::Pending {
+    if workflow.meta().status == Status::Pending {
         return Err(wrong_status("retry", Status::Pending, ": start it"));
     }
     let each = (0..workflow.jobs.len()).map(|at| JobIndex(at as u32));
@@ -79,8 +79,8 @@ pub(super) fn retry_failed(
     let failed = |job: &JobIndex| matches!(workflow.job(*job).state, JobState::Failed | JobState::Cancelled);
     let again: Vec<JobIndex> = before.into_iter().filter(failed).collect();
     if again.is_empty() {
-        return match workflow.meta.status.is_over() && since.is_empty() {
-            true => Err(wrong_status("retry", workflow.meta.status, ": no job failed")),
+        return match workflow.meta().status.is_over() && since.is_empty() {
+            true => Err(wrong_status("retry", workflow.meta().status, ": no job failed")),
             false => Ok(Effect::Already),
         };
     }
@@ -94,7 +94,7 @@ pub(super) fn retry_job(
     as_of: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
-    if workflow.meta.status == Status::Pending {
+    if workflow.meta().status == Status::Pending {
         return Err(wrong_status("retry", Status::Pending, ": start it"));
     }
     if as_of.is_some_and(|moment| runs_since(workflow, index, moment)) {
@@ -113,7 +113,7 @@ pub(super) fn restart(
     as_of: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
-    if workflow.meta.status == Status::Pending {
+    if workflow.meta().status == Status::Pending {
         return Err(wrong_status("restart jobs of", Status::Pending, ": start it"));
     }
     let mut again = jobs.to_vec();
@@ -194,16 +194,16 @@ pub(super) fn mark_succeeded(
 }
 
 fn advance_if_started(workflow: &mut Workflow, now: Timestamp) {
-    match workflow.meta.status {
+    match workflow.meta().status {
         Status::Pending => workflow.recount(),
         _ => workflow.advance(now),
     }
 }
 
 pub(super) fn keep(workflow: &mut Workflow, retention: Retention, now: Timestamp) -> Effect {
-    workflow.meta.retention = Some(retention);
-    if workflow.meta.status.is_over() {
-        workflow.meta.expires_at = match retention {
+    workflow.meta_mut().retention = Some(retention);
+    if workflow.meta().status.is_over() {
+        workflow.meta_mut().expires_at = match retention {
             Retention::For(span) => Some(now + span),
             Retention::Forever => None,
         };
@@ -212,10 +212,10 @@ pub(super) fn keep(workflow: &mut Workflow, retention: Retention, now: Timestamp
 }
 
 pub(super) fn delete(workflow: &mut Workflow, condition: DeleteIf, now: Timestamp) -> Result<Effect, Refusal> {
-    let status = workflow.meta.status;
+    let status = workflow.meta().status;
     let allowed = match condition {
         DeleteIf::Idle => status.is_over() || status == Status::Pending,
-        DeleteIf::Expired => workflow.meta.expires_at.is_some_and(|expires| expires <= now),
+        DeleteIf::Expired => workflow.meta().expires_at.is_some_and(|expires| expires <= now),
     };
     if !allowed {
         return Err(wrong_status("remove", status, ": cancel it first"));

@@ -2,11 +2,8 @@
 
 use std::collections::VecDeque;
 
-use hashbrown::HashMap;
-
 use super::Workflow;
 use super::progress::News;
-use super::unwritten::Unwritten;
 use crate::id::JobIndex;
 use crate::record::change::Later;
 use crate::record::codec::decode;
@@ -22,8 +19,7 @@ type Correction = (JobIndex, Option<News>, Option<News>);
 impl Workflow {
     /// The latest change was applied.
     pub(crate) fn settle_written(&mut self) {
-        // Not cleared: an empty table keeps its memory, in each of very many workflows.
-        self.written = HashMap::new();
+        self.written = None;
     }
 
     /// Takes the latest change back, and takes over what others have written since the state that it expected. False: they have written more
@@ -37,17 +33,17 @@ impl Workflow {
         if meta.stamp() != later.stamp {
             return Ok(false);
         }
-        let mut jobs = std::mem::take(&mut self.written);
+        let mut jobs = self.written.take().map_or_else(Vec::new, |written| written.before);
         for (index, bytes) in &later.state.jobs {
             let what = || format!("the state of job {index} of workflow {id}");
             if index.index() >= self.jobs.len() {
                 return Err(StoreError::Corrupt { what: what(), reason: "its graph has no such job".to_owned() });
             }
-            jobs.insert(*index, decode(bytes, what)?);
+            jobs.push((*index, decode(bytes, what)?));
         }
-        self.unwritten = Unwritten::default();
-        self.meta = meta.clone();
-        self.stored = Some((later.state.meta.clone(), meta));
+        // Nothing is unwritten: a change was made of it.
+        self.meta = meta;
+        self.stored = Some(later.state.meta.as_slice().into());
         self.replace(jobs);
         Ok(true)
     }
@@ -70,7 +66,7 @@ impl Workflow {
             let graph = std::sync::Arc::clone(&self.graph);
             for &child in graph.children(job) {
                 let known = self.news_of(child);
-                let tally = &mut self.tallies[child.index()];
+                let tally = &mut self.standings[child.index()].tally;
                 before.into_iter().for_each(|news| tally.unhear(news));
                 now.into_iter().for_each(|news| tally.hear(news));
                 untold.extend(self.correction(child, known));
@@ -81,7 +77,7 @@ impl Workflow {
     /// Looks at a job again. What its children must be told, if they know `before`.
     fn correction(&mut self, index: JobIndex, before: Option<News>) -> Option<Correction> {
         let verdict = self.verdict(index);
-        self.prospects[index.index()] = match self.job(index).state {
+        self.standings[index.index()].prospect = match self.job(index).state {
             JobState::Waiting => verdict.prospect(),
             _ => super::Prospect::Open,
         };
@@ -102,6 +98,7 @@ mod tests {
     use crate::record::codec::encode;
     use crate::record::format::Format;
     use crate::time::Timestamp;
+    use crate::workflow::unwritten::Unwritten;
 
     const RULES: [TriggerRule; 5] = [
         TriggerRule::AllSuccess,
@@ -154,7 +151,12 @@ mod tests {
                 for _ in 0..random.usize(..4) {
                     let index = JobIndex(random.u32(..jobs.len() as u32));
                     let job = any_state(&mut random);
-                    workflow.written.entry(index).or_insert_with(|| workflow.jobs[index.index()].clone());
+                    let before = workflow.jobs[index.index()].clone();
+                    let since = || Box::new(Unwritten::since(meta.clone()));
+                    let written = workflow.written.get_or_insert_with(since);
+                    if !written.before.iter().any(|&(known, _)| known == index) {
+                        written.before.push((index, before));
+                    }
                     workflow.replace([(index, job)]);
                 }
                 meta.version += 1;
@@ -167,8 +169,7 @@ mod tests {
                 assert_eq!(workflow.catch_up(&Later { stamp: meta.stamp(), state }), Ok(true));
                 let whole = read(&jobs, &meta);
                 assert_eq!(workflow.jobs, whole.jobs, "seed {seed}");
-                assert_eq!(workflow.tallies, whole.tallies, "seed {seed}");
-                assert_eq!(workflow.prospects, whole.prospects, "seed {seed}");
+                assert_eq!(workflow.standings, whole.standings, "seed {seed}");
             }
         }
     }

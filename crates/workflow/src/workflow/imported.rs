@@ -52,10 +52,12 @@ impl Workflow {
         for (job, error) in &imported.errors {
             self.put_error(*job, error);
         }
-        self.meta.retention = Some(imported.expires_at.map_or(Retention::Forever, |at| Retention::For(at.since(now))));
+        self.meta_mut().retention =
+            Some(imported.expires_at.map_or(Retention::Forever, |at| Retention::For(at.since(now))));
         if let Some(started_at) = imported.started_at {
-            self.meta.started_at = Some(started_at);
-            self.meta.status = if imported.course == Course::Paused { Status::Paused } else { Status::Running };
+            let meta = self.meta_mut();
+            meta.started_at = Some(started_at);
+            meta.status = if imported.course == Course::Paused { Status::Paused } else { Status::Running };
             match imported.course {
                 Course::GoesOn | Course::Paused => self.advance(now),
                 Course::Halted => self.recount(),
@@ -63,7 +65,8 @@ impl Workflow {
             self.update_status(defaults, now);
         }
         if self.meta.status.is_over() {
-            self.meta.finished_at = imported.finished_at.or(self.meta.finished_at);
+            let meta = self.meta_mut();
+            meta.finished_at = imported.finished_at.or(meta.finished_at);
         }
     }
 }

@@ -13,6 +13,23 @@ pub(crate) struct Tally {
     pub(crate) doomed: u32,
 }
 
+/// What follows for a job from the states of its workflow's jobs.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Standing {
+    pub(super) tally: Tally,
+    /// Whether it may still run, if it waits.
+    pub(super) prospect: Prospect,
+    /// Whether it is another than the one that the store has.
+    pub(super) changed: bool,
+}
+
+impl PartialEq for Standing {
+    /// Whether the same follows.
+    fn eq(&self, other: &Self) -> bool {
+        (self.tally, self.prospect) == (other.tally, other.prospect)
+    }
+}
+
 /// What the jobs after a job hear of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum News {

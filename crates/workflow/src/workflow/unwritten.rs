@@ -1,16 +1,16 @@
 //! The changes of a workflow that are not written yet.
 
-use hashbrown::HashMap;
-
 use crate::id::JobIndex;
 use crate::record::change::{Delete, ResultField};
-use crate::state::{AttemptError, Job};
+use crate::state::{AttemptError, Job, Meta};
 
 /// What changed since the last write.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Unwritten {
-    /// Jobs that changed, as the store has them.
-    pub(super) before: HashMap<JobIndex, Job>,
+    /// The meta before it. The store has it, if the workflow is stored.
+    pub(super) was: Meta,
+    /// Jobs that changed, as the store has them, each once.
+    pub(super) before: Vec<(JobIndex, Job)>,
     pub(super) results: Vec<(ResultField, Vec<u8>)>,
     pub(super) errors: Vec<(ResultField, AttemptError)>,
     pub(super) dropped_results: Vec<ResultField>,
@@ -23,4 +23,39 @@ pub(super) struct Unwritten {
     pub(super) strays: Option<Delete>,
     /// What is written once is to be written again, because the idempotency key is not there.
     pub(super) key_is_lost: bool,
+}
+
+impl Unwritten {
+    /// Nothing, after this meta was written.
+    pub(super) fn since(was: Meta) -> Self {
+        Self {
+            was,
+            before: Vec::new(),
+            results: Vec::new(),
+            errors: Vec::new(),
+            dropped_results: Vec::new(),
+            ready: Vec::new(),
+            delete: false,
+            rewrite: false,
+            strays: None,
+            key_is_lost: false,
+        }
+    }
+
+    /// Whether nothing is to be written but the meta, if that changed.
+    pub(super) fn is_nothing(&self) -> bool {
+        let results = self.results.is_empty() && self.errors.is_empty();
+        self.before.is_empty() && results && self.strays.is_none() && !self.key_is_lost && !self.rewrite
+    }
+
+    /// Puts the changed jobs in the order of their places.
+    pub(super) fn sort(&mut self) {
+        self.before.sort_unstable_by_key(|&(job, _)| job);
+    }
+
+    /// A job as the store has it, if it changed. They are sorted.
+    pub(super) fn before(&self, job: JobIndex) -> Option<&Job> {
+        let at = self.before.binary_search_by_key(&job, |&(job, _)| job).ok()?;
+        Some(&self.before[at].1)
+    }
 }

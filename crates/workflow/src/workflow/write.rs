@@ -32,27 +32,29 @@ const KEPT_ERRORS: u16 = 10;
 impl Workflow {
     /// Jobs that became ready since the last write.
     pub(crate) fn newly_ready(&self) -> &[JobIndex] {
-        &self.unwritten.ready
+        self.unwritten.as_ref().map_or(&[], |unwritten| &unwritten.ready)
     }
 
     /// Keeps the output of a job.
     pub(crate) fn put_output(&mut self, job: JobIndex, output: &[u8]) {
         self.job_mut(job).output_bytes = u32::try_from(output.len()).unwrap_or(u32::MAX);
-        self.unwritten.dropped_results.retain(|field| *field != ResultField::Output(job));
-        self.unwritten.results.push((ResultField::Output(job), output.to_vec()));
+        let unwritten = self.unwritten();
+        unwritten.dropped_results.retain(|field| *field != ResultField::Output(job));
+        unwritten.results.push((ResultField::Output(job), output.to_vec()));
     }
 
     /// Removes the output of a job.
     pub(crate) fn drop_output(&mut self, job: JobIndex) {
         self.job_mut(job).output_bytes = 0;
-        self.unwritten.results.retain(|(field, _)| *field != ResultField::Output(job));
-        self.unwritten.dropped_results.push(ResultField::Output(job));
+        let unwritten = self.unwritten();
+        unwritten.results.retain(|(field, _)| *field != ResultField::Output(job));
+        unwritten.dropped_results.push(ResultField::Output(job));
     }
 
     /// Keeps the error of an attempt.
     pub(crate) fn put_error(&mut self, index: JobIndex, error: &AttemptError) {
         let field = self.latest_error(index);
-        self.unwritten.errors.push((field, error.clone()));
+        self.unwritten().errors.push((field, error.clone()));
     }
 
     /// Where the error of the latest attempt of a job is, if that attempt failed.
@@ -63,32 +65,33 @@ impl Workflow {
 
     /// Writes all rows again with the next write, because those that the store has are not known. `strays` may be there and should not.
     pub(crate) fn mend(&mut self, strays: Delete) {
-        self.unwritten.strays = Some(strays);
+        self.unwritten().strays = Some(strays);
     }
 
     /// Writes the idempotency key again with the next write, and what else is written once.
     pub(crate) fn mend_key(&mut self) {
-        self.unwritten.key_is_lost = true;
+        self.unwritten().key_is_lost = true;
     }
 
     /// Writes all of it again with the next write, in the format of that write: the jobs that the store has, and errors of attempts. Rows of
     /// the first format are removed.
     pub(crate) fn rewrite(&mut self, jobs: &[JobIndex], errors: Vec<(ResultField, AttemptError)>) {
-        self.unwritten.rewrite = true;
-        self.unwritten.before = jobs.iter().map(|&job| (job, self.job(job).clone())).collect();
-        self.unwritten.errors = errors;
+        jobs.iter().for_each(|&job| self.note(job));
+        let unwritten = self.unwritten();
+        unwritten.rewrite = true;
+        unwritten.errors = errors;
         let (ready, _) = self.rows(Format::First);
         self.mend(Delete { ready, ..Delete::default() });
     }
 
     /// Removes the workflow with the next write.
     pub(crate) fn delete(&mut self) {
-        self.unwritten.delete = true;
+        self.unwritten().delete = true;
     }
 
     /// Whether the next write removes it.
     pub(crate) fn is_deleted(&self) -> bool {
-        self.unwritten.delete
+        self.unwritten.as_ref().is_some_and(|unwritten| unwritten.delete)
     }
 
     /// The change to write, or None when there is none. `writer` is a random number.
@@ -96,13 +99,27 @@ impl Workflow {
     /// After this call the workflow counts as written. If the change is not applied, drop the workflow or let it
     /// [catch up](Workflow::catch_up).
     pub(crate) fn change(&mut self, writer: u32, style: Style, now: Timestamp) -> Option<Change> {
-        let format = style.format;
-        let mut unwritten = std::mem::take(&mut self.unwritten);
-        let is_whole = unwritten.before.len() > style.most;
-        let (expected, was) = match self.stored.take() {
-            Some((bytes, meta)) => (Some(bytes), Some(meta)),
-            None => (None, None),
+        let stored = self.is_stored();
+        let mut unwritten = match self.unwritten.take() {
+            Some(unwritten) => unwritten,
+            None if stored => return None,
+            None => Box::new(Unwritten::since(self.meta.clone())),
         };
+        for (job, _) in &unwritten.before {
+            self.standings[job.index()].changed = false;
+        }
+        if stored && !unwritten.delete && unwritten.is_nothing() && unwritten.was == self.meta {
+            return None;
+        }
+        unwritten.sort();
+        Some(self.change_from(unwritten, writer, style, now))
+    }
+
+    fn change_from(&mut self, mut unwritten: Box<Unwritten>, writer: u32, style: Style, now: Timestamp) -> Change {
+        let format = style.format;
+        let is_whole = unwritten.before.len() > style.most;
+        let expected = self.stored.take().map(Vec::from);
+        let was = expected.is_some().then(|| unwritten.was.clone());
         // A state that is written anew says nothing of rows that an earlier one owes, and one that no longer runs has none.
         let shown = was.as_ref().is_some_and(|was| was.status == self.meta.status);
         if (is_whole || !shown) && !self.owing.is_empty() {
@@ -115,13 +132,7 @@ impl Workflow {
         if unwritten.delete {
             let before = was.as_ref().map_or(self.meta.status, |meta| meta.status);
             let delete = self.deletion(before, &unwritten, format);
-            return Some(Change { workflow: self.id, expected, small, write: Write::Delete(Box::new(delete)) });
-        }
-        let nothing = unwritten.before.is_empty() && unwritten.results.is_empty() && unwritten.errors.is_empty();
-        let mends = unwritten.strays.is_some() || unwritten.key_is_lost || unwritten.rewrite;
-        if nothing && !mends && was.as_ref() == Some(&self.meta) {
-            self.stored = expected.zip(was);
-            return None;
+            return Change { workflow: self.id, expected, small, write: Write::Delete(Box::new(delete)) };
         }
         self.meta.version += 1;
         self.meta.writer = writer;
@@ -139,10 +150,10 @@ impl Workflow {
                 (meta, length)
             }
         };
-        self.stored = Some((meta[..length].to_vec(), self.meta.clone()));
+        self.stored = Some(meta[..length].into());
         let put = Put { rows, settled, ..self.put(was.as_ref(), &mut unwritten, (meta, format, is_whole)) };
-        self.written = unwritten.before;
-        Some(Change { workflow: self.id, expected, small, write: Write::Put(Box::new(put)) })
+        self.written = Some(unwritten);
+        Change { workflow: self.id, expected, small, write: Write::Put(Box::new(put)) }
     }
 
     /// Whether so many rows are added that they follow the state.
@@ -177,14 +188,14 @@ impl Workflow {
         };
         let ready = self.ready_change(was, unwritten, format);
         let errors = unwritten.errors.iter().map(|(field, error)| (*field, encode(error, format)));
-        let mut jobs: Vec<JobIndex> = match is_whole {
+        let jobs: Vec<JobIndex> = match is_whole {
             true => self
                 .each()
-                .filter(|job| unwritten.before.contains_key(job) || *self.job(*job) != Job::default())
+                .filter(|job| unwritten.before(*job).is_some() || *self.job(*job) != Job::default())
                 .collect(),
-            false => unwritten.before.keys().copied().filter(|_| !self.small).collect(),
+            false if self.small => Vec::new(),
+            false => unwritten.before.iter().map(|&(job, _)| job).collect(),
         };
-        jobs.sort_unstable();
         let mut put = Put {
             meta,
             birth: (was.is_none() || unwritten.key_is_lost || unwritten.rewrite).then(|| Birth {
@@ -255,9 +266,7 @@ impl Workflow {
         };
         match shown(status) == shown(self.meta.status) {
             true => unwritten.before.iter().for_each(|(job, was)| compare(*job, was)),
-            false => {
-                self.each().for_each(|job| compare(job, unwritten.before.get(&job).unwrap_or_else(|| self.job(job))))
-            }
+            false => self.each().for_each(|job| compare(job, unwritten.before(job).unwrap_or_else(|| self.job(job)))),
         }
         change
     }

@@ -60,7 +60,7 @@ async fn read(engine: &Engine, snapshot: &Snapshot, at: usize, told: &Value) -> 
         "output": result.output.map(|output| text(&output)), "errors": errors.collect::<Vec<_>>(), "queue": about.queue,
         "priority": about.priority, "retries": about.retry.limit, "wait_ms": about.wait.as_millis() as u64,
         "timeout_ms": about.timeout.map(|timeout| timeout.as_millis() as u64),
-        "params": about.params.as_ref().map(|params| text(params.text().as_bytes())),
+        "params": snapshot.graph().params(JobIndex(at as u32)).map(|params| text(params.text().as_bytes())),
         "blocked": snapshot.is_blocked(JobIndex(at as u32)), "rule": told["rule"],
     });
     all.as_object_mut().unwrap().retain(|field, _| told.get(field).is_some());

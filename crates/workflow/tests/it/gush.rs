@@ -72,7 +72,7 @@ impl Import {
                     "finished": matches!(word, "succeeded" | "failed"),
                     "failed": word == "failed",
                     "waiting": word == "waiting",
-                    "params": about.params.as_ref().map_or(json!({}), |params| parse(params.text())),
+                    "params": graph.params(index).map_or(json!({}), |params| parse(params.text())),
                     "output": output,
                     "queue": (about.queue != "default").then_some(&about.queue),
                     "incoming": about.parents.len(),

@@ -12,7 +12,7 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
         out,
         "  node [shape=box, style=\"rounded,filled\", fillcolor=\"#f6f7f9\", color=\"#768195\", fontname=\"sans-serif\"];"
     )?;
-    for (index, job) in picture.jobs().zip(&picture.graph.jobs) {
+    for (index, job) in picture.jobs().zip(picture.graph.jobs.iter()) {
         let (name, handler) = (Escaped(&job.name), Escaped(&job.handler));
         write!(out, "  j{index} [label=\"{name}")?;
         if job.handler != job.name {
@@ -26,7 +26,7 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
             }
         }
     }
-    for (index, job) in picture.jobs().zip(&picture.graph.jobs) {
+    for (index, job) in picture.jobs().zip(picture.graph.jobs.iter()) {
         for parent in &job.parents {
             writeln!(out, "  j{parent} -> j{index};")?;
         }

@@ -7,14 +7,14 @@ use super::subject::Picture;
 
 pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result {
     writeln!(out, "flowchart LR")?;
-    for (index, job) in picture.jobs().zip(&picture.graph.jobs) {
+    for (index, job) in picture.jobs().zip(picture.graph.jobs.iter()) {
         write!(out, "  j{index}[\"{}", Escaped(&job.name))?;
         if job.handler != job.name {
             write!(out, "<br/>{}", Escaped(&job.handler))?;
         }
         writeln!(out, "\"]")?;
     }
-    for (index, job) in picture.jobs().zip(&picture.graph.jobs) {
+    for (index, job) in picture.jobs().zip(picture.graph.jobs.iter()) {
         for parent in &job.parents {
             writeln!(out, "  j{parent} --> j{index}")?;
         }

@@ -105,7 +105,7 @@ impl Leases {
 /// What a job takes without its inputs: its params, and all the rest.
 fn of_job(leased: &Leased) -> (usize, usize) {
     let job = &leased.graph.jobs[leased.job.index()];
-    let params = [&leased.graph.globals, &job.params];
+    let params = [leased.graph.globals.as_ref(), leased.graph.params(leased.job)];
     let params = params.into_iter().flatten().map(|json| json.text().len()).sum();
     let names = [&leased.graph.label.name, &job.name, &job.handler, &job.queue];
     (params, AROUND_JOB + names.map(|name| written(name)).iter().sum::<usize>())

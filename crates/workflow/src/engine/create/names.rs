@@ -122,7 +122,7 @@ impl Names {
             if !is_trusted(known.workflows.get(&graph.label.name), now) {
                 unknown.workflows.insert(graph.label.name.clone());
             }
-            for job in &graph.jobs {
+            for job in graph.jobs.iter() {
                 if !unknown.queues.contains(&job.queue) && !is_trusted(known.queues.get(&job.queue), now) {
                     unknown.queues.insert(job.queue.clone());
                 }

@@ -36,6 +36,8 @@ pub(super) enum Kept {
     State(Box<Entry>),
     /// Only its graph, which never changes.
     Graph(Box<LookedAt>),
+    /// The place of one that is worked on. Its neighbours among all that are kept are not touched.
+    Taken,
 }
 
 /// A graph, and how much memory it uses, in bytes.
@@ -51,10 +53,11 @@ impl Kept {
         Self::Graph(Box::new(LookedAt { graph: Arc::clone(graph), bytes }))
     }
 
-    pub(super) fn graph(&self) -> &Arc<Graph> {
+    pub(super) fn graph(&self) -> Option<&Arc<Graph>> {
         match self {
-            Self::State(entry) => &entry.workflow.graph,
-            Self::Graph(looked_at) => &looked_at.graph,
+            Self::State(entry) => Some(&entry.workflow.graph),
+            Self::Graph(looked_at) => Some(&looked_at.graph),
+            Self::Taken => None,
         }
     }
 }
@@ -68,6 +71,7 @@ impl Weighter<WorkflowId, Kept> for Weight {
         match kept {
             Kept::State(entry) => entry.weight() as u64,
             Kept::Graph(looked_at) => looked_at.bytes as u64,
+            Kept::Taken => KEPT as u64,
         }
     }
 }
@@ -108,9 +112,12 @@ impl Entry {
         }
     }
 
+    /// Keeps those that other jobs will get.
     pub(super) fn keep_outputs(&mut self, results: &[(ResultField, Vec<u8>)]) {
         for (field, value) in results {
-            if let ResultField::Output(job) = field {
+            if let ResultField::Output(job) = field
+                && !self.workflow.graph.children(*job).is_empty()
+            {
                 if let Some(old) = self.outputs.remove(job) {
                     self.output_bytes -= old.len();
                 }
@@ -145,12 +152,12 @@ mod tests {
         let graph = Graph::build(Definition { name: "a workflow".to_owned(), jobs, ..Definition::default() }).unwrap();
         let bytes = encode(&graph, Format::LATEST);
         let entry = |at: usize| {
-            let mut graph: Graph = decode(&bytes, String::new).unwrap();
-            graph.link_children();
+            let graph: Graph = decode(&bytes, String::new).unwrap();
             let id = WorkflowId::new(Timestamp::default(), Partition(0), at as u128);
             let mut workflow = Workflow::new(id, graph.into(), Timestamp::default());
             let style = Style { format: Format::LATEST, most: usize::MAX };
             workflow.change(1, style, Timestamp::default()).unwrap();
+            workflow.settle_written();
             *Entry::new(workflow)
         };
         (0..number).map(entry).collect()

@@ -14,7 +14,7 @@ use crate::workflow::Workflow;
 /// The event of a request. None: the workflow only has to exist.
 pub(super) fn event(workflow: &Workflow, request: &Request) -> Result<Option<Event>, EngineError> {
     Ok(Some(match request {
-        Request::Create { begin: Begin::Now, .. } if workflow.meta.status == Status::Pending => Event::Start,
+        Request::Create { begin: Begin::Now, .. } if workflow.meta().status == Status::Pending => Event::Start,
         Request::Create { .. } | Request::Mend | Request::MendKey => return Ok(None),
         Request::Claim { job, lease } => Event::Claim { job: placed(workflow, *job)?, lease: lease.clone() },
         Request::Report { job, token, outcome, .. } => {
@@ -40,7 +40,7 @@ pub(super) fn event(workflow: &Workflow, request: &Request) -> Result<Option<Eve
 }
 
 fn check_status(workflow: &Workflow, action: &Action, wanted: &[Status]) -> Result<(), Refusal> {
-    let status = workflow.meta.status;
+    let status = workflow.meta().status;
     match wanted.is_empty() || wanted.contains(&status) {
         true => Ok(()),
         false => Err(wrong_status(action.verb(), status, ": its status has changed since")),

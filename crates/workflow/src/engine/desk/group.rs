@@ -21,15 +21,15 @@ pub(super) struct Group {
     /// Its graph, if only that is known.
     pub(super) graph: Option<Arc<Graph>>,
     /// Why its state cannot be read.
-    pub(super) broken: Option<StoreError>,
+    pub(super) broken: Option<Box<StoreError>>,
     pub(super) basis: Basis,
     /// The write since which others may have changed the state in memory.
     pub(super) since: Option<Stamp>,
     /// What may be in the store and should not, if a write stopped half way.
-    pub(super) strays: Option<Delete>,
+    pub(super) strays: Option<Box<Delete>>,
     pub(super) answers: Vec<Result<Answer, EngineError>>,
     /// Why the store did not say that the latest change was written. It was not.
-    pub(super) refused: Option<StoreError>,
+    pub(super) refused: Option<Box<StoreError>>,
 }
 
 /// Where a state comes from.
@@ -48,7 +48,7 @@ impl Group {
         let (entry, graph) = match kept {
             Some(Kept::State(entry)) => (Some(entry), None),
             Some(Kept::Graph(looked_at)) => (None, Some(looked_at.graph)),
-            None => (None, None),
+            Some(Kept::Taken) | None => (None, None),
         };
         Self {
             id,
@@ -79,13 +79,16 @@ impl Group {
             self.begin(at, player);
             let outcome = match &mut self.entry {
                 Some(entry) => player.play(entry, &self.posted[at]),
-                None => Err(self.broken.clone().map_or(EngineError::NoWorkflow { workflow: self.id }, Into::into)),
+                None => Err(match &self.broken {
+                    Some(error) => StoreError::clone(error).into(),
+                    None => EngineError::NoWorkflow { workflow: self.id },
+                }),
             };
             self.answers.push(outcome);
         }
         let entry = self.entry.as_mut()?;
         if let Some(strays) = self.strays.clone() {
-            entry.workflow.mend(strays);
+            entry.workflow.mend(*strays);
         }
         let now = self.posted[0].now;
         let mut change = entry.workflow.change(fastrand::u32(..), player.store.style(), now)?;

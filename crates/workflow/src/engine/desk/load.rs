@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::entry::Entry;
 use super::group::{Basis, Group};
 use crate::graph::Graph;
+use crate::graph::shapes::Shapes;
 use crate::id::WorkflowId;
 use crate::record::change::Stored;
 use crate::store::Store;
@@ -39,7 +40,7 @@ pub(super) async fn pieces(store: &Store, groups: Vec<Group>) -> Vec<Vec<Group>>
 }
 
 /// Brings the states that may be outdated up to date, and reads those that are not in memory.
-pub(super) async fn load_missing(store: &Store, groups: &mut [Group]) -> Result<(), StoreError> {
+pub(super) async fn load_missing(store: &Store, shapes: &Shapes, groups: &mut [Group]) -> Result<(), StoreError> {
     for group in groups.iter_mut().filter(|group| group.basis == Basis::Doubtful) {
         catch_up(store, group).await?;
     }
@@ -52,9 +53,9 @@ pub(super) async fn load_missing(store: &Store, groups: &mut [Group]) -> Result<
         let group = &mut groups[at];
         group.basis = Basis::Store;
         let graph = group.graph.take();
-        match stored.and_then(|stored| stored.map(|stored| read(group.id, graph, &stored)).transpose()) {
+        match stored.and_then(|stored| stored.map(|stored| read(group.id, graph, (&stored, shapes))).transpose()) {
             Ok(entry) => group.entry = entry,
-            Err(error) => group.broken = Some(error),
+            Err(error) => group.broken = Some(error.into()),
         }
     }
     Ok(())
@@ -74,10 +75,17 @@ async fn catch_up(store: &Store, group: &mut Group) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn read(id: WorkflowId, graph: Option<Arc<Graph>>, stored: &Stored) -> Result<Box<Entry>, StoreError> {
+fn read(
+    id: WorkflowId,
+    graph: Option<Arc<Graph>>,
+    (stored, shapes): (&Stored, &Shapes),
+) -> Result<Box<Entry>, StoreError> {
     let workflow = match graph {
         Some(graph) => Workflow::read_state(id, graph, &stored.state),
-        None => Workflow::read(id, stored),
+        None => {
+            let graph = Arc::new(shapes.share(Workflow::read_graph(id, stored)?));
+            Workflow::read_state(id, graph, &stored.state)
+        }
     };
     Ok(Entry::new(workflow?))
 }

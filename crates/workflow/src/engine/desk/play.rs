@@ -122,7 +122,7 @@ impl Player<'_> {
 
     fn may_hand_over(&self, workflow: &Workflow, job: JobIndex, hand_over: &HandOver) -> bool {
         let about = &workflow.graph.jobs[job.index()];
-        workflow.meta.status == Status::Running
+        workflow.meta().status == Status::Running
             && workflow.job(job).state == JobState::Ready
             && hand_over.queues.contains(&about.queue)
             && !hand_over.except.has(workflow.id, job)
@@ -147,7 +147,7 @@ impl Player<'_> {
 
 fn answer(workflow: &Workflow, job: Option<JobIndex>, effect: Effect) -> Answer {
     Answer {
-        status: Some(workflow.meta.status),
+        status: Some(workflow.meta().status),
         state: job.map(|job| workflow.job(job).state),
         already: effect == Effect::Already,
         took: None,

@@ -13,7 +13,7 @@ use crate::graph::definition::Retention;
 use crate::graph::json::Json;
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::lease::LeaseRef;
-use crate::state::Status;
+use crate::state::{Status, Worker};
 use crate::time::Timestamp;
 use crate::transition::event::{Lease, RestartScope};
 use crate::transition::outcome::Outcome;
@@ -161,7 +161,7 @@ impl Request {
 #[derive(Debug)]
 pub(crate) struct HandOver {
     pub(crate) queues: Vec<String>,
-    pub(crate) worker: Box<str>,
+    pub(crate) worker: Worker,
     pub(crate) lease: Duration,
     /// All leases that the worker reports in the same call.
     pub(crate) reported: Vec<LeaseRef>,

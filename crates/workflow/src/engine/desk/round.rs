@@ -36,12 +36,21 @@ struct Tried {
     unanswered: Option<StoreError>,
 }
 
+/// Groups that change something, and the change of each.
+#[derive(Default)]
+struct Changed {
+    groups: Vec<Group>,
+    changes: Vec<Change>,
+}
+
 /// Groups whose requests were applied.
 struct Played {
     /// Groups whose requests must be applied again.
     again: Vec<Group>,
-    /// Groups that change something, each with its change.
-    changed: Vec<(Group, Change)>,
+    /// Groups that remove their workflows.
+    freeing: Changed,
+    /// Groups that change something else.
+    changed: Changed,
     /// Groups that change nothing in what the store has.
     unchanged: Vec<Group>,
 }
@@ -53,27 +62,25 @@ impl Round<'_> {
 
     /// Applies requests and writes changes. Returns the groups that must be applied again.
     pub(super) async fn run(&self, mut groups: Vec<Group>) -> Vec<Group> {
-        if let Err(error) = load_missing(self.player.store, &mut groups).await {
+        if let Err(error) = load_missing(self.player.store, &self.states.shapes, &mut groups).await {
             self.context().troubles.note(self.partition, Asked::Read, Err::<(), _>(&error));
-            groups.into_iter().for_each(|group| group.fail(&error));
+            groups.into_iter().for_each(|group| self.fail(group, &error));
             return Vec::new();
         }
-        let Played { mut again, changed, unchanged } = self.play(groups);
+        let Played { mut again, freeing, changed, unchanged } = self.play(groups);
         again.extend(self.finish_unchanged(unchanged).await);
         // What frees memory goes first and alone: a store that is full refuses the rest.
-        let (freeing, others) = changed.into_iter().partition(|(_, change)| is_delete(change));
-        for (asked, changed) in [(Asked::Removal, freeing), (Asked::Write, others)] {
+        for (asked, changed) in [(Asked::Removal, freeing), (Asked::Write, changed)] {
             again.extend(self.write(asked, changed).await);
         }
         again
     }
 
     /// Writes changes. Returns the groups that must be applied again.
-    async fn write(&self, asked: Asked, changed: Vec<(Group, Change)>) -> Vec<Group> {
+    async fn write(&self, asked: Asked, Changed { groups: changed, changes }: Changed) -> Vec<Group> {
         if changed.is_empty() {
             return Vec::new();
         }
-        let (changed, changes): (Vec<Group>, Vec<Change>) = changed.into_iter().unzip();
         let changes: Arc<[Change]> = changes.into();
         let applied = self.apply(&changes).await;
         let outcome = match &applied {
@@ -89,28 +96,32 @@ impl Round<'_> {
             Ok(Tried { applied, refused, unanswered }) => {
                 for ((mut group, change), applied) in changed.into_iter().zip(&*changes).zip(applied) {
                     match &refused {
-                        Some(error) if applied != Applied::Done => group.fail(error),
+                        Some(error) if applied != Applied::Done => self.fail(group, error),
                         _ => {
                             // What a write that stopped left over is not mended by it.
                             group.strays = group.strays.filter(|_| refused.is_none());
-                            group.refused.clone_from(&unanswered);
+                            group.refused = unanswered.clone().map(Box::new);
                             again.extend(self.settle(group, (change, applied)));
                         }
                     }
                 }
             }
-            Err(error) => changed.into_iter().for_each(|group| group.fail(&error)),
+            Err(error) => changed.into_iter().for_each(|group| self.fail(group, &error)),
         }
         again
     }
 
     fn play(&self, groups: Vec<Group>) -> Played {
-        let changed = Vec::with_capacity(groups.len());
-        let mut played = Played { again: Vec::new(), changed, unchanged: Vec::new() };
+        let changed = Changed { groups: Vec::with_capacity(groups.len()), changes: Vec::with_capacity(groups.len()) };
+        let mut played = Played { again: Vec::new(), freeing: Changed::default(), changed, unchanged: Vec::new() };
         for mut group in groups {
-            group.strays = self.torn.strays(group.id);
+            group.strays = self.torn.strays(group.id).map(Box::new);
             match group.play(&self.player) {
-                Some(change) => played.changed.push((group, change)),
+                Some(change) => {
+                    let changed = if is_delete(&change) { &mut played.freeing } else { &mut played.changed };
+                    changed.groups.push(group);
+                    changed.changes.push(change);
+                }
                 // The state in memory may be outdated, and doing nothing or refusing may be wrong for the current state.
                 None if group.basis == Basis::Memory => {
                     group.doubt();
@@ -163,7 +174,7 @@ impl Round<'_> {
                 });
                 return forgotten.collect();
             }
-            Err(error) => acknowledging.into_iter().for_each(|group| group.fail(&error)),
+            Err(error) => acknowledging.into_iter().for_each(|group| self.fail(group, &error)),
         }
         Vec::new()
     }
@@ -172,7 +183,10 @@ impl Round<'_> {
     fn settle(&self, group: Group, (change, applied): (&Change, Applied)) -> Option<Group> {
         match applied {
             Applied::Done => self.finish(group, Some(change)),
-            Applied::KeyTaken(taken) => group.key_taken(taken),
+            Applied::KeyTaken(taken) => {
+                self.states.give_up(group.id);
+                group.key_taken(taken);
+            }
             Applied::Conflict(state) => return self.rebuilt(group, |group| group.rebuild(state)),
             Applied::Behind(later) => return self.rebuilt(group, |group| group.catch_up(&later)),
             Applied::Elsewhere => {
@@ -191,7 +205,7 @@ impl Round<'_> {
         match rebuild(&mut group) {
             Ok(()) => Some(group),
             Err(error) => {
-                group.fail(&error);
+                self.fail(group, &error);
                 None
             }
         }
@@ -227,9 +241,15 @@ impl Round<'_> {
             posted.answer(outcome);
         }
         let removed = change.is_some_and(is_delete);
-        if let Some(entry) = group.entry.filter(|_| !removed) {
-            self.states.keep(group.id, entry);
+        match group.entry.filter(|_| !removed) {
+            Some(entry) => self.states.keep(group.id, entry),
+            None => self.states.give_up(group.id),
         }
+    }
+
+    fn fail(&self, group: Group, error: &StoreError) {
+        self.states.give_up(group.id);
+        group.fail(error);
     }
 }
 
@@ -260,7 +280,7 @@ fn publish(context: &Context, group: &Group, change: &Change) {
 fn publish_put(context: &Context, group: &Group, put: &Put) {
     context.queues.change(&put.ready.remove, &put.ready.add);
     let Some(entry) = &group.entry else { return };
-    let meta = &entry.workflow.meta;
+    let meta = entry.workflow.meta();
     context.watchers.tell(group.id, Notice { version: meta.version, status: Some(meta.status) });
     for due in [meta.timer, meta.expires_at].into_iter().flatten() {
         context.expect_by(group.id.partition(), due);

@@ -18,6 +18,12 @@ pub(super) const SCRIPT: &str = include_str!("apply.lua");
 /// each change.
 const MOST_ARGUMENTS: usize = 4_000;
 const MOST_BYTES: usize = 512 << 10;
+/// More changes than one call has mostly.
+const MANY: usize = 128;
+
+/// A row of the timers of each partition, at a time before all times, so that no read finds it. Redis keeps a set of up to 128 short rows as a list and
+/// looks at each of them for one that comes or goes. With this row it is a tree from the start.
+const LONG_ROW: &[u8] = b"longer than 64 bytes, so that Redis does not look at all rows for one";
 
 /// The operations of the script, by their number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,7 +137,7 @@ pub(super) fn calls<'a>(keys: &Keys, changes: &'a [Change]) -> Vec<Call<'a>> {
     for small in [true, false] {
         for (place, change) in changes.iter().enumerate().filter(|(_, change)| change.small == small) {
             if !calls.last().is_some_and(|call| call.has_room_for(change)) {
-                calls.push(Call { small, ..Call::default() });
+                calls.push(Call::with_room_for(small, changes.len()));
             }
             calls.last_mut().expect("there is one with room").add(keys, (place, change));
         }
@@ -149,6 +155,15 @@ fn idempotency_key(change: &Change) -> Option<&str> {
 }
 
 impl<'a> Call<'a> {
+    /// For so many changes, or many of them.
+    fn with_room_for(small: bool, changes: usize) -> Self {
+        let most = changes.min(MANY);
+        let (places, expected, fields) = (Vec::with_capacity(most), Vec::with_capacity(most), Vec::with_capacity(most));
+        let (states, counts, workflows) =
+            (Vec::with_capacity(most), Vec::with_capacity(most), HashSet::with_capacity(most));
+        Self { small, places, expected, states, counts, fields, workflows, ..Self::default() }
+    }
+
     /// How many arguments its states, strings and operations have.
     fn arguments(&self) -> usize {
         let rows = self.removed.iter().chain(&self.added).map(|rows| rows.pieces.len());
@@ -223,6 +238,14 @@ impl<'a> Call<'a> {
             let nothing = [Piece::Bytes(b"XX"), Piece::Integer(0), Piece::Bytes(b"")];
             share(&mut self.added[Set::Timers as usize], change, nothing);
         }
+    }
+
+    /// Adds the long row to the timers, if it adds timers at all. Returns whether it does.
+    pub(super) fn lengthen_timers(&mut self) -> bool {
+        let timers = &mut self.added[Set::Timers as usize];
+        let Some(&(change, _)) = timers.shares.last() else { return false };
+        share(timers, change, [Piece::Bytes(b"-1"), Piece::Bytes(LONG_ROW)]);
+        true
     }
 
     /// How many changes it has.

@@ -31,6 +31,8 @@ pub(super) struct Identity {
     facts: Facts,
     /// None: it could not be written yet.
     id: Mutex<Option<String>>,
+    /// For each partition whether its timers are known to have their long row.
+    lengthened: Vec<AtomicBool>,
     /// How often it was noticed that Redis had lost the store's own keys.
     losses: AtomicU64,
     /// For each register whether all of its names are known to be in their order.
@@ -44,6 +46,7 @@ impl Identity {
         Self {
             facts,
             id: Mutex::new(id),
+            lengthened: (0..partitions).map(|_| AtomicBool::new(false)).collect(),
             losses: AtomicU64::new(0),
             ordered: Default::default(),
             replaced: CancellationToken::new(),
@@ -52,6 +55,18 @@ impl Identity {
 
     fn id(&self) -> MutexGuard<'_, Option<String>> {
         self.id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the timers of a partition may lack their long row.
+    pub(super) fn lacks_long_row(&self, partition: Partition) -> bool {
+        self.lengthened.get(usize::from(partition.0)).is_some_and(|has| !has.load(Relaxed))
+    }
+
+    /// Whether the timers of a partition have their long row.
+    pub(super) fn note_long_row(&self, partition: Partition, has: bool) {
+        if let Some(noted) = self.lengthened.get(usize::from(partition.0)) {
+            noted.store(has, Relaxed);
+        }
     }
 
     fn replaced_error(&self, ours: &Facts, found: &Facts) -> StoreError {

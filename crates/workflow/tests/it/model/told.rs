@@ -213,7 +213,7 @@ impl World {
     fn ready(&self, before: &Snapshots, queues: &[String]) -> Vec<LeaseOf> {
         let mut ready = Vec::new();
         for was in before.values().filter(|was| was.meta().status == Status::Running) {
-            for (at, (job, about)) in was.jobs().iter().zip(&was.graph().jobs).enumerate() {
+            for (at, (job, about)) in was.jobs().iter().zip(was.graph().jobs.iter()).enumerate() {
                 let wanted = queues.contains(&about.queue) && !self.paused.contains(&about.queue);
                 if wanted && job.state == JobState::Ready {
                     // What is at home elsewhere is left to its home for a while.

@@ -59,7 +59,12 @@ async fn a_workflow_has_few_keys_and_they_go_with_it() {
     let ready = vec![ready_row("default", 1, id, 12)];
     let all = Delete { ready, index: vec![row], idempotency_key: Some("order 1".to_owned()) };
     done(&store, delete(id, "second", all)).await;
-    assert_eq!(keys(&server), ["tg:meta"]);
+    let timers = format!("tg:{{{tag}}}:tm");
+    assert_eq!(keys(&server), ["tg:meta", &timers]);
+    // A row of it makes Redis keep the set in a form that is not searched row by row. No read finds it.
+    assert_eq!(server.raw(&format!("ZCARD {timers}")).trim(), ":1");
+    assert_eq!(server.raw(&format!("ZCOUNT {timers} 0 +inf")).trim(), ":0");
+    assert_eq!(server.raw(&format!("OBJECT ENCODING {timers}")).lines().last().unwrap().trim(), "skiplist");
 }
 
 /// How often a client wrote to a socket while something ran.

@@ -1,0 +1,94 @@
+//! A graph as a record: the params of a job are in the job.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::definition::{OnFailure, Retention, Retry, TriggerRule};
+use super::jobs::{GraphJob, Jobs};
+use super::json::Json;
+use super::{Graph, compact};
+use crate::id::JobIndex;
+use crate::state::Label;
+
+#[derive(Serialize)]
+#[serde(rename = "Graph")]
+struct Written<'a> {
+    label: &'a Label,
+    globals: Option<&'a Json>,
+    on_failure: OnFailure,
+    retention: Option<Retention>,
+    idempotency_key: Option<&'a str>,
+    #[serde(serialize_with = "jobs")]
+    jobs: &'a Graph,
+}
+
+#[derive(Serialize)]
+struct WrittenJob<'a> {
+    name: &'a str,
+    handler: &'a str,
+    params: Option<&'a Json>,
+    queue: &'a str,
+    wait: Duration,
+    priority: u8,
+    retry: Retry,
+    timeout: Option<Duration>,
+    rule: TriggerRule,
+    parents: &'a [JobIndex],
+}
+
+#[derive(Deserialize)]
+pub(super) struct Read {
+    label: Label,
+    globals: Option<Json>,
+    on_failure: OnFailure,
+    retention: Option<Retention>,
+    idempotency_key: Option<String>,
+    jobs: Vec<ReadJob>,
+}
+
+#[derive(Deserialize)]
+struct ReadJob {
+    name: String,
+    handler: String,
+    params: Option<Json>,
+    queue: String,
+    wait: Duration,
+    priority: u8,
+    retry: Retry,
+    timeout: Option<Duration>,
+    rule: TriggerRule,
+    parents: Vec<JobIndex>,
+}
+
+impl Serialize for Graph {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { label, globals, on_failure, retention, idempotency_key, .. } = self;
+        let (globals, idempotency_key) = (globals.as_ref(), idempotency_key.as_deref());
+        let (on_failure, retention) = (*on_failure, *retention);
+        Written { label, globals, on_failure, retention, idempotency_key, jobs: self }.serialize(serializer)
+    }
+}
+
+fn jobs<S: Serializer>(graph: &&Graph, serializer: S) -> Result<S::Ok, S::Error> {
+    let each = graph.jobs.iter().enumerate();
+    serializer.collect_seq(each.map(|(at, job)| {
+        let GraphJob { name, handler, queue, wait, priority, retry, timeout, rule, parents } = job;
+        let params = graph.params(JobIndex(at as u32));
+        let (wait, priority, retry, timeout, rule) = (*wait, *priority, *retry, *timeout, *rule);
+        WrittenJob { name, handler, params, queue, wait, priority, retry, timeout, rule, parents }
+    }))
+}
+
+impl From<Read> for Graph {
+    fn from(read: Read) -> Self {
+        let Read { label, globals, on_failure, retention, idempotency_key, jobs } = read;
+        let split = |job| {
+            let ReadJob { name, handler, params, queue, wait, priority, retry, timeout, rule, parents } = job;
+            (GraphJob { name, handler, queue, wait, priority, retry, timeout, rule, parents }, params)
+        };
+        let (jobs, params): (Vec<_>, Vec<_>) = jobs.into_iter().map(split).unzip();
+        let (jobs, params) = (Jobs::new(jobs).into(), compact(params));
+        Self { label, globals, on_failure, retention, idempotency_key, params, jobs }
+    }
+}

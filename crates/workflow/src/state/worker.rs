@@ -1,0 +1,36 @@
+//! Who runs a job.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The name of a worker. Clones share its text: all jobs of one claim have the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Worker(Arc<str>);
+
+impl Deref for Worker {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Worker {
+    fn from(name: &str) -> Self {
+        Self(name.into())
+    }
+}
+
+impl Serialize for Worker {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Worker {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self(Box::<str>::deserialize(deserializer)?.into()))
+    }
+}
