@@ -20,7 +20,8 @@ pub(crate) struct Shapes(Mutex<Known>);
 struct Known {
     shapes: HashSet<Arc<Jobs>>,
     bytes: usize,
-    /// How many have come since those were forgotten that nobody had.
+    /// How many were left when those were forgotten that nobody had, and how many have come since.
+    left: usize,
     new: usize,
 }
 
@@ -43,7 +44,7 @@ impl Known {
         }
         let bytes = jobs.bytes();
         self.new += 1;
-        if self.bytes + bytes > BYTES / 8 && self.new > self.shapes.len() {
+        if self.bytes + bytes > BYTES / 8 && self.new > self.left {
             self.forget();
         }
         if self.bytes + bytes <= BYTES
@@ -59,7 +60,7 @@ impl Known {
     fn forget(&mut self) {
         self.shapes.retain(|jobs| Arc::strong_count(jobs) > 1);
         self.bytes = self.shapes.iter().map(|jobs| jobs.bytes()).sum();
-        self.new = 0;
+        (self.left, self.new) = (self.shapes.len(), 0);
     }
 }
 
@@ -77,9 +78,10 @@ mod tests {
     #[test]
     fn graphs_that_differ_in_params_share_their_jobs() {
         let shapes = Shapes::default();
-        let [one, two, other] = [("a", "{}"), ("a", "[]"), ("b", "{}")].map(|(job, params)| shapes.share(graph(job, params)));
+        let [one, two, other] =
+            [("a", "{}"), ("a", "{\"k\":1}"), ("b", "{}")].map(|(job, params)| shapes.share(graph(job, params)));
         assert!(Arc::ptr_eq(&one.jobs, &two.jobs) && !Arc::ptr_eq(&one.jobs, &other.jobs));
-        assert_eq!(two.params(crate::id::JobIndex(0)).unwrap().text(), "[]");
+        assert_eq!(two.params(crate::id::JobIndex(0)).unwrap().text(), "{\"k\":1}");
         assert_eq!(one, graph("a", "{}"));
         assert!(one.allocated() < graph("a", "{}").allocated(), "what is shared is not counted for each");
     }

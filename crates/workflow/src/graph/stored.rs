@@ -1,8 +1,10 @@
 //! A graph as a record: the params of a job are in the job.
 
+use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::definition::{OnFailure, Retention, Retry, TriggerRule};
 use super::jobs::{GraphJob, Jobs};
@@ -44,8 +46,12 @@ pub(super) struct Read {
     on_failure: OnFailure,
     retention: Option<Retention>,
     idempotency_key: Option<String>,
-    jobs: Vec<ReadJob>,
+    jobs: ReadJobs,
 }
+
+/// Jobs, and the params of each: they are taken apart as they are read, because there may be very many.
+#[derive(Default)]
+struct ReadJobs(Vec<GraphJob>, Vec<Option<Json>>);
 
 #[derive(Deserialize)]
 struct ReadJob {
@@ -59,6 +65,29 @@ struct ReadJob {
     timeout: Option<Duration>,
     rule: TriggerRule,
     parents: Vec<JobIndex>,
+}
+
+impl<'de> Deserialize<'de> for ReadJobs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(Self::default())
+    }
+}
+
+impl<'de> Visitor<'de> for ReadJobs {
+    type Value = Self;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("jobs")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut jobs: A) -> Result<Self, A::Error> {
+        while let Some(job) = jobs.next_element()? {
+            let ReadJob { name, handler, params, queue, wait, priority, retry, timeout, rule, parents } = job;
+            self.0.push(GraphJob { name, handler, queue, wait, priority, retry, timeout, rule, parents });
+            self.1.push(params);
+        }
+        Ok(self)
+    }
 }
 
 impl Serialize for Graph {
@@ -82,12 +111,7 @@ fn jobs<S: Serializer>(graph: &&Graph, serializer: S) -> Result<S::Ok, S::Error>
 
 impl From<Read> for Graph {
     fn from(read: Read) -> Self {
-        let Read { label, globals, on_failure, retention, idempotency_key, jobs } = read;
-        let split = |job| {
-            let ReadJob { name, handler, params, queue, wait, priority, retry, timeout, rule, parents } = job;
-            (GraphJob { name, handler, queue, wait, priority, retry, timeout, rule, parents }, params)
-        };
-        let (jobs, params): (Vec<_>, Vec<_>) = jobs.into_iter().map(split).unzip();
+        let Read { label, globals, on_failure, retention, idempotency_key, jobs: ReadJobs(jobs, params) } = read;
         let (jobs, params) = (Jobs::new(jobs).into(), compact(params));
         Self { label, globals, on_failure, retention, idempotency_key, params, jobs }
     }
