@@ -5,6 +5,7 @@ use super::codec::{encode, unreadable};
 use super::format::Format;
 use crate::graph::json::Json;
 use crate::graph::{Graph, GraphJob};
+use crate::id::JobIndex;
 use crate::state::{Job, Label, Meta};
 use crate::store::error::StoreError;
 
@@ -24,11 +25,13 @@ pub(crate) fn is_small(graph: &Graph) -> bool {
 
 /// The bytes of names and params of a graph with few jobs.
 fn texts(graph: &Graph) -> usize {
-    let json = |json: &Option<Json>| json.as_ref().map_or(0, |json| json.text().len());
-    let job = |job: &GraphJob| job.name.len() + job.handler.len() + job.queue.len() + json(&job.params);
+    let json = |json: Option<&Json>| json.map_or(0, |json| json.text().len());
+    let job = |(at, job): (usize, &GraphJob)| {
+        job.name.len() + job.handler.len() + job.queue.len() + json(graph.params(JobIndex(at as u32)))
+    };
     graph.idempotency_key.as_ref().map_or(0, String::len)
-        + json(&graph.globals)
-        + graph.jobs.iter().map(job).sum::<usize>()
+        + json(graph.globals.as_ref())
+        + graph.jobs.iter().enumerate().map(job).sum::<usize>()
 }
 
 /// The value, and how many of its bytes are the meta.

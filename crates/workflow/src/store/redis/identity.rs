@@ -14,9 +14,10 @@ use tracing::error;
 
 use self::register::REGISTERS;
 use super::RedisStore;
-use super::keys::Keys;
+use super::keys::{Keys, MAX_PARTITIONS};
 use super::open::Facts;
 use super::reply::{self, answer, unexpected};
+use crate::id::Partition;
 use crate::store::error::StoreError;
 use crate::store::register::Looked;
 
@@ -32,7 +33,7 @@ pub(super) struct Identity {
     /// None: it could not be written yet.
     id: Mutex<Option<String>>,
     /// For each partition whether its timers are known to have their long row.
-    lengthened: Vec<AtomicBool>,
+    lengthened: [AtomicBool; MAX_PARTITIONS as usize],
     /// How often it was noticed that Redis had lost the store's own keys.
     losses: AtomicU64,
     /// For each register whether all of its names are known to be in their order.
@@ -46,7 +47,7 @@ impl Identity {
         Self {
             facts,
             id: Mutex::new(id),
-            lengthened: (0..partitions).map(|_| AtomicBool::new(false)).collect(),
+            lengthened: [const { AtomicBool::new(false) }; MAX_PARTITIONS as usize],
             losses: AtomicU64::new(0),
             ordered: Default::default(),
             replaced: CancellationToken::new(),
