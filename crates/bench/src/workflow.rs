@@ -66,6 +66,10 @@ pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<()> {
         println!("{}", servers::sheet(&measured));
         return Ok(());
     }
+    if arguments.watchers {
+        println!("{}", watchers::sheet(&watchers::measure(&arguments).await?));
+        return Ok(());
+    }
     // Idle servers are watched for a while, which a small run has no time for.
     let numbers: &[usize] = if arguments.executed < WORTH_WATCHING { &[] } else { &SERVERS };
     let results = Results {

@@ -25,6 +25,9 @@ pub(crate) struct Arguments {
     /// Measures only so many servers on one Redis, one number after the other, and prints the table.
     #[arg(long, value_delimiter = ',')]
     pub(super) servers: Vec<usize>,
+    /// Measures only what readers of events cost others, and prints the table.
+    #[arg(long)]
+    pub(super) watchers: bool,
     /// Several servers are on a cluster of three primaries.
     #[arg(long)]
     pub(super) cluster: bool,

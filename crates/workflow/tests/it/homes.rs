@@ -18,6 +18,7 @@ on_every_shared_store! {
     partitions_are_shared_out_and_workflows_are_made_at_home
     a_worker_hears_of_a_job_that_another_server_made_ready
     what_was_lost_is_found_by_a_look
+    what_another_server_took_is_not_tried
     an_urgent_job_elsewhere_goes_before_all_that_is_here
     an_old_job_elsewhere_goes_before_what_is_here
     a_timer_is_told_to_the_home_of_its_partition
@@ -136,6 +137,24 @@ async fn a_worker_hears_of_a_job_that_another_server_made_ready(store: Store) {
             succeed(&waits.engine, claimed[0].lease, 1).await.unwrap();
         }
     }
+}
+
+/// A home tried all jobs in vain that others had taken there.
+async fn what_another_server_took_is_not_tried(store: Store) {
+    let servers = servers(&store, 2).await;
+    let [home, other] = &servers[..] else { unreachable!() };
+    until(|| home.engine.hears_others()).await;
+    create(&home.engine, "a", Begin::Now).await;
+    assert_eq!(other.engine.claim(&claim(1), at(0)).await.unwrap().len(), 1);
+    // It hears of this after that.
+    let after = ["after".to_owned()];
+    let arrival = home.engine.arrival(&after);
+    let mut next = definition("b");
+    next.jobs[0].queue = "after".to_owned();
+    create_of(&other.engine, next, Begin::Now).await;
+    timeout(SOON, arrival).await.expect("it hears of the job");
+    assert!(home.engine.claim(&claim(1), at(0)).await.unwrap().is_empty());
+    assert_eq!(home.engine.conflicts(), 0);
 }
 
 async fn what_was_lost_is_found_by_a_look(store: Store) {
