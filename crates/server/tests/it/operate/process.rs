@@ -71,17 +71,31 @@ impl Process {
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
+    /// The threads of workflows.
+    fn threads_of_workflows(&self) -> impl Iterator<Item = std::path::PathBuf> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.id())).unwrap().flatten();
+        threads.map(|thread| thread.path()).filter(|thread| {
+            std::fs::read_to_string(thread.join("comm")).is_ok_and(|name| name.starts_with("workflows"))
+        })
+    }
+
     /// Processor time of the threads of workflows so far, in nanoseconds.
     fn times_of_workflows(&self) -> Vec<u64> {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.id())).unwrap().flatten();
-        let named = threads.filter(|thread| {
-            std::fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name.starts_with("workflows"))
-        });
-        let time = |thread: std::fs::DirEntry| {
-            let times = std::fs::read_to_string(thread.path().join("schedstat")).unwrap();
+        let time = |thread: std::path::PathBuf| {
+            let times = std::fs::read_to_string(thread.join("schedstat")).unwrap();
             times.split(' ').next().unwrap().parse().unwrap()
         };
-        named.map(time).collect()
+        self.threads_of_workflows().map(time).collect()
+    }
+
+    /// How often the threads of workflows have waited so far.
+    pub(crate) fn waits_of_workflows(&self) -> u64 {
+        let waits = |thread: std::path::PathBuf| {
+            let status = std::fs::read_to_string(thread.join("status")).unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+            line.trim().parse::<u64>().unwrap()
+        };
+        self.threads_of_workflows().map(waits).sum()
     }
 
     /// In JSON, the log says what a person reads in the banner.

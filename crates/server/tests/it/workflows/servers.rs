@@ -31,6 +31,21 @@ fn claim(server: &Process, queue: &str, wait: &str) -> Vec<Value> {
     claimed["jobs"].as_array().unwrap().clone()
 }
 
+/// Its parts looked each second, each for itself, whether there was something to do: seven times a second.
+#[test]
+fn a_server_without_work_sleeps() {
+    const SPAN: Duration = Duration::from_secs(10);
+    let redis = redis();
+    let server = server(&redis);
+    create(&server, "q", "1h");
+    // What begins with a server is over.
+    park_timeout(Duration::from_secs(6));
+    let (begin, before) = (Instant::now(), server.waits_of_workflows());
+    park_timeout(SPAN);
+    let each = (server.waits_of_workflows() - before) as f64 / begin.elapsed().as_secs_f64();
+    assert!(each < 5.5, "{each} times a second");
+}
+
 /// The numbers of home partitions, by the names of servers, as this one knows them.
 fn homes(server: &Process) -> Vec<(String, usize)> {
     let status = found(ask(server.address("API"), "GET", "/v1/status", &[], ""));
