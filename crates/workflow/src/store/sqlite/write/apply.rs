@@ -213,8 +213,8 @@ impl<'c> Tables<'c> {
             self.drop_result.run(params![id, field_number(field)])?;
         }
         let added = &mut self.added;
-        self.ready.change(partition, &put.ready, &mut |row, rows| added.note(partition, row, rows))?;
-        self.index.change(partition, &put.index, &mut |_, _| {})?;
+        self.ready.change(partition, &put.ready, Some(&mut |row, rows| added.note(partition, row, rows)))?;
+        self.index.change(partition, &put.index, None)?;
         Ok(Applied::Done)
     }
 
@@ -235,8 +235,8 @@ impl<'c> Tables<'c> {
             table.run([at.1.bytes().as_slice()])?;
         }
         let added = &mut self.added;
-        self.ready.remove(partition, delete.ready.iter(), &mut |row, rows| added.note(partition, row, rows))?;
-        self.index.remove(partition, delete.index.iter(), &mut |_, _| {})?;
+        self.ready.remove(partition, &delete.ready, Some(&mut |row, rows| added.note(partition, row, rows)))?;
+        self.index.remove(partition, &delete.index, None)?;
         if let Some(key) = &delete.idempotency_key {
             self.drop_key.run(params![partition.0, key])?;
         }

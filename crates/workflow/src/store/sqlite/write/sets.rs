@@ -11,7 +11,7 @@ use crate::store::error::StoreError;
 /// Rows ordered by their bytes.
 pub(super) struct Rows<'c> {
     insert: Kept<'c>,
-    update: Kept<'c>,
+    insert_two: Kept<'c>,
     delete: Kept<'c>,
 }
 
@@ -22,10 +22,7 @@ impl<'c> Rows<'c> {
     pub(super) fn ready(connection: &'c Connection) -> Self {
         Self {
             insert: Kept::new(connection, "INSERT OR IGNORE INTO ready_row VALUES (?1, ?2)"),
-            update: Kept::new(
-                connection,
-                "UPDATE OR IGNORE ready_row SET entry = ?3 WHERE partition = ?1 AND entry = ?2",
-            ),
+            insert_two: Kept::new(connection, "INSERT OR IGNORE INTO ready_row VALUES (?1, ?2), (?1, ?3)"),
             delete: Kept::new(connection, "DELETE FROM ready_row WHERE partition = ?1 AND entry = ?2"),
         }
     }
@@ -33,43 +30,51 @@ impl<'c> Rows<'c> {
     pub(super) fn index(connection: &'c Connection) -> Self {
         Self {
             insert: Kept::new(connection, "INSERT OR IGNORE INTO index_row VALUES (?1, ?2)"),
-            update: Kept::new(
-                connection,
-                "UPDATE OR REPLACE index_row SET entry = ?3 WHERE partition = ?1 AND entry = ?2",
-            ),
+            insert_two: Kept::new(connection, "INSERT OR IGNORE INTO index_row VALUES (?1, ?2), (?1, ?3)"),
             delete: Kept::new(connection, "DELETE FROM index_row WHERE partition = ?1 AND entry = ?2"),
         }
     }
 
-    pub(super) fn change(&mut self, at: Partition, change: &RowChange, hears: Hears<'_>) -> Result<(), StoreError> {
-        // One statement that moves a row costs less than two.
-        let moved = change.remove.len().min(change.add.len());
-        let mut unmoved = Vec::new();
-        for (old, new) in change.remove.iter().zip(&change.add) {
-            if self.update.run(params![at.0, old, new])? == 0 {
-                unmoved.push((old, new));
-            } else {
-                hears(old, -1);
-                hears(new, 1);
-            }
-        }
-        // The row to remove is not there, or the row to add is.
-        let (absent, present): (Vec<&Row>, Vec<&Row>) = unmoved.into_iter().unzip();
-        self.remove(at, change.remove[moved..].iter().chain(absent), &mut *hears)?;
-        for row in change.add[moved..].iter().chain(present) {
+    /// One statement that moves a row would look for four places in the tree, these two for one each.
+    pub(super) fn change(
+        &mut self,
+        at: Partition,
+        change: &RowChange,
+        hears: Option<Hears<'_>>,
+    ) -> Result<(), StoreError> {
+        let Some(hears) = hears else {
+            self.remove(at, &change.remove, None)?;
+            return self.add_unheard(at, &change.add);
+        };
+        self.remove(at, &change.remove, Some(&mut *hears))?;
+        for row in &change.add {
             hears(row, self.insert.run(params![at.0, row])? as i64);
         }
         Ok(())
     }
 
-    pub(super) fn remove<'r>(
+    /// Nobody wants to know which of them were there already.
+    fn add_unheard(&mut self, at: Partition, rows: &[Row]) -> Result<(), StoreError> {
+        for rows in rows.chunks(2) {
+            match rows {
+                [first, second] => self.insert_two.run(params![at.0, first, second])?,
+                rows => self.insert.run(params![at.0, rows[0]])?,
+            };
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove(
         &mut self,
         at: Partition,
-        rows: impl Iterator<Item = &'r Row>,
-        hears: Hears<'_>,
+        rows: &[Row],
+        mut hears: Option<Hears<'_>>,
     ) -> Result<(), StoreError> {
         for row in rows {
-            hears(row, -(self.delete.run(params![at.0, row])? as i64));
+            let removed = self.delete.run(params![at.0, row])? as i64;
+            if let Some(hears) = &mut hears {
+                hears(row, -removed);
+            }
         }
         Ok(())
     }
@@ -141,5 +146,42 @@ impl<'c> Timed<'c> {
     /// Removes the row of a workflow, whenever it is due.
     pub(super) fn remove_all(&mut self, (partition, id): (Partition, WorkflowId)) -> Result<(), StoreError> {
         self.delete_all.run(params![partition.0, id.bytes().as_slice()]).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(rows: &[&str]) -> Vec<Row> {
+        rows.iter().map(|row| row.as_bytes().to_vec()).collect()
+    }
+
+    #[test]
+    fn rows_that_are_there_or_not_do_not_keep_others_from_being_moved() {
+        let connection = Connection::open_in_memory().unwrap();
+        for table in ["ready_row", "index_row"] {
+            let columns = "(partition INTEGER, entry BLOB, PRIMARY KEY (partition, entry)) STRICT, WITHOUT ROWID";
+            connection.execute_batch(&format!("CREATE TABLE {table} {columns}")).unwrap();
+        }
+        let change = |remove: &[&str], add: &[&str]| RowChange { remove: rows(remove), add: rows(add) };
+        let changes = [
+            change(&[], &["a", "b", "c"]),
+            change(&["a", "absent"], &["b", "d"]),
+            change(&["c"], &["e", "f", "a", "b"]),
+        ];
+        let (mut ready, mut index) = (Rows::ready(&connection), Rows::index(&connection));
+        let mut number = 0;
+        for change in &changes {
+            ready.change(Partition(3), change, Some(&mut |_, more| number += more)).unwrap();
+            index.change(Partition(3), change, None).unwrap();
+        }
+        for table in ["ready_row", "index_row"] {
+            let sql = format!("SELECT entry FROM {table} WHERE partition = 3 ORDER BY entry");
+            let mut found = connection.prepare(&sql).unwrap();
+            let found: Vec<Row> = found.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+            assert_eq!(found, rows(&["a", "b", "d", "e", "f"]), "{table}");
+        }
+        assert_eq!(number, 5);
     }
 }
