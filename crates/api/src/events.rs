@@ -1,6 +1,7 @@
 //! A workflow as a stream of server-sent events.
 
 mod frames;
+mod look;
 mod pace;
 mod view;
 
@@ -26,8 +27,9 @@ use crate::edge::json::Id;
 use crate::edge::room::{self, Caller, Room, Share};
 use crate::edge::words::StateWord;
 use frames::Frames;
+use look::Told;
 pub(crate) use view::{Known, View, Views};
-use view::{News, Since, Told};
+use view::{News, Since};
 
 /// How many bytes of large frames one reader gets in a second: what happens meanwhile is told at once.
 const PACE: usize = 1024 * 1024;

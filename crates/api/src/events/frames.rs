@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use axum::body::Bytes;
 use serde::Serialize;
 
-use super::view::Look;
+use super::look::Look;
 use super::{JobEvent, RemovedEvent};
 use crate::edge::json::{self, Id};
 use crate::edge::problem::Problem;

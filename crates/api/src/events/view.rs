@@ -5,11 +5,12 @@ use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidegate_workflow::{Engine, EngineError, JobState, Snapshot, Status, Watching, WorkflowId};
+use tidegate_workflow::{Engine, EngineError, Status, Watching, WorkflowId};
 use tokio::sync::{OnceCell, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::frames::Frames;
+use super::look::{Look, Told};
 use super::pace::Pace;
 use crate::edge::ask::Host;
 
@@ -21,33 +22,6 @@ const REST: u32 = 9;
 const LONGEST_REST: Duration = Duration::from_secs(5);
 /// Versions known to readers for which what is new is kept written.
 const MOST_NEWS: usize = 8;
-
-/// What a reader knows: not the workflow itself, since thousands may look at one of thousands of jobs.
-#[derive(Debug)]
-pub(super) struct Told {
-    pub(super) version: u64,
-    /// What each job is doing, as its place among the words.
-    pub(super) places: Vec<u8>,
-}
-
-/// A workflow at one version.
-#[derive(Debug)]
-pub(super) struct Look {
-    pub(super) snapshot: Snapshot,
-    pub(super) told: Arc<Told>,
-}
-
-impl Look {
-    async fn read(engine: &Engine, id: WorkflowId) -> Result<Arc<Self>, EngineError> {
-        let snapshot = engine.show(id).await?;
-        let large = snapshot.is_large();
-        let look = move || {
-            let told = Told { version: snapshot.meta().version, places: places(&snapshot) };
-            Arc::new(Self { snapshot, told: Arc::new(told) })
-        };
-        Ok(if large { engine.apart(look).await } else { look() })
-    }
-}
 
 /// What a reader knows before it gets news.
 #[derive(Debug)]
@@ -373,11 +347,6 @@ impl Drop for Follower {
 
 fn known(version: u64, status: Option<Status>) -> Known {
     status.map_or(Known::Removed, |status| Known::Version { version, over: status.is_over() })
-}
-
-fn places(snapshot: &Snapshot) -> Vec<u8> {
-    let place = |state: JobState| JobState::WORDS.iter().position(|word| *word == state.word()).unwrap_or_default();
-    snapshot.jobs().iter().map(|job| place(job.state) as u8).collect()
 }
 
 #[cfg(test)]

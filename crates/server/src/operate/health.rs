@@ -176,6 +176,7 @@ impl health_server::Health for HealthService {
             subject: Subject::of(request.get_ref()),
             parts: self.health.watch(),
             drain: self.supervisor.drain.clone(),
+            told: None,
             sender,
         };
         self.supervisor.tasks.spawn(watcher.run());
@@ -189,6 +190,7 @@ struct Watcher {
     parts: watch::Receiver<Parts>,
     /// An open stream must not delay the end of the server.
     drain: CancellationToken,
+    told: Option<ServingStatus>,
     sender: mpsc::Sender<Result<HealthCheckResponse, Status>>,
 }
 
@@ -197,17 +199,25 @@ impl Watcher {
         let drain = self.drain.clone();
         tokio::select! {
             biased;
-            () = drain.cancelled() => {}
+            () = drain.cancelled() => self.tell_last(),
             () = self.tell() => {}
         }
     }
 
+    /// The server was about to end before it drained, which the client may not have been told.
+    fn tell_last(&mut self) {
+        let now = self.status();
+        if self.told != Some(now) {
+            // One that does not read has the status before that.
+            let _unread = self.sender.try_send(Ok(answer(now)));
+        }
+    }
+
     async fn tell(&mut self) {
-        let mut told = None;
         loop {
             let now = self.status();
             // For a client that does not read, only the latest status waits here, until its connection ends.
-            if told.replace(now) != Some(now) && self.sender.send(Ok(answer(now))).await.is_err() {
+            if self.told.replace(now) != Some(now) && self.sender.send(Ok(answer(now))).await.is_err() {
                 return;
             }
             tokio::select! {

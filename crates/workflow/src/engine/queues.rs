@@ -5,6 +5,7 @@ mod aside;
 pub(crate) mod except;
 mod heads;
 mod interest;
+mod paused;
 mod queue;
 pub(crate) mod reading;
 pub(crate) mod rivals;
@@ -22,6 +23,7 @@ use tokio::sync::Notify;
 use self::aside::Aside;
 use self::except::Except;
 use self::heads::Turn;
+pub use self::paused::Paused;
 use self::queue::{Queue, read_row};
 use self::reading::{Began, Found, Refilled};
 use self::turns::Turns;
@@ -460,33 +462,6 @@ pub(crate) enum ClaimEnd {
     Unknown,
     /// The same, and the store failed.
     Failed,
-}
-
-/// Whether a queue is paused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Paused {
-    /// Workers get no jobs of it.
-    Yes,
-    /// Workers get its jobs.
-    No,
-}
-
-/// The value of a paused queue in the register.
-const PAUSED: &str = "paused";
-
-impl Paused {
-    /// Reads a value of the register.
-    pub(crate) fn read(value: &str) -> Self {
-        if value == PAUSED { Self::Yes } else { Self::No }
-    }
-
-    /// The value for the register.
-    pub(crate) const fn value(self) -> &'static str {
-        match self {
-            Self::Yes => PAUSED,
-            Self::No => "",
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
 //! Changes of one partition as calls of the script `apply.lua`, and its answers. The header of the script describes both.
 
+mod piece;
+
 use hashbrown::HashSet;
 use tidegate_pipeline::{Arg, Outcome, Reply, UnitBuilder};
 
+pub(super) use self::piece::{Piece, pack};
 use super::keys::{self, Keys, META, Part, Set};
 use super::pieces::trail::{self, TRAILED};
 use super::reply::{self, unexpected};
@@ -38,36 +41,6 @@ enum Command {
 impl Command {
     fn removes(self) -> bool {
         matches!(self, Self::RemoveFields | Self::Remove | Self::RemoveRows)
-    }
-}
-
-/// An argument of the script.
-#[derive(Debug)]
-pub(super) enum Piece<'a> {
-    Bytes(&'a [u8]),
-    Text(String),
-    Packed(Vec<u8>),
-    Integer(u64),
-}
-
-impl Piece<'_> {
-    pub(super) fn arg(&self) -> Arg<'_> {
-        match self {
-            Self::Bytes(bytes) => Arg::Bytes(bytes),
-            Self::Text(text) => Arg::Bytes(text.as_bytes()),
-            Self::Packed(packed) => Arg::Bytes(packed),
-            // A later time has the same meaning: never.
-            Self::Integer(value) => Arg::Integer(i64::try_from(*value).unwrap_or(i64::MAX)),
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Bytes(bytes) => bytes.len(),
-            Self::Text(text) => text.len(),
-            Self::Packed(packed) => packed.len(),
-            Self::Integer(_) => size_of::<u64>(),
-        }
     }
 }
 
@@ -521,25 +494,4 @@ fn share<'a>(rows: &mut Rows<'a>, change: usize, pieces: impl IntoIterator<Item 
     rows.pieces.extend(pieces);
     let count = rows.pieces.len() - before;
     rows.shares.extend((count > 0).then_some((change, count)));
-}
-
-/// An array of integers as MessagePack: small ones are one byte, and Redis unpacks it in one call.
-pub(super) fn pack(integers: &[usize]) -> Vec<u8> {
-    let mut packed = Vec::with_capacity(5 + integers.len());
-    packed.push(0xdd);
-    packed.extend_from_slice(&(integers.len() as u32).to_be_bytes());
-    for &integer in integers {
-        match (u8::try_from(integer), u16::try_from(integer)) {
-            (Ok(small @ ..0x80), _) => packed.push(small),
-            (_, Ok(medium)) => {
-                packed.push(0xcd);
-                packed.extend_from_slice(&medium.to_be_bytes());
-            }
-            _ => {
-                packed.push(0xce);
-                packed.extend_from_slice(&(integer as u32).to_be_bytes());
-            }
-        }
-    }
-    packed
 }

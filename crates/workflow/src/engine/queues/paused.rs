@@ -1,0 +1,28 @@
+//! Pauses of queues.
+
+/// Whether a queue is paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Paused {
+    /// Workers get no jobs of it.
+    Yes,
+    /// Workers get its jobs.
+    No,
+}
+
+/// The value of a paused queue in the register.
+const PAUSED: &str = "paused";
+
+impl Paused {
+    /// Reads a value of the register.
+    pub(crate) fn read(value: &str) -> Self {
+        if value == PAUSED { Self::Yes } else { Self::No }
+    }
+
+    /// The value for the register.
+    pub(crate) const fn value(self) -> &'static str {
+        match self {
+            Self::Yes => PAUSED,
+            Self::No => "",
+        }
+    }
+}
