@@ -1,5 +1,6 @@
 //! What the documents say works.
 
+mod parity;
 mod workflows;
 
 use std::collections::{BTreeSet, HashMap};
