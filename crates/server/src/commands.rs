@@ -3,6 +3,7 @@
 mod audit;
 mod check;
 mod findings;
+mod health;
 mod import;
 mod migrate;
 mod rows;
@@ -37,6 +38,8 @@ enum Command {
     Check(Check),
     /// Prints every setting with its value
     Settings(Show),
+    /// Asks whether the server of this machine is healthy, for the health check of a container
+    Health,
     #[command(flatten)]
     Client(tidegate_cli::Command),
     /// Shows, migrates, checks and copies the store of the workflows, without a server
@@ -94,7 +97,7 @@ fn arguments() -> clap::Command {
     let command = ["store", "import", "migrate"].into_iter().fold(command, |command, name| {
         command.mut_subcommand(name, |command| without_options(command, &["server", "token_file", "cacert"]))
     });
-    ["check", "settings", "completion"].into_iter().fold(command, |command, name| {
+    ["check", "settings", "health", "completion"].into_iter().fold(command, |command, name| {
         command.mut_subcommand(name, |command| without_options(command, &["server", "token_file", "cacert", "output"]))
     })
 }
@@ -189,6 +192,7 @@ async fn run(command: Command, options: &Options) -> Result<Exit, Failure> {
         }
         Command::Settings(Show { markdown: true }) => print(&settings::markdown()).map(|()| Exit::Done),
         Command::Settings(Show { markdown: false }) => show_settings(),
+        Command::Health => health::health(),
         Command::Completion(Completion { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut arguments(), "tidegate", &mut script);

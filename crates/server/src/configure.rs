@@ -19,6 +19,7 @@ use tracing::{error, info, warn};
 use crate::error::ServeError;
 use crate::operate::health::{Health, Part};
 use crate::operate::metrics::Metrics;
+use crate::operate::notify::Notify;
 use crate::settings::{Files, FirstLoad};
 use crate::supervise::{Supervisor, tripwire};
 pub(crate) use files::{Entry, entries};
@@ -46,6 +47,7 @@ pub(crate) struct Target {
     pub(crate) health: Health,
     pub(crate) health_needs_domain: bool,
     pub(crate) same_domain: SameDomain,
+    pub(crate) notify: Notify,
 }
 
 /// Where the configuration comes from.
@@ -162,7 +164,7 @@ impl Loader {
     ) -> std::io::Result<Self> {
         let (wake, wakes) = sync_channel(16);
         let (drain, waker) = (supervisor.drain.clone(), wake.clone());
-        let mut reload = Reload { files, target, loaded: Some(loaded), last: None, texts: Vec::new() };
+        let mut reload = Reload { files, target, loaded: Some(loaded), last: None, texts: Vec::new(), asked: false };
         supervisor.repaired_thread(PART, move || reload.run(&waker, &wakes, &drain))?;
         Ok(Self { wake })
     }
@@ -190,6 +192,8 @@ struct Reload {
     last: Option<u64>,
     /// The texts that were in use last, for files that cannot be read the next time.
     texts: Vec<Source>,
+    /// Somebody asked for the files to be loaded, and waits for it.
+    asked: bool,
 }
 
 impl Reload {
@@ -210,9 +214,12 @@ impl Reload {
                 // The starter may have stopped waiting.
                 let _ = loaded.send(());
             }
+            if std::mem::take(&mut self.asked) {
+                self.target.notify.ready();
+            }
             match wait(wakes) {
                 Wake::Stop => return,
-                Wake::Asked => self.last = None,
+                Wake::Asked => (self.last, self.asked) = (None, true),
                 Wake::Changed => {}
             }
         }

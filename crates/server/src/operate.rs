@@ -8,3 +8,4 @@ pub(crate) mod give_back;
 pub(crate) mod health;
 pub(crate) mod logging;
 pub(crate) mod metrics;
+pub(crate) mod notify;

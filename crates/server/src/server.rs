@@ -27,6 +27,7 @@ use crate::operate::debug;
 use crate::operate::give_back::give_back;
 use crate::operate::health::{Health, HealthService, Part};
 use crate::operate::metrics::Metrics;
+use crate::operate::notify::Notify;
 use crate::rls::call::Calls;
 use crate::rls::grpc::Services;
 use crate::rls::redis::Clients;
@@ -88,6 +89,7 @@ struct Server {
     supervisor: Supervisor,
     health: Health,
     metrics: Arc<Metrics>,
+    notify: Notify,
     memory: MemoryStore,
     /// Clients of the control thread, while health depends on Redis.
     clients: Option<Clients>,
@@ -107,6 +109,7 @@ impl Server {
             health,
             metrics: Arc::new(Metrics::new(settings.metrics.clone(), settings.cores)),
             limiter: Limiter::new(Store::Memory(memory.clone()), settings.limiter.clone()),
+            notify: Notify::new(settings.notify.as_deref()),
             memory,
             clients: None,
             workflows: None,
@@ -142,6 +145,7 @@ impl Server {
             addresses.api = None;
         }
         started(&self.started(addresses, origin));
+        self.notify.ready();
         self.until(shutdown, hangups).await;
         Ok(())
     }
@@ -187,6 +191,7 @@ impl Server {
             health: self.health.clone(),
             health_needs_domain: self.settings.health_needs_domain,
             same_domain: self.settings.files.same_domain,
+            notify: self.notify.clone(),
         };
         match origin {
             Origin::Sample => target.load_sample(),
@@ -332,6 +337,7 @@ impl Server {
             tokio::select! {
                 () = shutdown.as_mut() => {
                     info!("draining");
+                    self.notify.stopping();
                     self.health.stopping();
                     tokio::select! {
                         () = sleep(self.settings.drain.delay) => {}
@@ -353,7 +359,10 @@ impl Server {
     /// Loads the configuration again, as SIGHUP asks.
     fn reload(&self) {
         match &self.loader {
-            Some(loader) => loader.reload(),
+            Some(loader) => {
+                self.notify.reloading();
+                loader.reload();
+            }
             None => info!("the configuration is the built-in sample: there is nothing to load again"),
         }
     }

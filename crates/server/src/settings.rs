@@ -18,6 +18,7 @@ mod workflows;
 
 use std::collections::HashMap;
 use std::num::NonZero;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate_ratelimit::MemoryBounds;
@@ -75,6 +76,8 @@ pub struct Settings {
     pub call_timeout: Duration,
     /// How the server stops.
     pub drain: Drain,
+    /// Where the service manager listens, if one does.
+    pub notify: Option<PathBuf>,
     /// Whether the server is unhealthy while no domain is configured.
     pub health_needs_domain: bool,
     /// What an operator should know, a sentence each: settings without effect, and names that look misspelt.
@@ -142,6 +145,7 @@ impl Settings {
                 delay: values.duration("TIDEGATE_DRAIN_DELAY"),
                 timeout: values.duration("TIDEGATE_DRAIN_TIMEOUT"),
             },
+            notify: Some(values.text("NOTIFY_SOCKET")).filter(|path| !path.is_empty()).map(PathBuf::from),
             health_needs_domain: values.boolean("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
             warnings: Vec::new(),
         }

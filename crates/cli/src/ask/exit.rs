@@ -13,7 +13,7 @@ use crate::screen::table::wrapped;
 pub enum Exit {
     /// Done as asked.
     Done = 0,
-    /// The workflow failed, a check found something, or the server could not run.
+    /// The workflow failed, a check found something, or the server could not run or is not healthy.
     Failed = 1,
     /// The workflow was cancelled.
     Cancelled = 2,
@@ -55,7 +55,9 @@ impl Exit {
     const fn meaning(self) -> &'static str {
         match self {
             Self::Done => "it was done; if a workflow was waited for, it succeeded",
-            Self::Failed => "the workflow failed, a check found mistakes, or the server could not run",
+            Self::Failed => {
+                "the workflow failed, a check found mistakes, or the server could not run or is not healthy"
+            }
             Self::Cancelled => "the workflow was cancelled",
             Self::TimedOut => "the workflow was not over within --timeout",
             Self::NotFound => "there is no such workflow, job, queue or store",

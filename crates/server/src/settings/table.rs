@@ -101,6 +101,7 @@ const TIDEGATE: &[Variable] = &[
     row("TIDEGATE_MAX_DESCRIPTORS", Integer("descriptors"), "1000", "The highest number of descriptors of a request, 1 or more, each with 16 entries on average. A larger request is refused with INVALID_ARGUMENT before it is decoded. Envoy sends a few."),
     row("TIDEGATE_MAX_CONNECTIONS", Integer("connections"), "10000", "The highest number of connections to each of the gRPC port, the HTTP port and the API, from 1 to 1,000,000. 10,000 need about 41,000 open files: gRPC gets half of what the hard limit (`ulimit -H -n`) leaves, the HTTP port and the API a quarter each. Where fewer may be open, it is lower, and a warning says so. When it is reached, connections without a request are closed for new ones."),
     row("TIDEGATE_DRAIN_DELAY", Duration, "0s", "After a signal to stop: how long new connections are still accepted while health says NOT_SERVING. Set it to the time that your load balancer needs to notice."),
+    row("NOTIFY_SOCKET", Path, "", "Set by systemd for a unit of `Type=notify`, and by nobody else: the socket at which the server says that it serves, loads its configuration again, or is about to stop."),
     row("TIDEGATE_DRAIN_TIMEOUT", Duration, "10s", "After that delay: how long calls in flight may take. Connections that are still open then are closed."),
 ];
 

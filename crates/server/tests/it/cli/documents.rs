@@ -36,7 +36,7 @@ fn every_command_is_documented_with_its_example() {
             commands += 1;
         }
     }
-    assert_eq!(commands, 34, "commands that the help lists");
+    assert_eq!(commands, 35, "commands that the help lists");
     for verb in ["create", "create_and_start", "start", "stop", "show", "rm", "list", "viz", "migrate"] {
         help(&[verb]);
         assert!(page.contains(&format!("| `{verb}")), "docs/cli.md does not know Gush's {verb}");
@@ -77,7 +77,7 @@ fn examples() -> Vec<String> {
 #[test]
 fn every_example_is_run() {
     let examples = examples();
-    assert_eq!(examples.len(), 27, "{examples:?}");
+    assert_eq!(examples.len(), 28, "{examples:?}");
     let files = Files::new(&[("report.yaml", REPORT)]);
     std::fs::create_dir(files.path("config")).unwrap();
     std::fs::write(files.path("config/shop.yaml"), SHOP).unwrap();
@@ -92,6 +92,7 @@ fn every_example_is_run() {
         let line = example.replace("01M7Z85C8H08RJZ5Q5JGPKMY04", id.trim());
         let mut shell = Command::new("/bin/bash");
         shell.args(["-c", &line]).env_clear().env("PATH", &folder).env("TIDEGATE_SERVER", flows.api().to_string());
+        shell.env("HOST", "127.0.0.1").env("PORT", flows.server.http().port().to_string());
         let shell =
             shell.current_dir(files.path("")).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = shell.spawn().unwrap();

@@ -1,0 +1,55 @@
+//! `tidegate health`: whether the server with the same settings is healthy, for the health check of a container.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use tidegate_cli::{Exit, Failure, print};
+
+use crate::settings::{Endpoint, Settings};
+
+/// The longest wait for a connection, and for each part of an answer. A healthy server answers within milliseconds.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The longest answer that is read. Real ones have some lines.
+const LONGEST: u64 = 16 * 1024;
+
+/// Asks `/healthcheck` of HOST and PORT.
+pub(super) fn health() -> Result<Exit, Failure> {
+    let settings = Settings::from_environment().map_err(|problems| Failure::usage(problems.to_string()))?;
+    let address = reachable(&settings.http);
+    let answer = ask(address)
+        .map_err(|error| Failure::unavailable(format!("no server answers at http://{address}/healthcheck: {error}")))?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    match head.split(' ').nth(1) {
+        Some("200") if body.starts_with("OK") => print(&format!("{}\n", body.trim_end())).map(|()| Exit::Done),
+        Some("500") => print(body).map(|()| Exit::Failed),
+        _ => Err(Failure::unavailable(format!("what answers at http://{address}/healthcheck is no Tidegate server"))),
+    }
+}
+
+/// Where a server that listens at `endpoint` is reached from this machine.
+fn reachable(endpoint: &Endpoint) -> SocketAddr {
+    let host = match endpoint.host {
+        IpAddr::V4(host) if host.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        // A port of every address takes connections of both versions, and a container may have no IPv6 of its own.
+        IpAddr::V6(host) if host.is_unspecified() => local(),
+        host => host,
+    };
+    SocketAddr::new(host, endpoint.port)
+}
+
+/// The address of this machine in the version of IP that it has.
+fn local() -> IpAddr {
+    let has_version_4 = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).is_ok();
+    if has_version_4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() }
+}
+
+fn ask(address: SocketAddr) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    write!(stream, "GET /healthcheck HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.take(LONGEST).read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
