@@ -4,6 +4,7 @@ pub(crate) mod claims;
 pub(crate) mod leases;
 pub(crate) mod reports;
 pub(crate) mod view;
+mod waiting;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

@@ -12,13 +12,13 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{Claim, Claimed, EngineError, Input, Json, LeaseRef, Leases, MAX_NAME, Timestamp};
-use tokio::time::{Instant, timeout_at};
+use tidegate_workflow::{Claim, Claimed, Input, Json, LeaseRef, Leases, MAX_NAME, Timestamp};
 #[cfg(test)]
 use utoipa::ToSchema;
 
+use super::waiting;
 use crate::activity::Event;
-use crate::edge::ask::{Answer, Ask, Context};
+use crate::edge::ask::{Answer, Ask};
 use crate::edge::body::{self, Span};
 use crate::edge::json::{self, Id, ObjectText, Verbatim};
 use crate::edge::problem::Problem;
@@ -175,7 +175,7 @@ pub(crate) fn lease(given: Option<Span>, path: &str) -> Result<Duration, Problem
 pub(crate) async fn claim(ask: &Ask<'_>) -> Answer {
     let (claim, wait) = body::read::<ClaimBody>(ask.body)?.resolve("")?;
     let leases = match ask.api.engine().lease_except(&claim, &[], ask.api.now()).await? {
-        none if none.is_empty() => wait_for(ask.api, (&claim, &[]), wait).await?,
+        none if none.is_empty() => waiting::claim((ask.api.engine(), &ask.api.host), (&claim, &[]), wait).await?,
         leases => leases,
     };
     let (claimed, share) = deliver(ask, leases).await?;
@@ -198,32 +198,6 @@ pub(crate) fn answer(body: &impl Serialize, share: Option<Share>, others: usize)
     match share {
         Some(share) => room::kept(json::large_text(share.size() + others, body), share),
         None => json::page(json::large_text(others, body)),
-    }
-}
-
-/// Claims again whenever work arrives, until there is some, the time is over, or the server drains. Jobs of the leases given are not
-/// work: the worker gave them back.
-pub(crate) async fn wait_for(
-    api: &Context,
-    (claim, except): (&Claim, &[LeaseRef]),
-    wait: Duration,
-) -> Result<Leases, EngineError> {
-    let until = Instant::now() + wait;
-    let drain = &api.host.drain;
-    loop {
-        if wait.is_zero() || drain.is_cancelled() || Instant::now() >= until {
-            return Ok(Leases::default());
-        }
-        // What arrives between the claim and the wait counts too.
-        let arrival = api.engine().arrival_except(&claim.queues, except);
-        let leases = api.engine().lease_except(claim, except, api.now()).await?;
-        if !leases.is_empty() {
-            return Ok(leases);
-        }
-        tokio::select! {
-            _ = timeout_at(until, arrival) => {}
-            () = drain.cancelled() => {}
-        }
     }
 }
 

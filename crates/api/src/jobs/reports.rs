@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 
 use super::claims::{self, ClaimBody, ClaimedJob};
 use super::leases::parse_lease;
+use super::waiting;
 use crate::activity::Event;
 use crate::edge::ask::{Answer, Ask, Context};
 use crate::edge::body::{self, Span};
@@ -272,7 +273,7 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
         && none.is_empty()
         && !wait.is_zero()
     {
-        leases = claims::wait_for(api, (claim, &given_back), *wait).await;
+        leases = waiting::claim((api.engine(), &api.host), (claim, &given_back), *wait).await;
     }
     let reported = outcomes(api, order, reported);
     // The reports are told all the same when the claim failed.

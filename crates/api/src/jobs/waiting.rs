@@ -1,0 +1,83 @@
+//! A worker waits for jobs.
+
+use std::time::Duration;
+
+use tidegate_workflow::{Claim, Engine, EngineError, LeaseRef, Leases};
+use tokio::time::{Instant, sleep_until};
+
+use crate::edge::ask::Host;
+
+/// Claims again whenever work arrives, until there is some, the time is over, or the server drains. Jobs of the leases given are not
+/// work: the worker gave them back.
+pub(crate) async fn claim(
+    (engine, host): (&Engine, &Host),
+    (claim, except): (&Claim, &[LeaseRef]),
+    wait: Duration,
+) -> Result<Leases, EngineError> {
+    let (until, drain) = (Instant::now() + wait, &host.drain);
+    if wait.is_zero() || drain.is_cancelled() {
+        return Ok(Leases::default());
+    }
+    loop {
+        // What arrives between the claim and the wait counts too.
+        let arrival = engine.arrival_except(&claim.queues, except);
+        let leases = engine.lease_except(claim, except, (host.clock)()).await?;
+        if !leases.is_empty() || drain.is_cancelled() || Instant::now() >= until {
+            return Ok(leases);
+        }
+        tokio::select! {
+            // A worker that was woken claims, also when its time is over by then: no other one was woken for that job.
+            biased;
+            () = arrival => {}
+            () = sleep_until(until) => return Ok(Leases::default()),
+            () = drain.cancelled() => return Ok(Leases::default()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+
+    use tidegate_workflow::{
+        Begin, Definition, EngineOptions, Graph, JobDefinition, MemoryStore, NewWorkflow, Store, Timestamp,
+    };
+    use tokio::time::{advance, timeout};
+    use tokio_util::sync::CancellationToken;
+    use tokio_util::task::TaskTracker;
+
+    use super::*;
+    use crate::readiness::Works;
+
+    const NOW: Timestamp = Timestamp::from_micros(1_795_000_000_000_000);
+
+    fn host() -> Host {
+        Host {
+            version: "test",
+            clock: Arc::new(|| NOW),
+            serving: Arc::new(|| true),
+            counting: Arc::new(|| Works::Yes),
+            drain: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    /// A job that arrived in the last moment of a worker's wait was left to nobody: other workers that waited were not woken for it.
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_that_is_woken_as_its_time_ends_claims() {
+        let store = Store::Memory(MemoryStore::new(4));
+        let (engine, host) = (Engine::start(store, EngineOptions::default()).await.unwrap(), host());
+        let wanted =
+            Claim { queues: vec!["default".into()], worker: "worker".into(), limit: 1, lease: Duration::from_secs(30) };
+        let jobs = vec![JobDefinition::new("job", "handler")];
+        let graph = Graph::build(Definition { name: "test".into(), jobs, ..Definition::default() }).unwrap();
+        let wait = Duration::from_millis(40);
+        let mut claimed = pin!(claim((&engine, &host), (&wanted, &[]), wait));
+        assert!(timeout(wait / 2, &mut claimed).await.is_err(), "it waits");
+        engine.create(vec![NewWorkflow { graph, begin: Begin::Now, created_at: None }], NOW).await.remove(0).unwrap();
+        advance(wait).await;
+        let leases = claimed.await;
+        assert!(!leases.unwrap().is_empty(), "woken, and went without the job");
+    }
+}
