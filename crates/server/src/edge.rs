@@ -3,6 +3,7 @@
 pub(crate) mod accept;
 mod bell;
 pub(crate) mod bounds;
+pub(crate) mod carrier;
 pub(crate) mod clock;
 pub(crate) mod connection;
 pub(crate) mod cores;
@@ -10,3 +11,4 @@ pub(crate) mod http;
 pub(crate) mod listen;
 pub(crate) mod runtime;
 pub(crate) mod socket_file;
+pub(crate) mod tls;

@@ -36,6 +36,12 @@ pub enum ServeError {
         /// The folder.
         path: PathBuf,
     },
+    /// Certificates could be read when the settings were, and cannot be used any more.
+    #[error("certificates cannot be used: {reasons}")]
+    Certificates {
+        /// Each file, by its variable, with what is wrong.
+        reasons: String,
+    },
     /// The process may open so few files that clients would find none left.
     #[error(
         "{allowed} open files are allowed, and this server needs at least {least}: raise the hard limit on open files (ulimit -H -n), \

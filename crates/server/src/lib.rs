@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** no rules here: no limit arithmetic, no lookup of limits, no RESP.
 
+mod certificates;
 pub mod commands;
 mod configure;
 mod edge;
@@ -18,7 +19,7 @@ mod workflows;
 
 pub use edge::listen::{Addresses, GrpcAddress};
 pub use error::ServeError;
-pub use operate::banner::{Loaded, Started};
+pub use operate::banner::{Encryption, Loaded, Started};
 pub use rls::proto;
 pub use server::run;
 pub use supervise::{Ended, How};

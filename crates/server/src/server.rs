@@ -21,8 +21,9 @@ use crate::edge::cores::{self, Work};
 use crate::edge::http;
 use crate::edge::listen::{Addresses, Listeners, Sockets};
 use crate::edge::runtime::ThreadRuntime;
+use crate::edge::tls::{Gate, Gates};
 use crate::error::ServeError;
-use crate::operate::banner::{Loaded, Started, example};
+use crate::operate::banner::{Encryption, Loaded, Started, example};
 use crate::operate::debug;
 use crate::operate::give_back::give_back;
 use crate::operate::health::{Health, HealthService, Part};
@@ -213,9 +214,12 @@ impl Server {
         let budget = Arc::new(Budget::new(UNFINISHED));
         let cores = cores::start(self.settings.cores, &self.supervisor, self.work(&budget)).await?;
         let shares = self.shares()?;
+        let gates = Gates::open(&self.settings, &self.metrics, &self.supervisor)?;
         match (&self.workflows, api) {
-            (Some(workflows), Some(listener)) => self.metrics.watch_port(workflows.open(listener, shares.api)),
-            _ => self.await_port_of_api(shares.api),
+            (Some(workflows), Some(listener)) => {
+                self.metrics.watch_port(workflows.open(listener, gates.api, shares.api));
+            }
+            _ => self.await_port_of_api(gates.api, shares.api),
         }
         let supervisor = &self.supervisor;
         let serve = |part, bounds: Bounds, listener, router| {
@@ -224,7 +228,7 @@ impl Server {
         };
         let bounds = Bounds::new("gRPC", shares.grpc, budget);
         self.metrics.watch_port(bounds.clone());
-        supervisor.task("accept-grpc", cores.clone().accept(grpc, bounds, supervisor.clone()));
+        supervisor.task("accept-grpc", cores.clone().accept(grpc, gates.grpc, bounds, supervisor.clone()));
         let bounds = |port, most| Bounds::new(port, most, Budget::new(UNFINISHED));
         serve("accept-http", bounds("HTTP", shares.http), http, json::router(cores, self.health.clone()));
         if let Some(listener) = debug {
@@ -240,13 +244,13 @@ impl Server {
     }
 
     /// Begins workflows, if they are wanted, as soon as no other process has their port.
-    fn await_port_of_api(&mut self, connections: Most) {
+    fn await_port_of_api(&mut self, gate: Option<Gate>, connections: Most) {
         // Another process may have taken the port since it was bound.
         let started = self.workflows.take();
         if self.settings.workflows.is_some() {
             let (settings, metrics) = (self.settings.clone(), self.metrics.clone());
             let (health, supervisor) = (self.health.clone(), self.supervisor.clone());
-            let late = Late { settings, health, supervisor, metrics, started, connections };
+            let late = Late { settings, health, supervisor, metrics, started, gate, connections };
             self.supervisor.task("api-port", late.run());
         }
     }
@@ -306,8 +310,11 @@ impl Server {
     }
 
     fn started(&self, addresses: Addresses, origin: &Origin) -> Started {
+        let api = self.settings.workflows.as_ref().and_then(|workflows| workflows.tls.as_ref());
         Started {
             addresses,
+            grpc_encryption: Encryption::of(self.settings.grpc_tls.as_ref()),
+            api_encryption: Encryption::of(api),
             store: self
                 .settings
                 .redis

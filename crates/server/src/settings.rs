@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use tidegate_ratelimit::MemoryBounds;
 
+pub use crate::certificates::{Clients, NamedFile, PortTls};
 pub use files::{DotFiles, Files, FirstLoad, Scope};
 pub use listen::{ConnectionAge, Endpoint, GrpcEndpoint};
 pub use log::{Log, LogFormat};
@@ -46,6 +47,8 @@ pub struct Settings {
     pub debug: Endpoint,
     /// The gRPC port or socket.
     pub grpc: GrpcEndpoint,
+    /// TLS on that port or socket. None: it speaks plaintext.
+    pub grpc_tls: Option<PortTls>,
     /// How long a gRPC connection may live.
     pub connection_age: ConnectionAge,
     /// What is logged, and in which form.
@@ -127,6 +130,7 @@ impl Settings {
             http: listen::endpoint(values, "HOST", "PORT"),
             debug: listen::endpoint(values, "DEBUG_HOST", "DEBUG_PORT"),
             grpc: listen::grpc(values),
+            grpc_tls: listen::tls::grpc(values),
             connection_age: listen::connection_age(values),
             log: log::build(values),
             files: files::build(values),

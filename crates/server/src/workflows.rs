@@ -28,6 +28,7 @@ use tracing::{error, info, warn};
 use crate::edge::bounds::{Bounds, Budget, Most};
 use crate::edge::http;
 use crate::edge::runtime::ThreadRuntime;
+use crate::edge::tls::Gate;
 use crate::error::ServeError;
 use crate::operate::health::Health;
 use crate::operate::metrics::Metrics;
@@ -42,8 +43,8 @@ const PART: &str = "workflows";
 /// How long the start waits for the first look at the store at most, also when its thread does not get to run.
 const FIRST_LOOK: Duration = Duration::from_secs(4);
 
-/// The socket of the API, once the ports are open, and its bounds.
-type Port = watch::Sender<Option<(std::net::TcpListener, Bounds)>>;
+/// The socket of the API, once the ports are open, the way through TLS if there is one, and its bounds.
+type Port = watch::Sender<Option<(std::net::TcpListener, Option<Gate>, Bounds)>>;
 
 /// Bytes that unfinished bodies may hold: sixteen of the largest by default, and never fewer than four.
 const UNFINISHED: usize = 128 * 1024 * 1024;
@@ -108,10 +109,10 @@ impl Workflows {
         Ok(Self { port, unfinished, activity, store })
     }
 
-    /// Serves the API on `listener`, with so many connections at most. Returns its bounds.
-    pub(crate) fn open(&self, listener: std::net::TcpListener, connections: Most) -> Bounds {
+    /// Serves the API on `listener`, through `gate` if there is one, with so many connections at most. Returns its bounds.
+    pub(crate) fn open(&self, listener: std::net::TcpListener, gate: Option<Gate>, connections: Most) -> Bounds {
         let bounds = Bounds::new("API", connections, Budget::new(self.unfinished));
-        self.port.send_replace(Some((listener, bounds.clone())));
+        self.port.send_replace(Some((listener, gate, bounds.clone())));
         bounds
     }
 }
@@ -179,28 +180,29 @@ impl Thread {
 
     /// Serves the API until the server stops.
     async fn serve(&self, api: &Api, runtimes: &[Handle]) {
-        if let Some((listener, bounds)) = self.listener().await {
+        if let Some((port, bounds)) = self.listener().await {
             let each = runtimes.iter().enumerate();
             let threads = each.map(|(at, runtime)| http::Thread::new(runtime.clone(), api.on(at).router())).collect();
-            http::serve_on(threads, listener, bounds, self.supervisor.clone()).await;
+            http::serve_on(threads, port, bounds, self.supervisor.clone()).await;
             // The server drains: from now on another process may have the port.
             self.port.send_replace(None);
         }
         self.supervisor.stop.cancelled().await;
     }
 
-    /// A listener on the port of the API, as soon as it is open, and its bounds. None: the server stops, or the system refuses it.
-    async fn listener(&self) -> Option<(TcpListener, Bounds)> {
+    /// A listener on the port of the API, as soon as it is open, its gate and its bounds. None: the server stops, or the system
+    /// refuses it.
+    async fn listener(&self) -> Option<((TcpListener, Option<Gate>), Bounds)> {
         let mut port = self.port.subscribe();
         let opened = tokio::select! {
             opened = port.wait_for(Option::is_some) => opened.ok()?,
             () = self.supervisor.drain.cancelled() => return None,
         };
         // A copy: when this thread panics, the port stays open until the thread is started again.
-        let (listener, bounds) = opened.as_ref()?;
+        let (listener, gate, bounds) = opened.as_ref()?;
         let copy = listener.try_clone().and_then(TcpListener::from_std);
         let copy = copy.inspect_err(|error| warn!(%error, "cannot register the listener of the API")).ok()?;
-        Some((copy, bounds.clone()))
+        Some(((copy, gate.clone()), bounds.clone()))
     }
 
     /// What this server says about itself to the others of its store.

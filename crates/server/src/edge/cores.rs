@@ -14,9 +14,11 @@ use tracing::warn;
 
 use crate::edge::accept;
 use crate::edge::bounds::{Bounds, Budget, Origin, Place};
+use crate::edge::carrier::{Loose, Secured};
 use crate::edge::connection::{self, Hold};
 use crate::edge::runtime::ThreadRuntime;
 use crate::edge::socket_file::SocketFile;
+use crate::edge::tls::Gate;
 use crate::rls::call::Calls;
 use crate::rls::grpc::Services;
 use crate::settings::ConnectionAge;
@@ -28,8 +30,8 @@ const BACKLOG: usize = 1024;
 /// An accepted connection on its way to a core, not yet registered with a runtime.
 #[derive(Debug)]
 enum Accepted {
-    Tcp(std::net::TcpStream),
-    Unix(std::os::unix::net::UnixStream),
+    Plain(Loose),
+    Secured(Secured),
 }
 
 /// What a core serves with.
@@ -131,8 +133,13 @@ async fn take_up(arrivals: Arrivals, work: Work) {
         };
         let loaded = Loaded(load.clone());
         let registered = match accepted {
-            Accepted::Tcp(stream) => TcpStream::from_std(stream).map(|stream| work.serve(stream, place, loaded)),
-            Accepted::Unix(stream) => UnixStream::from_std(stream).map(|stream| work.serve(stream, place, loaded)),
+            Accepted::Plain(Loose::Tcp(stream)) => {
+                TcpStream::from_std(stream).map(|stream| work.serve(stream, place, loaded))
+            }
+            Accepted::Plain(Loose::Unix(stream)) => {
+                UnixStream::from_std(stream).map(|stream| work.serve(stream, place, loaded))
+            }
+            Accepted::Secured(mut stream) => stream.get_mut().0.join().map(|()| work.serve(stream, place, loaded)),
         };
         if let Err(error) = registered {
             warn!(%error, "cannot register a connection with its core");
@@ -165,36 +172,49 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    async fn accept(&self) -> io::Result<(Accepted, Origin)> {
+    async fn accept(&self) -> io::Result<(Loose, Origin)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
                 accept::prepare(&stream);
-                Ok((Accepted::Tcp(stream.into_std()?), peer.into()))
+                Ok((Loose::Tcp(stream.into_std()?), peer.into()))
             }
             Self::Unix { listener, .. } => {
                 let (stream, _) = listener.accept().await?;
-                Ok((Accepted::Unix(stream.into_std()?), Origin::HERE))
+                Ok((Loose::Unix(stream.into_std()?), Origin::HERE))
             }
         }
     }
 }
 
 impl Cores {
-    /// Hands every connection that `bounds` admit to the core with the fewest, until the server drains.
-    pub(crate) async fn accept(self, listener: Listener, bounds: Bounds, supervisor: Supervisor) {
+    /// Hands every connection that `bounds` admit to the core with the fewest, until the server drains. With a gate, it enters there
+    /// first.
+    pub(crate) async fn accept(self, listener: Listener, gate: Option<Gate>, bounds: Bounds, supervisor: Supervisor) {
         loop {
             let accepted = tokio::select! {
                 accepted = accept::next(listener.accept(), &bounds.places) => accepted,
                 () = supervisor.drain.cancelled() => return,
             };
-            let Some((accepted, _, place)) = accepted else { continue };
-            let fewest =
-                self.each.iter().min_by_key(|core| core.load.load(Relaxed)).expect("there is at least one core");
-            fewest.load.fetch_add(1, Relaxed);
-            // A core that has ended takes the server with it; until then its connections are closed.
-            let _ = fewest.door.send((accepted, place)).await;
+            let Some((socket, _, place)) = accepted else { continue };
+            match &gate {
+                None => self.hand_over(Accepted::Plain(socket), place).await,
+                Some(gate) => {
+                    let cores = self.clone();
+                    gate.enter(socket, place, async move |secured, place| {
+                        cores.hand_over(Accepted::Secured(secured), place).await;
+                    });
+                }
+            }
         }
+    }
+
+    /// Gives a connection to the core with the fewest.
+    async fn hand_over(&self, accepted: Accepted, place: Place) {
+        let fewest = self.each.iter().min_by_key(|core| core.load.load(Relaxed)).expect("there is at least one core");
+        fewest.load.fetch_add(1, Relaxed);
+        // A core that has ended takes the server with it; until then its connections are closed.
+        let _ = fewest.door.send((accepted, place)).await;
     }
 
     /// Runs `work` on a core; the cores take turns. None: the core has ended, or `work` panicked.

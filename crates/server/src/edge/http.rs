@@ -12,6 +12,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate_api::Peer;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
@@ -22,7 +23,9 @@ use super::accept;
 use super::bounds::body::{Arriving, Framing, Kind, Last, Refusal};
 use super::bounds::socket::Watched;
 use super::bounds::{Bounds, Closed, Place, Rule, Seat, Standing, Tab};
+use super::carrier::{Loose, Secured};
 use super::cores::Loaded;
+use super::tls::Gate;
 use crate::supervise::Supervisor;
 
 /// How long a connection may stay without a next request. Load balancers keep idle connections for a minute, and a request
@@ -40,7 +43,7 @@ const BODY: Kind = Kind {
 };
 
 /// A thread that serves connections.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Thread {
     runtime: Handle,
     router: Router,
@@ -55,14 +58,21 @@ impl Thread {
     }
 
     /// Serves one connection in a task of its own.
-    fn take(&self, stream: std::net::TcpStream, asker: Asker, supervisor: &Supervisor) {
+    fn take(&self, arrived: Arrived, asker: Asker, supervisor: &Supervisor) {
         let (router, loaded) = (self.router.clone(), Loaded::count(&self.load));
         let tasks = supervisor.tasks.clone();
         let supervisor = supervisor.clone();
         let serve = async move {
-            match TcpStream::from_std(stream) {
-                Ok(stream) => connection(stream, router, asker, supervisor).await,
-                Err(error) => warn!(%error, "cannot register a connection with its thread"),
+            let lost = |error| warn!(%error, "cannot register a connection with its thread");
+            match arrived {
+                Arrived::Plain(stream) => match TcpStream::from_std(stream) {
+                    Ok(stream) => connection(stream, router, asker, supervisor).await,
+                    Err(error) => lost(error),
+                },
+                Arrived::Secured(mut stream) => match stream.get_mut().0.join() {
+                    Ok(()) => connection(stream, router, asker, supervisor).await,
+                    Err(error) => lost(error),
+                },
             }
             drop(loaded);
         };
@@ -70,13 +80,25 @@ impl Thread {
     }
 }
 
-/// Serves `router` within `bounds` on the current thread until the server drains; each connection is a task of its own.
-pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds, supervisor: Supervisor) {
-    serve_on(vec![Thread::new(Handle::current(), router)], listener, bounds, supervisor).await;
+/// A connection on its way to its thread.
+enum Arrived {
+    Plain(std::net::TcpStream),
+    Secured(Secured),
 }
 
-/// Hands every connection that `bounds` admit to the thread with the fewest, until the server drains.
-pub(crate) async fn serve_on(threads: Vec<Thread>, listener: TcpListener, bounds: Bounds, supervisor: Supervisor) {
+/// Serves `router` within `bounds` on the current thread until the server drains; each connection is a task of its own.
+pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds, supervisor: Supervisor) {
+    serve_on(vec![Thread::new(Handle::current(), router)], (listener, None), bounds, supervisor).await;
+}
+
+/// Hands every connection that `bounds` admit to the thread with the fewest, until the server drains. With a gate, it enters there first.
+pub(crate) async fn serve_on(
+    threads: Vec<Thread>,
+    (listener, gate): (TcpListener, Option<Gate>),
+    bounds: Bounds,
+    supervisor: Supervisor,
+) {
+    let threads: Arc<[Thread]> = threads.into();
     loop {
         let accepted = tokio::select! {
             accepted = accept::next(listener.accept(), &bounds.places) => accepted,
@@ -84,14 +106,30 @@ pub(crate) async fn serve_on(threads: Vec<Thread>, listener: TcpListener, bounds
         };
         if let Some((stream, peer, place)) = accepted {
             accept::prepare(&stream);
-            let asker = Asker { peer: Peer(peer.ip()), tab: Tab::unbounded(bounds.budget.clone()), place };
-            let fewest = threads.iter().min_by_key(|thread| thread.load.load(Relaxed)).expect("there is one");
-            match stream.into_std() {
-                Ok(stream) => fewest.take(stream, asker, &supervisor),
-                Err(error) => warn!(%error, "cannot hand a connection to its thread"),
+            let (peer, tab) = (Peer(peer.ip()), Tab::unbounded(bounds.budget.clone()));
+            let stream = match stream.into_std() {
+                Ok(stream) => stream,
+                Err(error) => {
+                    warn!(%error, "cannot hand a connection to its thread");
+                    continue;
+                }
+            };
+            match &gate {
+                None => fewest(&threads).take(Arrived::Plain(stream), Asker { peer, tab, place }, &supervisor),
+                Some(gate) => {
+                    let (threads, supervisor) = (threads.clone(), supervisor.clone());
+                    gate.enter(Loose::Tcp(stream), place, async move |secured, place| {
+                        fewest(&threads).take(Arrived::Secured(secured), Asker { peer, tab, place }, &supervisor);
+                    });
+                }
             }
         }
     }
+}
+
+/// The thread with the fewest connections.
+fn fewest(threads: &[Thread]) -> &Thread {
+    threads.iter().min_by_key(|thread| thread.load.load(Relaxed)).expect("there is one")
 }
 
 /// The other side of a connection, and what it takes of the server.
@@ -101,7 +139,10 @@ struct Asker {
     place: Place,
 }
 
-async fn connection(stream: TcpStream, router: Router, asker: Asker, supervisor: Supervisor) {
+async fn connection<I>(stream: I, router: Router, asker: Asker, supervisor: Supervisor)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send,
+{
     let Asker { peer, tab, place } = asker;
     let seat = &place.seat;
     let service = service_fn(|request: Request<Incoming>| {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use tidegate_ratelimit::{Configuration, Entry};
 use tracing::info;
 
+use crate::certificates::PortTls;
 use crate::edge::listen::{Addresses, GrpcAddress};
 
 /// What a server reports once it has started.
@@ -14,6 +15,10 @@ use crate::edge::listen::{Addresses, GrpcAddress};
 pub struct Started {
     /// Where it listens.
     pub addresses: Addresses,
+    /// TLS of the gRPC port.
+    pub grpc_encryption: Encryption,
+    /// TLS of the API.
+    pub api_encryption: Encryption,
     /// Where counters are, without credentials.
     pub store: String,
     /// Where workflows are, without credentials. None: workflows are off.
@@ -22,6 +27,17 @@ pub struct Started {
     pub configuration: String,
     /// What came of it.
     pub loaded: Loaded,
+}
+
+/// Whether a port speaks TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encryption {
+    /// It speaks plaintext.
+    Off,
+    /// It speaks TLS.
+    Tls,
+    /// It speaks TLS, and clients show a certificate.
+    Mutual,
 }
 
 /// What came of the first load.
@@ -62,10 +78,12 @@ impl Started {
             workflows = self.workflows,
             configuration = self.configuration,
             grpc,
+            grpc_tls = ?self.grpc_encryption,
             http = %addresses.http,
             debug = pages,
             prometheus,
             api,
+            api_tls = ?self.api_encryption,
             "started"
         );
     }
@@ -81,9 +99,14 @@ impl fmt::Display for Started {
         }
         writeln!(f, "  configuration  {}", self.configuration)?;
         match &addresses.grpc {
-            GrpcAddress::Tcp(address) => writeln!(f, "  gRPC           {address}")?,
-            GrpcAddress::Unix(path) => writeln!(f, "  gRPC           {}", path.display())?,
+            GrpcAddress::Tcp(address) => write!(f, "  gRPC           {address}")?,
+            GrpcAddress::Unix(path) => write!(f, "  gRPC           {}", path.display())?,
         }
+        f.write_str(match self.grpc_encryption {
+            Encryption::Off => "\n",
+            Encryption::Tls => "  TLS\n",
+            Encryption::Mutual => "  TLS, clients show a certificate\n",
+        })?;
         writeln!(f, "  HTTP           {}  /json /healthcheck", addresses.http)?;
         if let Some(debug) = addresses.debug {
             writeln!(f, "  debug          {debug}  /rlconfig /stats /metrics")?;
@@ -92,13 +115,33 @@ impl fmt::Display for Started {
             writeln!(f, "  Prometheus     {prometheus}")?;
         }
         if let Some(api) = addresses.api {
-            writeln!(f, "  API            {api}  /v1 (workflows; described by /v1/openapi.json)")?;
+            let base = self.api_encryption.base(api);
+            writeln!(f, "  API            {api}  {base}/v1 (workflows; described by /v1/openapi.json)")?;
         }
         match &self.loaded {
             Loaded::Limits { example } => {
                 writeln!(f, "Try it:\n  curl -s {}/json -d '{example}'", reachable(addresses.http))
             }
             other => writeln!(f, "{other}"),
+        }
+    }
+}
+
+impl Encryption {
+    /// That of a port with these settings.
+    pub(crate) fn of(tls: Option<&PortTls>) -> Self {
+        match tls {
+            None => Self::Off,
+            Some(tls) if tls.clients.is_none() => Self::Tls,
+            Some(_) => Self::Mutual,
+        }
+    }
+
+    /// What a path of the API at `address` is written after; nothing where everybody takes that for granted.
+    fn base(self, address: SocketAddr) -> String {
+        match self {
+            Self::Off => String::new(),
+            Self::Tls | Self::Mutual => format!("https://{address}"),
         }
     }
 }

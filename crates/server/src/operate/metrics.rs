@@ -24,6 +24,7 @@ use tidegate_api::{Activity, Works};
 use tidegate_pipeline::Client;
 use tidegate_ratelimit::{Configuration, Limiter, MemoryStore};
 
+use crate::certificates;
 use crate::edge::bounds::Bounds;
 use crate::edge::clock;
 use crate::operate::counting;
@@ -48,6 +49,7 @@ pub(crate) struct Metrics {
     registry: Mutex<Registry>,
     made: Mutex<MadeTotals>,
     pub(crate) loads: Loads,
+    pub(crate) certificates: certificates::Counts,
     sources: Mutex<Sources>,
 }
 
@@ -88,6 +90,7 @@ impl Metrics {
             registry: Mutex::default(),
             made: Mutex::new(MadeTotals::new(Instant::now())),
             loads: Loads::default(),
+            certificates: certificates::Counts::default(),
             sources: Mutex::default(),
         }
     }
@@ -167,6 +170,10 @@ impl Metrics {
         ];
         sum.gauges.push(("runtime.num_values".to_owned(), read(&self.loads.files)));
         sum.gauges.push(("tidegate.config.kept_files".to_owned(), read(&self.loads.kept)));
+        if let Some(sample) = self.certificates.sample((clock::now().0 / 1_000_000).cast_signed()) {
+            sum.counters.extend(sample.counters());
+            sum.gauges.extend(sample.gauges());
+        }
         self.ask_sources(&mut sum);
         sum
     }

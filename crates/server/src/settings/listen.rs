@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use super::read::Values;
 
+pub(super) mod tls;
+
 /// An address and a port to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {

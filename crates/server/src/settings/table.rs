@@ -62,7 +62,6 @@ impl Variable {
     }
 }
 
-const NO_TLS: &str = "this version has no TLS on the gRPC port";
 const NO_STATSD: &str = "this version exports metrics to Prometheus only";
 const NO_XDS: &str = "this version reads its configuration from files only";
 const NO_MEMCACHE: &str = "this version counts in memory or in Redis";
@@ -122,6 +121,9 @@ const WORKFLOWS: &[Variable] = &[
     row("TIDEGATE_ACKNOWLEDGED_BY", Text, "primary", "When a call of the API that writes to Redis is acknowledged. `primary`: when the primary has it; a failover may lose it. `replicas:N`, N from 1 to 16: when N replicas have it, too. When fewer answer in time, the call is answered with 503: it may have taken place, and can be repeated with the same key or lease. A call takes longer by a round trip between primary and replica. Has no effect on a file."),
     row("TIDEGATE_RETENTION", Retention, "succeeded=7d,failed=30d", "How long ended workflows are kept, unless they say so themselves. Cancelled workflows count as failed. One time span holds for both; `forever` keeps them."),
     row("TIDEGATE_TOKENS_FILE", Path, "", "File with the tokens of the API: one `role name token` a line. Roles are `read`, `work` and `admin`. Read once at start. Needed on addresses that other machines can reach."),
+    row("TIDEGATE_TLS_CERT", Path, "", "File with the certificate chain of the API, PEM, its own certificate first. With it and TIDEGATE_TLS_KEY, the API speaks `https` only. These files are read again within 2 s when they change."),
+    row("TIDEGATE_TLS_KEY", Path, "", "File with the key of that certificate, PEM, without a passphrase."),
+    row("TIDEGATE_TLS_CLIENT_CACERT", Path, "", "File with authorities, PEM. When set, clients of the API must show a certificate that one of them, or an authority of the system, has issued. The commands of `tidegate` show none."),
     row("TIDEGATE_ALLOW_ANONYMOUS", Boolean, "false", "Serve the API without tokens on addresses that other machines can reach. Everybody who can reach the port may then do everything."),
     row("TIDEGATE_MAX_BODY", Bytes, "8M", "The largest body of a request to the API: from 1k to 1G."),
     row("TIDEGATE_MAX_EVENT_STREAMS", Integer("streams"), "1024", "The highest number of open event streams of the API, from 4 to 1,000,000. One token, or one address when no tokens are needed, has at most a quarter of them."),
@@ -147,11 +149,11 @@ const LISTENERS: &[Variable] = &[
     row("GRPC_PORT", Integer("port"), "8081", "gRPC port. 0 lets the system choose."),
     row("GRPC_MAX_CONNECTION_AGE", Duration, "24h", "Age at which a connection gets GOAWAY, varied by 10 %. 0: never. Lower it to spread clients over new servers sooner."),
     row("GRPC_MAX_CONNECTION_AGE_GRACE", Duration, "1h", "How long calls may still run after GOAWAY. 0: without a bound."),
-    row("GRPC_SERVER_USE_TLS", Boolean, "false", "Use TLS on the gRPC port.").refused("false", NO_TLS),
-    row("GRPC_SERVER_TLS_CERT", Path, "", "File with the certificate chain of the gRPC port.").unused(),
-    row("GRPC_SERVER_TLS_KEY", Path, "", "File with the key of the gRPC port.").unused(),
-    row("GRPC_CLIENT_TLS_CACERT", Path, "", "File with the authority that must have issued client certificates.").refused("", NO_TLS),
-    row("GRPC_CLIENT_TLS_SAN", Text, "", "DNS name that client certificates must contain.").refused("", NO_TLS),
+    row("GRPC_SERVER_USE_TLS", Boolean, "false", "Use TLS on the gRPC port or socket, with HTTP/2 (ALPN `h2`), versions 1.2 and 1.3. Needs a certificate and its key."),
+    row("GRPC_SERVER_TLS_CERT", Path, "", "File with the certificate chain of the gRPC port, PEM, its own certificate first. It and the files below are read again within 2 s when they change; files that do not fit together are a warning, and the old ones stay. They may be in different folders."),
+    row("GRPC_SERVER_TLS_KEY", Path, "", "File with the key of that certificate, PEM, without a passphrase."),
+    row("GRPC_CLIENT_TLS_CACERT", Path, "", "File with authorities, PEM. When set, clients must show a certificate that one of them, or an authority of the system, has issued."),
+    row("GRPC_CLIENT_TLS_SAN", Text, "", "DNS name (or IP address) that client certificates must contain as a subject alternative name. Needs GRPC_CLIENT_TLS_CACERT."),
 ];
 
 #[rustfmt::skip] // as above

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use tidegate_api::Tokens;
 use tidegate_workflow::{RetentionDefaults, SqliteOptions};
 
-use super::listen::{Endpoint, host_and_port};
+use super::listen::{Endpoint, host_and_port, tls};
 use super::read::Values;
 use super::redis::{self, RedisServer};
+use crate::certificates::PortTls;
 
 const ADDRESS: &str = "TIDEGATE_HTTP_ADDR";
 const ACKNOWLEDGED_BY: &str = "TIDEGATE_ACKNOWLEDGED_BY";
@@ -22,6 +23,8 @@ pub struct Workflows {
     pub address: Endpoint,
     /// Whether that was asked for, or is the default.
     pub address_given: bool,
+    /// TLS of the API. None: it speaks plaintext.
+    pub tls: Option<PortTls>,
     /// Where workflows are. None: in a file.
     pub redis: Option<RedisServer>,
     /// What the names of all their keys in Redis begin with.
@@ -52,6 +55,7 @@ pub struct Workflows {
 pub(super) fn build(values: &mut Values, counters: Option<&RedisServer>, threads: usize) -> Option<Workflows> {
     let tokens = tokens(values);
     let anonymous = values.boolean("TIDEGATE_ALLOW_ANONYMOUS");
+    let tls = tls::api(values);
     let redis = redis::store(values, counters, threads);
     let prefix = prefix(values);
     let partitions = partitions(values, redis.is_some());
@@ -70,6 +74,7 @@ pub(super) fn build(values: &mut Values, counters: Option<&RedisServer>, threads
     Some(Workflows {
         address,
         address_given: values.given.contains(ADDRESS),
+        tls,
         redis,
         prefix,
         data_dir: values.text("TIDEGATE_DATA_DIR").into(),

@@ -10,6 +10,7 @@ use tracing::{error, info, warn};
 use super::Workflows;
 use crate::edge::bounds::Most;
 use crate::edge::listen;
+use crate::edge::tls::Gate;
 use crate::operate::health::Health;
 use crate::operate::metrics::Metrics;
 use crate::settings::Settings;
@@ -27,6 +28,8 @@ pub(crate) struct Late {
     pub(crate) metrics: Arc<Metrics>,
     /// The thread, if it was started before the port was taken.
     pub(crate) started: Option<Workflows>,
+    /// The way through TLS, if there is one.
+    pub(crate) gate: Option<Gate>,
     /// How many connections the API may have.
     pub(crate) connections: Most,
 }
@@ -43,7 +46,7 @@ impl Late {
 
     async fn begin(self) {
         let listener = self.once_free().await;
-        let Self { settings, health, supervisor, metrics, started, connections } = self;
+        let Self { settings, health, supervisor, metrics, started, gate, connections } = self;
         let workflows = match (started, &settings.workflows) {
             (Some(workflows), _) => workflows,
             (None, Some(own)) => match Workflows::start(own, (&health, &metrics), &supervisor).await {
@@ -53,7 +56,7 @@ impl Late {
             (None, None) => return,
         };
         metrics.watch_workflows(workflows.activity.clone());
-        metrics.watch_port(workflows.open(listener, connections));
+        metrics.watch_port(workflows.open(listener, gate, connections));
         info!(store = workflows.store, "the port of the API is free: workflows are on");
     }
 

@@ -12,6 +12,8 @@ use tidegate::GrpcAddress;
 use tidegate_ratelimit::{Configuration, SameDomain, Source};
 
 use crate::support::{Server, await_that, get};
+use crate::tls::authority::borrowed;
+use crate::tls::{Authority, Folder};
 use crate::workflows::{Flows, redis, workflow};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -70,12 +72,16 @@ fn metrics(text: &str) -> BTreeSet<&str> {
 #[test]
 fn our_own_metrics_are_in_the_documents_and_no_others() {
     let redis = redis();
-    let (memory, redis) =
-        (Flows::start(&[("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "127.0.0.1:0")]), Flows::on(&redis));
+    let folder = Folder::new();
+    folder.put(&Authority::new("ours").issue("127.0.0.1"));
+    let tls = folder.grpc();
+    let settings = [&borrowed(&tls)[..], &[("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "127.0.0.1:0")]].concat();
+    let (memory, redis) = (Flows::start(&settings), Flows::on(&redis));
     memory.create(workflow("w", "a"));
     memory.succeed(&memory.claim(1)[0], serde_json::Value::Null);
     let page = |flows: &Flows| get(flows.server.debug(), "/metrics").body;
     await_that("queues are shown", || page(&memory).contains("tidegate_queue_ready_jobs"));
+    await_that("certificates are looked at", || page(&memory).contains("tidegate_certificates_seconds_left"));
     let pages = page(&memory) + &page(&redis);
     let (document, limits) = (read("docs/metrics.md"), read("docs/limits.md"));
     let families = pages.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect::<Vec<_>>().join("\n");

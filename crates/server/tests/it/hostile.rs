@@ -4,7 +4,7 @@ mod api;
 mod connections;
 mod counted;
 mod floods;
-mod grpc;
+pub(crate) mod grpc;
 mod heads;
 mod http;
 mod open;
@@ -23,7 +23,7 @@ const DECISION: &str = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"fr
 
 /// Waits until the other side closes the connection; returns what it said before.
 #[track_caller]
-fn until_closed(stream: &mut TcpStream) -> Vec<u8> {
+pub(crate) fn until_closed(stream: &mut TcpStream) -> Vec<u8> {
     stream.set_read_timeout(Some(LONG)).unwrap();
     let mut said = Vec::new();
     match stream.read_to_end(&mut said) {
@@ -33,7 +33,7 @@ fn until_closed(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 /// Whether the other side has closed the connection by now.
-fn is_closed(stream: &mut TcpStream) -> bool {
+pub(crate) fn is_closed(stream: &mut TcpStream) -> bool {
     stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     let mut byte = [0];
     match stream.read(&mut byte) {
@@ -57,7 +57,7 @@ const LEFT: u64 = 32 << 20;
 
 /// As [`highest`], and waits until memory is given back.
 #[track_caller]
-fn grown(server: &Process, attack: impl FnOnce() + Send) -> u64 {
+pub(crate) fn grown(server: &Process, attack: impl FnOnce() + Send) -> u64 {
     let before = server.resident();
     let highest = highest(server, attack);
     await_that("memory is given back", || server.resident() < before + LEFT);

@@ -8,4 +8,5 @@ mod hostile;
 mod operate;
 mod rls;
 mod support;
+mod tls;
 mod workflows;

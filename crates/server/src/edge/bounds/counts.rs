@@ -13,6 +13,8 @@ pub(crate) enum Closed {
     Unread,
     /// It sent much that was no call.
     Noise,
+    /// There was no agreement on TLS.
+    Handshake,
 }
 
 /// Counters of one port. Nothing is counted here of a connection that stays within its bounds.
@@ -21,7 +23,7 @@ pub(crate) struct Counts {
     /// Connections for which there was no place.
     refused: AtomicU64,
     /// In the order of [`Closed`].
-    closed: [AtomicU64; 4],
+    closed: [AtomicU64; 5],
     /// Bodies that arrived too slowly.
     slow: AtomicU64,
 }
@@ -38,7 +40,7 @@ pub(crate) struct PortSample {
     /// and that found no place.
     pub(crate) refused: u64,
     /// In the order of [`Closed`].
-    pub(crate) closed: [u64; 4],
+    pub(crate) closed: [u64; 5],
     /// Bodies that arrived too slowly.
     pub(crate) slow: u64,
     /// Bodies and answers for which there was no room.

@@ -102,8 +102,6 @@ fn what_this_version_lacks_is_refused_or_warned_of() {
     for (name, value) in [
         ("BACKEND_TYPE", "memcache"),
         ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
-        ("GRPC_SERVER_USE_TLS", "true"),
-        ("GRPC_CLIENT_TLS_CACERT", "/ca.pem"),
         ("REDIS_TYPE", "sentinel"),
         ("REDIS_TYPE", "CLUSTER"),
         ("REDIS_POOL_ON_EMPTY_BEHAVIOR", "create"),

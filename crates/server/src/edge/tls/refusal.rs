@@ -1,0 +1,54 @@
+//! Why a TLS handshake failed, in words for an operator.
+
+use std::io;
+
+use tokio_rustls::rustls::{CertificateError, Error as TlsError};
+
+/// How a handshake failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The client closed the connection, as probes do that only look whether a port is open.
+    Left,
+    Because(String),
+}
+
+pub(super) fn refusal(error: &io::Error) -> Refusal {
+    match error.get_ref().and_then(|error| error.downcast_ref()) {
+        Some(error) => Refusal::Because(words(error)),
+        None => Refusal::Left,
+    }
+}
+
+fn words(error: &TlsError) -> String {
+    let reason = match error {
+        TlsError::InvalidMessage(_) => "it does not speak TLS; is it configured without?",
+        TlsError::NoCertificatesPresented => "it shows no certificate, and this port asks for one",
+        TlsError::InvalidCertificate(error) => {
+            return format!("its certificate is not accepted: {}", certificate(error));
+        }
+        TlsError::NoApplicationProtocol => "it does not offer the protocol of this port (ALPN)",
+        TlsError::AlertReceived(alert) => {
+            return format!("it does not accept this server or its certificate: it answers with the alert {alert:?}");
+        }
+        error => return error.to_string(),
+    };
+    reason.to_owned()
+}
+
+fn certificate(error: &CertificateError) -> String {
+    use CertificateError as E;
+    let reason = match error {
+        E::UnknownIssuer => {
+            "no known authority has issued it; its authority belongs in the file with client authorities"
+        }
+        E::Expired | E::ExpiredContext { .. } => "it has expired",
+        E::NotValidYet | E::NotValidYetContext { .. } => "it is not valid yet, or the clock of this machine is wrong",
+        E::NotValidForName | E::NotValidForNameContext { .. } => "it is not for the name that clients must have",
+        E::InvalidPurpose | E::InvalidPurposeContext { .. } => "it is not for clients (extended key usage clientAuth)",
+        E::Other(other) if other.to_string() == "CaUsedAsEndEntity" => {
+            "it is that of an authority, which may sign certificates but may not be a client's own"
+        }
+        error => return error.to_string(),
+    };
+    reason.to_owned()
+}

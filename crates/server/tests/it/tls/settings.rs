@@ -1,0 +1,91 @@
+//! Mistakes in the settings of TLS: all of them are told at start, with the variable, the file and what to do.
+
+use tidegate::settings::Settings;
+
+use super::authority::borrowed;
+use super::{Authority, Folder};
+
+/// What is wrong with these settings, a line each.
+fn problems(settings: &[(&str, &str)]) -> Vec<String> {
+    let given = settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+    match Settings::parse(&given) {
+        Ok(_) => Vec::new(),
+        Err(error) => error.to_string().lines().skip(1).map(|line| line.trim().to_owned()).collect(),
+    }
+}
+
+#[track_caller]
+fn check(settings: &[(&str, &str)], expected: &[&str]) {
+    let told = problems(settings);
+    let all = expected.iter().all(|text| told.iter().any(|line| line.contains(text)));
+    assert!(all && told.len() == expected.len(), "{told:#?}");
+}
+
+#[test]
+fn every_mistake_in_the_files_is_told_with_what_to_do() {
+    let (authority, folder) = (Authority::new("ours"), Folder::new());
+    let (one, other) = (authority.issue("a"), authority.issue("b"));
+    folder.put(&one);
+    folder.write("other.key", &other.key);
+    folder.write("empty", "");
+    folder.write("cut.pem", &one.chain[..one.chain.len() / 2]);
+    let encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    folder.write("encrypted.key", encrypted);
+    let path = |name: &str| folder.text(name);
+    let with = |certificate: &str, key: &str, authorities: &str, san: &str, expected: &[&str]| {
+        let settings = [
+            ("GRPC_SERVER_USE_TLS", "true".to_owned()),
+            ("GRPC_SERVER_TLS_CERT", certificate.to_owned()),
+            ("GRPC_SERVER_TLS_KEY", key.to_owned()),
+            ("GRPC_CLIENT_TLS_CACERT", authorities.to_owned()),
+            ("GRPC_CLIENT_TLS_SAN", san.to_owned()),
+        ];
+        check(&borrowed(&settings), expected);
+    };
+    let (chain, key) = (path("server.pem"), path("server.key"));
+    with(&chain, &key, "", "", &[]);
+    with("", "", "", "", &["GRPC_SERVER_TLS_CERT='': expected the path of a file", "GRPC_SERVER_TLS_KEY='': expected"]);
+    with(&path("none"), "", "", "", &["GRPC_SERVER_TLS_CERT='/", "GRPC_SERVER_TLS_KEY='': expected the path"]);
+    with(
+        &path("none"),
+        &path("none"),
+        &path("none"),
+        "",
+        &["GRPC_SERVER_TLS_CERT='/", "GRPC_SERVER_TLS_KEY='/", "GRPC_CLIENT_TLS_CACERT='/"],
+    );
+    with(&chain, &path("other.key"), "", "", &["it is not the key of the first certificate in /"]);
+    with(
+        &path("empty"),
+        &path("empty"),
+        &path("empty"),
+        "",
+        &["it has no certificate in PEM form", "it has no private key in PEM form", "GRPC_CLIENT_TLS_CACERT='/"],
+    );
+    with(&path("cut.pem"), &path("encrypted.key"), "", "", &["its PEM form is cut", "the key is encrypted"]);
+    with(&key, &chain, "", "", &["it has no certificate in PEM form", "it has no private key in PEM form"]);
+    with(&chain, &key, "", "envoy", &["GRPC_CLIENT_TLS_SAN='envoy': clients are asked for a certificate only with"]);
+    with(&chain, &key, &path("server.pem"), "no name", &["GRPC_CLIENT_TLS_SAN='no name': expected a DNS name"]);
+}
+
+#[test]
+fn the_api_needs_a_certificate_and_its_key_together() {
+    let (authority, folder) = (Authority::new("ours"), Folder::new());
+    folder.put(&authority.issue("a"));
+    let (chain, key) = (folder.text("server.pem"), folder.text("server.key"));
+    check(&[("TIDEGATE_TLS_CERT", &chain), ("TIDEGATE_TLS_KEY", &key)], &[]);
+    check(&[("TIDEGATE_TLS_CERT", &chain)], &["TIDEGATE_TLS_KEY='': expected the path of a file"]);
+    check(&[("TIDEGATE_TLS_KEY", &key)], &["TIDEGATE_TLS_CERT='': expected the path of a file"]);
+    check(
+        &[("TIDEGATE_TLS_CLIENT_CACERT", &chain)],
+        &["TIDEGATE_TLS_CERT='': expected the path", "TIDEGATE_TLS_KEY='': expected the path"],
+    );
+}
+
+/// Whoever sets an authority of clients believes that they are checked.
+#[test]
+fn files_that_have_no_effect_are_told() {
+    let parsed = Settings::parse(&[("GRPC_CLIENT_TLS_CACERT".to_owned(), "/nowhere".to_owned())].into()).unwrap();
+    let expected =
+        "GRPC_CLIENT_TLS_CACERT has no effect: the gRPC port speaks plaintext unless GRPC_SERVER_USE_TLS=true";
+    assert_eq!(parsed.warnings, [expected]);
+}
