@@ -1,7 +1,8 @@
-//! Writes crates/server/src/rls/gen/ from the Envoy API that the package envoy-types carries.
+//! Writes the generated code of the server from the Envoy API that the package envoy-types carries.
 //!
-//! The complete descriptor set goes to a file, for reflection. A set pruned to what the rate limit service needs goes to
-//! another, for JSON, and the Rust code is generated from it. No .proto file and no comment of one is copied.
+//! `rls/gen` has the rate limit service: the complete descriptor set, for reflection, a set pruned to what the service needs,
+//! for JSON, and Rust code of the latter. `configure/xds/gen` has the messages of a management server. No .proto file and no
+//! comment of one is copied.
 
 mod prune;
 
@@ -10,39 +11,83 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use prost::Message;
+use prost_types::FileDescriptorSet;
+use protox::Compiler;
 use protox::file::{ChainFileResolver, GoogleFileResolver, IncludeFileResolver};
+use prune::{Wanted, prune};
 
 const PACKAGE: &str = "envoy-types";
-const ENTRY: &str = "envoy/service/ratelimit/v3/rls.proto";
-const SERVICE: &str = ".envoy.service.ratelimit.v3.RateLimitService";
-const INCLUDES: [&str; 4] = ["data-plane-api", "protoc-gen-validate", "xds", "googleapis"];
+const INCLUDES: [&str; 5] = ["data-plane-api", "protoc-gen-validate", "xds", "googleapis", "ratelimit"];
+
+const SERVICE: &str = "envoy/service/ratelimit/v3/rls.proto";
+const RATE_LIMITS: Wanted<'_> =
+    Wanted { service: Some(".envoy.service.ratelimit.v3.RateLimitService"), messages: &[], fields: &[] };
+
+const CONFIGURATION: [&str; 2] =
+    ["envoy/service/discovery/v3/discovery.proto", "api/ratelimit/config/ratelimit/v3/rls_conf.proto"];
+const RESOURCES: Wanted<'_> = Wanted {
+    service: None,
+    messages: &[
+        ".envoy.service.discovery.v3.DiscoveryRequest",
+        ".envoy.service.discovery.v3.DiscoveryResponse",
+        ".ratelimit.config.ratelimit.v3.RateLimitConfig",
+    ],
+    // What is never set and never read is not decoded either.
+    fields: &[
+        (".envoy.config.core.v3.Node", &["id", "metadata", "user_agent_name"]),
+        (
+            ".envoy.service.discovery.v3.DiscoveryRequest",
+            &["version_info", "node", "resource_names", "type_url", "response_nonce", "error_detail"],
+        ),
+        (".envoy.service.discovery.v3.DiscoveryResponse", &["version_info", "resources", "type_url", "nonce"]),
+    ],
+};
 
 fn main() -> Result<()> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let out = here.join("../crates/server/src/rls/gen");
-    std::fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
     let sources = package_directory(&here.join("Cargo.toml"))?.join("proto");
 
+    let out = folder(here, "rls/gen")?;
+    let compiler = compile(&sources, &[SERVICE])?;
+    write(&out.join("complete.bin"), &compiler.encode_file_descriptor_set())?;
+    let set = prune(compiler.file_descriptor_set(), &RATE_LIMITS)?;
+    write(&out.join("service.bin"), &set.encode_to_vec())?;
+    generate(set, &out)?;
+
+    let out = folder(here, "configure/xds/gen")?;
+    let compiler = compile(&sources, &CONFIGURATION)?;
+    generate(prune(compiler.file_descriptor_set(), &RESOURCES)?, &out)
+}
+
+fn folder(here: &Path, name: &str) -> Result<PathBuf> {
+    let out = here.join("../crates/server/src").join(name);
+    std::fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
+    Ok(out)
+}
+
+fn compile(sources: &Path, entries: &[&str]) -> Result<Compiler> {
     let mut resolver = ChainFileResolver::new();
     for include in INCLUDES {
         resolver.add(IncludeFileResolver::new(sources.join(include)));
     }
     resolver.add(GoogleFileResolver::new());
-    let mut compiler = protox::Compiler::with_file_resolver(resolver);
+    let mut compiler = Compiler::with_file_resolver(resolver);
     compiler.include_imports(true).include_source_info(false);
-    compiler.open_file(ENTRY).with_context(|| format!("compiling {ENTRY}"))?;
+    for entry in entries {
+        compiler.open_file(entry).with_context(|| format!("compiling {entry}"))?;
+    }
+    Ok(compiler)
+}
 
-    write(&out.join("complete.bin"), &compiler.encode_file_descriptor_set())?;
-    let set = prune::prune(compiler.file_descriptor_set(), SERVICE)?;
-    write(&out.join("service.bin"), &set.encode_to_vec())?;
+/// Messages only: the server has codecs of its own, and the client one call.
+fn generate(set: FileDescriptorSet, out: &Path) -> Result<()> {
     tonic_prost_build::configure()
         .build_client(false)
-        // The server has one method and a codec of its own.
         .build_server(false)
         .build_transport(false)
         .disable_comments(["."])
         .emit_rerun_if_changed(false)
-        .out_dir(&out)
+        .out_dir(out)
         .compile_fds(set)
         .context("generating Rust code")
 }

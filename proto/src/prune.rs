@@ -1,31 +1,53 @@
-//! Reduces a descriptor set to what one service reaches.
+//! Reduces a descriptor set to what is needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use prost_types::{DescriptorProto, FileDescriptorSet};
 
-/// Keeps `service`, and the messages and enums that its methods reach.
+/// What is kept of a descriptor set.
+pub struct Wanted<'a> {
+    /// A service, with the messages and enums that its methods reach.
+    pub service: Option<&'a str>,
+    /// Messages, with those that they reach.
+    pub messages: &'a [&'a str],
+    /// Messages of which only some fields are kept.
+    pub fields: &'a [(&'a str, &'a [&'a str])],
+}
+
+/// Keeps what is wanted.
 ///
 /// Nested types stay with the message around them: the generator names them by their place. Options go, and so do
 /// dependencies on files of which nothing is left.
 ///
 /// # Errors
 /// The set has no such service.
-pub fn prune(mut set: FileDescriptorSet, service: &str) -> Result<FileDescriptorSet> {
+pub fn prune(mut set: FileDescriptorSet, keep: &Wanted<'_>) -> Result<FileDescriptorSet> {
     let mut messages = BTreeMap::new();
-    let mut wanted = Vec::new();
+    let mut wanted: Vec<String> = keep.messages.iter().map(|name| (*name).to_owned()).collect();
+    for file in &mut set.file {
+        let package = format!(".{}", file.package());
+        for message in &mut file.message_type {
+            let name = format!("{package}.{}", message.name());
+            if let Some((_, fields)) = keep.fields.iter().find(|(of, _)| *of == name) {
+                message.field.retain(|field| fields.contains(&field.name()));
+                // None of the fields that are kept is in a oneof or of a nested type.
+                message.oneof_decl.clear();
+                message.nested_type.clear();
+            }
+        }
+    }
     for file in &set.file {
         let package = format!(".{}", file.package());
         for message in &file.message_type {
             messages.insert(format!("{package}.{}", message.name()), message.clone());
         }
-        for found in file.service.iter().filter(|found| format!("{package}.{}", found.name()) == service) {
-            wanted.extend(found.method.iter().flat_map(|method| [method.input_type(), method.output_type()]));
+        for found in file.service.iter().filter(|found| Some(&*format!("{package}.{}", found.name())) == keep.service) {
+            let types = found.method.iter().flat_map(|method| [method.input_type(), method.output_type()]);
+            wanted.extend(types.map(str::to_owned));
         }
     }
-    let mut wanted: Vec<String> = wanted.into_iter().map(str::to_owned).collect();
-    wanted.first().with_context(|| format!("there is no service {service}"))?;
+    wanted.first().with_context(|| format!("there is no service {:?}", keep.service))?;
 
     let mut kept = BTreeSet::new();
     while let Some(name) = wanted.pop() {
@@ -40,10 +62,10 @@ pub fn prune(mut set: FileDescriptorSet, service: &str) -> Result<FileDescriptor
 
     for file in &mut set.file {
         let package = format!(".{}", file.package());
-        let keep = |name: &str| kept.contains(&format!("{package}.{name}"));
-        file.message_type.retain(|message| keep(message.name()));
-        file.enum_type.retain(|found| keep(found.name()));
-        file.service.retain(|found| format!("{package}.{}", found.name()) == service);
+        let is_kept = |name: &str| kept.contains(&format!("{package}.{name}"));
+        file.message_type.retain(|message| is_kept(message.name()));
+        file.enum_type.retain(|found| is_kept(found.name()));
+        file.service.retain(|found| Some(&*format!("{package}.{}", found.name())) == keep.service);
         file.extension.clear();
         file.public_dependency.clear();
         file.weak_dependency.clear();

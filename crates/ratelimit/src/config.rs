@@ -9,6 +9,7 @@ mod error;
 mod keys;
 mod node;
 mod problem;
+mod resource;
 mod scalar;
 mod yaml;
 
@@ -17,6 +18,7 @@ use std::fmt::Write as _;
 use hashbrown::HashMap;
 
 pub use error::ConfigError;
+pub use resource::{Resource, ResourceDescriptor, ResourceLimit};
 
 use crate::request::Entry;
 use crate::tree::{Level, Limit, Rate};
@@ -24,6 +26,9 @@ use build::Domains;
 use error::{Path, Report};
 use node::{Content, Pair};
 use scalar::Value;
+
+/// The most mistakes that are reported for resources. Whoever sends them sees the first ones again and again.
+const MAX_OF_RESOURCES: usize = 100;
 
 /// One configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +68,27 @@ impl Configuration {
         let mut errors = Vec::new();
         for source in sources {
             errors.extend(load_file(source, same_domain, &mut domains));
+        }
+        if errors.is_empty() { Ok(Self::numbered(domains)) } else { Err(errors) }
+    }
+
+    /// Takes resources in place of files, in the order of their names. Files with the same content mean the same.
+    ///
+    /// # Errors
+    /// Mistakes as [`Self::load`] reports them, without lines. At most 100 of them, and resources after these are not looked at.
+    pub fn of_resources(mut resources: Vec<Resource>, same_domain: SameDomain) -> Result<Self, Vec<ConfigError>> {
+        resources.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut domains = Domains::default();
+        let mut errors = Vec::new();
+        for mut resource in resources {
+            let name = std::mem::take(&mut resource.name);
+            let mut report = Report::new(&name);
+            build::file(resource.into(), same_domain, &mut domains, &mut report);
+            errors.extend(report.into_errors());
+            if errors.len() >= MAX_OF_RESOURCES {
+                errors.truncate(MAX_OF_RESOURCES);
+                break;
+            }
         }
         if errors.is_empty() { Ok(Self::numbered(domains)) } else { Err(errors) }
     }

@@ -53,7 +53,7 @@ mod store;
 mod tree;
 mod window;
 
-pub use config::{ConfigError, Configuration, SameDomain, Source};
+pub use config::{ConfigError, Configuration, Resource, ResourceDescriptor, ResourceLimit, SameDomain, Source};
 pub use limiter::{Limiter, LocalCacheStats, Options, OverLimitKeys};
 pub use request::{Descriptor, Entry, Override, Request, Timestamp};
 pub use response::{Code, CurrentLimit, Error, Facts, LimitHeaders, Response, Status, Tally};

@@ -4,6 +4,7 @@
 
 mod files;
 mod watch;
+pub(crate) mod xds;
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use tidegate_ratelimit::{Configuration, Limiter, SameDomain, Source};
+use tidegate_ratelimit::{ConfigError, Configuration, Limiter, Resource, SameDomain, Source};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -20,7 +21,7 @@ use crate::error::ServeError;
 use crate::operate::health::{Health, Part};
 use crate::operate::metrics::Metrics;
 use crate::operate::notify::Notify;
-use crate::settings::{Files, FirstLoad};
+use crate::settings::{Files, FirstLoad, Settings, Xds};
 use crate::supervise::{Supervisor, tripwire};
 pub(crate) use files::{Entry, entries};
 use files::{Failure, Reading};
@@ -51,12 +52,14 @@ pub(crate) struct Target {
 }
 
 /// Where the configuration comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Origin {
     /// The built-in sample: RUNTIME_ROOT is not set, and its default does not exist.
     Sample,
     /// Files under a folder.
     Files(Files),
+    /// A management server.
+    Server(Box<Xds>),
 }
 
 /// Why the thread wakes up.
@@ -75,11 +78,15 @@ pub(crate) struct Loader {
 }
 
 impl Origin {
-    /// Files, or the sample when nothing was asked for.
+    /// A management server, files, or the sample when nothing was asked for.
     ///
     /// # Errors
     /// The folder that was asked for does not exist, and the server is not to start without it.
-    pub(crate) fn new(files: &Files) -> Result<Self, ServeError> {
+    pub(crate) fn new(settings: &Settings) -> Result<Self, ServeError> {
+        let Settings { files, xds, .. } = settings;
+        if let Some(xds) = xds {
+            return Ok(Self::Server(Box::new(xds.clone())));
+        }
         match (files.root.exists(), files.root_given, files.first_load) {
             (false, false, _) => Ok(Self::Sample),
             (false, true, FirstLoad::BeforePorts) => Err(ServeError::NoRoot { path: files.root.clone() }),
@@ -93,6 +100,7 @@ impl fmt::Display for Origin {
         match self {
             Self::Sample => f.write_str("built-in sample (set RUNTIME_ROOT to use your own files)"),
             Self::Files(files) => write!(f, "{}", files.folder().display()),
+            Self::Server(xds) => write!(f, "management server {}", xds.shown),
         }
     }
 }
@@ -107,18 +115,7 @@ impl Target {
     fn load(&self, sources: &[Source]) -> bool {
         match Configuration::load(sources, self.same_domain) {
             Ok(configuration) => {
-                let configuration = self.metrics.declare(configuration);
-                let domains = configuration.domain_count();
-                if self.health_needs_domain {
-                    self.health.set_configuration(if domains > 0 { Part::Healthy } else { Part::Unhealthy });
-                }
-                self.limiter.configure(configuration);
-                self.metrics.loads.success.fetch_add(1, Relaxed);
-                let files = sources.len();
-                match domains {
-                    0 => warn!(files, domains, "loaded configuration: it has no domain, so nothing is limited"),
-                    _ => info!(files, domains, "loaded configuration"),
-                }
+                self.apply(configuration, sources.len());
                 true
             }
             Err(errors) => {
@@ -128,6 +125,51 @@ impl Target {
                 }
                 false
             }
+        }
+    }
+
+    /// As [`Target::load`], of resources. At most `told` mistakes are told.
+    ///
+    /// # Errors
+    /// The configuration has mistakes: what to say to whoever sent it.
+    fn take(&self, resources: Vec<Resource>, told: usize) -> Result<(), String> {
+        let count = resources.len();
+        let errors = match Configuration::of_resources(resources, self.same_domain) {
+            Ok(configuration) => {
+                self.apply(configuration, count);
+                return Ok(());
+            }
+            Err(errors) => errors,
+        };
+        let mut texts: Vec<_> = errors.iter().take(told).map(ConfigError::reference_text).collect();
+        let more = errors.len().saturating_sub(told);
+        if more > 0 {
+            texts.push(format!("and {more} more mistakes"));
+        }
+        Err(self.refuse(texts.join("\n")))
+    }
+
+    /// Takes note that a configuration is refused, for a reason of a line for each mistake.
+    fn refuse(&self, reason: String) -> String {
+        self.metrics.loads.error.fetch_add(1, Relaxed);
+        for line in reason.lines() {
+            error!("Error loading new configuration: {line}");
+        }
+        reason
+    }
+
+    /// Puts a configuration in force that was made of so many sources.
+    fn apply(&self, configuration: Configuration, sources: usize) {
+        let configuration = self.metrics.declare(configuration);
+        let domains = configuration.domain_count();
+        if self.health_needs_domain {
+            self.health.set_configuration(if domains > 0 { Part::Healthy } else { Part::Unhealthy });
+        }
+        self.limiter.configure(configuration);
+        self.metrics.loads.success.fetch_add(1, Relaxed);
+        match domains {
+            0 => warn!(sources, domains, "loaded configuration: it has no domain, so nothing is limited"),
+            _ => info!(sources, domains, "loaded configuration"),
         }
     }
 

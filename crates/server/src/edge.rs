@@ -7,6 +7,7 @@ pub(crate) mod carrier;
 pub(crate) mod clock;
 pub(crate) mod connection;
 pub(crate) mod cores;
+pub(crate) mod dial;
 pub(crate) mod http;
 pub(crate) mod listen;
 pub(crate) mod runtime;

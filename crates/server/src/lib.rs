@@ -17,6 +17,7 @@ pub mod settings;
 mod supervise;
 mod workflows;
 
+pub use configure::xds::proto as discovery;
 pub use edge::listen::{Addresses, GrpcAddress};
 pub use error::ServeError;
 pub use operate::banner::{Encryption, Loaded, Started};

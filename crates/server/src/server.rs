@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
+use crate::configure::xds::Subscription;
 use crate::configure::{Loader, Origin, Target};
 use crate::edge::bounds::{self, Bounds, Budget, Files, Most, Shares};
 use crate::edge::cores::{self, Work};
@@ -60,7 +61,7 @@ pub fn run(
     shutdown: impl Future<Output = ()>,
     started: impl FnOnce(&Started),
 ) -> Result<(), ServeError> {
-    let origin = Origin::new(&settings.files)?;
+    let origin = Origin::new(&settings)?;
     let files = bounds::raise();
     let sockets = Sockets::bind(&settings)?;
     let runtime = ThreadRuntime::new()?;
@@ -194,16 +195,20 @@ impl Server {
             same_domain: self.settings.files.same_domain,
             notify: self.notify.clone(),
         };
+        let (sender, loaded) = oneshot::channel();
         match origin {
-            Origin::Sample => target.load_sample(),
-            Origin::Files(files) => {
-                let (sender, loaded) = oneshot::channel();
-                self.loader = Some(Loader::start(files.clone(), target, sender, &self.supervisor)?);
-                if files.first_load == FirstLoad::BeforePorts {
-                    // An error means that the thread has ended, which the supervisor reports.
-                    let _ = loaded.await;
-                }
+            Origin::Sample => {
+                target.load_sample();
+                return Ok(());
             }
+            Origin::Files(files) => {
+                self.loader = Some(Loader::start(files.clone(), target, sender, &self.supervisor)?);
+            }
+            Origin::Server(xds) => Subscription::new(xds.as_ref().clone(), target, sender).start(&self.supervisor)?,
+        }
+        if self.settings.files.first_load == FirstLoad::BeforePorts {
+            // An error means that the thread has ended, which the supervisor reports.
+            let _ = loaded.await;
         }
         Ok(())
     }
@@ -331,8 +336,10 @@ impl Server {
         match self.limiter.configuration() {
             Some(configuration) => match example(&configuration) {
                 Some(example) => Loaded::Limits { example },
+                None if self.settings.xds.is_some() => Loaded::NoneSent,
                 None => Loaded::NoLimits { folder },
             },
+            None if self.settings.xds.is_some() => Loaded::NoneSent,
             None if self.settings.files.first_load == FirstLoad::AfterPorts => Loaded::Later,
             None => Loaded::Mistakes { folder },
         }
@@ -370,7 +377,7 @@ impl Server {
                 self.notify.reloading();
                 loader.reload();
             }
-            None => info!("the configuration is the built-in sample: there is nothing to load again"),
+            None => info!("the configuration does not come from files: there is nothing to load again"),
         }
     }
 }

@@ -15,6 +15,7 @@ mod show;
 mod table;
 mod value;
 mod workflows;
+mod xds;
 
 use std::collections::HashMap;
 use std::num::NonZero;
@@ -32,6 +33,10 @@ pub use problem::{Problem, SettingsError};
 pub use redis::{HealthCheck, Redis, RedisServer};
 pub use show::{effective, markdown};
 pub use workflows::Workflows;
+pub use xds::{Retries, Xds};
+
+pub use crate::certificates::{NamedFile, Pair, PeerTls};
+pub use crate::edge::dial::Peer;
 
 use read::{Values, environment};
 use table::variables;
@@ -53,8 +58,10 @@ pub struct Settings {
     pub connection_age: ConnectionAge,
     /// What is logged, and in which form.
     pub log: Log,
-    /// Where the configuration comes from.
+    /// Where files with the configuration are, and how configuration is read.
     pub files: Files,
+    /// The management server that the configuration comes from. None: it comes from files.
+    pub xds: Option<Xds>,
     /// How metrics are exported.
     pub metrics: Metrics,
     /// How to count and answer.
@@ -134,6 +141,7 @@ impl Settings {
             connection_age: listen::connection_age(values),
             log: log::build(values),
             files: files::build(values),
+            xds: xds::build(values),
             metrics: metrics::build(values),
             limiter: limiter::options(values),
             header_names: limiter::header_names(values),

@@ -3,7 +3,7 @@
 use serde_json::{Map, Number, Value as Json};
 
 use super::SameDomain;
-use super::decode::{Descriptor, Field, File, RateLimit};
+use super::decode::{Descriptor, Field, File, Metadata, RateLimit};
 use super::error::{Path, Report};
 use super::node::{Content, Node as Yaml, Position};
 use super::problem::Problem;
@@ -18,7 +18,7 @@ pub(super) fn file(file: File, same_domain: SameDomain, domains: &mut Domains, r
     let domain = file.domain;
     let path = Path::Top.key("domain");
     if domain.text.is_empty() {
-        report.add(position_or(&domain, Position { line: 1, column: 1 }), &path, Problem::EmptyDomain);
+        report.add(position_or(&domain, file.start), &path, Problem::EmptyDomain);
     } else if same_domain == SameDomain::Refuse && domains.contains_key(domain.text.as_str()) {
         report.add(domain.at, &path, Problem::DuplicateDomain(domain.text.clone()));
         // The descriptors are checked nevertheless.
@@ -54,8 +54,14 @@ fn composite_key(descriptor: &Descriptor) -> String {
     }
 }
 
-fn node(descriptor: Descriptor, composite: &str, stats_key: &str, path: &Path<'_>, report: &mut Report<'_>) -> Node {
-    let metadata = metadata(&descriptor, path, report);
+fn node(
+    mut descriptor: Descriptor,
+    composite: &str,
+    stats_key: &str,
+    path: &Path<'_>,
+    report: &mut Report<'_>,
+) -> Node {
+    let metadata = metadata(descriptor.metadata.take(), path, report);
     if descriptor.share_threshold && !composite.contains('*') {
         let at = position_or(&descriptor.value, position_or(&descriptor.key, descriptor.at));
         report.add(at, &path.key("share_threshold"), Problem::ShareThreshold(composite.to_owned()));
@@ -82,9 +88,13 @@ fn node(descriptor: Descriptor, composite: &str, stats_key: &str, path: &Path<'_
     }
 }
 
-fn metadata(descriptor: &Descriptor, path: &Path<'_>, report: &mut Report<'_>) -> Map<String, Json> {
-    let Some(yaml) = &descriptor.metadata else { return Map::new() };
-    match struct_value(yaml) {
+fn metadata(metadata: Option<Metadata>, path: &Path<'_>, report: &mut Report<'_>) -> Map<String, Json> {
+    let yaml = match metadata {
+        None => return Map::new(),
+        Some(Metadata::Ready(map)) => return map,
+        Some(Metadata::Yaml(yaml)) => yaml,
+    };
+    match struct_value(&yaml) {
         Ok(Json::Object(map)) => return map,
         Ok(_) => {}
         Err(problem) => report.add(yaml.at, &path.key("metadata"), problem),

@@ -5,6 +5,8 @@
 
 use std::rc::Rc;
 
+use serde_json::{Map, Value as Json};
+
 use super::error::{Path, Report};
 use super::node::{Content, Node, Pair, Position};
 use super::problem::Problem;
@@ -19,6 +21,8 @@ pub(super) struct Field {
 
 #[derive(Debug, Default)]
 pub(super) struct File {
+    /// Where the file begins; the default when there is no text.
+    pub(super) start: Position,
     pub(super) domain: Field,
     pub(super) descriptors: Vec<Descriptor>,
 }
@@ -35,7 +39,15 @@ pub(super) struct Descriptor {
     pub(super) detailed_metric: bool,
     pub(super) value_to_metric: bool,
     pub(super) share_threshold: bool,
-    pub(super) metadata: Option<Rc<Node>>,
+    pub(super) metadata: Option<Metadata>,
+}
+
+/// The metadata of a limit.
+#[derive(Debug)]
+pub(super) enum Metadata {
+    /// As it is in a file.
+    Yaml(Rc<Node>),
+    Ready(Map<String, Json>),
 }
 
 #[derive(Debug, Default)]
@@ -50,7 +62,7 @@ pub(super) struct RateLimit {
 
 /// Decodes the map at the top of a file.
 pub(super) fn file(pairs: &[Pair], report: &mut Report<'_>) -> File {
-    let mut file = File::default();
+    let mut file = File { start: Position { line: 1, column: 1 }, ..File::default() };
     for pair in pairs {
         let at = Located { node: &pair.value, path: &Path::Top.key(&pair.key.text) };
         match pair.key.text.as_str() {
@@ -83,7 +95,7 @@ fn descriptor(here: Located<'_>, report: &mut Report<'_>) -> Descriptor {
             "share_threshold" => at.flag(&mut result.share_threshold, report),
             "metadata" => {
                 at.pairs("map[interface {}]interface {}", report);
-                result.metadata = Some(Rc::clone(&pair.value));
+                result.metadata = Some(Metadata::Yaml(Rc::clone(&pair.value)));
             }
             _ => {}
         }

@@ -12,11 +12,11 @@ const MAX_PER_FILE: usize = 1_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConfigError {
-    /// The file's name.
+    /// The name of the file or resource.
     pub file: String,
-    /// Line, from 1.
+    /// Line, from 1. 0 in a resource, which has no lines.
     pub line: u32,
-    /// Column in characters, from 1.
+    /// Column in characters, from 1. 0 in a resource.
     pub column: u32,
     /// The path to the value, such as `descriptors[0].rate_limit.unit`. Empty at the top of the file.
     pub path: String,
@@ -44,7 +44,10 @@ impl ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)?;
+        match self.line {
+            0 => write!(f, "{}: {}", self.file, self.message)?,
+            line => write!(f, "{}:{line}:{}: {}", self.file, self.column, self.message)?,
+        }
         if self.path.is_empty() { Ok(()) } else { write!(f, " (at {})", self.path) }
     }
 }

@@ -2,6 +2,7 @@
 
 mod malformed;
 mod mutations;
+mod resources;
 
 use proptest::prelude::*;
 use tidegate_ratelimit::{ConfigError, Configuration, SameDomain, Source};

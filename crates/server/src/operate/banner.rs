@@ -60,6 +60,8 @@ pub enum Loaded {
     },
     /// Nothing yet: the ports were opened first.
     Later,
+    /// The management server sent no limits, or none that could be taken.
+    NoneSent,
 }
 
 impl Started {
@@ -159,6 +161,9 @@ impl fmt::Display for Loaded {
                 f,
                 "No limits are loaded: the configuration has mistakes; see the error above. `tidegate check {}` shows all of them.",
                 folder.display()
+            ),
+            Self::NoneSent => f.write_str(
+                "No limits are loaded: the management server has sent none that can be used. The log says more.",
             ),
             Self::Later => f.write_str("The configuration is not loaded yet. The log names the mistakes in it."),
         }

@@ -78,6 +78,7 @@ struct Sources {
     redis_of_workflows: Vec<Client>,
     workflows: Option<Arc<Activity>>,
     ports: Vec<Bounds>,
+    management: Option<Arc<AtomicU64>>,
 }
 
 impl Metrics {
@@ -127,6 +128,11 @@ impl Metrics {
     /// From now on, shows what these bounds did.
     pub(crate) fn watch_port(&self, bounds: Bounds) {
         lock(&self.sources).ports.push(bounds);
+    }
+
+    /// From now on, shows whether there is a stream from the management server.
+    pub(crate) fn watch_management(&self, connected: Arc<AtomicU64>) {
+        lock(&self.sources).management = Some(connected);
     }
 
     /// Makes room for the counts of a configuration, whatever the bound on names, and shows its limits from now on. Limits of other
@@ -213,6 +219,9 @@ impl Metrics {
             sum.gauges.push(("tidegate.memory.keys".to_owned(), memory.len() as u64));
             sum.gauges.push(("tidegate.memory.bytes".to_owned(), memory.bytes() as u64));
             sum.counters.push(("tidegate.memory.evictions", memory.evictions()));
+        }
+        if let Some(connected) = &sources.management {
+            sum.gauges.push(("tidegate.config.server_connected".to_owned(), read(connected)));
         }
         if let Some(workflows) = &sources.workflows {
             sum.counters.extend(workflows.each());

@@ -89,7 +89,7 @@ fn kind(kind: Kind) -> String {
         Kind::Duration => "time span".to_owned(),
         Kind::Retention => "retention".to_owned(),
         Kind::List => "list".to_owned(),
-        Kind::Map => "map".to_owned(),
+        Kind::Map | Kind::Headers => "map".to_owned(),
     }
 }
 

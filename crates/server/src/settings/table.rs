@@ -2,7 +2,7 @@
 
 use super::value::Kind;
 use super::value::Kind::{
-    Boolean, Bytes, Choice, Duration, Float, Integer, List, Map, Path, Retention, Secret, Text, Url,
+    Boolean, Bytes, Choice, Duration, Float, Headers, Integer, List, Map, Path, Retention, Secret, Text, Url,
 };
 
 /// One variable.
@@ -63,7 +63,6 @@ impl Variable {
 }
 
 const NO_STATSD: &str = "this version exports metrics to Prometheus only";
-const NO_XDS: &str = "this version reads its configuration from files only";
 const NO_MEMCACHE: &str = "this version counts in memory or in Redis";
 const LEVELS: Kind = Choice(&["panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"]);
 const REDIS_TYPES: Kind = Choice(&["single", "cluster", "sentinel"]);
@@ -164,7 +163,7 @@ const LOGGING: &[Variable] = &[
 
 #[rustfmt::skip] // as above
 const CONFIGURATION: &[Variable] = &[
-    row("CONFIG_TYPE", Choice(&["FILE", "GRPC_XDS_SOTW"]), "FILE", "Where the configuration comes from.").refused("FILE", NO_XDS),
+    row("CONFIG_TYPE", Choice(&["FILE", "GRPC_XDS_SOTW"]), "FILE", "Where the configuration comes from: files, or a management server over xDS (docs/xds.md). The rows from CONFIG_GRPC_XDS_NODE_ID on belong to the latter."),
     row("FORCE_START_WITHOUT_INITIAL_CONFIG", Boolean, "false", "Open the ports before the configuration is loaded. Until then, calls fail."),
     row("RUNTIME_ROOT", Path, "/srv/runtime_data/current", "Folder, or symbolic link to a folder, that contains RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY. When it is not set and the default does not exist, a built-in sample is served."),
     row("RUNTIME_SUBDIRECTORY", Path, "", "Folder under RUNTIME_ROOT. Empty: RUNTIME_ROOT itself."),
@@ -172,21 +171,22 @@ const CONFIGURATION: &[Variable] = &[
     row("RUNTIME_IGNOREDOTFILES", Boolean, "false", "Skip files and folders whose name begins with a dot. Names that begin with two dots are always skipped."),
     row("RUNTIME_WATCH_ROOT", Boolean, "true", "True: read everything under RUNTIME_SUBDIRECTORY, and use files whose path begins with RUNTIME_APPDIRECTORY. False: read RUNTIME_APPDIRECTORY only. This changes the names of files in messages (`config.basic.yaml` or `basic.yaml`). Both folders are watched in both cases."),
     row("MERGE_DOMAIN_CONFIG", Boolean, "false", "Allow several files for one domain."),
-    row("CONFIG_GRPC_XDS_NODE_ID", Text, "default", "Node id for xDS.").unused(),
-    row("CONFIG_GRPC_XDS_NODE_METADATA", Text, "", "Node metadata for xDS.").unused(),
-    row("CONFIG_GRPC_XDS_SERVER_URL", Text, "localhost:18000", "Address of the management server.").unused(),
-    row("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", Duration, "3s", "Wait between two attempts to connect to the management server.").unused(),
-    row("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", Map, "", "Metadata sent to the management server.").unused(),
-    row("CONFIG_GRPC_XDS_SERVER_USE_TLS", Boolean, "false", "Use TLS to the management server.").unused(),
-    row("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", Path, "", "File with the client certificate for the management server.").unused(),
-    row("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", Path, "", "File with the key of that certificate.").unused(),
-    row("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", Path, "", "File with the authority of the management server's certificate.").unused(),
-    row("CONFIG_GRPC_XDS_SERVER_TLS_SAN", Text, "", "DNS name that the management server's certificate must contain.").unused(),
-    row("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", Duration, "10s", "First wait after a lost stream.").unused(),
-    row("XDS_CLIENT_BACKOFF_MAX_INTERVAL", Duration, "60s", "Longest wait after a lost stream.").unused(),
-    row("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", Float, "0.5", "Factor by which the wait grows.").unused(),
-    row("XDS_CLIENT_BACKOFF_JITTER", Boolean, "true", "Vary the wait.").unused(),
-    row("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", Integer("bytes"), "0", "The largest message accepted from the management server.").unused(),
+    row("CONFIG_GRPC_XDS_NODE_ID", Text, "default", "What this server is called at the management server."),
+    row("CONFIG_GRPC_XDS_NODE_METADATA", Text, "", "What else it is told of this server: `name=value,other=value`. Items without `=` are left out."),
+    row("CONFIG_GRPC_XDS_SERVER_URL", Text, "localhost:18000", "`host:port` of the management server. The name is looked up at each connect."),
+    row("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", Duration, "3s", "Wait after an attempt to connect, varied as XDS_CLIENT_BACKOFF_JITTER says. More than 0."),
+    row("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", Headers, "", "Headers that are sent to the management server. Their values are not shown."),
+    row("CONFIG_GRPC_XDS_SERVER_USE_TLS", Boolean, "false", "Use TLS to the management server. Certificates are read again at each connect."),
+    row("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", Path, "", "File with the certificate chain that is shown to the management server, PEM. Used only together with its key."),
+    row("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", Path, "", "File with the key of that certificate, PEM."),
+    row("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", Path, "", "File with authorities that are trusted in addition to the system's, PEM."),
+    row("CONFIG_GRPC_XDS_SERVER_TLS_SAN", Text, "", "Name that the management server's certificate must contain. Empty: the host in CONFIG_GRPC_XDS_SERVER_URL."),
+    row("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", Duration, "10s", "Wait after a lost stream. It doubles with each stream that brought no configuration that was taken. More than 0."),
+    row("XDS_CLIENT_BACKOFF_MAX_INTERVAL", Duration, "60s", "Longest wait after a lost stream."),
+    row("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", Float, "0.5", "The part by which waits are longer or shorter, from 0 to 1."),
+    row("XDS_CLIENT_BACKOFF_JITTER", Boolean, "true", "Vary the waits. False: XDS_CLIENT_BACKOFF_RANDOM_FACTOR has no effect."),
+    row("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", Integer("bytes"), "0", "The largest message that is taken from the management server. 0: 4 MiB."),
+    row("TIDEGATE_XDS_PING", Duration, "5m10s", "After how long a silence the management server is asked whether it is there, by a ping of HTTP/2. Without an answer for 20 s, or as long as this if that is less, the connection is given up. Servers in Go close connections with more than one ping in 5 minutes, unless they are told otherwise. 0: never. A host that is gone is noticed after about a minute in any case, by TCP."),
 ];
 
 #[rustfmt::skip] // as above

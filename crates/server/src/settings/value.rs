@@ -37,6 +37,8 @@ pub(crate) enum Kind {
     List,
     /// `key:value` pairs separated by commas.
     Map,
+    /// The same, with values that are never printed.
+    Headers,
 }
 
 /// A variable's text, read.
@@ -56,7 +58,7 @@ pub(crate) enum Value {
     Retention(RetentionDefaults),
     /// Of [`Kind::List`].
     List(Vec<String>),
-    /// Of [`Kind::Map`].
+    /// Of [`Kind::Map`] and [`Kind::Headers`].
     Map(Vec<(String, String)>),
 }
 
@@ -78,7 +80,7 @@ impl Kind {
             Self::Duration => go::duration(text).map(Value::Duration),
             Self::Retention => retention(text).map(Value::Retention),
             Self::List => Some(Value::List(items(text).map(str::to_owned).collect())),
-            Self::Map => items(text).map(pair).collect::<Option<Vec<_>>>().map(Value::Map),
+            Self::Map | Self::Headers => items(text).map(pair).collect::<Option<Vec<_>>>().map(Value::Map),
         }
     }
 
@@ -99,7 +101,7 @@ impl Kind {
             Self::Duration => "a time span such as 150ms, 10s or 1h30m".to_owned(),
             Self::Retention => "a time span such as 7d, forever, or succeeded=7d,failed=30d".to_owned(),
             Self::List => "words separated by commas".to_owned(),
-            Self::Map => "pairs such as name:value,other:value".to_owned(),
+            Self::Map | Self::Headers => "pairs such as name:value,other:value".to_owned(),
         }
     }
 
@@ -108,6 +110,7 @@ impl Kind {
         match self {
             Self::Secret if !text.is_empty() => "*****".to_owned(),
             Self::Url => mask_urls(text),
+            Self::Headers => mask_values(text),
             _ => text.to_owned(),
         }
     }
@@ -136,6 +139,12 @@ pub(crate) fn mask_urls(text: &str) -> String {
         }
         _ => text.split(',').map(mask).collect::<Vec<_>>().join(","),
     }
+}
+
+/// Leaves the names of `name:value` pairs.
+fn mask_values(text: &str) -> String {
+    let mask = |item: &str| format!("{}:*****", item.split(':').next().unwrap_or_default());
+    items(text).map(mask).collect::<Vec<_>>().join(",")
 }
 
 /// A whole number, of bytes or of a power of 1024: `k` or `KiB`, `M` or `MiB`, `G` or `GiB`.

@@ -10,3 +10,4 @@ mod rls;
 mod support;
 mod tls;
 mod workflows;
+mod xds;

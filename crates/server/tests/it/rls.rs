@@ -2,7 +2,7 @@
 
 mod bad_input;
 mod check;
-mod envoy;
+pub(crate) mod envoy;
 mod grpc;
 mod json;
 mod redis;

@@ -101,7 +101,6 @@ fn names_that_would_break_the_page_of_metrics_are_refused() {
 fn what_this_version_lacks_is_refused_or_warned_of() {
     for (name, value) in [
         ("BACKEND_TYPE", "memcache"),
-        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
         ("REDIS_TYPE", "sentinel"),
         ("REDIS_TYPE", "CLUSTER"),
         ("REDIS_POOL_ON_EMPTY_BEHAVIOR", "create"),
@@ -141,6 +140,39 @@ fn the_environments_of_known_deployments_are_understood() {
     .unwrap();
     assert_eq!(settings.redis.unwrap().main.shown, "redis:6379");
     assert!(settings.http.host.is_ipv6());
+}
+
+#[test]
+fn mistakes_about_a_management_server_are_reported_and_its_headers_are_secret() {
+    let xds = |more: &[(&str, &str)]| parse(&[&[("CONFIG_TYPE", "GRPC_XDS_SOTW")], more].concat());
+    let settings = xds(&[("XDS_CLIENT_BACKOFF_JITTER", "false"), ("RUNTIME_ROOT", "/nowhere")]).unwrap().xds.unwrap();
+    assert_eq!((&*settings.node_id, &*settings.peer.host, settings.peer.port), ("default", "localhost", 18000));
+    assert_eq!((settings.max_message, settings.retries.variation), (4 << 20, 0.0));
+    let error = xds(&[
+        ("CONFIG_GRPC_XDS_SERVER_URL", "http://a:1"),
+        ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "0"),
+        ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "a b:hunter2"),
+        ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+        ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "/nowhere.pem"),
+        ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "a b"),
+        ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "0"),
+        ("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "2"),
+        ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "-1"),
+    ]);
+    assert_eq!(
+        error.unwrap_err(),
+        "\
+8 settings are wrong
+  CONFIG_GRPC_XDS_SERVER_URL='http://a:1': expected host:port
+  CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL='0': expected more than 0
+  CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS='a b:*****': it is no header of HTTP/2
+  CONFIG_GRPC_XDS_SERVER_TLS_CACERT='/nowhere.pem': cannot read the file: No such file or directory (os error 2)
+  CONFIG_GRPC_XDS_SERVER_TLS_SAN='a b': expected a DNS name or an IP address
+  XDS_CLIENT_BACKOFF_INITIAL_INTERVAL='0': expected more than 0
+  XDS_CLIENT_BACKOFF_RANDOM_FACTOR='2': expected a number from 0 to 1
+  XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES='-1': expected a number from 0 to 2147483647"
+    );
+    assert!(parse(&[("CONFIG_GRPC_XDS_SERVER_URL", "a")]).unwrap().xds.is_none(), "files need no server");
 }
 
 #[test]

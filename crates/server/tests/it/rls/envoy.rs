@@ -79,7 +79,7 @@ fn await_status(front: u16, user: &str, wished: u16) {
 }
 
 /// The status of one request over a connection of its own; none when there is no answer.
-fn get(port: u16, user: Option<&str>) -> Option<u16> {
+pub(crate) fn get(port: u16, user: Option<&str>) -> Option<u16> {
     let mut socket = TcpStream::connect(("127.0.0.1", port)).ok()?;
     socket.set_read_timeout(Some(PATIENCE)).ok()?;
     let user = user.map(|user| format!("x-user: {user}\r\n")).unwrap_or_default();
@@ -91,7 +91,7 @@ fn get(port: u16, user: Option<&str>) -> Option<u16> {
 
 /// What Envoy does with requests when the service does not answer.
 #[derive(Clone, Copy, Debug)]
-enum OnOutage {
+pub(crate) enum OnOutage {
     LetThrough,
     Refuse,
 }
@@ -115,18 +115,26 @@ struct ServicePorts {
 impl Stack {
     fn start(on_outage: OnOutage) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let [front, application, admin, grpc, http, debug] = free_ports();
+        let [grpc, http, debug] = free_ports();
         let service_ports = ServicePorts { grpc, http, debug };
         let service = start_service(service_ports, &folder);
-        let configuration = folder.path().join("envoy.yaml");
-        let ports = [(10000, front), (10001, application), (9901, admin), (8081, grpc)];
-        std::fs::write(&configuration, envoy_configuration(&ports, on_outage)).unwrap();
-        let mut command = Command::new(envoy_program());
-        command.args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning", "-c"]);
-        let envoy = Process(command.arg(configuration).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap());
-        await_port("Envoy", || get(front, None) == Some(200));
+        let (envoy, front) = front(grpc, on_outage);
         Self { _envoy: envoy, front, service, service_ports, folder }
     }
+}
+
+/// Envoy in front of the service at a port, and its own port.
+pub(crate) fn front(grpc: u16, on_outage: OnOutage) -> (Process, u16) {
+    let folder = tempfile::tempdir().unwrap();
+    let [front, application, admin] = free_ports();
+    let configuration = folder.path().join("envoy.yaml");
+    let ports = [(10000, front), (10001, application), (9901, admin), (8081, grpc)];
+    std::fs::write(&configuration, envoy_configuration(&ports, on_outage)).unwrap();
+    let mut command = Command::new(envoy_program());
+    command.args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning", "-c"]);
+    let envoy = Process(command.arg(configuration).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap());
+    await_port("Envoy", || get(front, None) == Some(200));
+    (envoy, front)
 }
 
 /// The example with other ports, and its mode of failure as wished.
@@ -169,7 +177,7 @@ fn await_port(what: &str, answers: impl Fn() -> bool) {
 }
 
 /// A child process; killed when dropped, as a crash would.
-struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Process {
     fn stop(&mut self) {

@@ -1,0 +1,93 @@
+//! Configuration that comes as values and not as the text of a file, such as from a management server.
+
+use serde_json::{Map, Value as Json};
+
+use super::decode::{Descriptor, Field, File, Metadata, RateLimit};
+
+/// The limits of a domain, as a file has them.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Resource {
+    /// The name. Messages show it, and resources are read in the order of their names.
+    pub name: String,
+    /// The domain.
+    pub domain: String,
+    /// The descriptors at the top.
+    pub descriptors: Vec<ResourceDescriptor>,
+}
+
+/// A descriptor, with those below it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ResourceDescriptor {
+    /// The key.
+    pub key: String,
+    /// The value; may be empty, or contain `*`.
+    pub value: String,
+    /// The limit, if there is one.
+    pub rate_limit: Option<ResourceLimit>,
+    /// The descriptors below.
+    pub descriptors: Vec<ResourceDescriptor>,
+    /// Count, but never refuse.
+    pub shadow_mode: bool,
+    /// Refuse only when all such limits of a request are exceeded.
+    pub quota_mode: bool,
+    /// Put all values of the request into the stats key.
+    pub detailed_metric: bool,
+    /// What answers carry.
+    pub metadata: Map<String, Json>,
+}
+
+/// A limit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ResourceLimit {
+    /// The unit's name in any letter case, such as `minute`.
+    pub unit: String,
+    /// The hits that are allowed in a unit.
+    pub requests_per_unit: u32,
+    /// No limit at all.
+    pub unlimited: bool,
+    /// The name.
+    pub name: String,
+    /// The names of the limits that this one replaces.
+    pub replaces: Vec<String>,
+}
+
+impl From<Resource> for File {
+    fn from(resource: Resource) -> Self {
+        let descriptors = resource.descriptors.into_iter().map(Descriptor::from).collect();
+        Self { domain: field(resource.domain), descriptors, ..Self::default() }
+    }
+}
+
+impl From<ResourceDescriptor> for Descriptor {
+    fn from(descriptor: ResourceDescriptor) -> Self {
+        Self {
+            key: field(descriptor.key),
+            value: field(descriptor.value),
+            rate_limit: descriptor.rate_limit.map(RateLimit::from),
+            descriptors: descriptor.descriptors.into_iter().map(Self::from).collect(),
+            shadow_mode: descriptor.shadow_mode,
+            quota_mode: descriptor.quota_mode,
+            detailed_metric: descriptor.detailed_metric,
+            metadata: Some(Metadata::Ready(descriptor.metadata)),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<ResourceLimit> for RateLimit {
+    fn from(limit: ResourceLimit) -> Self {
+        Self {
+            requests_per_unit: limit.requests_per_unit,
+            unit: field(limit.unit),
+            unlimited: limit.unlimited,
+            name: field(limit.name),
+            replaces: limit.replaces.into_iter().map(field).collect(),
+            ..Self::default()
+        }
+    }
+}
+
+/// A field without a position.
+fn field(text: String) -> Field {
+    Field { text, ..Field::default() }
+}

@@ -1,0 +1,233 @@
+//! Configuration from a management server: a stream of resources of xDS, state of the world, over ADS.
+//!
+//! A thread of its own holds the stream and loads what comes, so that neither cores nor health wait for it. When the stream is
+//! lost, the last configuration stays in force.
+
+mod codec;
+mod pauses;
+pub mod proto;
+mod read;
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use http::uri::PathAndQuery;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
+use tonic::client::Grpc;
+use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::{AsciiMetadataValue, MetadataMap};
+use tonic::{Code, Request, Streaming};
+use tracing::{debug, info, warn};
+
+use super::Target;
+use crate::edge::dial::{Caller, Unreached, failure};
+use crate::settings::Xds;
+use crate::supervise::{Supervisor, tripwire};
+use codec::{BoundedCodec, Received};
+use pauses::Pauses;
+use proto::envoy::config::core::v3::Node;
+use proto::envoy::service::discovery::v3::DiscoveryRequest;
+use proto::google::rpc::Status as Refusal;
+use read::{TYPE, resources, shortened};
+
+/// The name of the thread.
+const PART: &str = "xds";
+const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+/// What the server sees of us.
+const USER_AGENT: &str = "tidegate";
+/// The most mistakes of a refused response that are logged, and told to the server.
+const TOLD: usize = 10;
+
+/// The subscription to a management server.
+pub(crate) struct Subscription {
+    settings: Xds,
+    target: Target,
+    /// Told after the first response.
+    loaded: Option<oneshot::Sender<()>>,
+    /// The version that is in force. A version that was refused is never claimed.
+    accepted: String,
+    pauses: Pauses,
+    /// 1 while there is a stream.
+    connected: Arc<AtomicU64>,
+    /// The last trouble that the log has told of.
+    told: String,
+}
+
+/// Why there is no stream any more.
+enum Lost {
+    Unreached(Unreached),
+    Ended(String),
+}
+
+impl Subscription {
+    pub(crate) fn new(settings: Xds, target: Target, loaded: oneshot::Sender<()>) -> Self {
+        let connected = Arc::<AtomicU64>::default();
+        target.metrics.watch_management(connected.clone());
+        let (pauses, accepted) = (Pauses::new(settings.retries), String::new());
+        Self { settings, target, loaded: Some(loaded), accepted, pauses, connected, told: String::new() }
+    }
+
+    /// Starts the thread. It ends with the drain.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub(crate) fn start(mut self, supervisor: &Supervisor) -> io::Result<()> {
+        let drain = supervisor.drain.clone();
+        supervisor.repaired_thread(PART, move || match crate::edge::runtime::ThreadRuntime::new() {
+            Ok(runtime) => drop(runtime.block_on(drain.run_until_cancelled(self.keep()))),
+            Err(error) => warn!(%error, "the system refuses what the stream of the management server needs"),
+        })
+    }
+
+    /// Asks again and again.
+    async fn keep(&mut self) -> Infallible {
+        loop {
+            let Err(lost) = self.follow().await;
+            self.connected.store(0, Relaxed);
+            let (pause, what, error) = match lost {
+                Lost::Unreached(error) => {
+                    (self.pauses.unreached(), "cannot connect to the management server", error.to_string())
+                }
+                Lost::Ended(error) => (self.pauses.lost(), "the stream of the management server has ended", error),
+            };
+            self.tell(what, &error, pause);
+            sleep(pause).await;
+        }
+    }
+
+    /// Warns of a trouble once, however often it returns.
+    fn tell(&mut self, what: &str, error: &str, pause: Duration) {
+        let server = &self.settings.shown;
+        if self.told == error {
+            return debug!(server, error, ?pause, "{what}");
+        }
+        let force = match self.target.limiter.configuration() {
+            Some(_) => "the last configuration stays in force",
+            None => "there is no configuration yet",
+        };
+        warn!(server, error, ?pause, "{what}; {force}, and the server is asked again after the pause");
+        error.clone_into(&mut self.told);
+    }
+
+    /// Connects, opens a stream, and takes what comes.
+    async fn follow(&mut self) -> Result<Infallible, Lost> {
+        let caller = self.settings.peer.connect(self.settings.ping).await.map_err(Lost::Unreached)?;
+        self.take_all(caller).await.map_err(Lost::Ended)
+    }
+
+    async fn take_all(&mut self, caller: Caller) -> Result<Infallible, String> {
+        let (requests, outgoing) = mpsc::channel(1);
+        let gone = |_| "the server takes no more requests".to_owned();
+        requests.send(self.request(String::new(), None)).await.map_err(gone)?;
+        let mut responses = self.open(caller, outgoing).await?;
+        self.connected.store(1, Relaxed);
+        info!(server = self.settings.shown, "the management server answers");
+        loop {
+            let received = responses.message().await.map_err(|status| self.advised(&status))?;
+            let received = received.ok_or("the server ended it")?;
+            let started = Instant::now();
+            let answer = self.take(received);
+            let took = started.elapsed();
+            requests.send(answer).await.map_err(gone)?;
+            // A server that sends without a pause takes at most half of a core.
+            sleep(took).await;
+        }
+    }
+
+    async fn open(
+        &self,
+        caller: Caller,
+        outgoing: mpsc::Receiver<DiscoveryRequest>,
+    ) -> Result<Streaming<Received>, String> {
+        let mut client =
+            Grpc::with_origin(caller, self.settings.peer.origin()).max_decoding_message_size(self.settings.max_message);
+        client.ready().await.map_err(|error| error.to_string())?;
+        let mut request = Request::new(ReceiverStream::new(outgoing));
+        *request.metadata_mut() = self.headers();
+        let answer = client.streaming(request, PathAndQuery::from_static(METHOD), BoundedCodec).await;
+        answer.map(tonic::Response::into_inner).map_err(|status| self.advised(&status))
+    }
+
+    fn headers(&self) -> MetadataMap {
+        let mut headers = self.settings.headers.clone();
+        headers.insert("user-agent", AsciiMetadataValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION"))));
+        headers
+    }
+
+    fn advised(&self, status: &tonic::Status) -> String {
+        // The library's words for a message over the bound, which it refuses before it is received.
+        match status.code() {
+            Code::OutOfRange => format!(
+                "{}; raise XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES (now {})",
+                status.message(),
+                self.settings.max_message
+            ),
+            _ => failure(status),
+        }
+    }
+
+    /// Loads what came, and says what to answer.
+    fn take(&mut self, received: Received) -> DiscoveryRequest {
+        let (nonce, version, loaded) = match received {
+            Err(excess) => (excess.nonce.clone(), String::new(), Err(excess.to_string())),
+            Ok(response) => {
+                let (nonce, version) = (response.nonce.clone(), response.version_info.clone());
+                (nonce, version, resources(response))
+            }
+        };
+        let loaded = match loaded {
+            Ok(resources) => self.target.take(resources, TOLD),
+            Err(reason) => Err(self.target.refuse(reason)),
+        };
+        tripwire::check(PART);
+        if let Some(loaded) = self.loaded.take() {
+            // The starter may have stopped waiting.
+            let _ = loaded.send(());
+        }
+        match loaded {
+            Ok(()) => {
+                self.pauses.reset();
+                self.told.clear();
+                self.accepted = version;
+                self.request(nonce, None)
+            }
+            Err(reason) => {
+                let version = shortened(&version);
+                warn!(
+                    version,
+                    "the management server is told that its configuration is refused; the one before stays in force"
+                );
+                self.request(nonce, Some(reason))
+            }
+        }
+    }
+
+    /// A request that acknowledges the response with `nonce`, or refuses it for a reason. An empty nonce begins a stream.
+    fn request(&self, nonce: String, refused: Option<String>) -> DiscoveryRequest {
+        let error_detail =
+            refused.map(|message| Refusal { code: Code::InvalidArgument as i32, message, details: Vec::new() });
+        DiscoveryRequest {
+            version_info: self.accepted.clone(),
+            node: Some(self.node()),
+            resource_names: Vec::new(),
+            type_url: TYPE.to_owned(),
+            response_nonce: nonce,
+            error_detail,
+        }
+    }
+
+    fn node(&self) -> Node {
+        let text = |text: &String| prost_types::Value::from(text.clone());
+        let fields = self.settings.node_metadata.iter().map(|(name, value)| (name.clone(), text(value))).collect();
+        Node {
+            id: self.settings.node_id.clone(),
+            metadata: Some(prost_types::Struct { fields }),
+            user_agent_name: USER_AGENT.to_owned(),
+        }
+    }
+}

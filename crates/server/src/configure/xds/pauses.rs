@@ -1,0 +1,76 @@
+//! How long to wait before the management server is asked again.
+
+use std::time::Duration;
+
+use crate::settings::Retries;
+
+/// The waits, and how many streams were lost since one was good.
+#[derive(Debug)]
+pub(super) struct Pauses {
+    retries: Retries,
+    lost: u32,
+}
+
+impl Pauses {
+    pub(super) fn new(retries: Retries) -> Self {
+        Self { retries, lost: 0 }
+    }
+
+    /// The wait after an attempt to connect. It does not grow: an attempt costs a server that is not there nothing.
+    pub(super) fn unreached(&self) -> Duration {
+        self.varied(self.retries.connect)
+    }
+
+    /// The wait after a stream has ended. It doubles with each that was of no use.
+    pub(super) fn lost(&mut self) -> Duration {
+        let Retries { first, longest, .. } = self.retries;
+        let grown = first.saturating_mul(2_u32.saturating_pow(self.lost)).min(longest);
+        self.lost = self.lost.saturating_add(1);
+        self.varied(grown)
+    }
+
+    /// A stream was good: the next wait is the first again.
+    pub(super) fn reset(&mut self) {
+        self.lost = 0;
+    }
+
+    /// Longer or shorter by up to the part that the settings say: servers that lost one management server do not come back together.
+    fn varied(&self, wait: Duration) -> Duration {
+        wait.mul_f64(1.0 + self.retries.variation * (2.0 * fastrand::f64() - 1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RETRIES: Retries = Retries {
+        connect: Duration::from_secs(3),
+        first: Duration::from_secs(10),
+        longest: Duration::from_secs(60),
+        variation: 0.0,
+    };
+
+    /// The reference waits 10 s each time, whatever the settings say, and forgets nothing.
+    #[test]
+    fn waits_double_up_to_the_longest_and_begin_anew_after_a_good_stream() {
+        let mut pauses = Pauses::new(RETRIES);
+        let mut seconds = || (0..5).map(|_| pauses.lost().as_secs()).collect::<Vec<_>>();
+        assert_eq!(seconds(), [10, 20, 40, 60, 60]);
+        assert_eq!(seconds(), [60; 5]);
+        pauses.reset();
+        assert_eq!(pauses.lost(), RETRIES.first);
+        assert_eq!(pauses.unreached(), RETRIES.connect);
+        let mut old = Pauses { lost: u32::MAX, ..pauses };
+        assert_eq!(old.lost(), RETRIES.longest);
+    }
+
+    #[test]
+    fn waits_vary_by_the_part_that_is_asked_for() {
+        let pauses = Pauses::new(Retries { variation: 0.5, ..RETRIES });
+        let waits: Vec<_> = (0..1_000).map(|_| pauses.unreached()).collect();
+        let (least, most) = (waits.iter().min().unwrap(), waits.iter().max().unwrap());
+        assert!(*least >= RETRIES.connect / 2 && *most <= RETRIES.connect * 3 / 2, "{least:?} {most:?}");
+        assert!(*most - *least > RETRIES.connect / 2, "{least:?} {most:?}");
+    }
+}

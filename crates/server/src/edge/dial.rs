@@ -1,0 +1,185 @@
+//! Connections to other servers that speak gRPC.
+
+use std::error::Error;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper::rt::{Read, Write};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use socket2::{SockRef, TcpKeepalive};
+use thiserror::Error;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::Service;
+
+use crate::certificates::{Flaw, PeerTls};
+
+/// The longest wait for one address to take a connection, and for TLS and HTTP/2 to be agreed on.
+const STEP: Duration = Duration::from_secs(5);
+/// The most addresses of a name that are tried.
+const ADDRESSES: usize = 4;
+/// A host that has gone is noticed after about a minute, by the kernel alone.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
+/// The longest wait for the answer to a ping.
+const PONG: Duration = Duration::from_secs(20);
+/// What a stream, and a connection, may have sent that was not read yet.
+const WINDOW: u32 = 1 << 20;
+/// The most bytes of the headers of an answer.
+const HEADERS: u32 = 16 * 1024;
+
+/// Another server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// The name or address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// None: not encrypted.
+    pub tls: Option<PeerTls>,
+}
+
+/// Why there is no connection.
+#[derive(Debug, Error)]
+pub(crate) enum Unreached {
+    #[error("{}", flaws.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Certificates { flaws: Vec<Flaw> },
+    #[error("the name {host} cannot be looked up: {reason}")]
+    Name { host: String, reason: String },
+    #[error("{address} cannot be reached: {reason}")]
+    Address { address: SocketAddr, reason: String },
+    #[error("TLS with {host} failed: {reason}")]
+    Tls { host: String, reason: String },
+    #[error("what answers at {host} does not speak HTTP/2: {reason}")]
+    Protocol { host: String, reason: String },
+}
+
+/// A connection for calls, and the task that reads and writes it. Dropping the connection ends the task.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    requests: SendRequest<Body>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Peer {
+    /// What calls to it begin with.
+    pub(crate) fn origin(&self) -> Uri {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let origin = Uri::builder().scheme(scheme).authority(format!("{host}:{}", self.port)).path_and_query("/");
+        origin.build().unwrap_or_default()
+    }
+
+    /// Connects. Certificates are read each time. When the server is silent for `ping`, it is asked whether it is there.
+    ///
+    /// Takes a bounded time. Dropped half way, it leaves nothing behind.
+    pub(crate) async fn connect(&self, ping: Option<Duration>) -> Result<Caller, Unreached> {
+        let host = self.host.clone();
+        let socket = self.socket().await?;
+        let Some(tls) = &self.tls else { return self.converse(TokioIo::new(socket), ping).await };
+        let config = tls.load().map_err(|flaws| Unreached::Certificates { flaws })?;
+        let failed = |reason: String| Unreached::Tls { host: host.clone(), reason };
+        let name = match &tls.name {
+            Some(name) => name.clone(),
+            None => ServerName::try_from(host.clone()).map_err(|error| failed(error.to_string()))?,
+        };
+        let handshake = TlsConnector::from(config).connect(name, socket);
+        let socket = within(STEP, handshake).await.map_err(failed)?;
+        self.converse(TokioIo::new(socket), ping).await
+    }
+
+    async fn socket(&self) -> Result<TcpStream, Unreached> {
+        let failed = |reason: String| Unreached::Name { host: self.host.clone(), reason };
+        let found = within(STEP, lookup_host((&*self.host, self.port))).await.map_err(failed)?;
+        let mut last = failed("it has no address".to_owned());
+        for address in found.take(ADDRESSES) {
+            match within(STEP, TcpStream::connect(address)).await {
+                Ok(socket) => {
+                    keep_alive(&socket);
+                    return Ok(socket);
+                }
+                Err(reason) => last = Unreached::Address { address, reason },
+            }
+        }
+        Err(last)
+    }
+
+    async fn converse<I>(&self, io: I, ping: Option<Duration>) -> Result<Caller, Unreached>
+    where
+        I: Read + Write + Unpin + Send + 'static,
+    {
+        let mut builder = Builder::new(TokioExecutor::new());
+        builder.timer(TokioTimer::new()).max_header_list_size(HEADERS);
+        builder.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW);
+        if let Some(ping) = ping {
+            builder.keep_alive_interval(ping).keep_alive_timeout(PONG.min(ping));
+        }
+        let agreed = within(STEP, builder.handshake(io)).await;
+        let (requests, connection) =
+            agreed.map_err(|reason| Unreached::Protocol { host: self.host.clone(), reason })?;
+        // Its end is the end of the calls on it, and they tell the reason.
+        let task = tokio::spawn(async move { drop(connection.await) });
+        Ok(Caller { requests, _task: AbortOnDropHandle::new(task) })
+    }
+}
+
+/// The result of `work`, with its failure in words.
+async fn within<T, E: Error + 'static>(bound: Duration, work: impl Future<Output = Result<T, E>>) -> Result<T, String> {
+    match timeout(bound, work).await {
+        Ok(done) => done.map_err(|error| reason(&error)),
+        Err(_) => Err(format!("no answer within {} s", bound.as_secs())),
+    }
+}
+
+fn keep_alive(socket: &TcpStream) {
+    let (idle, interval, retries) = KEEPALIVE;
+    let keepalive = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(retries);
+    let socket = SockRef::from(socket);
+    // Without them, a connection works, too.
+    let _ = socket.set_tcp_keepalive(&keepalive);
+    let _ = socket.set_tcp_nodelay(true);
+}
+
+/// Why a call failed: what the server said, or what happened to the connection.
+pub(crate) fn failure(status: &Status) -> String {
+    let cause = reason(status);
+    if cause == status.to_string() { format!("{:?}: {}", status.code(), status.message()) } else { cause }
+}
+
+/// What is behind an error. Those of libraries only say which of their parts failed. The system's are wrapped in others.
+fn reason(error: &(dyn Error + 'static)) -> String {
+    let mut last = error;
+    loop {
+        // An I/O error does not name the error that it wraps as its source.
+        let wrapped = last.downcast_ref().and_then(io::Error::get_ref);
+        match wrapped.map(|error| error as &(dyn Error + 'static)).or_else(|| last.source()) {
+            Some(next) => last = next,
+            None => return last.to_string(),
+        }
+    }
+}
+
+impl Service<Request<Body>> for Caller {
+    type Response = Response<Incoming>;
+    type Error = hyper::Error;
+    type Future = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        self.requests.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        Box::pin(self.requests.send_request(request))
+    }
+}

@@ -1,0 +1,204 @@
+//! The management server that the configuration comes from.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio_rustls::rustls::pki_types::ServerName;
+use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, BinaryMetadataKey, BinaryMetadataValue, MetadataMap};
+
+use super::read::Values;
+use crate::certificates::{NamedFile, Pair, PeerTls};
+use crate::edge::dial::Peer;
+
+const SERVER: &str = "CONFIG_GRPC_XDS_SERVER_URL";
+const HEADERS: &str = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS";
+const CERTIFICATE: &str = "CONFIG_GRPC_XDS_CLIENT_TLS_CERT";
+const KEY: &str = "CONFIG_GRPC_XDS_CLIENT_TLS_KEY";
+const AUTHORITY: &str = "CONFIG_GRPC_XDS_SERVER_TLS_CACERT";
+const NAME: &str = "CONFIG_GRPC_XDS_SERVER_TLS_SAN";
+const SIZE: &str = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES";
+/// The largest message when nothing else is said, as in gRPC.
+const DEFAULT_SIZE: usize = 4 << 20;
+/// What gRPC speaks over TLS.
+const PROTOCOL: &[u8] = b"h2";
+
+/// The management server, and how to ask it.
+#[derive(Clone)]
+pub struct Xds {
+    /// The server.
+    pub peer: Peer,
+    /// Its address as it was given.
+    pub shown: String,
+    /// What this server is called there.
+    pub node_id: String,
+    /// What else is said of it.
+    pub node_metadata: Vec<(String, String)>,
+    /// Headers that are sent with the stream.
+    pub headers: MetadataMap,
+    /// How long to wait before it is asked again.
+    pub retries: Retries,
+    /// After how long a silence it is asked whether it is there. None: never.
+    pub ping: Option<Duration>,
+    /// The largest message, in bytes.
+    pub max_message: usize,
+}
+
+/// How long to wait before a server is asked again.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Retries {
+    /// After an attempt to connect.
+    pub connect: Duration,
+    /// After a first lost stream.
+    pub first: Duration,
+    /// After many.
+    pub longest: Duration,
+    /// The part by which waits are longer or shorter, from 0 to 1.
+    pub variation: f64,
+}
+
+impl fmt::Debug for Xds {
+    /// Without headers, which may be secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Xds").field("peer", &self.peer).field("node_id", &self.node_id).finish_non_exhaustive()
+    }
+}
+
+/// None: the configuration comes from files.
+pub(super) fn build(values: &mut Values) -> Option<Xds> {
+    if values.text("CONFIG_TYPE") == "FILE" {
+        return None;
+    }
+    let shown = values.text(SERVER);
+    let address = host_and_port(&shown);
+    if address.is_none() {
+        values.problem(SERVER, &shown, "expected host:port".to_owned());
+    }
+    let (tls, headers, retries) = (tls(values), headers(values), retries(values));
+    let max_message = match values.integer(SIZE, 0..=i64::from(i32::MAX)) {
+        0 => DEFAULT_SIZE,
+        bytes => bytes as usize,
+    };
+    let (host, port) = address?;
+    Some(Xds {
+        peer: Peer { host, port, tls },
+        shown,
+        node_id: values.text("CONFIG_GRPC_XDS_NODE_ID"),
+        node_metadata: node_metadata(&values.text("CONFIG_GRPC_XDS_NODE_METADATA")),
+        headers,
+        retries,
+        ping: values.duration_unless_zero("TIDEGATE_XDS_PING"),
+        max_message,
+    })
+}
+
+/// A name or address, and a port. The form that gRPC libraries take with a scheme for looking names up means the same.
+fn host_and_port(text: &str) -> Option<(String, u16)> {
+    let text = text.strip_prefix("dns:///").or_else(|| text.strip_prefix("passthrough:///")).unwrap_or(text);
+    let (host, port) = text.rsplit_once(':')?;
+    let host = match host.strip_prefix('[') {
+        Some(host) => host.strip_suffix(']')?,
+        None if host.contains([':', '/']) => return None,
+        None => host,
+    };
+    let port = port.parse().ok().filter(|port| *port > 0)?;
+    (!host.is_empty()).then(|| (host.to_owned(), port))
+}
+
+/// `name=value` pairs. As in the reference, what has no `=` is left out.
+fn node_metadata(text: &str) -> Vec<(String, String)> {
+    let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
+    pairs.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect()
+}
+
+fn retries(values: &mut Values) -> Retries {
+    let variation = values.fraction("XDS_CLIENT_BACKOFF_RANDOM_FACTOR");
+    Retries {
+        connect: values.positive_duration("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL"),
+        first: values.positive_duration("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"),
+        longest: values.positive_duration("XDS_CLIENT_BACKOFF_MAX_INTERVAL"),
+        variation: if values.boolean("XDS_CLIENT_BACKOFF_JITTER") { variation } else { 0.0 },
+    }
+}
+
+fn headers(values: &mut Values) -> MetadataMap {
+    let mut headers = MetadataMap::new();
+    for (name, value) in values.map(HEADERS) {
+        let name = name.trim().to_ascii_lowercase();
+        let taken = if name.ends_with("-bin") {
+            BinaryMetadataKey::from_bytes(name.as_bytes())
+                .map(|key| headers.append_bin(key, BinaryMetadataValue::from_bytes(value.as_bytes())))
+                .is_ok()
+        } else {
+            let pair = (AsciiMetadataKey::from_bytes(name.as_bytes()), AsciiMetadataValue::try_from(&*value));
+            match pair {
+                (Ok(key), Ok(value)) => Some(headers.append(key, value)).is_some(),
+                _ => false,
+            }
+        };
+        if !taken {
+            values.problem(HEADERS, &format!("{name}:{value}"), "it is no header of HTTP/2".to_owned());
+        }
+    }
+    headers
+}
+
+fn tls(values: &mut Values) -> Option<PeerTls> {
+    if !values.boolean("CONFIG_GRPC_XDS_SERVER_USE_TLS") {
+        return None;
+    }
+    let file = |values: &Values, variable: &'static str| {
+        Some(values.text(variable))
+            .filter(|path| !path.is_empty())
+            .map(|path| NamedFile { variable, path: path.into() })
+    };
+    // As in the reference, the pair is used only when both are given.
+    let pair = file(values, CERTIFICATE).zip(file(values, KEY)).map(|(chain, key)| Pair { chain, key });
+    let name = values.text(NAME);
+    let name = if name.is_empty() {
+        None
+    } else {
+        let read = ServerName::try_from(name.clone()).ok();
+        if read.is_none() {
+            values.problem(NAME, &name, "expected a DNS name or an IP address".to_owned());
+        }
+        read
+    };
+    let tls = PeerTls { authorities: file(values, AUTHORITY), pair, name, protocol: PROTOCOL };
+    // They are read again for each connection; a mistake shows at start.
+    for flaw in tls.load().err().into_iter().flatten() {
+        values.problem(flaw.file.variable, &flaw.file.path.display().to_string(), flaw.reason);
+    }
+    Some(tls)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_a_host_and_a_port() {
+        for (text, expected) in [
+            ("envoy-gateway:18001", Some(("envoy-gateway", 18001))),
+            ("localhost:18000", Some(("localhost", 18000))),
+            ("[::1]:1", Some(("::1", 1))),
+            ("dns:///a.b:1", Some(("a.b", 1))),
+            ("passthrough:///a:1", Some(("a", 1))),
+            ("a", None),
+            (":1", None),
+            ("a:0", None),
+            ("a:70000", None),
+            ("::1:1", None),
+            ("http://a:1", None),
+            ("unix:///a", None),
+        ] {
+            assert_eq!(host_and_port(text), expected.map(|(host, port)| (host.to_owned(), port)), "{text}");
+        }
+    }
+
+    #[test]
+    fn node_metadata_without_an_equals_sign_is_left_out() {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(node_metadata("a=b, c=d=e,f:g,"), [pair("a", "b"), pair("c", "d=e")]);
+        assert!(node_metadata("").is_empty());
+    }
+}
