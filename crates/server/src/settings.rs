@@ -24,7 +24,8 @@ use std::time::Duration;
 
 use tidegate_ratelimit::MemoryBounds;
 
-pub use crate::certificates::{Clients, NamedFile, PortTls};
+pub use crate::certificates::{Clients, NamedFile, Pair, PeerTls, PortTls};
+pub use crate::edge::dial::Peer;
 pub use files::{DotFiles, Files, FirstLoad, Scope};
 pub use listen::{ConnectionAge, Endpoint, GrpcEndpoint};
 pub use log::{Log, LogFormat};
@@ -34,9 +35,6 @@ pub use redis::{HealthCheck, Redis, RedisServer};
 pub use show::{effective, markdown};
 pub use workflows::Workflows;
 pub use xds::{Retries, Xds};
-
-pub use crate::certificates::{NamedFile, Pair, PeerTls};
-pub use crate::edge::dial::Peer;
 
 use read::{Values, environment};
 use table::variables;

@@ -75,8 +75,13 @@ fn our_own_metrics_are_in_the_documents_and_no_others() {
     let folder = Folder::new();
     folder.put(&Authority::new("ours").issue("127.0.0.1"));
     let tls = folder.grpc();
-    let settings = [&borrowed(&tls)[..], &[("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "127.0.0.1:0")]].concat();
-    let (memory, redis) = (Flows::start(&settings), Flows::on(&redis));
+    let more = [
+        ("USE_PROMETHEUS", "true"),
+        ("PROMETHEUS_ADDR", "127.0.0.1:0"),
+        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+        ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
+    ];
+    let (memory, redis) = (Flows::start(&[&borrowed(&tls)[..], &more].concat()), Flows::on(&redis));
     memory.create(workflow("w", "a"));
     memory.succeed(&memory.claim(1)[0], serde_json::Value::Null);
     let page = |flows: &Flows| get(flows.server.debug(), "/metrics").body;
