@@ -1,6 +1,9 @@
 //! What is in deploy/ is accepted by the programs that it is for, and fits this server.
 
+mod container;
+mod examples;
 mod kubernetes;
+mod monitoring;
 mod systemd;
 
 use std::path::{Path, PathBuf};

@@ -5,5 +5,6 @@ mod check;
 pub(crate) mod envoy;
 mod grpc;
 mod json;
+mod recorded;
 mod redis;
 mod reload;

@@ -1,6 +1,7 @@
 //! File descriptors: as many as the system allows, and how the ports share them.
 
 use std::fs;
+use std::io::ErrorKind;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
@@ -69,8 +70,13 @@ pub(crate) fn raise() -> usize {
 impl Files {
     /// To be asked when all threads run and all ports are open. `redis` is how many connections to Redis there may be.
     pub(crate) fn count(allowed: usize, redis: usize) -> Self {
-        // A process that may not even look has none left.
-        let open = fs::read_dir("/proc/self/fd").map_or(allowed, Iterator::count);
+        let open = match fs::read_dir("/proc/self/fd") {
+            Ok(files) => files.count(),
+            // A root folder without /proc: the reserve is for what is open now, too.
+            Err(error) if error.kind() == ErrorKind::NotFound => 0,
+            // A process that may not even look has none left.
+            Err(_) => allowed,
+        };
         Self { allowed, open, redis }
     }
 

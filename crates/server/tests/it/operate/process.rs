@@ -71,6 +71,13 @@ impl Process {
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
+    /// The id of the user whose rights it has.
+    pub(crate) fn effective_user(&self) -> u32 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
     /// The threads of workflows.
     fn threads_of_workflows(&self) -> impl Iterator<Item = std::path::PathBuf> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.id())).unwrap().flatten();
