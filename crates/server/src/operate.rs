@@ -9,3 +9,4 @@ pub(crate) mod health;
 pub(crate) mod logging;
 pub(crate) mod metrics;
 pub(crate) mod notify;
+pub(crate) mod statsd;

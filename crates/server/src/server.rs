@@ -30,6 +30,7 @@ use crate::operate::give_back::give_back;
 use crate::operate::health::{Health, HealthService, Part};
 use crate::operate::metrics::Metrics;
 use crate::operate::notify::Notify;
+use crate::operate::statsd;
 use crate::rls::call::Calls;
 use crate::rls::grpc::Services;
 use crate::rls::redis::Clients;
@@ -243,6 +244,9 @@ impl Server {
         if let (Some(listener), Some((_, path))) = (prometheus, &self.settings.metrics.prometheus) {
             let router = debug::prometheus(self.metrics.clone(), path);
             serve("accept-prometheus", bounds("Prometheus", shares.pages), listener, router);
+        }
+        if let Some(settings) = &self.settings.metrics.statsd {
+            statsd::start(settings, &self.metrics, &self.supervisor)?;
         }
         self.look_after_store();
         Ok(())

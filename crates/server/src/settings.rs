@@ -29,7 +29,7 @@ pub use crate::edge::dial::Peer;
 pub use files::{DotFiles, Files, FirstLoad, Scope};
 pub use listen::{ConnectionAge, Endpoint, GrpcEndpoint};
 pub use log::{Log, LogFormat};
-pub use metrics::{Metrics, ResponseTime};
+pub use metrics::{Dialect, Metrics, Mogrifier, ResponseTime, Statsd, Transport};
 pub use problem::{Problem, SettingsError};
 pub use redis::{HealthCheck, Redis, RedisServer};
 pub use show::{effective, markdown};

@@ -3,17 +3,18 @@
 //! **Invariant:** a call writes to the shard of its own core only. A reader never holds a lock of a shard for longer than it takes to
 //! swap two pointers.
 
+pub(crate) mod dotted;
 mod limit_counts;
 mod made_names;
 mod method_counts;
 mod name;
 mod prometheus;
 mod registry;
+mod sent;
 mod shard;
 mod shared;
 mod slots;
 mod snapshot;
-mod stats;
 
 use std::mem;
 use std::sync::atomic::AtomicU64;
@@ -34,9 +35,11 @@ use made_names::MadeTotals;
 pub(crate) use method_counts::Method;
 
 use registry::Registry;
+use sent::Sent;
 pub(crate) use shard::{Failure, Part, Shard};
 use shared::{lock, read};
-use snapshot::{Snapshot, cache_gauges, total};
+pub(crate) use snapshot::Snapshot;
+use snapshot::{cache_gauges, total};
 
 /// Counts the limits for which there was no room among the names.
 const OVERFLOW: &str = "_overflow";
@@ -50,6 +53,7 @@ pub(crate) struct Metrics {
     made: Mutex<MadeTotals>,
     pub(crate) loads: Loads,
     pub(crate) certificates: certificates::Counts,
+    pub(crate) sent: Sent,
     sources: Mutex<Sources>,
 }
 
@@ -92,8 +96,14 @@ impl Metrics {
             made: Mutex::new(MadeTotals::new(Instant::now())),
             loads: Loads::default(),
             certificates: certificates::Counts::default(),
+            sent: Sent::default(),
             sources: Mutex::default(),
         }
+    }
+
+    /// The tags of every metric.
+    pub(crate) fn tags(&self) -> &[(String, String)] {
+        &self.settings.labels
     }
 
     /// The counters of one core.
@@ -158,11 +168,11 @@ impl Metrics {
 
     /// Every counter under the reference's name, sorted, a line each.
     pub(crate) fn stats(&self) -> String {
-        stats::encode(&self.snapshot())
+        dotted::encode(&self.snapshot())
     }
 
     /// All counters at this moment.
-    fn snapshot(&self) -> Snapshot {
+    pub(crate) fn snapshot(&self) -> Snapshot {
         let mut sum = Snapshot::default();
         let global_shadow_mode = self.shards.iter().map(|shard| read(&shard.global_shadow_mode)).sum();
         self.shards.iter().for_each(|shard| sum.add(shard));
@@ -179,6 +189,9 @@ impl Metrics {
         if let Some(sample) = self.certificates.sample((clock::now().0 / 1_000_000).cast_signed()) {
             sum.counters.extend(sample.counters());
             sum.gauges.extend(sample.gauges());
+        }
+        if self.settings.statsd.is_some() {
+            sum.counters.extend(self.sent.each());
         }
         self.ask_sources(&mut sum);
         sum

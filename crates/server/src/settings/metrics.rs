@@ -1,11 +1,18 @@
 //! How metrics are exported.
 
+mod mogrifiers;
+mod statsd;
+
 use super::listen::{Endpoint, host_and_port};
 use super::read::Values;
+pub use mogrifiers::Mogrifier;
+pub use statsd::{Dialect, Statsd, Transport};
 
 /// How metrics are exported.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Metrics {
+    /// Where they are sent to, if they are sent.
+    pub statsd: Option<Statsd>,
     /// A port for Prometheus alone, and the path there.
     pub prometheus: Option<(Endpoint, String)>,
     /// Labels on every metric.
@@ -25,8 +32,20 @@ pub enum ResponseTime {
     Milliseconds,
 }
 
+impl Metrics {
+    /// Whether somebody wants to know how many calls took how many milliseconds.
+    pub(crate) fn needs_times(&self) -> bool {
+        self.statsd.is_some()
+    }
+}
+
+/// The variables that name a sink.
+const SINKS: [&str; 3] = ["USE_DOG_STATSD", "USE_STATSD", "USE_PROMETHEUS"];
+
 pub(super) fn build(values: &mut Values) -> Metrics {
+    one_sink(values);
     Metrics {
+        statsd: statsd::build(values),
         prometheus: prometheus(values),
         labels: labels(values),
         response_time: values.either(
@@ -35,6 +54,19 @@ pub(super) fn build(values: &mut Values) -> Metrics {
             ResponseTime::Seconds,
         ),
         max_names: values.integer("TIDEGATE_MAX_METRIC_KEYS", 0..=i64::MAX) as usize,
+    }
+}
+
+/// Reports more than one sink, as the reference does.
+fn one_sink(values: &mut Values) {
+    let on: Vec<&'static str> = SINKS.into_iter().filter(|name| values.boolean(name)).collect();
+    if on.len() > 1 && !values.boolean("DISABLE_STATS") {
+        let reason = format!(
+            "{} are on, and metrics have one destination: set one of {} only",
+            on.join(" and "),
+            SINKS.join(", ")
+        );
+        values.problem(on[0], "true", reason);
     }
 }
 

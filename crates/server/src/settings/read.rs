@@ -17,14 +17,18 @@ use service_links::{is_service_link, services};
 
 /// Names of our own. An unknown one is a mistake.
 const PREFIX: &str = "TIDEGATE_";
+/// Names of which an operator chooses a part: rules for DogStatsD.
+pub(super) const MOGRIFIERS: &str = "DOG_STATSD_MOGRIFIER_";
 
 /// Every variable's value, and the mistakes so far. A variable with a mistake has its default.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Values {
     values: HashMap<&'static str, Value>,
     pub(super) given: HashSet<&'static str>,
     pub(super) problems: Vec<Problem>,
     pub(super) warnings: Vec<String>,
+    /// Given variables of rules for DogStatsD, until their rule has taken them.
+    pub(super) mogrifiers: HashMap<String, String>,
 }
 
 /// The process's environment. Bytes that are not Unicode are replaced.
@@ -36,8 +40,7 @@ pub(crate) fn environment() -> HashMap<String, String> {
 
 impl Values {
     pub(super) fn read(given: &HashMap<String, String>) -> Self {
-        let mut read =
-            Self { values: HashMap::new(), given: HashSet::new(), problems: Vec::new(), warnings: Vec::new() };
+        let mut read = Self::default();
         for variable in variables() {
             let default = variable.kind.read(variable.default).expect("defaults are of their kind");
             let value = given.get(variable.name).and_then(|text| read.one(variable, text));
@@ -45,6 +48,13 @@ impl Values {
         }
         let mut names: Vec<_> = given.keys().map(String::as_str).collect();
         names.sort_unstable();
+        names.retain(|name| {
+            let is_rule = is_mogrifier(name) && !read.values.contains_key(name);
+            if is_rule {
+                read.mogrifiers.insert((*name).to_owned(), given[*name].clone());
+            }
+            !is_rule
+        });
         let (links, names): (Vec<_>, Vec<_>) =
             names.into_iter().partition(|name| !read.values.contains_key(name) && is_service_link(name, &given[*name]));
         names.into_iter().for_each(|name| read.unknown(name));
@@ -98,6 +108,12 @@ impl Values {
         let kind = variables().find(|variable| variable.name == name).expect("only names of the table are read").kind;
         self.problems.push(Problem { variable: name.to_owned(), value: Some(kind.masked(text)), reason });
     }
+}
+
+/// Whether a name is of a rule for DogStatsD, in one of its two spellings.
+fn is_mogrifier(name: &str) -> bool {
+    let singular = name.strip_prefix(MOGRIFIERS);
+    singular.or_else(|| name.strip_prefix("DOG_STATSD_MOGRIFIERS_")).is_some()
 }
 
 impl Values {
@@ -185,6 +201,13 @@ impl Values {
     pub(super) fn retention(&self, name: &str) -> RetentionDefaults {
         match self.get(name) {
             Value::Retention(defaults) => *defaults,
+            other => unreachable!("{name} is {other:?}"),
+        }
+    }
+
+    pub(super) fn list(&self, name: &str) -> Vec<String> {
+        match self.get(name) {
+            Value::List(words) => words.clone(),
             other => unreachable!("{name} is {other:?}"),
         }
     }

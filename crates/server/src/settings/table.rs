@@ -62,7 +62,6 @@ impl Variable {
     }
 }
 
-const NO_STATSD: &str = "this version exports metrics to Prometheus only";
 const NO_MEMCACHE: &str = "this version counts in memory or in Redis";
 const LEVELS: Kind = Choice(&["panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"]);
 const REDIS_TYPES: Kind = Choice(&["single", "cluster", "sentinel"]);
@@ -196,15 +195,16 @@ const METRICS: &[Variable] = &[
     row("PROMETHEUS_PATH", Text, "/metrics", "Path for Prometheus. It is checked only when USE_PROMETHEUS is true."),
     row("PROMETHEUS_MAPPER_YAML", Path, "", "File with a mapping of names to labels. The built-in mapping is always used.").warned("the built-in mapping is always used"),
     row("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", Boolean, "false", "Observe response times in milliseconds, under the same name and bounds. For old dashboards."),
-    row("EXTRA_TAGS", Map, "", "Labels that are added to every metric."),
-    row("DISABLE_STATS", Boolean, "false", "Do not open the port for Prometheus."),
-    row("USE_STATSD", Boolean, "false", "Send metrics to statsd.").warned(NO_STATSD),
-    row("STATSD_HOST", Text, "localhost", "Host of statsd.").unused(),
-    row("STATSD_PORT", Integer("port"), "8125", "Port of statsd.").unused(),
-    row("STATSD_PROTOCOL", Text, "tcp", "Protocol of statsd.").unused(),
-    row("STATS_FLUSH_INTERVAL", Duration, "10s", "Wait between two transmissions to statsd.").unused(),
-    row("USE_DOG_STATSD", Boolean, "false", "Send metrics to DogStatsD.").warned(NO_STATSD),
-    row("USE_DOG_STATSD_MOGRIFIERS", List, "", "Names of mogrifiers.").unused(),
+    row("EXTRA_TAGS", Map, "", "Labels, or tags, that are added to every metric."),
+    row("DISABLE_STATS", Boolean, "false", "Send metrics nowhere and do not open the port for Prometheus, whatever the other settings say."),
+    row("USE_STATSD", Boolean, "false", "Send metrics to statsd. One of USE_STATSD, USE_DOG_STATSD and USE_PROMETHEUS may be true. Started as `ratelimit`, true is the default."),
+    row("STATSD_HOST", Text, "localhost", "Host of statsd or DogStatsD: a name, which is looked up again at each connect, or an address."),
+    row("STATSD_PORT", Integer("port"), "8125", "Port of statsd or DogStatsD."),
+    row("STATSD_PROTOCOL", Choice(&["tcp", "udp"]), "tcp", "Protocol of statsd. DogStatsD is always reached over UDP."),
+    row("STATS_FLUSH_INTERVAL", Duration, "10s", "Wait between two transmissions to statsd or DogStatsD."),
+    row("USE_DOG_STATSD", Boolean, "false", "Send metrics to DogStatsD, with tags and events ([metrics.md](metrics.md#statsd-and-dogstatsd))."),
+    row("USE_DOG_STATSD_MOGRIFIERS", List, "", "Names of rules that change names for DogStatsD, in the order in which they are tried. The rule `x` is in `DOG_STATSD_MOGRIFIER_X_PATTERN` (a regular expression), `DOG_STATSD_MOGRIFIER_X_NAME` (the new name) and `DOG_STATSD_MOGRIFIER_X_TAGS` (a map); `$1` is what the first group matched."),
+    row("DOG_STATSD_MOGRIFIERS", List, "", "The same under a deprecated name."),
 ];
 
 #[rustfmt::skip] // as above

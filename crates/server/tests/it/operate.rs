@@ -6,4 +6,6 @@ pub(crate) mod metrics;
 mod ports;
 pub(crate) mod process;
 mod settings;
+mod sinks;
+mod statsd;
 mod supervise;

@@ -1,9 +1,13 @@
 //! Counts and response times of one gRPC method.
 
+mod times;
+
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::settings::ResponseTime;
+use times::SharedTimes;
+pub(super) use times::{Times, millis};
 
 /// Upper bounds of the response time histogram, as text, in seconds, and in microseconds.
 pub(super) const BUCKETS: [(&str, u64); 11] = [
@@ -30,6 +34,13 @@ pub(crate) enum Method {
 pub(super) const METHODS: [(Method, &str); 2] =
     [(Method::ShouldRateLimit, "ShouldRateLimit"), (Method::Check, "Check")];
 
+/// Whether calls are counted by whole millisecond too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeepTimes {
+    Yes,
+    No,
+}
+
 /// The counts of one method, as numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct MethodCounts {
@@ -46,9 +57,16 @@ pub(super) struct SharedMethodCounts {
     calls: AtomicU64,
     microseconds: AtomicU64,
     buckets: [AtomicU64; BUCKETS.len()],
+    /// None where nobody wants them.
+    times: Option<SharedTimes>,
 }
 
 impl SharedMethodCounts {
+    /// Counts, with calls by whole millisecond or without.
+    pub(super) fn new(times: KeepTimes) -> Self {
+        Self { times: (times == KeepTimes::Yes).then(SharedTimes::default), ..Self::default() }
+    }
+
     /// Counts a call that took `elapsed`.
     pub(super) fn observe(&self, elapsed: Duration, unit: ResponseTime) {
         let microseconds = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
@@ -61,6 +79,16 @@ impl SharedMethodCounts {
         };
         if let Some(at) = BUCKETS.iter().position(|&(_, bound)| value <= bound) {
             self.buckets[at].fetch_add(1, Relaxed);
+        }
+        if let Some(times) = &self.times {
+            times.observe(microseconds / 1_000);
+        }
+    }
+
+    /// Adds the calls by whole millisecond to `sum`, if they are kept.
+    pub(super) fn add_times(&self, sum: &mut Times) {
+        if let Some(times) = &self.times {
+            times.add_to(sum);
         }
     }
 

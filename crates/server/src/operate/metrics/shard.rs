@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tidegate_ratelimit::{Facts, StatsKey};
 
 use super::made_names::MadeNames;
-use super::method_counts::{METHODS, Method, SharedMethodCounts};
+use super::method_counts::{KeepTimes, METHODS, Method, SharedMethodCounts};
 use super::shared::lock;
 use super::slots::Slots;
 use crate::operate::counting::StoreHealth;
@@ -58,6 +58,7 @@ pub(crate) struct Timed<'s> {
 
 impl Shard {
     pub(super) fn new(settings: &settings::Metrics) -> Self {
+        let times = if settings.needs_times() { KeepTimes::Yes } else { KeepTimes::No };
         Self {
             unit: settings.response_time,
             max_names: settings.max_names,
@@ -67,7 +68,7 @@ impl Shard {
             store_errors: AtomicU64::new(0),
             service_errors: AtomicU64::new(0),
             excess: Default::default(),
-            methods: Default::default(),
+            methods: METHODS.map(|_| SharedMethodCounts::new(times)),
             store: StoreHealth::default(),
         }
     }

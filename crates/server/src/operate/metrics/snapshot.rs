@@ -9,7 +9,7 @@ use tidegate_api::{Census, QueueSample};
 use tidegate_workflow::HandlerTimes;
 
 use super::limit_counts::LimitCounts;
-use super::method_counts::{METHODS, MethodCounts};
+use super::method_counts::{METHODS, MethodCounts, Times};
 use super::shard::Shard;
 use super::shared::read;
 use crate::edge::bounds::PortSample;
@@ -32,11 +32,13 @@ const REFERENCE_POOLS: [(&str, [&str; 3]); 2] = [
 
 /// The sum of all shards, and the values of the sources.
 #[derive(Debug, Default)]
-pub(super) struct Snapshot {
+pub(crate) struct Snapshot {
     /// By sanitised key: two names that differ only in replaced letters are one.
     pub(super) limits: BTreeMap<String, LimitCounts>,
     pub(super) unknown_domains: BTreeMap<String, u64>,
     pub(super) methods: [MethodCounts; METHODS.len()],
+    /// Calls of these methods by whole millisecond, if somebody wants them.
+    pub(super) times: [Times; METHODS.len()],
     /// Counters without labels, by the reference's name, in its dot form.
     pub(super) counters: Vec<(&'static str, u64)>,
     /// Gauges, likewise.
@@ -61,6 +63,9 @@ impl Snapshot {
     pub(super) fn add(&mut self, shard: &Shard) {
         for (into, from) in self.methods.iter_mut().zip(&shard.methods) {
             into.merge(&from.read());
+        }
+        for (into, from) in self.times.iter_mut().zip(&shard.methods) {
+            from.add_times(into);
         }
         self.store_errors += read(&shard.store_errors);
         self.service_errors += read(&shard.service_errors);

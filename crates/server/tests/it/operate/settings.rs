@@ -111,7 +111,7 @@ fn what_this_version_lacks_is_refused_or_warned_of() {
         assert!(error.starts_with("1 setting is wrong\n"), "{error}");
         assert!(error.contains(name), "{error}");
     }
-    for (name, value) in [("USE_STATSD", "true"), ("TRACING_ENABLED", "true"), ("PROMETHEUS_MAPPER_YAML", "/x")] {
+    for (name, value) in [("TRACING_ENABLED", "true"), ("PROMETHEUS_MAPPER_YAML", "/x")] {
         let warnings = parse(&[(name, value)]).unwrap().warnings;
         assert!(warnings.len() == 1 && warnings[0].starts_with(name), "{warnings:?}");
     }

@@ -1,0 +1,284 @@
+//! Every counter and gauge under the reference's name in its dot form: the page `/stats`, and what statsd gets.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Bound;
+
+use tidegate_pipeline::Stats;
+
+use super::limit_counts::LimitCounts;
+use super::method_counts::{METHODS, MethodCounts, millis};
+use super::snapshot::Snapshot;
+
+const LIMITS: &str = "ratelimit.service.rate_limit.";
+
+/// What a value means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Counter,
+    Gauge,
+    /// Calls that took `millis`; the value is their number.
+    Timer {
+        millis: u64,
+    },
+}
+
+/// A value and its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sample<'s> {
+    pub(crate) name: Name<'s>,
+    pub(crate) kind: Kind,
+    pub(crate) value: u64,
+    pub(crate) place: Place<'s>,
+}
+
+/// A name in three pieces, of which the middle one may be of a client's making.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Name<'s>(pub(crate) Cow<'s, str>, pub(crate) &'s str, pub(crate) &'s str);
+
+/// Where a sample is in the order of all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place<'s> {
+    Limit(&'s str),
+    Domain(&'s str),
+    /// The server's own names, after all others.
+    Own,
+}
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}{}", self.0, self.1, self.2)
+    }
+}
+
+/// The page: a line for each counter and gauge, sorted.
+pub(super) fn encode(snapshot: &Snapshot) -> String {
+    let samples = snapshot.samples().filter(|sample| !matches!(sample.kind, Kind::Timer { .. }));
+    let mut lines: Vec<_> = samples.map(|Sample { name, value, .. }| format!("{name}: {value}\n")).collect();
+    lines.sort();
+    lines.concat()
+}
+
+impl Snapshot {
+    /// Every value as it is.
+    pub(crate) fn samples(&self) -> impl Iterator<Item = Sample<'_>> {
+        let limits = self.limits.iter().flat_map(|(key, now)| limit(key, now));
+        let domains = self.unknown_domains.iter().map(|(name, count)| domain(name, *count));
+        limits.chain(domains).chain(self.own())
+    }
+
+    /// Every gauge as it is, and what counters and timers have more than `earlier`. A counter that has less began again from zero under another
+    /// limit: it counts as unchanged, since nothing must be told twice.
+    pub(crate) fn since<'s>(&'s self, earlier: &'s Self) -> impl Iterator<Item = Sample<'s>> {
+        let limits = joined(&self.limits, &earlier.limits).flat_map(|(key, now, was)| {
+            let was = was.copied().unwrap_or_default();
+            limit(key, now).into_iter().zip(limit(key, &was)).map(|(now, was)| less(now, was.value))
+        });
+        let domains = joined(&self.unknown_domains, &earlier.unknown_domains)
+            .map(|(name, now, was)| less(domain(name, *now), was.copied().unwrap_or_default()));
+        let was: std::collections::HashMap<String, u64> = earlier.own().filter_map(counted).collect();
+        let own = self.own().map(move |now| match counted(now.clone()) {
+            Some((name, _)) => less(now, was.get(&name).copied().unwrap_or_default()),
+            None => now,
+        });
+        let changed = |sample: &Sample<'_>| sample.kind == Kind::Gauge || sample.value > 0;
+        limits.chain(domains).chain(own).filter(changed)
+    }
+
+    /// Takes the values of `earlier` for all that comes after `last`: it was not told.
+    pub(crate) fn forget_after(&mut self, last: Option<Place<'_>>, mut earlier: Self) {
+        match last {
+            Some(Place::Own) => return,
+            Some(Place::Domain(last)) => replace_after(&mut self.unknown_domains, Some(last), earlier.unknown_domains),
+            other => {
+                let last = if let Some(Place::Limit(last)) = other { Some(last) } else { None };
+                replace_after(&mut self.limits, last, std::mem::take(&mut earlier.limits));
+                self.unknown_domains = earlier.unknown_domains;
+            }
+        }
+        (self.methods, self.times) = (earlier.methods, earlier.times);
+        (self.store_errors, self.service_errors) = (earlier.store_errors, earlier.service_errors);
+        (self.counters, self.redis) = (earlier.counters, earlier.redis);
+    }
+
+    /// The server's own names.
+    fn own(&self) -> impl Iterator<Item = Sample<'_>> {
+        let calls = METHODS.iter().zip(&self.methods).map(|((_, method), MethodCounts { calls, .. })| {
+            own(Name("ratelimit_server.".into(), method, ".total_requests"), Kind::Counter, *calls)
+        });
+        let timers = METHODS.iter().zip(&self.times).flat_map(|((_, method), times)| {
+            times.iter().enumerate().filter(|(_, calls)| **calls > 0).map(move |(class, calls)| {
+                let kind = Kind::Timer { millis: millis(class) };
+                own(Name("ratelimit_server.".into(), method, ".response_time"), kind, *calls)
+            })
+        });
+        let errors = [("redis_error", self.store_errors), ("service_error", self.service_errors)];
+        let errors = errors.into_iter().map(|(kind, count)| {
+            own(Name("ratelimit.service.call.should_rate_limit.".into(), kind, ""), Kind::Counter, count)
+        });
+        let redis = self.redis.iter().flat_map(|(pool, stats)| {
+            REDIS.iter().map(move |(name, kind, value)| {
+                let of =
+                    if *pool == "main" { "tidegate.redis.".into() } else { format!("tidegate.redis.{pool}.").into() };
+                own(Name(of, name, ""), *kind, value(stats))
+            })
+        });
+        let counters = self.counters.iter().map(|(name, value)| plain(name, Kind::Counter, *value));
+        let gauges = self.gauges.iter().map(|(name, value)| plain(name, Kind::Gauge, *value));
+        calls.chain(timers).chain(errors).chain(redis).chain(counters).chain(gauges)
+    }
+}
+
+type Value = fn(&Stats) -> u64;
+
+/// What is told of the clients of a Redis.
+const REDIS: [(&str, Kind, Value); 5] = [
+    ("waiting_commands", Kind::Gauge, |stats| stats.waiting),
+    ("connect_failures", Kind::Counter, |stats| stats.connect_failures),
+    ("commands", Kind::Counter, |stats| stats.commands),
+    ("replies", Kind::Counter, |stats| stats.replies),
+    ("writes", Kind::Counter, |stats| stats.writes),
+];
+
+fn limit<'s>(key: &'s str, limit: &LimitCounts) -> [Sample<'s>; 7] {
+    [
+        (".total_hits", limit.total_hits),
+        (".over_limit", limit.over_limit),
+        (".near_limit", limit.near_limit),
+        (".within_limit", limit.within_limit),
+        (".over_limit_with_local_cache", limit.over_limit_with_local_cache),
+        (".shadow_mode", limit.shadow_mode),
+        (".total_negative_hits", limit.total_negative_hits),
+    ]
+    .map(|(suffix, value)| {
+        let name = Name(LIMITS.into(), key, suffix);
+        Sample { name, kind: Kind::Counter, value, place: Place::Limit(key) }
+    })
+}
+
+fn domain(domain: &str, value: u64) -> Sample<'_> {
+    let name = Name(LIMITS.into(), domain, ".domain_not_found");
+    Sample { name, kind: Kind::Counter, value, place: Place::Domain(domain) }
+}
+
+fn own(name: Name<'_>, kind: Kind, value: u64) -> Sample<'_> {
+    Sample { name, kind, value, place: Place::Own }
+}
+
+fn plain(name: &str, kind: Kind, value: u64) -> Sample<'_> {
+    own(Name("".into(), name, ""), kind, value)
+}
+
+fn less(now: Sample<'_>, was: u64) -> Sample<'_> {
+    Sample { value: now.value.saturating_sub(was), ..now }
+}
+
+/// Tells counters and the classes of timers apart; a gauge is not counted.
+fn counted(sample: Sample<'_>) -> Option<(String, u64)> {
+    match sample.kind {
+        Kind::Gauge => None,
+        Kind::Counter => Some((sample.name.to_string(), sample.value)),
+        Kind::Timer { millis } => Some((format!("{}:{millis}", sample.name), sample.value)),
+    }
+}
+
+/// The entries of `now`, each with that of `was` under the same name.
+fn joined<'s, V>(
+    now: &'s BTreeMap<String, V>,
+    was: &'s BTreeMap<String, V>,
+) -> impl Iterator<Item = (&'s str, &'s V, Option<&'s V>)> {
+    let mut was = was.iter().peekable();
+    now.iter().map(move |(key, now)| {
+        while was.next_if(|(other, _)| *other < key).is_some() {}
+        (key.as_str(), now, was.next_if(|(other, _)| *other == key).map(|(_, was)| was))
+    })
+}
+
+/// Replaces all entries after `last`, or all of them, by those of `other`.
+fn replace_after<V>(map: &mut BTreeMap<String, V>, last: Option<&str>, mut other: BTreeMap<String, V>) {
+    let Some(last) = last else {
+        *map = other;
+        return;
+    };
+    let after = (Bound::Excluded(last), Bound::Unbounded);
+    if let Some(next) = map.range::<str, _>(after).next().map(|(key, _)| key.clone()) {
+        map.split_off(&next);
+    }
+    if let Some(next) = other.range::<str, _>(after).next().map(|(key, _)| key.clone()) {
+        map.append(&mut other.split_off(&next));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(limits: &[(&str, u64)]) -> Snapshot {
+        let counts = |total_hits| LimitCounts { total_hits, ..LimitCounts::default() };
+        let limits = limits.iter().map(|(key, hits)| ((*key).to_owned(), counts(*hits))).collect();
+        Snapshot { limits, ..Snapshot::default() }
+    }
+
+    fn told(now: &Snapshot, was: &Snapshot) -> Vec<(String, u64)> {
+        now.since(was).map(|sample| (sample.place_name(), sample.value)).collect()
+    }
+
+    impl Sample<'_> {
+        fn place_name(&self) -> String {
+            self.name.to_string().replace(LIMITS, "")
+        }
+    }
+
+    fn hits(name: &str, value: u64) -> (String, u64) {
+        (format!("{name}.total_hits"), value)
+    }
+
+    #[test]
+    fn counters_are_told_as_their_increase_and_gauges_as_they_are() {
+        let mut was = snapshot(&[("a", 1), ("b", 5), ("gone", 3)]);
+        was.counters = vec![("c", 2), ("same", 9)];
+        was.times[0] = vec![0, 4, 1];
+        let mut now = snapshot(&[("a", 1), ("b", 7), ("c", 2), ("d", 0)]);
+        now.counters = vec![("c", 5), ("same", 9), ("new", 1)];
+        now.gauges = vec![("g".to_owned(), 0)];
+        now.times[0] = vec![0, 6, 1];
+        let timer = ("ratelimit_server.ShouldRateLimit.response_time".to_owned(), 2);
+        let own = [("c", 3), ("new", 1), ("g", 0)].map(|(name, value)| (name.to_owned(), value));
+        let expected = [vec![hits("b", 2), hits("c", 2), timer], own.to_vec()].concat();
+        assert_eq!(told(&now, &was), expected);
+        assert_eq!(told(&snapshot(&[("a", 1)]), &snapshot(&[("a", 4)])), [], "a counter that began again");
+    }
+
+    #[test]
+    fn what_was_not_told_is_told_the_next_time() {
+        let was = || {
+            let mut was = snapshot(&[("a", 1), ("c", 1), ("e", 1)]);
+            was.counters = vec![("own", 1)];
+            was
+        };
+        let now = || {
+            let mut now = snapshot(&[("a", 2), ("b", 2), ("c", 2), ("d", 2)]);
+            now.unknown_domains = [("x".to_owned(), 3), ("y".to_owned(), 4)].into();
+            now.counters = vec![("own", 6)];
+            now
+        };
+        let (x, y) = (("x.domain_not_found".to_owned(), 3), ("y.domain_not_found".to_owned(), 4));
+        let own = ("own".to_owned(), 5);
+        let limits = [hits("a", 1), hits("b", 2), hits("c", 1), hits("d", 2)];
+        let all = [&limits[..], &[x.clone(), y.clone(), own.clone()]].concat();
+        for (last, expected) in [
+            (None, &all[..]),
+            (Some(Place::Limit("a")), &all[1..]),
+            (Some(Place::Limit("b")), &all[2..]),
+            (Some(Place::Limit("d")), &all[4..]),
+            (Some(Place::Domain("x")), &all[5..]),
+            (Some(Place::Domain("y")), &all[6..]),
+            (Some(Place::Own), &[]),
+        ] {
+            let mut base = now();
+            base.forget_after(last, was());
+            assert_eq!(told(&now(), &base), expected, "{last:?}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The receiver of metrics: looked up, connected and connected again.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{Instant, timeout};
+
+use crate::settings::Transport;
+
+/// The longest wait for addresses, and for a connection.
+const CONNECT: Duration = Duration::from_secs(3);
+/// The wait before the first try after a failure. It doubles up to the last.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LAST_PAUSE: Duration = Duration::from_secs(30);
+/// Nothing tells that a name leads elsewhere when datagrams are sent: it is looked up again after this time.
+const SOCKET_AGE: Duration = Duration::from_secs(60);
+
+/// Finds the addresses of a host. It may take as long as it likes.
+pub(super) type LookUp = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
+
+/// The system's answer. IPv4 goes first: a datagram to an address where nobody listens is lost without a word.
+pub(super) fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    let mut addresses: Vec<_> = std::net::ToSocketAddrs::to_socket_addrs(&(host, port))?.collect();
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    Ok(addresses)
+}
+
+pub(super) struct Peer {
+    host: String,
+    port: u16,
+    transport: Transport,
+    look_up: LookUp,
+    /// There is never a second one: a resolver that hangs holds one thread.
+    looking_up: Option<JoinHandle<io::Result<Vec<SocketAddr>>>>,
+    socket: Option<(Socket, Instant)>,
+    /// Failures since the last success, and when the next try is due.
+    failures: u32,
+    due: Instant,
+}
+
+enum Socket {
+    Tcp(TcpStream),
+    Udp(UdpSocket),
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let transport = if self.transport == Transport::Tcp { "tcp" } else { "udp" };
+        write!(f, "{transport}://{}:{}", self.host, self.port)
+    }
+}
+
+impl Peer {
+    pub(super) fn new(host: String, port: u16, transport: Transport, look_up: LookUp) -> Self {
+        let due = Instant::now();
+        Self { host, port, transport, look_up, looking_up: None, socket: None, failures: 0, due }
+    }
+
+    pub(super) fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// Connects, unless there is a connection that the peer has not closed. Dropped half way, it goes on where it was.
+    ///
+    /// # Errors
+    /// There is no connection, or it is too early to try again.
+    pub(super) async fn ready(&mut self) -> io::Result<()> {
+        match &self.socket {
+            Some((Socket::Tcp(stream), _)) if !is_closed(stream) => return Ok(()),
+            Some((Socket::Udp(_), opened)) if opened.elapsed() < SOCKET_AGE => return Ok(()),
+            _ => {}
+        }
+        if Instant::now() < self.due {
+            return Err(io::Error::new(io::ErrorKind::NotConnected, "the last connection failed a moment ago"));
+        }
+        match self.connect().await {
+            Ok(socket) => {
+                (self.socket, self.failures) = (Some((socket, Instant::now())), 0);
+                Ok(())
+            }
+            // The old socket of datagrams may still be right.
+            Err(_) if matches!(self.socket, Some((Socket::Udp(_), _))) => Ok(()),
+            Err(error) => {
+                self.close();
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends all of `piece`. Dropped half way, a part of it may have been sent: close the connection then.
+    ///
+    /// # Errors
+    /// It was not sent, or a part of it.
+    pub(super) async fn send(&mut self, piece: &[u8]) -> io::Result<()> {
+        match &mut self.socket {
+            Some((Socket::Tcp(stream), _)) => stream.write_all(piece).await,
+            Some((Socket::Udp(socket), _)) => socket.send(piece).await.map(drop),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Ends the connection. The next one waits for a moment.
+    pub(super) fn close(&mut self) {
+        self.socket = None;
+        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(5)).min(LAST_PAUSE);
+        // Servers that lost their receiver together should not come back together.
+        self.due = Instant::now() + pause.mul_f64(0.5 + fastrand::f64() / 2.0);
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    async fn connect(&mut self) -> io::Result<Socket> {
+        let addresses = self.addresses().await?;
+        // Each try begins with another address.
+        let first = self.failures as usize % addresses.len().max(1);
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in addresses[first..].iter().chain(&addresses[..first]) {
+            match self.open(*address).await {
+                Ok(socket) => return Ok(socket),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    async fn open(&self, address: SocketAddr) -> io::Result<Socket> {
+        match self.transport {
+            Transport::Tcp => {
+                let connected = timeout(CONNECT, TcpStream::connect(address)).await;
+                connected.map_err(|_| timed_out("no connection"))?.map(Socket::Tcp)
+            }
+            Transport::Udp => {
+                let any: SocketAddr = if address.is_ipv4() { ([0; 4], 0).into() } else { ([0; 16], 0).into() };
+                let socket = UdpSocket::bind(any).await?;
+                socket.connect(address).await?;
+                Ok(Socket::Udp(socket))
+            }
+        }
+    }
+
+    async fn addresses(&mut self) -> io::Result<Vec<SocketAddr>> {
+        let (look_up, host, port) = (self.look_up, self.host.clone(), self.port);
+        let looking_up = self.looking_up.get_or_insert_with(|| spawn_blocking(move || look_up(&host, port)));
+        let found = timeout(CONNECT, looking_up).await.map_err(|_| timed_out("the name is not looked up"))?;
+        self.looking_up = None;
+        found.unwrap_or_else(|error| Err(io::Error::other(error)))
+    }
+}
+
+fn timed_out(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("{what} in {CONNECT:?}"))
+}
+
+/// Whether the peer has closed its side. What it says is not read for.
+fn is_closed(stream: &TcpStream) -> bool {
+    let mut said = [0; 4096];
+    // A peer that talks all the time is left alone after some kilobytes.
+    for _ in 0..16 {
+        match stream.try_read(&mut said) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != io::ErrorKind::WouldBlock,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use super::*;
+
+    static GATE: Barrier = Barrier::new(2);
+    static LOOKED_UP: AtomicUsize = AtomicUsize::new(0);
+
+    fn hangs(_: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        LOOKED_UP.fetch_add(1, SeqCst);
+        GATE.wait();
+        Ok(vec![([127, 0, 0, 1], port).into()])
+    }
+
+    /// A resolver that does not answer must not gather threads, and its answer counts when it comes at last.
+    #[tokio::test]
+    async fn a_name_that_hangs_is_looked_up_once_at_a_time() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut peer = Peer::new("slow.test".to_owned(), port, Transport::Tcp, hangs);
+        for _ in 0..3 {
+            assert!(tokio::time::timeout(Duration::ZERO, peer.ready()).await.is_err());
+        }
+        GATE.wait();
+        peer.ready().await.unwrap();
+        assert_eq!(LOOKED_UP.load(SeqCst), 1);
+    }
+}

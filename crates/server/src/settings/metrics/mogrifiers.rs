@@ -1,0 +1,85 @@
+//! Rules that change names for DogStatsD.
+
+use regex_lite::{Regex, RegexBuilder};
+
+use crate::settings::Problem;
+use crate::settings::read::{MOGRIFIERS, Values};
+use crate::settings::value::{Kind, Value};
+
+/// The names of the rules, in order, and the deprecated spelling.
+const NAMES: [&str; 2] = ["USE_DOG_STATSD_MOGRIFIERS", "DOG_STATSD_MOGRIFIERS"];
+/// In front of the variables of a rule, and the spelling of the reference's documentation.
+const PREFIXES: [&str; 2] = [MOGRIFIERS, "DOG_STATSD_MOGRIFIERS_"];
+/// Bytes of a compiled pattern. A pattern for names takes some thousand.
+const PATTERN_BYTES: usize = 1 << 20;
+
+/// A rule: a name that matches is replaced by another, with more tags.
+#[derive(Debug, Clone)]
+pub struct Mogrifier {
+    /// What names it is for.
+    pub pattern: Regex,
+    /// The new name. `$1` is what the first group of the pattern matched.
+    pub name: String,
+    /// Tags that are added, likewise.
+    pub tags: Vec<(String, String)>,
+}
+
+/// All rules in order. Mistakes are reported.
+pub(super) fn build(values: &mut Values) -> Vec<Mogrifier> {
+    let [name, old] = NAMES;
+    let mut names = values.list(name);
+    if values.given.contains(old) {
+        if names.is_empty() {
+            names = values.list(old);
+        }
+        values.warnings.push(format!("{old} is deprecated; use {name}"));
+    }
+    let rules: Vec<_> = names.iter().filter_map(|name| rule(values, name.trim())).collect();
+    for variable in values.mogrifiers.keys().cloned().collect::<std::collections::BTreeSet<_>>() {
+        values.warnings.push(format!("{variable} has no effect: USE_DOG_STATSD_MOGRIFIERS does not name it"));
+    }
+    rules
+}
+
+/// The rule of this name.
+fn rule(values: &mut Values, rule: &str) -> Option<Mogrifier> {
+    let (pattern_variable, pattern) = part(values, rule, "PATTERN");
+    let (name_variable, name) = part(values, rule, "NAME");
+    let (tags_variable, tags) = part(values, rule, "TAGS");
+    let compiled = match pattern.as_deref().unwrap_or_default() {
+        "" => Err(format!("expected a regular expression: USE_DOG_STATSD_MOGRIFIERS names the rule {rule}")),
+        text => RegexBuilder::new(text)
+            .size_limit(PATTERN_BYTES)
+            .build()
+            .map_err(|error| format!("not a regular expression: {error}")),
+    };
+    let compiled = compiled.map_err(|reason| problem(values, &pattern_variable, pattern.clone(), reason)).ok();
+    let name = name.filter(|name| !name.is_empty());
+    if name.is_none() {
+        problem(values, &name_variable, None, "expected the new name".to_owned());
+    }
+    let read = match Kind::Map.read(tags.as_deref().unwrap_or_default()) {
+        Some(Value::Map(pairs)) if pairs.iter().all(|(tag, value)| !tag.is_empty() && !value.is_empty()) => Some(pairs),
+        Some(_) => Err("every tag needs a name and a value".to_owned())
+            .map_err(|reason| problem(values, &tags_variable, tags, reason))
+            .ok(),
+        None => Err(format!("expected {}", Kind::Map.expected()))
+            .map_err(|reason| problem(values, &tags_variable, tags, reason))
+            .ok(),
+    };
+    Some(Mogrifier { pattern: compiled?, name: name?, tags: read? })
+}
+
+/// The variable of a part of a rule, and its value.
+fn part(values: &mut Values, rule: &str, part: &str) -> (String, Option<String>) {
+    let [name, old] = PREFIXES.map(|prefix| format!("{prefix}{rule}_{part}").to_uppercase());
+    let (given, deprecated) = (values.mogrifiers.remove(&name), values.mogrifiers.remove(&old));
+    if deprecated.is_some() {
+        values.warnings.push(format!("{old} is deprecated; use {name}"));
+    }
+    (name, given.or(deprecated))
+}
+
+fn problem(values: &mut Values, variable: &str, value: Option<String>, reason: String) {
+    values.problems.push(Problem { variable: variable.to_owned(), value, reason });
+}
