@@ -119,8 +119,10 @@ fn rows(with_reference: bool) -> Vec<Row> {
                 row(Program::Tidegate, store, traffic);
             }
         }
+        row(Program::Tidegate, Store::Memcached, Traffic::H2load);
         if with_reference {
             row(Program::Reference, Store::Redis, Traffic::H2load);
+            row(Program::Reference, Store::Memcached, Traffic::H2load);
         }
     }
     rows
@@ -193,7 +195,9 @@ impl Row {
     fn name(&self) -> &'static str {
         match (self.program, self.store) {
             (Program::Tidegate, Store::Embedded) => "Tidegate, memory",
+            (Program::Tidegate, Store::Memcached) => "Tidegate, memcached",
             (Program::Tidegate, _) => "Tidegate, Redis",
+            (Program::Reference, Store::Memcached) => "envoyproxy/ratelimit, memcached",
             (Program::Reference, _) => "envoyproxy/ratelimit, Redis",
         }
     }

@@ -58,6 +58,8 @@ pub use config::parallelism::Parallelism;
 pub use config::selection::{Fill, Selection};
 pub use config::tls::{ClientCertificate, Tls, TlsError, Verification};
 pub use config::{Config, Servers};
+pub use link::socket::Socket;
+pub use link::tls::Connector;
 pub use outcome::{CommandError, NotSent, Outcome, Rejected, Rejection, Unknown};
 pub use stats::Stats;
 pub use subscriber::{Delivery, Refusal, Subscriber, SubscriberEvent, SubscriberOptions};

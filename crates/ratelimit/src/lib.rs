@@ -57,5 +57,5 @@ pub use config::{ConfigError, Configuration, Resource, ResourceDescriptor, Resou
 pub use limiter::{Limiter, LocalCacheStats, Options, OverLimitKeys};
 pub use request::{Descriptor, Entry, Override, Request, Timestamp};
 pub use response::{Code, CurrentLimit, Error, Facts, LimitHeaders, Response, Status, Tally};
-pub use store::{MemoryBounds, MemoryStore, RedisStore, Store, StoreError};
+pub use store::{MemcacheStore, MemoryBounds, MemoryStore, RedisStore, Store, StoreError};
 pub use tree::{StatsKey, Unit};

@@ -1,7 +1,8 @@
-//! Stores of counters: in memory, or in Redis.
+//! Stores of counters: in memory, in Redis, or in memcached.
 
 mod counter_key;
 mod eviction;
+mod memcache;
 mod memory;
 mod redis;
 mod short_key;
@@ -14,6 +15,7 @@ use thiserror::Error;
 use tidegate_pipeline::CommandError;
 
 pub(crate) use counter_key::{Scope, write as write_counter_key};
+pub use memcache::MemcacheStore;
 pub use memory::{MemoryBounds, MemoryStore};
 pub use redis::RedisStore;
 
@@ -26,6 +28,8 @@ pub enum Store {
     Memory(MemoryStore),
     /// In Redis, shared by all processes that use it.
     Redis(RedisStore),
+    /// In memcached, shared likewise. It counts approximately, and never fails.
+    Memcache(MemcacheStore),
 }
 
 /// Why counters could not be read or charged.
@@ -87,6 +91,7 @@ impl Store {
         match self {
             Self::Memory(store) => Ok(store.read(charges)),
             Self::Redis(store) => store.read(charges, deadline).await,
+            Self::Memcache(store) => Ok(Box::pin(store.read(charges, deadline)).await),
         }
     }
 
@@ -103,6 +108,8 @@ impl Store {
         match self {
             Self::Memory(store) => store.add(charges, now),
             Self::Redis(store) => store.add(charges, deadline).await,
+            // In a box, so that calls of the other stores are not larger for it.
+            Self::Memcache(store) => Ok(Box::pin(store.add(charges, now, deadline)).await),
         }
     }
 }

@@ -30,6 +30,20 @@ pub enum ServeError {
         /// The last failure.
         reason: String,
     },
+    /// DNS does not tell where the servers of memcached are.
+    #[error("Unable to fetch servers from SRV: {reason} (MEMCACHE_SRV={name})")]
+    Srv {
+        /// The name.
+        name: String,
+        /// What went wrong.
+        reason: String,
+    },
+    /// Certificates or keys for memcached cannot be used.
+    #[error("cannot connect to memcached: {reason}")]
+    Memcache {
+        /// What is wrong with them.
+        reason: String,
+    },
     /// The configuration's folder does not exist.
     #[error("RUNTIME_ROOT {} does not exist; create it, or set FORCE_START_WITHOUT_INITIAL_CONFIG=true", path.display())]
     NoRoot {

@@ -5,6 +5,7 @@ pub(crate) mod call;
 mod codec;
 pub(crate) mod grpc;
 pub(crate) mod json;
+pub(crate) mod memcache;
 pub(crate) mod memory;
 pub mod proto;
 pub(crate) mod redis;

@@ -33,6 +33,7 @@ use crate::operate::notify::Notify;
 use crate::operate::statsd;
 use crate::rls::call::Calls;
 use crate::rls::grpc::Services;
+use crate::rls::memcache::Memcached;
 use crate::rls::redis::Clients;
 use crate::rls::{json, memory, redis};
 use crate::settings::{FirstLoad, HealthCheck, Settings};
@@ -96,6 +97,7 @@ struct Server {
     memory: MemoryStore,
     /// Clients of the control thread, while health depends on Redis.
     clients: Option<Clients>,
+    memcached: Option<Memcached>,
     limiter: Limiter,
     workflows: Option<Workflows>,
     loader: Option<Loader>,
@@ -115,6 +117,7 @@ impl Server {
             notify: Notify::new(settings.notify.as_deref()),
             memory,
             clients: None,
+            memcached: None,
             workflows: None,
             loader: None,
             files,
@@ -162,8 +165,13 @@ impl Server {
         self.load_configuration(origin).await
     }
 
-    /// Waits for Redis, if counters are there.
+    /// Waits for Redis, or finds memcached, if counters are there.
     async fn connect_store(&mut self) -> Result<(), ServeError> {
+        if let Some(settings) = &self.settings.memcache {
+            self.memcached = Some(Memcached::find(settings).await?);
+            self.metrics.watch(self.limiter.clone(), None);
+            return Ok(());
+        }
         let Some(settings) = &self.settings.redis else {
             self.metrics.watch(self.limiter.clone(), Some(self.memory.clone()));
             return Ok(());
@@ -271,7 +279,9 @@ impl Server {
         let workflows = workflows.iter().filter(|_| self.workflows.is_some()).filter_map(|own| own.redis.as_ref());
         let servers =
             redis.iter().flat_map(|redis| std::iter::once(&redis.main).chain(&redis.per_second)).chain(workflows);
-        let files = Files::count(self.files, servers.map(|server| server.config.max_connections * cores).sum());
+        let of_redis: usize = servers.map(|server| server.config.max_connections * cores).sum();
+        let of_memcached = self.memcached.as_ref().map_or(0, |memcached| memcached.connections() * cores);
+        let files = Files::count(self.files, of_redis + of_memcached);
         if files.allowed < files.least() {
             return Err(ServeError::Files { allowed: files.allowed, least: files.least() });
         }
@@ -282,19 +292,24 @@ impl Server {
         Ok(shares)
     }
 
-    /// What each core serves with. Each makes its own clients of Redis.
+    /// What each core serves with. Each makes its own clients of Redis or memcached.
     fn work(&self, budget: &Arc<Budget>) -> impl Fn(usize) -> Work + Clone + Send + 'static {
         let (settings, supervisor, health) = (self.settings.clone(), self.supervisor.clone(), self.health.clone());
         let (metrics, limiter, memory) = (self.metrics.clone(), self.limiter.clone(), self.memory.clone());
-        let budget = budget.clone();
+        let (budget, memcached) = (budget.clone(), self.memcached.clone());
         move |core| {
-            let limiter = match &settings.redis {
-                Some(redis) => {
+            let limiter = match (&settings.redis, &memcached) {
+                (_, Some(memcached)) => {
+                    let (store, client) = memcached.store();
+                    metrics.watch_memcache(client);
+                    limiter.with_store(store)
+                }
+                (Some(redis), None) => {
                     let clients = Clients::new(redis).expect("the client that waited was made of the same settings");
                     metrics.watch_redis(clients.main.clone(), clients.per_second.clone());
                     limiter.with_store(store(clients))
                 }
-                None => limiter.with_store(Store::Memory(memory.clone())),
+                (None, None) => limiter.with_store(Store::Memory(memory.clone())),
             };
             let calls = Calls::new(limiter, metrics.shard(core), &settings);
             let (health, supervisor) = (health.clone(), supervisor.clone());
@@ -308,6 +323,9 @@ impl Server {
     fn look_after_store(&self) {
         let supervisor = &self.supervisor;
         supervisor.task("give-back", give_back(supervisor.clone()));
+        if let Some(memcached) = &self.memcached {
+            return memcached.look_after(supervisor);
+        }
         match (&self.clients, &self.settings.redis) {
             (Some(clients), _) => {
                 supervisor
@@ -324,11 +342,11 @@ impl Server {
             addresses,
             grpc_encryption: Encryption::of(self.settings.grpc_tls.as_ref()),
             api_encryption: Encryption::of(api),
-            store: self
-                .settings
-                .redis
-                .as_ref()
-                .map_or_else(|| "memory of this process".to_owned(), ToString::to_string),
+            store: match (&self.settings.redis, &self.settings.memcache) {
+                (Some(redis), _) => redis.to_string(),
+                (None, Some(memcache)) => memcache.to_string(),
+                (None, None) => "memory of this process".to_owned(),
+            },
             workflows: self.workflows.as_ref().map(|workflows| workflows.store.clone()),
             configuration: origin.to_string(),
             loaded: self.loaded(),
@@ -371,6 +389,9 @@ impl Server {
         self.supervisor.tasks.close();
         if timeout(self.settings.drain.timeout, self.supervisor.tasks.wait()).await.is_err() {
             warn!(open = self.supervisor.tasks.len(), "the drain timeout is over; open connections are closed");
+        }
+        if let Some(memcached) = &self.memcached {
+            memcached.settle().await;
         }
     }
 

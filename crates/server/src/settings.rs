@@ -7,6 +7,7 @@ mod files;
 mod limiter;
 mod listen;
 mod log;
+mod memcache;
 mod metrics;
 mod problem;
 mod read;
@@ -29,6 +30,7 @@ pub use crate::edge::dial::Peer;
 pub use files::{DotFiles, Files, FirstLoad, Scope};
 pub use listen::{ConnectionAge, Endpoint, GrpcEndpoint};
 pub use log::{Log, LogFormat};
+pub use memcache::{Memcache, Source as MemcacheSource, Srv};
 pub use metrics::{Dialect, Metrics, Mogrifier, ResponseTime, Statsd, Transport};
 pub use problem::{Problem, SettingsError};
 pub use redis::{HealthCheck, Redis, RedisServer};
@@ -66,8 +68,10 @@ pub struct Settings {
     pub limiter: tidegate_ratelimit::Options,
     /// The names of the three response headers: limit, remaining, reset.
     pub header_names: [String; 3],
-    /// The Redis of the counters. None: they are in memory.
+    /// The Redis of the counters. None: they are in memcached or in memory.
     pub redis: Option<Redis>,
+    /// The memcached of the counters. None: they are in Redis or in memory.
+    pub memcache: Option<Memcache>,
     /// The API and its workflows. None: neither is served.
     pub workflows: Option<Workflows>,
     /// The most that counters in memory may take.
@@ -129,8 +133,11 @@ impl Settings {
 
     fn build(values: &mut Values) -> Self {
         let cores = cores(values);
+        let memcache = memcache::build(values);
         let redis = redis::build(values, cores);
         let workflows = workflows::build(values, redis.as_ref().map(|redis| &redis.main), cores);
+        // Workflows are in Redis also when counters are not.
+        let redis = redis.filter(|_| !memcache::is_wanted(values));
         Self {
             http: listen::endpoint(values, "HOST", "PORT"),
             debug: listen::endpoint(values, "DEBUG_HOST", "DEBUG_PORT"),
@@ -144,6 +151,7 @@ impl Settings {
             limiter: limiter::options(values),
             header_names: limiter::header_names(values),
             redis,
+            memcache,
             workflows,
             counters: limiter::counters(values),
             max_descriptors: values.integer("TIDEGATE_MAX_DESCRIPTORS", 1..=i64::from(u32::MAX)) as usize,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
+use tidegate_memcache::test_util::MemcachedServer;
 use tidegate_pipeline::test_util::RedisServer;
 
 use super::process::{Cost, Process};
@@ -21,12 +22,15 @@ pub(crate) enum Store {
     Redis,
     /// Redis, a millisecond away in each direction.
     FarRedis,
+    /// Counters in memcached.
+    Memcached,
 }
 
 /// A server with a store of its own. Both end when it is dropped.
 pub(crate) struct Testbed {
     pub(crate) server: Server,
     pub(crate) redis: Option<RedisServer>,
+    _memcached: Option<MemcachedServer>,
     _proxy: Option<DelayProxy>,
     _folder: TempDir,
 }
@@ -62,7 +66,7 @@ impl Testbed {
     ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("could not make a temporary folder")?;
         let redis = match store {
-            Store::Embedded => None,
+            Store::Embedded | Store::Memcached => None,
             Store::Redis | Store::FarRedis => Some(RedisServer::start().await),
         };
         let mut environment = settings.to_vec();
@@ -77,8 +81,13 @@ impl Testbed {
             }
             environment.extend([("REDIS_SOCKET_TYPE", "tcp".to_owned()), ("REDIS_URL", address)]);
         }
+        let memcached = (store == Store::Memcached).then(MemcachedServer::start);
+        if let Some(memcached) = &memcached {
+            let address = memcached.address().to_string();
+            environment.extend([("BACKEND_TYPE", "memcache".to_owned()), ("MEMCACHE_HOST_PORT", address)]);
+        }
         let server = Server::start(program, folder.path(), &environment).await?;
-        Ok(Self { server, redis, _proxy: proxy, _folder: folder })
+        Ok(Self { server, redis, _memcached: memcached, _proxy: proxy, _folder: folder })
     }
 
     pub(crate) fn costs(&self) -> anyhow::Result<Costs> {

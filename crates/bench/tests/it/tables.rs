@@ -89,8 +89,8 @@ fn attacks(hostile: &Value) {
 }
 
 fn decisions(compare: &Value) {
-    // Memory and Redis, one descriptor and ten, four kinds of load.
-    assert_eq!(array(&compare["decisions"]).len(), 16);
+    // Memory and Redis, one descriptor and ten, four kinds of load; memcached with one kind.
+    assert_eq!(array(&compare["decisions"]).len(), 18);
     for row in array(&compare["decisions"]) {
         positive(&row["turns"], "per_second", 1);
         positive(&row["turns"], "server_us", 1);

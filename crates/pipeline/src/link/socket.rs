@@ -14,11 +14,14 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use crate::config::address::Address;
 use crate::link::tls::Connector;
 
-/// An open stream.
+/// An open stream. Clients of other stores use it too.
 #[derive(Debug)]
-pub(crate) enum Socket {
+pub enum Socket {
+    /// Over TCP.
     Tcp(TcpStream),
+    /// Over TCP, encrypted.
     Tls(Box<TlsStream<TcpStream>>),
+    /// Over a Unix socket.
     Unix(UnixStream),
 }
 
@@ -27,21 +30,29 @@ const TLS_BUFFER: usize = 64 * 1024;
 
 impl Socket {
     /// Connects. A host name is resolved each time, so that a server that moved is found.
-    pub(crate) async fn connect(address: &Address, connector: Option<&Connector>) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// The name is unknown, nobody listens there, or the two do not agree on TLS.
+    pub async fn connect(address: &Address, connector: Option<&Connector>) -> io::Result<Self> {
         match address {
             Address::Tcp { host, port } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 stream.set_nodelay(true)?;
                 set_keepalive(&stream)?;
                 let Some(Connector(connector)) = connector else { return Ok(Self::Tcp(stream)) };
-                let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
-                let mut stream = connector.connect(name, stream).await?;
+                let mut stream = connector.connect(name_of(host)?, stream).await?;
                 stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
                 Ok(Self::Tls(Box::new(stream)))
             }
             Address::Unix(path) => Ok(Self::Unix(UnixStream::connect(path).await?)),
         }
     }
+}
+
+/// The name that a certificate must have. Names from DNS end with a dot, those in certificates do not.
+fn name_of(host: &str) -> io::Result<ServerName<'static>> {
+    let host = host.strip_suffix('.').unwrap_or(host).to_owned();
+    ServerName::try_from(host).map_err(io::Error::other)
 }
 
 /// Lets the kernel detect within about five seconds that a peer is gone, even when the peer sent nothing.
@@ -87,5 +98,18 @@ impl AsyncWrite for Socket {
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_names_a_host_without_the_dot_at_its_end() {
+        for (host, name) in [("cache.example.", "cache.example"), ("cache.example", "cache.example"), ("::1", "::1")] {
+            assert_eq!(name_of(host).unwrap(), ServerName::try_from(name).unwrap());
+        }
+        assert!(name_of(".").is_err() && name_of("").is_err());
     }
 }

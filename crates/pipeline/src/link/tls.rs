@@ -15,12 +15,16 @@ use tokio_rustls::rustls::{
 
 use crate::config::tls::{Tls, TlsError, Verification};
 
-/// Encrypts sockets.
+/// Encrypts sockets. Clones share what was read.
 #[derive(Clone)]
-pub(crate) struct Connector(pub(crate) TlsConnector);
+pub struct Connector(pub(crate) TlsConnector);
 
 impl Connector {
-    pub(crate) fn new(tls: &Tls) -> Result<Self, TlsError> {
+    /// Reads certificates and keys.
+    ///
+    /// # Errors
+    /// They cannot be used.
+    pub fn new(tls: &Tls) -> Result<Self, TlsError> {
         let provider = Arc::new(default_provider());
         let roots = Arc::new(roots(tls)?);
         let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))

@@ -232,6 +232,33 @@ async fn metadata_of_passing_limits_is_merged_and_never_changed() {
     }
 }
 
+/// The reference loses it where the name of the limit in statistics depends on the request.
+#[tokio::test]
+async fn metadata_is_kept_whatever_the_limit_is_called() {
+    let limits = "
+domain: test-domain
+descriptors:
+  - {key: detailed, detailed_metric: true, metadata: {m: 1}, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - {key: named, value_to_metric: true, metadata: {m: 2}, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - key: above
+    value_to_metric: true
+    descriptors:
+      - {key: below, value_to_metric: true, metadata: {m: 3}, rate_limit: {unit: minute, requests_per_unit: 10}}
+      - {key: plain, detailed_metric: true, metadata: {m: 4}, rate_limit: {unit: minute, requests_per_unit: 10}}
+";
+    let limiter = limiter(limits, Options { dynamic_metadata: true, ..options() });
+    for (entries, number) in [
+        ("detailed=x", 1.0),
+        ("named=x", 2.0),
+        ("above=x below=y", 3.0),
+        ("above=x plain=y", 4.0),
+        ("named=other", 2.0),
+    ] {
+        let metadata = metadata(&limiter, &request(&[descriptor(entries)])).await;
+        assert_eq!(metadata.get("metadata"), Some(&json!({"m": number})), "{entries}");
+    }
+}
+
 #[tokio::test]
 async fn dynamic_metadata_repeats_the_request() {
     let limiter = limiter(METADATA, Options { dynamic_metadata: true, ..options() });

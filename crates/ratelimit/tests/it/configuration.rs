@@ -7,7 +7,7 @@ mod resources;
 use proptest::prelude::*;
 use tidegate_ratelimit::{ConfigError, Configuration, SameDomain, Source};
 
-use crate::fixture::{configuration, source};
+use crate::fixture::{answer, configuration, descriptor, limiter, options, source};
 
 #[track_caller]
 fn errors(sources: &[Source], same_domain: SameDomain) -> Vec<ConfigError> {
@@ -137,6 +137,25 @@ fn a_domain_is_loaded_once_unless_files_are_merged() {
         errors(&twice, SameDomain::Merge)[0].reference_text(),
         "merge_domain_key1.yaml: duplicate descriptor composite key 'test-domain.key1_value1'"
     );
+}
+
+/// In the reference that is a matter of chance, since the order of its files is.
+#[tokio::test]
+async fn of_wildcards_in_merged_files_that_of_the_first_name_wins() {
+    let text = |value: &str, number: u32| {
+        format!(
+            "domain: test-domain\ndescriptors: [{{key: k, value: '{value}', rate_limit: {{unit: day, requests_per_unit: {number}}}}}]"
+        )
+    };
+    let [one, two] = [source("a.yaml", &text("x*", 10)), source("b.yaml", &text("*y", 20))];
+    for files in [[one.clone(), two.clone()], [two, one]] {
+        let limiter = limiter("domain: other", options());
+        limiter.configure(Configuration::load(&files, SameDomain::Merge).unwrap());
+        let answer = answer(&limiter, &[descriptor("k=xy"), descriptor("k=zy")]).await;
+        let limits: Vec<u32> =
+            answer.statuses.iter().map(|status| status.limit.as_ref().unwrap().requests_per_unit).collect();
+        assert_eq!(limits, [10, 20]);
+    }
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 mod contract;
 mod flood;
+mod memcache;
 mod memory;
 mod redis;
 mod stores;
 
-pub(crate) use stores::for_every_store;
+pub(crate) use stores::{for_every_store, memcached};

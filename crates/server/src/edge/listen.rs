@@ -165,7 +165,7 @@ pub(crate) fn api(settings: &Settings) -> Result<Option<std::net::TcpListener>, 
 
 /// Counters in memory are those of one process: a second one on its ports would double every limit.
 fn sharing(settings: &Settings) -> Sharing {
-    if settings.redis.is_some() { Sharing::WhileDraining } else { Sharing::Never }
+    if settings.redis.is_some() || settings.memcache.is_some() { Sharing::WhileDraining } else { Sharing::Never }
 }
 
 fn failure(purpose: Purpose, address: String, source: io::Error) -> ServeError {

@@ -6,6 +6,7 @@
 pub(crate) mod dotted;
 mod limit_counts;
 mod made_names;
+mod memcache;
 mod method_counts;
 mod name;
 mod prometheus;
@@ -80,6 +81,7 @@ struct Sources {
     redis: Vec<Client>,
     redis_per_second: Vec<Client>,
     redis_of_workflows: Vec<Client>,
+    memcache: Vec<tidegate_memcache::Client>,
     workflows: Option<Arc<Activity>>,
     ports: Vec<Bounds>,
     management: Option<Arc<AtomicU64>>,
@@ -123,6 +125,11 @@ impl Metrics {
         let mut sources = lock(&self.sources);
         sources.redis.push(main);
         sources.redis_per_second.extend(per_second);
+    }
+
+    /// From now on, reads the statistics of this client.
+    pub(crate) fn watch_memcache(&self, client: tidegate_memcache::Client) {
+        lock(&self.sources).memcache.push(client);
     }
 
     /// From now on, reads the statistics of these clients of the store of workflows, and of no others.
@@ -248,6 +255,7 @@ impl Metrics {
                 sum.handlers = tally.handlers();
             }
         }
+        sum.add_memcache(&sources.memcache);
         sum.ports = sources.ports.iter().map(Bounds::sample).collect();
         let pools = [
             ("main", &sources.redis),

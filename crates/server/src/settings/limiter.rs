@@ -2,6 +2,7 @@
 
 use tidegate_ratelimit::{MemoryBounds, Options, OverLimitKeys};
 
+use super::memcache;
 use super::read::Values;
 
 /// The variables with the names of the response headers: limit, remaining, reset.
@@ -26,15 +27,15 @@ pub(super) fn counters(values: &mut Values) -> MemoryBounds {
 }
 
 pub(super) fn options(values: &mut Values) -> Options {
+    let stop = values.boolean("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT");
     Options {
         key_prefix: values.text("CACHE_KEY_PREFIX"),
         near_limit_ratio: values.fraction("NEAR_LIMIT_RATIO") as f32,
         expiration_jitter: values.integer("EXPIRATION_JITTER_MAX_SECONDS", 0..=i64::from(u32::MAX)) as u32,
-        over_limit_keys: values.either(
-            "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
-            OverLimitKeys::StopIncrement,
-            OverLimitKeys::Increment,
-        ),
+        over_limit_keys: match stop && !memcache::is_wanted(values) {
+            true => OverLimitKeys::StopIncrement,
+            false => OverLimitKeys::Increment,
+        },
         local_cache_bytes: values.integer("LOCAL_CACHE_SIZE_IN_BYTES", 0..=i64::MAX) as usize,
         global_shadow_mode: values.boolean("SHADOW_MODE"),
         global_quota_mode: values.boolean("QUOTA_MODE"),

@@ -20,6 +20,9 @@ const PREFIX: &str = "TIDEGATE_";
 /// Names of which an operator chooses a part: rules for DogStatsD.
 pub(super) const MOGRIFIERS: &str = "DOG_STATSD_MOGRIFIER_";
 
+/// Names that the reference describes and does not read.
+const README_ONLY: [&str; 2] = ["REDIS_POOL_ON_EMPTY_WAIT_DURATION", "REDIS_PERSECOND_POOL_ON_EMPTY_WAIT_DURATION"];
+
 /// Every variable's value, and the mistakes so far. A variable with a mistake has its default.
 #[derive(Debug, Default)]
 pub(super) struct Values {
@@ -80,7 +83,7 @@ impl Values {
                 let but = if but.is_empty() { "leave it unset".to_owned() } else { format!("expected {but}") };
                 self.problem(variable.name, text, format!("{why}; {but}"));
             }
-            Support::Warned { why } if value != Value::Boolean(false) && !text.is_empty() => {
+            Support::Warned { why } if Some(&value) != variable.kind.read(variable.default).as_ref() => {
                 self.warnings.push(format!("{}={text} has no effect: {why}", variable.name));
             }
             _ => {}
@@ -96,6 +99,11 @@ impl Values {
                 let reason = format!("there is no such setting{meant}");
                 self.problems.push(Problem { variable: name.to_owned(), value: None, reason });
             }
+            return;
+        }
+        if README_ONLY.contains(&name) {
+            self.warnings
+                .push(format!("{name} has no effect: the README of envoyproxy/ratelimit has it, and no program"));
             return;
         }
         // Where the right name is set as well, the other one belongs to another program.

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use tidegate_pipeline::{Address, Config, Credentials, CredentialsProvider, Grouping, Parallelism, Servers};
 
+use super::memcache;
 use super::problem::Problem;
 use super::read::Values;
 use super::value::mask_urls;
 
 mod target;
-mod tls;
+pub(super) mod tls;
 
 use target::{Target, target};
 
@@ -126,7 +127,7 @@ const STORE: Names = Names {
 const FILE: &str = "file";
 
 pub(super) fn build(values: &mut Values, cores: usize) -> Option<Redis> {
-    let second = values.boolean("REDIS_PERSECOND");
+    let second = values.boolean("REDIS_PERSECOND") && !memcache::is_wanted(values);
     if !values.given.contains(MAIN.url) {
         check_without_url(values, second);
         return None;
@@ -194,7 +195,7 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
     let auth = auth(values, names, config.credentials.is_some());
     config.credentials_provider = names.auth_file.and_then(|name| provider(values, name));
     if values.boolean(names.tls) || found.first.tls {
-        config.tls = Some(tls::build(values));
+        config.tls = Some(tls::build(values, &tls::REDIS));
     }
     if let Some(load) = &names.load {
         connections(values, load, cores, &mut config);

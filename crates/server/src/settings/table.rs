@@ -62,12 +62,12 @@ impl Variable {
     }
 }
 
-const NO_MEMCACHE: &str = "this version counts in memory or in Redis";
 const LEVELS: Kind = Choice(&["panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"]);
 const REDIS_TYPES: Kind = Choice(&["single", "cluster", "sentinel"]);
 const SOCKETS: Kind = Choice(&["", "tcp", "unix"]);
 const POOL_UNSET: &str = "4 for each core";
 const TIMEOUT_UNSET: &str = "1s for a connection, 10s for an answer";
+const OLD_LIMIT: &str = "writes are not limited, nor are those of envoyproxy/ratelimit any more";
 const ON_EMPTY: &str = "calls share connections, so none is created or refused when all are busy";
 
 pub(crate) const SECTIONS: &[Section] = &[
@@ -209,7 +209,7 @@ const METRICS: &[Variable] = &[
 
 #[rustfmt::skip] // as above
 const COUNTING: &[Variable] = &[
-    row("BACKEND_TYPE", Choice(&["redis", "", "memcache"]), "redis", "Kind of store. Without REDIS_URL, counters are kept in memory.").refused("redis", NO_MEMCACHE),
+    row("BACKEND_TYPE", Choice(&["redis", "", "memcache"]), "redis", "Where counters are. `redis`, or nothing: in Redis; without REDIS_URL, in memory. `memcache`: in memcached, which counts approximately (docs/memcached.md); workflows are where they would be otherwise."),
     row("EXPIRATION_JITTER_MAX_SECONDS", Integer("seconds"), "300", "A random number of seconds below this is added to the expiry of each counter, so that counters do not expire together. 0 adds nothing."),
     row("LOCAL_CACHE_SIZE_IN_BYTES", Integer("bytes"), "0", "Size of the cache of exhausted limits. Calls for a limit in it are refused without asking Redis. 0: no cache."),
     row("NEAR_LIMIT_RATIO", Float, "0.8", "Hits above this share of a limit are counted as near the limit."),
@@ -243,7 +243,7 @@ const REDIS: &[Variable] = &[
     row("REDIS_STARTUP_MAX_ELAPSED_TIME", Duration, "0", "End the start with an error after this time without an answer. 0: keep trying."),
     row("REDIS_POOL_ON_EMPTY_BEHAVIOR", Choice(&["WAIT", "CREATE", "ERROR"]), "WAIT", "What to do when every connection is busy.").refused("WAIT", ON_EMPTY),
     row("REDIS_PIPELINE_WINDOW", Duration, "0", "Has no effect: concurrent calls share writes without waiting.").unused(),
-    row("REDIS_PIPELINE_LIMIT", Integer("commands"), "0", "Has no effect, for the same reason.").unused(),
+    row("REDIS_PIPELINE_LIMIT", Integer("commands"), "0", "Has no effect, for the same reason.").warned(OLD_LIMIT),
     row("REDIS_CLUSTER_PIPELINE_PARALLELISM", Integer("nodes"), "1", "How many nodes of a cluster a call asks at once. 1: one by one; stops at the first that fails. 0: REDIS_POOL_SIZE, or 10 if that is not set. Never more than that."),
     row("REDIS_SENTINEL_AUTH", Secret, "", "`password` or `user:password` for the sentinels."),
     row("REDIS_TLS", Boolean, "false", "Use TLS to Redis and to sentinels. A URL that begins with `rediss://` has the same effect."),
@@ -264,7 +264,7 @@ const REDIS_PER_SECOND: &[Variable] = &[
     row("REDIS_PERSECOND_TIMEOUT", Duration, "10s", "As REDIS_TIMEOUT.").unset(TIMEOUT_UNSET),
     row("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", Choice(&["WAIT", "CREATE", "ERROR"]), "WAIT", "As REDIS_POOL_ON_EMPTY_BEHAVIOR.").refused("WAIT", ON_EMPTY),
     row("REDIS_PERSECOND_PIPELINE_WINDOW", Duration, "0", "As REDIS_PIPELINE_WINDOW.").unused(),
-    row("REDIS_PERSECOND_PIPELINE_LIMIT", Integer("commands"), "0", "As REDIS_PIPELINE_LIMIT.").unused(),
+    row("REDIS_PERSECOND_PIPELINE_LIMIT", Integer("commands"), "0", "As REDIS_PIPELINE_LIMIT.").warned(OLD_LIMIT),
     row("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", Integer("nodes"), "1", "As REDIS_CLUSTER_PIPELINE_PARALLELISM."),
     row("REDIS_PERSECOND_SENTINEL_AUTH", Secret, "", "As REDIS_SENTINEL_AUTH."),
     row("REDIS_PERSECOND_TLS", Boolean, "false", "As REDIS_TLS, with the same certificates."),
@@ -272,15 +272,16 @@ const REDIS_PER_SECOND: &[Variable] = &[
 
 #[rustfmt::skip] // as above
 const MEMCACHE: &[Variable] = &[
-    row("MEMCACHE_HOST_PORT", List, "", "Addresses of the servers.").unused(),
-    row("MEMCACHE_SRV", Text, "", "DNS name of a SRV record that lists the servers.").unused(),
-    row("MEMCACHE_SRV_REFRESH", Duration, "0", "Wait between two look-ups of that name.").unused(),
-    row("MEMCACHE_MAX_IDLE_CONNS", Integer("connections"), "2", "Idle connections kept per server.").unused(),
-    row("MEMCACHE_TLS", Boolean, "false", "Use TLS to the servers.").unused(),
-    row("MEMCACHE_TLS_CLIENT_CERT", Path, "", "File with the client certificate.").unused(),
-    row("MEMCACHE_TLS_CLIENT_KEY", Path, "", "File with the key of that certificate.").unused(),
-    row("MEMCACHE_TLS_CACERT", Path, "", "File with the authority of the servers' certificates.").unused(),
-    row("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", Boolean, "false", "Accept certificates of another host name.").unused(),
+    row("MEMCACHE_HOST_PORT", List, "", "Addresses of the servers, `host:port,host:port,..`, or paths of Unix sockets. Their order decides where counters are, so it is the same for all that share them."),
+    row("MEMCACHE_SRV", Text, "", "In place of these, a name in DNS, `_service._proto.name`, that has a SRV record for each server. They are used in the order of their names and ports. The start fails when DNS does not know the name."),
+    row("MEMCACHE_SRV_REFRESH", Duration, "0", "Wait between two look-ups of that name. A look-up that fails changes nothing. 0: it is looked up at start only."),
+    row("TIDEGATE_DNS_SERVERS", List, "", "Servers of DNS that are asked for MEMCACHE_SRV, `address:port,..`. Not set: those of /etc/resolv.conf, whose domains and options hold in both cases."),
+    row("MEMCACHE_MAX_IDLE_CONNS", Integer("connections"), "2", "Has no effect: the calls of a core share one connection to each server.").unused(),
+    row("MEMCACHE_TLS", Boolean, "false", "Use TLS to the servers."),
+    row("MEMCACHE_TLS_CLIENT_CERT", Path, "", "File with the client certificate, PEM. Used only together with its key."),
+    row("MEMCACHE_TLS_CLIENT_KEY", Path, "", "File with the key of the client certificate, PEM."),
+    row("MEMCACHE_TLS_CACERT", Path, "", "File with authorities that are trusted in addition to the system's, PEM."),
+    row("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", Boolean, "false", "Accept certificates of another host name. The chain is still verified."),
 ];
 
 #[rustfmt::skip] // as above

@@ -89,6 +89,7 @@ fn our_own_metrics_are_in_the_documents_and_no_others() {
         ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
     ];
     let (memory, redis) = (Flows::start(&[&borrowed(&tls)[..], &more].concat()), Flows::on(&redis));
+    let memcached = Server::start(&[("BACKEND_TYPE", "memcache"), ("MEMCACHE_HOST_PORT", "127.0.0.1:1")]);
     memory.create(workflow("w", "a"));
     memory.succeed(&memory.claim(1)[0], serde_json::Value::Null);
     let page = |flows: &Flows| get(flows.server.debug(), "/metrics").body;
@@ -96,7 +97,10 @@ fn our_own_metrics_are_in_the_documents_and_no_others() {
     await_that("certificates are looked at", || page(&memory).contains("tidegate_certificates_seconds_left"));
     // Datagrams need no receiver.
     let statsd = Server::start(&[("USE_STATSD", "true"), ("STATSD_PROTOCOL", "udp")]);
-    let pages = page(&memory) + &page(&redis) + &get(statsd.debug(), "/metrics").body;
+    let pages = page(&memory)
+        + &page(&redis)
+        + &get(statsd.debug(), "/metrics").body
+        + &get(memcached.debug(), "/metrics").body;
     let (document, limits) = (read("docs/metrics.md"), read("docs/limits.md"));
     let families = pages.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect::<Vec<_>>().join("\n");
     assert_eq!(metrics(&document), metrics(&families), "docs/metrics.md and the page");

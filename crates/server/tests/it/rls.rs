@@ -5,6 +5,7 @@ mod check;
 pub(crate) mod envoy;
 mod grpc;
 mod json;
+mod memcache;
 mod recorded;
 mod redis;
 mod reload;

@@ -1,13 +1,25 @@
 //! Every store that there is, for tests that run against all of them.
 
+use std::time::Duration;
+
+use tidegate_memcache::Servers;
+use tidegate_memcache::test_util::MemcachedServer;
 use tidegate_pipeline::test_util::{RedisCluster, RedisServer, valkey_program};
 use tidegate_pipeline::{Client, Config, Protocol};
-use tidegate_ratelimit::{RedisStore, Store};
+use tidegate_ratelimit::{MemcacheStore, RedisStore, Store};
 
 use crate::fixture::memory;
 
 /// Runs a test against every store, each empty.
 pub(crate) async fn for_every_store(test: impl AsyncFn(Store)) {
+    for_every_exact_store(&test).await;
+    let servers: Vec<_> = (0..4).map(|_| MemcachedServer::start()).collect();
+    run("memcached", memcached(&servers[..1]), &test).await;
+    run("three servers of memcached", memcached(&servers[1..]), &test).await;
+}
+
+/// Runs a test against every store that fails when it cannot count.
+pub(crate) async fn for_every_exact_store(test: impl AsyncFn(Store)) {
     run("memory", memory(), &test).await;
     let (redis, valkey, cluster) = tokio::join!(
         RedisServer::start(),
@@ -43,6 +55,15 @@ fn single(server: &RedisServer, protocol: Protocol) -> Store {
     let mut config = server.config();
     config.protocol = protocol;
     Store::Redis(RedisStore::new(client(config), None))
+}
+
+/// One client: the second of two requests reads what the first one charged.
+pub(crate) fn memcached(servers: &[MemcachedServer]) -> Store {
+    let addresses = servers.iter().map(MemcachedServer::address).collect();
+    let mut config = tidegate_memcache::Config::default();
+    config.timeout = Duration::from_secs(20);
+    let client = tidegate_memcache::Client::new(config, Servers::new(addresses)).expect("there is no TLS to go wrong");
+    Store::Memcache(MemcacheStore::new(client))
 }
 
 fn client(config: Config) -> Client {

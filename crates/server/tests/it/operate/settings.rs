@@ -98,9 +98,45 @@ fn names_that_would_break_the_page_of_metrics_are_refused() {
 }
 
 #[test]
+fn memcached_needs_servers_from_one_place() {
+    let memcache = |more: &[(&str, &str)]| parse(&[&[("BACKEND_TYPE", "memcache")], more].concat());
+    let list = ("MEMCACHE_HOST_PORT", "a:1,b:2");
+    for (more, told) in [
+        (&[][..], "BACKEND_TYPE='memcache': it needs servers: set MEMCACHE_HOST_PORT"),
+        (&[list, ("MEMCACHE_SRV", "_m._tcp.x")], "Both MEMCACHE_HOST_PORT and MEMCACHE_SRV are set"),
+        (&[("MEMCACHE_SRV", "cache.example")], "could not parse cache.example to SRV parts"),
+        (&[("MEMCACHE_SRV", "_m._tcp")], "could not parse _m._tcp to SRV parts"),
+        (&[("MEMCACHE_HOST_PORT", "a:1,b")], "MEMCACHE_HOST_PORT='a:1,b': expected host:port"),
+        (&[list, ("MEMCACHE_SRV_REFRESH", "")], "MEMCACHE_SRV_REFRESH='': expected a time span"),
+        (&[list, ("TIDEGATE_DNS_SERVERS", "10.0.0.1")], "TIDEGATE_DNS_SERVERS='10.0.0.1': expected address:port"),
+        (
+            &[list, ("MEMCACHE_TLS", "true"), ("MEMCACHE_TLS_CACERT", "/none")],
+            "MEMCACHE_TLS_CACERT='/none': cannot read",
+        ),
+    ] {
+        let error = memcache(more).unwrap_err();
+        assert!(error.starts_with("1 setting is wrong\n") && error.contains(told), "{error}");
+    }
+    let settings = memcache(&[list, ("REDIS_URL", "redis:6379")]).unwrap();
+    assert_eq!(settings.memcache.unwrap().to_string(), "memcached at a:1,b:2");
+    assert!(settings.redis.is_none() && settings.workflows.unwrap().redis.is_some(), "workflows are in Redis");
+    assert!(parse(&[("BACKEND_TYPE", ""), list]).unwrap().memcache.is_none());
+    assert!(parse(&[("BACKEND_TYPE", "etcd")]).unwrap_err().contains("expected one of redis, nothing, memcache"));
+}
+
+#[test]
+fn what_memcached_cannot_do_is_ignored_with_a_warning() {
+    let names = ["STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "REDIS_PERSECOND"];
+    for name in names {
+        let settings = parse(&[("BACKEND_TYPE", "memcache"), ("MEMCACHE_HOST_PORT", "a:1"), (name, "true")]).unwrap();
+        assert!(settings.warnings[0].starts_with(&format!("{name}=true has no effect")), "{:?}", settings.warnings);
+        assert_eq!(settings.limiter.over_limit_keys, tidegate_ratelimit::OverLimitKeys::Increment);
+    }
+}
+
+#[test]
 fn what_this_version_lacks_is_refused_or_warned_of() {
     for (name, value) in [
-        ("BACKEND_TYPE", "memcache"),
         ("REDIS_TYPE", "sentinel"),
         ("REDIS_TYPE", "CLUSTER"),
         ("REDIS_POOL_ON_EMPTY_BEHAVIOR", "create"),
@@ -119,6 +155,38 @@ fn what_this_version_lacks_is_refused_or_warned_of() {
         [("USE_STATSD", "false"), ("BACKEND_TYPE", ""), ("REDIS_TYPE", "SINGLE"), ("REDIS_PIPELINE_WINDOW", "150us")]
     {
         assert!(parse(&[(name, value)]).unwrap().warnings.is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn what_has_no_effect_any_more_is_named() {
+    for name in ["REDIS_PIPELINE_LIMIT", "REDIS_PERSECOND_PIPELINE_LIMIT"] {
+        let warnings = parse(&[(name, "8")]).unwrap().warnings;
+        assert!(warnings.len() == 1 && warnings[0].starts_with(&format!("{name}=8 has no effect")), "{warnings:?}");
+        assert!(parse(&[(name, "0")]).unwrap().warnings.is_empty(), "as if it were not set");
+        assert!(parse(&[(name, "")]).is_err(), "a number");
+    }
+    for (name, value) in [
+        ("REDIS_PERSECOND_PIPELINE_WINDOW", "1ms"),
+        ("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", "0"),
+        ("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", "wait"),
+        ("MEMCACHE_MAX_IDLE_CONNS", "10"),
+    ] {
+        assert!(parse(&[(name, value)]).unwrap().warnings.is_empty(), "{name}");
+    }
+    for name in ["REDIS_POOL_ON_EMPTY_BEHAVIOR", "REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR"] {
+        for value in ["CREATE", "error"] {
+            let error = parse(&[(name, value)]).unwrap_err();
+            assert!(error.contains(&format!("{name}='{value}': calls share connections")), "{error}");
+        }
+    }
+}
+
+#[test]
+fn what_only_its_readme_knows_is_named() {
+    for name in ["REDIS_POOL_ON_EMPTY_WAIT_DURATION", "REDIS_PERSECOND_POOL_ON_EMPTY_WAIT_DURATION"] {
+        let warnings = parse(&[(name, "1s")]).unwrap().warnings;
+        assert!(warnings.len() == 1 && warnings[0].starts_with(&format!("{name} has no effect")), "{warnings:?}");
     }
 }
 

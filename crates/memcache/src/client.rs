@@ -1,0 +1,166 @@
+//! The caller's side: spreads keys over the servers, and joins their answers.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use tidegate_pipeline::{Address, Connector, TlsError};
+use tokio::sync::oneshot;
+use tokio::time::timeout_at;
+
+use crate::config::Config;
+use crate::link::Link;
+use crate::node::{Charge, Node, Standing};
+use crate::owed::Found;
+use crate::servers::{Servers, place};
+use crate::stats::{Counters, Stats, count};
+
+/// The most keys of one `get`. A line of them is at most 16 KiB, which servers and proxies take.
+const KEYS: usize = 64;
+
+/// Reads and changes counters on behalf of one core. Clones are the same client.
+///
+/// Connections are made when they are needed, and end when the last clone is dropped and nothing is owed.
+#[derive(Debug, Clone)]
+pub struct Client(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    config: Config,
+    connector: Option<Connector>,
+    servers: Servers,
+    ring: Mutex<Ring>,
+    counters: Arc<Counters>,
+}
+
+/// The servers of a list, in its order.
+#[derive(Debug, Default)]
+struct Ring {
+    list: Arc<Vec<Address>>,
+    nodes: Arc<[Arc<Node>]>,
+}
+
+/// Keys that were asked of one server with one command.
+struct Question {
+    /// Their places in the call.
+    places: Vec<usize>,
+    told: Option<oneshot::Receiver<Vec<Found>>>,
+}
+
+impl Client {
+    /// Makes a client of these servers, whose list may change.
+    ///
+    /// # Errors
+    /// Certificates or keys cannot be used.
+    pub fn new(config: Config, servers: Servers) -> Result<Self, TlsError> {
+        let connector = config.tls.as_ref().map(Connector::new).transpose()?;
+        let counters = Arc::default();
+        Ok(Self(Arc::new(Parts { config, connector, servers, ring: Mutex::default(), counters })))
+    }
+
+    /// Reads counters: one answer for each key, in their order. Must be called in a runtime with I/O and time.
+    ///
+    /// What a server does not answer until `deadline`, or within [`Config::timeout`], is unknown.
+    pub async fn read<K: AsRef<[u8]>>(&self, keys: &[K], deadline: Instant) -> Vec<Found> {
+        let counters = &self.0.counters;
+        count(&counters.keys_requested, keys.len());
+        let questions = self.ask(keys);
+        let deadline = deadline.min(Instant::now() + self.0.config.timeout).into();
+        let mut found = vec![Found::Unknown; keys.len()];
+        for Question { places, told } in questions {
+            let Some(told) = told else { continue };
+            let Ok(Ok(values)) = timeout_at(deadline, told).await else { continue };
+            places.into_iter().zip(values).for_each(|(place, value)| found[place] = value);
+        }
+        let failed = found.contains(&Found::Unknown);
+        count(if failed { &counters.failed_reads } else { &counters.reads }, 1);
+        found
+    }
+
+    /// Changes a counter without waiting for it.
+    pub fn change(&self, charge: Charge<'_>) {
+        let nodes = self.nodes();
+        match nodes.get(place(charge.key, nodes.len().max(1))) {
+            Some(node) => node.change(charge),
+            None => count(&self.0.counters.failed_changes, 1),
+        }
+    }
+
+    /// Waits until every change was made, or has failed. From any runtime.
+    pub async fn settle(&self) {
+        for node in &*self.current().1 {
+            node.settle().await;
+        }
+    }
+
+    /// What the client did.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.0.counters.read()
+    }
+
+    /// Asks all servers at once.
+    fn ask<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Question> {
+        let nodes = self.nodes();
+        if nodes.is_empty() {
+            return Vec::new();
+        }
+        let mut places: Vec<(usize, usize)> =
+            keys.iter().enumerate().map(|(index, key)| (place(key.as_ref(), nodes.len()), index)).collect();
+        // Stable, so that keys of a server stay in the order of the call.
+        places.sort_by_key(|(server, _)| *server);
+        let of_one_server = places.chunk_by(|(one, _), (other, _)| one == other);
+        let question = |places: &[(usize, usize)]| {
+            let mut line = Vec::new();
+            for (_, index) in places {
+                if !line.is_empty() {
+                    line.push(b' ');
+                }
+                line.extend_from_slice(keys[*index].as_ref());
+            }
+            let told = nodes[places[0].0].ask(line.into(), places.len());
+            Question { places: places.iter().map(|(_, index)| *index).collect(), told }
+        };
+        of_one_server.flat_map(|places| places.chunks(KEYS)).map(question).collect()
+    }
+
+    /// The servers, after their list was replaced if it was.
+    fn nodes(&self) -> Arc<[Arc<Node>]> {
+        let (list, nodes) = self.current();
+        if self.0.servers.is(&list) { nodes } else { self.renew() }
+    }
+
+    fn current(&self) -> (Arc<Vec<Address>>, Arc<[Arc<Node>]>) {
+        let ring = self.0.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        (ring.list.clone(), ring.nodes.clone())
+    }
+
+    /// Takes over the current list: servers that stay keep their connections, and those that go do what waits.
+    fn renew(&self) -> Arc<[Arc<Node>]> {
+        let mut ring = self.0.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let list = self.0.servers.list();
+        let mut nodes: Vec<Arc<Node>> = Vec::with_capacity(list.len());
+        for address in &*list {
+            let known = nodes.iter().chain(&*ring.nodes).find(|node| node.address == *address).cloned();
+            nodes.push(known.unwrap_or_else(|| self.start(address)));
+        }
+        let gone = ring.nodes.iter().filter(|node| !list.contains(&node.address));
+        gone.for_each(|node| node.set_standing(Standing::Leaving));
+        *ring = Ring { list, nodes: nodes.into() };
+        ring.nodes.clone()
+    }
+
+    fn start(&self, address: &Address) -> Arc<Node> {
+        let Config { timeout, queue_bytes, .. } = self.0.config;
+        let node = Arc::new(Node::new(address.clone(), queue_bytes, self.0.counters.clone()));
+        // It ends by itself when the node leaves, at the latest when the timeout of its last command is over.
+        tokio::spawn(Link { node: node.clone(), connector: self.0.connector.clone(), timeout }.run());
+        node
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        let ring = self.ring.get_mut().unwrap_or_else(PoisonError::into_inner);
+        ring.nodes.iter().for_each(|node| node.set_standing(Standing::Leaving));
+    }
+}

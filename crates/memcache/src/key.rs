@@ -1,0 +1,70 @@
+//! Keys as memcached takes them.
+
+use ring::digest::{SHA256, digest};
+
+/// The longest key that memcached takes.
+const MAX_BYTES: usize = 250;
+/// Stands before the digest of a key that memcached does not take.
+const DIGEST: &[u8] = b"tidegate_sha256_";
+
+/// A key that memcached takes: at most 250 bytes, without spaces and control characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Name<'k>(Form<'k>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Form<'k> {
+    Whole(&'k [u8]),
+    Digest(Box<[u8]>),
+}
+
+impl<'k> Name<'k> {
+    /// The key itself, or a digest of it when memcached would not take it. Servers agree on digests, and nobody can find two keys
+    /// that have the same one.
+    #[must_use]
+    pub fn of(key: &'k [u8]) -> Self {
+        let legal = !key.is_empty() && key.len() <= MAX_BYTES && key.iter().all(|&byte| byte > b' ' && byte != 0x7f);
+        if legal { Self(Form::Whole(key)) } else { Self(Form::Digest(digested(key))) }
+    }
+}
+
+impl AsRef<[u8]> for Name<'_> {
+    fn as_ref(&self) -> &[u8] {
+        match &self.0 {
+            Form::Whole(key) => key,
+            Form::Digest(key) => key,
+        }
+    }
+}
+
+#[cold]
+fn digested(key: &[u8]) -> Box<[u8]> {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let digest = digest(&SHA256, key);
+    let hex = digest.as_ref().iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|half| HEX[usize::from(half)]);
+    DIGEST.iter().copied().chain(hex).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(key: &str, kept: bool) {
+        let name = Name::of(key.as_bytes());
+        assert_eq!(name.as_ref() == key.as_bytes(), kept, "{key:?}");
+        assert!(name.as_ref().len() <= MAX_BYTES && name.as_ref().iter().all(|byte| *byte > b' '), "{key:?}");
+    }
+
+    #[test]
+    fn what_memcached_does_not_take_is_digested() {
+        check("shop_user_ada_1234", true);
+        check("shop_user_\u{e9}_1234", true);
+        check(&"x".repeat(250), true);
+        for key in ["", "a b", "a\tb", "a\r\nflush_all", "a\u{7f}b", "a\0b", &"x".repeat(251)] {
+            check(key, false);
+        }
+        assert_eq!(
+            Name::of(b"a b").as_ref(),
+            b"tidegate_sha256_c8687a08aa5d6ed2044328fa6a697ab8e96dc34291e8c2034ae8c38e6fcc6d65"
+        );
+    }
+}

@@ -1,0 +1,386 @@
+//! One server: what waits for it, and what it owes. Shared by the callers and the task that has the connection.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bytes::{Buf, BytesMut};
+use tidegate_pipeline::Address;
+use tokio::sync::{Notify, oneshot};
+
+use crate::owed::{Again, Found, Owed, Step};
+use crate::stats::{Counters, count};
+use crate::wire::{self, Garbage};
+
+/// How hits change a counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// They are added. A counter that is not there is made.
+    Add,
+    /// They are subtracted, down to zero.
+    Subtract,
+}
+
+/// A change of one counter.
+#[derive(Debug, Clone, Copy)]
+pub struct Charge<'k> {
+    /// The counter, as [`crate::Name`] writes it.
+    pub key: &'k [u8],
+    /// Whether hits are added or subtracted.
+    pub change: Change,
+    /// How many.
+    pub hits: u64,
+    /// What was read of the counter before.
+    pub found: Found,
+    /// When the counter expires, if this makes it.
+    pub expiry: Expiry,
+}
+
+/// When a counter expires, as memcached reads it: seconds from now up to 30 days, and seconds since the Unix epoch above that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expiry(pub(crate) u64);
+
+impl Expiry {
+    /// The longest time that memcached takes for a time from now.
+    const RELATIVE: u64 = 30 * 86_400;
+
+    /// `seconds` after `now`, which is in seconds since the Unix epoch.
+    #[must_use]
+    pub fn after(seconds: u64, now: u64) -> Self {
+        Self(if seconds <= Self::RELATIVE { seconds } else { now.saturating_add(seconds) })
+    }
+}
+
+/// One server.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) address: Address,
+    room: usize,
+    pub(crate) counters: Arc<Counters>,
+    state: Mutex<State>,
+    /// Wakes the task of the connection.
+    pub(crate) wake: Notify,
+    /// Wakes those who wait until nothing is owed.
+    settled: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    standing: Standing,
+    /// Commands that are not written yet.
+    output: BytesMut,
+    /// The replies to all commands, also to those, and the bytes that each was counted with.
+    owed: VecDeque<(Owed, usize)>,
+    /// What both of these take, until the replies come.
+    bytes: usize,
+    /// Bytes of a value that are of no use.
+    skip: usize,
+    /// When the server last ended a reply, or was asked while it owed none.
+    progress: Instant,
+}
+
+/// What callers may expect of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It has or gets a connection.
+    Usable,
+    /// It does not work: callers are refused at once, until it does.
+    Down,
+    /// It is not among the servers any more. What waits is done.
+    Leaving,
+}
+
+impl Node {
+    pub(crate) fn new(address: Address, room: usize, counters: Arc<Counters>) -> Self {
+        let state = State {
+            standing: Standing::Usable,
+            output: BytesMut::new(),
+            owed: VecDeque::new(),
+            bytes: 0,
+            skip: 0,
+            progress: Instant::now(),
+        };
+        Self { address, room, counters, state: Mutex::new(state), wake: Notify::new(), settled: Notify::new() }
+    }
+
+    /// Asks for these keys, which a space separates. Whoever waits hears of it, or that there will be no answer.
+    pub(crate) fn ask(&self, keys: Box<[u8]>, number: usize) -> Option<oneshot::Receiver<Vec<Found>>> {
+        let (tell, told) = oneshot::channel();
+        let mut state = self.lock();
+        if !state.admits(2 * keys.len() + number * size_of::<Found>() + 256, self.room) {
+            return None;
+        }
+        let start = state.output.len();
+        wire::get(&mut state.output, &keys);
+        let line = state.output.len() - start;
+        self.owe(&mut state, Owed::values(keys, number, tell), line);
+        Some(told)
+    }
+
+    /// Changes a counter when its turn comes.
+    pub(crate) fn change(&self, charge: Charge<'_>) {
+        let Charge { key, change, hits, found, expiry } = charge;
+        let mut state = self.lock();
+        // `add` and `incr`, each with the key, and its copy if it must be charged again.
+        if !state.admits(3 * key.len() + 256, self.room) {
+            drop(state);
+            count(&self.counters.dropped_changes, 1);
+            count(&self.counters.failed_changes, 1);
+            return;
+        }
+        match (change, found) {
+            (Change::Subtract, _) => {
+                let start = state.output.len();
+                wire::decrement(&mut state.output, key, hits);
+                let line = state.output.len() - start;
+                self.owe(&mut state, Owed::Changed(None), line);
+            }
+            (Change::Add, Found::Count(_) | Found::Foreign) => {
+                let again = Again { key: key.into(), hits, expiry: expiry.0 };
+                self.increment(&mut state, key, hits, Some(again));
+            }
+            (Change::Add, Found::Missing | Found::Unknown) => self.make(&mut state, key, hits, expiry.0),
+        }
+    }
+
+    /// Makes a counter, unless it is there, and adds to it. Both commands go out together, and no order of other clients' commands
+    /// between them loses a hit.
+    fn make(&self, state: &mut State, key: &[u8], hits: u64, expiry: u64) {
+        let start = state.output.len();
+        wire::add_zero(&mut state.output, key, expiry);
+        let line = state.output.len() - start;
+        self.owe(state, Owed::Added, line);
+        self.increment(state, key, hits, None);
+    }
+
+    fn increment(&self, state: &mut State, key: &[u8], hits: u64, again: Option<Again>) {
+        let start = state.output.len();
+        wire::increment(&mut state.output, key, hits);
+        let line = state.output.len() - start;
+        self.owe(state, Owed::Changed(again), line);
+    }
+
+    fn owe(&self, state: &mut State, owed: Owed, line: usize) {
+        if state.owed.is_empty() {
+            state.progress = Instant::now();
+        }
+        let bytes = line + owed.bytes();
+        state.bytes += bytes;
+        self.counters.waiting_bytes.fetch_add(bytes as u64, Relaxed);
+        state.owed.push_back((owed, bytes));
+        self.wake.notify_one();
+    }
+
+    /// Moves what is to be written behind `output`.
+    pub(crate) fn take_output(&self, output: &mut BytesMut) {
+        output.unsplit(self.lock().output.split());
+    }
+
+    /// Takes what the server sent.
+    ///
+    /// # Errors
+    /// These are no replies to what it was asked.
+    pub(crate) fn answer(&self, input: &mut BytesMut) -> Result<(), Garbage> {
+        let mut state = self.lock();
+        loop {
+            let skipped = state.skip.min(input.len());
+            input.advance(skipped);
+            state.skip -= skipped;
+            let Some((reply, used)) = wire::decode(input)? else { break };
+            let Some((owed, _)) = state.owed.front_mut() else {
+                return Err(Garbage(format!("the server sent a reply that nobody asked for: {reply:?}")));
+            };
+            let step = owed.take(reply, &self.counters)?;
+            input.advance(used);
+            match step {
+                Step::More => {}
+                Step::Skip(bytes) => state.skip = bytes,
+                Step::Done => self.answered(&mut state),
+                Step::Again(Again { key, hits, expiry }) => {
+                    self.answered(&mut state);
+                    self.make(&mut state, &key, hits, expiry);
+                }
+            }
+        }
+        self.tell_settled(&state);
+        Ok(())
+    }
+
+    /// The first command has its reply.
+    fn answered(&self, state: &mut State) {
+        let bytes = state.owed.pop_front().map_or(0, |(_, bytes)| bytes);
+        self.release(state, bytes);
+        state.progress = Instant::now();
+    }
+
+    fn release(&self, state: &mut State, bytes: usize) {
+        state.bytes -= bytes;
+        self.counters.waiting_bytes.fetch_sub(bytes as u64, Relaxed);
+    }
+
+    /// Nothing that waits gets a reply. Says whether anything did wait.
+    pub(crate) fn fail_all(&self) -> bool {
+        let mut state = self.lock();
+        let owed = std::mem::take(&mut state.owed);
+        let waited = !owed.is_empty();
+        owed.into_iter().for_each(|(owed, _)| owed.fail(&self.counters));
+        (state.output, state.skip) = (BytesMut::new(), 0);
+        let bytes = state.bytes;
+        self.release(&mut state, bytes);
+        self.tell_settled(&state);
+        waited
+    }
+
+    /// When the server last got on with what it owes. None: it owes nothing.
+    pub(crate) fn progress(&self) -> Option<Instant> {
+        let state = self.lock();
+        (!state.owed.is_empty()).then_some(state.progress)
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        self.lock().standing
+    }
+
+    /// Sets what callers may expect, unless the server is leaving.
+    pub(crate) fn set_standing(&self, standing: Standing) {
+        let mut state = self.lock();
+        if state.standing != Standing::Leaving {
+            state.standing = standing;
+        }
+        self.wake.notify_one();
+    }
+
+    /// Waits until the server owes nothing.
+    pub(crate) async fn settle(&self) {
+        loop {
+            let settled = self.settled.notified();
+            tokio::pin!(settled);
+            settled.as_mut().enable();
+            if self.progress().is_none() {
+                return;
+            }
+            settled.await;
+        }
+    }
+
+    fn tell_settled(&self, state: &State) {
+        if state.owed.is_empty() {
+            self.settled.notify_waiters();
+        }
+    }
+
+    /// Nothing is left half done by a panic, so that a poisoned lock can be used.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn admits(&self, bytes: usize, room: usize) -> bool {
+        self.standing == Standing::Usable && self.bytes + bytes <= room
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(room: usize) -> Node {
+        Node::new("localhost:1".parse().unwrap(), room, Arc::default())
+    }
+
+    fn charge(change: Change, hits: u64, found: Found) -> Charge<'static> {
+        Charge { key: b"a", change, hits, found, expiry: Expiry(60) }
+    }
+
+    fn written(node: &Node) -> String {
+        let mut output = BytesMut::new();
+        node.take_output(&mut output);
+        String::from_utf8(output.to_vec()).unwrap()
+    }
+
+    fn answer(node: &Node, text: &str) -> Result<(), Garbage> {
+        node.answer(&mut BytesMut::from(text))
+    }
+
+    #[test]
+    fn times_beyond_thirty_days_are_moments() {
+        for (seconds, expiry) in
+            [(1, 1), (2_592_000, 2_592_000), (2_592_001, 1_002_592_001), (31_536_300, 1_031_536_300)]
+        {
+            assert_eq!(Expiry::after(seconds, 1_000_000_000).0, expiry);
+        }
+    }
+
+    #[test]
+    fn a_change_depends_on_what_is_known() {
+        let node = node(1 << 20);
+        for (found, expected) in [
+            (Found::Missing, "add a 0 60 1\r\n0\r\nincr a 2\r\n"),
+            (Found::Unknown, "add a 0 60 1\r\n0\r\nincr a 2\r\n"),
+            (Found::Count(7), "incr a 2\r\n"),
+            (Found::Foreign, "incr a 2\r\n"),
+        ] {
+            node.change(charge(Change::Add, 2, found));
+            assert_eq!(written(&node), expected, "{found:?}");
+            node.change(charge(Change::Subtract, 2, found));
+            assert_eq!(written(&node), "decr a 2\r\n");
+        }
+    }
+
+    #[test]
+    fn a_counter_that_went_meanwhile_is_made_again() {
+        let node = node(1 << 20);
+        node.change(charge(Change::Add, 2, Found::Count(7)));
+        assert_eq!(written(&node), "incr a 2\r\n");
+        answer(&node, "NOT_FOUND\r\n").unwrap();
+        assert_eq!(written(&node), "add a 0 60 1\r\n0\r\nincr a 2\r\n");
+        answer(&node, "STORED\r\n2\r\n").unwrap();
+        assert_eq!(node.progress(), None);
+        assert_eq!(node.counters.read().waiting_bytes, 0);
+    }
+
+    #[test]
+    fn what_waits_is_bounded_in_bytes() {
+        let node = node(10_000);
+        for _ in 0..1_000 {
+            node.change(charge(Change::Add, 1, Found::Missing));
+        }
+        let stats = node.counters.read();
+        assert!(stats.waiting_bytes <= 10_000 && stats.dropped_changes > 900, "{stats:?}");
+        assert!(node.ask(vec![b'x'; 9_900].into(), 1).is_none());
+        assert!(node.fail_all());
+        let stats = node.counters.read();
+        assert_eq!((stats.waiting_bytes, stats.failed_changes), (0, 1_000));
+        assert!(node.ask(b"a".as_slice().into(), 1).is_some());
+    }
+
+    #[test]
+    fn long_values_are_skipped_in_any_pieces() {
+        let node = node(1 << 20);
+        let mut told = node.ask(b"a b".as_slice().into(), 2).unwrap();
+        let text = format!("VALUE a 0 5000\r\n{}\r\nVALUE b 0 1\r\n7\r\nEND\r\n", "x".repeat(5_000));
+        let mut input = BytesMut::new();
+        for piece in text.as_bytes().chunks(777) {
+            input.extend_from_slice(piece);
+            node.answer(&mut input).unwrap();
+            assert!(input.len() < 1_000);
+        }
+        assert_eq!(told.try_recv().unwrap(), [Found::Foreign, Found::Count(7)]);
+    }
+
+    #[test]
+    fn a_reply_that_nobody_asked_for_is_refused() {
+        assert!(answer(&node(1 << 20), "END\r\n").is_err());
+    }
+
+    #[test]
+    fn a_server_that_is_down_gets_nothing_to_do() {
+        let node = node(1 << 20);
+        node.set_standing(Standing::Down);
+        assert!(node.ask(b"a".as_slice().into(), 1).is_none());
+        node.change(charge(Change::Add, 1, Found::Unknown));
+        assert_eq!((written(&node), node.counters.read().dropped_changes), (String::new(), 1));
+    }
+}

@@ -1,0 +1,228 @@
+//! What a server owes: the replies to the commands that it got, in their order.
+
+use tokio::sync::oneshot;
+
+use crate::stats::{Counters, count};
+use crate::wire::{self, Garbage, Reply};
+
+/// What is known of a counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// There is none.
+    Missing,
+    /// It has this value.
+    Count(u64),
+    /// Its key holds something else than a number.
+    Foreign,
+    /// Its server did not say.
+    Unknown,
+}
+
+/// The replies to one command.
+#[derive(Debug)]
+pub(crate) enum Owed {
+    Values(Values),
+    /// Of `add`.
+    Added,
+    /// Of `incr` or `decr`. What is to be done when the counter is gone.
+    Changed(Option<Again>),
+}
+
+/// The values of the keys of one `get`.
+#[derive(Debug)]
+pub(crate) struct Values {
+    /// The keys as they were written, with a space between two.
+    keys: Box<[u8]>,
+    /// Where the next key begins.
+    at: usize,
+    /// What is known of the keys before that.
+    found: Vec<Found>,
+    /// None once it was told.
+    tell: Option<oneshot::Sender<Vec<Found>>>,
+}
+
+/// A charge of a counter that was there a moment ago.
+#[derive(Debug)]
+pub(crate) struct Again {
+    pub(crate) key: Box<[u8]>,
+    pub(crate) hits: u64,
+    pub(crate) expiry: u64,
+}
+
+/// What a reply means for the command that it answers.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// There will be more.
+    More,
+    /// There will be more, after this many bytes without a meaning.
+    Skip(usize),
+    Done,
+    /// That was all, and this is to be done.
+    Again(Again),
+}
+
+impl Owed {
+    pub(crate) fn values(keys: Box<[u8]>, number: usize, tell: oneshot::Sender<Vec<Found>>) -> Self {
+        Self::Values(Values { keys, at: 0, found: Vec::with_capacity(number), tell: Some(tell) })
+    }
+
+    /// How much memory waits with it.
+    pub(crate) fn bytes(&self) -> usize {
+        let more = match self {
+            Self::Values(values) => values.keys.len() + values.found.capacity() * size_of::<Found>(),
+            Self::Changed(Some(again)) => again.key.len(),
+            Self::Added | Self::Changed(None) => 0,
+        };
+        size_of::<Self>() + more
+    }
+
+    /// Takes a reply, and counts what it means.
+    ///
+    /// # Errors
+    /// It does not belong to this command: what follows cannot be trusted either.
+    pub(crate) fn take(&mut self, reply: Reply<'_>, counters: &Counters) -> Result<Step, Garbage> {
+        let counter = match (self, reply) {
+            (Self::Values(values), reply) => return values.take(reply, counters),
+            (Self::Added, Reply::Stored) => &counters.adds,
+            (Self::Added, Reply::NotStored) => &counters.unneeded_adds,
+            (Self::Added, Reply::Refused) => &counters.failed_adds,
+            (Self::Changed(_), Reply::Number) => &counters.changes,
+            (Self::Changed(_), Reply::Refused) => &counters.failed_changes,
+            (Self::Changed(again), Reply::NotFound) => {
+                count(&counters.missed_changes, 1);
+                return Ok(again.take().map_or(Step::Done, Step::Again));
+            }
+            (_, reply) => return Err(unexpected(&reply)),
+        };
+        count(counter, 1);
+        Ok(Step::Done)
+    }
+
+    /// The command gets no reply.
+    pub(crate) fn fail(self, counters: &Counters) {
+        match self {
+            // Its caller notices that nobody will tell it.
+            Self::Values(_) => {}
+            Self::Added => count(&counters.failed_adds, 1),
+            Self::Changed(_) => count(&counters.failed_changes, 1),
+        }
+    }
+}
+
+impl Values {
+    fn take(&mut self, reply: Reply<'_>, counters: &Counters) -> Result<Step, Garbage> {
+        match reply {
+            Reply::Value { key, value } => {
+                self.pass_to(key)?;
+                self.found.push(wire::count(value).map_or(Found::Foreign, Found::Count));
+                Ok(Step::More)
+            }
+            Reply::Long { key, rest } => {
+                self.pass_to(key)?;
+                self.found.push(Found::Foreign);
+                Ok(Step::Skip(rest))
+            }
+            Reply::End => {
+                while self.next_key().is_some() {
+                    self.found.push(Found::Missing);
+                }
+                self.told(counters);
+                Ok(Step::Done)
+            }
+            // Nobody is told, so the caller knows of no key.
+            Reply::Refused => Ok(Step::Done),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The keys before `key` were not found: servers answer in the order of the question.
+    fn pass_to(&mut self, key: &[u8]) -> Result<(), Garbage> {
+        loop {
+            match self.next_key() {
+                Some(next) if &self.keys[next.clone()] == key => return Ok(()),
+                Some(_) => self.found.push(Found::Missing),
+                None => return Err(Garbage("the server answered with a key that was not asked for".to_owned())),
+            }
+        }
+    }
+
+    fn next_key(&mut self) -> Option<std::ops::Range<usize>> {
+        let rest = self.keys.get(self.at..).filter(|rest| !rest.is_empty())?;
+        let length = rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len());
+        let key = self.at..self.at + length;
+        self.at = key.end + 1;
+        Some(key)
+    }
+
+    fn told(&mut self, counters: &Counters) {
+        let found = std::mem::take(&mut self.found);
+        count(&counters.keys_found, found.iter().filter(|found| **found != Found::Missing).count());
+        count(&counters.foreign_values, found.iter().filter(|found| **found == Found::Foreign).count());
+        if let Some(tell) = self.tell.take() {
+            // The caller may have given up.
+            let _ = tell.send(found);
+        }
+    }
+}
+
+fn unexpected(reply: &Reply<'_>) -> Garbage {
+    Garbage(format!("the server sent a reply that was not due: {reply:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(keys: &str) -> (Owed, oneshot::Receiver<Vec<Found>>) {
+        let (tell, told) = oneshot::channel();
+        (Owed::values(keys.as_bytes().into(), keys.split(' ').count(), tell), told)
+    }
+
+    fn value<'b>(key: &'b str, value: &'b str) -> Reply<'b> {
+        Reply::Value { key: key.as_bytes(), value: value.as_bytes() }
+    }
+
+    fn check(keys: &str, replies: &[Reply<'_>], expected: &[Found]) {
+        let (mut owed, mut told) = values(keys);
+        let counters = Counters::default();
+        for reply in replies {
+            owed.take(*reply, &counters).unwrap();
+        }
+        assert_eq!(told.try_recv().unwrap(), expected, "{keys}");
+    }
+
+    #[test]
+    fn values_are_matched_to_the_keys_that_were_asked_for() {
+        use Found::{Count, Foreign, Missing};
+        check("a b c", &[Reply::End], &[Missing, Missing, Missing]);
+        check("a b c", &[value("b", "7"), Reply::End], &[Missing, Count(7), Missing]);
+        check("a b c", &[value("a", "1"), value("c", "x"), Reply::End], &[Count(1), Missing, Foreign]);
+        check("a a", &[value("a", "1"), value("a", "1"), Reply::End], &[Count(1), Count(1)]);
+        check("a b", &[Reply::Long { key: b"a", rest: 99 }, value("b", "2"), Reply::End], &[Foreign, Count(2)]);
+    }
+
+    #[test]
+    fn a_server_that_answers_something_else_is_not_believed() {
+        let counters = Counters::default();
+        for replies in [&[value("x", "1")][..], &[value("b", "1"), value("a", "1")], &[Reply::Stored], &[Reply::Number]]
+        {
+            let (mut owed, _told) = values("a b");
+            let refused = replies.iter().any(|reply| owed.take(*reply, &counters).is_err());
+            assert!(refused, "{replies:?}");
+        }
+        for reply in [Reply::End, value("a", "1"), Reply::NotFound] {
+            assert!(Owed::Added.take(reply, &counters).is_err(), "{reply:?}");
+        }
+    }
+
+    #[test]
+    fn a_counter_that_is_gone_is_charged_again() {
+        let counters = Counters::default();
+        let again = Again { key: b"a".as_slice().into(), hits: 2, expiry: 60 };
+        let step = Owed::Changed(Some(again)).take(Reply::NotFound, &counters).unwrap();
+        assert!(matches!(step, Step::Again(Again { hits: 2, .. })));
+        let step = Owed::Changed(None).take(Reply::NotFound, &counters).unwrap();
+        assert!(matches!(step, Step::Done));
+        assert_eq!(counters.read().missed_changes, 2);
+    }
+}

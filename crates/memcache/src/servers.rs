@@ -1,0 +1,88 @@
+//! The servers that counters are spread over, and which of them has a key.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tidegate_pipeline::Address;
+
+/// A list of servers that may change. Clones are the same list.
+#[derive(Debug, Clone)]
+pub struct Servers(Arc<ArcSwap<Vec<Address>>>);
+
+impl Servers {
+    /// These servers, in this order, which decides where keys are. A server that is listed twice gets twice as many keys.
+    #[must_use]
+    pub fn new(list: Vec<Address>) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(list)))
+    }
+
+    /// Replaces the list for all clients. True when it is another one.
+    pub fn replace(&self, list: Vec<Address>) -> bool {
+        let differs = **self.0.load() != list;
+        if differs {
+            self.0.store(Arc::new(list));
+        }
+        differs
+    }
+
+    /// The current list.
+    #[must_use]
+    pub fn list(&self) -> Arc<Vec<Address>> {
+        self.0.load_full()
+    }
+
+    /// Whether `list` is the current one.
+    pub(crate) fn is(&self, list: &Arc<Vec<Address>>) -> bool {
+        Arc::ptr_eq(&self.0.load(), list)
+    }
+}
+
+/// The place of the server that has a key, by the rule of Go's memcache client: the CRC-32 of the key, modulo the number of servers.
+pub(crate) fn place(key: &[u8], servers: usize) -> usize {
+    if servers == 1 { 0 } else { crc32(key) as usize % servers }
+}
+
+/// The CRC-32 of Ethernet and zlib.
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc, byte| TABLE[usize::from(crc as u8 ^ byte)] ^ crc >> 8)
+}
+
+const TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut crc, mut bit) = (byte as u32, 0);
+        while bit < 8 {
+            // The polynomial, with its lowest power first.
+            crc = if crc & 1 == 1 { 0xedb8_8320 ^ crc >> 1 } else { crc >> 1 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What Go's `crc32.ChecksumIEEE` gives, which gomemcache uses.
+    #[test]
+    fn keys_are_where_the_reference_puts_them() {
+        for (key, crc) in GO {
+            assert_eq!(crc32(key.as_bytes()), crc, "{key}");
+            for servers in 2..=5 {
+                assert_eq!(place(key.as_bytes(), servers), crc as usize % servers, "{key}");
+            }
+        }
+        assert_eq!(place(b"123456789", 1), 0);
+    }
+
+    const GO: [(&str, u32); 4] = [
+        ("", 0),
+        ("123456789", 0xcbf4_3926),
+        ("domain_key_value_1234", 0xb5ea_4ec5),
+        ("prefix:domain_key2_value2_subkey2_subvalue2_1200", 0xebd3_59dc),
+    ];
+}

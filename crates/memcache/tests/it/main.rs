@@ -1,0 +1,7 @@
+//! The client with real servers, and with peers that misbehave on purpose.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod counting;
+mod faults;
+mod peer;
+mod tls;

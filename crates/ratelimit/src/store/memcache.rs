@@ -1,0 +1,100 @@
+//! Counters in memcached: read before the answer, and charged after it.
+
+use std::time::Instant;
+
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+use tidegate_memcache::{self as memcache, Client, Expiry, Found, Name};
+
+use super::{Change, Charge, Totals};
+use crate::window::Seconds;
+
+/// The most hits that are added to a counter at a time, and the highest value to which they are added. A limit has 32 bits, so a
+/// counter that has so many is over it. memcached counts on from zero after 2^64.
+const MOST: u64 = 1 << 40;
+
+/// Counters in memcached, under the reference's key names.
+///
+/// As in the reference, a request is decided on what its counters held before it and on its own hits, and the hits are
+/// charged in the background. So requests at the same time may all pass, and a counter that cannot be read counts as zero.
+#[derive(Debug, Clone)]
+pub struct MemcacheStore {
+    client: Client,
+}
+
+/// What a counter holds after the charges of a request so far.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    found: Found,
+    total: u64,
+}
+
+impl MemcacheStore {
+    /// Counters of this client's servers.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    pub(crate) async fn read(&self, charges: &[Charge<'_>], deadline: Instant) -> Totals {
+        self.found(&names(charges), deadline).await.into_iter().map(|known| known.total).collect()
+    }
+
+    pub(crate) async fn add(&self, charges: &[Charge<'_>], now: Seconds, deadline: Instant) -> Totals {
+        let names = names(charges);
+        let found = self.found(&names, deadline).await;
+        // Of two charges of one counter, the second sees the first.
+        let mut earlier = HashMap::new();
+        let mut totals = Totals::new();
+        for ((charge, name), found) in charges.iter().zip(&names).zip(found) {
+            let before = *earlier.get(name.as_ref()).unwrap_or(&found);
+            let after = self.charge(charge, name, before, now);
+            if charges.len() > 1 {
+                earlier.insert(name.as_ref(), after);
+            }
+            totals.push(after.total);
+        }
+        totals
+    }
+
+    async fn found(&self, names: &[Name<'_>], deadline: Instant) -> SmallVec<[Known; 4]> {
+        // A request without counters does not need memcached.
+        if names.is_empty() {
+            return SmallVec::new();
+        }
+        let found = self.client.read(names, deadline).await;
+        found.into_iter().map(|found| Known { found, total: value(found) }).collect()
+    }
+
+    /// Charges a counter in the background, and tells what it will hold.
+    fn charge(&self, charge: &Charge<'_>, name: &Name<'_>, before: Known, now: Seconds) -> Known {
+        let hits = charge.hits.unsigned_abs();
+        let (change, total, hits) = match charge.change {
+            Change::Add if before.total >= MOST => (memcache::Change::Add, before.total.saturating_add(hits), 0),
+            Change::Add => (memcache::Change::Add, before.total.saturating_add(hits), hits.min(MOST)),
+            Change::Refund => (memcache::Change::Subtract, before.total.saturating_sub(hits), hits),
+        };
+        if hits == 0 {
+            return Known { total, ..before };
+        }
+        let expiry = Expiry::after(charge.time_to_live.into(), now.0);
+        self.client.change(memcache::Charge { key: name.as_ref(), change, hits, found: before.found, expiry });
+        let found = match (before.found, charge.change) {
+            (Found::Missing | Found::Unknown, Change::Add) => Found::Count(total),
+            (found, _) => found,
+        };
+        Known { found, total }
+    }
+}
+
+fn names<'k>(charges: &[Charge<'k>]) -> SmallVec<[Name<'k>; 4]> {
+    charges.iter().map(|charge| Name::of(charge.key)).collect()
+}
+
+/// What cannot be read, or is no number, counts as zero, as in the reference.
+fn value(found: Found) -> u64 {
+    match found {
+        Found::Count(count) => count,
+        Found::Missing | Found::Foreign | Found::Unknown => 0,
+    }
+}

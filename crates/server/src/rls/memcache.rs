@@ -1,0 +1,145 @@
+//! Counters in memcached: clients for each core, the list of servers, and what is told of them.
+
+mod message;
+mod resolver;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tidegate_memcache::{Client, Config, Servers, Stats};
+use tidegate_ratelimit::{MemcacheStore, Store};
+use tokio::time::{interval, sleep, timeout};
+use tracing::{info, warn};
+
+use crate::error::ServeError;
+use crate::settings::{Memcache, MemcacheSource, Srv};
+use crate::supervise::Supervisor;
+use resolver::Resolver;
+
+/// How long charges may take that wait when the server ends. A client gives up its servers in half of that.
+const SETTLE: Duration = Duration::from_secs(1);
+/// What went wrong is told of at most this often.
+const BETWEEN_WARNINGS: Duration = Duration::from_secs(60);
+
+/// The memcached of the counters, and its clients. Clones are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Memcached {
+    config: Config,
+    servers: Servers,
+    srv: Option<Srv>,
+    clients: Arc<Mutex<Vec<Client>>>,
+}
+
+impl Memcached {
+    /// Finds the servers. They need not answer: memcached is used when it is there.
+    ///
+    /// # Errors
+    /// DNS does not tell where they are, or certificates cannot be used.
+    pub(crate) async fn find(settings: &Memcache) -> Result<Self, ServeError> {
+        let (list, srv) = match &settings.source {
+            MemcacheSource::List(list) => (list.clone(), None),
+            MemcacheSource::Srv(srv) => {
+                let found = Resolver::of(srv).servers(&srv.name).await;
+                let list = found.map_err(|reason| ServeError::Srv { name: srv.name.clone(), reason })?;
+                info!(name = srv.name, servers = list.len(), "found the servers of memcached");
+                (list, Some(srv.clone()))
+            }
+        };
+        let mut config = Config::default();
+        config.tls = settings.tls.clone();
+        let servers = Servers::new(list);
+        // Those of the cores are made of the same.
+        let _ = Client::new(config.clone(), servers.clone())
+            .map_err(|source| ServeError::Memcache { reason: source.to_string() })?;
+        Ok(Self { config, servers, srv, clients: Arc::default() })
+    }
+
+    /// A store for one core, and its client.
+    pub(crate) fn store(&self) -> (Store, Client) {
+        let client = Client::new(self.config.clone(), self.servers.clone());
+        let client = client.expect("a client was made of the same settings");
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner).push(client.clone());
+        (Store::Memcache(MemcacheStore::new(client.clone())), client)
+    }
+
+    /// How many connections each core may have.
+    pub(crate) fn connections(&self) -> usize {
+        self.servers.list().len()
+    }
+
+    /// Waits until what was charged is in memcached, for a moment.
+    pub(crate) async fn settle(&self) {
+        let settled = async {
+            for client in self.clients() {
+                client.settle().await;
+            }
+        };
+        if timeout(SETTLE, settled).await.is_err() {
+            warn!("memcached does not take the last charges; they are lost");
+        }
+    }
+
+    /// Starts what memcached needs while the server runs.
+    pub(crate) fn look_after(&self, supervisor: &Supervisor) {
+        supervisor.task("memcache", self.clone().tell(supervisor.clone()));
+        if let Some((srv, refresh)) = self.srv.clone().and_then(|srv| srv.refresh.map(|refresh| (srv, refresh))) {
+            let servers = self.servers.clone();
+            supervisor.task("memcache-servers", follow(srv, refresh, servers, supervisor.clone()));
+        }
+    }
+
+    fn clients(&self) -> Vec<Client> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says once in a while what went wrong, until the server drains.
+    async fn tell(self, supervisor: Supervisor) {
+        let mut ticks = interval(BETWEEN_WARNINGS);
+        let mut told = Stats::default();
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = supervisor.drain.cancelled() => return,
+            }
+            let now: Stats = self.clients().iter().map(Client::stats).sum();
+            let since = |value: fn(&Stats) -> u64| value(&now) - value(&told);
+            let (reads, charges) = (since(|stats| stats.failed_reads), since(|stats| stats.failed_changes));
+            let (dropped, foreign) = (since(|stats| stats.dropped_changes), since(|stats| stats.foreign_values));
+            if reads + charges > 0 {
+                warn!(
+                    reads,
+                    charges, dropped, "memcached did not count: what cannot be read counts as zero, so calls pass"
+                );
+            }
+            if foreign > 0 {
+                warn!(foreign, "counters in memcached hold something else than a number, which counts as zero");
+            }
+            told = now;
+        }
+    }
+}
+
+/// Looks the servers up again and again, until the server drains. A look-up that fails changes nothing.
+async fn follow(srv: Srv, refresh: Duration, servers: Servers, supervisor: Supervisor) {
+    loop {
+        tokio::select! {
+            () = sleep(refresh) => {}
+            () = supervisor.drain.cancelled() => return,
+        }
+        // Read again, since the system may change its servers of DNS.
+        let resolver = Resolver::of(&srv);
+        let found = tokio::select! {
+            found = resolver.servers(&srv.name) => found,
+            () = supervisor.drain.cancelled() => return,
+        };
+        match found {
+            Ok(list) => {
+                let number = list.len();
+                if servers.replace(list) {
+                    info!(name = srv.name, servers = number, "the servers of memcached changed, so counters move");
+                }
+            }
+            Err(reason) => warn!(name = srv.name, reason, "failed to refresh memcache hosts; the servers stay"),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Messages of DNS, as far as a look-up of SRV records needs them: RFC 1035 and RFC 2782.
+
+/// The type of a SRV record, and the class of the Internet.
+const SRV: [u8; 4] = [0, 33, 0, 1];
+const HEADER: usize = 12;
+/// The longest name, as it is written in a message.
+const MAX_NAME: usize = 255;
+/// The longest part of a name between two dots.
+const MAX_LABEL: usize = 63;
+
+/// What a server answered.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Hosts, each with a dot at its end, and ports.
+    Records(Vec<(String, u16)>),
+    /// The name does not exist.
+    NoSuchName,
+    /// The answer did not fit, and must be asked for over TCP.
+    Truncated,
+    /// The server does not know, by its number for that.
+    Failed(u8),
+}
+
+/// A question for the SRV records of `name`. None: it is no name.
+pub(super) fn question(id: u16, name: &str) -> Option<Vec<u8>> {
+    let mut message = Vec::with_capacity(HEADER + name.len() + 6);
+    message.extend_from_slice(&id.to_be_bytes());
+    // One question, whose answer other servers may be asked for.
+    message.extend_from_slice(&[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    for label in name.strip_suffix('.').unwrap_or(name).split('.') {
+        if label.is_empty() || label.len() > MAX_LABEL {
+            return None;
+        }
+        message.push(u8::try_from(label.len()).ok()?);
+        message.extend_from_slice(label.as_bytes());
+    }
+    message.push(0);
+    if message.len() - HEADER > MAX_NAME {
+        return None;
+    }
+    message.extend_from_slice(&SRV);
+    Some(message)
+}
+
+/// The answer to `question`. None: `message` is no answer to it.
+pub(super) fn answer(question: &[u8], message: &[u8]) -> Option<Answer> {
+    let header = message.first_chunk::<HEADER>()?;
+    let is_answer = header[2] & 0x80 != 0;
+    let asked = message.get(HEADER..question.len())?;
+    if header[..2] != question[..2] || !is_answer || !asked.eq_ignore_ascii_case(&question[HEADER..]) {
+        return None;
+    }
+    if header[2] & 0x02 != 0 {
+        return Some(Answer::Truncated);
+    }
+    match header[3] & 0x0f {
+        0 => {}
+        3 => return Some(Answer::NoSuchName),
+        code => return Some(Answer::Failed(code)),
+    }
+    let records = u16::from_be_bytes([header[6], header[7]]);
+    let mut found = Vec::new();
+    let mut at = question.len();
+    for _ in 0..records {
+        at = name(message, at)?.1;
+        let head = message.get(at..)?.first_chunk::<10>()?;
+        let length = usize::from(u16::from_be_bytes([head[8], head[9]]));
+        let data = at + 10;
+        if head[..4] == SRV {
+            let fixed = message.get(data..data + length)?.first_chunk::<6>()?;
+            let (host, _) = name(message, data + 6)?;
+            // A lone dot says that there is no such service.
+            if host != "." && is_host(&host) {
+                found.push((host, u16::from_be_bytes([fixed[4], fixed[5]])));
+            }
+        }
+        at = data + length;
+    }
+    Some(Answer::Records(found))
+}
+
+/// The name that begins at `at`, with a dot at its end, and what follows it. None: there is none.
+fn name(message: &[u8], mut at: usize) -> Option<(String, usize)> {
+    let mut text = String::new();
+    let mut after = None;
+    loop {
+        let length = usize::from(*message.get(at)?);
+        match length >> 6 {
+            0 if length == 0 => {
+                let end = after.unwrap_or(at + 1);
+                return Some((if text.is_empty() { ".".to_owned() } else { text }, end));
+            }
+            0 => {
+                let label = message.get(at + 1..=at + length)?;
+                text.extend(label.iter().map(|&byte| char::from(byte)));
+                text.push('.');
+                at += 1 + length;
+            }
+            3 => {
+                let target = (length & 0x3f) << 8 | usize::from(*message.get(at + 1)?);
+                after.get_or_insert(at + 2);
+                // Only backward, so that it ends.
+                at = Some(target).filter(|target| *target < at)?;
+            }
+            _ => return None,
+        }
+        if text.len() > MAX_NAME {
+            return None;
+        }
+    }
+}
+
+/// Whether it is the name of a host, and nothing that is made to look like one.
+fn is_host(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: &str = "_memcache._tcp.cache.example";
+
+    /// An answer with these bytes behind the question.
+    fn reply(flags: [u8; 2], records: u16, rest: &[u8]) -> Vec<u8> {
+        let mut message = question(7, NAME).unwrap();
+        message[2..4].copy_from_slice(&flags);
+        message[6..8].copy_from_slice(&records.to_be_bytes());
+        message.extend_from_slice(rest);
+        message
+    }
+
+    /// A record of the name that was asked for.
+    fn record(kind: u16, data: &[u8]) -> Vec<u8> {
+        let mut record = vec![0xc0, 12];
+        record.extend_from_slice(&kind.to_be_bytes());
+        record.extend_from_slice(&[0, 1, 0, 0, 0, 60]);
+        record.extend_from_slice(&u16::try_from(data.len()).unwrap().to_be_bytes());
+        record.extend_from_slice(data);
+        record
+    }
+
+    fn srv(port: u16, target: &[u8]) -> Vec<u8> {
+        let [high, low] = port.to_be_bytes();
+        record(33, &[&[0, 1, 0, 2, high, low], target].concat())
+    }
+
+    fn check(message: &[u8], expected: Option<Answer>) {
+        assert_eq!(answer(&question(7, NAME).unwrap(), message), expected);
+    }
+
+    #[test]
+    fn records_are_read() {
+        // The second target ends with the name `example`, which the question has at byte 12 + 1 + 9 + 1 + 4 + 1 + 5.
+        let records =
+            [srv(11_211, b"\x01a\x07example\0"), record(5, b"\x01x\0"), srv(1, b"\x01b\xc0\x21"), srv(9, b"\0")];
+        let expected = vec![("a.example.".to_owned(), 11_211), ("b.example.".to_owned(), 1)];
+        check(&reply([0x81, 0x80], 4, &records.concat()), Some(Answer::Records(expected)));
+        check(&reply([0x81, 0x80], 0, &[]), Some(Answer::Records(Vec::new())));
+        check(&reply([0x83, 0x80], 0, &[]), Some(Answer::Truncated));
+        check(&reply([0x81, 0x83], 0, &[]), Some(Answer::NoSuchName));
+        check(&reply([0x81, 0x82], 0, &[]), Some(Answer::Failed(2)));
+    }
+
+    #[test]
+    fn what_is_no_answer_is_not_believed() {
+        let whole = reply([0x81, 0x80], 1, &srv(1, b"\x01a\0"));
+        for cut in 0..whole.len() {
+            check(&whole[..cut], None);
+        }
+        let mut other = whole.clone();
+        other[1] = 8;
+        check(&other, None);
+        let mut other = whole.clone();
+        other[13] = b'x';
+        check(&other, None);
+        check(&question(7, NAME).unwrap(), None);
+        // A name that leads to itself, forward, or nowhere.
+        for target in [&b"\xc0\xff"[..], b"\xc0\x46", b"\x01a\xc0\x44", b"\x40a\0"] {
+            check(&reply([0x81, 0x80], 1, &srv(1, target)), None);
+        }
+        check(&reply([0x81, 0x80], 1, &srv(1, b"\x09evil\r\nset\0")), Some(Answer::Records(Vec::new())));
+    }
+
+    #[test]
+    fn only_names_are_asked_for() {
+        assert!(question(1, "_a._b.example.").is_some());
+        for name in ["", ".", "a..b", &"x".repeat(64), &"abc.".repeat(64)] {
+            assert!(question(1, name).is_none(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! How to reach memcached.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidegate_pipeline::{Address, Tls};
+
+use super::read::Values;
+use super::redis::tls;
+
+const BACKEND: &str = "BACKEND_TYPE";
+const LIST: &str = "MEMCACHE_HOST_PORT";
+const NAME: &str = "MEMCACHE_SRV";
+const RESOLVERS: &str = "TIDEGATE_DNS_SERVERS";
+
+/// The memcached of the counters.
+#[derive(Debug, Clone)]
+pub struct Memcache {
+    /// Where its servers are.
+    pub source: Source,
+    /// How connections are encrypted. None: they are not.
+    pub tls: Option<Tls>,
+}
+
+/// Where the servers of memcached are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// There.
+    List(Vec<Address>),
+    /// Where DNS says.
+    Srv(Srv),
+}
+
+/// A name in DNS that has a SRV record for each server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Srv {
+    /// The name, `_service._proto.name`.
+    pub name: String,
+    /// The wait between two look-ups. None: the name is looked up once.
+    pub refresh: Option<Duration>,
+    /// Who is asked. Empty: those of /etc/resolv.conf.
+    pub resolvers: Vec<SocketAddr>,
+}
+
+impl fmt::Display for Memcache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.source {
+            Source::List(list) => {
+                let list: Vec<String> = list.iter().map(ToString::to_string).collect();
+                write!(f, "memcached at {}", list.join(","))
+            }
+            Source::Srv(srv) => write!(f, "memcached at the servers of {}", srv.name),
+        }
+    }
+}
+
+/// Whether counters are to be in memcached.
+pub(super) fn is_wanted(values: &Values) -> bool {
+    values.text(BACKEND) == "memcache"
+}
+
+/// None: they are not, or there is a mistake.
+pub(super) fn build(values: &mut Values) -> Option<Memcache> {
+    let name = values.text(NAME);
+    let list = values.list(LIST);
+    let resolvers = resolvers(values);
+    if !is_wanted(values) {
+        return None;
+    }
+    for ignored in
+        ["STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "REDIS_PERSECOND", "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION"]
+    {
+        if values.boolean(ignored) {
+            values
+                .warnings
+                .push(format!("{ignored}=true has no effect: counters are in memcached ({BACKEND}=memcache)"));
+        }
+    }
+    let source = match (name.is_empty(), list.is_empty()) {
+        (false, false) => {
+            values.problem(NAME, &name, "Both MEMCACHE_HOST_PORT and MEMCACHE_SRV are set; unset one".to_owned());
+            return None;
+        }
+        (true, true) => {
+            let reason = format!("it needs servers: set {LIST} to host:port,host:port,.. or {NAME} to a name in DNS");
+            values.problem(BACKEND, "memcache", reason);
+            return None;
+        }
+        (true, false) => Source::List(addresses(values, &list)?),
+        (false, true) => Source::Srv(srv(values, name, resolvers)?),
+    };
+    let tls = values.boolean("MEMCACHE_TLS").then(|| tls::build(values, &tls::MEMCACHE));
+    Some(Memcache { source, tls })
+}
+
+fn addresses(values: &mut Values, list: &[String]) -> Option<Vec<Address>> {
+    let read: Vec<Option<Address>> = list.iter().map(|text| text.trim().parse().ok()).collect();
+    let read: Option<Vec<Address>> = read.into_iter().collect();
+    if read.is_none() {
+        let reason = "expected host:port, or the path of a Unix socket, of each server".to_owned();
+        values.problem(LIST, &list.join(","), reason);
+    }
+    read
+}
+
+fn srv(values: &mut Values, name: String, resolvers: Vec<SocketAddr>) -> Option<Srv> {
+    let labels: Vec<&str> = name.splitn(3, '.').collect();
+    let is_service = |label: &str| label.len() > 1 && label.starts_with('_');
+    if !matches!(labels[..], [service, protocol, rest] if is_service(service) && is_service(protocol) && !rest.is_empty())
+    {
+        values.problem(NAME, &name, format!("could not parse {name} to SRV parts; expected _service._proto.name"));
+        return None;
+    }
+    Some(Srv { refresh: values.duration_unless_zero("MEMCACHE_SRV_REFRESH"), name, resolvers })
+}
+
+fn resolvers(values: &mut Values) -> Vec<SocketAddr> {
+    let list = values.list(RESOLVERS);
+    let read: Vec<SocketAddr> = list.iter().filter_map(|text| text.trim().parse().ok()).collect();
+    if read.len() < list.len() {
+        values.problem(RESOLVERS, &list.join(","), "expected address:port of each server".to_owned());
+    }
+    read
+}
