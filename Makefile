@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help run install test lint bench compat publish gen
+.PHONY: help run install test lint bench compat publish gen image dist
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\): .*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -37,6 +37,13 @@ compat: ## Run the version of the first store format and this one on one Redis
 publish: ## Put the figures of the last make bench into docs
 	cp bench-results/run.json docs/benchmarks.json
 	target/release/tidegate-bench tables --run docs/benchmarks.json --document docs/benchmarks.md --readme README.md
+
+image: ## Make the root folder of the container image in target/image, with a static program
+	rm -rf target/image
+	scripts/image-root target/image
+
+dist: ## Make an archive, its checksum, a bill of materials and release notes in dist
+	scripts/dist dist
 
 gen: ## Make the committed generated files again
 	$(CARGO) run --manifest-path proto/Cargo.toml

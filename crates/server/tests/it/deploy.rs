@@ -4,6 +4,7 @@ mod container;
 mod examples;
 mod kubernetes;
 mod monitoring;
+mod release;
 mod systemd;
 
 use std::path::{Path, PathBuf};
