@@ -1,6 +1,8 @@
 # The only entry points: people and CI call these and nothing else.
 
 CARGO ?= cargo
+# Where `cargo install` puts programs.
+BIN = $(or $(PREFIX),$(CARGO_HOME),$(HOME)/.cargo)/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help run install test lint bench compat publish gen image dist
@@ -11,8 +13,9 @@ help: ## List the targets
 run: ## Build the server and start it; nothing else is needed
 	$(CARGO) run --release --package tidegate
 
-install: ## Install the command tidegate; PREFIX=/usr/local installs into /usr/local/bin
+install: ## Install the command tidegate; PREFIX=/usr/local: into /usr/local/bin; LINKS=yes: also as ratelimit and its tools
 	$(CARGO) install --locked --path crates/server $(if $(PREFIX),--root $(PREFIX))
+	$(if $(LINKS),for name in ratelimit ratelimit_client ratelimit_config_check; do ln -sf tidegate "$(BIN)/$$name"; done)
 
 test: ## Install what the tests need, then run all of them
 	scripts/deps test

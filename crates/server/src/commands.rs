@@ -6,6 +6,7 @@ mod findings;
 mod health;
 mod import;
 mod migrate;
+mod reference;
 mod rows;
 mod serve;
 mod store;
@@ -20,7 +21,7 @@ use clap_complete::Shell;
 use tidegate_cli::{Exit, Failure, Options, complain, print, unwritten, with_examples, without_options};
 
 use crate::edge::runtime::runtime;
-use crate::settings::{self, Settings};
+use crate::settings::{self, Program, Settings};
 
 /// A rate limit service for Envoy, and a workflow server. Without a command, it starts the server.
 #[derive(Debug, Parser)]
@@ -105,6 +106,9 @@ fn arguments() -> clap::Command {
 /// Runs the program and says how it ended, by the codes in docs/cli.md.
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Some(ended) = reference::tool(Program::started()) {
+        return ended;
+    }
     let parsed = command().try_get_matches().and_then(|matches| Arguments::from_arg_matches(&matches));
     match parsed {
         Ok(Arguments { options, command: None }) if options.is_given() => {

@@ -10,6 +10,7 @@ mod log;
 mod memcache;
 mod metrics;
 mod problem;
+mod program;
 mod read;
 mod redis;
 mod show;
@@ -33,8 +34,10 @@ pub use log::{Log, LogFormat};
 pub use memcache::{Memcache, Source as MemcacheSource, Srv};
 pub use metrics::{Dialect, Metrics, Mogrifier, ResponseTime, Statsd, Transport};
 pub use problem::{Problem, SettingsError};
+pub use program::Program;
 pub use redis::{HealthCheck, Redis, RedisServer};
 pub use show::{effective, markdown};
+pub(crate) use value::go_boolean;
 pub use workflows::Workflows;
 pub use xds::{Retries, Xds};
 
@@ -112,6 +115,15 @@ impl Settings {
     /// Every mistake in it.
     pub fn from_environment() -> Result<Self, SettingsError> {
         Self::parse(&environment())
+    }
+
+    /// As [`Settings::parse`], with the defaults of `program`.
+    ///
+    /// # Errors
+    /// Every mistake.
+    pub fn parse_as(program: Program, mut given: HashMap<String, String>) -> Result<Self, SettingsError> {
+        program.complete(&mut given);
+        Self::parse(&given)
     }
 
     /// Reads settings from pairs of name and value. Other names are ignored, but for a warning when they look misspelt.

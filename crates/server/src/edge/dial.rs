@@ -134,6 +134,19 @@ impl Peer {
     }
 }
 
+/// A name or address, and a port. The form that gRPC libraries take with a scheme for looking names up means the same.
+pub(crate) fn host_and_port(text: &str) -> Option<(String, u16)> {
+    let text = text.strip_prefix("dns:///").or_else(|| text.strip_prefix("passthrough:///")).unwrap_or(text);
+    let (host, port) = text.rsplit_once(':')?;
+    let host = match host.strip_prefix('[') {
+        Some(host) => host.strip_suffix(']')?,
+        None if host.contains([':', '/']) => return None,
+        None => host,
+    };
+    let port = port.parse().ok().filter(|port| *port > 0)?;
+    (!host.is_empty()).then(|| (host.to_owned(), port))
+}
+
 /// The result of `work`, with its failure in words.
 async fn within<T, E: Error + 'static>(bound: Duration, work: impl Future<Output = Result<T, E>>) -> Result<T, String> {
     match timeout(bound, work).await {
@@ -181,5 +194,30 @@ impl Service<Request<Body>> for Caller {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         Box::pin(self.requests.send_request(request))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_a_host_and_a_port() {
+        for (text, expected) in [
+            ("envoy-gateway:18001", Some(("envoy-gateway", 18001))),
+            ("localhost:18000", Some(("localhost", 18000))),
+            ("[::1]:1", Some(("::1", 1))),
+            ("dns:///a.b:1", Some(("a.b", 1))),
+            ("passthrough:///a:1", Some(("a", 1))),
+            ("a", None),
+            (":1", None),
+            ("a:0", None),
+            ("a:70000", None),
+            ("::1:1", None),
+            ("http://a:1", None),
+            ("unix:///a", None),
+        ] {
+            assert_eq!(host_and_port(text), expected.map(|(host, port)| (host.to_owned(), port)), "{text}");
+        }
     }
 }

@@ -116,9 +116,14 @@ fn parse(body: &[u8]) -> Option<RateLimitRequest> {
 }
 
 fn encode(response: &RateLimitResponse) -> Option<Vec<u8>> {
+    serde_json::to_vec(&dynamic(response)).ok()
+}
+
+/// The response with the names of its fields.
+pub(crate) fn dynamic(response: &RateLimitResponse) -> DynamicMessage {
     let mut message = DynamicMessage::new(MESSAGES[1].clone());
-    message.transcode_from(response).ok()?;
-    serde_json::to_vec(&message).ok()
+    message.transcode_from(response).expect("the message is of this type");
+    message
 }
 
 fn plain(status: StatusCode, text: impl IntoResponse) -> Response {

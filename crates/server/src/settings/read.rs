@@ -10,6 +10,7 @@ use std::time::Duration;
 use tidegate_workflow::RetentionDefaults;
 
 use super::problem::Problem;
+use super::program::Program;
 use super::table::{Support, Variable, variables};
 use super::value::{Kind, Value, with_unit};
 use near_miss::{closest, near_miss};
@@ -34,11 +35,13 @@ pub(super) struct Values {
     pub(super) mogrifiers: HashMap<String, String>,
 }
 
-/// The process's environment. Bytes that are not Unicode are replaced.
+/// The process's environment, with the defaults of the program as which it was started. Bytes that are not Unicode are replaced.
 pub(crate) fn environment() -> HashMap<String, String> {
     let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
     #[expect(clippy::disallowed_methods, reason = "the one reader of the environment")]
-    std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()
+    let mut given = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
+    Program::started().complete(&mut given);
+    given
 }
 
 impl Values {

@@ -15,6 +15,11 @@ Every setting is an environment variable. The server reads all of them once, at 
 envoyproxy/ratelimit, with two exceptions that let a fresh start work: without `REDIS_URL`, counters are kept in memory and
 workflows in a file; and `USE_STATSD` is off unless it is set. Names that begin with `TIDEGATE_` are Tidegate's own.
 
+Started under the name `ratelimit`, as by a link `/bin/ratelimit`, the defaults of envoyproxy/ratelimit hold: `USE_STATSD=true`,
+`REDIS_URL=/var/run/nutcracker/ratelimit.sock` unless counters are in memcached, `REDIS_PERSECOND_URL=/var/run/nutcracker/ratelimitpersecond.sock`
+with `REDIS_PERSECOND`, and `RUNTIME_ROOT=/srv/runtime_data/current`, which must exist. Workflows are off unless `TIDEGATE_HTTP_ADDR`
+is set. How many connections to Redis there are, and how long one may take to open, stays as below.
+
 `tidegate settings` prints the value of every setting. A `#` in front of a variable says that it is not
 set, and the line shows its default. The command also lists every mistake, as the server does at start, and then ends with code
 64. A name that looks like a misspelt setting, such as `REDIS_ULR`, is a warning there and in the server's log. An unknown

@@ -2,6 +2,8 @@
 
 mod go;
 
+pub(crate) use go::boolean as go_boolean;
+
 use std::time::Duration;
 
 use tidegate_workflow::{Retention, RetentionDefaults};

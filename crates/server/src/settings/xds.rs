@@ -8,7 +8,7 @@ use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, BinaryMetadataKey, B
 
 use super::read::Values;
 use crate::certificates::{NamedFile, Pair, PeerTls};
-use crate::edge::dial::Peer;
+use crate::edge::dial::{Peer, host_and_port};
 
 const SERVER: &str = "CONFIG_GRPC_XDS_SERVER_URL";
 const HEADERS: &str = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS";
@@ -91,19 +91,6 @@ pub(super) fn build(values: &mut Values) -> Option<Xds> {
     })
 }
 
-/// A name or address, and a port. The form that gRPC libraries take with a scheme for looking names up means the same.
-fn host_and_port(text: &str) -> Option<(String, u16)> {
-    let text = text.strip_prefix("dns:///").or_else(|| text.strip_prefix("passthrough:///")).unwrap_or(text);
-    let (host, port) = text.rsplit_once(':')?;
-    let host = match host.strip_prefix('[') {
-        Some(host) => host.strip_suffix(']')?,
-        None if host.contains([':', '/']) => return None,
-        None => host,
-    };
-    let port = port.parse().ok().filter(|port| *port > 0)?;
-    (!host.is_empty()).then(|| (host.to_owned(), port))
-}
-
 /// `name=value` pairs. As in the reference, what has no `=` is left out.
 fn node_metadata(text: &str) -> Vec<(String, String)> {
     let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
@@ -174,26 +161,6 @@ fn tls(values: &mut Values) -> Option<PeerTls> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_are_a_host_and_a_port() {
-        for (text, expected) in [
-            ("envoy-gateway:18001", Some(("envoy-gateway", 18001))),
-            ("localhost:18000", Some(("localhost", 18000))),
-            ("[::1]:1", Some(("::1", 1))),
-            ("dns:///a.b:1", Some(("a.b", 1))),
-            ("passthrough:///a:1", Some(("a", 1))),
-            ("a", None),
-            (":1", None),
-            ("a:0", None),
-            ("a:70000", None),
-            ("::1:1", None),
-            ("http://a:1", None),
-            ("unix:///a", None),
-        ] {
-            assert_eq!(host_and_port(text), expected.map(|(host, port)| (host.to_owned(), port)), "{text}");
-        }
-    }
 
     #[test]
     fn node_metadata_without_an_equals_sign_is_left_out() {

@@ -4,6 +4,7 @@
 mod cli;
 mod deploy;
 mod documents;
+mod dropin;
 mod hostile;
 mod operate;
 mod rls;

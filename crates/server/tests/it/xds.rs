@@ -2,9 +2,9 @@
 
 mod envoy;
 mod faults;
-mod management;
+pub(crate) mod management;
 mod reloads;
-mod tls;
+pub(crate) mod tls;
 
 use management::{Management, TYPE, limits, mistaken};
 use prost_types::Any;

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::management::{Management, limits};
 use super::start_at;
-use super::tls::Authority;
+use super::tls::{guarded, put, settings};
 use crate::rls::envoy::{OnOutage, front, get};
 use crate::support::await_that;
+use crate::tls::authority::{Authority, Folder, borrowed};
 
 /// Far above the second within which a new limit is in force on a machine with time.
 const SOON: Duration = Duration::from_secs(10);
@@ -21,12 +22,11 @@ fn publish(management: &Management, version: &str, requests: u32) {
 
 #[test]
 fn a_limit_that_changes_under_load_fails_no_request_and_is_soon_in_force() {
-    let authority = Authority::new();
-    let management = authority.management("127.0.0.1");
+    let (authority, folder) = (Authority::new("ours"), Folder::new());
+    put(&folder, &authority, &authority);
+    let management = guarded(&authority, "127.0.0.1");
     publish(&management, "v0", 1_000_000);
-    let settings = authority.settings();
-    let settings: Vec<_> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let server = start_at(&management, &settings);
+    let server = start_at(&management, &borrowed(&settings(&folder)));
     management.await_acknowledged("v0");
     // A failed call would be a status of 500.
     let (_envoy, port) = front(server.grpc().port(), OnOutage::Refuse);

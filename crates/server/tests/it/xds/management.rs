@@ -29,11 +29,11 @@ use tonic_prost::ProstCodec;
 
 use crate::support::await_that;
 
-pub(super) const TYPE: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
+pub(crate) const TYPE: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 const PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 
 /// A configuration of the domain `shop` that allows each user so many hits an hour.
-pub(super) fn limits(requests_per_unit: u32) -> RateLimitConfig {
+pub(crate) fn limits(requests_per_unit: u32) -> RateLimitConfig {
     let unit = RateLimitUnit::Hour as i32;
     let rate_limit = Some(RateLimitPolicy { unit, requests_per_unit, ..RateLimitPolicy::default() });
     let user = RateLimitDescriptor { key: "user".into(), rate_limit, ..RateLimitDescriptor::default() };
@@ -41,7 +41,7 @@ pub(super) fn limits(requests_per_unit: u32) -> RateLimitConfig {
 }
 
 /// The same with a mistake in it.
-pub(super) fn mistaken() -> RateLimitConfig {
+pub(crate) fn mistaken() -> RateLimitConfig {
     let mut config = limits(1);
     config.descriptors[0].rate_limit.as_mut().unwrap().unit = 0;
     config
@@ -49,7 +49,7 @@ pub(super) fn mistaken() -> RateLimitConfig {
 
 /// What is sent, and what was asked. Clones are the same.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(crate) struct Shared {
     state: watch::Sender<Option<DiscoveryResponse>>,
     requests: Arc<Mutex<Vec<DiscoveryRequest>>>,
     headers: Arc<Mutex<Vec<HeaderMap>>>,
@@ -58,18 +58,18 @@ pub(super) struct Shared {
 }
 
 /// The server. Dropping it closes all of its connections, as a crash would.
-pub(super) struct Management {
-    pub(super) address: SocketAddr,
-    pub(super) shared: Shared,
+pub(crate) struct Management {
+    pub(crate) address: SocketAddr,
+    pub(crate) shared: Shared,
     runtime: Option<Runtime>,
 }
 
 impl Management {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_at("127.0.0.1:0".parse().unwrap(), None)
     }
 
-    pub(super) fn start_at(address: SocketAddr, acceptor: Option<TlsAcceptor>) -> Self {
+    pub(crate) fn start_at(address: SocketAddr, acceptor: Option<TlsAcceptor>) -> Self {
         let shared = Shared {
             state: watch::Sender::new(None),
             requests: Arc::default(),
@@ -90,47 +90,47 @@ impl Management {
     }
 
     /// Sends these resources to all streams, and to those that come.
-    pub(super) fn publish(&self, version: &str, resources: &[RateLimitConfig]) {
+    pub(crate) fn publish(&self, version: &str, resources: &[RateLimitConfig]) {
         let any = |config: &RateLimitConfig| Any { type_url: TYPE.into(), value: config.encode_to_vec() };
         self.send(version, TYPE, resources.iter().map(any).collect());
     }
 
-    pub(super) fn send(&self, version: &str, type_url: &str, resources: Vec<Any>) {
+    pub(crate) fn send(&self, version: &str, type_url: &str, resources: Vec<Any>) {
         let nonce = format!("n{}", self.shared.nonces.fetch_add(1, Relaxed));
         let (version_info, type_url) = (version.to_owned(), type_url.to_owned());
         self.shared.state.send_replace(Some(DiscoveryResponse { version_info, resources, type_url, nonce }));
     }
 
-    pub(super) fn requests(&self) -> Vec<DiscoveryRequest> {
+    pub(crate) fn requests(&self) -> Vec<DiscoveryRequest> {
         self.shared.requests.lock().unwrap().clone()
     }
 
-    pub(super) fn headers(&self) -> Vec<HeaderMap> {
+    pub(crate) fn headers(&self) -> Vec<HeaderMap> {
         self.shared.headers.lock().unwrap().clone()
     }
 
     /// Waits for a request like that, and returns the first.
     #[track_caller]
-    pub(super) fn await_request(&self, what: &str, is_it: impl Fn(&DiscoveryRequest) -> bool) -> DiscoveryRequest {
+    pub(crate) fn await_request(&self, what: &str, is_it: impl Fn(&DiscoveryRequest) -> bool) -> DiscoveryRequest {
         await_that(what, || self.requests().iter().any(&is_it));
         self.requests().into_iter().find(is_it).unwrap()
     }
 
     /// Waits until a version is acknowledged.
     #[track_caller]
-    pub(super) fn await_acknowledged(&self, version: &str) -> DiscoveryRequest {
+    pub(crate) fn await_acknowledged(&self, version: &str) -> DiscoveryRequest {
         self.await_request(version, |request| {
             request.version_info == version && !request.response_nonce.is_empty() && request.error_detail.is_none()
         })
     }
 
     /// How many connections there were.
-    pub(super) fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.shared.frozen.lock().unwrap().len()
     }
 
     /// From now on, nothing is read from the connections that are open, and nothing is written to them.
-    pub(super) fn freeze(&self) {
+    pub(crate) fn freeze(&self) {
         self.shared.frozen.lock().unwrap().iter().for_each(|frozen| frozen.store(true, Relaxed));
     }
 }

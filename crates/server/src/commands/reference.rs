@@ -1,0 +1,75 @@
+//! The programs of the reference under their names: links to this binary, which looks at the name that it was started by.
+
+mod client;
+mod config_check;
+mod flags;
+mod prototext;
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use flags::{Flag, Given, Stop};
+use tidegate_cli::print;
+
+use crate::settings::Program;
+
+/// Runs the tool that `program` is, with the arguments of the process; none when it is the server.
+pub(super) fn tool(program: Program) -> Option<ExitCode> {
+    let arguments = std::env::args_os().skip(1);
+    match program {
+        Program::Client => Some(run("ratelimit_client", &client::FLAGS, arguments, client::run)),
+        Program::ConfigCheck => Some(run("ratelimit_config_check", &config_check::FLAGS, arguments, config_check::run)),
+        Program::Tidegate | Program::Ratelimit => None,
+    }
+}
+
+fn run(
+    name: &str,
+    flags: &'static [Flag],
+    arguments: impl Iterator<Item = OsString>,
+    work: fn(&Given) -> Result<(), Failed>,
+) -> ExitCode {
+    let ended = flags::parse(flags, arguments).map(|given| work(&given));
+    match ended {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(Failed(code))) => ExitCode::from(code),
+        Err(stop) => {
+            let (first, code) = match stop {
+                Stop::Help => (String::new(), ExitCode::SUCCESS),
+                Stop::Mistake(mistake) => (mistake + "\n", ExitCode::from(MISTAKE)),
+            };
+            // A closed standard error must not change how the program ends.
+            let _ = io::stderr().write_all(format!("{first}{}", flags::usage(name, flags)).as_bytes());
+            code
+        }
+    }
+}
+
+/// The exit code after a mistake in the arguments.
+const MISTAKE: u8 = 2;
+/// The exit code after anything else that failed.
+const FAILED: u8 = 1;
+
+/// The program has said what is wrong, and ends with this code.
+struct Failed(u8);
+
+/// Prints a line to standard output, where the reference's programs say everything.
+fn say(line: &str) -> Result<(), Failed> {
+    print(&format!("{line}\n")).map_err(|_| Failed(FAILED))
+}
+
+/// Says what failed, and ends.
+fn fail(line: &str) -> Result<(), Failed> {
+    say(line)?;
+    Err(Failed(FAILED))
+}
+
+/// What the system says, as Go words it: `open a/b: no such file or directory`.
+fn go_error(operation: &str, path: &str, error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = text.chars();
+    let first: String = letters.next().into_iter().flat_map(char::to_lowercase).collect();
+    format!("{operation} {path}: {first}{}", letters.as_str())
+}

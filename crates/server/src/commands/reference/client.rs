@@ -1,0 +1,143 @@
+//! `ratelimit_client`: asks a rate limit service once.
+
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use tokio::time::timeout;
+use tonic::client::Grpc;
+use tonic::{Code, Request, Status};
+use tonic_prost::ProstCodec;
+
+use super::flags::{Flag, Given, Kind};
+use super::prototext::{line, quoted};
+use super::{FAILED, Failed, MISTAKE, fail, say};
+use crate::certificates::{NamedFile, Pair, PeerTls};
+use crate::edge::dial::{Peer, host_and_port};
+use crate::edge::runtime::runtime;
+use crate::rls::json::dynamic;
+use crate::rls::proto::envoy::extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry};
+use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+
+const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+/// The longest wait for an answer. The reference waits for ever.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const DESCRIPTORS: &str = "descriptors";
+const DIAL: &str = "dial_string";
+const DOMAIN: &str = "domain";
+const CERTIFICATE: &str = "grpc-cert-file";
+const KEY: &str = "grpc-key-file";
+const AUTHORITY: &str = "grpc-server-ca-file";
+const USE_TLS: &str = "grpc-use-tls";
+const SPANS: &str = "oltp-protocol";
+
+/// In the order of their names, in which they are printed.
+pub(super) const FLAGS: [Flag; 8] = [
+    text_or(
+        DESCRIPTORS,
+        Kind::List(check),
+        "",
+        "a descriptor, as <key>=<value>,<key>=<value>,..; may be given several times",
+    ),
+    text_or(DIAL, Kind::Text, "localhost:8081", "the service, as <host>:<port>"),
+    text_or(DOMAIN, Kind::Text, "", "the domain to ask for"),
+    text_or(CERTIFICATE, Kind::Text, "", "a file with the certificate that is shown to the service"),
+    text_or(KEY, Kind::Text, "", "a file with the key of that certificate"),
+    text_or(AUTHORITY, Kind::Text, "", "a file with authorities that are trusted in addition to the system's"),
+    text_or(USE_TLS, Kind::Switch, "false", "use TLS to the service"),
+    text_or(SPANS, Kind::Text, "", "http or grpc; taken and not used: no span of this call is exported"),
+];
+
+const fn text_or(name: &'static str, kind: Kind, default: &'static str, usage: &'static str) -> Flag {
+    Flag { name, kind, default, usage }
+}
+
+fn check(text: &str) -> Result<(), &'static str> {
+    entries(text).map(drop).ok_or("invalid descriptor list")
+}
+
+/// The entries of a descriptor; none when an item has not exactly one `=`.
+fn entries(text: &str) -> Option<Vec<Entry>> {
+    let entry = |item: &str| {
+        let (key, value) = item.split_once('=').filter(|(_, value)| !value.contains('='))?;
+        Some(Entry { key: key.to_owned(), value: value.to_owned() })
+    };
+    text.split(',').map(entry).collect()
+}
+
+/// As the reference's.
+pub(super) fn run(given: &Given) -> Result<(), Failed> {
+    for flag in &FLAGS {
+        let value = match flag.name {
+            DESCRIPTORS => given.all(DESCRIPTORS).filter_map(entries).map(|entries| shown(&entries)).collect(),
+            name => given.text(&FLAGS, name).to_owned(),
+        };
+        say(&format!("Flag: --{}={}", flag.name, quoted(value.as_bytes())))?;
+    }
+    let spans = given.text(&FLAGS, SPANS);
+    if !matches!(spans, "" | "http" | "grpc") {
+        say(&format!("Invalid otlptrace client protocol: {spans}"))?;
+        return Err(Failed(MISTAKE));
+    }
+    let peer = match peer(given) {
+        Ok(peer) => peer,
+        Err(reason) => return fail(&format!("error connecting: {reason}")),
+    };
+    let asked = runtime().map_err(|_| Failed(FAILED))?.block_on(ask(&peer, request(given)));
+    match asked {
+        Ok(response) => say(&format!("response: {}", line(&dynamic(&response)))),
+        Err(status) => {
+            let (code, text) = (status.code(), status.message());
+            fail(&format!("request error: rpc error: code = {} desc = {text}", go_name(code)))
+        }
+    }
+}
+
+/// Descriptors as the reference prints them.
+fn shown(entries: &[Entry]) -> String {
+    let entry = |Entry { key, value }: &Entry| format!(" <key={key}, value={value}> ");
+    format!("[{}] ", entries.iter().map(entry).collect::<String>())
+}
+
+fn request(given: &Given) -> RateLimitRequest {
+    let descriptor = |entries| RateLimitDescriptor { entries, ..RateLimitDescriptor::default() };
+    let descriptors = given.all(DESCRIPTORS).filter_map(entries).map(descriptor).collect();
+    RateLimitRequest { domain: given.text(&FLAGS, DOMAIN).to_owned(), descriptors, hits_addend: 1 }
+}
+
+fn peer(given: &Given) -> Result<Peer, String> {
+    let address = given.text(&FLAGS, DIAL);
+    let (host, port) = host_and_port(address).ok_or_else(|| format!("-{DIAL}={address}: expected host:port"))?;
+    let file = |variable: &'static str| {
+        let path = given.text(&FLAGS, variable);
+        (!path.is_empty()).then(|| NamedFile { variable, path: path.into() })
+    };
+    if !given.is_on(&FLAGS, USE_TLS) {
+        return Ok(Peer { host, port, tls: None });
+    }
+    let pair = file(CERTIFICATE).zip(file(KEY)).map(|(chain, key)| Pair { chain, key });
+    let tls = PeerTls { authorities: file(AUTHORITY), pair, name: None, protocol: b"h2" };
+    match tls.load() {
+        Ok(_) => Ok(Peer { host, port, tls: Some(tls) }),
+        Err(flaws) => Err(flaws.iter().map(|flaw| format!("-{flaw}")).collect::<Vec<_>>().join("; ")),
+    }
+}
+
+async fn ask(peer: &Peer, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+    let caller = peer.connect(None).await.map_err(|error| Status::unavailable(error.to_string()))?;
+    let mut client = Grpc::with_origin(caller, peer.origin());
+    client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+    let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
+    let answer = client.unary(Request::new(request), PathAndQuery::from_static(METHOD), codec);
+    let late = |_| Status::deadline_exceeded(format!("no answer within {} s", PATIENCE.as_secs()));
+    timeout(PATIENCE, answer).await.map_err(late)?.map(tonic::Response::into_inner)
+}
+
+/// The name of a code as Go's gRPC prints it.
+fn go_name(code: Code) -> String {
+    match code {
+        Code::Ok => "OK".to_owned(),
+        Code::Cancelled => "Canceled".to_owned(),
+        code => format!("{code:?}"),
+    }
+}

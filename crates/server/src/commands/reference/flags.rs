@@ -1,0 +1,174 @@
+//! Flags as programs in Go take them: `-x`, `--x`, `-x=v`, and `-x v` unless it is a switch.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+
+/// A flag.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Flag {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) default: &'static str,
+    pub(super) usage: &'static str,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    Text,
+    /// A switch: its value can only follow a `=`.
+    Switch,
+    /// May be given several times. Its values are checked by this, which says what is wrong.
+    List(fn(&str) -> Result<(), &'static str>),
+}
+
+/// The values of flags.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Given(Vec<(&'static str, String)>);
+
+/// Why a program does not go on.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    Help,
+    Mistake(String),
+}
+
+impl Given {
+    /// All values of a flag, in their order.
+    pub(super) fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(of, _)| *of == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The value of a flag. The last of several counts.
+    pub(super) fn text<'a>(&'a self, flags: &[Flag], name: &str) -> &'a str {
+        let default = || flags.iter().find(|flag| flag.name == name).map_or("", |flag| flag.default);
+        self.all(name).last().unwrap_or_else(default)
+    }
+
+    pub(super) fn is_on(&self, flags: &[Flag], name: &str) -> bool {
+        self.text(flags, name) == "true"
+    }
+}
+
+/// Reads arguments up to the first that is no flag, or `--`. The rest is ignored, as the reference does.
+pub(super) fn parse(flags: &[Flag], arguments: impl Iterator<Item = OsString>) -> Result<Given, Stop> {
+    let mut arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
+    let mut given = Given::default();
+    while let Some(argument) = arguments.next() {
+        let Some(rest) = argument.strip_prefix('-').filter(|rest| !rest.is_empty()) else { break };
+        if rest == "-" {
+            break;
+        }
+        let rest = rest.strip_prefix('-').unwrap_or(rest);
+        if rest.starts_with(['-', '=']) {
+            return Err(Stop::Mistake(format!("bad flag syntax: {argument}")));
+        }
+        let (name, value) = rest.split_once('=').map_or((rest, None), |(name, value)| (name, Some(value.to_owned())));
+        let Some(flag) = flags.iter().find(|flag| flag.name == name) else {
+            let is_help = matches!(name, "h" | "help");
+            return Err(if is_help { Stop::Help } else { mistake("flag provided but not defined:", name) });
+        };
+        let value = match (value, flag.kind) {
+            (Some(value), _) => value,
+            (None, Kind::Switch) => "true".to_owned(),
+            (None, _) => arguments.next().ok_or_else(|| mistake("flag needs an argument:", name))?,
+        };
+        given.0.push((flag.name, checked(flag, value)?));
+    }
+    Ok(given)
+}
+
+fn mistake(what: &str, name: &str) -> Stop {
+    Stop::Mistake(format!("{what} -{name}"))
+}
+
+fn checked(flag: &Flag, value: String) -> Result<String, Stop> {
+    let Flag { name, .. } = flag;
+    match flag.kind {
+        Kind::Text => Ok(value),
+        Kind::Switch => match crate::settings::go_boolean(&value) {
+            Some(on) => Ok(on.to_string()),
+            None => Err(Stop::Mistake(format!("invalid boolean value {value:?} for -{name}: parse error"))),
+        },
+        Kind::List(check) => match check(&value) {
+            Ok(()) => Ok(value),
+            Err(reason) => Err(Stop::Mistake(format!("invalid value {value:?} for flag -{name}: {reason}"))),
+        },
+    }
+}
+
+/// What a program says of its flags.
+pub(super) fn usage(program: &str, flags: &[Flag]) -> String {
+    let mut text = format!("Usage of {program}:\n");
+    for Flag { name, kind, default, usage } in flags {
+        let kind = match kind {
+            Kind::Text => " string",
+            Kind::Switch => "",
+            Kind::List(_) => " value",
+        };
+        let default = match *default {
+            "" | "false" => String::new(),
+            default => format!(" (default {default:?})"),
+        };
+        let _ = writeln!(text, "  -{name}{kind}\n    \t{usage}{default}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLAGS: [Flag; 3] = [
+        Flag {
+            name: "list",
+            kind: Kind::List(|value| if value == "bad" { Err("it is bad") } else { Ok(()) }),
+            default: "",
+            usage: "l",
+        },
+        Flag { name: "on", kind: Kind::Switch, default: "false", usage: "o" },
+        Flag { name: "text", kind: Kind::Text, default: "d", usage: "t" },
+    ];
+
+    fn read(arguments: &str) -> Result<Given, Stop> {
+        parse(&FLAGS, arguments.split_whitespace().map(OsString::from))
+    }
+
+    #[test]
+    fn flags_are_read_as_go_reads_them() {
+        for (arguments, text, on, list) in [
+            ("", "d", false, vec![]),
+            ("-text a --on", "a", true, vec![]),
+            ("--text=a=b -on=false", "a=b", false, vec![]),
+            ("-text= -on=T", "", true, vec![]),
+            ("-text a -text b -list 1 --list=2", "b", false, vec!["1", "2"]),
+            ("-on more -text a", "d", true, vec![]),
+            ("-- -text a", "d", false, vec![]),
+            ("- -text a", "d", false, vec![]),
+            ("-text -on", "-on", false, vec![]),
+        ] {
+            let given = read(arguments).unwrap();
+            assert_eq!((given.text(&FLAGS, "text"), given.is_on(&FLAGS, "on")), (text, on), "{arguments}");
+            assert_eq!(given.all("list").collect::<Vec<_>>(), list, "{arguments}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_told_in_the_words_of_go() {
+        for (arguments, expected) in [
+            ("-other", "flag provided but not defined: -other"),
+            ("--other=1", "flag provided but not defined: -other"),
+            ("-text", "flag needs an argument: -text"),
+            ("---text", "bad flag syntax: ---text"),
+            ("-=a", "bad flag syntax: -=a"),
+            ("-on=maybe", "invalid boolean value \"maybe\" for -on: parse error"),
+            ("-list bad", "invalid value \"bad\" for flag -list: it is bad"),
+        ] {
+            assert_eq!(read(arguments), Err(Stop::Mistake(expected.to_owned())), "{arguments}");
+        }
+        for help in ["-h", "--help"] {
+            assert_eq!(read(help), Err(Stop::Help));
+        }
+        let expected = "Usage of p:\n  -list value\n    \tl\n  -on\n    \to\n  -text string\n    \tt (default \"d\")\n";
+        assert_eq!(usage("p", &FLAGS), expected);
+    }
+}

@@ -1,0 +1,102 @@
+//! The name under which the program was started, and what it changes.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::path::Path;
+
+use super::value::go_boolean;
+
+/// What the program is, by the name under which it was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// The server with all of its commands.
+    Tidegate,
+    /// The same in the place of the reference's server, with its defaults.
+    Ratelimit,
+    /// The reference's client.
+    Client,
+    /// The reference's check of files with limits.
+    ConfigCheck,
+}
+
+/// Where the reference's defaults differ from ours.
+const DEFAULTS: [(&str, &str); 3] =
+    [("USE_STATSD", "true"), ("RUNTIME_ROOT", "/srv/runtime_data/current"), ("TIDEGATE_HTTP_ADDR", "")];
+/// The same for the Redis of the counters.
+const REDIS: &str = "/var/run/nutcracker/ratelimit.sock";
+const REDIS_PER_SECOND: &str = "/var/run/nutcracker/ratelimitpersecond.sock";
+
+impl Program {
+    /// By the path under which it was started. A name that is not known is the server's.
+    #[must_use]
+    pub fn of(path: &OsStr) -> Self {
+        match Path::new(path).file_name().and_then(OsStr::to_str) {
+            Some("ratelimit") => Self::Ratelimit,
+            Some("ratelimit_client") => Self::Client,
+            Some("ratelimit_config_check") => Self::ConfigCheck,
+            _ => Self::Tidegate,
+        }
+    }
+
+    /// That of this process.
+    pub(crate) fn started() -> Self {
+        std::env::args_os().next().map_or(Self::Tidegate, |path| Self::of(&path))
+    }
+
+    /// Adds this program's defaults to variables that are not given.
+    pub(super) fn complete(self, given: &mut HashMap<String, String>) {
+        if self != Self::Ratelimit {
+            return;
+        }
+        let is_on = |name: &str| given.get(name).and_then(|text| go_boolean(text)) == Some(true);
+        let memcached = given.get("BACKEND_TYPE").is_some_and(|kind| kind.eq_ignore_ascii_case("memcache"));
+        let redis = (!memcached).then_some(("REDIS_URL", REDIS));
+        let second = is_on("REDIS_PERSECOND").then_some(("REDIS_PERSECOND_URL", REDIS_PER_SECOND));
+        for (name, value) in DEFAULTS.into_iter().chain(redis).chain(second) {
+            given.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_part_of_the_path_decides() {
+        for (path, program) in [
+            ("/bin/ratelimit", Program::Ratelimit),
+            ("ratelimit", Program::Ratelimit),
+            ("/usr/local/bin/tidegate", Program::Tidegate),
+            ("./ratelimit_client", Program::Client),
+            ("/bin/ratelimit_config_check", Program::ConfigCheck),
+            ("/bin/ratelimit/other", Program::Tidegate),
+            ("", Program::Tidegate),
+        ] {
+            assert_eq!(Program::of(OsStr::new(path)), program, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_defaults_of_the_reference_are_for_its_name_only() {
+        let complete = |program: Program, given: &[(&str, &str)]| {
+            let mut all = given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            program.complete(&mut all);
+            let mut all: Vec<_> = all.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+            all.sort();
+            all.join(" ")
+        };
+        assert_eq!(complete(Program::Tidegate, &[]), "");
+        let all =
+            format!("REDIS_URL={REDIS} RUNTIME_ROOT=/srv/runtime_data/current TIDEGATE_HTTP_ADDR= USE_STATSD=true");
+        assert_eq!(complete(Program::Ratelimit, &[]), all);
+        let given =
+            [("USE_STATSD", "false"), ("REDIS_URL", "a:1"), ("RUNTIME_ROOT", "/r"), ("TIDEGATE_HTTP_ADDR", "b:1")];
+        assert_eq!(
+            complete(Program::Ratelimit, &given),
+            "REDIS_URL=a:1 RUNTIME_ROOT=/r TIDEGATE_HTTP_ADDR=b:1 USE_STATSD=false"
+        );
+        assert!(complete(Program::Ratelimit, &[("REDIS_PERSECOND", "true")]).contains(REDIS_PER_SECOND));
+        assert!(!complete(Program::Ratelimit, &[("BACKEND_TYPE", "memcache")]).contains("REDIS_URL"));
+    }
+}
