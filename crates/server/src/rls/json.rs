@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use hyper::body::Body as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
+use serde::Serialize as _;
 
 use super::call::Calls;
 use super::proto::SERVICE_DESCRIPTORS;
@@ -116,7 +117,23 @@ fn parse(body: &[u8]) -> Option<RateLimitRequest> {
 }
 
 fn encode(response: &RateLimitResponse) -> Option<Vec<u8>> {
-    serde_json::to_vec(&dynamic(response)).ok()
+    let mut json = serde_json::Serializer::with_formatter(Vec::new(), WholeNumbers);
+    dynamic(response).serialize(&mut json).ok()?;
+    Some(json.into_inner())
+}
+
+/// Writes whole numbers as Go does: 4, where serde_json has 4.0. Both are the same number in JSON.
+struct WholeNumbers;
+
+impl serde_json::ser::Formatter for WholeNumbers {
+    fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, number: f64) -> io::Result<()> {
+        // Above 2^53, not every whole number is there.
+        if number.fract() == 0.0 && number.abs() < 9e15 {
+            write!(writer, "{}", number as i64)
+        } else {
+            serde_json::ser::CompactFormatter.write_f64(writer, number)
+        }
+    }
 }
 
 /// The response with the names of its fields.

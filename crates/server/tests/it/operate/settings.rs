@@ -182,6 +182,26 @@ fn what_has_no_effect_any_more_is_named() {
     }
 }
 
+/// envoyproxy/ratelimit starts with these, and does something else than was meant.
+#[test]
+fn values_that_make_no_sense_are_mistakes() {
+    for (name, value, told) in [
+        ("EXPIRATION_JITTER_MAX_SECONDS", "-5", "expected a number from 0"),
+        ("NEAR_LIMIT_RATIO", "1.5", "expected a number from 0 to 1"),
+        ("REDIS_TIMEOUT", "-1s", "expected a time span"),
+        ("LOCAL_CACHE_SIZE_IN_BYTES", "-1", "expected 0 or more"),
+        ("LIMIT_LIMIT_HEADER", "", "expected the name of an HTTP header"),
+        ("LIMIT_RESET_HEADER", "a b", "expected the name of an HTTP header"),
+    ] {
+        let error = parse(&[(name, value)]).unwrap_err();
+        assert!(error.contains(&format!("{name}='{value}': {told}")), "{error}");
+    }
+    for (name, value) in [("BACKEND_TYPE", "REDIS"), ("CONFIG_TYPE", "file"), ("REDIS_POOL_ON_EMPTY_BEHAVIOR", "wait")]
+    {
+        assert!(parse(&[(name, value)]).is_ok(), "{name} in any letter case");
+    }
+}
+
 #[test]
 fn what_only_its_readme_knows_is_named() {
     for name in ["REDIS_POOL_ON_EMPTY_WAIT_DURATION", "REDIS_PERSECOND_POOL_ON_EMPTY_WAIT_DURATION"] {

@@ -27,6 +27,15 @@ fn json_says_it_all_with_the_status_code() {
 }
 
 #[test]
+fn whole_numbers_of_metadata_are_written_as_in_the_reference() {
+    let server = Server::start(&[("RESPONSE_DYNAMIC_METADATA", "true")]);
+    let text = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"x"}],"hitsAddend":7}],"hitsAddend":4}"#;
+    let body = post(server.http(), "/json", text).body;
+    assert!(body.contains(r#""hitsAddend":4"#) && body.contains(r#""hitsAddend":7"#), "{body}");
+    assert!(!body.contains(".0"), "{body}");
+}
+
+#[test]
 fn json_takes_every_form_that_the_mapping_allows() {
     let server = Server::start(&[]);
     for text in [
