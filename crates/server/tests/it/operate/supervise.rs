@@ -69,7 +69,8 @@ fn a_part_that_cannot_be_repaired_ends_the_server() {
     let prometheus = ("accept-prometheus", vec![("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "127.0.0.1:0")]);
     let on_redis =
         ("redis-health", vec![("REDIS_URL", url.as_str()), ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "true")]);
-    for (part, settings) in in_memory.into_iter().chain([prometheus, on_redis]) {
+    let on_memcached = ("memcache", vec![("BACKEND_TYPE", "memcache"), ("MEMCACHE_HOST_PORT", "127.0.0.1:1")]);
+    for (part, settings) in in_memory.into_iter().chain([prometheus, on_redis, on_memcached]) {
         let victim = Victim::with(&settings);
         victim.panic(part);
         let (code, log) = victim.process.end();
