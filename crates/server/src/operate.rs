@@ -10,3 +10,4 @@ pub(crate) mod logging;
 pub(crate) mod metrics;
 pub(crate) mod notify;
 pub(crate) mod statsd;
+pub(crate) mod traces;

@@ -9,3 +9,5 @@ pub(crate) mod memcache;
 pub(crate) mod memory;
 pub mod proto;
 pub(crate) mod redis;
+mod text;
+mod traced;

@@ -31,6 +31,7 @@ use crate::operate::health::{Health, HealthService, Part};
 use crate::operate::metrics::Metrics;
 use crate::operate::notify::Notify;
 use crate::operate::statsd;
+use crate::operate::traces::Traces;
 use crate::rls::call::Calls;
 use crate::rls::grpc::Services;
 use crate::rls::memcache::Memcached;
@@ -226,7 +227,8 @@ impl Server {
     async fn open(&mut self, sockets: Sockets) -> Result<(), ServeError> {
         let Listeners { grpc, http, debug, prometheus, api } = sockets.listen()?;
         let budget = Arc::new(Budget::new(UNFINISHED));
-        let cores = cores::start(self.settings.cores, &self.supervisor, self.work(&budget)).await?;
+        let traces = self.start_traces()?;
+        let cores = cores::start(self.settings.cores, &self.supervisor, self.work(&budget, traces)).await?;
         let shares = self.shares()?;
         let gates = Gates::open(&self.settings, &self.metrics, &self.supervisor)?;
         match (&self.workflows, api) {
@@ -258,6 +260,14 @@ impl Server {
         }
         self.look_after_store();
         Ok(())
+    }
+
+    /// Starts the thread that sends traces, if they are wanted.
+    fn start_traces(&self) -> Result<Option<Traces>, ServeError> {
+        let Some(settings) = &self.settings.traces else { return Ok(None) };
+        let traces = Traces::start(settings, &self.supervisor)?;
+        self.metrics.watch_traces(traces.clone());
+        Ok(Some(traces))
     }
 
     /// Begins workflows, if they are wanted, as soon as no other process has their port.
@@ -293,7 +303,7 @@ impl Server {
     }
 
     /// What each core serves with. Each makes its own clients of Redis or memcached.
-    fn work(&self, budget: &Arc<Budget>) -> impl Fn(usize) -> Work + Clone + Send + 'static {
+    fn work(&self, budget: &Arc<Budget>, traces: Option<Traces>) -> impl Fn(usize) -> Work + Clone + Send + 'static {
         let (settings, supervisor, health) = (self.settings.clone(), self.supervisor.clone(), self.health.clone());
         let (metrics, limiter, memory) = (self.metrics.clone(), self.limiter.clone(), self.memory.clone());
         let (budget, memcached) = (budget.clone(), self.memcached.clone());
@@ -311,7 +321,7 @@ impl Server {
                 }
                 (None, None) => limiter.with_store(Store::Memory(memory.clone())),
             };
-            let calls = Calls::new(limiter, metrics.shard(core), &settings);
+            let calls = Calls::new(limiter, metrics.shard(core), traces.clone(), &settings);
             let (health, supervisor) = (health.clone(), supervisor.clone());
             let health = HealthService { health, supervisor: supervisor.clone(), metrics: metrics.shard(core) };
             let services = Services::new(calls.clone(), health);

@@ -15,6 +15,7 @@ mod read;
 mod redis;
 mod show;
 mod table;
+mod traces;
 mod value;
 mod workflows;
 mod xds;
@@ -38,6 +39,7 @@ pub use program::Program;
 pub use redis::{HealthCheck, Redis, RedisServer};
 pub use show::{effective, markdown};
 pub(crate) use value::go_boolean;
+pub use traces::{Collector, TraceProtocol, Traces};
 pub use workflows::Workflows;
 pub use xds::{Retries, Xds};
 
@@ -67,6 +69,8 @@ pub struct Settings {
     pub xds: Option<Xds>,
     /// How metrics are exported.
     pub metrics: Metrics,
+    /// Which calls are traced, and where traces go. None: none are.
+    pub traces: Option<Traces>,
     /// How to count and answer.
     pub limiter: tidegate_ratelimit::Options,
     /// The names of the three response headers: limit, remaining, reset.
@@ -160,6 +164,7 @@ impl Settings {
             files: files::build(values),
             xds: xds::build(values),
             metrics: metrics::build(values),
+            traces: traces::build(values),
             limiter: limiter::options(values),
             header_names: limiter::header_names(values),
             redis,

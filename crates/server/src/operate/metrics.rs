@@ -30,6 +30,7 @@ use crate::certificates;
 use crate::edge::bounds::Bounds;
 use crate::edge::clock;
 use crate::operate::counting;
+use crate::operate::traces::Traces;
 use crate::settings;
 
 use made_names::MadeTotals;
@@ -85,6 +86,7 @@ struct Sources {
     workflows: Option<Arc<Activity>>,
     ports: Vec<Bounds>,
     management: Option<Arc<AtomicU64>>,
+    traces: Option<Traces>,
 }
 
 impl Metrics {
@@ -150,6 +152,11 @@ impl Metrics {
     /// From now on, shows whether there is a stream from the management server.
     pub(crate) fn watch_management(&self, connected: Arc<AtomicU64>) {
         lock(&self.sources).management = Some(connected);
+    }
+
+    /// From now on, shows what became of these traces.
+    pub(crate) fn watch_traces(&self, traces: Traces) {
+        lock(&self.sources).traces = Some(traces);
     }
 
     /// Makes room for the counts of a configuration, whatever the bound on names, and shows its limits from now on. Limits of other
@@ -256,6 +263,11 @@ impl Metrics {
             }
         }
         sum.add_memcache(&sources.memcache);
+        if let Some(traces) = &sources.traces {
+            let [exported, dropped] = traces.counts();
+            sum.counters.push(("tidegate.traces.exported_spans", exported));
+            sum.counters.push(("tidegate.traces.dropped_spans", dropped));
+        }
         sum.ports = sources.ports.iter().map(Bounds::sample).collect();
         let pools = [
             ("main", &sources.redis),

@@ -13,12 +13,14 @@ use tracing::warn;
 use crate::edge::clock;
 use crate::operate::decisions;
 use crate::operate::metrics::{Failure, Part, Shard};
+use crate::operate::traces::{Trace, Traces};
 use crate::rls::bounds::{Bounds, Excess};
 use crate::rls::proto::envoy::config::core::v3::HeaderValue;
 use crate::rls::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::rls::proto::envoy::service::ratelimit::v3::rate_limit_response::{self, DescriptorStatus, RateLimit};
 use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::rls::redis;
+use crate::rls::traced::{self, CountedBy};
 use crate::settings::Settings;
 
 /// Answers calls on one core. Clones share everything.
@@ -34,6 +36,9 @@ struct Parts {
     timeout: Duration,
     bounds: Bounds,
     header_names: [String; 3],
+    /// None: no call is traced.
+    traces: Option<Traces>,
+    counted_by: CountedBy,
     /// The variable with the user and the password of Redis.
     auth: String,
     /// Requests that were refused before they were decoded, and the minute in which that was last logged.
@@ -45,7 +50,7 @@ struct Parts {
 
 impl Calls {
     /// Answers from `limiter`, and waits at most as long for its store as the settings allow.
-    pub(crate) fn new(limiter: Limiter, metrics: Arc<Shard>, settings: &Settings) -> Self {
+    pub(crate) fn new(limiter: Limiter, metrics: Arc<Shard>, traces: Option<Traces>, settings: &Settings) -> Self {
         let servers = settings.redis.iter().flat_map(|redis| std::iter::once(&redis.main).chain(&redis.per_second));
         let timeout = servers.map(|server| server.timeout).fold(settings.call_timeout, Duration::min);
         let parts = Parts {
@@ -54,6 +59,8 @@ impl Calls {
             timeout,
             bounds: Bounds::new(settings.max_descriptors),
             header_names: settings.header_names.clone(),
+            traces,
+            counted_by: CountedBy::of(settings),
             auth: settings.redis.as_ref().map_or_else(String::new, |redis| redis.main.auth.clone()),
             refused: AtomicU64::new(0),
             minute_refused: AtomicU64::new(0),
@@ -90,6 +97,12 @@ impl Calls {
         &self.inner.metrics
     }
 
+    /// Begins the traces of calls, if any are traced.
+    #[inline]
+    pub(crate) fn traces(&self) -> Option<&Traces> {
+        self.inner.traces.as_ref()
+    }
+
     /// Decides, and counts what happened. `timeout` is the caller's, if it set one.
     ///
     /// # Cancellation
@@ -100,9 +113,37 @@ impl Calls {
         started: Instant,
         timeout: Option<Duration>,
     ) -> Result<RateLimitResponse, Error> {
+        let mut counting = Counting::new(&self.inner.metrics, request(message));
+        let answer = self.check(&mut counting, started, timeout).await;
+        answer.map(|response| message_of(response, &self.inner.header_names))
+    }
+
+    /// As [`Self::decide`], and `trace` has what was done.
+    pub(crate) async fn decide_traced(
+        &self,
+        message: RateLimitRequest,
+        started: Instant,
+        timeout: Option<Duration>,
+        trace: &mut Trace,
+    ) -> Result<RateLimitResponse, Error> {
+        let execution = traced::Execution::begin(&message);
+        let mut counting = Counting::new(&self.inner.metrics, request(message));
+        let asked = Instant::now();
+        let answer = self.check(&mut counting, started, timeout).await;
+        execution.end(trace, asked, self.inner.counted_by, (&counting.facts, &answer));
+        answer.map(|response| message_of(response, &self.inner.header_names))
+    }
+
+    /// What the limiter says, and what that means for the counters and the log.
+    #[inline]
+    async fn check(
+        &self,
+        counting: &mut Counting<'_>,
+        started: Instant,
+        timeout: Option<Duration>,
+    ) -> Result<Response, Error> {
         let Parts { limiter, metrics, .. } = &*self.inner;
         let timeout = timeout.map_or(self.inner.timeout, |timeout| timeout.min(self.inner.timeout));
-        let mut counting = Counting::new(metrics, request(message));
         let answer = limiter.check(&counting.request, clock::now(), started + timeout, &mut counting.facts).await;
         counting.failure = answer.as_ref().err().map(failure);
         decisions::log(&counting.request, &answer);
@@ -111,7 +152,7 @@ impl Calls {
             Ok(_) => metrics.answered(&counting.facts, second),
             Err(_) => {}
         }
-        answer.map(|response| message_of(response, &self.inner.header_names))
+        answer
     }
 
     fn log(&self, cause: &StoreError) {

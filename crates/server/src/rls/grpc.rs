@@ -12,7 +12,7 @@ use tidegate_ratelimit::Error;
 use tonic::codegen::{BoxFuture, Service as _};
 use tonic::server::{Grpc, UnaryService};
 use tonic::service::Routes;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::server::Builder;
 
@@ -20,6 +20,7 @@ use crate::edge::bounds::body::{Answering, Arriving, Framing, Kind, Refusal};
 use crate::edge::bounds::{Rule, Seat, Tab};
 use crate::operate::health::HealthService;
 use crate::operate::metrics::Method;
+use crate::operate::traces::Trace;
 use crate::rls::call::Calls;
 use crate::rls::codec::{BoundedCodec, Decoded};
 use crate::rls::proto::COMPLETE_DESCRIPTORS;
@@ -27,6 +28,9 @@ use crate::rls::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 
 /// ShouldRateLimit: nearly every request.
 const HOT_PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// Its name in traces.
+const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// A stream of states without an end.
 const WATCH_PATH: &str = "/grpc.health.v1.Health/Watch";
@@ -82,7 +86,8 @@ impl Services {
         let path = request.uri().path();
         if path == HOT_PATH {
             let timeout = request.headers().get(&GRPC_TIMEOUT).and_then(|text| timeout(text.as_bytes()));
-            let method = ShouldRateLimit { calls: self.calls.clone(), timeout };
+            let trace = self.calls.traces().and_then(|traces| traces.begin(METHOD, request.headers()));
+            let method = ShouldRateLimit { calls: self.calls.clone(), timeout, trace };
             let request = without_head(request, |body| Arriving::new(body, MESSAGE, tab, seat));
             // Without compression, so that nobody makes 4 MiB of a message with fewer bytes.
             let answer = Box::pin(async move {
@@ -139,6 +144,8 @@ fn refuse(refusal: Refusal) -> BoxError {
 struct ShouldRateLimit {
     calls: Calls,
     timeout: Option<Duration>,
+    /// None: the call is not sampled.
+    trace: Option<Box<Trace>>,
 }
 
 impl UnaryService<Decoded> for ShouldRateLimit {
@@ -147,6 +154,9 @@ impl UnaryService<Decoded> for ShouldRateLimit {
 
     fn call(&mut self, request: Request<Decoded>) -> Self::Future {
         let (calls, timeout) = (self.calls.clone(), self.timeout);
+        if let Some(trace) = self.trace.take() {
+            return Box::pin(traced(calls, timeout, request, trace));
+        }
         Box::pin(async move {
             let counted = calls.metrics().time(Method::ShouldRateLimit);
             let message = request.into_inner().map_err(|excess| Status::invalid_argument(calls.refuse(excess)))?;
@@ -154,6 +164,28 @@ impl UnaryService<Decoded> for ShouldRateLimit {
             answer.map(Response::new).map_err(|error| status(&error))
         })
     }
+}
+
+/// As above, for a call that is sampled.
+async fn traced(
+    calls: Calls,
+    timeout: Option<Duration>,
+    request: Request<Decoded>,
+    mut trace: Box<Trace>,
+) -> Result<Response<RateLimitResponse>, Status> {
+    let counted = calls.metrics().time(Method::ShouldRateLimit);
+    let answer = match request.into_inner() {
+        Ok(message) => {
+            let answer = calls.decide_traced(message, counted.started, timeout, &mut trace).await;
+            answer.map(Response::new).map_err(|error| status(&error))
+        }
+        Err(excess) => Err(Status::invalid_argument(calls.refuse(excess))),
+    };
+    match &answer {
+        Ok(_) => trace.answered(Code::Ok, None),
+        Err(status) => trace.answered(status.code(), Some(status.message())),
+    }
+    answer
 }
 
 /// As the reference, UNKNOWN for every error. INVALID_ARGUMENT only for requests that make the reference crash or count backwards.

@@ -21,8 +21,10 @@ use super::call::Calls;
 use super::proto::SERVICE_DESCRIPTORS;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use super::text;
 use crate::edge::cores::Cores;
 use crate::operate::health::Health;
+use crate::operate::traces::{Trace, Value};
 
 /// The largest body of a request, as for gRPC.
 const MAX_BODY: usize = 4 * 1024 * 1024;
@@ -58,7 +60,7 @@ async fn answer(State(cores): State<Cores>, headers: HeaderMap, body: Body) -> R
         Ok(body) => body,
         Err(refusal) => return refusal,
     };
-    let answer = cores.run(|calls| decide(calls, body)).await;
+    let answer = cores.run(|calls| traced(calls, headers, body)).await;
     answer.unwrap_or_else(|| plain(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error\n"))
 }
 
@@ -88,22 +90,44 @@ fn unread(error: &axum::Error) -> Response {
     }
 }
 
-async fn decide(calls: Calls, body: Vec<u8>) -> Response {
+/// Decides, and shows it in a trace when the call is sampled.
+async fn traced(calls: Calls, headers: HeaderMap, body: Vec<u8>) -> Response {
+    let trace = calls.traces().and_then(|traces| traces.begin("/json", &headers));
+    drop(headers);
+    let Some(mut trace) = trace else { return decide(calls, body, None).await };
+    let answer = decide(calls, body, Some(&mut trace)).await;
+    trace.responded(answer.status().as_u16());
+    answer
+}
+
+async fn decide(calls: Calls, body: Vec<u8>, mut trace: Option<&mut Trace>) -> Response {
     let started = Instant::now();
     if let Err(excess) = calls.bounds().check_json(&body) {
         return plain(StatusCode::BAD_REQUEST, calls.refuse(excess) + "\n");
     }
     let Some(request) = parse(&body) else { return plain(StatusCode::BAD_REQUEST, "Bad Request\n") };
     // HTTP has no deadline of the client: the server's own applies.
-    let Ok(response) = calls.decide(request, started, None).await else {
-        return plain(StatusCode::BAD_REQUEST, "Bad Request\n");
+    let answer = match &mut trace {
+        Some(trace) => calls.decide_traced(request, started, None, trace).await,
+        None => calls.decide(request, started, None).await,
     };
+    let Ok(response) = answer else { return plain(StatusCode::BAD_REQUEST, "Bad Request\n") };
+    let begun = Instant::now();
+    let answer = answer_of(&response);
+    if let Some(trace) = trace {
+        let attributes = vec![("response", Value::Text(text::response(&response)))];
+        trace.add("NewJsonHandler Remaining Execution", (Trace::new_id(), trace.call()), begun, attributes);
+    }
+    answer
+}
+
+fn answer_of(response: &RateLimitResponse) -> Response {
     let status = match response.overall_code() {
         Code::Ok => StatusCode::OK,
         Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
         Code::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    match encode(&response) {
+    match encode(response) {
         Some(body) => (status, [(header::CONTENT_TYPE, "application/json")], body).into_response(),
         None => plain(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error\n"),
     }

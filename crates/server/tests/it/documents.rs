@@ -87,6 +87,9 @@ fn our_own_metrics_are_in_the_documents_and_no_others() {
         ("PROMETHEUS_ADDR", "127.0.0.1:0"),
         ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
         ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
+        ("TRACING_ENABLED", "true"),
+        // Nobody listens there, and nothing is sent.
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9"),
     ];
     let (memory, redis) = (Flows::start(&[&borrowed(&tls)[..], &more].concat()), Flows::on(&redis));
     let memcached = Server::start(&[("BACKEND_TYPE", "memcache"), ("MEMCACHE_HOST_PORT", "127.0.0.1:1")]);

@@ -10,5 +10,6 @@ mod operate;
 mod rls;
 mod support;
 mod tls;
+mod traces;
 mod workflows;
 mod xds;

@@ -147,10 +147,8 @@ fn what_this_version_lacks_is_refused_or_warned_of() {
         assert!(error.starts_with("1 setting is wrong\n"), "{error}");
         assert!(error.contains(name), "{error}");
     }
-    for (name, value) in [("TRACING_ENABLED", "true"), ("PROMETHEUS_MAPPER_YAML", "/x")] {
-        let warnings = parse(&[(name, value)]).unwrap().warnings;
-        assert!(warnings.len() == 1 && warnings[0].starts_with(name), "{warnings:?}");
-    }
+    let warnings = parse(&[("PROMETHEUS_MAPPER_YAML", "/x")]).unwrap().warnings;
+    assert!(warnings.len() == 1 && warnings[0].starts_with("PROMETHEUS_MAPPER_YAML"), "{warnings:?}");
     for (name, value) in
         [("USE_STATSD", "false"), ("BACKEND_TYPE", ""), ("REDIS_TYPE", "SINGLE"), ("REDIS_PIPELINE_WINDOW", "150us")]
     {
@@ -423,9 +421,5 @@ fn the_settings_command_warns_as_the_server_does() {
     let output = output.unwrap();
     assert_eq!(output.status.code(), Some(0));
     let log = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(
-        log,
-        "warning: TRACING_ENABLED=true has no effect: this version exports no traces\n\
-         warning: REDIS_ULR is not a setting and has no effect; did you mean REDIS_URL?\n"
-    );
+    assert_eq!(log, "warning: REDIS_ULR is not a setting and has no effect; did you mean REDIS_URL?\n");
 }

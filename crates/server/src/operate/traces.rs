@@ -1,0 +1,63 @@
+//! Traces of calls, for a collector of OpenTelemetry.
+//!
+//! A core decides by the headers of a call whether it is sampled. Only then does it make a [`Trace`], which goes into a queue that is
+//! bounded in bytes; a thread of its own encodes and sends what is there. Nobody waits for the collector.
+
+mod collector;
+mod context;
+mod export;
+mod otlp;
+mod queue;
+mod record;
+mod sampler;
+
+use std::io;
+use std::sync::Arc;
+
+use http::HeaderMap;
+
+use crate::edge::runtime::ThreadRuntime;
+use crate::settings;
+use crate::supervise::Supervisor;
+use export::Exporter;
+pub(crate) use queue::Queue;
+pub(crate) use record::{SpanId, Trace, Value};
+use sampler::Sampler;
+
+/// Begins the traces of one server. Clones are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Traces {
+    sampler: Sampler,
+    queue: Arc<Queue>,
+}
+
+impl Traces {
+    /// Starts the thread that sends what is traced. At the stop it sends what is left, within a bound.
+    ///
+    /// # Errors
+    /// The system refuses a thread or what its runtime needs.
+    pub(crate) fn start(settings: &settings::Traces, supervisor: &Supervisor) -> io::Result<Self> {
+        let (queue, records) = Queue::new();
+        let mut exporter = Exporter::new(settings, queue.clone(), records);
+        let runtime = ThreadRuntime::new()?;
+        let stop = supervisor.stop.clone();
+        supervisor.thread("traces", move || runtime.block_on(exporter.run(&stop)))?;
+        Ok(Self { sampler: Sampler::new(settings.sampling_rate), queue })
+    }
+
+    /// The trace of a call with these headers, if it is sampled: as its caller decided, else by the ratio.
+    pub(crate) fn begin(&self, name: &'static str, headers: &HeaderMap) -> Option<Box<Trace>> {
+        let incoming = context::incoming(headers);
+        let id = incoming.trace.unwrap_or_else(sampler::random_id);
+        if !incoming.sampled.unwrap_or_else(|| self.sampler.takes(id)) {
+            return None;
+        }
+        let state = incoming.parent.map_or_else(String::new, |_| context::state(headers));
+        Some(Trace::begin(name, (id, incoming.parent, state), self.queue.clone()))
+    }
+
+    /// What became of spans: how many were sent, and how many were dropped.
+    pub(crate) fn counts(&self) -> [u64; 2] {
+        self.queue.counts()
+    }
+}

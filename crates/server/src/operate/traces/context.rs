@@ -1,0 +1,236 @@
+//! What the headers of a call say about its trace: W3C Trace Context, and B3 in both forms. Baggage is not used.
+
+use http::{HeaderMap, HeaderName};
+
+static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+static TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+static B3: HeaderName = HeaderName::from_static("b3");
+static B3_TRACE: HeaderName = HeaderName::from_static("x-b3-traceid");
+static B3_SPAN: HeaderName = HeaderName::from_static("x-b3-spanid");
+static B3_SAMPLED: HeaderName = HeaderName::from_static("x-b3-sampled");
+static B3_FLAGS: HeaderName = HeaderName::from_static("x-b3-flags");
+
+/// The most bytes of `tracestate` that are kept: as many as W3C asks for. A longer one is left out.
+const STATE: usize = 512;
+
+/// What the caller says. Without anything valid, nothing.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Incoming {
+    pub(super) trace: Option<u128>,
+    /// The caller's span.
+    pub(super) parent: Option<u64>,
+    /// The caller's decision. None: it is ours.
+    pub(super) sampled: Option<bool>,
+}
+
+/// Reads the headers. As in the reference, B3 takes precedence over W3C.
+pub(super) fn incoming(headers: &HeaderMap) -> Incoming {
+    let get = |name| headers.get(name).map(http::HeaderValue::as_bytes);
+    get(&B3)
+        .and_then(b3_single)
+        .or_else(|| b3_multi(get(&B3_TRACE), get(&B3_SPAN), get(&B3_SAMPLED), get(&B3_FLAGS)))
+        .or_else(|| get(&TRACEPARENT).and_then(traceparent))
+        .unwrap_or_default()
+}
+
+/// The vendors' part of the context, as it came.
+pub(super) fn state(headers: &HeaderMap) -> String {
+    let mut state = String::new();
+    for value in headers.get_all(&TRACESTATE) {
+        let Ok(text) = value.to_str() else { return String::new() };
+        if state.len() + text.len() >= STATE {
+            return String::new();
+        }
+        if !state.is_empty() {
+            state.push(',');
+        }
+        state.push_str(text);
+    }
+    state
+}
+
+/// `VERSION-TRACE-SPAN-FLAGS` in lower-case hex; later versions may have more.
+fn traceparent(text: &[u8]) -> Option<Incoming> {
+    let (known, more) = text.split_at_checked(55)?;
+    let dashes = [2, 35, 52].iter().all(|at| known[*at] == b'-');
+    if !dashes || known.iter().any(u8::is_ascii_uppercase) {
+        return None;
+    }
+    match (hex(&known[..2])?, more) {
+        (0xff, _) => return None,
+        (0, []) => {}
+        (0, _) => return None,
+        (_, [] | [b'-', ..]) => {}
+        _ => return None,
+    }
+    ids(&known[3..35], &known[36..52], Some(hex(&known[53..])? & 1 == 1))
+}
+
+/// `TRACE-SPAN[-SAMPLED[-PARENT]]`, or the decision alone.
+fn b3_single(text: &[u8]) -> Option<Incoming> {
+    let mut parts = text.split(|byte| *byte == b'-');
+    let first = parts.next()?;
+    let Some(span) = parts.next() else {
+        return Some(Incoming { sampled: Some(b3_decision(first)?), ..Incoming::default() });
+    };
+    let sampled = match parts.next() {
+        Some(word) => Some(b3_decision(word)?),
+        None => None,
+    };
+    b3_ids(first, span, sampled)
+}
+
+/// The same in a header each. The parent's parent is not needed.
+fn b3_multi(
+    trace: Option<&[u8]>,
+    span: Option<&[u8]>,
+    sampled: Option<&[u8]>,
+    flags: Option<&[u8]>,
+) -> Option<Incoming> {
+    let sampled = match (flags, sampled) {
+        (Some(b"1"), _) => Some(true),
+        (_, Some(word)) => Some(b3_decision(word)?),
+        _ => None,
+    };
+    match (trace, span) {
+        (Some(trace), Some(span)) => b3_ids(trace, span, sampled),
+        (None, None) => sampled.map(|sampled| Incoming { sampled: Some(sampled), ..Incoming::default() }),
+        _ => None,
+    }
+}
+
+fn b3_decision(word: &[u8]) -> Option<bool> {
+    match word {
+        b"1" | b"d" | b"true" => Some(true),
+        b"0" | b"false" => Some(false),
+        _ => None,
+    }
+}
+
+fn b3_ids(trace: &[u8], span: &[u8], sampled: Option<bool>) -> Option<Incoming> {
+    // Short ids are from old tracers.
+    if !matches!((trace.len(), span.len()), (16 | 32, 16)) {
+        return None;
+    }
+    ids(trace, span, sampled)
+}
+
+/// Ids of zeros are none.
+fn ids(trace: &[u8], span: &[u8], sampled: Option<bool>) -> Option<Incoming> {
+    let trace = hex(trace).filter(|id| *id != 0)?;
+    let span = hex(span).filter(|id| *id != 0)?;
+    Some(Incoming { trace: Some(trace), parent: Some(span as u64), sampled })
+}
+
+/// A number of at most 32 digits.
+fn hex(digits: &[u8]) -> Option<u128> {
+    digits.iter().try_fold(0, |number: u128, digit| Some(number << 4 | u128::from((*digit as char).to_digit(16)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+    const SPAN: &str = "b7ad6b7169203331";
+
+    /// `expected` as sampled, for the ids above; the outer None is no context at all.
+    #[track_caller]
+    fn check(headers: &[(&'static str, &str)], expected: Option<Option<bool>>) {
+        let map: HeaderMap =
+            headers.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect();
+        let ids = |sampled| Incoming {
+            trace: u128::from_str_radix(TRACE, 16).ok(),
+            parent: u64::from_str_radix(SPAN, 16).ok(),
+            sampled,
+        };
+        assert_eq!(incoming(&map), expected.map_or_else(Incoming::default, ids), "{headers:?}");
+    }
+
+    #[test]
+    fn traceparent_is_read_as_w3c_writes_it() {
+        for (text, expected) in [
+            (format!("00-{TRACE}-{SPAN}-01"), Some(Some(true))),
+            (format!("00-{TRACE}-{SPAN}-00"), Some(Some(false))),
+            (format!("00-{TRACE}-{SPAN}-02"), Some(Some(false))),
+            (format!("cc-{TRACE}-{SPAN}-01"), Some(Some(true))),
+            (format!("cc-{TRACE}-{SPAN}-01-what-comes-later"), Some(Some(true))),
+            (format!("cc-{TRACE}-{SPAN}-01.what"), None),
+            (format!("00-{TRACE}-{SPAN}-01-more"), None),
+            (format!("ff-{TRACE}-{SPAN}-01"), None),
+            (format!("00-{TRACE}-{SPAN}"), None),
+            (format!("00-{}-{SPAN}-01", TRACE.to_uppercase()), None),
+            (format!("00-{}-{SPAN}-01", "0".repeat(32)), None),
+            (format!("00-{TRACE}-{}-01", "0".repeat(16)), None),
+            (format!("00-{}-{SPAN}-01", TRACE.replace('9', "x")), None),
+            (format!("00-{}-{SPAN}-01", TRACE.replace('9', "+")), None),
+            (format!("0x-{TRACE}-{SPAN}-01"), None),
+            (format!("00_{TRACE}_{SPAN}_01"), None),
+            ("0".repeat(64 * 1024), None),
+            ("-".repeat(55), None),
+            (String::new(), None),
+        ] {
+            check(&[("traceparent", &text)], expected);
+        }
+    }
+
+    #[test]
+    fn b3_is_read_in_both_forms() {
+        for (text, expected) in [
+            (format!("{TRACE}-{SPAN}-1"), Some(Some(true))),
+            (format!("{TRACE}-{SPAN}-d"), Some(Some(true))),
+            (format!("{TRACE}-{SPAN}-0"), Some(Some(false))),
+            (format!("{TRACE}-{SPAN}-1-05e3ac9a4f6e3b90"), Some(Some(true))),
+            (format!("{TRACE}-{SPAN}"), Some(None)),
+            (format!("{TRACE}-{SPAN}-2"), None),
+            (format!("{}-{SPAN}-1", &TRACE[1..]), None),
+            (format!("{TRACE}-{}-1", &SPAN[1..]), None),
+            (TRACE.to_owned(), None),
+            ("-".repeat(64 * 1024), None),
+            (String::new(), None),
+        ] {
+            check(&[("b3", &text)], expected);
+        }
+        let ids = [("x-b3-traceid", TRACE), ("x-b3-spanid", SPAN)];
+        check(&ids, Some(None));
+        for (name, value, expected) in [
+            ("x-b3-sampled", "1", Some(true)),
+            ("x-b3-sampled", "0", Some(false)),
+            ("x-b3-sampled", "false", Some(false)),
+            ("x-b3-flags", "1", Some(true)),
+            ("x-b3-flags", "0", None),
+        ] {
+            check(&[ids[0], ids[1], (name, value)], Some(expected));
+        }
+        check(&[ids[0], ids[1], ("x-b3-sampled", "perhaps")], None);
+        check(&ids[..1], None);
+        check(&[("traceparent", &format!("00-{}-{SPAN}-00", "1".repeat(32))), ids[0], ids[1]], Some(None));
+    }
+
+    #[test]
+    fn a_decision_may_come_alone() {
+        for (name, value, sampled) in [("b3", "0", false), ("b3", "d", true), ("x-b3-sampled", "1", true)] {
+            let headers = HeaderMap::from_iter([(HeaderName::from_static(name), value.parse().unwrap())]);
+            assert_eq!(
+                incoming(&headers),
+                Incoming { sampled: Some(sampled), ..Incoming::default() },
+                "{name} {value}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_state_of_vendors_is_kept_up_to_512_bytes() {
+        let of = |values: &[&str]| {
+            let pairs = values.iter().map(|value| (TRACESTATE.clone(), value.parse().unwrap()));
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                headers.append(name, value);
+            }
+            state(&headers)
+        };
+        assert_eq!(of(&["a=1", "b=2"]), "a=1,b=2");
+        assert_eq!(of(&[&"a".repeat(513)]), "");
+        assert_eq!(of(&[]), "");
+    }
+}

@@ -1,0 +1,162 @@
+//! The thread that encodes what was sampled and sends it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::collector::{Collector, Refused};
+use super::otlp::{self, Resource};
+use super::queue::{Queue, WAITING};
+use super::record::Record;
+use crate::settings;
+
+/// The first pause before a message is sent again. It doubles.
+const PAUSE: Duration = Duration::from_millis(500);
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How long a message is sent again before it is dropped.
+const GIVE_UP: Duration = Duration::from_secs(60);
+/// How long the end of the process waits for the collector.
+const LAST: Duration = Duration::from_secs(2);
+/// How often at most the log says that traces are lost.
+const SAID: Duration = Duration::from_secs(60);
+
+/// Sends what waits in a queue.
+pub(super) struct Exporter {
+    queue: Arc<Queue>,
+    records: Receiver<Record>,
+    collector: Collector,
+    resource: Resource,
+    /// How long calls may wait for others that go out with them.
+    delay: Duration,
+    /// The message that is being sent, and its spans.
+    pending: Option<(Vec<u8>, u64)>,
+    failing: bool,
+    said: Option<Instant>,
+    dropped: u64,
+}
+
+impl Exporter {
+    pub(super) fn new(settings: &settings::Traces, queue: Arc<Queue>, records: Receiver<Record>) -> Self {
+        Self {
+            queue,
+            records,
+            collector: Collector::new(settings.collector.clone()),
+            resource: otlp::resource(&settings.service),
+            delay: settings.delay,
+            pending: None,
+            failing: false,
+            said: None,
+            dropped: 0,
+        }
+    }
+
+    /// Sends until `stop`, then what is left, within a bound.
+    pub(super) async fn run(&mut self, stop: &CancellationToken) {
+        tokio::select! {
+            () = self.forever() => {}
+            () = stop.cancelled() => {}
+        }
+        let last = async {
+            while self.fill() {
+                if self.attempt().await.is_err() {
+                    break;
+                }
+            }
+        };
+        // The rest is lost with the process, and a line says how much that is.
+        let _ = timeout(LAST, last).await;
+        if let Some((_, spans)) = self.pending.take() {
+            self.lose(spans);
+        }
+        while let records @ [_, ..] = &self.queue.take(&self.records)[..] {
+            self.lose(records.iter().map(|record| record.spans.len() as u64).sum());
+        }
+        self.say("the server has ended before the collector took all of them");
+    }
+
+    async fn forever(&mut self) {
+        loop {
+            tokio::select! {
+                () = sleep(self.delay) => {}
+                () = self.queue.enough() => {}
+            }
+            while self.fill() {
+                self.deliver().await;
+            }
+            self.say("more of them waited than may wait");
+        }
+    }
+
+    /// Makes the next message, unless there is one. False when nothing waits.
+    fn fill(&mut self) -> bool {
+        if self.pending.is_none() {
+            let records = self.queue.take(&self.records);
+            if records.is_empty() {
+                return false;
+            }
+            let spans = records.iter().map(|record| record.spans.len() as u64).sum();
+            self.pending = Some((self.collector.encode(&otlp::request(&self.resource, records)), spans));
+        }
+        true
+    }
+
+    /// Sends the message until the collector has it, refuses it, or it is given up.
+    async fn deliver(&mut self) {
+        let (begun, mut pause) = (Instant::now(), PAUSE);
+        loop {
+            let refused = match self.attempt().await {
+                Ok(()) => return,
+                Err(refused) => refused,
+            };
+            if !refused.may_be_repeated || begun.elapsed() + pause > GIVE_UP {
+                let spans = self.pending.take().map_or(0, |(_, spans)| spans);
+                self.lose(spans);
+                return self.say(&refused.reason);
+            }
+            if !self.failing {
+                self.failing = true;
+                warn!(reason = refused.reason, "the collector of traces does not take them; they are sent again");
+            }
+            sleep(pause.mul_f64(0.5 + 0.5 * fastrand::f64())).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Sends the message once.
+    ///
+    /// # Cancellation
+    /// The collector may have the message, which is sent again then.
+    async fn attempt(&mut self) -> Result<(), Refused> {
+        let Some((message, spans)) = &self.pending else { return Ok(()) };
+        let rejected = self.collector.send(message).await?;
+        let spans = *spans;
+        self.pending = None;
+        self.queue.exported.fetch_add(spans.saturating_sub(rejected), Relaxed);
+        self.queue.dropped.fetch_add(rejected, Relaxed);
+        if std::mem::take(&mut self.failing) {
+            info!("the collector takes traces again");
+        }
+        Ok(())
+    }
+
+    fn lose(&self, spans: u64) {
+        self.queue.dropped.fetch_add(spans, Relaxed);
+    }
+
+    /// Logs how many spans were dropped since it was last said, but not too often.
+    fn say(&mut self, reason: &str) {
+        let [_, dropped] = self.queue.counts();
+        let spans = dropped - self.dropped;
+        if spans == 0 || self.said.is_some_and(|said| said.elapsed() < SAID) {
+            return;
+        }
+        (self.said, self.dropped) = (Some(Instant::now()), dropped);
+        warn!(spans, reason, most_bytes_waiting = WAITING, "spans of traces were dropped");
+    }
+}

@@ -1,0 +1,187 @@
+//! Traces as messages of OTLP 1. Only the fields that are sent; numbers and names are those of the protocol.
+
+use prost::Message;
+
+use super::record::{Record, Span as Part, Value};
+
+/// The version of the names of attributes of the resource.
+const SCHEMA: &str = "https://opentelemetry.io/schemas/1.7.0";
+/// Bits of `flags`: sampled, and whether it is known where the parent is, and that it is elsewhere.
+const SAMPLED: u32 = 1;
+const PARENT_KNOWN: u32 = 0x100;
+const PARENT_ELSEWHERE: u32 = 0x200;
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Request {
+    #[prost(message, repeated, tag = "1")]
+    resource_spans: Vec<ResourceSpans>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ResourceSpans {
+    #[prost(message, optional, tag = "1")]
+    resource: Option<Resource>,
+    #[prost(message, repeated, tag = "2")]
+    scope_spans: Vec<ScopeSpans>,
+    #[prost(string, tag = "3")]
+    schema_url: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Resource {
+    #[prost(message, repeated, tag = "1")]
+    attributes: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ScopeSpans {
+    #[prost(message, optional, tag = "1")]
+    scope: Option<Scope>,
+    #[prost(message, repeated, tag = "2")]
+    spans: Vec<Span>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Scope {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    version: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Span {
+    #[prost(bytes = "vec", tag = "1")]
+    trace_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    span_id: Vec<u8>,
+    #[prost(string, tag = "3")]
+    trace_state: String,
+    #[prost(bytes = "vec", tag = "4")]
+    parent_span_id: Vec<u8>,
+    #[prost(string, tag = "5")]
+    name: String,
+    #[prost(enumeration = "Kind", tag = "6")]
+    kind: i32,
+    #[prost(fixed64, tag = "7")]
+    start_time_unix_nano: u64,
+    #[prost(fixed64, tag = "8")]
+    end_time_unix_nano: u64,
+    #[prost(message, repeated, tag = "9")]
+    attributes: Vec<KeyValue>,
+    #[prost(message, optional, tag = "15")]
+    status: Option<Status>,
+    #[prost(fixed32, tag = "16")]
+    flags: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+enum Kind {
+    Unspecified = 0,
+    Internal = 1,
+    Server = 2,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Status {
+    #[prost(string, tag = "2")]
+    message: String,
+    #[prost(enumeration = "StatusCode", tag = "3")]
+    code: i32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+enum StatusCode {
+    Unset = 0,
+    Error = 2,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct KeyValue {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(message, optional, tag = "2")]
+    value: Option<AnyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct AnyValue {
+    #[prost(oneof = "OneValue", tags = "1, 3")]
+    value: Option<OneValue>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum OneValue {
+    #[prost(string, tag = "1")]
+    Text(String),
+    #[prost(int64, tag = "3")]
+    Integer(i64),
+}
+
+/// What a collector answers.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Response {
+    #[prost(message, optional, tag = "1")]
+    pub(super) partial_success: Option<PartialSuccess>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct PartialSuccess {
+    #[prost(int64, tag = "1")]
+    pub(super) rejected_spans: i64,
+    #[prost(string, tag = "2")]
+    pub(super) error_message: String,
+}
+
+/// Describes this server by its name, its namespace and its instance.
+pub(super) fn resource(service: &[String; 3]) -> Resource {
+    let names = ["service.name", "service.namespace", "service.instance.id"];
+    let attributes = names.into_iter().zip(service).map(|(name, value)| key_value(name, Value::Text(value.clone())));
+    Resource { attributes: attributes.collect() }
+}
+
+/// One message with these calls.
+pub(super) fn request(resource: &Resource, records: Vec<Record>) -> Request {
+    let scope = Scope { name: "tidegate".to_owned(), version: crate::VERSION.to_owned() };
+    let scope_spans = ScopeSpans { scope: Some(scope), spans: records.into_iter().flat_map(spans).collect() };
+    Request {
+        resource_spans: vec![ResourceSpans {
+            resource: Some(resource.clone()),
+            scope_spans: vec![scope_spans],
+            schema_url: SCHEMA.to_owned(),
+        }],
+    }
+}
+
+fn spans(record: Record) -> impl Iterator<Item = Span> {
+    let Record { trace, has_remote_parent, state, spans, failure } = record;
+    let mut failure = failure;
+    spans.into_iter().enumerate().map(move |(at, part)| {
+        let is_call = at == 0;
+        let elsewhere = if is_call && has_remote_parent { PARENT_ELSEWHERE } else { 0 };
+        let Part { name, id, parent, start, end, attributes } = part;
+        Span {
+            trace_id: trace.to_be_bytes().to_vec(),
+            span_id: id.to_be_bytes().to_vec(),
+            trace_state: state.clone(),
+            parent_span_id: parent.map_or_else(Vec::new, |parent| parent.to_be_bytes().to_vec()),
+            name: name.to_owned(),
+            kind: if is_call { Kind::Server } else { Kind::Internal }.into(),
+            start_time_unix_nano: start,
+            end_time_unix_nano: end,
+            attributes: attributes.into_iter().map(|(key, value)| key_value(key, value)).collect(),
+            status: failure.take().map(|message| Status { message, code: StatusCode::Error.into() }),
+            flags: SAMPLED | PARENT_KNOWN | elsewhere,
+        }
+    })
+}
+
+fn key_value(key: &str, value: Value) -> KeyValue {
+    let value = match value {
+        Value::Text(text) => OneValue::Text(text),
+        Value::Integer(number) => OneValue::Integer(number),
+    };
+    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }) }
+}

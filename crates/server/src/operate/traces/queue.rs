@@ -1,0 +1,81 @@
+//! Sampled calls on their way to the thread that sends them. Whoever adds one waits for nobody.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use tokio::sync::Notify;
+
+use super::record::Record;
+
+/// Bytes of sampled calls that may wait, of all cores together: about 5,000 calls.
+pub(super) const WAITING: usize = 8 * 1024 * 1024;
+/// Bytes of one message to the collector. Collectors take 4 MiB by default.
+const BATCH: usize = 1024 * 1024;
+/// Spans of one message, as in other exporters.
+const BATCH_SPANS: usize = 512;
+
+/// Where cores leave what they sampled.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    records: Sender<Record>,
+    /// Bytes that wait.
+    bytes: AtomicUsize,
+    /// Calls that wait.
+    calls: AtomicUsize,
+    /// Told when there is enough for a message.
+    enough: Notify,
+    pub(super) exported: AtomicU64,
+    pub(super) dropped: AtomicU64,
+}
+
+impl Queue {
+    /// A queue, and the way out of it.
+    pub(super) fn new() -> (Arc<Self>, Receiver<Record>) {
+        let (records, receiver) = channel();
+        let (exported, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (bytes, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        (Arc::new(Self { records, bytes, calls, enough: Notify::new(), exported, dropped }), receiver)
+    }
+
+    /// Adds a call, or drops and counts it when too much waits.
+    pub(super) fn add(&self, record: Record) {
+        let bytes = record.bytes();
+        let waiting = self.bytes.fetch_add(bytes, Relaxed);
+        if waiting + bytes > WAITING {
+            self.bytes.fetch_sub(bytes, Relaxed);
+            self.dropped.fetch_add(record.spans.len() as u64, Relaxed);
+            return;
+        }
+        let calls = self.calls.fetch_add(1, Relaxed) + 1;
+        // The other side ends with the process.
+        let _ = self.records.send(record);
+        if calls == BATCH_SPANS / 2 || (waiting < BATCH && waiting + bytes >= BATCH) {
+            self.enough.notify_one();
+        }
+    }
+
+    /// Takes what one message may hold. Empty when nothing waits.
+    pub(super) fn take(&self, records: &Receiver<Record>) -> Vec<Record> {
+        let (mut taken, mut bytes, mut spans) = (Vec::new(), 0, 0);
+        while bytes < BATCH && spans < BATCH_SPANS {
+            let Ok(record) = records.try_recv() else { break };
+            bytes += record.bytes();
+            spans += record.spans.len();
+            taken.push(record);
+        }
+        self.bytes.fetch_sub(bytes, Relaxed);
+        self.calls.fetch_sub(taken.len(), Relaxed);
+        taken
+    }
+
+    /// Waits until there is enough for a message.
+    pub(super) async fn enough(&self) {
+        self.enough.notified().await;
+    }
+
+    /// How many spans were sent, and how many were dropped.
+    pub(super) fn counts(&self) -> [u64; 2] {
+        [self.exported.load(Relaxed), self.dropped.load(Relaxed)]
+    }
+}

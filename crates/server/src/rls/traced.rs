@@ -1,0 +1,102 @@
+//! What a trace shows of a decision: the reference's names of spans and attributes.
+
+use std::time::Instant;
+
+use tidegate_ratelimit::{Error, Facts, Response, Status, Tally, Unit};
+
+use super::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use super::text;
+use crate::operate::traces::{SpanId, Trace, Value};
+use crate::settings::Settings;
+
+/// The most characters of a domain.
+const DOMAIN: usize = 256;
+/// INCRBY and EXPIRE.
+const COMMANDS: i64 = 2;
+
+/// Where counters are, and how limits per second are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CountedBy {
+    /// This process: there is nothing to wait for, and no span.
+    Memory,
+    /// One Redis.
+    Redis,
+    /// Two of them.
+    TwoRedis,
+}
+
+impl CountedBy {
+    pub(super) fn of(settings: &Settings) -> Self {
+        match &settings.redis {
+            None => Self::Memory,
+            Some(redis) if redis.per_second.is_none() => Self::Redis,
+            Some(_) => Self::TwoRedis,
+        }
+    }
+}
+
+/// The span of a decision in progress.
+pub(super) struct Execution {
+    id: SpanId,
+    begun: Instant,
+    domain: String,
+    request: String,
+}
+
+impl Execution {
+    pub(super) fn begin(message: &RateLimitRequest) -> Self {
+        Self {
+            id: Trace::new_id(),
+            begun: Instant::now(),
+            domain: message.domain.chars().take(DOMAIN).collect(),
+            request: text::request(message),
+        }
+    }
+
+    /// Adds the span of the store, which was asked at `asked`, and that of the decision.
+    pub(super) fn end(
+        self,
+        trace: &mut Trace,
+        asked: Instant,
+        counted_by: CountedBy,
+        (facts, answer): (&Facts, &Result<Response, Error>),
+    ) {
+        if let Some((name, attributes)) = store(counted_by, facts, answer) {
+            trace.add(name, (Trace::new_id(), self.id), asked, attributes);
+        }
+        let attributes = vec![("domain", Value::Text(self.domain)), ("request string", Value::Text(self.request))];
+        trace.add("ShouldRateLimit Execution", (self.id, trace.call()), self.begun, attributes);
+    }
+}
+
+type Described = (&'static str, Vec<(&'static str, Value)>);
+
+/// The span of the store, unless it was not asked.
+fn store(counted_by: CountedBy, facts: &Facts, answer: &Result<Response, Error>) -> Option<Described> {
+    let statuses = match answer {
+        Ok(response) => Some(&*response.statuses),
+        Err(Error::Store(_)) => None,
+        Err(_) => return None,
+    };
+    let name = match counted_by {
+        CountedBy::Memory => return None,
+        CountedBy::Redis | CountedBy::TwoRedis => "Redis Pipeline Execution",
+    };
+    let [main, per_second] = asked(&facts.tallies, statuses, counted_by == CountedBy::TwoRedis);
+    let length = |counters: i64| Value::Integer(counters * COMMANDS);
+    Some((name, vec![("pipeline length", length(main)), ("perSecondPipeline length", length(per_second))]))
+}
+
+/// How many counters each of the two stores was asked for. When the store has failed, it is not known which limits are per second.
+fn asked(tallies: &[Tally], statuses: Option<&[Status]>, are_two: bool) -> [i64; 2] {
+    let mut counters = [0, 0];
+    let mut limits = statuses.unwrap_or_default().iter().filter_map(|status| status.limit.as_ref());
+    for tally in tallies {
+        let is_per_second = are_two && limits.next().is_some_and(|limit| limit.unit == Unit::Second);
+        // The local cache knew that this one is over its limit.
+        if tally.over_limit_with_local_cache == 0 {
+            counters[usize::from(is_per_second)] += 1;
+        }
+    }
+    counters
+}

@@ -1,0 +1,8 @@
+//! Traces of calls, as a collector receives them.
+
+mod calls;
+mod collector;
+mod contexts;
+mod messages;
+mod settings;
+mod trouble;
