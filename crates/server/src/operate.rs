@@ -10,4 +10,5 @@ pub(crate) mod logging;
 pub(crate) mod metrics;
 pub(crate) mod notify;
 pub(crate) mod statsd;
+pub(crate) mod profiles;
 pub(crate) mod traces;

@@ -248,7 +248,7 @@ impl Server {
         let bounds = |port, most| Bounds::new(port, most, Budget::new(UNFINISHED));
         serve("accept-http", bounds("HTTP", shares.http), http, json::router(cores, self.health.clone()));
         if let Some(listener) = debug {
-            let router = debug::router(self.limiter.clone(), self.metrics.clone());
+            let router = debug::router(self.limiter.clone(), self.metrics.clone(), self.supervisor.drain.clone());
             serve("accept-debug", bounds("debug", shares.pages), listener, router);
         }
         if let (Some(listener), Some((_, path))) = (prometheus, &self.settings.metrics.prometheus) {

@@ -14,8 +14,10 @@ use axum::routing::{MethodRouter, any};
 use tidegate_ratelimit::Limiter;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
+use tokio_util::sync::CancellationToken;
 
 use super::metrics::Metrics;
+use super::profiles;
 
 /// The content type of a page of metrics.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -25,22 +27,23 @@ const KEPT: usize = 3;
 /// Shorter texts need no place: the number of connections bounds them.
 const SHORT: usize = 64 * 1024;
 
-/// The pages of the debug port, in the order of the index.
-const DEBUG_INDEX: &str = "\
+/// The pages of this module, sorted as in the index of the port.
+const PAGES: &str = "\
 /metrics: print out metrics for Prometheus
 /rlconfig: print out the currently loaded configuration for debugging
 /stats: print out stats
 ";
 
-/// The debug pages. Every other path shows the index.
-pub(crate) fn router(limiter: Limiter, metrics: Arc<Metrics>) -> Router {
+/// The debug pages. Every other path shows the index. A page that takes long ends at `drain`.
+pub(crate) fn router(limiter: Limiter, metrics: Arc<Metrics>, drain: CancellationToken) -> Router {
     let dump = move || limiter.configuration().map(|configuration| configuration.dump()).unwrap_or_default();
     let stats = metrics.clone();
     let router = Router::new()
         .route("/rlconfig", page(TEXT_TYPE, dump))
         .route("/stats", page(TEXT_TYPE, move || stats.stats()))
         .route("/metrics", page(METRICS_TYPE, move || metrics.prometheus()))
-        .fallback(any(async || DEBUG_INDEX));
+        .merge(profiles::router(drain))
+        .fallback(any(async || [profiles::INDEX, PAGES].concat()));
     #[cfg(debug_assertions)]
     let router = router.route("/panic/{part}", any(panic)).route("/clock/{seconds}", any(shift_clock));
     router

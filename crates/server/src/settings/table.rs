@@ -296,7 +296,7 @@ const TRACING: &[Variable] = &[
     row("OTEL_EXPORTER_OTLP_HEADERS", Secret, "", "Headers sent with traces: `name=value,other=value`, with values encoded as in URLs."),
     row("OTEL_EXPORTER_OTLP_TIMEOUT", Text, "10000", "Milliseconds that one attempt to send may take."),
     row("OTEL_EXPORTER_OTLP_COMPRESSION", Text, "none", "`gzip` compresses what is sent."),
-    row("OTEL_EXPORTER_OTLP_CERTIFICATE", Path, "", "File with the authorities of the collector's certificate, PEM.").unset("those of the system"),
+    row("OTEL_EXPORTER_OTLP_CERTIFICATE", Path, "", "File with authorities that are trusted in addition to the system's, PEM. This file and those of the client certificate are read at each connection."),
     row("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", Path, "", "File with the client certificate, PEM."),
     row("OTEL_EXPORTER_OTLP_CLIENT_KEY", Path, "", "File with the key of the client certificate, PEM."),
     row("OTEL_EXPORTER_OTLP_INSECURE", Text, "false", "Whether a gRPC endpoint that is written without `http://` or `https://` is without TLS."),

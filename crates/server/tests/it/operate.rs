@@ -5,6 +5,7 @@ mod manager;
 pub(crate) mod metrics;
 mod ports;
 pub(crate) mod process;
+mod profiles;
 mod settings;
 mod sinks;
 mod statsd;

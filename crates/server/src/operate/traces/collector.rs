@@ -20,6 +20,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::otlp;
+use crate::certificates::Flaw;
 use crate::settings::{self, TraceProtocol};
 
 /// The most bytes of an answer, which is a count and a sentence.
@@ -154,9 +155,11 @@ impl Collector {
         let settings = &self.settings;
         let socket = TcpStream::connect((settings.host.as_str(), settings.port)).await?;
         socket.set_nodelay(true)?;
-        let Some(config) = &settings.tls else { return self.greet(socket).await };
+        let Some(tls) = &settings.tls else { return self.greet(socket).await };
         let name = ServerName::try_from(settings.host.clone())?;
-        self.greet(TlsConnector::from(config.clone()).connect(name, socket).await?).await
+        let flaws = |flaws: Vec<Flaw>| flaws.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let connector = TlsConnector::from(tls.load().map_err(flaws)?);
+        self.greet(connector.connect(name, socket).await?).await
     }
 
     async fn greet<S>(&self, socket: S) -> Result<Connection, BoxError>

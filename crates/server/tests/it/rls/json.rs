@@ -126,7 +126,7 @@ fn debug_pages_tell_the_configuration_and_the_counters() {
     assert!(stats.lines().is_sorted(), "{stats}");
     for path in ["/", "/nothing"] {
         let index = get(server.debug(), path);
-        assert_eq!((index.status, index.body.lines().count()), (200, 3), "{index:?}");
+        assert_eq!((index.status, index.body.lines().count()), (200, 6), "{index:?}");
         assert!(index.body.lines().is_sorted());
     }
 }

@@ -1,0 +1,153 @@
+//! A profile in the format of pprof: a message of protobuf, compressed. Numbers of fields are those of the format.
+
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use prost::Message;
+
+use super::threads::Thread;
+
+#[derive(Clone, PartialEq, Message)]
+struct Profile {
+    #[prost(message, repeated, tag = "1")]
+    sample_type: Vec<ValueType>,
+    #[prost(message, repeated, tag = "2")]
+    sample: Vec<Sample>,
+    #[prost(message, repeated, tag = "4")]
+    location: Vec<Location>,
+    #[prost(message, repeated, tag = "5")]
+    function: Vec<Function>,
+    #[prost(string, repeated, tag = "6")]
+    string_table: Vec<String>,
+    #[prost(int64, tag = "9")]
+    time_nanos: i64,
+    #[prost(int64, tag = "10")]
+    duration_nanos: i64,
+    #[prost(message, optional, tag = "11")]
+    period_type: Option<ValueType>,
+    #[prost(int64, tag = "12")]
+    period: i64,
+    #[prost(int64, tag = "14")]
+    default_sample_type: i64,
+}
+
+/// Positions in the table of strings.
+#[derive(Clone, Copy, PartialEq, Message)]
+struct ValueType {
+    #[prost(int64, tag = "1")]
+    kind: i64,
+    #[prost(int64, tag = "2")]
+    unit: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Sample {
+    /// The innermost first.
+    #[prost(uint64, repeated, tag = "1")]
+    location_id: Vec<u64>,
+    #[prost(int64, repeated, tag = "2")]
+    value: Vec<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Location {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(message, repeated, tag = "4")]
+    line: Vec<Line>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct Line {
+    #[prost(uint64, tag = "1")]
+    function_id: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct Function {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(int64, tag = "2")]
+    name: i64,
+    #[prost(int64, tag = "3")]
+    system_name: i64,
+}
+
+/// The profile of `threads`, which began at `time_nanos` since 1970 and took `duration`.
+pub(super) fn encode(threads: &[Thread], time_nanos: u64, duration: Duration) -> Vec<u8> {
+    let mut names = Names::default();
+    let [waiting, cpu] =
+        ["waiting", "cpu"].map(|kind| ValueType { kind: names.text(kind), unit: names.text("nanoseconds") });
+    let process = names.place("tidegate");
+    let mut sample = Vec::new();
+    for thread in threads {
+        let of = names.place(&thread.name);
+        for (mode, nanos) in thread.modes() {
+            if nanos > 0 {
+                let location_id = vec![names.place(&thread.part(mode)), of, process];
+                sample.push(Sample { location_id, value: vec![0, nanos as i64] });
+            }
+        }
+        if thread.waiting > 0 {
+            let location_id = vec![names.place(&thread.part("waiting for a core")), of, process];
+            sample.push(Sample { location_id, value: vec![thread.waiting as i64, 0] });
+        }
+    }
+    let profile = Profile {
+        sample_type: vec![waiting, cpu],
+        sample,
+        location: names.places.values().map(|id| Location { id: *id, line: vec![Line { function_id: *id }] }).collect(),
+        function: names.functions,
+        string_table: names.texts,
+        time_nanos: time_nanos as i64,
+        duration_nanos: duration.as_nanos() as i64,
+        period_type: Some(cpu),
+        period: 1,
+        default_sample_type: cpu.kind,
+    };
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    // Writing to memory cannot fail.
+    let _ = encoder.write_all(&profile.encode_to_vec());
+    encoder.finish().unwrap_or_default()
+}
+
+/// Names that a profile refers to by number. What has a name has a function and a place in it.
+struct Names {
+    texts: Vec<String>,
+    known: HashMap<String, i64>,
+    places: HashMap<i64, u64>,
+    functions: Vec<Function>,
+}
+
+impl Default for Names {
+    /// The first text is the empty one, as the format wants.
+    fn default() -> Self {
+        let known = HashMap::from([(String::new(), 0)]);
+        Self { texts: vec![String::new()], known, places: HashMap::new(), functions: Vec::new() }
+    }
+}
+
+impl Names {
+    fn text(&mut self, text: &str) -> i64 {
+        if let Some(at) = self.known.get(text) {
+            return *at;
+        }
+        let at = self.texts.len() as i64;
+        self.texts.push(text.to_owned());
+        self.known.insert(text.to_owned(), at);
+        at
+    }
+
+    fn place(&mut self, name: &str) -> u64 {
+        let name = self.text(name);
+        let id = self.places.len() as u64 + 1;
+        let functions = &mut self.functions;
+        *self.places.entry(name).or_insert_with(|| {
+            functions.push(Function { id, name, system_name: name });
+            id
+        })
+    }
+}

@@ -1,0 +1,80 @@
+//! Where the collector is.
+
+use http::Uri;
+
+use super::{TraceProtocol, given};
+use crate::settings::read::Values;
+
+const ENDPOINT: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+const INSECURE: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_INSECURE", "OTEL_EXPORTER_OTLP_INSECURE"];
+
+/// The method of a collector's gRPC service.
+const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+
+/// An address, read.
+pub(super) struct Endpoint {
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) path: String,
+    pub(super) is_secure: bool,
+}
+
+/// The address that is given, or the usual one.
+pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> Option<Endpoint> {
+    let insecure = given(values, INSECURE);
+    let is_secure = match &insecure {
+        Some((_, text)) if text.eq_ignore_ascii_case("true") => false,
+        Some((name, text)) if !text.eq_ignore_ascii_case("false") => {
+            values.problem(name, text, "expected true or false".to_owned());
+            return None;
+        }
+        _ => true,
+    };
+    let Some((name, text)) = given(values, ENDPOINT) else {
+        let (port, path) = match protocol {
+            TraceProtocol::Http => (4318, "/v1/traces"),
+            TraceProtocol::Grpc => (4317, METHOD),
+        };
+        let host = "localhost".to_owned();
+        return Some(Endpoint { host, port, path: path.to_owned(), is_secure: false });
+    };
+    let read = read(&text, is_secure, protocol, name == ENDPOINT[0]);
+    if read.is_none() {
+        let expected = match protocol {
+            TraceProtocol::Http => "expected an address such as http://collector:4318 or https://collector:4318",
+            TraceProtocol::Grpc => "expected an address such as http://collector:4317 or https://collector:4317",
+        };
+        values.problem(name, &text, expected.to_owned());
+    }
+    read
+}
+
+/// Reads an address. Only gRPC allows one without `http://`, which is with TLS unless told otherwise.
+fn read(text: &str, is_secure: bool, protocol: TraceProtocol, is_for_traces: bool) -> Option<Endpoint> {
+    let full = match protocol {
+        TraceProtocol::Grpc if !text.contains("://") => {
+            format!("{}://{text}", if is_secure { "https" } else { "http" })
+        }
+        _ => text.to_owned(),
+    };
+    let uri: Uri = full.trim().parse().ok()?;
+    let is_secure = match uri.scheme_str()? {
+        "https" => true,
+        "http" => false,
+        _ => return None,
+    };
+    let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'))?;
+    let port = match (authority.port_u16(), protocol) {
+        (Some(port), _) => port,
+        (None, _) if authority.as_str().ends_with(':') => return None,
+        (None, TraceProtocol::Http) => 4318,
+        (None, TraceProtocol::Grpc) => 4317,
+    };
+    let path = match (protocol, is_for_traces) {
+        (TraceProtocol::Grpc, _) => METHOD.to_owned(),
+        (TraceProtocol::Http, true) => uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
+        (TraceProtocol::Http, false) => format!("{}/v1/traces", uri.path().trim_end_matches('/')),
+    };
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+    (!host.is_empty()).then_some(Endpoint { host, port, path, is_secure })
+}
