@@ -9,6 +9,6 @@ pub(crate) mod health;
 pub(crate) mod logging;
 pub(crate) mod metrics;
 pub(crate) mod notify;
-pub(crate) mod statsd;
 pub(crate) mod profiles;
+pub(crate) mod statsd;
 pub(crate) mod traces;

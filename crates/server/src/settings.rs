@@ -38,8 +38,8 @@ pub use problem::{Problem, SettingsError};
 pub use program::Program;
 pub use redis::{HealthCheck, Redis, RedisServer};
 pub use show::{effective, markdown};
-pub(crate) use value::go_boolean;
 pub use traces::{Collector, TraceProtocol, Traces};
+pub(crate) use value::go_boolean;
 pub use workflows::Workflows;
 pub use xds::{Retries, Xds};
 

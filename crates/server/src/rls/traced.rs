@@ -23,14 +23,17 @@ pub(super) enum CountedBy {
     Redis,
     /// Two of them.
     TwoRedis,
+    /// memcached.
+    Memcached,
 }
 
 impl CountedBy {
     pub(super) fn of(settings: &Settings) -> Self {
-        match &settings.redis {
-            None => Self::Memory,
-            Some(redis) if redis.per_second.is_none() => Self::Redis,
-            Some(_) => Self::TwoRedis,
+        match (&settings.redis, &settings.memcache) {
+            (_, Some(_)) => Self::Memcached,
+            (Some(redis), None) if redis.per_second.is_some() => Self::TwoRedis,
+            (Some(_), None) => Self::Redis,
+            (None, None) => Self::Memory,
         }
     }
 }
@@ -78,13 +81,16 @@ fn store(counted_by: CountedBy, facts: &Facts, answer: &Result<Response, Error>)
         Err(Error::Store(_)) => None,
         Err(_) => return None,
     };
-    let name = match counted_by {
-        CountedBy::Memory => return None,
-        CountedBy::Redis | CountedBy::TwoRedis => "Redis Pipeline Execution",
-    };
     let [main, per_second] = asked(&facts.tallies, statuses, counted_by == CountedBy::TwoRedis);
     let length = |counters: i64| Value::Integer(counters * COMMANDS);
-    Some((name, vec![("pipeline length", length(main)), ("perSecondPipeline length", length(per_second))]))
+    match counted_by {
+        CountedBy::Memory => None,
+        CountedBy::Memcached => Some(("Memcached Fetch Execution", vec![("keysToGet length", Value::Integer(main))])),
+        CountedBy::Redis | CountedBy::TwoRedis => Some((
+            "Redis Pipeline Execution",
+            vec![("pipeline length", length(main)), ("perSecondPipeline length", length(per_second))],
+        )),
+    }
 }
 
 /// How many counters each of the two stores was asked for. When the store has failed, it is not known which limits are per second.

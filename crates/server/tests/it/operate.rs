@@ -1,6 +1,7 @@
 //! What those who run the server meet: the process, its settings, its health and its numbers.
 
 mod health;
+mod logs;
 mod manager;
 pub(crate) mod metrics;
 mod ports;

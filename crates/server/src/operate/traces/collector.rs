@@ -30,6 +30,14 @@ const WORDS: usize = 200;
 /// What comes before a message of gRPC: whether it is compressed, and its length.
 const FRAME: usize = 5;
 
+/// What a collector took, which may be a part.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    pub(super) rejected: u64,
+    /// Why it rejected them.
+    pub(super) reason: String,
+}
+
 /// Why a message was not taken.
 #[derive(Debug)]
 pub(super) struct Refused {
@@ -89,8 +97,8 @@ impl Collector {
         body
     }
 
-    /// Sends a body, and returns how many spans of it were rejected. A connection that fails is not used again.
-    pub(super) async fn send(&mut self, body: &[u8]) -> Result<u64, Refused> {
+    /// Sends a body. A connection that fails is not used again.
+    pub(super) async fn send(&mut self, body: &[u8]) -> Result<Taken, Refused> {
         let result = match timeout(self.settings.timeout, self.exchange(body)).await {
             Ok(Ok(answer)) => return read(self.settings.protocol, answer),
             Ok(Err(error)) => chain(&*error),
@@ -190,8 +198,8 @@ impl Connection {
     }
 }
 
-/// What a collector has answered: how many spans it rejected, or why it took none.
-fn read(protocol: TraceProtocol, answer: Response<Collected<Bytes>>) -> Result<u64, Refused> {
+/// What a collector has answered.
+fn read(protocol: TraceProtocol, answer: Response<Collected<Bytes>>) -> Result<Taken, Refused> {
     let (head, body) = answer.into_parts();
     if !head.status.is_success() {
         let again = [
@@ -214,13 +222,10 @@ fn read(protocol: TraceProtocol, answer: Response<Collected<Bytes>>) -> Result<u
     }
     let body = body.to_bytes();
     let answer = body.get(message..).and_then(|message| otlp::Response::decode(message).ok());
-    Ok(answer.and_then(|answer| answer.partial_success).map_or(0, |partial| {
-        if partial.rejected_spans > 0 {
-            let words: String = partial.error_message.chars().take(WORDS).collect();
-            tracing::warn!(spans = partial.rejected_spans, words, "the collector rejected spans");
-        }
-        partial.rejected_spans.max(0) as u64
-    }))
+    let Some(partial) = answer.and_then(|answer| answer.partial_success) else { return Ok(Taken::default()) };
+    let words: String = partial.error_message.chars().take(WORDS).collect();
+    let reason = format!("the collector rejected them: {words:?}");
+    Ok(Taken { rejected: u64::try_from(partial.rejected_spans).unwrap_or(0), reason })
 }
 
 /// Which codes may be repeated is said by OTLP.

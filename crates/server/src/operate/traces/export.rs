@@ -134,11 +134,14 @@ impl Exporter {
     /// The collector may have the message, which is sent again then.
     async fn attempt(&mut self) -> Result<(), Refused> {
         let Some((message, spans)) = &self.pending else { return Ok(()) };
-        let rejected = self.collector.send(message).await?;
+        let taken = self.collector.send(message).await?;
         let spans = *spans;
         self.pending = None;
-        self.queue.exported.fetch_add(spans.saturating_sub(rejected), Relaxed);
-        self.queue.dropped.fetch_add(rejected, Relaxed);
+        self.queue.exported.fetch_add(spans.saturating_sub(taken.rejected), Relaxed);
+        if taken.rejected > 0 {
+            self.lose(taken.rejected.min(spans));
+            self.say(&taken.reason);
+        }
         if std::mem::take(&mut self.failing) {
             info!("the collector takes traces again");
         }

@@ -483,7 +483,7 @@ fn with_debug_each_decision_has_a_line_without_values() {
 }
 
 /// Sends the first frame of a client, and waits for that of the server.
-fn speak_http_2(address: SocketAddr) {
+pub(super) fn speak_http_2(address: SocketAddr) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
     stream.read_exact(&mut [0; 9]).unwrap();

@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tidegate_memcache::test_util::MemcachedServer;
 use tidegate_pipeline::test_util::RedisServer;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring::default_provider;
@@ -81,6 +82,17 @@ async fn a_call_through_redis_has_the_references_spans() {
     assert_eq!((&call.parent_span_id[..], call.kind, call.flags), (&caller[..], 2, 0x301));
     assert_eq!((&execution.parent_span_id, execution.kind, execution.flags), (&call.span_id, 1, 0x101));
     assert_eq!(store.parent_span_id, execution.span_id);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_call_through_memcached_has_the_references_span() {
+    let (memcached, collector) = (MemcachedServer::start(), Collector::start(Protocol::Http, Answer::Take));
+    let (url, address) = (collector.url(), memcached.address().to_string());
+    let server =
+        Server::start(&[&traced(&url)[..], &[("BACKEND_TYPE", "memcache"), ("MEMCACHE_HOST_PORT", &address)]].concat());
+    ask_as_caller(&server, request("shop", &[&[("user", "ada")], &[("named", "x")], &[("free", "x")]])).await;
+    let spans = collector.spans(3);
+    assert_eq!(pairs(&named(&spans, "Memcached Fetch Execution").attributes), ["keysToGet length=2"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use super::calls::traced;
 use super::collector::{Answer, Collector, Protocol};
-use crate::support::{PATIENCE, Server, ask, await_that, request};
+use crate::operate::process::Process;
+use crate::support::{LIMITS, Limits, PATIENCE, Server, ask, await_that, channel, request};
 
 const EXPORTED: &str = "tidegate.traces.exported_spans";
 const DROPPED: &str = "tidegate.traces.dropped_spans";
@@ -78,6 +79,29 @@ async fn a_collector_that_never_answers_fills_a_queue_that_is_bounded() {
     };
     assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
     assert!(collector.has_nothing());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn memory_stays_flat_when_every_call_is_traced_and_nobody_takes_traces() {
+    let collector = Collector::start(Protocol::Http, Answer::Silence);
+    let limits = Limits::new(LIMITS);
+    let url = collector.url();
+    let server = Process::start(&[&traced(&url)[..], &[("RUNTIME_ROOT", limits.root())]].concat());
+    let channel = channel(server.address("gRPC")).await;
+    let value = "x".repeat(8_000);
+    let load = async |calls| {
+        for _ in 0..calls {
+            ask(&channel, request("shop", &[&[("free", &value)]])).await.unwrap();
+        }
+    };
+    // The queue is full after some 1,700 calls.
+    load(2_500).await;
+    let full = server.resident();
+    load(5_000).await;
+    let grown = server.resident().saturating_sub(full);
+    assert!(grown < 4 << 20, "{grown} bytes after {full}");
+    server.signal("TERM");
+    assert_eq!(server.end().0, Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
