@@ -6,6 +6,7 @@
 mod collector;
 mod context;
 mod export;
+mod one_call;
 mod otlp;
 mod queue;
 mod record;
@@ -20,6 +21,7 @@ use crate::edge::runtime::ThreadRuntime;
 use crate::settings;
 use crate::supervise::Supervisor;
 use export::Exporter;
+pub(crate) use one_call::OneCall;
 pub(crate) use queue::Queue;
 pub(crate) use record::{SpanId, Trace, Value};
 use sampler::Sampler;

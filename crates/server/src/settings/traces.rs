@@ -3,11 +3,13 @@
 mod endpoint;
 mod tls;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
-use super::read::Values;
+use super::read::{Values, environment};
+use super::{Settings, SettingsError};
 use crate::certificates::PeerTls;
 use endpoint::Endpoint;
 
@@ -27,6 +29,25 @@ pub struct Traces {
     pub delay: Duration,
     /// Where traces go.
     pub collector: Collector,
+}
+
+impl Traces {
+    /// What a program needs that traces its own call: the collector is that of the process's environment.
+    ///
+    /// # Errors
+    /// Every mistake in the variables of OpenTelemetry.
+    pub(crate) fn of_client(protocol: &str) -> Result<Self, SettingsError> {
+        let mut given: HashMap<_, _> =
+            environment().into_iter().filter(|(name, _)| name.starts_with("OTEL_")).collect();
+        let own = [
+            ("TRACING_ENABLED", "true"),
+            ("TRACING_EXPORTER_PROTOCOL", protocol),
+            ("TRACING_SERVICE_NAME", "RateLimitClient"),
+        ];
+        given.extend(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let settings = Settings::parse(&given)?;
+        Ok(settings.traces.expect("traces are on"))
+    }
 }
 
 /// A collector of OpenTelemetry.

@@ -1,6 +1,7 @@
 //! Traces of calls, as a collector receives them.
 
 mod calls;
+mod client;
 mod collector;
 mod contexts;
 mod messages;

@@ -1,5 +1,6 @@
 //! `ratelimit_client`: asks a rate limit service once.
 
+use std::io::{self, Write as _};
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
@@ -14,9 +15,11 @@ use super::{FAILED, Failed, MISTAKE, fail, say};
 use crate::certificates::{NamedFile, Pair, PeerTls};
 use crate::edge::dial::{Peer, host_and_port};
 use crate::edge::runtime::runtime;
+use crate::operate::traces::OneCall;
 use crate::rls::json::dynamic;
 use crate::rls::proto::envoy::extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry};
 use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::settings::Traces;
 
 const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 /// The longest wait for an answer. The reference waits for ever.
@@ -45,7 +48,7 @@ pub(super) const FLAGS: [Flag; 8] = [
     text_or(KEY, Kind::Text, "", "a file with the key of that certificate"),
     text_or(AUTHORITY, Kind::Text, "", "a file with authorities that are trusted in addition to the system's"),
     text_or(USE_TLS, Kind::Switch, "false", "use TLS to the service"),
-    text_or(SPANS, Kind::Text, "", "http or grpc; taken and not used: no span of this call is exported"),
+    text_or(SPANS, Kind::Text, "", "http or grpc: sends a span of the call to the collector of OTEL_EXPORTER_OTLP_ENDPOINT"),
 ];
 
 const fn text_or(name: &'static str, kind: Kind, default: &'static str, usage: &'static str) -> Flag {
@@ -83,8 +86,20 @@ pub(super) fn run(given: &Given) -> Result<(), Failed> {
         Ok(peer) => peer,
         Err(reason) => return fail(&format!("error connecting: {reason}")),
     };
-    let asked = runtime().map_err(|_| Failed(FAILED))?.block_on(ask(&peer, request(given)));
-    match asked {
+    let traces = match spans {
+        "" => None,
+        protocol => match Traces::of_client(protocol) {
+            Ok(traces) => Some(traces),
+            Err(mistakes) => return fail(&format!("error connecting: {mistakes}")),
+        },
+    };
+    let work = async {
+        match &traces {
+            None => ask(&peer, Request::new(request(given))).await,
+            Some(traces) => ask_traced(&peer, request(given), traces).await,
+        }
+    };
+    match runtime().map_err(|_| Failed(FAILED))?.block_on(work) {
         Ok(response) => say(&format!("response: {}", line(&dynamic(&response)))),
         Err(status) => {
             let (code, text) = (status.code(), status.message());
@@ -123,12 +138,31 @@ fn peer(given: &Given) -> Result<Peer, String> {
     }
 }
 
-async fn ask(peer: &Peer, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+/// As [`ask`], with a span that is sent afterwards. A collector that does not take it changes nothing else.
+async fn ask_traced(peer: &Peer, request: RateLimitRequest, traces: &Traces) -> Result<RateLimitResponse, Status> {
+    let call = OneCall::begin(METHOD.trim_start_matches('/'));
+    let mut request = Request::new(request);
+    if let Ok(parent) = call.traceparent().parse() {
+        request.metadata_mut().insert("traceparent", parent);
+    }
+    let answer = ask(peer, request).await;
+    let (code, failure) = match &answer {
+        Ok(_) => (Code::Ok, None),
+        Err(status) => (status.code(), Some(status.message())),
+    };
+    if let Err(reason) = call.end(code, failure, traces).await {
+        // A closed standard error must not change how the program ends.
+        let _ = writeln!(io::stderr(), "the span of the call was not sent: {reason}");
+    }
+    answer
+}
+
+async fn ask(peer: &Peer, request: Request<RateLimitRequest>) -> Result<RateLimitResponse, Status> {
     let caller = peer.connect(None).await.map_err(|error| Status::unavailable(error.to_string()))?;
     let mut client = Grpc::with_origin(caller, peer.origin());
     client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
     let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
-    let answer = client.unary(Request::new(request), PathAndQuery::from_static(METHOD), codec);
+    let answer = client.unary(request, PathAndQuery::from_static(METHOD), codec);
     let late = |_| Status::deadline_exceeded(format!("no answer within {} s", PATIENCE.as_secs()));
     timeout(PATIENCE, answer).await.map_err(late)?.map(tonic::Response::into_inner)
 }

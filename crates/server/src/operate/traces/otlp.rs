@@ -2,7 +2,7 @@
 
 use prost::Message;
 
-use super::record::{Record, Span as Part, Value};
+use super::record::{Record, Side, Span as Part, Value};
 
 /// The version of the names of attributes of the resource.
 const SCHEMA: &str = "https://opentelemetry.io/schemas/1.7.0";
@@ -81,6 +81,7 @@ enum Kind {
     Unspecified = 0,
     Internal = 1,
     Server = 2,
+    Client = 3,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -156,8 +157,11 @@ pub(super) fn request(resource: &Resource, records: Vec<Record>) -> Request {
 }
 
 fn spans(record: Record) -> impl Iterator<Item = Span> {
-    let Record { trace, has_remote_parent, state, spans, failure } = record;
-    let mut failure = failure;
+    let Record { trace, side, has_remote_parent, state, spans, mut failure } = record;
+    let call = match side {
+        Side::Server => Kind::Server,
+        Side::Client => Kind::Client,
+    };
     spans.into_iter().enumerate().map(move |(at, part)| {
         let is_call = at == 0;
         let elsewhere = if is_call && has_remote_parent { PARENT_ELSEWHERE } else { 0 };
@@ -168,7 +172,7 @@ fn spans(record: Record) -> impl Iterator<Item = Span> {
             trace_state: state.clone(),
             parent_span_id: parent.map_or_else(Vec::new, |parent| parent.to_be_bytes().to_vec()),
             name: name.to_owned(),
-            kind: if is_call { Kind::Server } else { Kind::Internal }.into(),
+            kind: if is_call { call } else { Kind::Internal }.into(),
             start_time_unix_nano: start,
             end_time_unix_nano: end,
             attributes: attributes.into_iter().map(|(key, value)| key_value(key, value)).collect(),

@@ -30,10 +30,19 @@ pub(super) struct Span {
     pub(super) attributes: Vec<(&'static str, Value)>,
 }
 
+/// On which side of a call its first span is.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    #[default]
+    Server,
+    Client,
+}
+
 /// What is known of a call. The first span is the call itself; the others are parts of it.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     pub(super) trace: u128,
+    pub(super) side: Side,
     /// Whether the parent of the first span is the caller's.
     pub(super) has_remote_parent: bool,
     pub(super) state: String,
@@ -76,8 +85,18 @@ impl Trace {
         let span = Span { name, id: Self::new_id(), parent, start: wall, end: 0, attributes: Vec::new() };
         let mut spans = Vec::with_capacity(4);
         spans.push(span);
-        let record = Record { trace, has_remote_parent: parent.is_some(), state, spans, failure: None };
+        let record = Record { trace, has_remote_parent: parent.is_some(), state, spans, ..Record::default() };
         Box::new(Self { record, queue, begun, wall })
+    }
+
+    /// Says on which side the call is seen.
+    pub(super) fn is_seen_from(&mut self, side: Side) {
+        self.record.side = side;
+    }
+
+    /// The context of the call, for who is called.
+    pub(super) fn traceparent(&self) -> String {
+        format!("00-{:032x}-{:016x}-01", self.record.trace, self.call())
     }
 
     /// An id for a span that is added later.
