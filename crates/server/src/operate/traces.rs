@@ -16,15 +16,19 @@ use std::io;
 use std::sync::Arc;
 
 use http::HeaderMap;
+use tracing::warn;
 
 use crate::edge::runtime::ThreadRuntime;
 use crate::settings;
-use crate::supervise::Supervisor;
+use crate::supervise::{Supervisor, tripwire};
 use export::Exporter;
 pub(crate) use one_call::OneCall;
 pub(crate) use queue::Queue;
 pub(crate) use record::{SpanId, Trace, Value};
 use sampler::Sampler;
+
+/// The thread's name.
+const PART: &str = "traces";
 
 /// Begins the traces of one server. Clones are the same.
 #[derive(Debug, Clone)]
@@ -37,13 +41,16 @@ impl Traces {
     /// Starts the thread that sends what is traced. At the stop it sends what is left, within a bound.
     ///
     /// # Errors
-    /// The system refuses a thread or what its runtime needs.
+    /// The system refuses a thread.
     pub(crate) fn start(settings: &settings::Traces, supervisor: &Supervisor) -> io::Result<Self> {
         let (queue, records) = Queue::new();
         let mut exporter = Exporter::new(settings, queue.clone(), records);
-        let runtime = ThreadRuntime::new()?;
         let stop = supervisor.stop.clone();
-        supervisor.thread("traces", move || runtime.block_on(exporter.run(&stop)))?;
+        supervisor.repaired_thread(PART, move || match ThreadRuntime::new() {
+            Ok(runtime) => runtime.block_on(tripwire::with(PART.into(), exporter.run(&stop))),
+            // The end of the thread is noticed.
+            Err(error) => warn!(%error, "the thread that sends traces cannot wait"),
+        })?;
         Ok(Self { sampler: Sampler::new(settings.sampling_rate), queue })
     }
 

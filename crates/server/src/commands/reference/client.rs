@@ -48,7 +48,12 @@ pub(super) const FLAGS: [Flag; 8] = [
     text_or(KEY, Kind::Text, "", "a file with the key of that certificate"),
     text_or(AUTHORITY, Kind::Text, "", "a file with authorities that are trusted in addition to the system's"),
     text_or(USE_TLS, Kind::Switch, "false", "use TLS to the service"),
-    text_or(SPANS, Kind::Text, "", "http or grpc: sends a span of the call to the collector of OTEL_EXPORTER_OTLP_ENDPOINT"),
+    text_or(
+        SPANS,
+        Kind::Text,
+        "",
+        "http or grpc: sends a span of the call to the collector of OTEL_EXPORTER_OTLP_ENDPOINT",
+    ),
 ];
 
 const fn text_or(name: &'static str, kind: Kind, default: &'static str, usage: &'static str) -> Flag {

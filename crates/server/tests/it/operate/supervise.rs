@@ -81,8 +81,12 @@ fn a_part_that_cannot_be_repaired_ends_the_server() {
 
 #[test]
 fn a_part_that_can_be_repaired_is_and_health_comes_back() {
-    for (part, thread) in [("configure", "configure"), ("workflows", "workflows"), ("workflows", "workflows-1")] {
-        let victim = Victim::with(&[("TIDEGATE_CORES", "2")]);
+    // Nobody listens there.
+    let traces = [("TRACING_ENABLED", "true"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")];
+    let parts =
+        [("configure", "configure"), ("traces", "traces"), ("workflows", "workflows"), ("workflows", "workflows-1")];
+    for (part, thread) in parts {
+        let victim = Victim::with(&[&[("TIDEGATE_CORES", "2")], &traces[..]].concat());
         victim.panic(thread);
         await_that("health is back", || health(victim.http) == Some(200));
         let (api, debug) = (victim.process.address("API"), victim.debug);

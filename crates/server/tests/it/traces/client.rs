@@ -42,5 +42,8 @@ fn a_collector_that_is_away_changes_nothing_but_a_line_on_standard_error() {
     // Nobody listens there.
     let (code, error) = ask(&server, "http", &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")]);
     assert_eq!(code, Some(0));
-    assert!(error.starts_with("the span of the call was not sent: 127.0.0.1:9: ") && error.lines().count() == 1, "{error}");
+    assert!(
+        error.starts_with("the span of the call was not sent: 127.0.0.1:9: ") && error.lines().count() == 1,
+        "{error}"
+    );
 }

@@ -3,6 +3,8 @@
 use tonic::Request;
 use tonic::metadata::AsciiMetadataKey;
 use tonic::transport::Channel;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 
 use super::calls::traced;
 use super::collector::{Answer, Collector, Protocol};
@@ -64,6 +66,20 @@ async fn a_caller_that_samples_is_followed_whatever_the_ratio() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_caller_that_does_not_sample_is_followed_whatever_the_ratio() {
     check("1", false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn health_checks_are_not_traced() {
+    let collector = Collector::start(Protocol::Http, Answer::Take);
+    let server = Server::start(&traced(&collector.url()));
+    let channel = server.channel().await;
+    let health = HealthCheckRequest { service: "ratelimit".to_owned() };
+    HealthClient::new(channel.clone()).check(health).await.unwrap();
+    ask_with(&channel, "ada", &[]).await;
+    drop(channel);
+    server.stop();
+    assert_eq!(collector.spans(2).len(), 2);
+    assert!(collector.has_nothing());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
