@@ -11,6 +11,7 @@ mod rows;
 mod serve;
 mod store;
 
+use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -103,13 +104,23 @@ fn arguments() -> clap::Command {
     })
 }
 
+/// What was typed. An image that starts as `/bin/ratelimit` is often given `/bin/ratelimit` as its command, too: the reference looks at no
+/// arguments.
+fn given() -> Vec<OsString> {
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    if words.len() == 2 && words.iter().all(|word| Program::of(word) == Program::Ratelimit) {
+        words.pop();
+    }
+    words
+}
+
 /// Runs the program and says how it ended, by the codes in docs/cli.md.
 #[must_use]
 pub fn main() -> ExitCode {
     if let Some(ended) = reference::tool(Program::started()) {
         return ended;
     }
-    let parsed = command().try_get_matches().and_then(|matches| Arguments::from_arg_matches(&matches));
+    let parsed = command().try_get_matches_from(given()).and_then(|matches| Arguments::from_arg_matches(&matches));
     match parsed {
         Ok(Arguments { options, command: None }) if options.is_given() => {
             ended(Err(Failure::usage("--server, --token-file, --cacert and --output need a command")))

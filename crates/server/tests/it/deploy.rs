@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value;
 
 use crate::support::repository;
@@ -42,6 +43,20 @@ fn yaml(path: &Path) -> Vec<Value> {
     const READ: &str = "import json, sys, yaml; json.dump(list(yaml.safe_load_all(open(sys.argv[1]))), sys.stdout)";
     let text = succeed(peer("bin/python").args(["-c", READ]).arg(path));
     serde_json::from_str(&text).unwrap()
+}
+
+/// A folder with a certificate for these names, its key, and its authority, under the names that Kubernetes gives them.
+fn certificates(names: &[&str]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let key = KeyPair::generate().unwrap();
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let certificate = CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
+    for (name, text) in
+        [("tls.crt", certificate.pem()), ("ca.crt", certificate.pem()), ("tls.key", key.serialize_pem())]
+    {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    folder
 }
 
 /// The default of a time span, as docs/settings.md has it.

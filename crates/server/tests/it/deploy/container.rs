@@ -26,13 +26,13 @@ fn image() -> TempDir {
 
 /// A command that runs a program of the image in that folder, where nothing can be written, as the user of the image.
 fn within(root: &Path, program: &str) -> Command {
-    const RUN: &str = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec chroot $1 \"$0\" \"$2\"";
+    const RUN: &str = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && user=$1 && shift && exec chroot $user \"$0\" \"$@\"";
     let mut command = Command::new("unshare");
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
         command.args(["--user", &format!("--map-user={USER}"), &format!("--map-group={USER}"), "--keep-caps"]);
     }
-    let user = if is_root { format!("--userspec={USER}:{USER}") } else { "--skip-chdir".to_owned() };
+    let user = if is_root { format!("--userspec={USER}:{USER}") } else { String::new() };
     command.args(["--mount", "/bin/sh", "-c", RUN]).arg(root).args([user.as_str(), program]);
     command
 }
@@ -75,7 +75,9 @@ fn the_dockerfile_makes_what_is_tried_here() {
     let version = env!("CARGO_PKG_VERSION");
     for line in [
         "    scripts/image-root /root-of-image",
-        "FROM scratch",
+        "FROM scratch AS image",
+        "FROM image AS ratelimit",
+        "ENTRYPOINT [\"/bin/ratelimit\"]",
         "COPY --from=build /root-of-image/ /",
         &format!("USER {USER}:{USER}"),
         "ENTRYPOINT [\"/bin/tidegate\"]",
@@ -84,6 +86,8 @@ fn the_dockerfile_makes_what_is_tried_here() {
     ] {
         assert!(text.lines().any(|other| other == line), "no line `{line}`");
     }
+    let last = text.rsplit("\nFROM ").next().unwrap();
+    assert_eq!(last, "image AS tidegate\nENTRYPOINT [\"/bin/tidegate\"]\n", "what is built when no target is named");
     assert!(text.contains("CMD [\"/bin/tidegate\", \"health\"]"));
 }
 
@@ -105,12 +109,16 @@ async fn the_image_serves_as_another_user_without_writing() {
         ("RUNTIME_SUBDIRECTORY", "ratelimit"),
         ("RUNTIME_WATCH_ROOT", "false"),
     ];
-    for program in ["/bin/tidegate", "/bin/ratelimit"] {
-        let server = Process::start_by(within(root.path(), program), &settings);
+    // An entry point of that name, and the same name as a command: so is the sample of the reference for Docker.
+    for words in [&["/bin/tidegate"][..], &["/bin/ratelimit"], &["/bin/ratelimit", "/bin/ratelimit"]] {
+        let program = words.join(" ");
+        let mut command = within(root.path(), words[0]);
+        command.args(&words[1..]);
+        let server = Process::start_by(command, &settings);
         assert_eq!(server.effective_user(), USER, "{program}");
         assert_eq!(get(server.address("HTTP"), "/healthcheck").body, "OK");
         let channel = channel(server.address("gRPC")).await;
-        let answer = ask(&channel, request("shop", &[&[("user", program)]])).await.unwrap();
+        let answer = ask(&channel, request("shop", &[&[("user", &program)]])).await.unwrap();
         assert_eq!(answer.statuses[0].limit_remaining, 2);
         server.signal("TERM");
         let (code, log) = server.end();

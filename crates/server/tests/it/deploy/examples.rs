@@ -2,11 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value;
 use tidegate_ratelimit::{Configuration, SameDomain, Source};
 
-use super::{peer, succeed, yaml};
+use super::{certificates, peer, succeed, yaml};
 use crate::support::repository;
 
 fn example(path: &str) -> PathBuf {
@@ -38,12 +37,7 @@ fn assert_envoy_accepts(configuration: &Path) {
 fn envoy_accepts_the_mirrors() {
     assert_envoy_accepts(&example("migration/mirror.yaml"));
     // That of Envoy Gateway reads certificates.
-    let folder = tempfile::tempdir().unwrap();
-    let key = KeyPair::generate().unwrap();
-    let certificate = CertificateParams::new(["envoy-ratelimit".to_owned()]).unwrap().self_signed(&key).unwrap();
-    std::fs::write(folder.path().join("tls.crt"), certificate.pem()).unwrap();
-    std::fs::write(folder.path().join("ca.crt"), certificate.pem()).unwrap();
-    std::fs::write(folder.path().join("tls.key"), key.serialize_pem()).unwrap();
+    let folder = certificates(&["envoy-ratelimit"]);
     let manifests = yaml(&example("envoy-gateway/shadow.yaml"));
     let text = named(&manifests, "ConfigMap", "ratelimit-mirror")["data"]["envoy.yaml"].as_str().unwrap();
     let configuration = folder.path().join("envoy.yaml");

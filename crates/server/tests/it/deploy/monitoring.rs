@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{deploy, peer, succeed, yaml};
-use crate::support::{Limits, ask, await_that, get, request};
+use super::{certificates, deploy, peer, succeed, yaml};
+use crate::support::{Limits, Server, ask, await_that, get, repository, request};
 use crate::workflows::{Flows, redis, workflow};
 
 const DASHBOARDS: [&str; 2] = ["grafana/limits.json", "grafana/workflows.json"];
@@ -48,8 +48,31 @@ fn metrics(expressions: &[String]) -> BTreeSet<&str> {
     words.filter(|word| ours.iter().any(|start| word.starts_with(start))).collect()
 }
 
-/// Pages of a server in memory and of one with Redis, each after some work.
+/// A server with everything that most have not: memcached, TLS, statsd, a management server. None of its peers is there.
+fn unusual() -> (Server, tempfile::TempDir) {
+    let certificates = certificates(&["localhost"]);
+    let path = |name: &str| certificates.path().join(name).to_str().unwrap().to_owned();
+    let (certificate, key) = (path("tls.crt"), path("tls.key"));
+    let server = Server::start_bare(&[
+        ("BACKEND_TYPE", "memcache"),
+        ("MEMCACHE_HOST_PORT", "127.0.0.1:1"),
+        ("GRPC_SERVER_USE_TLS", "true"),
+        ("GRPC_SERVER_TLS_CERT", &certificate),
+        ("GRPC_SERVER_TLS_KEY", &key),
+        ("USE_STATSD", "true"),
+        ("STATSD_HOST", "127.0.0.1"),
+        ("STATSD_PORT", "1"),
+        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+        ("CONFIG_GRPC_XDS_SERVER_URL", "127.0.0.1:1"),
+        ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
+    ]);
+    (server, certificates)
+}
+
+/// Pages of a server in memory and of one with Redis, each after some work, and of one with all else.
 async fn pages() -> String {
+    let (unusual, _certificates) = tokio::task::spawn_blocking(unusual).await.unwrap();
+    let others = get(unusual.debug(), "/metrics").body;
     let start = || {
         let (redis, limits) = (redis(), Limits::new(SHADOW));
         let settings = [("RUNTIME_ROOT", limits.root()), ("LOCAL_CACHE_SIZE_IN_BYTES", "65536")];
@@ -65,7 +88,7 @@ async fn pages() -> String {
         memory.succeed(&memory.claim(1)[0], Value::Null);
         let page = |flows: &Flows| get(flows.server.debug(), "/metrics").body;
         await_that("queues are shown", || page(&memory).contains("tidegate_queue_oldest_ready_seconds"));
-        page(&memory) + &page(&with_redis)
+        page(&memory) + &page(&with_redis) + &others
     })
 }
 
@@ -98,7 +121,9 @@ fn promtool_accepts_the_rules_and_each_alert_fires() {
     succeed(peer("promtool").current_dir(&folder).args(["test", "rules", "rules_test.yaml"]));
     let (rules, tests) =
         (yaml(&folder.join("rules.yaml")), std::fs::read_to_string(folder.join("rules_test.yaml")).unwrap());
+    let advice = std::fs::read_to_string(repository().join("docs/faults.md")).unwrap();
     for alert in texts(&rules[0], "alert") {
+        assert!(advice.contains(&format!("`{alert}`")), "docs/faults.md does not say what to do about {alert}");
         assert!(tests.contains(&format!("alertname=\"{alert}\"")), "no test lets {alert} fire");
     }
 }
