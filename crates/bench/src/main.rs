@@ -53,6 +53,8 @@ enum Command {
     Tables(publish::TablesArguments),
     /// Attacks a server beside healthy callers, and says what they felt.
     Hostile(hostile::Arguments),
+    /// Changes the configuration 10,000 times under load, and says what callers felt and what memory it took.
+    Reloads(service::reloads::Arguments),
     /// Says whether one build of the server costs more than another.
     Ab(ab::Arguments),
     /// Adds a fixed delay to each direction of connections to other servers.
@@ -84,6 +86,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Connections(arguments) => engine::connections::run(arguments).await,
         Command::Workflow(arguments) => workflow::run(arguments).await,
         Command::Layout(arguments) => workflow::layout::run(&arguments),
+        Command::Reloads(arguments) => service::reloads::run(arguments).await,
         Command::Hostile(arguments) => hostile::run(arguments).await,
         Command::All(arguments) => publish::all(&arguments),
         Command::Tables(arguments) => publish::tables(&arguments),

@@ -74,6 +74,11 @@ fn every_comparison_measures_all_of_its_variants() {
     let small = ["--scale", "0.02", "--turn", "60ms", "--server", program, "--results", results];
     bench(&[&["hostile", "--only", "slow,large-replaces,domains"][..], &small].concat());
     attacks(&read(&folder.path().join("hostile.json")));
+
+    let few = ["--reloads", "200", "--server", program, "--results", results];
+    bench(&[&["reloads"][..], &few].concat());
+    let reloads = read(&folder.path().join("reloads.json"));
+    assert_eq!((reloads["reloads"].as_u64(), reloads["with"]["failed"].as_u64()), (Some(200), Some(0)), "{reloads}");
 }
 
 fn attacks(hostile: &Value) {
