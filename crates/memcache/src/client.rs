@@ -7,9 +7,10 @@ use tidegate_pipeline::{Address, Connector, TlsError};
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
+use crate::charge::Charge;
 use crate::config::Config;
 use crate::link::Link;
-use crate::node::{Charge, Node, Standing};
+use crate::node::{Node, Standing};
 use crate::owed::Found;
 use crate::servers::{Servers, place};
 use crate::stats::{Counters, Stats, count};

@@ -12,6 +12,7 @@
 //!
 //! **Invariant:** no rule of rate limits is here, no environment and no metrics library.
 
+mod charge;
 mod client;
 mod config;
 mod key;
@@ -24,10 +25,10 @@ mod stats;
 pub mod test_util;
 mod wire;
 
+pub use charge::{Change, Charge, Expiry};
 pub use client::Client;
 pub use config::Config;
 pub use key::Name;
-pub use node::{Change, Charge, Expiry};
 pub use owed::Found;
 pub use servers::Servers;
 pub use stats::Stats;
