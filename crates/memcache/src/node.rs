@@ -9,7 +9,7 @@ use bytes::{Buf, BytesMut};
 use tidegate_pipeline::Address;
 use tokio::sync::{Notify, oneshot};
 
-use crate::charge::{Change, Charge, Expiry};
+use crate::charge::{Change, Charge};
 use crate::owed::{Again, Found, Owed, Step};
 use crate::stats::{Counters, count};
 use crate::wire::{self, Garbage};
@@ -247,6 +247,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::charge::Expiry;
 
     fn node(room: usize) -> Node {
         Node::new("localhost:1".parse().unwrap(), room, Arc::default())
