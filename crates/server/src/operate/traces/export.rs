@@ -74,9 +74,8 @@ impl Exporter {
         if let Some((_, spans)) = self.pending.take() {
             self.lose(spans);
         }
-        while let records @ [_, ..] = &self.queue.take(&self.records)[..] {
-            self.lose(records.iter().map(|record| record.spans.len() as u64).sum());
-        }
+        let rest: Vec<_> = self.records.try_iter().collect();
+        self.lose(spans_of(&rest));
         self.say("the server has ended before the collector took all of them");
     }
 
@@ -100,7 +99,7 @@ impl Exporter {
             if records.is_empty() {
                 return false;
             }
-            let spans = records.iter().map(|record| record.spans.len() as u64).sum();
+            let spans = spans_of(&records);
             self.pending = Some((self.collector.encode(&otlp::request(&self.resource, records)), spans));
         }
         true
@@ -162,4 +161,8 @@ impl Exporter {
         (self.said, self.dropped) = (Some(Instant::now()), dropped);
         warn!(spans, reason, most_bytes_waiting = WAITING, "spans of traces were dropped");
     }
+}
+
+fn spans_of(records: &[Record]) -> u64 {
+    records.iter().map(|record| record.spans.len() as u64).sum()
 }
