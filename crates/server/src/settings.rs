@@ -33,7 +33,10 @@ pub use files::{DotFiles, Files, FirstLoad, Scope};
 pub use listen::{ConnectionAge, Endpoint, GrpcEndpoint};
 pub use log::{Log, LogFormat};
 pub use memcache::{Memcache, Source as MemcacheSource, Srv};
-pub use metrics::{Dialect, Metrics, Mogrifier, ResponseTime, Statsd, Transport};
+pub use metrics::{
+    Choice, Dialect, MappedKind, Mapping, Metrics, Mogrifier, Observer, Pattern, ResponseTime, Rule, Statsd, Template,
+    Transport,
+};
 pub use problem::{Problem, SettingsError};
 pub use program::Program;
 pub use redis::{HealthCheck, Redis, RedisServer};

@@ -35,6 +35,7 @@ use crate::settings;
 
 use made_names::MadeTotals;
 pub(crate) use method_counts::Method;
+use prometheus::Mapped;
 
 use registry::Registry;
 use sent::Sent;
@@ -56,6 +57,8 @@ pub(crate) struct Metrics {
     pub(crate) loads: Loads,
     pub(crate) certificates: certificates::Counts,
     pub(crate) sent: Sent,
+    /// What a mapping file makes of names.
+    mapped: Option<Mutex<Mapped>>,
     sources: Mutex<Sources>,
 }
 
@@ -93,7 +96,9 @@ impl Metrics {
     /// Counters for this many cores.
     pub(crate) fn new(settings: settings::Metrics, cores: usize) -> Self {
         let shards = (0..cores).map(|_| Arc::new(Shard::new(&settings))).collect();
+        let mapped = settings.mapping.clone().map(|rules| Mutex::new(Mapped::new(rules, &settings.labels)));
         Self {
+            mapped,
             settings,
             shards,
             registry: Mutex::default(),
@@ -177,7 +182,7 @@ impl Metrics {
 
     /// The text for Prometheus.
     pub(crate) fn prometheus(&self) -> String {
-        prometheus::encode(&self.snapshot(), &self.settings)
+        prometheus::encode(&self.snapshot(), &self.settings, self.mapped.as_ref().map(lock))
     }
 
     /// Every counter under the reference's name, sorted, a line each.

@@ -1,10 +1,12 @@
 //! How metrics are exported.
 
+mod mapping;
 mod mogrifiers;
 mod statsd;
 
 use super::listen::{Endpoint, host_and_port};
 use super::read::Values;
+pub use mapping::{Choice, Kind as MappedKind, Mapping, Observer, Pattern, Rule, Template};
 pub use mogrifiers::Mogrifier;
 pub use statsd::{Dialect, Statsd, Transport};
 
@@ -15,6 +17,8 @@ pub struct Metrics {
     pub statsd: Option<Statsd>,
     /// A port for Prometheus alone, and the path there.
     pub prometheus: Option<(Endpoint, String)>,
+    /// Which names and labels Prometheus gets. None: those of the reference.
+    pub mapping: Option<Mapping>,
     /// Labels on every metric.
     pub labels: Vec<(String, String)>,
     /// The unit in which response times are observed.
@@ -35,7 +39,7 @@ pub enum ResponseTime {
 impl Metrics {
     /// Whether somebody wants to know how many calls took how many milliseconds.
     pub(crate) fn needs_times(&self) -> bool {
-        self.statsd.is_some()
+        self.statsd.is_some() || self.mapping.is_some()
     }
 }
 
@@ -47,6 +51,7 @@ pub(super) fn build(values: &mut Values) -> Metrics {
     Metrics {
         statsd: statsd::build(values),
         prometheus: prometheus(values),
+        mapping: mapping::build(values),
         labels: labels(values),
         response_time: values.either(
             "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS",

@@ -193,7 +193,7 @@ const METRICS: &[Variable] = &[
     row("USE_PROMETHEUS", Boolean, "false", "Open a port for Prometheus. The debug port serves the same metrics in any case."),
     row("PROMETHEUS_ADDR", Text, ":9090", "Address and port for Prometheus."),
     row("PROMETHEUS_PATH", Text, "/metrics", "Path for Prometheus. It is checked only when USE_PROMETHEUS is true."),
-    row("PROMETHEUS_MAPPER_YAML", Path, "", "File with a mapping of names to labels. The built-in mapping is always used.").warned("the built-in mapping is always used"),
+    row("PROMETHEUS_MAPPER_YAML", Path, "", "File that maps the names of `/stats` to names and labels of Prometheus, in the form of statsd_exporter ([metrics.md](metrics.md#a-mapping-file)). Read once at start, when USE_PROMETHEUS is true. Not set: the names and labels of envoyproxy/ratelimit."),
     row("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", Boolean, "false", "Observe response times in milliseconds, under the same name and bounds. For old dashboards."),
     row("EXTRA_TAGS", Map, "", "Labels, or tags, that are added to every metric."),
     row("DISABLE_STATS", Boolean, "false", "Send metrics nowhere and do not open the port for Prometheus, whatever the other settings say."),

@@ -3,6 +3,7 @@
 mod health;
 mod logs;
 mod manager;
+mod mapping;
 pub(crate) mod metrics;
 mod ports;
 pub(crate) mod process;

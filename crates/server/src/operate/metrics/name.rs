@@ -36,9 +36,11 @@ pub(super) fn labels(key: &str) -> Vec<(&'static str, &str)> {
     ["domain", "key1", "key2"].into_iter().zip(key.split('.')).collect()
 }
 
-/// `name` with everything Prometheus does not allow in a metric's name replaced.
+/// `name` with everything Prometheus does not allow in a metric's name replaced. As in the reference, hyphens one after the other become one.
 pub(super) fn escaped(name: &str) -> String {
-    let mut out: String = name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
+    let mut last = ' ';
+    let kept = name.chars().filter(|c| (std::mem::replace(&mut last, *c), *c) != ('-', '-'));
+    let mut out: String = kept.map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
     if out.starts_with(|c: char| c.is_ascii_digit()) {
         out.insert(0, '_');
     }
@@ -75,5 +77,6 @@ mod tests {
     fn names_are_escaped() {
         assert_eq!(escaped("d.k_/v*"), "d_k__v_");
         assert_eq!(escaped("1x"), "_1x");
+        assert_eq!(escaped("a--b---c-d.-e"), "a_b_c_d__e");
     }
 }

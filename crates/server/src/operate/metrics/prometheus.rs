@@ -3,11 +3,15 @@
 //! As in the reference, a metric that the mapping does not name keeps its own name, with unusual letters replaced. Unlike the
 //! reference, hits refused by the local cache are not counted twice, extra tags are labels, and values are current.
 
+mod mapped;
 mod ports;
+mod process;
 mod redis;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::MutexGuard;
+use std::time::Instant;
 
 use super::limit_counts::LimitCounts;
 use super::method_counts::{BUCKETS, METHODS, MethodCounts};
@@ -37,26 +41,34 @@ const OWN_LABELS: [&str; 16] = [
     "state",
 ];
 
-pub(super) fn encode(snapshot: &Snapshot, settings: &settings::Metrics) -> String {
+pub(super) use mapped::Mapped;
+
+/// The page, by the rules of a mapping file if there is one.
+pub(super) fn encode(
+    snapshot: &Snapshot,
+    settings: &settings::Metrics,
+    mapped: Option<MutexGuard<'_, Mapped>>,
+) -> String {
     let mut page = Page { out: String::with_capacity(16 * 1024), extra: extra_labels(&settings.labels) };
-    page.limits(snapshot);
-    page.unmapped(snapshot);
-    page.calls(snapshot, settings.response_time);
-    for (counter, value) in &snapshot.counters {
-        let name = name::escaped(counter);
-        page.family(&name, "counter");
-        page.sample(&name, &[], *value);
-    }
-    for (gauge, value) in &snapshot.gauges {
-        let name = name::escaped(gauge);
-        page.family(&name, "gauge");
-        page.sample(&name, &[], *value);
-    }
+    let own = match mapped {
+        Some(mut mapped) => {
+            mapped.write(&mut page, snapshot, Instant::now());
+            "tidegate."
+        }
+        None => {
+            page.limits(snapshot);
+            page.unmapped(snapshot);
+            page.calls(snapshot, settings.response_time);
+            ""
+        }
+    };
+    page.plain(snapshot, own);
     page.ports(snapshot);
     page.queues(snapshot);
     page.census(&snapshot.census);
     page.handlers(snapshot);
     page.redis(&snapshot.redis);
+    page.process();
     page.family("tidegate_build_info", "gauge");
     page.sample("tidegate_build_info", &[("version", crate::VERSION)], 1);
     page.out
@@ -142,6 +154,20 @@ impl Page {
         self.family("ratelimit_service_response_time_seconds", "histogram");
         for ((_, method), counts) in METHODS.iter().zip(&snapshot.methods) {
             self.histogram(method, counts, unit);
+        }
+    }
+
+    /// Counters and gauges without labels whose dotted names begin so.
+    fn plain(&mut self, snapshot: &Snapshot, start: &str) {
+        for (counter, value) in snapshot.counters.iter().filter(|(name, _)| name.starts_with(start)) {
+            let name = name::escaped(counter);
+            self.family(&name, "counter");
+            self.sample(&name, &[], *value);
+        }
+        for (gauge, value) in snapshot.gauges.iter().filter(|(name, _)| name.starts_with(start)) {
+            let name = name::escaped(gauge);
+            self.family(&name, "gauge");
+            self.sample(&name, &[], *value);
         }
     }
 

@@ -65,10 +65,9 @@ async fn names_and_labels_are_the_references() {
             ("runtime_num_values", Some(1.0)),
         ],
     );
-    // Who asks is counted.
-    let others = |page: String| {
-        page.lines().filter(|line| !line.starts_with("tidegate_connections")).map(str::to_owned).collect::<Vec<_>>()
-    };
+    // Who asks is counted, and the process goes on.
+    let changes = |line: &str| line.starts_with("tidegate_connections") || line.starts_with("process_");
+    let others = |page: String| page.lines().filter(|line| !changes(line)).map(str::to_owned).collect::<Vec<_>>();
     let debug = get(server.debug(), "/metrics").body;
     assert_eq!(others(debug), others(answer.body), "the debug port has the same page");
 }
@@ -222,4 +221,20 @@ async fn what_redis_did_is_shown_by_pool() {
             (r#"tidegate_redis_retries_total{pool="per_second"}"#, None),
         ],
     );
+}
+
+#[test]
+fn the_process_is_shown_under_its_usual_names() {
+    let server = Server::start(&[]);
+    let page = get(server.debug(), "/metrics").body;
+    let value = |name: &str| sample(&page, name).unwrap_or_else(|| panic!("no {name} in\n{page}"));
+    assert!(value("process_cpu_seconds_total") > 0.0);
+    assert!(value("process_open_fds") >= 3.0 && value("process_open_fds") <= value("process_max_fds"));
+    let (resident, all) = (value("process_resident_memory_bytes"), value("process_virtual_memory_bytes"));
+    assert!(resident > 1e6 && resident <= all && all <= value("process_virtual_memory_max_bytes"));
+    assert!(value("process_threads") >= 3.0);
+    // The test is the process: it began after 2020, and before now.
+    let started = value("process_start_time_seconds");
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
+    assert!(started > 1.57e9 && started <= now + 1.0, "{started}");
 }

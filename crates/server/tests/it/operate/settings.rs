@@ -147,8 +147,6 @@ fn what_this_version_lacks_is_refused_or_warned_of() {
         assert!(error.starts_with("1 setting is wrong\n"), "{error}");
         assert!(error.contains(name), "{error}");
     }
-    let warnings = parse(&[("PROMETHEUS_MAPPER_YAML", "/x")]).unwrap().warnings;
-    assert!(warnings.len() == 1 && warnings[0].starts_with("PROMETHEUS_MAPPER_YAML"), "{warnings:?}");
     for (name, value) in
         [("USE_STATSD", "false"), ("BACKEND_TYPE", ""), ("REDIS_TYPE", "SINGLE"), ("REDIS_PIPELINE_WINDOW", "150us")]
     {

@@ -1,0 +1,214 @@
+//! The file that maps dotted names to names and labels of Prometheus, in the form of statsd_exporter.
+
+mod entry;
+mod read;
+mod template;
+
+use std::path::Path;
+
+use regex_lite::Regex;
+use tidegate_cli::Definition;
+
+use crate::settings::read::Values;
+pub use template::Template;
+
+const FILE: &str = "PROMETHEUS_MAPPER_YAML";
+/// The largest file. Real ones have some kilobytes.
+const FILE_BYTES: u64 = 1 << 20;
+/// Mistakes that are told at once.
+const MISTAKES: usize = 20;
+
+/// All rules of a file.
+#[derive(Debug, Clone, Default)]
+pub struct Mapping {
+    /// In the order of the file.
+    pub rules: Vec<Rule>,
+    /// Which of several globs holds.
+    pub choice: Choice,
+    /// How calls without a rule are shown.
+    pub observer: Observer,
+}
+
+/// Which of several globs that match a name holds. Regular expressions are tried after all globs, in their order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// The first of the file.
+    #[default]
+    First,
+    /// The one whose first part that differs is no asterisk.
+    Closest,
+}
+
+/// What to do with names that match.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    /// Which names.
+    pub pattern: Pattern,
+    /// Only metrics of this kind, if it is given.
+    pub kind: Option<Kind>,
+    /// The new name. None: the metric is not shown.
+    pub name: Option<Template>,
+    /// Labels.
+    pub labels: Vec<(String, Template)>,
+    /// How calls are shown.
+    pub observer: Observer,
+    /// A factor for values.
+    pub scale: Option<f64>,
+    /// A text for people.
+    pub help: Option<String>,
+}
+
+/// Which names.
+#[derive(Debug, Clone)]
+pub enum Pattern {
+    /// Those with these parts between their dots; None is an asterisk.
+    Glob(Vec<Option<String>>),
+    /// Those in which this is found.
+    Regex(Regex),
+}
+
+/// A kind of metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Times of calls.
+    Observer,
+}
+
+/// How times of calls are shown.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Observer {
+    /// Calls up to each of these times.
+    Histogram(Vec<f64>),
+    /// Times that these shares of calls did not exceed.
+    Summary(Vec<f64>),
+}
+
+impl Default for Observer {
+    fn default() -> Self {
+        Self::Summary(vec![0.5, 0.9, 0.99])
+    }
+}
+
+/// The mapping that the settings name; mistakes in it are reported with their lines.
+pub(super) fn build(values: &mut Values) -> Option<Mapping> {
+    let path = values.text(FILE);
+    if path.is_empty() || !values.boolean("USE_PROMETHEUS") || values.boolean("DISABLE_STATS") {
+        return None;
+    }
+    let text = match text(Path::new(&path)) {
+        Ok(text) => text,
+        Err(reason) => {
+            values.problem(FILE, &path, reason);
+            return None;
+        }
+    };
+    let definition = match Definition::parse(Path::new("mapping.yaml"), text) {
+        Ok(definition) => definition,
+        Err(mistake) => {
+            let place = mistake.place.map(|(line, column)| format!("{line}:{column}: ")).unwrap_or_default();
+            values.problem(FILE, &path, format!("{place}{}", mistake.reason));
+            return None;
+        }
+    };
+    let read = read::mapping(&definition);
+    for mistake in read.mistakes.iter().take(MISTAKES) {
+        values.problem(FILE, &path, mistake.clone());
+    }
+    if !read.without_effect.is_empty() {
+        values.warnings.push(format!("{FILE}={path}: {} have no effect", read.without_effect.join(", ")));
+    }
+    read.mistakes.is_empty().then_some(read.mapping)
+}
+
+fn text(path: &Path) -> Result<String, String> {
+    let cannot = |error: std::io::Error| format!("cannot read the file: {error}");
+    let length = std::fs::metadata(path).map_err(cannot)?.len();
+    if length > FILE_BYTES {
+        return Err(format!("the file has {length} bytes, and may have {FILE_BYTES}"));
+    }
+    std::fs::read_to_string(path).map_err(cannot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> read::Read {
+        read::mapping(&Definition::parse(Path::new("m.yaml"), text.to_owned()).unwrap())
+    }
+
+    fn mistakes(text: &str) -> Vec<String> {
+        read(text).mistakes
+    }
+
+    #[test]
+    fn every_mistake_is_told_with_its_line_and_column() {
+        let text = "\
+mappings:
+  - match: a.*.b
+    nmae: x
+    labels: {d: \"$1\", \"1x\": y}
+  - match: a..b
+    name: a-b
+  - match: (
+    match_type: regex
+    name: x
+    observer_type: gauge
+  - {match: a, name: b, match_metric_type: rate, scale: much, buckets: [x]}
+  - match: a
+    name: b
+    observer_type: histogram
+    summary_options: {quantiles: [{quantile: 2}]}
+  - 5
+extra: 1
+";
+        let told = mistakes(text);
+        for expected in [
+            "3:5: there is no such field 'nmae'",
+            "2:5: 'name' is missing",
+            "4:14: a label's name has two or more letters, digits and _, and begins with no digit",
+            "4:23: a label's name has",
+            "5:5: a pattern has parts of letters, digits, _ and - with dots between them, or * for any part",
+            "6:5: a name has letters, digits and _",
+            "7:5: not a regular expression",
+            "10:5: expected histogram or summary",
+            "11:25: expected counter, gauge, observer or timer",
+            "11:50: expected a number",
+            "15:5: a histogram has no summary_options",
+            "16:5: expected a map",
+            "17:1: there is no such field 'extra'",
+        ] {
+            assert!(told.iter().any(|mistake| mistake.starts_with(expected)), "{expected} in\n{}", told.join("\n"));
+        }
+        let lines: Vec<usize> =
+            told.iter().map(|mistake| mistake.split(':').next().unwrap().parse().unwrap()).collect();
+        assert!(lines.is_sorted(), "{lines:?}");
+        assert!(mistakes("mappings: []").is_empty());
+    }
+
+    #[test]
+    fn defaults_hold_for_rules_that_say_nothing_else() {
+        let text = "\
+defaults: {timer_type: histogram, buckets: [1, 2.5], match_type: regex, glob_disable_ordering: true, ttl: 5m}
+mappings:
+  - {match: a, name: x}
+  - {match: b, name: x, observer_type: summary, quantiles: [{quantile: 0.9, error: 0.1}]}
+  - {match: c.*, match_type: glob, name: x, histogram_options: {buckets: [3]}, ttl: 1s, honor_labels: true}
+  - {match: d, action: drop, scale: 2, help: h, match_metric_type: timer}
+";
+        let read = read(text);
+        assert_eq!(read.mistakes, [] as [&str; 0]);
+        let rules = &read.mapping.rules;
+        let observers: Vec<_> = rules.iter().map(|rule| rule.observer.clone()).collect();
+        let own = Observer::Histogram(vec![1.0, 2.5]);
+        assert_eq!(observers, [own.clone(), Observer::Summary(vec![0.9]), Observer::Histogram(vec![3.0]), own]);
+        assert!(matches!(rules[0].pattern, Pattern::Regex(_)) && matches!(rules[2].pattern, Pattern::Glob(_)));
+        assert_eq!(read.mapping.choice, Choice::Closest);
+        assert!(rules[3].name.is_none() && rules[3].scale == Some(2.0) && rules[3].kind == Some(Kind::Observer));
+        assert_eq!(read.without_effect, ["ttl"]);
+    }
+}
