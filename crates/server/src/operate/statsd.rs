@@ -127,10 +127,11 @@ impl Sender {
             ready = self.peer.ready() => ready,
             () = over.as_mut() => Err(io::ErrorKind::TimedOut.into()),
         };
+        // In any case: it takes the names that calls made from the cores, which have little room for them.
+        let mut now = self.metrics.snapshot();
         if let Err(error) = ready {
             return self.failed(&error);
         }
-        let mut now = self.metrics.snapshot();
         let told = std::mem::take(&mut self.told);
         let sent = self.send(&now, &told, over).await;
         if let Err((last, error)) = sent {

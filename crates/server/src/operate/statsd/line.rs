@@ -30,7 +30,7 @@ impl Writer {
     /// A writer with these tags on every line. As in the reference, one without a name or a value is left out.
     pub(super) fn new(dialect: &Dialect, tags: &[(String, String)]) -> Self {
         let tags = tags.iter().filter(|(name, value)| !name.is_empty() && !value.is_empty());
-        let tags: BTreeMap<_, _> = tags.map(|(name, value)| (clean(name, ".,"), clean(value, ".,"))).collect();
+        let tags: BTreeMap<_, _> = tags.map(|(name, value)| (clean(name, ","), clean(value, ".,"))).collect();
         let end = match dialect {
             Dialect::Statsd => tags.iter().map(|(name, value)| format!("{TAG}{name}={value}")).collect(),
             Dialect::Dog(_) => listed(&tags),

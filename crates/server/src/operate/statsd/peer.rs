@@ -83,12 +83,17 @@ impl Peer {
                 (self.socket, self.failures) = (Some((socket, Instant::now())), 0);
                 Ok(())
             }
-            // The old socket of datagrams may still be right.
-            Err(_) if matches!(self.socket, Some((Socket::Udp(_), _))) => Ok(()),
-            Err(error) => {
-                self.close();
-                Err(error)
-            }
+            Err(error) => match &mut self.socket {
+                // The old socket of datagrams may still be right.
+                Some((Socket::Udp(_), opened)) => {
+                    *opened = Instant::now();
+                    Ok(())
+                }
+                _ => {
+                    self.close();
+                    Err(error)
+                }
+            },
         }
     }
 
