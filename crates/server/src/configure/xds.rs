@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use http::uri::PathAndQuery;
+use tidegate_ratelimit::Resource;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 use tonic::client::Grpc;
@@ -26,6 +27,7 @@ use tracing::{debug, info, warn};
 
 use super::Target;
 use crate::edge::dial::{Caller, Unreached, failure};
+use crate::edge::runtime::ThreadRuntime;
 use crate::settings::Xds;
 use crate::supervise::{Supervisor, tripwire};
 use codec::{BoundedCodec, Received};
@@ -51,6 +53,8 @@ pub(crate) struct Subscription {
     loaded: Option<oneshot::Sender<()>>,
     /// The version that is in force. A version that was refused is never claimed.
     accepted: String,
+    /// The version that is being loaded. It is still there when the thread is started again after a panic.
+    begun: Option<String>,
     pauses: Pauses,
     /// 1 while there is a stream.
     connected: Arc<AtomicU64>,
@@ -69,7 +73,7 @@ impl Subscription {
         let connected = Arc::<AtomicU64>::default();
         target.metrics.watch_management(connected.clone());
         let (pauses, accepted) = (Pauses::new(settings.retries), String::new());
-        Self { settings, target, loaded: Some(loaded), accepted, pauses, connected, told: String::new() }
+        Self { settings, target, loaded: Some(loaded), accepted, begun: None, pauses, connected, told: String::new() }
     }
 
     /// Starts the thread. It ends with the drain.
@@ -78,7 +82,7 @@ impl Subscription {
     /// The system refuses it.
     pub(crate) fn start(mut self, supervisor: &Supervisor) -> io::Result<()> {
         let drain = supervisor.drain.clone();
-        supervisor.repaired_thread(PART, move || match crate::edge::runtime::ThreadRuntime::new() {
+        supervisor.repaired_thread(PART, move || match ThreadRuntime::new() {
             Ok(runtime) => drop(runtime.block_on(drain.run_until_cancelled(self.keep()))),
             Err(error) => warn!(%error, "the system refuses what the stream of the management server needs"),
         })
@@ -181,10 +185,9 @@ impl Subscription {
             }
         };
         let loaded = match loaded {
-            Ok(resources) => self.target.take(resources, TOLD),
+            Ok(resources) => self.load(resources, &version),
             Err(reason) => Err(self.target.refuse(reason)),
         };
-        tripwire::check(PART);
         if let Some(loaded) = self.loaded.take() {
             // The starter may have stopped waiting.
             let _ = loaded.send(());
@@ -205,6 +208,19 @@ impl Subscription {
                 self.request(nonce, Some(reason))
             }
         }
+    }
+
+    /// Puts resources in force. A version at which this thread panicked is not loaded again: it comes with each stream.
+    fn load(&mut self, resources: Vec<Resource>, version: &str) -> Result<(), String> {
+        if self.begun.as_deref() == Some(version) {
+            let version = shortened(version);
+            return Err(self.target.refuse(format!("version {version} made a thread panic, and is not loaded again")));
+        }
+        self.begun = Some(version.to_owned());
+        tripwire::check(PART);
+        let loaded = self.target.take(resources, TOLD);
+        self.begun = None;
+        loaded
     }
 
     /// A request that acknowledges the response with `nonce`, or refuses it for a reason. An empty nonce begins a stream.

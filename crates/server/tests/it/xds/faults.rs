@@ -4,6 +4,7 @@ use tidegate::discovery::ratelimit::config::ratelimit::v3::{RateLimitConfig, Rat
 
 use super::management::{Management, limits};
 use super::{await_limit, start, start_at};
+use crate::operate::process::Process;
 use crate::support::{await_that, get};
 
 /// Descriptors that take about so many bytes together.
@@ -85,6 +86,23 @@ fn more_objects_than_the_bound_are_refused_before_they_are_decoded() {
     assert!(get(server.debug(), "/rlconfig").body.is_empty());
     management.publish("v2", &[limits(2)]);
     await_limit(&server, 2);
+}
+
+/// It comes again with each stream, and after some panics the server would end.
+#[test]
+fn a_version_at_which_the_thread_panics_is_refused_when_it_comes_again() {
+    let management = Management::start();
+    management.publish("v1", &[limits(1)]);
+    let settings = [("CONFIG_TYPE", "GRPC_XDS_SOTW"), ("CONFIG_GRPC_XDS_SERVER_URL", &*management.address.to_string())];
+    let process = Process::start(&settings);
+    management.await_acknowledged("v1");
+    get(process.address("debug"), "/panic/xds");
+    management.publish("v2", &[limits(2)]);
+    let refusal = management.await_request("the refusal", |request| request.error_detail.is_some());
+    assert_eq!(refusal.version_info, "v1");
+    assert_eq!(refusal.error_detail.unwrap().message, "version v2 made a thread panic, and is not loaded again");
+    management.publish("v3", &[limits(3)]);
+    management.await_acknowledged("v3");
 }
 
 /// Mistakes are bounded in number, for the log and for the answer.
