@@ -50,8 +50,8 @@ fn is_ready(http: SocketAddr) -> bool {
 const MAPPING: &str = "\
 mappings:
   - match: \"ratelimit.service.rate_limit.*.*.total_hits\"
-    name: \"ratelimit_service_rate_limit_total_hits\"
-    labels: {domain: \"$1\", key1: \"$2\"}
+    name: \"gateway_hits\"
+    labels: {domain: \"$1\", key: \"$2\"}
 ";
 
 /// Everything that Envoy Gateway sets, with TLS on both sides; only the ports differ, and the paths are below a root of ours.
@@ -112,7 +112,7 @@ fn envoy_gateway_finds_what_it_expects() {
     }
     await_that("metrics by its mapping", || {
         let page = get(local(&prometheus), "/metrics").body;
-        page.contains("ratelimit_service_rate_limit_total_hits{domain=\"shop\",key1=\"user\"} 2")
+        page.contains("gateway_hits{domain=\"shop\",key=\"user\"} 2")
     });
     assert_eq!(server.terminate(), Some(0));
 }
