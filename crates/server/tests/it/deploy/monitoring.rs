@@ -72,7 +72,12 @@ fn unusual() -> (Server, tempfile::TempDir) {
 /// Pages of a server in memory and of one with Redis, each after some work, and of one with all else.
 async fn pages() -> String {
     let (unusual, _certificates) = tokio::task::spawn_blocking(unusual).await.unwrap();
-    let others = get(unusual.debug(), "/metrics").body;
+    let others = tokio::task::block_in_place(|| {
+        let page = || get(unusual.debug(), "/metrics").body;
+        // Certificates are looked at beside the start.
+        await_that("certificates are looked at", || page().contains("tidegate_certificates_seconds_left"));
+        page()
+    });
     let start = || {
         let (redis, limits) = (redis(), Limits::new(SHADOW));
         let settings = [("RUNTIME_ROOT", limits.root()), ("LOCAL_CACHE_SIZE_IN_BYTES", "65536")];
