@@ -121,3 +121,56 @@ fn sum_and_count(out: &mut String, name: &str, labels: &str, observed: &[(f64, u
     let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
     let _ = writeln!(out, "{name}_sum{labels} {sum}\n{name}_count{labels} {calls}");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page() -> Page {
+        Page { out: String::new(), extra: String::new() }
+    }
+
+    fn snapshot(times: &[u64]) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        snapshot.times[0] = times.to_vec();
+        snapshot
+    }
+
+    /// The median, and the number of all calls.
+    fn told(mapped: &mut Mapped, times: &[u64], now: Instant) -> (String, String) {
+        let mut page = page();
+        mapped.write(&mut page, &snapshot(times), now);
+        let value =
+            |start: &str| page.out.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_default().to_owned();
+        let name = "ratelimit_server_ShouldRateLimit_response_time";
+        (value(&format!("{name}{{quantile=\"0.5\"}} ")), value(&format!("{name}_count ")))
+    }
+
+    #[test]
+    fn quantiles_are_of_the_last_ten_minutes_and_counts_of_all_calls() {
+        let start = Instant::now();
+        let mut mapped = Mapped::new(Mapping::default(), &[]);
+        let mut check = |minutes: u64, times: &[u64], median: &str, calls: &str| {
+            let now = start + Duration::from_secs(60 * minutes);
+            let told = told(&mut mapped, times, now);
+            assert_eq!((told.0.as_str(), told.1.as_str()), (median, calls), "after {minutes} minutes");
+        };
+        // 100 calls of 1 ms, then one of 3 ms, then none.
+        check(0, &[0, 100, 0, 0], "1", "100");
+        check(5, &[0, 100, 0, 1], "1", "101");
+        check(9, &[0, 100, 0, 1], "1", "101");
+        check(10, &[0, 100, 0, 1], "3", "101");
+        check(16, &[0, 100, 0, 1], "NaN", "101");
+        check(600, &[0, 100, 7, 1], "2", "108");
+    }
+
+    #[test]
+    fn a_bucket_has_the_calls_up_to_its_end() {
+        let mut out = String::new();
+        histogram(&mut out, "t", "a=\"b\"", &[0.005, 1.0], &[(0.005, 2), (0.006, 1), (2.0, 4)]);
+        let expected =
+            "t_bucket{a=\"b\",le=\"0.005\"} 2\nt_bucket{a=\"b\",le=\"1\"} 3\nt_bucket{a=\"b\",le=\"+Inf\"} 7\n";
+        assert!(out.starts_with(expected), "{out}");
+        assert!(out.ends_with("t_sum{a=\"b\"} 8.016\nt_count{a=\"b\"} 7\n"), "{out}");
+    }
+}

@@ -14,6 +14,12 @@ enum Piece {
 }
 
 impl Template {
+    /// A text without parts of a name.
+    #[cfg(test)]
+    pub(crate) fn text(text: &str) -> Self {
+        Self(vec![Piece::Text(text.to_owned())])
+    }
+
     /// As for a pattern with so many asterisks: `$` and the longest word after it, with or without braces. A word that is not the number of an
     /// asterisk stands for nothing.
     pub(super) fn of_glob(text: &str, asterisks: usize) -> Self {

@@ -223,3 +223,47 @@ impl Series {
         Some(id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operate::metrics::dotted::{Name, Place};
+
+    fn page(series: &mut Series, samples: &[(&str, Kind, u64)]) -> String {
+        series.begin();
+        for (name, kind, value) in samples {
+            let sample = Sample { name: Name("".into(), name, ""), kind: *kind, value: *value, place: Place::Own };
+            if let Some(id) = series.of(&sample, &Mapping::default()) {
+                series.add(id, *value);
+            }
+        }
+        let mut out = String::new();
+        series.write(&mut out);
+        out
+    }
+
+    #[test]
+    fn one_name_is_of_one_kind_and_none_is_the_servers_own() {
+        let mut series = Series::new(&[]);
+        let samples = [
+            ("a.b", Kind::Counter, 1),
+            ("a_b", Kind::Counter, 2),
+            ("a-b", Kind::Gauge, 5),
+            ("process.threads", Kind::Gauge, 7),
+        ];
+        assert_eq!(page(&mut series, &samples), "# TYPE a_b counter\na_b 3\n");
+        assert_eq!(page(&mut series, &samples[..1]), "# TYPE a_b counter\na_b 1\n", "a page begins from zero");
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut series = Series::new(&[("app".to_owned(), "x".to_owned())]);
+        let long = "x".repeat(100_000);
+        for number in 0..1_000 {
+            let text = page(&mut series, &[(&format!("{number}{long}"), Kind::Counter, 1)]);
+            assert!(text.ends_with("{app=\"x\"} 1\n"));
+            let held: usize = series.names.keys().map(|name| name.len()).sum();
+            assert!(held < BYTES + 2 * long.len(), "{held}");
+        }
+    }
+}
