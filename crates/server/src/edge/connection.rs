@@ -26,8 +26,10 @@ const MAX_STREAMS: u32 = 1024;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Larger than nearly all messages, so that they arrive without waiting for more window.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// The most bytes of the headers of a call. Those of Envoy and its filters take less than one KiB.
-const HEADERS: u32 = 16 * 1024;
+/// The most bytes of the headers of a call, which is what a connection may hold in any case. Envoy's own take less than one KiB, but it passes
+/// on what its clients send to be traced: as much as it takes of them, 60 KiB unless it is told otherwise. A call that is refused for it would
+/// be a way around every limit.
+const HEADERS: u32 = 256 * 1024;
 /// Calls that were reset before they began; then the connection ends. As in h2, whose value met every real client.
 const RESET_BEFORE: usize = 20;
 /// Frames that broke a rule, such as parts of a message that was refused before; then the connection ends.
