@@ -23,7 +23,7 @@ use crate::operate::metrics::Metrics;
 use crate::operate::notify::Notify;
 use crate::settings::{Files, FirstLoad, Settings, Xds};
 use crate::supervise::{Supervisor, tripwire};
-pub(crate) use files::{Entry, entries};
+pub(crate) use files::{Entry, entries, read_regular};
 use files::{Failure, Reading};
 use watch::Watch;
 

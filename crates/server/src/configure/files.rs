@@ -180,7 +180,7 @@ impl Walk<'_> {
 }
 
 /// The text of a file of at most [`MOST`] bytes. A pipe is refused: reading it would wait for a writer.
-fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     let found = fs::metadata(path)?;
     if !found.is_file() && !found.is_dir() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));

@@ -140,7 +140,7 @@ pub(crate) fn host_and_port(text: &str) -> Option<(String, u16)> {
     let (host, port) = text.rsplit_once(':')?;
     let host = match host.strip_prefix('[') {
         Some(host) => host.strip_suffix(']')?,
-        None if host.contains([':', '/']) => return None,
+        None if host.contains([':', '/', '@']) => return None,
         None => host,
     };
     let port = port.parse().ok().filter(|port| *port > 0)?;
@@ -216,6 +216,7 @@ mod tests {
             ("::1:1", None),
             ("http://a:1", None),
             ("unix:///a", None),
+            ("name@a:1", None),
         ] {
             assert_eq!(host_and_port(text), expected.map(|(host, port)| (host.to_owned(), port)), "{text}");
         }

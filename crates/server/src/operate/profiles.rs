@@ -1,13 +1,14 @@
 //! `/debug/pprof`: what each thread did for some seconds, as a profile that `go tool pprof` opens.
 //!
-//! The kernel counts what every thread takes. A profile is the difference of two looks at that, so it costs two looks: it may be asked
-//! for at any time, by anybody who can reach the port. Functions within a thread are not seen: that needs a signal handler that walks
+//! The kernel counts what every thread takes. A profile is the difference of two looks at that, so it costs two looks. Few may be in
+//! progress: each keeps a connection of the port, which other pages need, too. Functions within a thread are not seen: that needs a signal handler that walks
 //! the stack of whoever it interrupts, which is not safe in Rust. `perf` sees them from outside.
 
 mod pprof;
 mod threads;
 
 use std::fs;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -15,6 +16,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +48,8 @@ Functions are seen by `perf record -g -p PID`: those of the binary have their na
 const LONGEST: u64 = 60;
 /// The length of a profile that says nothing else, as in Go.
 const USUAL: u64 = 30;
+/// The most profiles in progress. People take one at a time, and connections of the port must be left for scrapes.
+const MOST: usize = 4;
 
 /// Pages that others have, and what is here instead.
 const ABSENT: [(&str, &str); 5] = [
@@ -55,6 +59,13 @@ const ABSENT: [(&str, &str); 5] = [
     ("threadcreate", "Threads are made at the start and not later. /debug/pprof/goroutine?debug=1 lists them.\n"),
     ("trace", "There are no traces of the runtime. TRACING_ENABLED sends traces of calls to OpenTelemetry.\n"),
 ];
+
+/// What profiles share.
+#[derive(Debug, Clone)]
+struct Profiles {
+    drain: CancellationToken,
+    places: Arc<Semaphore>,
+}
 
 /// The pages. A profile in progress ends at the drain, with what there is by then.
 pub(crate) fn router(drain: CancellationToken) -> Router {
@@ -69,7 +80,7 @@ pub(crate) fn router(drain: CancellationToken) -> Router {
     for (name, instead) in ABSENT {
         router = router.route(&format!("/debug/pprof/{name}"), any(move || async move { absent(instead.to_owned()) }));
     }
-    router.with_state(drain)
+    router.with_state(Profiles { drain, places: Arc::new(Semaphore::new(MOST)) })
 }
 
 /// What a profile is asked to be.
@@ -98,16 +109,17 @@ impl Asked {
     }
 }
 
-async fn profile(State(drain): State<CancellationToken>, RawQuery(query): RawQuery) -> Response {
+async fn profile(State(profiles): State<Profiles>, RawQuery(query): RawQuery) -> Response {
     let Some(asked) = Asked::read(&query.unwrap_or_default()) else {
         let expected = format!("seconds: expected a whole number from 1 to {LONGEST}\n");
         return (StatusCode::BAD_REQUEST, expected).into_response();
     };
+    let Ok(_place) = profiles.places.try_acquire() else { return busy() };
     let (began, begun) = (clock::now().0, Instant::now());
     let Ok(before) = spawn_blocking(threads::look).await else { return failed() };
     tokio::select! {
         () = sleep(asked.length) => {}
-        () = drain.cancelled() => {}
+        () = profiles.drain.cancelled() => {}
     }
     let finish = move || {
         let spent = difference(&before, threads::look());
@@ -122,6 +134,11 @@ async fn profile(State(drain): State<CancellationToken>, RawQuery(query): RawQue
 /// Runs what reads files on a thread that may wait for them.
 async fn blocking(work: impl FnOnce() -> Response + Send + 'static) -> Response {
     spawn_blocking(work).await.unwrap_or_else(|_| failed())
+}
+
+fn busy() -> Response {
+    let told = format!("{MOST} profiles are in progress, which is the most: ask again when one has ended\n");
+    (StatusCode::TOO_MANY_REQUESTS, told).into_response()
 }
 
 fn failed() -> Response {

@@ -87,7 +87,8 @@ impl Values {
                 self.problem(variable.name, text, format!("{why}; {but}"));
             }
             Support::Warned { why } if Some(&value) != variable.kind.read(variable.default).as_ref() => {
-                self.warnings.push(format!("{}={text} has no effect: {why}", variable.name));
+                let shown = variable.kind.masked(text);
+                self.warnings.push(format!("{}={shown} has no effect: {why}", variable.name));
             }
             _ => {}
         }

@@ -114,7 +114,12 @@ mod tests {
     #[test]
     fn secrets_are_masked() {
         let given = [("REDIS_AUTH", "hunter2"), ("REDIS_URL", "redis://u:hunter2@h:1"), ("PORT", "1")];
-        let text = lines(&given.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
+        let endpoints =
+            ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "CONFIG_GRPC_XDS_SERVER_URL"];
+        let endpoints = endpoints.map(|name| (name, "http://u:hunter2@h:1"));
+        let headers = ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "authorization=Bearer hunter2");
+        let given: Vec<_> = given.into_iter().chain(endpoints).chain([headers]).collect();
+        let text = lines(&given.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect());
         assert!(!text.contains("hunter2"), "{text}");
         assert!(text.contains("\nPORT=1\n"), "{text}");
         assert!(text.contains("\n# DEBUG_PORT=6070\n"), "{text}");

@@ -39,7 +39,7 @@ pub(crate) enum Kind {
     List,
     /// `key:value` pairs separated by commas.
     Map,
-    /// The same, with values that are never printed.
+    /// The same, which is never printed.
     Headers,
 }
 
@@ -110,9 +110,9 @@ impl Kind {
     /// `text` as it may be shown to people and logs.
     pub(crate) fn masked(self, text: &str) -> String {
         match self {
-            Self::Secret if !text.is_empty() => "*****".to_owned(),
+            // Also names of headers: where the syntax is wrong, or a value has a comma, they are parts of values.
+            Self::Secret | Self::Headers if !text.is_empty() => "*****".to_owned(),
             Self::Url => mask_urls(text),
-            Self::Headers => mask_values(text),
             _ => text.to_owned(),
         }
     }
@@ -141,12 +141,6 @@ pub(crate) fn mask_urls(text: &str) -> String {
         }
         _ => text.split(',').map(mask).collect::<Vec<_>>().join(","),
     }
-}
-
-/// Leaves the names of `name:value` pairs.
-fn mask_values(text: &str) -> String {
-    let mask = |item: &str| format!("{}:*****", item.split(':').next().unwrap_or_default());
-    items(text).map(mask).collect::<Vec<_>>().join(",")
 }
 
 /// A whole number, of bytes or of a power of 1024: `k` or `KiB`, `M` or `MiB`, `G` or `GiB`.
@@ -301,6 +295,9 @@ mod tests {
             assert_eq!(Kind::Url.masked(text), shown);
         }
         assert_eq!(Kind::Secret.masked("hunter2"), "*****");
+        for text in ["a:hunter2", "authorization=Bearer hunter2", "hunter2", "a:b,hunter2", "a:b,hunter2:c"] {
+            assert_eq!(Kind::Headers.masked(text), "*****");
+        }
         assert_eq!(Kind::Secret.masked(""), "");
     }
 }

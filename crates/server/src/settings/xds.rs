@@ -109,7 +109,7 @@ fn retries(values: &mut Values) -> Retries {
 
 fn headers(values: &mut Values) -> MetadataMap {
     let mut headers = MetadataMap::new();
-    for (name, value) in values.map(HEADERS) {
+    for (number, (name, value)) in (1..).zip(values.map(HEADERS)) {
         let name = name.trim().to_ascii_lowercase();
         let taken = if name.ends_with("-bin") {
             BinaryMetadataKey::from_bytes(name.as_bytes())
@@ -123,7 +123,7 @@ fn headers(values: &mut Values) -> MetadataMap {
             }
         };
         if !taken {
-            values.problem(HEADERS, &format!("{name}:{value}"), "it is no header of HTTP/2".to_owned());
+            values.problem(HEADERS, &value, format!("pair {number} is no header of HTTP/2"));
         }
     }
     headers

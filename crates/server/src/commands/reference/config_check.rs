@@ -7,6 +7,7 @@ use tidegate_ratelimit::{ConfigError, Configuration, SameDomain, Source};
 
 use super::flags::{Flag, Given, Kind};
 use super::{Failed, fail, go_error, say};
+use crate::configure::read_regular;
 
 const FOLDER: &str = "config_dir";
 const MERGE: &str = "merge_domain_configs";
@@ -34,7 +35,7 @@ pub(super) fn run(given: &Given) -> Result<(), Failed> {
     for file in names {
         let name = joined(folder, &file);
         say(&format!("opening config file: {name}"))?;
-        match fs::read(&name) {
+        match read_regular(name.as_ref()) {
             Ok(text) => sources.push(Source { name, text }),
             Err(error) => return fail(&format!("error reading file {name}: {}", go_error("read", &name, &error))),
         }

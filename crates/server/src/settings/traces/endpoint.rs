@@ -44,7 +44,8 @@ pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> Option<Endp
             TraceProtocol::Http => "expected an address such as http://collector:4318 or https://collector:4318",
             TraceProtocol::Grpc => "expected an address such as http://collector:4317 or https://collector:4317",
         };
-        values.problem(name, &text, expected.to_owned());
+        let secret = if text.contains('@') { "; what is secret belongs in OTEL_EXPORTER_OTLP_HEADERS" } else { "" };
+        values.problem(name, &text, format!("{expected}{secret}"));
     }
     read
 }

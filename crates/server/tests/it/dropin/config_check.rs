@@ -75,3 +75,19 @@ fn what_cannot_be_read_is_named() {
     ];
     check(&[("d/deep/a.yaml", GOOD)], &["-config_dir", "d"], 1, &folder);
 }
+
+/// Reading it would wait for a writer.
+#[test]
+fn what_is_no_regular_file_is_a_mistake_and_a_link_to_a_file_is_none() {
+    let root = Root::new();
+    let run = || root.run("ratelimit_config_check", &["-config_dir", "d"]);
+    root.write("elsewhere", GOOD);
+    root.write("d/b.yaml", &GOOD.replace("domain: a", "domain: b"));
+    std::os::unix::fs::symlink("../elsewhere", root.path("d/a.yaml")).unwrap();
+    assert_eq!(run().0, Some(0));
+    let made = std::process::Command::new("mkfifo").arg(root.path("d/c.yaml")).status().unwrap();
+    assert!(made.success());
+    let (code, out, _) = run();
+    let told = "error reading file d/c.yaml: read d/c.yaml: it is not a regular file";
+    assert_eq!((code, out.lines().last()), (Some(1), Some(told)));
+}

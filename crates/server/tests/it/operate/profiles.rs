@@ -7,7 +7,7 @@ use std::time::Instant;
 use flate2::read::GzDecoder;
 use prost::Message;
 
-use crate::support::{PATIENCE, Server, ask, get, request};
+use crate::support::{PATIENCE, Server, ask, await_that, get, request};
 
 /// What `go tool pprof` reads of a profile, and this test needs.
 #[derive(Clone, PartialEq, Message)]
@@ -183,4 +183,36 @@ fn a_long_profile_does_not_hold_up_the_end() {
     stream.read_to_end(&mut rest).unwrap();
     let text = String::from_utf8_lossy(&rest);
     assert!(text.matches("HTTP/1.1 200").count() >= 1, "{text}");
+}
+
+/// Each kept a connection for a minute: 64 of them took all places of the port.
+#[test]
+fn few_profiles_are_in_progress_and_the_other_pages_answer() {
+    let server = Server::start(&[]);
+    let profile = || {
+        let mut stream = TcpStream::connect(server.debug()).unwrap();
+        let ask = "GET /debug/pprof/profile?seconds=60 HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n";
+        stream.write_all(ask.as_bytes()).unwrap();
+        stream
+    };
+    let mut asked: Vec<_> = (0..64).map(|_| profile()).collect();
+    asked.iter().for_each(|stream| stream.set_nonblocking(true).unwrap());
+    let mut refused = Vec::new();
+    await_that("all but four are refused", || {
+        asked.retain_mut(|stream| {
+            let mut answer = vec![0; 4096];
+            let Ok(length) = stream.read(&mut answer) else { return true };
+            refused.push(String::from_utf8_lossy(&answer[..length]).into_owned());
+            false
+        });
+        asked.len() <= 4
+    });
+    assert_eq!(asked.len(), 4);
+    for answer in refused {
+        assert!(answer.starts_with("HTTP/1.1 429") && answer.contains("ask again when one has ended"), "{answer}");
+    }
+    assert_eq!(get(server.debug(), "/metrics").status, 200);
+    // Whoever leaves makes room.
+    drop(asked);
+    await_that("there is room again", || get(server.debug(), "/debug/pprof/profile?seconds=1&debug=1").status == 200);
 }

@@ -249,7 +249,7 @@ fn mistakes_about_a_management_server_are_reported_and_its_headers_are_secret() 
 8 settings are wrong
   CONFIG_GRPC_XDS_SERVER_URL='http://a:1': expected host:port
   CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL='0': expected more than 0
-  CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS='a b:*****': it is no header of HTTP/2
+  CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS='*****': pair 1 is no header of HTTP/2
   CONFIG_GRPC_XDS_SERVER_TLS_CACERT='/nowhere.pem': cannot read the file: No such file or directory (os error 2)
   CONFIG_GRPC_XDS_SERVER_TLS_SAN='a b': expected a DNS name or an IP address
   XDS_CLIENT_BACKOFF_INITIAL_INTERVAL='0': expected more than 0
@@ -257,6 +257,14 @@ fn mistakes_about_a_management_server_are_reported_and_its_headers_are_secret() 
   XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES='-1': expected a number from 0 to 2147483647"
     );
     assert!(parse(&[("CONFIG_GRPC_XDS_SERVER_URL", "a")]).unwrap().xds.is_none(), "files need no server");
+    for headers in ["authorization=Bearer hunter2", "hunter2", "a:b,hunter2", "a:b:hunter2", "a:b,hunter2:c d:e"] {
+        let error = xds(&[("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", headers)]).unwrap_err();
+        assert!(error.contains("expected pairs such as") && !error.contains("hunter2"), "{error}");
+    }
+    for address in ["hunter2@a:1", "ada:hunter2@a:1", "http://ada:hunter2@a:1"] {
+        let error = xds(&[("CONFIG_GRPC_XDS_SERVER_URL", address)]).unwrap_err();
+        assert!(error.contains("*****@a:1': expected host:port") && !error.contains("hunter2"), "{error}");
+    }
 }
 
 #[test]

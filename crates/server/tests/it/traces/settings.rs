@@ -77,3 +77,12 @@ fn headers_are_never_printed() {
     let settings = parse(&[("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20secret")]).unwrap();
     assert!(!format!("{settings:?}").contains("secret"));
 }
+
+#[test]
+fn the_password_of_an_endpoint_is_never_printed() {
+    for name in ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] {
+        let text = parse(&[(name, "http://ada:hunter2@otel:4318")]).unwrap_err();
+        assert!(text.contains(&format!("{name}='http://*****@otel:4318': expected")), "{text}");
+        assert!(text.ends_with("what is secret belongs in OTEL_EXPORTER_OTLP_HEADERS"), "{text}");
+    }
+}
