@@ -1,6 +1,7 @@
 //! The edge to the operating system: sockets, connections, threads and the clock.
 
 pub(crate) mod accept;
+mod authority;
 mod bell;
 pub(crate) mod bounds;
 pub(crate) mod carrier;

@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, interval_at, sleep};
 use tracing::debug;
 
+use super::authority::Mended;
 use super::bell::Aside;
 use super::bounds::socket::Watched;
 use super::bounds::{Budget, Closed, Place, Seat, Standing, Tab};
@@ -87,7 +88,8 @@ where
         meter.call();
         services.answer(request, &meter.tab, &meter.seat)
     });
-    let connection = builder().serve_connection(TokioIo::new(Watched::new(io, seat.clone())), service);
+    let io = Mended::new(Watched::new(io, seat.clone()));
+    let connection = builder().serve_connection(TokioIo::new(io), service);
     tokio::pin!(connection);
     let end = tokio::select! {
         biased;

@@ -1,5 +1,6 @@
 //! Rate limits: what is asked and answered, on which store, and the files that the limits come from.
 
+mod authority;
 mod bad_input;
 mod check;
 pub(crate) mod envoy;

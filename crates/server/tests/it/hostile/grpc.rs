@@ -15,10 +15,10 @@ use crate::operate::metrics::metric;
 use crate::operate::process::Process;
 use crate::support::{LIMITS, Limits, Server};
 
-pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+pub(crate) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 /// The domain `shop` and the descriptor `free: x`, framed.
-pub(super) const CALL: Bytes = Bytes::from_static(b"\0\0\0\0\x13\x0a\x04shop\x12\x0b\x0a\x09\x0a\x04free\x12\x01x");
+pub(crate) const CALL: Bytes = Bytes::from_static(b"\0\0\0\0\x13\x0a\x04shop\x12\x0b\x0a\x09\x0a\x04free\x12\x01x");
 
 /// A connection whose streams may receive `window` bytes each; it lives as long as the tasks.
 pub(super) async fn connect(address: SocketAddr, window: u32) -> (SendRequest<Bytes>, JoinSet<()>) {
@@ -218,9 +218,16 @@ async fn calls_that_are_reset_at_once_hurt_nobody() {
 }
 
 /// A frame of HTTP/2.
-pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// A header as HPACK has it: not indexed (0) or indexed (0x40).
+pub(crate) fn field(indexed: u8, name: &str, value: &str) -> Vec<u8> {
+    let (name_length, value_length) = (name.len() as u8, value.len() as u8);
+    assert!(name_length < 127 && value_length < 127, "longer ones have another form");
+    [&[indexed, name_length], name.as_bytes(), &[value_length], value.as_bytes()].concat()
 }
 
 /// Writes frames until the server has had enough, and returns what it said.

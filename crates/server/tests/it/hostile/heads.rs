@@ -5,17 +5,10 @@ use std::net::TcpStream;
 
 use bytes::Bytes;
 
-use super::grpc::{PATH, PREFACE, connect, frame};
+use super::grpc::{PATH, PREFACE, connect, field, frame};
 use super::{assert_answers, highest};
 use crate::operate::process::Process;
 use crate::support::{LIMITS, Limits, Server};
-
-/// A header as HPACK has it: not indexed (0) or indexed (0x40).
-fn field(indexed: u8, name: &str, value: &str) -> Vec<u8> {
-    let (name_length, value_length) = (name.len() as u8, value.len() as u8);
-    assert!(name_length < 127 && value_length < 127, "longer ones have another form");
-    [&[indexed, name_length], name.as_bytes(), &[value_length], value.as_bytes()].concat()
-}
 
 /// The heads of 1,024 calls that wait for their message, with so many fields each that take a byte.
 fn many_fields(fields: usize) -> Vec<u8> {

@@ -125,11 +125,19 @@ impl Stack {
 
 /// Envoy in front of the service at a port, and its own port.
 pub(crate) fn front(grpc: u16, on_outage: OnOutage) -> (Process, u16) {
+    front_of("tidegate", grpc, on_outage)
+}
+
+/// As above, with another name of the service's cluster.
+pub(crate) fn front_of(cluster: &str, grpc: u16, on_outage: OnOutage) -> (Process, u16) {
     let folder = tempfile::tempdir().unwrap();
     let [front, application, admin] = free_ports();
     let configuration = folder.path().join("envoy.yaml");
     let ports = [(10000, front), (10001, application), (9901, admin), (8081, grpc)];
-    std::fs::write(&configuration, envoy_configuration(&ports, on_outage)).unwrap();
+    let text = envoy_configuration(&ports, on_outage);
+    let text = text.replace("cluster_name: tidegate }", &format!("cluster_name: \"{cluster}\" }}"));
+    let text = text.replace("name: tidegate\n", &format!("name: \"{cluster}\"\n"));
+    std::fs::write(&configuration, text).unwrap();
     let mut command = Command::new(envoy_program());
     command.args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning", "-c"]);
     let envoy = Process(command.arg(configuration).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap());
