@@ -21,6 +21,7 @@ use crate::error::ServeError;
 use crate::operate::health::{Health, Part};
 use crate::operate::metrics::Metrics;
 use crate::operate::notify::Notify;
+use crate::quote::quoted;
 use crate::settings::{Files, FirstLoad, Settings, Xds};
 use crate::supervise::{Supervisor, tripwire};
 pub(crate) use files::{Entry, entries, read_regular};
@@ -37,6 +38,8 @@ const SAMPLE_NAME: &str = "sample.yaml";
 const POLL: Duration = Duration::from_secs(10);
 /// After an event, files are read once no other event came for this long, so that a file is not read half written.
 const QUIET: Duration = Duration::from_millis(50);
+/// The most characters of a mistake that a management server made. Names that people choose have room in it.
+const MISTAKE: usize = 1_000;
 /// They are read after this time even when events keep coming.
 const MAX_DELAY: Duration = Duration::from_secs(1);
 
@@ -49,6 +52,13 @@ pub(crate) struct Target {
     pub(crate) health_needs_domain: bool,
     pub(crate) same_domain: SameDomain,
     pub(crate) notify: Notify,
+}
+
+/// A configuration that is in force.
+#[derive(Debug)]
+struct Applied {
+    sources: usize,
+    domains: usize,
 }
 
 /// Where the configuration comes from.
@@ -115,7 +125,7 @@ impl Target {
     fn load(&self, sources: &[Source]) -> bool {
         match Configuration::load(sources, self.same_domain) {
             Ok(configuration) => {
-                self.apply(configuration, sources.len());
+                self.apply(configuration, sources.len()).log(0);
                 true
             }
             Err(errors) => {
@@ -128,38 +138,28 @@ impl Target {
         }
     }
 
-    /// As [`Target::load`], of resources. At most `told` mistakes are told.
+    /// As [`Target::load`], of resources. At most `told` mistakes are told. It logs nothing.
     ///
     /// # Errors
-    /// The configuration has mistakes: what to say to whoever sent it.
-    fn take(&self, resources: Vec<Resource>, told: usize) -> Result<(), String> {
+    /// The configuration has mistakes: what to say to whoever sent it, a line for each.
+    fn take(&self, resources: Vec<Resource>, told: usize) -> Result<Applied, String> {
         let count = resources.len();
         let errors = match Configuration::of_resources(resources, self.same_domain) {
-            Ok(configuration) => {
-                self.apply(configuration, count);
-                return Ok(());
-            }
+            Ok(configuration) => return Ok(self.apply(configuration, count)),
             Err(errors) => errors,
         };
-        let mut texts: Vec<_> = errors.iter().take(told).map(ConfigError::reference_text).collect();
+        // Names in it may be as long as the message.
+        let text = |error: &ConfigError| quoted(&error.reference_text(), MISTAKE);
+        let mut texts: Vec<_> = errors.iter().take(told).map(text).collect();
         let more = errors.len().saturating_sub(told);
         if more > 0 {
             texts.push(format!("and {more} more mistakes"));
         }
-        Err(self.refuse(texts.join("\n")))
-    }
-
-    /// Takes note that a configuration is refused, for a reason of a line for each mistake.
-    fn refuse(&self, reason: String) -> String {
-        self.metrics.loads.error.fetch_add(1, Relaxed);
-        for line in reason.lines() {
-            error!("Error loading new configuration: {line}");
-        }
-        reason
+        Err(texts.join("\n"))
     }
 
     /// Puts a configuration in force that was made of so many sources.
-    fn apply(&self, configuration: Configuration, sources: usize) {
+    fn apply(&self, configuration: Configuration, sources: usize) -> Applied {
         let configuration = self.metrics.declare(configuration);
         let domains = configuration.domain_count();
         if self.health_needs_domain {
@@ -167,10 +167,7 @@ impl Target {
         }
         self.limiter.configure(configuration);
         self.metrics.loads.success.fetch_add(1, Relaxed);
-        match domains {
-            0 => warn!(sources, domains, "loaded configuration: it has no domain, so nothing is limited"),
-            _ => info!(sources, domains, "loaded configuration"),
-        }
+        Applied { sources, domains }
     }
 
     /// Loads what was read, and says whether it is in use. Files that cannot be read keep the text that they had in `last`.
@@ -190,6 +187,20 @@ impl Target {
         self.metrics.loads.kept.store(kept as u64, Relaxed);
         self.health.set_kept_files(kept);
         self.load(&reading.sources)
+    }
+}
+
+impl Applied {
+    /// Logs it, and how many others were not logged before it.
+    fn log(&self, suppressed: u64) {
+        let Self { sources, domains } = self;
+        match (domains, suppressed) {
+            (0, _) => {
+                warn!(sources, domains, suppressed, "loaded configuration: it has no domain, so nothing is limited")
+            }
+            (_, 0) => info!(sources, domains, "loaded configuration"),
+            (_, 1..) => info!(sources, domains, suppressed, "loaded configuration"),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod configure;
 mod edge;
 mod error;
 mod operate;
+mod quote;
 mod rls;
 mod server;
 pub mod settings;

@@ -4,9 +4,11 @@
 //! lost, the last configuration stays in force.
 
 mod codec;
+mod lines;
 mod pauses;
 pub mod proto;
 mod read;
+mod work;
 
 use std::convert::Infallible;
 use std::io;
@@ -23,19 +25,22 @@ use tonic::client::Grpc;
 use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::{Code, Request, Streaming};
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
-use super::Target;
-use crate::edge::dial::{Caller, Unreached, failure};
+use super::{Applied, Target};
+use crate::edge::dial::{Caller, Noise, Unreached, failure};
 use crate::edge::runtime::ThreadRuntime;
+use crate::quote::{REASON, quoted};
 use crate::settings::Xds;
 use crate::supervise::{Supervisor, tripwire};
 use codec::{BoundedCodec, Received};
+use lines::Lines;
 use pauses::Pauses;
 use proto::envoy::config::core::v3::Node;
 use proto::envoy::service::discovery::v3::DiscoveryRequest;
 use proto::google::rpc::Status as Refusal;
 use read::{TYPE, resources, shortened};
+use work::Work;
 
 /// The name of the thread.
 const PART: &str = "xds";
@@ -44,6 +49,8 @@ const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/Str
 const USER_AGENT: &str = "tidegate";
 /// The most mistakes of a refused response that are logged, and told to the server.
 const TOLD: usize = 10;
+/// The most refused responses that are logged in a minute, and loaded ones.
+const LOGGED: [u32; 2] = [10, 60];
 
 /// The subscription to a management server.
 pub(crate) struct Subscription {
@@ -56,6 +63,9 @@ pub(crate) struct Subscription {
     /// The version that is being loaded. It is still there when the thread is started again after a panic.
     begun: Option<String>,
     pauses: Pauses,
+    work: Work,
+    refusals: Lines,
+    loads: Lines,
     /// 1 while there is a stream.
     connected: Arc<AtomicU64>,
     /// The last trouble that the log has told of.
@@ -72,8 +82,20 @@ impl Subscription {
     pub(crate) fn new(settings: Xds, target: Target, loaded: oneshot::Sender<()>) -> Self {
         let connected = Arc::<AtomicU64>::default();
         target.metrics.watch_management(connected.clone());
-        let (pauses, accepted) = (Pauses::new(settings.retries), String::new());
-        Self { settings, target, loaded: Some(loaded), accepted, begun: None, pauses, connected, told: String::new() }
+        let [refusals, loads] = LOGGED.map(Lines::new);
+        Self {
+            pauses: Pauses::new(settings.retries),
+            settings,
+            target,
+            loaded: Some(loaded),
+            accepted: String::new(),
+            begun: None,
+            work: Work::new(Instant::now()),
+            refusals,
+            loads,
+            connected,
+            told: String::new(),
+        }
     }
 
     /// Starts the thread. It ends with the drain.
@@ -120,32 +142,34 @@ impl Subscription {
 
     /// Connects, opens a stream, and takes what comes.
     async fn follow(&mut self) -> Result<Infallible, Lost> {
-        let caller = self.settings.peer.connect(self.settings.ping).await.map_err(Lost::Unreached)?;
-        self.take_all(caller).await.map_err(Lost::Ended)
+        let noise = Noise::beside(self.settings.max_message);
+        let caller = self.settings.peer.connect(self.settings.ping, noise.clone()).await.map_err(Lost::Unreached)?;
+        self.take_all(caller, BoundedCodec { noise }).await.map_err(Lost::Ended)
     }
 
-    async fn take_all(&mut self, caller: Caller) -> Result<Infallible, String> {
+    async fn take_all(&mut self, caller: Caller, codec: BoundedCodec) -> Result<Infallible, String> {
         let (requests, outgoing) = mpsc::channel(1);
         let gone = |_| "the server takes no more requests".to_owned();
         requests.send(self.request(String::new(), None)).await.map_err(gone)?;
-        let mut responses = self.open(caller, outgoing).await?;
+        let mut responses = self.open(caller, codec, outgoing).await?;
         self.connected.store(1, Relaxed);
         info!(server = self.settings.shown, "the management server answers");
         loop {
             let received = responses.message().await.map_err(|status| self.advised(&status))?;
             let received = received.ok_or("the server ended it")?;
-            let started = Instant::now();
+            let begun = received.begun;
             let answer = self.take(received);
-            let took = started.elapsed();
+            let took = begun.elapsed();
             requests.send(answer).await.map_err(gone)?;
-            // A server that sends without a pause takes at most half of a core.
-            sleep(took).await;
+            // What comes meanwhile waits on the other side, by the window of HTTP/2.
+            sleep(self.work.rest(took, Instant::now())).await;
         }
     }
 
     async fn open(
         &self,
         caller: Caller,
+        codec: BoundedCodec,
         outgoing: mpsc::Receiver<DiscoveryRequest>,
     ) -> Result<Streaming<Received>, String> {
         let mut client =
@@ -153,7 +177,7 @@ impl Subscription {
         client.ready().await.map_err(|error| error.to_string())?;
         let mut request = Request::new(ReceiverStream::new(outgoing));
         *request.metadata_mut() = self.headers();
-        let answer = client.streaming(request, PathAndQuery::from_static(METHOD), BoundedCodec).await;
+        let answer = client.streaming(request, PathAndQuery::from_static(METHOD), codec).await;
         answer.map(tonic::Response::into_inner).map_err(|status| self.advised(&status))
     }
 
@@ -168,7 +192,7 @@ impl Subscription {
         match status.code() {
             Code::OutOfRange => format!(
                 "{}; raise XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES (now {})",
-                status.message(),
+                quoted(status.message(), REASON),
                 self.settings.max_message
             ),
             _ => failure(status),
@@ -177,7 +201,7 @@ impl Subscription {
 
     /// Loads what came, and says what to answer.
     fn take(&mut self, received: Received) -> DiscoveryRequest {
-        let (nonce, version, loaded) = match received {
+        let (nonce, version, loaded) = match received.response {
             Err(excess) => (excess.nonce.clone(), String::new(), Err(excess.to_string())),
             Ok(response) => {
                 let (nonce, version) = (response.nonce.clone(), response.version_info.clone());
@@ -186,35 +210,50 @@ impl Subscription {
         };
         let loaded = match loaded {
             Ok(resources) => self.load(resources, &version),
-            Err(reason) => Err(self.target.refuse(reason)),
+            Err(reason) => Err(reason),
         };
         if let Some(loaded) = self.loaded.take() {
             // The starter may have stopped waiting.
             let _ = loaded.send(());
         }
         match loaded {
-            Ok(()) => {
+            Ok(applied) => {
                 self.pauses.reset();
                 self.told.clear();
+                self.refusals.forget();
+                if let Some(suppressed) = self.loads.admit(&version, Instant::now()) {
+                    applied.log(suppressed);
+                }
                 self.accepted = version;
                 self.request(nonce, None)
             }
             Err(reason) => {
-                let version = shortened(&version);
-                warn!(
-                    version,
-                    "the management server is told that its configuration is refused; the one before stays in force"
-                );
+                self.refuse(&shortened(&version), &reason);
                 self.request(nonce, Some(reason))
             }
         }
     }
 
+    /// Counts a refused response, and logs its mistakes: the same ones once in a minute, and few in any case.
+    fn refuse(&mut self, version: &str, reason: &str) {
+        self.target.metrics.loads.error.fetch_add(1, Relaxed);
+        let Some(suppressed) = self.refusals.admit(reason, Instant::now()) else { return };
+        for line in reason.lines() {
+            error!("Error loading new configuration: {line}");
+        }
+        warn!(
+            version,
+            suppressed,
+            "the management server is told that its configuration is refused; the one before stays in force. The same mistakes are \
+             logged again after a minute"
+        );
+    }
+
     /// Puts resources in force. A version at which this thread panicked is not loaded again: it comes with each stream.
-    fn load(&mut self, resources: Vec<Resource>, version: &str) -> Result<(), String> {
+    fn load(&mut self, resources: Vec<Resource>, version: &str) -> Result<Applied, String> {
         if self.begun.as_deref() == Some(version) {
             let version = shortened(version);
-            return Err(self.target.refuse(format!("version {version} made a thread panic, and is not loaded again")));
+            return Err(format!("version {version} made a thread panic, and is not loaded again"));
         }
         self.begun = Some(version.to_owned());
         tripwire::check(PART);

@@ -1,5 +1,7 @@
 //! Connections to other servers that speak gRPC.
 
+mod heard;
+
 use std::error::Error;
 use std::future::Future;
 use std::io;
@@ -11,10 +13,10 @@ use std::time::Duration;
 use http::{Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
-use hyper::rt::{Read, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use socket2::{SockRef, TcpKeepalive};
 use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -25,6 +27,9 @@ use tonic::body::Body;
 use tonic::codegen::Service;
 
 use crate::certificates::{Flaw, PeerTls};
+use crate::quote::{REASON, quoted};
+use heard::Heard;
+pub(crate) use heard::Noise;
 
 /// The longest wait for one address to take a connection, and for TLS and HTTP/2 to be agreed on.
 const STEP: Duration = Duration::from_secs(5);
@@ -81,13 +86,14 @@ impl Peer {
         origin.build().unwrap_or_default()
     }
 
-    /// Connects. Certificates are read each time. When the server is silent for `ping`, it is asked whether it is there.
+    /// Connects. Certificates are read each time. When the server is silent for `ping`, it is asked whether it is there. When it sends
+    /// too much `noise`, the connection ends.
     ///
     /// Takes a bounded time. Dropped half way, it leaves nothing behind.
-    pub(crate) async fn connect(&self, ping: Option<Duration>) -> Result<Caller, Unreached> {
+    pub(crate) async fn connect(&self, ping: Option<Duration>, noise: Noise) -> Result<Caller, Unreached> {
         let host = self.host.clone();
         let socket = self.socket().await?;
-        let Some(tls) = &self.tls else { return self.converse(TokioIo::new(socket), ping).await };
+        let Some(tls) = &self.tls else { return self.converse(Heard::new(socket, noise), ping).await };
         let config = tls.load().map_err(|flaws| Unreached::Certificates { flaws })?;
         let failed = |reason: String| Unreached::Tls { host: host.clone(), reason };
         let name = match &tls.name {
@@ -96,7 +102,7 @@ impl Peer {
         };
         let handshake = TlsConnector::from(config).connect(name, socket);
         let socket = within(STEP, handshake).await.map_err(failed)?;
-        self.converse(TokioIo::new(socket), ping).await
+        self.converse(Heard::new(socket, noise), ping).await
     }
 
     async fn socket(&self) -> Result<TcpStream, Unreached> {
@@ -115,9 +121,9 @@ impl Peer {
         Err(last)
     }
 
-    async fn converse<I>(&self, io: I, ping: Option<Duration>) -> Result<Caller, Unreached>
+    async fn converse<I>(&self, socket: I, ping: Option<Duration>) -> Result<Caller, Unreached>
     where
-        I: Read + Write + Unpin + Send + 'static,
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let mut builder = Builder::new(TokioExecutor::new());
         builder.timer(TokioTimer::new()).max_header_list_size(HEADERS);
@@ -125,7 +131,7 @@ impl Peer {
         if let Some(ping) = ping {
             builder.keep_alive_interval(ping).keep_alive_timeout(PONG.min(ping));
         }
-        let agreed = within(STEP, builder.handshake(io)).await;
+        let agreed = within(STEP, builder.handshake(TokioIo::new(socket))).await;
         let (requests, connection) =
             agreed.map_err(|reason| Unreached::Protocol { host: self.host.clone(), reason })?;
         // Its end is the end of the calls on it, and they tell the reason.
@@ -150,7 +156,7 @@ pub(crate) fn host_and_port(text: &str) -> Option<(String, u16)> {
 /// The result of `work`, with its failure in words.
 async fn within<T, E: Error + 'static>(bound: Duration, work: impl Future<Output = Result<T, E>>) -> Result<T, String> {
     match timeout(bound, work).await {
-        Ok(done) => done.map_err(|error| reason(&error)),
+        Ok(done) => done.map_err(|error| quoted(&reason(&error), REASON)),
         Err(_) => Err(format!("no answer within {} s", bound.as_secs())),
     }
 }
@@ -164,10 +170,11 @@ fn keep_alive(socket: &TcpStream) {
     let _ = socket.set_tcp_nodelay(true);
 }
 
-/// Why a call failed: what the server said, or what happened to the connection.
+/// Why a call failed: the beginning of what the server said, or what happened to the connection.
 pub(crate) fn failure(status: &Status) -> String {
     let cause = reason(status);
-    if cause == status.to_string() { format!("{:?}: {}", status.code(), status.message()) } else { cause }
+    let said = cause == status.to_string();
+    quoted(&if said { format!("{:?}: {}", status.code(), status.message()) } else { cause }, REASON)
 }
 
 /// What is behind an error. Those of libraries only say which of their parts failed. The system's are wrapped in others.

@@ -2,6 +2,7 @@
 
 mod envoy;
 mod faults;
+mod floods;
 pub(crate) mod management;
 mod reloads;
 pub(crate) mod tls;

@@ -13,7 +13,7 @@ use super::flags::{Flag, Given, Kind};
 use super::prototext::{line, quoted};
 use super::{FAILED, Failed, MISTAKE, fail, say};
 use crate::certificates::{NamedFile, Pair, PeerTls};
-use crate::edge::dial::{Peer, host_and_port};
+use crate::edge::dial::{Noise, Peer, host_and_port};
 use crate::edge::runtime::runtime;
 use crate::operate::traces::OneCall;
 use crate::rls::json::dynamic;
@@ -24,6 +24,8 @@ use crate::settings::Traces;
 const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 /// The longest wait for an answer. The reference waits for ever.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The most bytes of an answer, as for all clients of gRPC.
+const ANSWER: usize = 4 << 20;
 
 const DESCRIPTORS: &str = "descriptors";
 const DIAL: &str = "dial_string";
@@ -163,8 +165,9 @@ async fn ask_traced(peer: &Peer, request: RateLimitRequest, traces: &Traces) -> 
 }
 
 async fn ask(peer: &Peer, request: Request<RateLimitRequest>) -> Result<RateLimitResponse, Status> {
-    let caller = peer.connect(None).await.map_err(|error| Status::unavailable(error.to_string()))?;
-    let mut client = Grpc::with_origin(caller, peer.origin());
+    let caller =
+        peer.connect(None, Noise::beside(ANSWER)).await.map_err(|error| Status::unavailable(error.to_string()))?;
+    let mut client = Grpc::with_origin(caller, peer.origin()).max_decoding_message_size(ANSWER);
     client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
     let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
     let answer = client.unary(request, PathAndQuery::from_static(METHOD), codec);

@@ -1,6 +1,8 @@
 //! The protobuf codec of the stream: counts what is in a response before it is decoded, because 4 MiB of bytes can become
 //! 2,000,000 objects.
 
+use std::time::Instant;
+
 use prost::Message as _;
 use prost::bytes::Buf as _;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
@@ -10,6 +12,7 @@ use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::{ProstCodec, ProstEncoder};
 
 use super::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use crate::edge::dial::Noise;
 
 /// The most objects of a response: resources, descriptors, limits, and values in metadata. About 200,000 descriptors with a limit; each takes some
 /// 200 bytes while it is loaded.
@@ -27,12 +30,21 @@ pub(super) struct Excess {
     pub(super) nonce: String,
 }
 
-/// A response, unless it was not decoded because of what is in it.
-pub(super) type Received = Result<DiscoveryResponse, Excess>;
+/// What came.
+#[derive(Debug)]
+pub(super) struct Received {
+    /// When it was there as a whole, and its decoding began.
+    pub(super) begun: Instant,
+    /// The response, unless it was not decoded because of what is in it.
+    pub(super) response: Result<DiscoveryResponse, Excess>,
+}
 
 /// Encodes requests, and decodes responses that keep within the bound.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct BoundedCodec;
+#[derive(Debug, Clone)]
+pub(super) struct BoundedCodec {
+    /// Of the connection.
+    pub(super) noise: Noise,
+}
 
 impl Codec for BoundedCodec {
     type Encode = DiscoveryRequest;
@@ -45,7 +57,7 @@ impl Codec for BoundedCodec {
     }
 
     fn decoder(&mut self) -> Self {
-        *self
+        self.clone()
     }
 }
 
@@ -54,14 +66,18 @@ impl Decoder for BoundedCodec {
     type Error = Status;
 
     fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Received>, Status> {
+        let begun = Instant::now();
+        self.noise.message(message.remaining());
         // One buffer has the whole message.
         if !Kind::Response.fits(message.chunk(), &mut MOST.clone(), DEPTH) {
             let nonce = nonce(message.chunk());
             message.advance(message.remaining());
-            return Ok(Some(Err(Excess { nonce })));
+            return Ok(Some(Received { begun, response: Err(Excess { nonce }) }));
         }
-        let response = DiscoveryResponse::decode(message);
-        response.map(|response| Some(Ok(response))).map_err(|error| Status::internal(error.to_string()))
+        let decoded = DiscoveryResponse::decode(message);
+        decoded
+            .map(|response| Some(Received { begun, response: Ok(response) }))
+            .map_err(|error| Status::internal(error.to_string()))
     }
 }
 

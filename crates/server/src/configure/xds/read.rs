@@ -10,6 +10,7 @@ use super::proto::envoy::service::discovery::v3::DiscoveryResponse;
 use super::proto::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
 };
+use crate::quote::quoted;
 
 /// The type of the resources.
 pub(crate) const TYPE: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
@@ -82,11 +83,7 @@ fn json(message: prost_types::Value) -> Result<Json, String> {
     })
 }
 
-/// What a message to people quotes of a text that a server chose.
+/// What a message to people quotes of a name that a server chose.
 pub(super) fn shortened(text: &str) -> String {
-    const MOST: usize = 200;
-    match text.char_indices().nth(MOST) {
-        Some((end, _)) => format!("{}..", &text[..end]),
-        None => text.to_owned(),
-    }
+    quoted(text, 200)
 }

@@ -135,6 +135,17 @@ impl Process {
         assert!(sent.success());
     }
 
+    /// Reads the log until a line has this text.
+    pub(crate) fn await_log(&mut self, text: &str) {
+        loop {
+            let before = self.log.len();
+            assert!(self.stderr.read_line(&mut self.log).unwrap() > 0, "it ended: {}", self.log);
+            if self.log[before..].contains(text) {
+                return;
+            }
+        }
+    }
+
     /// Waits for the end; returns the exit code and the log.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         self.stderr.read_to_string(&mut self.log).unwrap();

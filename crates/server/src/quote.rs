@@ -1,0 +1,38 @@
+//! Texts that others chose, as people read them: short, and in one line.
+
+/// The most characters of a reason that another server gives.
+pub(crate) const REASON: usize = 300;
+
+/// At most so many characters of `text`; two dots say that there is more. What ends a line, is not seen or moves other characters is
+/// escaped.
+pub(crate) fn quoted(text: &str, most: usize) -> String {
+    let (mut out, mut characters) = (String::new(), text.chars());
+    for character in characters.by_ref().take(most) {
+        match character {
+            '"' | '\'' | '\\' => out.push(character),
+            other => out.extend(other.escape_debug()),
+        }
+    }
+    if characters.next().is_some() {
+        out += "..";
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_others_are_short_and_in_one_line() {
+        for (text, expected) in [
+            ("it's \"v1\" \\ \u{e9}\u{4e16}", "it's \"v1\" \\ \u{e9}\u{4e16}"),
+            ("a\nb\r\tc\0\u{1b}[2J", "a\\nb\\r\\tc\\0\\u{1b}[2J"),
+            ("\u{202e}back\u{2028}", "\\u{202e}back\\u{2028}"),
+            ("0123456789012345678901234567890123456789", "012345678901234567890123456789.."),
+        ] {
+            assert_eq!(quoted(text, 30), expected);
+        }
+        assert_eq!(quoted("abc", 3), "abc");
+    }
+}
