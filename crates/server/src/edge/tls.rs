@@ -6,8 +6,8 @@
 
 mod gates;
 mod refusal;
+mod under_way;
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,20 +18,21 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-use super::bounds::{Closed, Place};
+use super::bounds::{Closed, Origin, Place};
 use super::carrier::{Carrier, Loose, Secured};
 use super::runtime::ThreadRuntime;
 use crate::certificates::Identity;
 use crate::supervise::{Supervisor, tripwire};
 pub(crate) use gates::Gates;
 use refusal::{Refusal, refusal};
+use under_way::UnderWay;
 
 /// The name of the thread.
 const PART: &str = "handshakes";
 /// How long a handshake may take. It has two or three messages; a slow line brings them in a second.
 const LONGEST: Duration = Duration::from_secs(10);
 /// Handshakes under way at once, of all ports. Each holds up to 64 KiB that its peer sent, so all of them hold 64 MiB at most. When there
-/// are more, the oldest ends: real ones take milliseconds.
+/// are more, the oldest of the address that has the most ends, so that one address does not end those of others.
 const MOST: usize = 1024;
 /// How long one may take to its end when the server drains.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -44,13 +45,6 @@ pub(crate) struct Handshakes {
     runtime: Handle,
     under_way: Arc<Mutex<UnderWay>>,
     supervisor: Supervisor,
-}
-
-/// Handshakes in the order of their beginning, and how to end each.
-#[derive(Debug, Default)]
-struct UnderWay {
-    next: u64,
-    each: BTreeMap<u64, Arc<Notify>>,
 }
 
 /// The way through TLS to a port. Clones are the same.
@@ -72,13 +66,14 @@ struct Refused {
 /// One handshake among those under way, until this is dropped.
 struct Turn {
     under_way: Arc<Mutex<UnderWay>>,
+    origin: Origin,
     number: u64,
     end: Arc<Notify>,
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        lock(&self.under_way).each.remove(&self.number);
+        lock(&self.under_way).end(self.origin, self.number);
     }
 }
 
@@ -92,7 +87,8 @@ impl Handshakes {
         let handle = runtime.handle();
         let stop = supervisor.stop.clone();
         supervisor.thread(PART, move || runtime.block_on(tripwire::with(PART.into(), stop.cancelled_owned())))?;
-        Ok(Self { runtime: handle, under_way: Arc::default(), supervisor: supervisor.clone() })
+        let under_way = Arc::new(Mutex::new(UnderWay::new(MOST)));
+        Ok(Self { runtime: handle, under_way, supervisor: supervisor.clone() })
     }
 
     /// The way to a port of this name, on which the server is who `identity` says.
@@ -100,17 +96,10 @@ impl Handshakes {
         Gate { port, identity, handshakes: self.clone(), refused: Arc::default() }
     }
 
-    /// Begins a handshake, and ends the oldest if there are too many.
-    fn begin(&self) -> Turn {
-        let mut under_way = lock(&self.under_way);
-        if under_way.each.len() >= MOST {
-            let oldest = under_way.each.pop_first();
-            oldest.inspect(|(_, end)| end.notify_one());
-        }
-        let (number, end) = (under_way.next, Arc::new(Notify::new()));
-        under_way.next += 1;
-        under_way.each.insert(number, end.clone());
-        Turn { under_way: self.under_way.clone(), number, end }
+    /// Begins a handshake, and ends another if there are too many.
+    fn begin(&self, origin: Origin) -> Turn {
+        let (number, end) = lock(&self.under_way).begin(origin);
+        Turn { under_way: self.under_way.clone(), origin, number, end }
     }
 }
 
@@ -124,7 +113,7 @@ impl Gate {
     ) where
         F: Future<Output = ()> + Send + 'static,
     {
-        let (gate, turn) = (self.clone(), self.handshakes.begin());
+        let (gate, turn) = (self.clone(), self.handshakes.begin(place.origin));
         let enter = async move {
             let secured = gate.handshake(socket, &place, &turn).await;
             drop(turn);

@@ -131,6 +131,7 @@ pub(crate) struct Seat {
 pub(crate) struct Place {
     places: Arc<Places>,
     number: u64,
+    pub(crate) origin: Origin,
     pub(crate) seat: Arc<Seat>,
 }
 
@@ -267,7 +268,7 @@ impl Places {
         }
         let seat = Arc::new(Seat::new(self.counts.clone()));
         let number = taken.insert(Guest { seat: seat.clone(), origin });
-        Admission::Place(Place { places: self.clone(), number, seat })
+        Admission::Place(Place { places: self.clone(), number, origin, seat })
     }
 
     /// Closes connections without a request, because the system refused one: it may be that there are no more descriptors.

@@ -3,8 +3,10 @@
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
 
+use tokio::io::AsyncWriteExt as _;
+
 use super::authority::borrowed;
-use super::{Authority, Folder, is_served};
+use super::{Authority, Folder, client, decide, is_served, secure};
 use crate::hostile::{grown, is_closed, until_closed};
 use crate::operate::metrics::metric;
 use crate::operate::process::Process;
@@ -121,4 +123,30 @@ async fn half_open_handshakes_make_room_for_others() {
     let grown = tokio::task::block_in_place(|| grown(&target.server, attack));
     assert!(grown < 100, "{grown} MiB more");
     assert!(target.closed("room") >= 900, "{}", target.closed("room"));
+}
+
+/// Half of the clients that took long for their handshake were closed, whoever began the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_clients_are_let_in_while_another_address_floods() {
+    let target = Target::start();
+    let hello = half_a_hello();
+    let mut slow = Vec::new();
+    for _ in 0..8 {
+        slow.push(tokio::net::TcpStream::connect(target.grpc()).await.unwrap());
+    }
+    let mut flood = Vec::new();
+    for _ in 0..1_200 {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        let mut socket = socket.connect(target.grpc()).await.unwrap();
+        // It may have been closed already.
+        let _ = socket.write_all(&hello).await;
+        flood.push(socket);
+    }
+    await_that("some of the flood make room", || target.closed("room") >= 100);
+    for socket in slow {
+        let stream = secure(socket, &client(&target.authority, None, b"h2")).await.expect("a slow client is let in");
+        assert_eq!(decide(stream).await.unwrap(), "0");
+    }
+    drop(flood);
 }
