@@ -114,14 +114,31 @@ impl Server {
     }
 
     pub(crate) fn start_with(settings: Settings) -> Self {
+        // Ports that the system chose can be taken by others of the tests before the server listens there.
+        for _ in 0..5 {
+            match Self::try_start(settings.clone()) {
+                Ok(server) => return server,
+                Err(ServeError::Bind { source, .. }) if source.kind() == std::io::ErrorKind::AddrInUse => {}
+                Err(error) => panic!("the server does not start: {error}"),
+            }
+        }
+        panic!("the server finds no free port")
+    }
+
+    fn try_start(settings: Settings) -> Result<Self, ServeError> {
         let stop = CancellationToken::new();
         let (tell, told) = mpsc::sync_channel(1);
         let shutdown = stop.clone().cancelled_owned();
         let thread = std::thread::spawn(move || {
             tidegate::run(settings, shutdown, move |started| tell.send(started.clone()).unwrap())
         });
-        let started = told.recv_timeout(PATIENCE).expect("the server starts");
-        Self { started, stop, thread: Some(thread), _limits: None }
+        match told.recv_timeout(PATIENCE) {
+            Ok(started) => Ok(Self { started, stop, thread: Some(thread), _limits: None }),
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("the server has not started in {PATIENCE:?}"),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                Err(thread.join().expect("the server does not panic").expect_err("it ended before it had started"))
+            }
+        }
     }
 
     pub(crate) fn grpc(&self) -> SocketAddr {

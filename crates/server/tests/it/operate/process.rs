@@ -34,18 +34,22 @@ impl Process {
         let json = given("LOG_FORMAT", "json");
         assert!(!json || given("LOG_LEVEL", "info"), "in JSON, addresses are read from a line of this level");
         command.env_clear().envs(variables).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut process = Self { child, banner: String::new(), stderr, log: String::new() };
-        if json {
-            process.read_started()
-        } else {
-            process.read_banner()
+        // Ports that the system chose can be taken by others of the tests before the server listens there.
+        for _ in 0..5 {
+            let mut child = command.spawn().unwrap();
+            let stderr = BufReader::new(child.stderr.take().unwrap());
+            let mut process = Self { child, banner: String::new(), stderr, log: String::new() };
+            let started = if json { process.read_started() } else { process.read_banner() };
+            if started {
+                return process;
+            }
+            assert!(process.log.contains("address already in use"), "it ended: {}{}", process.banner, process.log);
         }
-        process
+        panic!("it finds no free port")
     }
 
-    fn read_banner(&mut self) {
+    /// Whether it started. If not, it has ended, and all of the log was read.
+    fn read_banner(&mut self) -> bool {
         let mut lines = BufReader::new(self.child.stdout.take().unwrap()).lines();
         // The last line is a command to try, or says why there is none.
         let last = ["  curl", "No limits", "The configuration", "Limits are loaded"];
@@ -54,10 +58,11 @@ impl Process {
                 Some(line) => self.banner += &(line.unwrap() + "\n"),
                 None => {
                     self.stderr.read_to_string(&mut self.log).unwrap();
-                    panic!("it ended: {}{}", self.banner, self.log)
+                    return false;
                 }
             }
         }
+        true
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -106,16 +111,18 @@ impl Process {
     }
 
     /// In JSON, the log says what a person reads in the banner.
-    fn read_started(&mut self) {
+    fn read_started(&mut self) -> bool {
         loop {
             let before = self.log.len();
-            assert!(self.stderr.read_line(&mut self.log).unwrap() > 0, "it ended: {}", self.log);
+            if self.stderr.read_line(&mut self.log).unwrap() == 0 {
+                return false;
+            }
             let line: serde_json::Value = serde_json::from_str(&self.log[before..]).unwrap();
             if line["@message"] == "started" {
                 let shown = |what: &str, name: &str| format!("  {what} {}\n", line[name].as_str().unwrap_or_default());
                 self.banner =
                     shown("gRPC", "grpc") + &shown("HTTP", "http") + &shown("debug", "debug") + &shown("API", "api");
-                return;
+                return true;
             }
         }
     }
