@@ -8,11 +8,13 @@ mod events;
 mod line;
 mod peer;
 
+use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
@@ -33,11 +35,13 @@ const DATAGRAM: usize = 1_432;
 const PIECE: usize = 16 * 1024;
 /// The longest time of a flush, unless the interval is longer. The rest is left for the next one.
 const FLUSH: Duration = Duration::from_secs(10);
-/// How long a flush may go on once the server stops, and how long the last one may take.
+/// How long flushes may go on once the server stops.
 const LAST: Duration = Duration::from_secs(1);
 /// Datagrams that are sent without a pause, and the pause: a burst must not overrun the receiver's buffer.
 const BURST: usize = 64;
 const PAUSE: Duration = Duration::from_millis(1);
+/// How long lines are made without a look at the time: rules for names may take milliseconds for each of them.
+const TURN: Duration = Duration::from_millis(10);
 
 /// Starts to send metrics until the server stops.
 ///
@@ -102,6 +106,8 @@ impl Sender {
 
     async fn run(&mut self) {
         let stop = self.supervisor.stop.clone();
+        // When it was noticed during a flush that the server stops.
+        let asked = Cell::new(None);
         let mut next = Instant::now() + self.interval;
         while !stop.is_cancelled() {
             tokio::select! {
@@ -112,13 +118,16 @@ impl Sender {
             let over = async {
                 tokio::select! {
                     () = sleep_until(end) => {}
-                    () = async { stop.cancelled().await; sleep(LAST).await } => {}
+                    () = async { stop.cancelled().await; asked.set(Some(Instant::now())); sleep(LAST).await } => {}
                 }
             };
             self.flush(std::pin::pin!(over)).await;
             next = (next + self.interval).max(Instant::now());
         }
-        self.flush(std::pin::pin!(sleep(LAST))).await;
+        let end = asked.get().unwrap_or_else(Instant::now) + LAST;
+        if Instant::now() < end {
+            self.flush(std::pin::pin!(sleep_until(end))).await;
+        }
     }
 
     /// Sends what has changed since the last time, as far as it can.
@@ -157,9 +166,21 @@ impl Sender {
             Transport::Udp => DATAGRAM,
         };
         let (mut piece, mut last, mut pieces) = (Piece::default(), None, 0);
-        let mut lines = Vec::new();
+        // The last sample of which something was handed over.
+        let mut handed = None;
+        let (mut lines, mut turn) = (Vec::new(), Instant::now());
         for sample in now.since(told) {
+            if turn.elapsed() >= TURN {
+                tokio::select! {
+                    biased;
+                    () = over.as_mut() => return Err((handed, slow())),
+                    // The time only moves for those who wait.
+                    () = yield_now() => {}
+                }
+                turn = Instant::now();
+            }
             self.writer.write(&sample, &mut lines);
+            let mut begun = false;
             for line in lines.split_inclusive(|byte| *byte == b'\n') {
                 if self.peer.transport() == Transport::Udp && line.len() > DATAGRAM {
                     self.too_long(&sample);
@@ -169,7 +190,9 @@ impl Sender {
                     pieces += 1;
                     self.pause(pieces).await;
                     self.hand_over(&mut piece, over.as_mut()).await.map_err(|error| (last, error))?;
+                    handed = if begun { Some(sample.place) } else { last };
                 }
+                begun = true;
                 piece.text.extend_from_slice(line);
                 piece.lines += 1;
             }
@@ -225,6 +248,11 @@ impl Sender {
             );
         }
     }
+}
+
+fn slow() -> io::Error {
+    let text = "making the lines takes too long: there are many names, or many rules that change names";
+    io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
 /// A place that borrows nothing.

@@ -43,6 +43,16 @@ impl Metrics {
     }
 }
 
+/// Why a pattern cannot be used, with what to write instead of the one thing that others take.
+fn pattern_mistake(error: &regex_lite::Error) -> String {
+    let error = error.to_string();
+    if error.contains("Unicode") {
+        return r"classes of Unicode (\p and \P) are not supported: write the letters, as in [A-Za-z] or [^.]"
+            .to_owned();
+    }
+    format!("not a regular expression: {error}")
+}
+
 /// The variables that name a sink.
 const SINKS: [&str; 3] = ["USE_DOG_STATSD", "USE_STATSD", "USE_PROMETHEUS"];
 

@@ -187,6 +187,8 @@ extra: 1
         let lines: Vec<usize> =
             told.iter().map(|mistake| mistake.split(':').next().unwrap().parse().unwrap()).collect();
         assert!(lines.is_sorted(), "{lines:?}");
+        let letters = mistakes(r"mappings: [{match: '\pL', match_type: regex, name: a}]");
+        assert!(letters[0].contains(r"classes of Unicode (\p and \P) are not supported: write"), "{letters:?}");
         assert!(mistakes("mappings: []").is_empty());
     }
 

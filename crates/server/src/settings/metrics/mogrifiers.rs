@@ -2,6 +2,7 @@
 
 use regex_lite::{Regex, RegexBuilder};
 
+use super::pattern_mistake;
 use crate::settings::Problem;
 use crate::settings::read::{MOGRIFIERS, Values};
 use crate::settings::value::{Kind, Value};
@@ -48,10 +49,7 @@ fn rule(values: &mut Values, rule: &str) -> Option<Mogrifier> {
     let (tags_variable, tags) = part(values, rule, "TAGS");
     let compiled = match pattern.as_deref().unwrap_or_default() {
         "" => Err(format!("expected a regular expression: USE_DOG_STATSD_MOGRIFIERS names the rule {rule}")),
-        text => RegexBuilder::new(text)
-            .size_limit(PATTERN_BYTES)
-            .build()
-            .map_err(|error| format!("not a regular expression: {error}")),
+        text => RegexBuilder::new(text).size_limit(PATTERN_BYTES).build().map_err(|error| pattern_mistake(&error)),
     };
     let compiled = compiled.map_err(|reason| problem(values, &pattern_variable, pattern.clone(), reason)).ok();
     let name = name.filter(|name| !name.is_empty());

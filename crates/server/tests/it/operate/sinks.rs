@@ -90,7 +90,7 @@ fn rules_for_dogstatsd_are_read_in_both_spellings() {
 fn rules_for_dogstatsd_with_mistakes_are_all_refused_at_once() {
     let error = parse(&[
         ("USE_DOG_STATSD", "true"),
-        ("USE_DOG_STATSD_MOGRIFIERS", "none,bad,tags,open"),
+        ("USE_DOG_STATSD_MOGRIFIERS", "none,bad,tags,open,letters"),
         ("DOG_STATSD_MOGRIFIER_NONE_NAME", "x"),
         ("DOG_STATSD_MOGRIFIER_BAD_PATTERN", "("),
         ("DOG_STATSD_MOGRIFIER_BAD_NAME", ""),
@@ -100,16 +100,19 @@ fn rules_for_dogstatsd_with_mistakes_are_all_refused_at_once() {
         ("DOG_STATSD_MOGRIFIER_OPEN_PATTERN", "a{10000}{10000}"),
         ("DOG_STATSD_MOGRIFIER_OPEN_NAME", "b"),
         ("DOG_STATSD_MOGRIFIER_OPEN_TAGS", "k"),
+        ("DOG_STATSD_MOGRIFIER_LETTERS_PATTERN", r"^\pL+\."),
+        ("DOG_STATSD_MOGRIFIER_LETTERS_NAME", "b"),
     ])
     .unwrap_err();
     for told in [
-        "6 settings are wrong\n",
+        "7 settings are wrong\n",
         "DOG_STATSD_MOGRIFIER_NONE_PATTERN: expected a regular expression",
         "DOG_STATSD_MOGRIFIER_BAD_PATTERN='(': not a regular expression",
         "DOG_STATSD_MOGRIFIER_BAD_NAME: expected the new name",
         "DOG_STATSD_MOGRIFIER_TAGS_TAGS='k:': every tag needs a name and a value",
         "DOG_STATSD_MOGRIFIER_OPEN_PATTERN='a{10000}{10000}': not a regular expression",
         "DOG_STATSD_MOGRIFIER_OPEN_TAGS='k': expected pairs",
+        r"DOG_STATSD_MOGRIFIER_LETTERS_PATTERN='^\pL+\.': classes of Unicode (\p and \P) are not supported: write the letters",
     ] {
         assert!(error.contains(told), "{told} in {error}");
     }

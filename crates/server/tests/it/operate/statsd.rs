@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use tonic::transport::Channel;
 
-use crate::support::{Limits, Server, ask, await_that, get, request};
+use crate::operate::process::Process;
+use crate::support::{Limits, Server, ask, await_that, channel, get, request};
 
 const HITS: &str = "ratelimit.service.rate_limit.shop.user.total_hits";
 
@@ -285,4 +286,41 @@ async fn a_line_that_fits_no_datagram_is_counted_and_not_sent() {
     await_that("the line is counted", || server.stat("tidegate.statsd.too_long_lines") == 2);
     await_that("others are told", || got.sum(HITS) == 1);
     assert!(got.pieces().iter().all(|piece| piece.len() <= 1_432));
+}
+
+/// With 2,000 rules for names, the last flush was not ended by its deadline, and the end waited for it in vain.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_rules_for_names_do_not_hold_up_the_end() {
+    let keys: Vec<String> = (0..3_000).map(|number| format!("a_name_that_is_not_short_{number}")).collect();
+    let limit = |key: &String| format!("  - {{key: '{key}', rate_limit: {{unit: day, requests_per_unit: 1000000}}}}\n");
+    let files = Limits::new(&format!("domain: shop\ndescriptors:\n{}", keys.iter().map(limit).collect::<String>()));
+    let (address, _got) = datagrams();
+    let (host, port) = (address.ip().to_string(), address.port().to_string());
+    let mut settings: Vec<(String, String)> = [
+        ("RUNTIME_ROOT", files.root()),
+        ("USE_DOG_STATSD", "true"),
+        ("STATSD_HOST", &host),
+        ("STATSD_PORT", &port),
+        // Only the last flush is made.
+        ("STATS_FLUSH_INTERVAL", "1h"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .into();
+    let rules: Vec<String> = (0..2_000).map(|number| format!("R{number}")).collect();
+    for rule in &rules {
+        settings.push((format!("DOG_STATSD_MOGRIFIER_{rule}_PATTERN"), format!("([a-z]+)_([0-9]+)_{rule}$")));
+        settings.push((format!("DOG_STATSD_MOGRIFIER_{rule}_NAME"), "never".to_owned()));
+    }
+    settings.push(("USE_DOG_STATSD_MOGRIFIERS".to_owned(), rules.join(",")));
+    let settings: Vec<_> = settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let process = Process::start(&settings);
+    let channel = channel(process.address("gRPC")).await;
+    for keys in keys.chunks(500) {
+        hit_all(&channel, keys).await;
+    }
+    process.signal("TERM");
+    let (code, log) = process.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("making the lines takes too long"), "{log}");
+    assert!(!log.contains("a thread does not end"), "{log}");
 }

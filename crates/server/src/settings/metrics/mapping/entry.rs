@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::read::{Defaults, MATCHES, OBSERVERS, Reader, at};
 use super::{Kind, Pattern, Rule, Template};
+use crate::settings::metrics::pattern_mistake;
 
 const FIELDS: [&str; 15] = [
     "match",
@@ -98,7 +99,7 @@ impl Entry {
         if regex {
             let compiled = RegexBuilder::new(&text).size_limit(PATTERN_BYTES).build();
             return compiled
-                .map_err(|error| reader.mistake(&at(path, "match"), &format!("not a regular expression: {error}")))
+                .map_err(|error| reader.mistake(&at(path, "match"), &pattern_mistake(&error)))
                 .map(Pattern::Regex)
                 .ok();
         }
