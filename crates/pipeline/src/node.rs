@@ -201,4 +201,10 @@ impl Host for Arc<Node> {
     fn detach(&self, link: LinkId, reason: &Arc<str>) {
         Node::detach(self, link, reason);
     }
+
+    /// There will be no other connection, so callers are refused. That is the end of the program and no loss.
+    fn stopped(&self, link: LinkId, reason: &Arc<str>) {
+        self.close();
+        Node::detach(self, link, reason);
+    }
 }

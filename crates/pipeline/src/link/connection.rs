@@ -8,6 +8,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::thread;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncWrite;
@@ -340,7 +341,10 @@ impl<H: Host> Drop for Connection<H> {
         if !self.ended {
             let reason = "its task was stopped".into();
             self.fail(&reason);
-            self.host.detach(self.link, &reason);
+            match thread::panicking() {
+                true => self.host.detach(self.link, &reason),
+                false => self.host.stopped(self.link, &reason),
+            }
         }
     }
 }

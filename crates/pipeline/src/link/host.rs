@@ -52,4 +52,7 @@ pub(crate) trait Host: Debug + Send {
 
     /// Tells the node that the connection has ended.
     fn detach(&self, link: LinkId, reason: &Arc<str>);
+
+    /// Tells the node that the runtime of all of its tasks has ended, and the connection with it.
+    fn stopped(&self, link: LinkId, reason: &Arc<str>);
 }

@@ -51,6 +51,10 @@ impl Host for Arc<FakeHost> {
     fn detach(&self, _link: LinkId, reason: &Arc<str>) {
         *self.detached.lock().unwrap() = Some(Arc::clone(reason));
     }
+
+    fn stopped(&self, link: LinkId, reason: &Arc<str>) {
+        self.detach(link, reason);
+    }
 }
 
 fn host(may_close: &[bool], close: Option<CloseReason>) -> Arc<FakeHost> {

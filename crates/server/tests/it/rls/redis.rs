@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::test_util::{MASTER, RedisCluster, RedisSentinels, RedisServer};
 use tonic::Code;
 
-use crate::support::{Limits, Server, ask, await_that, get, request};
+use crate::operate::process::Process;
+use crate::support::{LIMITS, Limits, Server, ask, await_that, channel, get, request};
 
 async fn start(redis: &RedisServer, more: &[(&str, &str)]) -> Server {
     let url = redis.address().to_string();
@@ -283,4 +284,30 @@ async fn redis_killed_under_load_hangs_nobody_and_mixes_up_nothing() {
         // The deadline is a second; the rest is the machine's.
         assert!(told.slowest < Duration::from_secs(8), "{:?}", told.slowest);
     }
+}
+
+/// The end closes its own connections to Redis, also while a client has a call that does not end: that is no loss.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_the_end_closes_are_not_reported_as_lost() {
+    let redis = RedisServer::start().await;
+    let (url, limits) = (redis.address().to_string(), Limits::new(LIMITS));
+    let process = Process::start(&[
+        ("RUNTIME_ROOT", limits.root()),
+        ("REDIS_URL", &url),
+        ("REDIS_SOCKET_TYPE", "tcp"),
+        ("TIDEGATE_DRAIN_TIMEOUT", "100ms"),
+    ]);
+    let mut open = Vec::new();
+    for _ in 0..4 {
+        let channel = channel(process.address("gRPC")).await;
+        ask(&channel, request("shop", &[&[("named", "x")]])).await.unwrap();
+        let mut health = tonic_health::pb::health_client::HealthClient::new(channel.clone());
+        let watch = health.watch(tonic_health::pb::HealthCheckRequest::default()).await.unwrap().into_inner();
+        open.push((channel, watch));
+    }
+    process.signal("TERM");
+    let (code, log) = process.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(!log.contains("lost"), "{log}");
+    drop(open);
 }
