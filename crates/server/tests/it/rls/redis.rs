@@ -278,12 +278,16 @@ async fn redis_killed_under_load_hangs_nobody_and_mixes_up_nothing() {
         });
     });
     stop.store(true, SeqCst);
+    let mut errors = 0;
     for caller in callers {
         let told = caller.await.unwrap();
-        assert!(told.answers > 0 && told.errors > 0, "{} answers, {} errors", told.answers, told.errors);
+        assert!(told.answers > 0, "{} errors", told.errors);
+        // On a busy machine, a caller may have had no turn while Redis was away.
+        errors += told.errors;
         // The deadline is a second; the rest is the machine's.
         assert!(told.slowest < Duration::from_secs(8), "{:?}", told.slowest);
     }
+    assert!(errors >= 3, "{errors} errors");
 }
 
 /// The end closes its own connections to Redis, also while a client has a call that does not end: that is no loss.
