@@ -1,5 +1,7 @@
 //! `/json`: a request as protobuf JSON. The status code of the answer says whether it is allowed.
 
+mod request;
+
 use std::error::Error;
 use std::future::poll_fn;
 use std::io;
@@ -19,8 +21,8 @@ use serde::Serialize as _;
 
 use super::call::Calls;
 use super::proto::SERVICE_DESCRIPTORS;
+use super::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::text;
 use crate::edge::cores::Cores;
 use crate::operate::health::Health;
@@ -29,14 +31,14 @@ use crate::operate::traces::{Trace, Value};
 /// The largest body of a request, as for gRPC.
 const MAX_BODY: usize = 4 * 1024 * 1024;
 
-/// The descriptors of both messages, for the mapping from and to JSON. Decoded at the first request.
-static MESSAGES: LazyLock<[MessageDescriptor; 2]> = LazyLock::new(|| {
+/// The descriptor of the response, for the mapping to JSON. Decoded at the first answer.
+static RESPONSE: LazyLock<MessageDescriptor> = LazyLock::new(|| {
     let pool = DescriptorPool::decode(SERVICE_DESCRIPTORS).expect("committed descriptors are valid, as a test shows");
-    ["envoy.service.ratelimit.v3.RateLimitRequest", "envoy.service.ratelimit.v3.RateLimitResponse"]
-        .map(|name| pool.get_message_by_name(name).expect("the descriptors are those of the service"))
+    let name = "envoy.service.ratelimit.v3.RateLimitResponse";
+    pool.get_message_by_name(name).expect("the descriptors are those of the service")
 });
 
-/// `/json` and `/healthcheck`.
+/// `/json` and `/healthcheck`. Other paths are answered with 404 and the words of the reference.
 ///
 /// Connections are served on the control thread, which only reads and writes HTTP. What takes long, the JSON and the decision, is
 /// done on a core, so that health is answered however many calls of `/json` wait.
@@ -46,7 +48,8 @@ pub(crate) fn router(cores: Cores, health: Health) -> Router {
         Err(reasons) => (StatusCode::INTERNAL_SERVER_ERROR, reasons),
     });
     let json = Router::new().route("/json", any(answer)).with_state(cores);
-    json.route("/healthcheck", healthcheck)
+    let absent = any(async || plain(StatusCode::NOT_FOUND, "404 page not found\n"));
+    json.route("/healthcheck", healthcheck).fallback(absent)
 }
 
 async fn answer(State(cores): State<Cores>, headers: HeaderMap, body: Body) -> Response {
@@ -105,7 +108,7 @@ async fn decide(calls: Calls, body: Vec<u8>, mut trace: Option<&mut Trace>) -> R
     if let Err(excess) = calls.bounds().check_json(&body) {
         return plain(StatusCode::BAD_REQUEST, calls.refuse(excess) + "\n");
     }
-    let Some(request) = parse(&body) else { return plain(StatusCode::BAD_REQUEST, "Bad Request\n") };
+    let Some(request) = request::parse(&body) else { return plain(StatusCode::BAD_REQUEST, "Bad Request\n") };
     // HTTP has no deadline of the client: the server's own applies.
     let answer = match &mut trace {
         Some(trace) => calls.decide_traced(request, started, None, trace).await,
@@ -133,13 +136,6 @@ fn answer_of(response: &RateLimitResponse) -> Response {
     }
 }
 
-fn parse(body: &[u8]) -> Option<RateLimitRequest> {
-    let mut json = serde_json::Deserializer::from_slice(body);
-    let message = DynamicMessage::deserialize(MESSAGES[0].clone(), &mut json).ok()?;
-    json.end().ok()?;
-    message.transcode_to().ok()
-}
-
 fn encode(response: &RateLimitResponse) -> Option<Vec<u8>> {
     let mut json = serde_json::Serializer::with_formatter(Vec::new(), WholeNumbers);
     dynamic(response).serialize(&mut json).ok()?;
@@ -162,7 +158,7 @@ impl serde_json::ser::Formatter for WholeNumbers {
 
 /// The response with the names of its fields.
 pub(crate) fn dynamic(response: &RateLimitResponse) -> DynamicMessage {
-    let mut message = DynamicMessage::new(MESSAGES[1].clone());
+    let mut message = DynamicMessage::new(RESPONSE.clone());
     message.transcode_from(response).expect("the message is of this type");
     message
 }

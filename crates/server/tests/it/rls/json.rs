@@ -41,6 +41,8 @@ fn json_takes_every_form_that_the_mapping_allows() {
     for text in [
         r#"{"domain":"shop","descriptors":[{"entries":[{"key":"named","value":"a"}],"hitsAddend":"2"}]}"#,
         r#"{"domain":"shop","descriptors":[{"entries":[{"key":"named","value":"a"}],"hits_addend":2}]}"#,
+        r#"{"domain":"shop","descriptors":[{"entries":[{"key":"named","value":"a"}],"hitsAddend":"1e0"}],"hitsAddend":"1.0"}"#,
+        r#"{"domain":"shop","descriptors":[{"entries":[{"key":"named","value":null}]}],"hitsAddend":null}"#,
         r#"{"domain":"shop","descriptors":[{"entries":[{"key":"x"}],"limit":{"requestsPerUnit":9,"unit":"DAY"}}]}"#,
         r#"{"domain":"shop","descriptors":[{"entries":[{"key":"x"}],"limit":{"requests_per_unit":9,"unit":4}}],"hitsAddend":1}"#,
     ] {
@@ -74,6 +76,8 @@ fn json_answers_400_to_everything_else() {
         "null",
         "text",
         r#"{"domain":"shop","nothing":1}"#,
+        r#"{"domain":"shop","domain":"shop","descriptors":[{"entries":[{"key":"user"}]}]}"#,
+        r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user"}]}],"hitsAddend":1,"hits_addend":1}"#,
         r#"{"domain":"","descriptors":[{"entries":[{"key":"user"}]}]}"#,
         r#"{"domain":"shop"}"#,
         r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user"}],"limit":{"requestsPerUnit":1}}]}"#,
@@ -109,7 +113,10 @@ fn json_that_is_not_read_is_refused_with_the_reason() {
 #[test]
 fn other_paths_are_not_found() {
     let server = Server::start(&[]);
-    assert_eq!(get(server.http(), "/").status, 404);
+    let answer = get(server.http(), "/");
+    assert_eq!((answer.status, answer.body.as_str()), (404, "404 page not found\n"));
+    assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
     assert_eq!(http(server.http(), "POST", "/healthcheck", b"").body, "OK");
 }
 
