@@ -228,7 +228,8 @@ fn bind_grpc(
                     let advice = match source.kind() {
                         io::ErrorKind::AddrInUse => {
                             format!(
-                                "; the server that holds {address}.lock has it: stop it, or set GRPC_UDS to another path"
+                                "; the server that listens there, or holds {address}.lock, has it: stop it, or set GRPC_UDS to another path, or \
+                                 to nothing to use GRPC_PORT"
                             )
                         }
                         _ => String::new(),

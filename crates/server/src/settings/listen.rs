@@ -38,7 +38,16 @@ pub struct ConnectionAge {
 pub(super) fn grpc(values: &mut Values) -> GrpcEndpoint {
     match values.text("GRPC_UDS") {
         path if path.is_empty() => GrpcEndpoint::Tcp(endpoint(values, "GRPC_HOST", "GRPC_PORT")),
-        path => GrpcEndpoint::Unix(path.into()),
+        path => {
+            for name in
+                ["GRPC_HOST", "GRPC_PORT"].into_iter().filter(|name| values.given.contains(name)).collect::<Vec<_>>()
+            {
+                values.warnings.push(format!(
+                    "{name} has no effect: GRPC_UDS={path} takes the place of the port; set GRPC_UDS to nothing to use the port"
+                ));
+            }
+            GrpcEndpoint::Unix(path.into())
+        }
     }
 }
 

@@ -35,7 +35,6 @@ The column *support* says what this version does with a setting:
 | yes | the setting works |
 | no | the server refuses to start with another value than the default |
 | ignored | another value than the default has no effect, and the server logs a warning |
-| later | the setting belongs to a feature that this version lacks; only its syntax is checked |
 
 This page is generated from the table in the source: `make gen` writes it.
 ";
@@ -103,7 +102,6 @@ fn support(support: Support) -> &'static str {
         Support::Full => "yes",
         Support::Refused { .. } => "no",
         Support::Warned { .. } => "ignored",
-        Support::Unused => "later",
     }
 }
 

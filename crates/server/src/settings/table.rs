@@ -27,8 +27,6 @@ pub(crate) enum Support {
     Refused { but: &'static str, why: &'static str },
     /// The server logs that the value has no effect, for this reason.
     Warned { why: &'static str },
-    /// The variable belongs to a feature that this version lacks. Only its syntax is checked.
-    Unused,
 }
 
 /// Rows under one heading.
@@ -57,9 +55,6 @@ impl Variable {
     const fn warned(self, why: &'static str) -> Self {
         Self { support: Support::Warned { why }, ..self }
     }
-    const fn unused(self) -> Self {
-        Self { support: Support::Unused, ..self }
-    }
 }
 
 const LEVELS: Kind = Choice(&["panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"]);
@@ -67,7 +62,9 @@ const REDIS_TYPES: Kind = Choice(&["single", "cluster", "sentinel"]);
 const SOCKETS: Kind = Choice(&["", "tcp", "unix"]);
 const POOL_UNSET: &str = "4 for each core";
 const TIMEOUT_UNSET: &str = "1s for a connection, 10s for an answer";
-const OLD_LIMIT: &str = "writes are not limited, nor are those of envoyproxy/ratelimit any more";
+const SHARED_WRITES: &str = "concurrent calls share writes without waiting";
+const OLD_LIMIT: &str = "it is deprecated, in envoyproxy/ratelimit as well; the size of writes is not limited";
+const SHARED_LINKS: &str = "the calls of a core share one connection to each server";
 const ON_EMPTY: &str = "calls share connections, so none is created or refused when all are busy";
 
 pub(crate) const SECTIONS: &[Section] = &[
@@ -242,8 +239,8 @@ const REDIS: &[Variable] = &[
     row("REDIS_STARTUP_MAX_INTERVAL", Duration, "30s", "Longest wait between two attempts at start."),
     row("REDIS_STARTUP_MAX_ELAPSED_TIME", Duration, "0", "End the start with an error after this time without an answer. 0: keep trying."),
     row("REDIS_POOL_ON_EMPTY_BEHAVIOR", Choice(&["WAIT", "CREATE", "ERROR"]), "WAIT", "What to do when every connection is busy.").refused("WAIT", ON_EMPTY),
-    row("REDIS_PIPELINE_WINDOW", Duration, "0", "Has no effect: concurrent calls share writes without waiting.").unused(),
-    row("REDIS_PIPELINE_LIMIT", Integer("commands"), "0", "Has no effect, for the same reason.").warned(OLD_LIMIT),
+    row("REDIS_PIPELINE_WINDOW", Duration, "0", "Has no effect: concurrent calls share writes without waiting.").warned(SHARED_WRITES),
+    row("REDIS_PIPELINE_LIMIT", Integer("commands"), "0", "Deprecated, in envoyproxy/ratelimit as well, and has no effect: the size of writes is not limited.").warned(OLD_LIMIT),
     row("REDIS_CLUSTER_PIPELINE_PARALLELISM", Integer("nodes"), "1", "How many nodes of a cluster a call asks at once. 1: one by one; stops at the first that fails. 0: REDIS_POOL_SIZE, or 10 if that is not set. Never more than that."),
     row("REDIS_SENTINEL_AUTH", Secret, "", "`password` or `user:password` for the sentinels."),
     row("REDIS_TLS", Boolean, "false", "Use TLS to Redis and to sentinels. A URL that begins with `rediss://` has the same effect."),
@@ -263,8 +260,8 @@ const REDIS_PER_SECOND: &[Variable] = &[
     row("REDIS_PERSECOND_POOL_SIZE", Integer("connections"), "10", "As REDIS_POOL_SIZE.").unset(POOL_UNSET),
     row("REDIS_PERSECOND_TIMEOUT", Duration, "10s", "As REDIS_TIMEOUT.").unset(TIMEOUT_UNSET),
     row("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", Choice(&["WAIT", "CREATE", "ERROR"]), "WAIT", "As REDIS_POOL_ON_EMPTY_BEHAVIOR.").refused("WAIT", ON_EMPTY),
-    row("REDIS_PERSECOND_PIPELINE_WINDOW", Duration, "0", "As REDIS_PIPELINE_WINDOW.").unused(),
-    row("REDIS_PERSECOND_PIPELINE_LIMIT", Integer("commands"), "0", "As REDIS_PIPELINE_LIMIT.").warned(OLD_LIMIT),
+    row("REDIS_PERSECOND_PIPELINE_WINDOW", Duration, "0", "Has no effect, as REDIS_PIPELINE_WINDOW.").warned(SHARED_WRITES),
+    row("REDIS_PERSECOND_PIPELINE_LIMIT", Integer("commands"), "0", "Deprecated, and has no effect, as REDIS_PIPELINE_LIMIT.").warned(OLD_LIMIT),
     row("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", Integer("nodes"), "1", "As REDIS_CLUSTER_PIPELINE_PARALLELISM."),
     row("REDIS_PERSECOND_SENTINEL_AUTH", Secret, "", "As REDIS_SENTINEL_AUTH."),
     row("REDIS_PERSECOND_TLS", Boolean, "false", "As REDIS_TLS, with the same certificates."),
@@ -276,7 +273,7 @@ const MEMCACHE: &[Variable] = &[
     row("MEMCACHE_SRV", Text, "", "In place of these, a name in DNS, `_service._proto.name`, that has a SRV record for each server. They are used in the order of their names and ports. The start fails when DNS does not know the name."),
     row("MEMCACHE_SRV_REFRESH", Duration, "0", "Wait between two look-ups of that name. A look-up that fails changes nothing. 0: it is looked up at start only."),
     row("TIDEGATE_DNS_SERVERS", List, "", "Servers of DNS that are asked for MEMCACHE_SRV, `address:port,..`. Not set: those of /etc/resolv.conf, whose domains and options hold in both cases."),
-    row("MEMCACHE_MAX_IDLE_CONNS", Integer("connections"), "2", "Has no effect: the calls of a core share one connection to each server.").unused(),
+    row("MEMCACHE_MAX_IDLE_CONNS", Integer("connections"), "2", "Has no effect: the calls of a core share one connection to each server.").warned(SHARED_LINKS),
     row("MEMCACHE_TLS", Boolean, "false", "Use TLS to the servers."),
     row("MEMCACHE_TLS_CLIENT_CERT", Path, "", "File with the client certificate, PEM. Used only together with its key."),
     row("MEMCACHE_TLS_CLIENT_KEY", Path, "", "File with the key of the client certificate, PEM."),

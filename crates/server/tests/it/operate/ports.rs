@@ -48,7 +48,7 @@ fn who_does_not_get_a_unix_socket_is_told_what_to_do() {
     let path = folder.path().join("socket").display().to_string();
     let _first = Server::start(&[("GRPC_UDS", &path)]);
     let log = refused(&[("GRPC_UDS", &path)]);
-    assert!(log.contains(&format!("{path}.lock has it: stop it, or set GRPC_UDS to another path")), "{log}");
+    assert!(log.contains(&format!("{path}.lock, has it: stop it, or set GRPC_UDS to another path")), "{log}");
     let file = folder.path().join("file").display().to_string();
     std::fs::write(&file, "").unwrap();
     let log = refused(&[("GRPC_UDS", &file)]);

@@ -147,27 +147,33 @@ fn what_this_version_lacks_is_refused_or_warned_of() {
         assert!(error.starts_with("1 setting is wrong\n"), "{error}");
         assert!(error.contains(name), "{error}");
     }
-    for (name, value) in
-        [("USE_STATSD", "false"), ("BACKEND_TYPE", ""), ("REDIS_TYPE", "SINGLE"), ("REDIS_PIPELINE_WINDOW", "150us")]
-    {
+    for (name, value) in [("USE_STATSD", "false"), ("BACKEND_TYPE", ""), ("REDIS_TYPE", "SINGLE")] {
         assert!(parse(&[(name, value)]).unwrap().warnings.is_empty(), "{name}");
     }
 }
 
 #[test]
 fn what_has_no_effect_any_more_is_named() {
-    for name in ["REDIS_PIPELINE_LIMIT", "REDIS_PERSECOND_PIPELINE_LIMIT"] {
-        let warnings = parse(&[(name, "8")]).unwrap().warnings;
-        assert!(warnings.len() == 1 && warnings[0].starts_with(&format!("{name}=8 has no effect")), "{warnings:?}");
-        assert!(parse(&[(name, "0")]).unwrap().warnings.is_empty(), "as if it were not set");
-        assert!(parse(&[(name, "")]).is_err(), "a number");
-    }
-    for (name, value) in [
-        ("REDIS_PERSECOND_PIPELINE_WINDOW", "1ms"),
-        ("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", "0"),
-        ("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", "wait"),
-        ("MEMCACHE_MAX_IDLE_CONNS", "10"),
+    let page = markdown();
+    for (name, value, default, told) in [
+        ("REDIS_PIPELINE_LIMIT", "8", "0", "it is deprecated"),
+        ("REDIS_PERSECOND_PIPELINE_LIMIT", "8", "0", "it is deprecated"),
+        ("REDIS_PIPELINE_WINDOW", "150us", "0", "concurrent calls share writes"),
+        ("REDIS_PERSECOND_PIPELINE_WINDOW", "1ms", "0s", "concurrent calls share writes"),
+        ("MEMCACHE_MAX_IDLE_CONNS", "10", "2", "the calls of a core share one connection"),
     ] {
+        let warnings = parse(&[(name, value)]).unwrap().warnings;
+        let expected = format!("{name}={value} has no effect: {told}");
+        assert!(warnings.len() == 1 && warnings[0].starts_with(&expected), "{warnings:?}");
+        assert!(parse(&[(name, default)]).unwrap().warnings.is_empty(), "as if {name} were not set");
+        assert!(parse(&[(name, "")]).is_err(), "{name} is not a text");
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).unwrap();
+        assert!(row.contains("| ignored |") && row.to_lowercase().contains("has no effect"), "{row}");
+        assert_eq!(row.contains("Deprecated"), told.contains("deprecated"), "{row}");
+    }
+    for (name, value) in
+        [("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", "0"), ("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", "wait")]
+    {
         assert!(parse(&[(name, value)]).unwrap().warnings.is_empty(), "{name}");
     }
     for name in ["REDIS_POOL_ON_EMPTY_BEHAVIOR", "REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR"] {
@@ -176,6 +182,16 @@ fn what_has_no_effect_any_more_is_named() {
             assert!(error.contains(&format!("{name}='{value}': calls share connections")), "{error}");
         }
     }
+}
+
+/// A shadow of a server with a socket was told to use a port, and took the socket.
+#[test]
+fn a_socket_takes_the_place_of_the_grpc_port() {
+    let warnings = parse(&[("GRPC_UDS", "/run/a.sock"), ("GRPC_PORT", "18081")]).unwrap().warnings;
+    let expected = "GRPC_PORT has no effect: GRPC_UDS=/run/a.sock takes the place of the port";
+    assert!(warnings.len() == 1 && warnings[0].starts_with(expected), "{warnings:?}");
+    assert!(parse(&[("GRPC_UDS", ""), ("GRPC_PORT", "18081")]).unwrap().warnings.is_empty());
+    assert!(parse(&[("GRPC_UDS", "/run/a.sock")]).unwrap().warnings.is_empty());
 }
 
 /// envoyproxy/ratelimit starts with these, and does something else than was meant.
