@@ -4,11 +4,13 @@
     compare.py OLD NEW [SECONDS]
 
 OLD and NEW are addresses of their metrics, such as http://localhost:9090/metrics. Both must get the same calls (docs/migrating-from-ratelimit.md).
-Waits SECONDS (default 60), prints a line for each limit, and ends with 1 when a share of the hits over a limit differs by more than 1 %.
+Waits SECONDS (default 60), prints a line for each limit, and ends with 1 when a share of the hits over a limit differs by more than 1 %, or
+with 2 when there is nothing to compare: a page cannot be read, or one of the two has counted nothing.
 
 The reference shows what it counted up to 10 s later (STATS_FLUSH_INTERVAL), so give it more than a few seconds.
 """
 
+import http.client
 import re
 import sys
 import time
@@ -18,10 +20,17 @@ SAMPLE = re.compile(r'^ratelimit_service_rate_limit_(total_hits|over_limit)\{(.*
 LABEL = re.compile(r'(domain|key1|key2)="((?:[^"\\]|\\.)*)"')
 
 
+class Unread(Exception):
+    """There is nothing to compare."""
+
+
 def page(address):
-    """(total hits, hits over the limit) by limit."""
-    with urllib.request.urlopen(address, timeout=10) as answer:
-        text = answer.read().decode()
+    """Total hits and hits over the limit, by limit."""
+    try:
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            text = answer.read().decode()
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise Unread(f"cannot read {address}: {getattr(error, 'reason', error)}") from error
     counts = {}
     for line in text.splitlines():
         if found := SAMPLE.match(line):
@@ -41,10 +50,13 @@ def grown(before, after):
     }
 
 
-def main(old, new, seconds=60):
+def main(old, new, seconds=60.0):
     before = page(old), page(new)
-    time.sleep(float(seconds))
+    time.sleep(seconds)
     counts = grown(before[0], page(old)), grown(before[1], page(new))
+    for address, limits in zip((old, new), counts):
+        if not any(hits for hits, _ in limits.values()):
+            raise Unread(f"{address} has counted no hits in {seconds:g} s: were there calls, and did it get them?")
     differs = False
     print(f"{'limit':40} {'hits old':>10} {'new':>10} {'over old':>10} {'new':>10}")
     for limit in sorted(set(counts[0]) | set(counts[1])):
@@ -58,7 +70,22 @@ def main(old, new, seconds=60):
     return 1 if differs else 0
 
 
+def run(arguments):
+    try:
+        old, new, seconds = *arguments[:2], float(arguments[2]) if len(arguments) == 3 else 60.0
+        if len(arguments) > 3 or not 0 <= seconds < 1e6:
+            raise ValueError
+    except ValueError:
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        return main(old, new, seconds)
+    except Unread as reason:
+        print(f"compare.py: {reason}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
 if __name__ == "__main__":
-    if not 3 <= len(sys.argv) <= 4:
-        sys.exit(__doc__)
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(run(sys.argv[1:]))

@@ -21,6 +21,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 use clap_complete::Shell;
 use tidegate_cli::{Exit, Failure, Options, complain, print, unwritten, with_examples, without_options};
 
+use crate::configure::Origin;
 use crate::edge::runtime::runtime;
 use crate::settings::{self, Program, Settings};
 
@@ -184,7 +185,10 @@ fn ended(done: Result<Exit, Failure>) -> ExitCode {
 fn show_settings() -> Result<Exit, Failure> {
     print(&settings::effective())?;
     let (warnings, done) = match Settings::from_environment() {
-        Ok(settings) => (settings.warnings, Ok(Exit::Done)),
+        Ok(settings) => {
+            let origin = Origin::new(&settings).map(|_| Exit::Done);
+            (settings.warnings, origin.map_err(|absent| Failure::usage(absent.to_string())))
+        }
         Err(problems) => (problems.warnings.clone(), Err(Failure::usage(problems.to_string()))),
     };
     for warning in warnings {

@@ -22,7 +22,7 @@ use crate::operate::health::{Health, Part};
 use crate::operate::metrics::Metrics;
 use crate::operate::notify::Notify;
 use crate::quote::quoted;
-use crate::settings::{Files, FirstLoad, Settings, Xds};
+use crate::settings::{Files, FirstLoad, MissingRoot, Scope, Settings, Xds};
 use crate::supervise::{Supervisor, tripwire};
 pub(crate) use files::{Entry, entries, read_regular};
 use files::{Failure, Reading};
@@ -99,10 +99,19 @@ impl Origin {
         }
         match (files.root.exists(), files.root_given, files.first_load) {
             (false, false, _) => Ok(Self::Sample),
-            (false, true, FirstLoad::BeforePorts) => Err(ServeError::NoRoot { path: files.root.clone() }),
+            (false, true, FirstLoad::BeforePorts) if !awaits_root(files) => {
+                Err(ServeError::NoRoot { path: files.root.clone() })
+            }
             _ => Ok(Self::Files(files.clone())),
         }
     }
+}
+
+/// Whether the server starts without the root. The reference does when it watches the folder above, which must then be there.
+fn awaits_root(files: &Files) -> bool {
+    files.missing_root == MissingRoot::Awaited
+        && files.scope == Scope::Subdirectory
+        && files::parent(&files.root).is_dir()
 }
 
 impl fmt::Display for Origin {

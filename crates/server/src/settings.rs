@@ -29,7 +29,7 @@ use tidegate_ratelimit::MemoryBounds;
 
 pub use crate::certificates::{Clients, NamedFile, Pair, PeerTls, PortTls};
 pub use crate::edge::dial::Peer;
-pub use files::{DotFiles, Files, FirstLoad, Scope};
+pub use files::{DotFiles, Files, FirstLoad, MissingRoot, Scope};
 pub use listen::{ConnectionAge, Endpoint, GrpcEndpoint};
 pub use log::{Log, LogFormat};
 pub use memcache::{Memcache, Source as MemcacheSource, Srv};
@@ -121,16 +121,18 @@ impl Settings {
     /// # Errors
     /// Every mistake in it.
     pub fn from_environment() -> Result<Self, SettingsError> {
-        Self::parse(&environment())
+        Self::parse_as(Program::started(), environment())
     }
 
-    /// As [`Settings::parse`], with the defaults of `program`.
+    /// As [`Settings::parse`], with the defaults of `program` and what else differs there.
     ///
     /// # Errors
     /// Every mistake.
     pub fn parse_as(program: Program, mut given: HashMap<String, String>) -> Result<Self, SettingsError> {
         program.complete(&mut given);
-        Self::parse(&given)
+        let mut settings = Self::parse(&given)?;
+        settings.files.missing_root = program.missing_root();
+        Ok(settings)
     }
 
     /// Reads settings from pairs of name and value. Other names are ignored, but for a warning when they look misspelt.

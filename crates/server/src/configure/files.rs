@@ -234,12 +234,13 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::settings::FirstLoad;
+    use crate::settings::{FirstLoad, MissingRoot};
 
     fn files(root: &Path, scope: Scope, dot_files: DotFiles) -> Files {
         Files {
             root: root.to_owned(),
             root_given: true,
+            missing_root: MissingRoot::Refused,
             subdirectory: "limits".into(),
             app_directory: "config".into(),
             scope,

@@ -13,6 +13,8 @@ pub struct Files {
     pub root: PathBuf,
     /// Whether RUNTIME_ROOT is set, or has its default.
     pub root_given: bool,
+    /// What to do at start when that folder does not exist.
+    pub missing_root: MissingRoot,
     /// A folder under the root.
     pub subdirectory: PathBuf,
     /// A folder under the subdirectory.
@@ -45,6 +47,15 @@ pub enum DotFiles {
     Skip,
 }
 
+/// What to do at start when RUNTIME_ROOT is set, and there is no such folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MissingRoot {
+    /// Do not start: the name is probably wrong.
+    Refused,
+    /// As envoyproxy/ratelimit: start, and limit nothing until it is there, if it is the folder above that is watched, and that one exists.
+    Awaited,
+}
+
 /// When the ports open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstLoad {
@@ -68,6 +79,7 @@ pub(super) fn build(values: &Values) -> Files {
     Files {
         root: values.text("RUNTIME_ROOT").into(),
         root_given: values.given.contains("RUNTIME_ROOT"),
+        missing_root: MissingRoot::Refused,
         subdirectory: values.text("RUNTIME_SUBDIRECTORY").into(),
         app_directory: values.text("RUNTIME_APPDIRECTORY").into(),
         scope: values.either("RUNTIME_WATCH_ROOT", Scope::Subdirectory, Scope::AppDirectory),

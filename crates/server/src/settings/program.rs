@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
+use super::files::MissingRoot;
 use super::value::go_boolean;
 
 /// What the program is, by the name under which it was started.
@@ -41,6 +42,11 @@ impl Program {
     /// That of this process.
     pub(crate) fn started() -> Self {
         std::env::args_os().next().map_or(Self::Tidegate, |path| Self::of(&path))
+    }
+
+    /// What it does without the folder of the configuration.
+    pub(super) fn missing_root(self) -> MissingRoot {
+        if self == Self::Ratelimit { MissingRoot::Awaited } else { MissingRoot::Refused }
     }
 
     /// Adds this program's defaults to variables that are not given.

@@ -2,6 +2,7 @@
 
 mod config_check;
 mod deployments;
+mod migration;
 mod programs;
 
 use std::net::TcpListener;

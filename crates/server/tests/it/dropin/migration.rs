@@ -1,0 +1,143 @@
+//! The tools of the migration from the reference: examples/migration.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use super::Root;
+use crate::operate::process::Process;
+use crate::support::{LIMITS, Server, await_that, get, post, repository};
+use crate::workflows::redis;
+
+fn tool(name: &str) -> PathBuf {
+    repository().join("examples/migration").join(name)
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
+}
+
+/// A list of variables in quotes split values at blanks, and without PATH no program was found.
+#[test]
+fn variables_of_a_file_are_taken_as_they_stand_in_every_shell() {
+    let root = Root::new();
+    root.write(
+        "ratelimit.env",
+        "ONE=1\n\n# TWO=2\nTHREE=a 'b' \"c\" $HOME `d` \\e\nONE=2\nFOUR=\nPATH=/nowhere\nFIVE=last",
+    );
+    for shell in ["sh", "bash"] {
+        let run = |words: &[&str]| {
+            let mut command = Command::new(shell);
+            command
+                .arg(tool("with-env"))
+                .arg(root.path("ratelimit.env"))
+                .args(words)
+                .env("OTHER", "x")
+                .output()
+                .unwrap()
+        };
+        let Output { status, stdout, .. } = run(&["FOUR=4", "env"]);
+        let path = std::process::Command::new("sh").args(["-c", "echo \"$PATH\""]).output().unwrap();
+        let path = text(path.stdout);
+        let mut lines: Vec<String> = text(stdout).lines().map(str::to_owned).collect();
+        lines.sort();
+        let path = format!("PATH={}", path.trim_end());
+        let expected = ["FIVE=last", "FOUR=4", "ONE=2", &path, "THREE=a 'b' \"c\" $HOME `d` \\e"];
+        assert!(status.success());
+        assert_eq!(lines, expected, "{shell}");
+        assert_eq!(run(&["sh", "-c", "exit 7"]).status.code(), Some(7));
+    }
+    root.write("ratelimit.env", "ONE=1\nhunter2\n");
+    let output = Command::new(tool("with-env")).arg(root.path("ratelimit.env")).arg("env").output().unwrap();
+    assert_eq!(output.status.code(), Some(64));
+    let told = text(output.stderr);
+    assert!(told.contains("line 2 of ") && !told.contains("hunter2"), "{told}");
+}
+
+/// Serves these pages, one for each connection, and says where.
+fn serve(pages: [String; 2]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}/metrics", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for page in pages {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]).unwrap();
+            let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", page.len());
+            stream.write_all((head + &page).as_bytes()).unwrap();
+        }
+    });
+    address
+}
+
+/// The code, the table, and the complaint.
+fn compare(addresses: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = Command::new(tool("compare.py")).args(addresses).output().unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+/// Real pages, of before and after so many hits of the same user, three of which pass.
+fn pages(hits: usize) -> [String; 2] {
+    let server = Server::start(&[]);
+    let page = || get(server.debug(), "/metrics").body;
+    let before = page();
+    for _ in 0..hits {
+        post(server.http(), "/json", r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"ada"}]}]}"#);
+    }
+    [before, page()]
+}
+
+#[test]
+fn the_comparison_tells_what_differs_and_what_is_missing() {
+    let (some, same, more) = (serve(pages(6)), serve(pages(6)), serve(pages(12)));
+    let (code, table, _) = compare(&[&some, &same, "0"]);
+    assert_eq!(code, Some(0), "{table}");
+    let numbers: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(numbers, ["shop.user", "6", "6", "3", "3"], "{table}");
+    let (code, table, _) = compare(&[&serve(pages(6)), &more, "0"]);
+    assert!(code == Some(1) && table.contains("<-- differs"), "{table}");
+
+    // An answer nobody gave was a trace of the stack, and two that had counted nothing were the same.
+    let (code, _, told) = compare(&[&serve(pages(1)), &serve(pages(0)), "0"]);
+    assert!(code == Some(2) && told.contains("has counted no hits in 0 s"), "{told}");
+    let (code, _, told) = compare(&["http://127.0.0.1:1/metrics", "http://127.0.0.1:1/metrics", "0"]);
+    assert!(code == Some(2) && told.lines().count() == 1, "{told}");
+    assert!(told.starts_with("compare.py: cannot read http://127.0.0.1:1/metrics: "), "{told}");
+    let (code, _, told) = compare(&["http://127.0.0.1:1/metrics"]);
+    assert!(code == Some(2) && told.contains("compare.py OLD NEW [SECONDS]"), "{told}");
+}
+
+/// The reference starts without its folder of limits when it watches the one above: a link that is made later is found.
+#[test]
+fn a_root_that_comes_later_is_waited_for_as_in_the_reference() {
+    let (root, redis) = (Root::new(), redis());
+    let (url, current) = (redis.address().to_string(), root.text("data/current"));
+    let settings =
+        [("REDIS_URL", &*url), ("USE_STATSD", "false"), ("RUNTIME_ROOT", &current), ("RUNTIME_SUBDIRECTORY", "limits")];
+    let run = |arguments: &[&str]| {
+        let output = root.command("ratelimit").envs(settings).args(arguments).output().unwrap();
+        (output.status.code(), text(output.stderr))
+    };
+    let absent = format!("RUNTIME_ROOT {current} does not exist");
+    for (arguments, code) in [(&[][..], Some(1)), (&["settings"], Some(64))] {
+        let (ended, told) = run(arguments);
+        assert!(ended == code && told.contains(&absent), "the folder above is not there either: {told}");
+    }
+    root.write("data/v1/limits/config/limits.yaml", LIMITS);
+    assert_eq!(run(&["settings"]).0, Some(0));
+    let command = |name: &str| Command::new(root.path("bin").join(name));
+    let server = Process::start_by(command("ratelimit"), &settings);
+    let status = || {
+        let text = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"named","value":"ada"}]}]}"#;
+        let answer = post(server.address("HTTP"), "/json", text);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.body
+    };
+    assert!(!status().contains("currentLimit"));
+    symlink("v1", &current).unwrap();
+    await_that("limits are in force", || status().contains("currentLimit"));
+    server.signal("TERM");
+    let (code, log) = server.end();
+    assert!(code == Some(0) && log.contains("nothing is limited"), "{log}");
+}
