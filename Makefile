@@ -15,7 +15,9 @@ run: ## Build the server and start it; nothing else is needed
 
 install: ## Install the command tidegate; PREFIX=/usr/local: into /usr/local/bin; LINKS=yes: also as ratelimit and its tools
 	$(CARGO) install --locked --path crates/server $(if $(PREFIX),--root $(PREFIX))
-	$(if $(LINKS),for name in ratelimit ratelimit_client ratelimit_config_check; do ln -sf tidegate "$(BIN)/$$name"; done)
+	$(if $(LINKS),set -e; for name in ratelimit ratelimit_client ratelimit_config_check; do \
+		if [ -e "$(BIN)/$$name" ] && [ ! -L "$(BIN)/$$name" ]; then echo "$(BIN)/$$name is another program: use another PREFIX" >&2; exit 1; fi; \
+		ln -sf tidegate "$(BIN)/$$name"; done)
 
 test: ## Install what the tests need, then run all of them
 	scripts/deps test

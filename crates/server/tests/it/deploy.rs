@@ -2,6 +2,7 @@
 
 mod container;
 mod examples;
+mod install;
 mod kubernetes;
 mod monitoring;
 mod release;
