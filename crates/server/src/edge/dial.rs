@@ -1,7 +1,9 @@
 //! Connections to other servers that speak gRPC.
 
 mod heard;
+mod observed;
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::future::Future;
 use std::io;
@@ -18,6 +20,7 @@ use socket2::{SockRef, TcpKeepalive};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -30,6 +33,7 @@ use crate::certificates::{Flaw, PeerTls};
 use crate::quote::{REASON, quoted};
 use heard::Heard;
 pub(crate) use heard::Noise;
+use observed::{Cause, Observed};
 
 /// The longest wait for one address to take a connection, and for TLS and HTTP/2 to be agreed on.
 const STEP: Duration = Duration::from_secs(5);
@@ -74,7 +78,33 @@ pub(crate) enum Unreached {
 #[derive(Debug)]
 pub(crate) struct Caller {
     requests: SendRequest<Body>,
+    end: Option<End>,
     _task: AbortOnDropHandle<()>,
+}
+
+/// How a connection ended. A call on it only knows that it did.
+#[derive(Debug)]
+pub(crate) struct End {
+    /// Closed when nothing is read any more.
+    over: oneshot::Receiver<Infallible>,
+    cause: Cause,
+}
+
+impl End {
+    /// Why the socket failed. None: it did not.
+    ///
+    /// Takes a bounded time.
+    pub(crate) async fn reason(self) -> Option<String> {
+        let _ = timeout(STEP, self.over).await;
+        self.cause.get().cloned()
+    }
+}
+
+impl Caller {
+    /// How this connection ends, for the first who asks.
+    pub(crate) fn end(&mut self) -> Option<End> {
+        self.end.take()
+    }
 }
 
 impl Peer {
@@ -125,6 +155,7 @@ impl Peer {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let (socket, cause) = Observed::new(socket);
         let mut builder = Builder::new(TokioExecutor::new());
         builder.timer(TokioTimer::new()).max_header_list_size(HEADERS);
         builder.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW);
@@ -134,9 +165,13 @@ impl Peer {
         let agreed = within(STEP, builder.handshake(TokioIo::new(socket))).await;
         let (requests, connection) =
             agreed.map_err(|reason| Unreached::Protocol { host: self.host.clone(), reason })?;
-        // Its end is the end of the calls on it, and they tell the reason.
-        let task = tokio::spawn(async move { drop(connection.await) });
-        Ok(Caller { requests, _task: AbortOnDropHandle::new(task) })
+        // Its end is the end of the calls on it.
+        let (held, over) = oneshot::channel();
+        let task = tokio::spawn(async move {
+            let _held = held;
+            drop(connection.await);
+        });
+        Ok(Caller { requests, end: Some(End { over, cause }), _task: AbortOnDropHandle::new(task) })
     }
 }
 

@@ -1,5 +1,6 @@
 //! `ratelimit_client`: asks a rate limit service once.
 
+use std::error::Error as _;
 use std::io::{self, Write as _};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::flags::{Flag, Given, Kind};
 use super::prototext::{line, quoted};
 use super::{FAILED, Failed, MISTAKE, fail, say};
 use crate::certificates::{NamedFile, Pair, PeerTls};
-use crate::edge::dial::{Noise, Peer, host_and_port};
+use crate::edge::dial::{End, Noise, Peer, failure, host_and_port};
 use crate::edge::runtime::runtime;
 use crate::operate::traces::OneCall;
 use crate::rls::json::dynamic;
@@ -165,14 +166,31 @@ async fn ask_traced(peer: &Peer, request: RateLimitRequest, traces: &Traces) -> 
 }
 
 async fn ask(peer: &Peer, request: Request<RateLimitRequest>) -> Result<RateLimitResponse, Status> {
-    let caller =
-        peer.connect(None, Noise::beside(ANSWER)).await.map_err(|error| Status::unavailable(error.to_string()))?;
+    let noise = Noise::beside(ANSWER);
+    let mut caller = peer.connect(None, noise).await.map_err(|error| Status::unavailable(error.to_string()))?;
+    let end = caller.end();
     let mut client = Grpc::with_origin(caller, peer.origin()).max_decoding_message_size(ANSWER);
-    client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
-    let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
-    let answer = client.unary(request, PathAndQuery::from_static(METHOD), codec);
+    let answer = async {
+        client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+        let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
+        client.unary(request, PathAndQuery::from_static(METHOD), codec).await
+    };
     let late = |_| Status::deadline_exceeded(format!("no answer within {} s", PATIENCE.as_secs()));
-    timeout(PATIENCE, answer).await.map_err(late)?.map(tonic::Response::into_inner)
+    match timeout(PATIENCE, answer).await.map_err(late)? {
+        Ok(response) => Ok(response.into_inner()),
+        // What a server answers has no cause on this side.
+        Err(status) if status.source().is_none() => Err(status),
+        Err(status) => Err(broken(&status, end).await),
+    }
+}
+
+/// Why there was no answer: how the connection ended, and else what the call knows.
+async fn broken(status: &Status, end: Option<End>) -> Status {
+    let reason = match end {
+        Some(end) => end.reason().await,
+        None => None,
+    };
+    Status::unavailable(reason.unwrap_or_else(|| failure(status)))
 }
 
 /// The name of a code as Go's gRPC prints it.

@@ -89,6 +89,7 @@ fn the_client_shows_its_certificate() {
     };
     let (code, out, _) = call(&[]);
     assert!(code == Some(1) && out.contains("request error: "), "it was let in without a certificate: {out}");
+    assert!(out.contains("CertificateRequired"), "it does not say why: {out}");
     let (chain, key) = (folder.text("server.pem"), folder.text("server.key"));
     let (code, out, _) = call(&["-grpc-cert-file", &chain, "-grpc-key-file", &key]);
     assert!(code == Some(0) && out.contains("response: overall_code:OK statuses:{code:OK"), "{out}");
