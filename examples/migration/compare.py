@@ -7,7 +7,8 @@ OLD and NEW are addresses of their metrics, such as http://localhost:9090/metric
 Waits SECONDS (default 60), prints a line for each limit, and ends with 1 when a share of the hits over a limit differs by more than 1 %, or
 with 2 when there is nothing to compare: a page cannot be read, or one of the two has counted nothing.
 
-The reference shows what it counted up to 10 s later (STATS_FLUSH_INTERVAL), so give it more than a few seconds.
+The reference shows what it counted up to 10 s later (STATS_FLUSH_INTERVAL), so OLD is read when it changes, and NEW then. With 0 SECONDS, both are
+read at once. A limit that NEW counts since a shorter time than OLD, such as one of this day, differs until its next window begins.
 """
 
 import http.client
@@ -17,6 +18,8 @@ import time
 import urllib.request
 
 SAMPLE = re.compile(r'^ratelimit_service_rate_limit_(total_hits|over_limit)\{(.*)\} (\S+)')
+# A little more than the reference's interval.
+FLUSH = 12
 LABEL = re.compile(r'(domain|key1|key2)="((?:[^"\\]|\\.)*)"')
 
 
@@ -40,6 +43,16 @@ def page(address):
     return counts
 
 
+def settled(address):
+    """The page as soon as it changes, or after a flush without calls."""
+    first, end = page(address), time.monotonic() + FLUSH
+    while True:
+        time.sleep(0.2)
+        now = page(address)
+        if now != first or time.monotonic() > end:
+            return now
+
+
 def grown(before, after):
     def number(counts, limit, which):
         return counts.get(limit, {}).get(which, 0)
@@ -51,9 +64,10 @@ def grown(before, after):
 
 
 def main(old, new, seconds=60.0):
-    before = page(old), page(new)
+    read = settled if seconds else page
+    before = read(old), page(new)
     time.sleep(seconds)
-    counts = grown(before[0], page(old)), grown(before[1], page(new))
+    counts = grown(before[0], read(old)), grown(before[1], page(new))
     for address, limits in zip((old, new), counts):
         if not any(hits for hits, _ in limits.values()):
             raise Unread(f"{address} has counted no hits in {seconds:g} s: were there calls, and did it get them?")
