@@ -59,6 +59,30 @@ fn variables_of_the_examples_are_settings() {
     }
 }
 
+/// The shadow lacked the mapping of Envoy Gateway, so that the names of its limits were not those of the reference beside it.
+#[test]
+fn the_shadow_has_every_file_that_its_variables_name() {
+    let manifests = yaml(&example("envoy-gateway/shadow.yaml"));
+    let pod = &named(&manifests, "Deployment", "tidegate-shadow")["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    let texts = |list: &Value, name: &str| -> Vec<String> {
+        list.as_array().unwrap().iter().map(|item| item[name].as_str().unwrap().to_owned()).collect()
+    };
+    let mounts = &container["volumeMounts"];
+    assert_eq!(texts(mounts, "name"), texts(&pod["volumes"], "name"));
+    let folders = texts(mounts, "mountPath");
+    let mut files = 0;
+    for variable in container["env"].as_array().unwrap() {
+        let value = variable["value"].as_str().unwrap();
+        // Limits come over xDS, so nobody reads RUNTIME_ROOT.
+        if value.starts_with('/') && variable["name"] != "RUNTIME_ROOT" {
+            files += 1;
+            assert!(folders.iter().any(|folder| value.starts_with(folder)), "{variable}");
+        }
+    }
+    assert_eq!(files, 6, "five certificates and keys, and the mapping");
+}
+
 #[test]
 fn the_limits_of_the_example_for_istio_load() {
     let manifests = yaml(&example("istio/tidegate.yaml"));

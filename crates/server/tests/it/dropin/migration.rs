@@ -56,6 +56,68 @@ fn variables_of_a_file_are_taken_as_they_stand_in_every_shell() {
     assert!(told.contains("line 2 of ") && !told.contains("hunter2"), "{told}");
 }
 
+/// The blocks of commands in a section of the guide.
+fn commands(section: &str) -> Vec<String> {
+    let guide = std::fs::read_to_string(repository().join("docs/migrating-from-ratelimit.md")).unwrap();
+    let section = guide.split(&format!("\n## {section}\n")).nth(1).unwrap().split("\n## ").next().unwrap();
+    section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
+
+/// None of them ran as it was written.
+#[test]
+fn the_commands_of_the_guide_run_as_they_are_written() {
+    let (root, redis) = (Root::new(), redis());
+    std::fs::create_dir(root.path("tidegate")).unwrap();
+    symlink("../bin", root.path("tidegate/bin")).unwrap();
+    symlink(env!("CARGO_BIN_EXE_tidegate"), root.path("bin/tidegate")).unwrap();
+    symlink(repository().join("examples"), root.path("examples")).unwrap();
+    root.write("config/limits.yaml", LIMITS);
+    let variables = [
+        "USE_STATSD=false",
+        "HOST=127.0.0.1",
+        "GRPC_HOST=127.0.0.1",
+        "DEBUG_HOST=127.0.0.1",
+        "TRACING_SERVICE_NAME=limits of the shop",
+        &format!("REDIS_URL={}", redis.address()),
+        &format!("RUNTIME_ROOT={}", root.text("")),
+        &format!("GRPC_UDS={}", root.text("taken.sock")),
+    ];
+    root.write("ratelimit.env", &variables.join("\n"));
+    let run = |shell: &str, text: &str| {
+        let mut command = Command::new(shell);
+        command.args(["-c", text]).current_dir(root.path("")).env("HOME", root.path(""));
+        command
+    };
+    for shell in ["sh", "bash"] {
+        let output = run(shell, &format!("set -e\n{}", commands("1. Check")[0])).output().unwrap();
+        let told = text(output.stdout) + &text(output.stderr);
+        assert!(output.status.success(), "{told}");
+        assert!(told.contains("ok: 1 file") && told.contains("\nTRACING_SERVICE_NAME=limits of the shop\n"), "{told}");
+    }
+    let (path, home) = (std::process::Command::new("sh").args(["-c", "echo $PATH"]).output().unwrap(), root.text(""));
+    let path = text(path.stdout);
+    for (section, user) in [("2. Shadow", "shadow"), ("4. Side by side", "both")] {
+        let start = commands(section).remove(0);
+        let chosen =
+            ["18081", "18080", "16070", "19090"].iter().fold(start.clone(), |text, port| text.replace(port, "0"));
+        assert!(chosen.matches("=0 ").count() == 3, "the ports are chosen by the system: {chosen}");
+        let command = run("sh", &format!("exec {}", chosen.trim()));
+        let server = Process::start_in(
+            command,
+            vec![("HOME".to_owned(), home.clone()), ("PATH".to_owned(), path.trim().to_owned())],
+        );
+        let text = format!(r#"{{"domain":"shop","descriptors":[{{"entries":[{{"key":"user","value":"{user}"}}]}}]}}"#);
+        assert_eq!(post(server.address("HTTP"), "/json", &text).status, 200);
+        assert!(get(server.address("debug"), "/metrics").body.contains("service=\"tidegate\""));
+        server.signal("TERM");
+        let (code, log) = server.end();
+        assert_eq!(code, Some(0), "{log}");
+    }
+    let keys = redis.raw("KEYS *");
+    assert!(keys.contains("shadow:shop_user_shadow_"), "{keys}");
+    assert!(keys.contains("shop_user_both_") && !keys.contains("shadow:shop_user_both_"), "{keys}");
+}
+
 /// Serves these pages, one for each connection, and says where.
 fn serve(pages: [String; 2]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
