@@ -8,6 +8,7 @@
 mod certificates;
 pub mod commands;
 mod configure;
+mod drain;
 mod edge;
 mod error;
 mod operate;
@@ -19,6 +20,7 @@ mod supervise;
 mod workflows;
 
 pub use configure::xds::proto as discovery;
+pub use drain::Stop;
 pub use edge::listen::{Addresses, GrpcAddress};
 pub use error::ServeError;
 pub use operate::banner::{Encryption, Loaded, Started};

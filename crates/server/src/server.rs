@@ -3,20 +3,19 @@
 //! Read from [`run`] downward, in the order in which a server starts: sockets, store, workflows, configuration, cores; then
 //! [`Server::until`] waits for the end.
 
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_ratelimit::{Limiter, MemoryStore, RedisStore, Store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::configure::xds::Subscription;
 use crate::configure::{Loader, Origin, Target};
+use crate::drain::{Delay, Stop};
 use crate::edge::bounds::{self, Bounds, Budget, Files, Most, Shares};
 use crate::edge::cores::{self, Work};
 use crate::edge::http;
@@ -51,7 +50,8 @@ const END: Duration = Duration::from_secs(5);
 /// largest messages. Real ones arrive in one piece, and need none of it.
 const UNFINISHED: usize = 64 * 1024 * 1024;
 
-/// Serves until `shutdown` completes and the calls in flight have ended, or the drain timeout is over. SIGHUP loads the configuration again.
+/// Serves until `asked` completes, for the drain delay after that, and until the calls in flight have ended or the drain timeout is over.
+/// When `asked` completes once more, the delay ends. SIGHUP loads the configuration again.
 ///
 /// Ports are bound at once. They are opened when Redis answers and the configuration is loaded. Then `started` is called, on the
 /// caller's thread, which is the control thread: it accepts connections and answers health, metrics and signals, and decides
@@ -61,7 +61,7 @@ const UNFINISHED: usize = 64 * 1024 * 1024;
 /// The server cannot start, or a part of it ended although nobody asked it to.
 pub fn run(
     settings: Settings,
-    shutdown: impl Future<Output = ()>,
+    asked: impl AsyncFnMut() -> Stop,
     started: impl FnOnce(&Started),
 ) -> Result<(), ServeError> {
     let origin = Origin::new(&settings)?;
@@ -70,7 +70,7 @@ pub fn run(
     let runtime = ThreadRuntime::new()?;
     let server = Server::new(settings, files);
     let supervisor = server.supervisor.clone();
-    let control = tripwire::with(CONTROL.into(), server.control(&origin, sockets, shutdown, started));
+    let control = tripwire::with(CONTROL.into(), server.control(&origin, sockets, asked, started));
     let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(control))).unwrap_or_else(|_| {
         supervisor.fail(Ended { part: CONTROL.into(), how: How::Panicked });
         Ok(())
@@ -100,6 +100,8 @@ struct Server {
     clients: Option<Clients>,
     memcached: Option<Memcached>,
     limiter: Limiter,
+    /// The ports of rate limits.
+    ports: Vec<Bounds>,
     workflows: Option<Workflows>,
     loader: Option<Loader>,
 }
@@ -119,6 +121,7 @@ impl Server {
             memory,
             clients: None,
             memcached: None,
+            ports: Vec::new(),
             workflows: None,
             loader: None,
             files,
@@ -131,19 +134,18 @@ impl Server {
         mut self,
         origin: &Origin,
         sockets: Sockets,
-        shutdown: impl Future<Output = ()>,
+        mut asked: impl AsyncFnMut() -> Stop,
         started: impl FnOnce(&Started),
     ) -> Result<(), ServeError> {
         let hangups = signal(SignalKind::hangup())?;
         let mut addresses = sockets.addresses.clone();
         let supervisor = self.supervisor.clone();
         // However this ends: what ends after it was asked to.
-        let _asked = supervisor.drain.clone().drop_guard();
-        tokio::pin!(shutdown);
+        let _ended = supervisor.drain.clone().drop_guard();
         tokio::select! {
             // First, so that a signal is waited for before anybody is told that the server has started.
             biased;
-            () = shutdown.as_mut() => return Ok(()),
+            _ = asked() => return Ok(()),
             ended = supervisor.failure() => return Err(ServeError::Ended(ended)),
             prepared = self.prepare(origin, &addresses) => prepared?,
         }
@@ -153,7 +155,7 @@ impl Server {
         }
         started(&self.started(addresses, origin));
         self.notify.ready();
-        self.until(shutdown, hangups).await;
+        self.until(asked, hangups).await;
         Ok(())
     }
 
@@ -237,16 +239,17 @@ impl Server {
             }
             _ => self.await_port_of_api(gates.api, shares.api),
         }
+        let bounds = |port, most| Bounds::new(port, most, Budget::new(UNFINISHED));
+        self.ports = vec![Bounds::new("gRPC", shares.grpc, budget), bounds("HTTP", shares.http)];
         let supervisor = &self.supervisor;
         let serve = |part, bounds: Bounds, listener, router| {
             self.metrics.watch_port(bounds.clone());
             supervisor.task(part, http::serve(listener, router, bounds, supervisor.clone()));
         };
-        let bounds = Bounds::new("gRPC", shares.grpc, budget);
-        self.metrics.watch_port(bounds.clone());
-        supervisor.task("accept-grpc", cores.clone().accept(grpc, gates.grpc, bounds, supervisor.clone()));
-        let bounds = |port, most| Bounds::new(port, most, Budget::new(UNFINISHED));
-        serve("accept-http", bounds("HTTP", shares.http), http, json::router(cores, self.health.clone()));
+        let calls = self.ports[0].clone();
+        self.metrics.watch_port(calls.clone());
+        supervisor.task("accept-grpc", cores.clone().accept(grpc, gates.grpc, calls, supervisor.clone()));
+        serve("accept-http", self.ports[1].clone(), http, json::router(cores, self.health.clone()));
         if let Some(listener) = debug {
             let router = debug::router(self.limiter.clone(), self.metrics.clone(), self.supervisor.drain.clone());
             serve("accept-debug", bounds("debug", shares.pages), listener, router);
@@ -377,16 +380,16 @@ impl Server {
         }
     }
 
-    /// Serves until `shutdown`, or until a part of the server has ended, then drains.
-    async fn until(self, mut shutdown: Pin<&mut impl Future<Output = ()>>, mut hangups: Signal) {
+    /// Serves until it is asked to end, or until a part of the server has ended, then drains.
+    async fn until(self, mut asked: impl AsyncFnMut() -> Stop, mut hangups: Signal) {
         loop {
             tokio::select! {
-                () = shutdown.as_mut() => {
-                    info!("draining");
+                stop = asked() => {
                     self.notify.stopping();
                     self.health.stopping();
+                    let delay = Delay { length: self.settings.drain.delay, ports: &self.ports };
                     tokio::select! {
-                        () = sleep(self.settings.drain.delay) => {}
+                        () = delay.pass(stop, &mut asked) => {}
                         _ = self.supervisor.failure() => {}
                     }
                     break;

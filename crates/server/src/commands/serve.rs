@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, warn};
 
 use crate::operate::logging;
 use crate::settings::{LogFormat, Settings};
-use crate::{Started, run};
+use crate::{Started, Stop, run};
 use tidegate_cli::Exit;
 use tidegate_cli::print;
 
@@ -42,7 +42,10 @@ pub(crate) fn serve() -> ExitCode {
         LogFormat::Text => drop(print(&started.to_string())),
         LogFormat::Json => started.log(),
     };
-    let ended = run(settings, terminated(), banner);
+    let mut signals = None;
+    // Handlers can only be installed where the server runs.
+    let asked = async || signals.get_or_insert_with(Signals::listen).next().await;
+    let ended = run(settings, asked, banner);
     if let Err(failure) = &ended {
         error!("{failure}");
     }
@@ -50,15 +53,29 @@ pub(crate) fn serve() -> ExitCode {
     if ended.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Completes when the process is asked to end.
-async fn terminated() {
-    let listen = |kind| signal(kind).expect("handlers for these signals can be installed");
-    let mut terminate = listen(SignalKind::terminate());
-    let mut interrupt = listen(SignalKind::interrupt());
-    // A write beyond a bound of the size of files (`ulimit -f`, LimitFSIZE) would end the process. With a handler it fails, as on a full disk.
-    let _bound = listen(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()));
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// The signals that ask the process to end.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    /// A write beyond a bound of the size of files (`ulimit -f`, LimitFSIZE) would end the process. With a handler it fails, as on a full disk.
+    _bound: Signal,
+}
+
+impl Signals {
+    fn listen() -> Self {
+        let listen = |kind| signal(kind).expect("handlers for these signals can be installed");
+        Self {
+            terminate: listen(SignalKind::terminate()),
+            interrupt: listen(SignalKind::interrupt()),
+            _bound: listen(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw())),
+        }
+    }
+
+    /// Completes at the next of them.
+    async fn next(&mut self) -> Stop {
+        tokio::select! {
+            _ = self.terminate.recv() => Stop::Manager,
+            _ = self.interrupt.recv() => Stop::Terminal,
+        }
     }
 }

@@ -14,7 +14,7 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_server};
 use crate::operate::metrics::{Method, Shard};
 use crate::supervise::Supervisor;
 
-/// The name under which the server's health is reported. The empty name is always healthy, as in the reference.
+/// The name under which the server's health is reported. The empty name is healthy until the server is about to end, whatever its parts are.
 const SERVICE: &str = "ratelimit";
 
 /// The health of the server's parts. All clones are one health.
@@ -63,6 +63,11 @@ impl Parts {
         ill.map(|(_, reason)| format!("not healthy: {reason}\n")).collect()
     }
 
+    /// Whether it is not about to end.
+    fn staying(self) -> bool {
+        self.process == Part::Healthy
+    }
+
     pub(crate) fn serving(self) -> bool {
         self.ill == 0 && [self.store, self.configuration, self.process].iter().all(|part| *part == Part::Healthy)
     }
@@ -77,6 +82,10 @@ impl Health {
 
     pub(crate) fn serving(&self) -> bool {
         self.parts.borrow().serving()
+    }
+
+    fn staying(&self) -> bool {
+        self.parts.borrow().staying()
     }
 
     /// Changes of health.
@@ -162,7 +171,7 @@ impl health_server::Health for HealthService {
     async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
         let _counted = self.metrics.time(Method::Check);
         match Subject::of(request.get_ref()) {
-            Subject::Process => Ok(Response::new(answer(ServingStatus::Serving))),
+            Subject::Process => Ok(Response::new(answer(status(self.health.staying())))),
             Subject::RateLimits => Ok(Response::new(answer(status(self.health.serving())))),
             Subject::Unknown => Err(Status::not_found("unknown service")),
         }
@@ -230,7 +239,7 @@ impl Watcher {
 
     fn status(&mut self) -> ServingStatus {
         match self.subject {
-            Subject::Process => ServingStatus::Serving,
+            Subject::Process => status(self.parts.borrow_and_update().staying()),
             Subject::RateLimits => status(self.parts.borrow_and_update().serving()),
             Subject::Unknown => ServingStatus::ServiceUnknown,
         }

@@ -3,6 +3,7 @@
 mod authority;
 mod bad_input;
 mod check;
+mod drain;
 pub(crate) mod envoy;
 mod grpc;
 mod json;

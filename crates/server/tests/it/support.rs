@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tidegate::proto::envoy::extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor};
 use tidegate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tidegate::settings::Settings;
-use tidegate::{GrpcAddress, ServeError, Started};
+use tidegate::{GrpcAddress, ServeError, Started, Stop};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
@@ -36,7 +36,7 @@ descriptors:
 ";
 
 /// Settings that every test server has, unless told otherwise.
-const DEFAULTS: [(&str, &str); 8] = [
+const DEFAULTS: [(&str, &str); 9] = [
     ("HOST", "127.0.0.1"),
     ("PORT", "0"),
     ("DEBUG_HOST", "127.0.0.1"),
@@ -44,6 +44,8 @@ const DEFAULTS: [(&str, &str); 8] = [
     ("GRPC_HOST", "127.0.0.1"),
     ("GRPC_PORT", "0"),
     ("TIDEGATE_CORES", "2"),
+    // Nobody sends anything to a server whose test is over.
+    ("TIDEGATE_DRAIN_DELAY", "0s"),
     // Workflows are there for the tests that ask for them.
     ("TIDEGATE_HTTP_ADDR", ""),
 ];
@@ -128,9 +130,17 @@ impl Server {
     fn try_start(settings: Settings) -> Result<Self, ServeError> {
         let stop = CancellationToken::new();
         let (tell, told) = mpsc::sync_channel(1);
-        let shutdown = stop.clone().cancelled_owned();
+        let (shutdown, mut was_asked) = (stop.clone(), false);
+        let asked = async move || {
+            if was_asked {
+                std::future::pending::<()>().await;
+            }
+            shutdown.cancelled().await;
+            was_asked = true;
+            Stop::Manager
+        };
         let thread = std::thread::spawn(move || {
-            tidegate::run(settings, shutdown, move |started| tell.send(started.clone()).unwrap())
+            tidegate::run(settings, asked, move |started| tell.send(started.clone()).unwrap())
         });
         match told.recv_timeout(PATIENCE) {
             Ok(started) => Ok(Self { started, stop, thread: Some(thread), _limits: None }),

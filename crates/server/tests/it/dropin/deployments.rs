@@ -20,12 +20,12 @@ impl Process {
         Self(command.envs(environment.iter().copied()).stdout(Stdio::null()).spawn().unwrap())
     }
 
-    /// Ends it as Kubernetes does.
+    /// Ends it as Kubernetes does, but for the time in which calls may still come: a second signal ends that.
     fn terminate(&mut self) -> Option<i32> {
-        let kill = std::process::Command::new("kill").arg(self.0.id().to_string()).status().unwrap();
-        assert!(kill.success());
         let until = Instant::now() + PATIENCE;
         loop {
+            let kill = std::process::Command::new("kill").arg(self.0.id().to_string()).status().unwrap();
+            assert!(kill.success(), "until it is waited for, it can be sent signals");
             match self.0.try_wait().unwrap() {
                 Some(status) => return status.code(),
                 None if Instant::now() < until => std::thread::park_timeout(std::time::Duration::from_millis(5)),

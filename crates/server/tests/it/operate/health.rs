@@ -12,7 +12,7 @@ fn service(name: &str) -> HealthCheckRequest {
     HealthCheckRequest { service: name.to_owned() }
 }
 
-async fn check(channel: &Channel, name: &str) -> Result<ServingStatus, tonic::Code> {
+pub(super) async fn check(channel: &Channel, name: &str) -> Result<ServingStatus, tonic::Code> {
     let answer = HealthClient::new(channel.clone()).check(service(name)).await;
     answer.map(|answer| answer.into_inner().status()).map_err(|status| status.code())
 }

@@ -286,17 +286,6 @@ async fn calls_in_flight_are_finished_and_new_connections_refused() {
 }
 
 #[test]
-fn while_it_waits_to_drain_it_accepts_and_says_so() {
-    let server = Process::start(&[("TIDEGATE_DRAIN_DELAY", "2s")]);
-    let http = server.address("HTTP");
-    assert_eq!(get(http, "/healthcheck").status, 200);
-    server.signal("TERM");
-    await_that("it is unhealthy", || get(http, "/healthcheck").status == 500);
-    assert!(TcpStream::connect(server.address("gRPC")).is_ok());
-    assert_eq!(server.end().0, Some(0));
-}
-
-#[test]
 fn connections_without_a_request_do_not_hold_up_the_end() {
     let server = Process::start(&[]);
     let open = ["HTTP", "gRPC", "debug"].map(|what| TcpStream::connect(server.address(what)).unwrap());

@@ -1,8 +1,10 @@
 //! Settings, as those who run the server see them.
 
+use std::collections::HashMap;
 use std::process::Command;
+use std::time::Duration;
 
-use tidegate::settings::{Settings, markdown};
+use tidegate::settings::{Program, Settings, markdown};
 use tidegate_pipeline::{Parallelism, Servers};
 
 use crate::support::{await_that, get, repository};
@@ -11,6 +13,15 @@ use crate::workflows::{Flows, redis, workflow};
 fn parse(pairs: &[(&str, &str)]) -> Result<Settings, String> {
     let given = pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
     Settings::parse(&given).map_err(|error| error.to_string())
+}
+
+/// Also in the place of the reference, which has no delay: what it loses there, nobody wants to lose here.
+#[test]
+fn the_delay_of_a_drain_is_the_same_under_both_names() {
+    for program in [Program::Tidegate, Program::Ratelimit] {
+        let drain = Settings::parse_as(program, HashMap::new()).unwrap().drain;
+        assert_eq!((drain.delay, drain.timeout), (Duration::from_secs(10), Duration::from_secs(10)), "{program:?}");
+    }
 }
 
 #[test]

@@ -130,13 +130,26 @@ pub(crate) fn front(grpc: u16, on_outage: OnOutage) -> (Process, u16) {
 
 /// As above, with another name of the service's cluster.
 pub(crate) fn front_of(cluster: &str, grpc: u16, on_outage: OnOutage) -> (Process, u16) {
+    front_with(|example| {
+        let text = replaced(&example, &port(8081), &port(grpc));
+        let text = replaced(&text, "cluster_name: tidegate }", &format!("cluster_name: \"{cluster}\" }}"));
+        let text = replaced(&text, "name: tidegate\n", &format!("name: \"{cluster}\"\n"));
+        match on_outage {
+            OnOutage::LetThrough => text,
+            OnOutage::Refuse => replaced(&text, "failure_mode_deny: false", "failure_mode_deny: true"),
+        }
+    })
+}
+
+/// Envoy with the configuration of the example after a change, and its own port.
+pub(crate) fn front_with(change: impl FnOnce(String) -> String) -> (Process, u16) {
     let folder = tempfile::tempdir().unwrap();
     let [front, application, admin] = free_ports();
     let configuration = folder.path().join("envoy.yaml");
-    let ports = [(10000, front), (10001, application), (9901, admin), (8081, grpc)];
-    let text = envoy_configuration(&ports, on_outage);
-    let text = text.replace("cluster_name: tidegate }", &format!("cluster_name: \"{cluster}\" }}"));
-    let text = text.replace("name: tidegate\n", &format!("name: \"{cluster}\"\n"));
+    let mut text = change(std::fs::read_to_string(Path::new(EXAMPLES).join("envoy/envoy.yaml")).unwrap());
+    for (old, new) in [(10000, front), (10001, application), (9901, admin)] {
+        text = replaced(&text, &port(old), &port(new));
+    }
     std::fs::write(&configuration, text).unwrap();
     let mut command = Command::new(envoy_program());
     command.args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning", "-c"]);
@@ -145,20 +158,15 @@ pub(crate) fn front_of(cluster: &str, grpc: u16, on_outage: OnOutage) -> (Proces
     (envoy, front)
 }
 
-/// The example with other ports, and its mode of failure as wished.
-fn envoy_configuration(ports: &[(u16, u16)], on_outage: OnOutage) -> String {
-    let mut text = std::fs::read_to_string(Path::new(EXAMPLES).join("envoy/envoy.yaml")).unwrap();
-    let mut replace = |old: &str, new: &str| {
-        assert!(text.contains(old), "the example has no '{old}'");
-        text = text.replace(old, new);
-    };
-    for (old, new) in ports {
-        replace(&format!("port_value: {old} }}"), &format!("port_value: {new} }}"));
-    }
-    if matches!(on_outage, OnOutage::Refuse) {
-        replace("failure_mode_deny: false", "failure_mode_deny: true");
-    }
-    text
+/// A port as the example has it.
+fn port(number: u16) -> String {
+    format!("port_value: {number} }}")
+}
+
+/// A text in which something is replaced that it must have.
+pub(crate) fn replaced(text: &str, old: &str, new: &str) -> String {
+    assert!(text.contains(old), "the example has no '{old}'");
+    text.replace(old, new)
 }
 
 fn start_service(ports: ServicePorts, folder: &TempDir) -> Process {

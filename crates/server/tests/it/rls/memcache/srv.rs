@@ -25,7 +25,7 @@ fn refused(more: &[(&str, &str)]) -> String {
     let given = variables(&[&[("RUNTIME_ROOT", limits.root()), ("BACKEND_TYPE", "memcache")], more].concat());
     match Settings::parse(&given.into_iter().collect()) {
         Ok(settings) => {
-            tidegate::run(settings, std::future::pending(), |_| panic!("it started")).unwrap_err().to_string()
+            tidegate::run(settings, std::future::pending, |_| panic!("it started")).unwrap_err().to_string()
         }
         Err(mistakes) => mistakes.to_string(),
     }
