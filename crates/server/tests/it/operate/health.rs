@@ -6,7 +6,7 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_reflection::pb::{v1, v1alpha};
 
-use crate::support::{Limits, Server, get};
+use crate::support::{Limits, Server, await_that, get};
 
 fn service(name: &str) -> HealthCheckRequest {
     HealthCheckRequest { service: name.to_owned() }
@@ -47,6 +47,42 @@ async fn without_a_domain_it_is_unhealthy_when_asked_to_be() {
     empty.write("limits.yaml", "domain: shop");
     assert_eq!(next(watch.message().await.unwrap()), ServingStatus::Serving);
     assert_eq!(get(server.http(), "/healthcheck").status, 200);
+}
+
+/// The parts of health that depend on settings: Redis, and a configuration. gRPC and HTTP say the same of both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn each_part_of_health_turns_it_off_and_all_of_them_turn_it_on() {
+    let (redis, empty) = (tidegate_pipeline::test_util::RedisServer::start().await, Limits::new(""));
+    std::fs::remove_file(empty.folder().join("limits.yaml")).unwrap();
+    let url = redis.address().to_string();
+    let settings = [
+        ("RUNTIME_ROOT", empty.root()),
+        ("REDIS_URL", url.as_str()),
+        ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "true"),
+        ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true"),
+    ];
+    let server = Server::start_bare(&settings);
+    let channel = server.channel().await;
+    let (no_redis, no_limits) = (
+        "not healthy: redis does not answer PING (REDIS_HEALTH_CHECK_ACTIVE_CONNECTION)\n",
+        "not healthy: no limits are loaded (HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED)\n",
+    );
+    let says = async |status: u16, body: &str| {
+        await_that(body, || {
+            let answer = get(server.http(), "/healthcheck");
+            (answer.status, &*answer.body) == (status, body)
+        });
+        let expected = if status == 200 { ServingStatus::Serving } else { ServingStatus::NotServing };
+        assert_eq!(check(&channel, "ratelimit").await, Ok(expected), "{body}");
+        assert_eq!(check(&channel, "").await, Ok(ServingStatus::Serving), "the process is there");
+    };
+    says(500, no_limits).await;
+    redis.pause();
+    says(500, &format!("{no_redis}{no_limits}")).await;
+    empty.write("limits.yaml", "domain: shop");
+    says(500, no_redis).await;
+    redis.resume();
+    says(200, "OK").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
