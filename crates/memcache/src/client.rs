@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use tidegate_pipeline::{Address, Connector, TlsError};
+use tidegate_pipeline::Address;
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
@@ -27,7 +27,6 @@ pub struct Client(Arc<Parts>);
 #[derive(Debug)]
 struct Parts {
     config: Config,
-    connector: Option<Connector>,
     servers: Servers,
     ring: Mutex<Ring>,
     counters: Arc<Counters>,
@@ -49,13 +48,9 @@ struct Question {
 
 impl Client {
     /// Makes a client of these servers, whose list may change.
-    ///
-    /// # Errors
-    /// Certificates or keys cannot be used.
-    pub fn new(config: Config, servers: Servers) -> Result<Self, TlsError> {
-        let connector = config.tls.as_ref().map(Connector::new).transpose()?;
-        let counters = Arc::default();
-        Ok(Self(Arc::new(Parts { config, connector, servers, ring: Mutex::default(), counters })))
+    #[must_use]
+    pub fn new(config: Config, servers: Servers) -> Self {
+        Self(Arc::new(Parts { config, servers, ring: Mutex::default(), counters: Arc::default() }))
     }
 
     /// Reads counters: one answer for each key, in their order. Must be called in a runtime with I/O and time.
@@ -154,7 +149,7 @@ impl Client {
         let Config { timeout, queue_bytes, .. } = self.0.config;
         let node = Arc::new(Node::new(address.clone(), queue_bytes, self.0.counters.clone()));
         // It ends by itself when the node leaves, at the latest when the timeout of its last command is over.
-        tokio::spawn(Link { node: node.clone(), connector: self.0.connector.clone(), timeout }.run());
+        tokio::spawn(Link { node: node.clone(), connector: self.0.config.tls.clone(), timeout }.run());
         node
     }
 }

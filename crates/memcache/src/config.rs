@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use tidegate_pipeline::Tls;
+use tidegate_pipeline::Connector;
 
 /// How a client behaves.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {
     /// How connections are encrypted. None: they are not.
-    pub tls: Option<Tls>,
+    pub tls: Option<Connector>,
     /// The longest wait for a connection, and for an answer.
     pub timeout: Duration,
     /// What may wait for one server, in bytes.

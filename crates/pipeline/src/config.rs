@@ -19,7 +19,7 @@ use crate::config::grouping::Grouping;
 use crate::config::pace::ConnectPace;
 use crate::config::parallelism::Parallelism;
 use crate::config::selection::Selection;
-use crate::config::tls::Tls;
+use crate::link::tls::Connector;
 use crate::wire::reply::Protocol;
 
 /// Which servers a client talks to.
@@ -55,8 +55,8 @@ pub struct Config {
     pub address_map: Option<AddressMap>,
     /// The version of the protocol. Default RESP2.
     pub protocol: Protocol,
-    /// Encrypts TCP connections; none leaves them plain.
-    pub tls: Option<Tls>,
+    /// Encrypts TCP connections; none leaves them plain. What it encrypts with may be replaced while clients use it.
+    pub tls: Option<Connector>,
     /// Sent as AUTH on every new connection.
     pub credentials: Option<Credentials>,
     /// Asked at every new connection instead, if there is one.

@@ -10,12 +10,14 @@ mod named_client;
 mod named_file;
 mod peer;
 mod port;
+mod store;
 mod validity;
 
 pub(crate) use counts::Counts;
-pub(crate) use follow::{Followed, follow};
+pub(crate) use follow::{Followed, Renewal, follow};
 pub(crate) use named_file::Flaw;
 pub use named_file::{NamedFile, Pair};
 pub use peer::PeerTls;
 pub(crate) use port::Identity;
 pub use port::{Clients, PortTls};
+pub use store::{StoreFiles, StoreTls};

@@ -38,12 +38,6 @@ pub enum ServeError {
         /// What went wrong.
         reason: String,
     },
-    /// Certificates or keys for memcached cannot be used.
-    #[error("cannot connect to memcached: {reason}")]
-    Memcache {
-        /// What is wrong with them.
-        reason: String,
-    },
     /// The configuration's folder does not exist.
     #[error("RUNTIME_ROOT {} does not exist; create it, or set FORCE_START_WITHOUT_INITIAL_CONFIG=true", path.display())]
     NoRoot {

@@ -13,6 +13,7 @@ mod edge;
 mod error;
 mod operate;
 mod quote;
+mod regular_file;
 mod rls;
 mod server;
 pub mod settings;

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
+use crate::certificates::{StoreTls, follow};
 use crate::configure::xds::Subscription;
 use crate::configure::{Loader, Origin, Target};
 use crate::drain::{Delay, Stop};
@@ -142,6 +143,7 @@ impl Server {
         let supervisor = self.supervisor.clone();
         // However this ends: what ends after it was asked to.
         let _ended = supervisor.drain.clone().drop_guard();
+        let gates = self.follow_certificates()?;
         tokio::select! {
             // First, so that a signal is waited for before anybody is told that the server has started.
             biased;
@@ -149,7 +151,7 @@ impl Server {
             ended = supervisor.failure() => return Err(ServeError::Ended(ended)),
             prepared = self.prepare(origin, &addresses) => prepared?,
         }
-        self.open(sockets).await?;
+        self.open(sockets, gates).await?;
         if self.workflows.is_none() {
             addresses.api = None;
         }
@@ -157,6 +159,15 @@ impl Server {
         self.notify.ready();
         self.until(asked, hangups).await;
         Ok(())
+    }
+
+    /// Reads the certificates of ports, and follows those and the ones for stores: while the start waits for a Redis that refuses a
+    /// certificate, it can be renewed.
+    fn follow_certificates(&self) -> Result<Gates, ServeError> {
+        let (gates, ports) = Gates::open(&self.settings, &self.supervisor)?;
+        let stores = self.settings.stores_tls.iter().filter_map(StoreTls::followed);
+        follow(stores.chain(ports).collect(), self.metrics.clone(), &self.supervisor)?;
+        Ok(gates)
     }
 
     /// Waits for everything that must be there before the ports open.
@@ -226,13 +237,12 @@ impl Server {
     }
 
     /// Starts all cores and opens all ports.
-    async fn open(&mut self, sockets: Sockets) -> Result<(), ServeError> {
+    async fn open(&mut self, sockets: Sockets, gates: Gates) -> Result<(), ServeError> {
         let Listeners { grpc, http, debug, prometheus, api } = sockets.listen()?;
         let budget = Arc::new(Budget::new(UNFINISHED));
         let traces = self.start_traces()?;
         let cores = cores::start(self.settings.cores, &self.supervisor, self.work(&budget, traces)).await?;
         let shares = self.shares()?;
-        let gates = Gates::open(&self.settings, &self.metrics, &self.supervisor)?;
         match (&self.workflows, api) {
             (Some(workflows), Some(listener)) => {
                 self.metrics.watch_port(workflows.open(listener, gates.api, shares.api));

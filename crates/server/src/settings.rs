@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use tidegate_ratelimit::MemoryBounds;
 
-pub use crate::certificates::{Clients, NamedFile, Pair, PeerTls, PortTls};
+pub use crate::certificates::{Clients, NamedFile, Pair, PeerTls, PortTls, StoreFiles, StoreTls};
 pub use crate::edge::dial::Peer;
 pub use files::{DotFiles, Files, FirstLoad, MissingRoot, Scope};
 pub use listen::{ConnectionAge, Endpoint, GrpcEndpoint};
@@ -82,6 +82,8 @@ pub struct Settings {
     pub redis: Option<Redis>,
     /// The memcached of the counters. None: they are in Redis or in memory.
     pub memcache: Option<Memcache>,
+    /// What connections to these, and to the Redis of workflows, are encrypted with: an entry for each kind that is.
+    pub stores_tls: Vec<StoreTls>,
     /// The API and its workflows. None: neither is served.
     pub workflows: Option<Workflows>,
     /// The most that counters in memory may take.
@@ -174,6 +176,7 @@ impl Settings {
             header_names: limiter::header_names(values),
             redis,
             memcache,
+            stores_tls: std::mem::take(&mut values.stores_tls),
             workflows,
             counters: limiter::counters(values),
             max_descriptors: values.integer("TIDEGATE_MAX_DESCRIPTORS", 1..=i64::from(u32::MAX)) as usize,

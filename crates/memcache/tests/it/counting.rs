@@ -139,7 +139,7 @@ async fn a_changed_list_of_servers_moves_keys_and_keeps_connections() {
     let list = Servers::new(addresses[..2].to_vec());
     let mut config = Config::default();
     config.timeout = PATIENCE;
-    let client = Client::new(config, list.clone()).unwrap();
+    let client = Client::new(config, list.clone());
     let keys: Vec<String> = (0..50).map(|key| format!("key-{key}")).collect();
     for key in &keys {
         add(&client, key, 1).await;

@@ -14,7 +14,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) fn client(addresses: &[Address], timeout: Duration) -> Client {
     let mut config = Config::default();
     config.timeout = timeout;
-    Client::new(config, Servers::new(addresses.to_vec())).unwrap()
+    Client::new(config, Servers::new(addresses.to_vec()))
 }
 
 /// A client that no slow machine makes give up.

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use tidegate_memcache::Found::{Count, Missing, Unknown};
 use tidegate_memcache::test_util::MemcachedServer;
 use tidegate_memcache::{Client, Config, Servers};
-use tidegate_pipeline::{Address, ClientCertificate, Tls, Verification};
+use tidegate_pipeline::{Address, ClientCertificate, Connector, Tls, Verification};
 
 use crate::peer::{PATIENCE, add, read};
 
@@ -59,9 +59,9 @@ impl Authority {
 
 fn client(host: &str, server: &MemcachedServer, tls: Tls) -> Client {
     let mut config = Config::default();
-    (config.tls, config.timeout) = (Some(tls), PATIENCE);
+    (config.tls, config.timeout) = (Some(Connector::new(&tls).unwrap()), PATIENCE);
     let address = Address::Tcp { host: host.to_owned(), port: server.port() };
-    Client::new(config, Servers::new(vec![address])).unwrap()
+    Client::new(config, Servers::new(vec![address]))
 }
 
 #[tokio::test]

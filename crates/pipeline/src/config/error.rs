@@ -2,8 +2,6 @@
 
 use thiserror::Error;
 
-use crate::config::tls::TlsError;
-
 /// What is wrong with a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ConfigError {
@@ -22,9 +20,6 @@ pub enum ConfigError {
     /// No server to begin with.
     #[error("at least one server address is needed")]
     NoServers,
-    /// Certificates or keys that cannot be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
     /// A bound that must be at least one is zero.
     #[error("{name} must be at least 1")]
     Zero {

@@ -9,13 +9,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
 use crate::config::error::ConfigError;
-use crate::link::tls::Connector;
 
 /// What all parts of one client share.
 #[derive(Debug)]
 pub(crate) struct ClientContext {
     pub(crate) config: Config,
-    pub(crate) connector: Option<Connector>,
     /// Notified when a node is lost, cannot be reached, or does not own a slot that it should: the topology may have changed.
     pub(crate) refresh_wanted: Notify,
     pub(crate) stop: CancellationToken,
@@ -26,10 +24,8 @@ pub(crate) struct ClientContext {
 impl ClientContext {
     pub(crate) fn new(config: Config) -> Result<Arc<Self>, ConfigError> {
         config.validate()?;
-        let connector = config.tls.as_ref().map(Connector::new).transpose()?;
         Ok(Arc::new(Self {
             config,
-            connector,
             refresh_wanted: Notify::new(),
             stop: CancellationToken::new(),
             runtime: Handle::current(),

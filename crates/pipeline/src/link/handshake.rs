@@ -113,7 +113,7 @@ async fn within<T>(context: &ClientContext, attempt: impl Future<Output = Result
 }
 
 async fn log_in(address: &Address, context: &ClientContext, login: &Login) -> Result<ReadySocket, String> {
-    let socket = Socket::connect(address, context.connector.as_ref()).await.map_err(|error| error.to_string())?;
+    let socket = Socket::connect(address, context.config.tls.as_ref()).await.map_err(|error| error.to_string())?;
     let mut ready = ReadySocket { socket, protocol: login.protocol };
     if login.protocol == Protocol::Resp3 {
         let answer = ready.exchange(&hello(login)).await;

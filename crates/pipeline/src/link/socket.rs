@@ -39,8 +39,8 @@ impl Socket {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 stream.set_nodelay(true)?;
                 set_keepalive(&stream)?;
-                let Some(Connector(connector)) = connector else { return Ok(Self::Tcp(stream)) };
-                let mut stream = connector.connect(name_of(host)?, stream).await?;
+                let Some(connector) = connector else { return Ok(Self::Tcp(stream)) };
+                let mut stream = connector.current().connect(name_of(host)?, stream).await?;
                 stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
                 Ok(Self::Tls(Box::new(stream)))
             }

@@ -1,7 +1,7 @@
 //! Encrypts sockets by the settings of [`Tls`].
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
@@ -15,9 +15,9 @@ use tokio_rustls::rustls::{
 
 use crate::config::tls::{Tls, TlsError, Verification};
 
-/// Encrypts sockets. Clones share what was read.
+/// Encrypts sockets. Clones share what was read, and what replaces it.
 #[derive(Clone)]
-pub struct Connector(pub(crate) TlsConnector);
+pub struct Connector(Arc<Mutex<TlsConnector>>);
 
 impl Connector {
     /// Reads certificates and keys.
@@ -25,28 +25,43 @@ impl Connector {
     /// # Errors
     /// They cannot be used.
     pub fn new(tls: &Tls) -> Result<Self, TlsError> {
-        let provider = Arc::new(default_provider());
-        let roots = Arc::new(roots(tls)?);
-        let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
-            .build()
-            .map_err(|error| TlsError::Unusable(error.to_string()))?;
-        let verifier = Arc::new(Verifier { inner: verifier, verification: tls.verification });
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| TlsError::Unusable(error.to_string()))?
-            .dangerous()
-            .with_custom_certificate_verifier(verifier);
-        let config = match &tls.client {
-            None => builder.with_no_client_auth(),
-            Some(client) => {
-                let chain = certificates("client certificate", &client.chain)?;
-                let key = PrivateKeyDer::from_pem_slice(&client.key)
-                    .map_err(|error| TlsError::Unreadable { what: "client key", reason: error.to_string() })?;
-                builder.with_client_auth_cert(chain, key).map_err(|error| TlsError::Unusable(error.to_string()))?
-            }
-        };
-        Ok(Self(TlsConnector::from(Arc::new(config))))
+        Ok(Self(Arc::new(Mutex::new(connector(tls)?))))
     }
+
+    /// From now on, sockets are encrypted as `other` does at this moment; those that are open stay as they are.
+    pub fn replace(&self, other: &Self) {
+        let new = other.current();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = new;
+    }
+
+    /// For one socket.
+    pub(crate) fn current(&self) -> TlsConnector {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn connector(tls: &Tls) -> Result<TlsConnector, TlsError> {
+    let provider = Arc::new(default_provider());
+    let roots = Arc::new(roots(tls)?);
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
+        .build()
+        .map_err(|error| TlsError::Unusable(error.to_string()))?;
+    let verifier = Arc::new(Verifier { inner: verifier, verification: tls.verification });
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| TlsError::Unusable(error.to_string()))?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier);
+    let config = match &tls.client {
+        None => builder.with_no_client_auth(),
+        Some(client) => {
+            let chain = certificates("client certificate", &client.chain)?;
+            let key = PrivateKeyDer::from_pem_slice(&client.key)
+                .map_err(|error| TlsError::Unreadable { what: "client key", reason: error.to_string() })?;
+            builder.with_client_auth_cert(chain, key).map_err(|error| TlsError::Unusable(error.to_string()))?
+        }
+    };
+    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 fn roots(tls: &Tls) -> Result<RootCertStore, TlsError> {

@@ -32,7 +32,20 @@ const RECENT: Duration = Duration::from_secs(4);
 /// How often a certificate that is over, or nearly, is told of.
 const REMIND: Duration = Duration::from_secs(86_400);
 
-type Make = Box<dyn FnMut() -> Result<Option<Validity>, Vec<Flaw>> + Send>;
+type Make = Box<dyn FnMut() -> Result<Renewal, Vec<Flaw>> + Send>;
+
+/// What was made of files, before anything uses it.
+pub(crate) struct Renewal {
+    validity: Option<Validity>,
+    apply: Box<dyn FnOnce() + Send>,
+}
+
+impl Renewal {
+    /// `apply` puts it in the place of what was there.
+    pub(crate) fn new(validity: Option<Validity>, apply: impl FnOnce() + Send + 'static) -> Self {
+        Self { validity, apply: Box::new(apply) }
+    }
+}
 
 /// Something that is made of files, and made again when they change.
 pub(crate) struct Followed {
@@ -60,24 +73,30 @@ struct Looks {
 type Mark = (u64, u64, u64, (i64, i64), (i64, i64));
 
 impl Followed {
-    /// `make` reads `files` and puts what it made of them in the place of what was there; its errors leave that as it is.
+    /// `make` reads `files`; its errors leave what was there as it is.
     pub(crate) fn new(
         of: &'static str,
         files: Vec<NamedFile>,
-        make: impl FnMut() -> Result<Option<Validity>, Vec<Flaw>> + Send + 'static,
+        make: impl FnMut() -> Result<Renewal, Vec<Flaw>> + Send + 'static,
     ) -> Self {
         Self { of, files, make: Box::new(make), looks: Looks::default(), told: None, validity: None }
     }
 
     /// Uses the files if they have changed.
-    fn look(&mut self, metrics: &Metrics) {
+    fn look(&mut self, metrics: &Metrics, now: i64) {
         if !self.looks.is_due(&self.files) {
             return;
         }
-        let Self { of, make, .. } = self;
+        let Self { of, make, .. } = &mut *self;
+        let of = *of;
         metrics.certificates.attempts.fetch_add(1, Relaxed);
         match make() {
-            Ok(validity) => {
+            Ok(Renewal { validity, .. }) if would_end(self.validity, validity, now) => {
+                metrics.certificates.failures.fetch_add(1, Relaxed);
+                warn!(of, "the changed certificate has expired already, and the old one stays, which is still valid");
+            }
+            Ok(Renewal { validity, apply }) => {
+                apply();
                 info!(of, "certificates are loaded");
                 (self.validity, self.told) = (validity, None);
                 metrics.certificates.set_validity(of, validity);
@@ -103,12 +122,18 @@ impl Followed {
         match standing {
             Standing::Good => {}
             Standing::NotYet => {
-                warn!(of, "the certificate is not valid yet, or the clock of this machine is wrong: clients refuse it");
+                warn!(of, "the certificate is not valid yet, or the clock of this machine is wrong: others refuse it");
             }
             Standing::NearlyOver => warn!(of, seconds, "the certificate is valid for a short time only: renew it"),
-            Standing::Over => error!(of, "the certificate has expired, and clients refuse it: renew it"),
+            Standing::Over => error!(of, "the certificate has expired, and others refuse it: renew it"),
         }
     }
+}
+
+/// Whether a certificate that is valid would be replaced by one that is not any more, as a backup that is put in its place.
+fn would_end(old: Option<Validity>, new: Option<Validity>, now: i64) -> bool {
+    let is_over = |validity: Validity| validity.standing(now) == Standing::Over;
+    old.is_some_and(|old| !is_over(old)) && new.is_some_and(is_over)
 }
 
 impl Looks {
@@ -142,7 +167,7 @@ fn contents(files: &[NamedFile]) -> u64 {
     hasher.finish()
 }
 
-/// Follows `all` on a thread of its own until the server drains.
+/// Looks at `all`, and follows them on a thread of its own until the server drains.
 ///
 /// # Errors
 /// The system refuses a thread.
@@ -151,6 +176,10 @@ pub(crate) fn follow(mut all: Vec<Followed>, metrics: Arc<Metrics>, supervisor: 
         return Ok(());
     }
     metrics.certificates.set_files(all.iter().map(|one| one.files.len()).sum());
+    // Before anybody asks for metrics.
+    for one in &mut all {
+        one.look(&metrics, now());
+    }
     let drain = supervisor.drain.clone();
     supervisor.repaired_thread(PART, move || match ThreadRuntime::new() {
         Ok(runtime) => runtime.block_on(tripwire::with(PART.into(), turns(&mut all, &metrics, &drain))),
@@ -161,14 +190,19 @@ pub(crate) fn follow(mut all: Vec<Followed>, metrics: Arc<Metrics>, supervisor: 
 async fn turns(all: &mut [Followed], metrics: &Metrics, drain: &CancellationToken) {
     loop {
         for one in all.iter_mut() {
-            one.look(metrics);
-            one.remind((clock::now().0 / 1_000_000).cast_signed());
+            one.look(metrics, now());
+            one.remind(now());
         }
         tokio::select! {
             () = sleep(LOOK) => {}
             () = drain.cancelled() => return,
         }
     }
+}
+
+/// Seconds since 1970.
+fn now() -> i64 {
+    (clock::now().0 / 1_000_000).cast_signed()
 }
 
 #[cfg(test)]
@@ -187,6 +221,22 @@ mod tests {
             let path = self.file(name).path;
             fs::write(&path, text).unwrap();
             path
+        }
+    }
+
+    #[test]
+    fn only_a_certificate_that_is_over_does_not_replace_one_that_is_valid() {
+        let valid = |from, until| Some(Validity { from, until });
+        for (old, new, expected) in [
+            (valid(0, 100), valid(0, 40), true),
+            (valid(0, 100), valid(0, 60), false),
+            (valid(0, 100), valid(60, 100), false),
+            (valid(60, 100), valid(0, 40), true),
+            (valid(0, 40), valid(0, 30), false),
+            (None, valid(0, 40), false),
+            (valid(0, 100), None, false),
+        ] {
+            assert_eq!(would_end(old, new, 50), expected, "{old:?} {new:?}");
         }
     }
 

@@ -1,12 +1,13 @@
 //! A file that a variable names, and what is read of it.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::PathBuf;
 
 use tokio_rustls::rustls::pki_types::pem::{Error as PemError, PemObject as _};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::regular_file;
 
 /// The most bytes of a file. All authorities of a system together take a quarter of it.
 const MOST: u64 = 1 << 20;
@@ -50,12 +51,7 @@ impl NamedFile {
 
     /// The whole file.
     pub(super) fn bytes(&self) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        File::open(&self.path)?.take(MOST + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > MOST {
-            return Err(io::Error::other("it has more than 1 MiB"));
-        }
-        Ok(bytes)
+        regular_file::read(&self.path, MOST)
     }
 
     /// As [`NamedFile::bytes`].
@@ -65,8 +61,12 @@ impl NamedFile {
 
     /// All certificates in it, at least one.
     pub(crate) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, Flaw> {
-        let bytes = self.read()?;
-        let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+        self.certificates_in(&self.read()?)
+    }
+
+    /// All certificates in what was read of it, at least one.
+    pub(super) fn certificates_in(&self, bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, Flaw> {
+        let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
         match read {
             Ok(certificates) if !certificates.is_empty() => Ok(certificates),
             Ok(_) => Err(self.flaw("it has no certificate in PEM form (-----BEGIN CERTIFICATE-----)")),
@@ -76,8 +76,12 @@ impl NamedFile {
 
     /// The first key in it.
     pub(crate) fn key(&self) -> Result<PrivateKeyDer<'static>, Flaw> {
-        let bytes = self.read()?;
-        PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| {
+        self.key_in(&self.read()?)
+    }
+
+    /// The first key in what was read of it.
+    pub(super) fn key_in(&self, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, Flaw> {
+        PrivateKeyDer::from_pem_slice(bytes).map_err(|error| {
             let encrypted = bytes.windows(9).any(|word| word == b"ENCRYPTED");
             match error {
                 PemError::NoItemsFound if encrypted => {

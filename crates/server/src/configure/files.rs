@@ -1,14 +1,15 @@
 //! Which files make up the configuration, and what is in them.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use tidegate_ratelimit::Source;
 
+use crate::regular_file;
 use crate::settings::{DotFiles, Files, Scope};
 
 /// The most bytes of a file: more than hundreds of thousands of limits take.
@@ -179,18 +180,9 @@ impl Walk<'_> {
     }
 }
 
-/// The text of a file of at most [`MOST`] bytes. A pipe is refused: reading it would wait for a writer.
+/// The text of a file of at most [`MOST`] bytes.
 pub(crate) fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
-    let found = fs::metadata(path)?;
-    if !found.is_file() && !found.is_dir() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
-    }
-    let mut text = Vec::new();
-    File::open(path)?.take(MOST + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > MOST {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {} MiB", MOST >> 20)));
-    }
-    Ok(text)
+    regular_file::read(path, MOST)
 }
 
 impl Reading {
@@ -231,6 +223,7 @@ impl Reading {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::os::unix::fs::symlink;
 
     use super::*;

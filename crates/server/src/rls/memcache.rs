@@ -34,7 +34,7 @@ impl Memcached {
     /// Finds the servers. They need not answer: memcached is used when it is there.
     ///
     /// # Errors
-    /// DNS does not tell where they are, or certificates cannot be used.
+    /// DNS does not tell where they are.
     pub(crate) async fn find(settings: &Memcache) -> Result<Self, ServeError> {
         let (list, srv) = match &settings.source {
             MemcacheSource::List(list) => (list.clone(), None),
@@ -48,16 +48,12 @@ impl Memcached {
         let mut config = Config::default();
         config.tls = settings.tls.clone();
         let servers = Servers::new(list);
-        // Those of the cores are made of the same.
-        let _ = Client::new(config.clone(), servers.clone())
-            .map_err(|source| ServeError::Memcache { reason: source.to_string() })?;
         Ok(Self { config, servers, srv, clients: Arc::default() })
     }
 
     /// A store for one core, and its client.
     pub(crate) fn store(&self) -> (Store, Client) {
         let client = Client::new(self.config.clone(), self.servers.clone());
-        let client = client.expect("a client was made of the same settings");
         self.clients.lock().unwrap_or_else(PoisonError::into_inner).push(client.clone());
         (Store::Memcache(MemcacheStore::new(client.clone())), client)
     }

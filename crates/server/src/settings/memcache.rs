@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tidegate_pipeline::{Address, Tls};
+use tidegate_pipeline::{Address, Connector};
 
 use super::read::Values;
 use super::redis::tls;
@@ -19,8 +19,8 @@ const RESOLVERS: &str = "TIDEGATE_DNS_SERVERS";
 pub struct Memcache {
     /// Where its servers are.
     pub source: Source,
-    /// How connections are encrypted. None: they are not.
-    pub tls: Option<Tls>,
+    /// What connections are encrypted with. None: they are not.
+    pub tls: Option<Connector>,
 }
 
 /// Where the servers of memcached are.
@@ -90,7 +90,7 @@ pub(super) fn build(values: &mut Values) -> Option<Memcache> {
         (true, false) => Source::List(addresses(values, &list)?),
         (false, true) => Source::Srv(srv(values, name, resolvers)?),
     };
-    let tls = values.boolean("MEMCACHE_TLS").then(|| tls::build(values, &tls::MEMCACHE));
+    let tls = if values.boolean("MEMCACHE_TLS") { tls::build(values, &tls::MEMCACHE) } else { None };
     Some(Memcache { source, tls })
 }
 

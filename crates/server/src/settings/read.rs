@@ -13,6 +13,7 @@ use super::problem::Problem;
 use super::program::Program;
 use super::table::{Support, Variable, variables};
 use super::value::{Kind, Value, with_unit};
+use crate::certificates::StoreTls;
 use near_miss::{closest, near_miss};
 use service_links::{is_service_link, services};
 
@@ -31,6 +32,8 @@ pub(super) struct Values {
     pub(super) given: HashSet<&'static str>,
     pub(super) problems: Vec<Problem>,
     pub(super) warnings: Vec<String>,
+    /// What connections to servers of stores are encrypted with, as far as it was made.
+    pub(super) stores_tls: Vec<StoreTls>,
     /// Given variables of rules for DogStatsD, until their rule has taken them.
     pub(super) mogrifiers: HashMap<String, String>,
 }

@@ -1,6 +1,7 @@
 //! How to reach Redis: the reference's variables as the engine's configuration.
 
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 use tidegate_pipeline::{Address, Config, Credentials, CredentialsProvider, Grouping, Parallelism, Servers};
@@ -9,6 +10,7 @@ use super::memcache;
 use super::problem::Problem;
 use super::read::Values;
 use super::value::mask_urls;
+use crate::regular_file;
 
 mod target;
 pub(super) mod tls;
@@ -123,6 +125,8 @@ const STORE: Names = Names {
     socket: None,
     load: None,
 };
+/// The most bytes of a file with credentials: tokens of clouds have a few KiB.
+const CREDENTIALS_BYTES: u64 = 64 * 1024;
 /// In place of the address of a Redis: workflows are in a file.
 const FILE: &str = "file";
 
@@ -195,7 +199,7 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
     let auth = auth(values, names, config.credentials.is_some());
     config.credentials_provider = names.auth_file.and_then(|name| provider(values, name));
     if values.boolean(names.tls) || found.first.tls {
-        config.tls = Some(tls::build(values, &tls::REDIS));
+        config.tls = tls::build(values, &tls::REDIS);
     }
     if let Some(load) = &names.load {
         connections(values, load, cores, &mut config);
@@ -292,7 +296,7 @@ fn provider(values: &mut Values, name: &'static str) -> Option<CredentialsProvid
         return None;
     }
     let file = path.clone();
-    let read = move || match std::fs::read_to_string(&file) {
+    let read = move || match regular_file::read_text(Path::new(&file), CREDENTIALS_BYTES) {
         Ok(text) => credentials(text.trim()).ok_or_else(|| format!("{file} is empty")),
         Err(error) => Err(format!("cannot read {file}: {error}")),
     };

@@ -1,6 +1,6 @@
 //! The API, where workflows live, and who may use them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tidegate_api::Tokens;
 use tidegate_workflow::{RetentionDefaults, SqliteOptions};
@@ -9,12 +9,15 @@ use super::listen::{Endpoint, host_and_port, tls};
 use super::read::Values;
 use super::redis::{self, RedisServer};
 use crate::certificates::PortTls;
+use crate::regular_file;
 
 const ADDRESS: &str = "TIDEGATE_HTTP_ADDR";
 const ACKNOWLEDGED_BY: &str = "TIDEGATE_ACKNOWLEDGED_BY";
 const PARTITIONS: &str = "TIDEGATE_PARTITIONS";
 const PREFIX: &str = "TIDEGATE_STORE_PREFIX";
 const TOKENS: &str = "TIDEGATE_TOKENS_FILE";
+/// The most bytes of the file with tokens: ten thousand of them.
+const TOKENS_BYTES: u64 = 1 << 20;
 
 /// The API and its workflows.
 #[derive(Debug, Clone)]
@@ -140,7 +143,8 @@ fn tokens(values: &mut Values) -> Option<Tokens> {
     if path.is_empty() {
         return None;
     }
-    let read = std::fs::read_to_string(&path).map_err(|error| format!("cannot read the file: {error}"));
+    let read = regular_file::read_text(Path::new(&path), TOKENS_BYTES)
+        .map_err(|error| format!("cannot read the file: {error}"));
     match read.and_then(|text| Tokens::parse(&text)) {
         Ok(tokens) => Some(tokens),
         Err(reason) => {

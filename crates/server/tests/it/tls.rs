@@ -6,6 +6,7 @@ mod grpc;
 mod hostile;
 mod reload;
 mod settings;
+mod stores;
 
 use std::io;
 use std::net::SocketAddr;

@@ -4,7 +4,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 use tidegate_pipeline::test_util::{RedisServer, free_port};
 use tidegate_pipeline::{
-    Address, Arg, Client, ClientCertificate, Config, ConfigError, NotSent, Outcome, Tls, Verification,
+    Address, Arg, Client, ClientCertificate, Config, Connector, NotSent, Outcome, Tls, Verification,
 };
 
 use crate::support::{one, send_one, soon};
@@ -64,11 +64,15 @@ impl Certificates {
     }
 }
 
-fn config(address: Address, authority: Option<&[u8]>) -> Config {
-    let mut config = Config::single(address);
+fn trusting(authority: Option<&[u8]>) -> Tls {
     let mut tls = Tls::default();
     tls.authorities = authority.map(<[u8]>::to_vec);
-    config.tls = Some(tls);
+    tls
+}
+
+fn config(address: &Address, tls: &Tls) -> Config {
+    let mut config = Config::single(address.clone());
+    config.tls = Some(Connector::new(tls).unwrap());
     config
 }
 
@@ -83,7 +87,7 @@ async fn refusal(config: Config) -> String {
 async fn a_trusted_server_is_talked_to_and_others_are_not() {
     let certificates = Certificates::new("127.0.0.1");
     let (_server, address) = certificates.server("no").await;
-    let client = Client::new(config(address.clone(), Some(&certificates.authority))).unwrap();
+    let client = Client::new(config(&address, &trusting(Some(&certificates.authority)))).unwrap();
     let value = vec![b'x'; 3 << 20];
     let mut batch = one("PING", &[]);
     for _ in 0..4 {
@@ -93,7 +97,7 @@ async fn a_trusted_server_is_talked_to_and_others_are_not() {
     assert_eq!(outcomes[0].bytes().unwrap(), Some(&b"PONG"[..]));
     assert!(outcomes[1..].iter().all(|outcome| outcome.bytes().unwrap().map(<[u8]>::len) == Some(value.len())));
 
-    let unknown = refusal(config(address, None)).await;
+    let unknown = refusal(config(&address, &trusting(None))).await;
     assert!(unknown.contains("UnknownIssuer"), "{unknown}");
 }
 
@@ -101,16 +105,16 @@ async fn a_trusted_server_is_talked_to_and_others_are_not() {
 async fn the_name_is_checked_unless_told_otherwise() {
     let certificates = Certificates::new("redis.example");
     let (_server, address) = certificates.server("no").await;
-    let mut config = config(address, Some(&certificates.authority));
-    let wrong_name = refusal(config.clone()).await;
+    let mut tls = trusting(Some(&certificates.authority));
+    let wrong_name = refusal(config(&address, &tls)).await;
     assert!(wrong_name.contains("not valid for name"), "{wrong_name}");
-    config.tls.as_mut().unwrap().verification = Verification::WithoutName;
-    let outcome = send_one(&Client::new(config.clone()).unwrap(), "PING", &[]).await;
+    tls.verification = Verification::WithoutName;
+    let outcome = send_one(&Client::new(config(&address, &tls)).unwrap(), "PING", &[]).await;
     assert_eq!(outcome.bytes().unwrap(), Some(&b"PONG"[..]));
 
     // The chain is checked all the same.
-    config.tls.as_mut().unwrap().authorities = Some(Certificates::new("other").authority);
-    let untrusted = refusal(config).await;
+    tls.authorities = Some(Certificates::new("other").authority);
+    let untrusted = refusal(config(&address, &tls)).await;
     assert!(untrusted.contains("UnknownIssuer") || untrusted.contains("BadSignature"), "{untrusted}");
 }
 
@@ -118,25 +122,46 @@ async fn the_name_is_checked_unless_told_otherwise() {
 async fn a_client_certificate_is_shown_to_a_server_that_asks() {
     let certificates = Certificates::new("127.0.0.1");
     let (_server, address) = certificates.server("yes").await;
-    let mut config = config(address, Some(&certificates.authority));
-    let refused = refusal(config.clone()).await;
+    let mut tls = trusting(Some(&certificates.authority));
+    let refused = refusal(config(&address, &tls)).await;
     assert!(refused.contains("ertificate"), "{refused}");
-    config.tls.as_mut().unwrap().client = Some(certificates.client.clone());
-    let outcome = send_one(&Client::new(config).unwrap(), "PING", &[]).await;
+    tls.client = Some(certificates.client.clone());
+    let outcome = send_one(&Client::new(config(&address, &tls)).unwrap(), "PING", &[]).await;
     assert_eq!(outcome.bytes().unwrap(), Some(&b"PONG"[..]));
 }
 
-#[tokio::test]
-async fn certificates_that_cannot_be_read_are_refused_at_once() {
-    let address: Address = "127.0.0.1:1".parse().unwrap();
-    let mut config = config(address, Some(b"nonsense"));
-    let check = |config: &Config, expected: &str| {
-        let error = Client::new(config.clone()).unwrap_err();
-        assert!(matches!(error, ConfigError::Tls(_)) && error.to_string().contains(expected), "{error}");
+#[test]
+fn certificates_that_cannot_be_read_are_refused_at_once() {
+    let check = |tls: &Tls, expected: &str| {
+        let error = Connector::new(tls).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
     };
-    check(&config, "certificate authorities cannot be read");
-    let tls = config.tls.as_mut().unwrap();
+    let mut tls = trusting(Some(b"nonsense"));
+    check(&tls, "certificate authorities cannot be read");
     tls.authorities = None;
     tls.client = Some(ClientCertificate { chain: b"".to_vec(), key: b"".to_vec() });
-    check(&config, "client certificate cannot be read");
+    check(&tls, "client certificate cannot be read");
+}
+
+/// A client that runs takes what was renewed for its next connections, and keeps the one that is open.
+#[tokio::test]
+async fn what_connections_are_encrypted_with_is_replaced_while_a_client_uses_it() {
+    let certificates = Certificates::new("127.0.0.1");
+    let (server, address) = certificates.server("yes").await;
+    let mut tls = trusting(Some(&certificates.authority));
+    let config = config(&address, &tls);
+    let connector = config.tls.clone().unwrap();
+    let client = Client::new(config).unwrap();
+    assert!(matches!(send_one(&client, "PING", &[]).await, Outcome::NotSent(_)), "without a certificate");
+
+    tls.client = Some(certificates.client.clone());
+    connector.replace(&Connector::new(&tls).unwrap());
+    let answered = async || send_one(&client, "PING", &[]).await.bytes().ok().flatten() == Some(&b"PONG"[..]);
+    let until = soon();
+    while !answered().await {
+        assert!(std::time::Instant::now() < until, "the certificate is not shown");
+    }
+    connector.replace(&Connector::new(&Tls::default()).unwrap());
+    assert!(answered().await, "the connection that is open stays");
+    drop(server);
 }

@@ -34,7 +34,7 @@ fn counting(servers: &[&MemcachedServer], options: Options) -> Counting {
     let mut config = Config::default();
     config.timeout = Duration::from_secs(20);
     let addresses = servers.iter().map(|server| server.address()).collect();
-    let client = Client::new(config, Servers::new(addresses)).expect("there is no TLS to go wrong");
+    let client = Client::new(config, Servers::new(addresses));
     let store = Store::Memcache(MemcacheStore::new(client.clone()));
     Counting { limiter: limiter_with(store, LIMITS, options), client }
 }

@@ -62,7 +62,7 @@ pub(crate) fn memcached(servers: &[MemcachedServer]) -> Store {
     let addresses = servers.iter().map(MemcachedServer::address).collect();
     let mut config = tidegate_memcache::Config::default();
     config.timeout = Duration::from_secs(20);
-    let client = tidegate_memcache::Client::new(config, Servers::new(addresses)).expect("there is no TLS to go wrong");
+    let client = tidegate_memcache::Client::new(config, Servers::new(addresses));
     Store::Memcache(MemcacheStore::new(client))
 }
 

@@ -1,11 +1,8 @@
 //! The ways through TLS to the ports that have it, and their certificates.
 
-use std::sync::Arc;
-
 use super::{Gate, Handshakes};
-use crate::certificates::{Followed, Identity, PortTls, follow};
+use crate::certificates::{Followed, Identity, PortTls, Renewal};
 use crate::error::ServeError;
-use crate::operate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::supervise::Supervisor;
 
@@ -17,15 +14,11 @@ pub(crate) struct Gates {
 }
 
 impl Gates {
-    /// Reads the certificates, follows their files, and starts the thread of handshakes if a port needs it.
+    /// Reads the certificates, and starts the thread of handshakes if a port needs it. Returns also what is to be followed.
     ///
     /// # Errors
     /// A file cannot be used any more, or the system refuses a thread.
-    pub(crate) fn open(
-        settings: &Settings,
-        metrics: &Arc<Metrics>,
-        supervisor: &Supervisor,
-    ) -> Result<Self, ServeError> {
+    pub(crate) fn open(settings: &Settings, supervisor: &Supervisor) -> Result<(Self, Vec<Followed>), ServeError> {
         let (mut handshakes, mut followed) = (None, Vec::new());
         let mut gate = |port, of, tls: Option<&PortTls>| -> Result<Option<Gate>, ServeError> {
             let Some(tls) = tls else { return Ok(None) };
@@ -39,8 +32,7 @@ impl Gates {
         };
         let api = settings.workflows.as_ref().and_then(|workflows| workflows.tls.as_ref());
         let gates = Self { grpc: gate("gRPC", "grpc", settings.grpc_tls.as_ref())?, api: gate("API", "api", api)? };
-        follow(followed, metrics.clone(), supervisor)?;
-        Ok(gates)
+        Ok((gates, followed))
     }
 }
 
@@ -53,9 +45,7 @@ fn identity(tls: &PortTls) -> Result<Identity, ServeError> {
 
 fn follow_port(of: &'static str, tls: PortTls, identity: Identity) -> Followed {
     Followed::new(of, tls.files(), move || {
-        let loaded = tls.load()?;
-        let validity = loaded.validity;
-        identity.replace(loaded);
-        Ok(validity)
+        let (loaded, identity) = (tls.load()?, identity.clone());
+        Ok(Renewal::new(loaded.validity, move || identity.replace(loaded)))
     })
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 use regex_lite::Regex;
 use tidegate_cli::Definition;
 
+use crate::regular_file;
 use crate::settings::read::Values;
 pub use template::Template;
 
@@ -125,12 +126,7 @@ pub(super) fn build(values: &mut Values) -> Option<Mapping> {
 }
 
 fn text(path: &Path) -> Result<String, String> {
-    let cannot = |error: std::io::Error| format!("cannot read the file: {error}");
-    let length = std::fs::metadata(path).map_err(cannot)?.len();
-    if length > FILE_BYTES {
-        return Err(format!("the file has {length} bytes, and may have {FILE_BYTES}"));
-    }
-    std::fs::read_to_string(path).map_err(cannot)
+    regular_file::read_text(path, FILE_BYTES).map_err(|error| format!("cannot read the file: {error}"))
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 //! Certificates and keys for Redis and memcached, from their files.
 
-use tidegate_pipeline::{ClientCertificate, Tls, Verification};
+use tidegate_pipeline::{Connector, Verification};
 
+use crate::certificates::{NamedFile, Pair, StoreFiles, StoreTls};
 use crate::settings::read::Values;
 
 /// The variables of one kind of server.
 pub(in crate::settings) struct Names {
+    /// Whose certificates they are, in a word.
+    of: &'static str,
     authority: &'static str,
     certificate: &'static str,
     key: &'static str,
@@ -13,36 +16,48 @@ pub(in crate::settings) struct Names {
 }
 
 pub(super) const REDIS: Names = Names {
+    of: "redis",
     authority: "REDIS_TLS_CACERT",
     certificate: "REDIS_TLS_CLIENT_CERT",
     key: "REDIS_TLS_CLIENT_KEY",
     nameless: "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
 };
 pub(in crate::settings) const MEMCACHE: Names = Names {
+    of: "memcached",
     authority: "MEMCACHE_TLS_CACERT",
     certificate: "MEMCACHE_TLS_CLIENT_CERT",
     key: "MEMCACHE_TLS_CLIENT_KEY",
     nameless: "MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION",
 };
 
-/// Reads the files. One that cannot be read is a mistake in its variable.
-pub(in crate::settings) fn build(values: &mut Values, names: &Names) -> Tls {
-    let mut tls = Tls::default();
-    tls.authorities = file(values, names.authority);
+/// What connections are encrypted with, the same for all servers of one kind. A file that cannot be used is a mistake in its variable.
+pub(in crate::settings) fn build(values: &mut Values, names: &Names) -> Option<Connector> {
+    if let Some(made) = values.stores_tls.iter().find(|made| made.files.of == names.of) {
+        return Some(made.connector.clone());
+    }
+    let authorities = file(values, names.authority);
+    let (chain, key) = (file(values, names.certificate), file(values, names.key));
     // As in the reference, the pair is used only when both are given.
-    if let (Some(chain), Some(key)) = (file(values, names.certificate), file(values, names.key)) {
-        tls.client = Some(ClientCertificate { chain, key });
+    let (pair, alone) = match (chain, key) {
+        (Some(chain), Some(key)) => (Some(Pair { chain, key }), None),
+        (chain, key) => (None, chain.or(key)),
+    };
+    let verification = if values.boolean(names.nameless) { Verification::WithoutName } else { Verification::default() };
+    let files = StoreFiles { of: names.of, authorities, pair, verification };
+    let (loaded, alone) = (files.load(), alone.and_then(|file| file.read().err()));
+    let (made, flaws) = match loaded {
+        Ok(loaded) => (Some(loaded.connector), Vec::new()),
+        Err(flaws) => (None, flaws),
+    };
+    for flaw in flaws.into_iter().chain(alone) {
+        values.problem(flaw.file.variable, &flaw.file.path.to_string_lossy(), flaw.reason);
     }
-    if values.boolean(names.nameless) {
-        tls.verification = Verification::WithoutName;
-    }
-    tls
+    let connector = made?;
+    values.stores_tls.push(StoreTls { files, connector: connector.clone() });
+    Some(connector)
 }
 
-fn file(values: &mut Values, name: &'static str) -> Option<Vec<u8>> {
-    let path = values.text(name);
-    if path.is_empty() {
-        return None;
-    }
-    std::fs::read(&path).map_err(|error| values.problem(name, &path, format!("cannot read the file: {error}"))).ok()
+fn file(values: &Values, variable: &'static str) -> Option<NamedFile> {
+    let path = values.text(variable);
+    (!path.is_empty()).then(|| NamedFile { variable, path: path.into() })
 }

@@ -89,3 +89,36 @@ fn files_that_have_no_effect_are_told() {
         "GRPC_CLIENT_TLS_CACERT has no effect: the gRPC port speaks plaintext unless GRPC_SERVER_USE_TLS=true";
     assert_eq!(parsed.warnings, [expected]);
 }
+
+/// A pipe made the start wait for ever, and so did one in the place of a password.
+#[test]
+fn what_is_no_regular_file_is_a_mistake_in_every_variable_that_names_a_file() {
+    let folder = Folder::new();
+    assert!(std::process::Command::new("mkfifo").arg(folder.path("pipe")).status().unwrap().success());
+    let redis = [("REDIS_URL", "a:1"), ("REDIS_TLS", "true")];
+    let memcached = [("BACKEND_TYPE", "memcache"), ("MEMCACHE_HOST_PORT", "a:1"), ("MEMCACHE_TLS", "true")];
+    let xds = [
+        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+        ("CONFIG_GRPC_XDS_SERVER_URL", "a:1"),
+        ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+    ];
+    let mapper = [("USE_PROMETHEUS", "true")];
+    for (variable, others) in [
+        ("REDIS_TLS_CACERT", &redis[..]),
+        ("REDIS_TLS_CLIENT_CERT", &redis),
+        ("REDIS_TLS_CLIENT_KEY", &redis),
+        ("TIDEGATE_REDIS_AUTH_FILE", &redis),
+        ("MEMCACHE_TLS_CACERT", &memcached),
+        ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", &xds),
+        ("TIDEGATE_TLS_CERT", &[]),
+        ("TIDEGATE_TOKENS_FILE", &[]),
+        ("PROMETHEUS_MAPPER_YAML", &mapper),
+    ] {
+        let with = |path: &str| problems(&[others, &[(variable, path)]].concat());
+        for (path, expected) in [("pipe", "it is not a regular file"), (".", "Is a directory")] {
+            let told = with(&folder.text(path));
+            let told: Vec<_> = told.iter().filter(|line| line.starts_with(variable)).collect();
+            assert!(told.len() == 1 && told[0].contains(expected), "{variable}: {told:?}");
+        }
+    }
+}

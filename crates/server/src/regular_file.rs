@@ -1,0 +1,96 @@
+//! Reads files that others name, and waits for nobody: a pipe has no end until its writer closes it, and no beginning without one.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+/// All of a file, which may have `most` bytes. Links are followed.
+///
+/// # Errors
+/// It cannot be read, it is larger, or it is no regular file.
+pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    // Before it is opened: to open a pipe may wake somebody up.
+    check(&fs::metadata(path)?)?;
+    let file = open(path)?;
+    check(&file.metadata()?)?;
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {}", shown(most))));
+    }
+    Ok(bytes)
+}
+
+/// As [`read`], for text.
+///
+/// # Errors
+/// As [`read`], or it is not UTF-8.
+pub(crate) fn read_text(path: &Path, most: u64) -> io::Result<String> {
+    String::from_utf8(read(path, most)?).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+}
+
+/// Without waiting, whatever has come to be there.
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)
+}
+
+fn check(found: &Metadata) -> io::Result<()> {
+    if found.is_dir() {
+        Err(Errno::ISDIR.into())
+    } else if found.is_file() {
+        Ok(())
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))
+    }
+}
+
+fn shown(bytes: u64) -> String {
+    if bytes < 1 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// A pipe made the start wait for ever.
+    #[test]
+    fn what_is_no_regular_file_is_refused_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        assert!(std::process::Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
+        let _socket = UnixListener::bind(path("socket")).unwrap();
+        fs::write(path("file"), "text").unwrap();
+        for (name, target) in [("link", "file"), ("to-pipe", "pipe"), ("nowhere", "none")] {
+            symlink(target, path(name)).unwrap();
+        }
+        for (name, expected) in [
+            ("file", "text"),
+            ("link", "text"),
+            ("pipe", "it is not a regular file"),
+            ("to-pipe", "it is not a regular file"),
+            ("socket", "it is not a regular file"),
+            (".", "Is a directory (os error 21)"),
+            ("nowhere", "No such file or directory (os error 2)"),
+        ] {
+            let read = read_text(&path(name), 1 << 20).unwrap_or_else(|error| error.to_string());
+            assert_eq!(read, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_file_may_be_as_large_as_allowed_and_no_larger() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), vec![b'x'; 2048]).unwrap();
+        assert_eq!(read(file.path(), 2048).unwrap().len(), 2048);
+        assert_eq!(read(file.path(), 2047).unwrap_err().to_string(), "it has more than 1 KiB");
+        fs::write(file.path(), [0xff]).unwrap();
+        assert_eq!(read_text(file.path(), 1).unwrap_err().to_string(), "it is not UTF-8");
+    }
+}
