@@ -1,6 +1,7 @@
 //! How to reach Redis, and the bounds of doing so.
 
 pub(crate) mod address;
+pub(crate) mod connector;
 pub(crate) mod credentials;
 pub(crate) mod error;
 pub(crate) mod grouping;
@@ -13,13 +14,13 @@ pub(crate) mod tls;
 use std::time::Duration;
 
 use crate::config::address::{Address, AddressMap};
+use crate::config::connector::Connector;
 use crate::config::credentials::{Credentials, CredentialsProvider};
 use crate::config::error::ConfigError;
 use crate::config::grouping::Grouping;
 use crate::config::pace::ConnectPace;
 use crate::config::parallelism::Parallelism;
 use crate::config::selection::Selection;
-use crate::link::tls::Connector;
 use crate::wire::reply::Protocol;
 
 /// Which servers a client talks to.

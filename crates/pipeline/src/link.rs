@@ -9,5 +9,4 @@ pub(crate) mod life;
 mod owed;
 pub(crate) mod socket;
 mod stagger;
-pub(crate) mod tls;
 mod watchdog;

@@ -12,7 +12,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::config::address::Address;
-use crate::link::tls::Connector;
+use crate::config::connector::Connector;
 
 /// An open stream. Clients of other stores use it too.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const PREFACE: usize = 24;
 /// The length of what comes before the payload of a frame.
 const FRAME: usize = 9;
-/// The type of a frame with the first or only part of the headers of a call. A name is never in a later part.
+/// The type of a frame with the first or only part of the headers of a call. Clients send a name in that part: it comes before all that may be long.
 const HEADERS: u8 = 1;
 /// The longest frame that the library takes unless it is told otherwise.
 const LONGEST: usize = 16 * 1024;
