@@ -34,6 +34,7 @@ bench: ## Measure the server and the engine, all in one run
 	scripts/deps bench
 	$(CARGO) build --release --package tidegate --package tidegate-bench
 	target/release/tidegate-bench all
+	target/release/tidegate-bench features
 	target/release/tidegate-bench reloads
 
 compat: ## Run the version of the first store format and this one on one Redis

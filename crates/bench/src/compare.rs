@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::figures::{self, Sheet, Spread, Table, duration, finish, spread};
 use crate::machine::{Store, Testbed, server};
-use decisions::Turn;
-pub(crate) use decisions::{KEYS, Traffic};
+pub(crate) use decisions::{KEYS, Traffic, Turn, fixed};
+pub(crate) use h2load::Scheme;
 use memory::{Idle, MillionKeys};
 
 /// Arguments of the subcommand.

@@ -55,6 +55,8 @@ enum Command {
     Hostile(hostile::Arguments),
     /// Changes the configuration 10,000 times under load, and says what callers felt and what memory it took.
     Reloads(service::reloads::Arguments),
+    /// Compares what a decision costs with one feature of the limiter on and with all off.
+    Features(service::features::Arguments),
     /// Says whether one build of the server costs more than another.
     Ab(ab::Arguments),
     /// Adds a fixed delay to each direction of connections to other servers.
@@ -87,6 +89,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Workflow(arguments) => workflow::run(arguments).await,
         Command::Layout(arguments) => workflow::layout::run(&arguments),
         Command::Reloads(arguments) => service::reloads::run(arguments).await,
+        Command::Features(arguments) => service::features::run(arguments).await,
         Command::Hostile(arguments) => hostile::run(arguments).await,
         Command::All(arguments) => publish::all(&arguments),
         Command::Tables(arguments) => publish::tables(&arguments),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::h2load::H2load;
+use super::h2load::{H2load, Scheme};
 use crate::figures::per_call;
 use crate::load::{Bodies, Distribution, Keys, Load, Shape};
 use crate::machine::{Address, Costs, Testbed};
@@ -65,12 +65,18 @@ impl Traffic {
         let trial = (f64::from(keys) * TRIAL).ceil() as u64;
         let load = Requests { address: testbed.server.grpc(), descriptors, trial };
         match self {
-            Self::H2load => load.h2load(testbed, time).await,
+            Self::H2load => load.h2load(testbed, Scheme::Http, time).await,
             Self::OneKey => load.own(testbed, (Distribution::Uniform, 1), time).await,
             Self::Uniform => load.own(testbed, (Distribution::Uniform, keys), time).await,
             Self::Zipf => load.own(testbed, (Distribution::Zipf, keys), time).await,
         }
     }
+}
+
+/// Loads a fresh server with h2load and one descriptor.
+pub(crate) async fn fixed(testbed: &Testbed, scheme: Scheme, time: Duration) -> anyhow::Result<Turn> {
+    let trial = (f64::from(KEYS) * TRIAL).ceil() as u64;
+    Requests { address: testbed.server.grpc(), descriptors: 1, trial }.h2load(testbed, scheme, time).await
 }
 
 /// Where requests go, and how large they are.
@@ -82,12 +88,14 @@ struct Requests {
 }
 
 impl Requests {
-    async fn h2load(&self, testbed: &Testbed, time: Duration) -> anyhow::Result<Turn> {
-        // h2load counts HTTP statuses only, and gRPC errors have status 200.
-        self.send(Keys::new(Distribution::Uniform, 1, 0.0, 0), Some(100), time).await?;
+    async fn h2load(&self, testbed: &Testbed, scheme: Scheme, time: Duration) -> anyhow::Result<Turn> {
+        if scheme == Scheme::Http {
+            // h2load counts HTTP statuses only, and gRPC errors have status 200.
+            self.send(Keys::new(Distribution::Uniform, 1, 0.0, 0), Some(100), time).await?;
+        }
         let folder = tempfile::tempdir().context("could not make a temporary folder")?;
         let body = self.write_body(folder.path())?;
-        let mut h2load = H2load { address: self.address.clone(), body, requests: self.trial };
+        let mut h2load = H2load { address: self.address.clone(), body, requests: self.trial, scheme };
         h2load.requests = (h2load.run()? * time.as_secs_f64()) as u64;
         let before = testbed.costs()?;
         let per_second = h2load.run()?;

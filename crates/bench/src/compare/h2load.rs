@@ -13,6 +13,7 @@ pub(super) struct H2load {
     pub(super) address: Address,
     pub(super) body: PathBuf,
     pub(super) requests: u64,
+    pub(super) scheme: Scheme,
 }
 
 impl H2load {
@@ -22,11 +23,28 @@ impl H2load {
             .args(["-c", "10", "-m", "20", "-t", "1", "-n", &self.requests.to_string(), "-d"])
             .arg(&self.body)
             .args(["-H", "content-type: application/grpc", "-H", "te: trailers"])
-            .arg(format!("http://{}{PATH}", self.address))
+            .arg(format!("{}://{}{PATH}", self.scheme.name(), self.address))
             .output()
             .context("could not run h2load; `make bench` installs it")?;
         ensure!(output.status.success(), "h2load failed: {}", String::from_utf8_lossy(&output.stderr));
         read(&String::from_utf8_lossy(&output.stdout), self.requests)
+    }
+}
+
+/// Whether there is TLS below HTTP/2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    Http,
+    /// h2load checks no certificates.
+    Https,
+}
+
+impl Scheme {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
     }
 }
 

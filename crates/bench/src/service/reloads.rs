@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::figures::{self, Sheet, Table, finish, micros};
 use crate::load::{Distribution, Keys, Load, Measured, Shape};
 use crate::machine::server::{self, Server};
-use management::Management;
+pub(super) use management::Management;
 
 /// Arguments of the subcommand.
 #[derive(Args)]

@@ -75,6 +75,12 @@ fn every_comparison_measures_all_of_its_variants() {
     bench(&[&["hostile", "--only", "slow,large-replaces,domains"][..], &small].concat());
     attacks(&read(&folder.path().join("hostile.json")));
 
+    let short = ["--rounds", "1", "--turn", "60ms", "--server", program, "--results", results];
+    bench(&[&["features"][..], &short].concat());
+    let features = read(&folder.path().join("features.json"));
+    assert_eq!(array(&features["rows"]).len(), 8, "{features}");
+    array(&features["rows"]).iter().for_each(|row| positive(&row["turns"], "server_us", 1));
+
     let few = ["--reloads", "200", "--server", program, "--results", results];
     bench(&[&["reloads"][..], &few].concat());
     let reloads = read(&folder.path().join("reloads.json"));

@@ -27,8 +27,8 @@ const UNIT: i32 = 3;
 const HEAD: usize = 5;
 
 /// The server, on a thread of its own. It ends when this is dropped.
-pub(super) struct Management {
-    pub(super) address: SocketAddr,
+pub(in crate::service) struct Management {
+    pub(in crate::service) address: SocketAddr,
     /// Versions that may be sent.
     wanted: watch::Sender<u64>,
     counts: Arc<Counts>,
@@ -43,7 +43,7 @@ struct Counts {
 
 impl Management {
     /// Starts it. It sends at most one version in each `pause`.
-    pub(super) fn start(pause: Duration) -> anyhow::Result<Self> {
+    pub(in crate::service) fn start(pause: Duration) -> anyhow::Result<Self> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").context("no free port")?;
         listener.set_nonblocking(true)?;
         let (address, counts, wanted) = (listener.local_addr()?, Arc::<Counts>::default(), watch::Sender::new(1));
