@@ -69,27 +69,40 @@ impl Next {
                     }
                 }
                 Self::Frame { begun, filled } => {
-                    let taken = rest.len().min(FRAME - *filled);
-                    begun[*filled..*filled + taken].copy_from_slice(&rest[..taken]);
-                    *filled += taken;
-                    at += taken;
-                    if *filled < FRAME {
-                        break;
-                    }
-                    let [high, middle, low, kind, flags, ..] = *begun;
+                    // Nearly always all of it is there.
+                    let frame = match rest.first_chunk::<FRAME>() {
+                        Some(frame) if *filled == 0 => {
+                            at += FRAME;
+                            *frame
+                        }
+                        _ => {
+                            let taken = rest.len().min(FRAME - *filled);
+                            begun[*filled..*filled + taken].copy_from_slice(&rest[..taken]);
+                            *filled += taken;
+                            at += taken;
+                            if *filled < FRAME {
+                                break;
+                            }
+                            *filled = 0;
+                            *begun
+                        }
+                    };
+                    let [high, middle, low, kind, flags, ..] = frame;
                     let length = u32::from_be_bytes([0, high, middle, low]) as usize;
+                    let is_head = kind == HEADERS && length <= LONGEST;
                     let rest = &mut bytes[at..];
-                    if kind != HEADERS || length > LONGEST || length == 0 {
-                        *self = if length == 0 { BETWEEN } else { Self::Other(length) };
-                    } else if let Some(payload) = rest.get_mut(..length) {
-                        block::mend(flags, payload);
-                        *self = BETWEEN;
+                    if let Some(payload) = rest.get_mut(..length) {
+                        if is_head {
+                            block::mend(flags, payload);
+                        }
                         at += length;
-                    } else {
+                    } else if is_head {
                         let mut payload = vec![0; length];
                         payload[..rest.len()].copy_from_slice(rest);
                         *self = Self::Headers { flags, payload, filled: rest.len() };
                         break;
+                    } else {
+                        *self = Self::Other(length);
                     }
                 }
                 Self::Headers { .. } | Self::Kept { .. } => break,

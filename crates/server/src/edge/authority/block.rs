@@ -56,6 +56,11 @@ impl Reader<'_> {
     /// cannot be read.
     fn authority(&mut self) -> Option<Text> {
         while let Some(first) = self.block.get(self.at) {
+            // Most fields are of a table, and their number is in this byte.
+            if (0x80..0xff).contains(first) {
+                self.at += 1;
+                continue;
+            }
             let name = match first.leading_zeros() {
                 // A field of a table.
                 0 => {
