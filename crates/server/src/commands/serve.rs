@@ -39,7 +39,7 @@ pub(crate) fn serve() -> ExitCode {
     let format = settings.log.format;
     let banner = |started: &Started| match format {
         // A server needs no reader.
-        LogFormat::Text => drop(print(&started.to_string())),
+        LogFormat::Text | LogFormat::Colourless => drop(print(&started.to_string())),
         LogFormat::Json => started.log(),
     };
     let mut signals = None;

@@ -41,9 +41,12 @@ pub(crate) fn start(settings: Log) -> io::Result<Logging> {
     let subscriber = tracing_subscriber::fmt().with_writer(lines.clone()).with_max_level(level);
     // Only the first call has an effect, as documented.
     let _ = match settings.format {
-        LogFormat::Text => tracing::subscriber::set_global_default(
-            subscriber.with_ansi(io::stderr().is_terminal()).with_target(false).finish().with(filter),
-        ),
+        LogFormat::Text | LogFormat::Colourless => {
+            let has_colours = settings.format == LogFormat::Text && io::stderr().is_terminal();
+            tracing::subscriber::set_global_default(
+                subscriber.with_ansi(has_colours).with_target(false).finish().with(filter),
+            )
+        }
         LogFormat::Json => {
             tracing::subscriber::set_global_default(subscriber.event_format(JsonLines).finish().with(filter))
         }

@@ -16,6 +16,8 @@ pub struct Log {
 pub enum LogFormat {
     /// Plain text, with colours on a terminal.
     Text,
+    /// Plain text without colours.
+    Colourless,
     /// One JSON object a line.
     Json,
 }
@@ -28,6 +30,10 @@ pub(super) fn build(values: &Values) -> Log {
         "error" | "fatal" | "panic" => tracing::Level::ERROR,
         _ => tracing::Level::WARN,
     };
-    let json = values.text("LOG_FORMAT").eq_ignore_ascii_case("json");
-    Log { level, format: if json { LogFormat::Json } else { LogFormat::Text } }
+    let format = match values.text("LOG_FORMAT") {
+        format if format.eq_ignore_ascii_case("json") => LogFormat::Json,
+        _ if values.text("NO_COLOR").is_empty() => LogFormat::Text,
+        _ => LogFormat::Colourless,
+    };
+    Log { level, format }
 }

@@ -67,5 +67,10 @@ fn any_case_of_json_is_json_and_any_other_word_is_text() {
     ] {
         let given = [("LOG_FORMAT".to_owned(), word.to_owned())].into();
         assert_eq!(Settings::parse(&given).unwrap().log.format, expected, "{word}");
+
+        // JSON has none in any case.
+        let given = [given, [("NO_COLOR".to_owned(), "1".to_owned())].into()].into_iter().flatten().collect();
+        let expected = if expected == LogFormat::Text { LogFormat::Colourless } else { expected };
+        assert_eq!(Settings::parse(&given).unwrap().log.format, expected, "{word} without colours");
     }
 }
