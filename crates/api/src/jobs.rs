@@ -8,7 +8,7 @@ mod waiting;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{Action, Condition, JobIndex, JobState, Json, Snapshot, WorkflowId};
+use tidegate_workflow::{Action, Condition, JobIndex, JobState, Json, Reason, Snapshot, WorkflowId};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -149,11 +149,24 @@ pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     let name = ask.matched.name(1)?;
     let snapshot = in_time(ask.api.engine().show_some(id, |graph| graph.find(&name).into_iter().collect())).await?;
     let index = find(&snapshot, &name)?;
+    let snapshot = with_full_limit(ask, snapshot, index).await?;
     let result = ask.api.engine().results(id, &[index]).await?.pop().unwrap_or_default();
     let long = is_long(&snapshot, [index]);
     let write = move || json::text_within(MOST_TEXT, &Job::of(&snapshot, index, Some(&result)));
     let text = if long { ask.api.engine().apart(write).await } else { write() };
     Ok(json::page(text.ok_or_else(too_long)?))
+}
+
+/// With the limit for which a ready job waits, if it does.
+async fn with_full_limit(ask: &Ask<'_>, snapshot: Snapshot, index: JobIndex) -> Result<Snapshot, Problem> {
+    let waits = matches!(snapshot.why_not_running(index), Some(Reason::InQueue | Reason::NoWorker));
+    let Some(limits) = snapshot.graph().limits(index).filter(|_| waits) else { return Ok(snapshot) };
+    let limits = limits.within(snapshot.id());
+    let full = in_time(ask.api.engine().full_limit(&limits, ask.api.now())).await?;
+    Ok(match full {
+        Some(full) => snapshot.with_full_limit(index, full),
+        None => snapshot,
+    })
 }
 
 pub(crate) async fn act(ask: &Ask<'_>, word: JobAction) -> Answer {

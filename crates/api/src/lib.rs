@@ -1,4 +1,4 @@
-//! The HTTP API under `/v1`: workflows, jobs and queues as JSON.
+//! The HTTP API under `/v1`: workflows, jobs, queues and limits as JSON.
 //!
 //! A request goes `edge` (route, who may, body) -> one file for each noun -> the engine, and comes back as JSON.
 //!
@@ -9,11 +9,14 @@ mod edge;
 mod events;
 mod failures;
 mod jobs;
+mod limits;
 mod openapi;
 mod opening;
 mod queues;
 mod readiness;
 pub mod span;
+mod terms;
+mod workers;
 mod workflows;
 
 use std::sync::Arc;
@@ -40,6 +43,8 @@ use edge::route::{self, Call};
 pub use edge::tokens::{Role, Tokens};
 use edge::{auth, body};
 use jobs::{claims, leases, reports};
+pub use limits::RateLimits;
+use limits::{check, overrides, top};
 use opening::Standing;
 pub use readiness::Works;
 pub use workflows::definition::{DefinitionMistake, check_definition};
@@ -124,7 +129,15 @@ async fn answer(api: &Context, id: &RequestId, head: &Parts, body: Body) -> Answ
 /// Whether a call has parameters after the question mark, which it then reads itself.
 const fn has_parameters(call: Call) -> bool {
     match call {
-        Call::List | Call::Count | Call::ByKey | Call::Show | Call::Graph(_) | Call::Jobs | Call::Queues => true,
+        Call::List
+        | Call::Count
+        | Call::ByKey
+        | Call::Show
+        | Call::Graph(_)
+        | Call::Jobs
+        | Call::Queues
+        | Call::Workers => true,
+        Call::RemoveOverride => true,
         // Probes are configured in many places; they keep working whatever is added to their address.
         Call::Healthz | Call::Readyz => true,
         _ => false,
@@ -133,7 +146,12 @@ const fn has_parameters(call: Call) -> bool {
 
 /// Whether a call is about workflows, and not about the server alone.
 const fn needs_engine(call: Call) -> bool {
-    !matches!(call, Call::Version | Call::Status | Call::OpenApi | Call::Healthz | Call::Readyz)
+    match call {
+        Call::Version | Call::Status | Call::OpenApi | Call::Healthz | Call::Readyz => false,
+        // Limits are kept elsewhere, and depend on no workflow.
+        Call::Overrides | Call::SetOverride | Call::RemoveOverride | Call::CheckLimits | Call::TopKeys => false,
+        _ => true,
+    }
 }
 
 async fn dispatch(ask: &Ask<'_>) -> Answer {
@@ -162,6 +180,17 @@ async fn dispatch(ask: &Ask<'_>) -> Answer {
         Call::JobAct(action) => jobs::act(ask, action).await,
         Call::Queues => queues::list(ask).await,
         Call::SetQueue(paused) => queues::set(ask, paused).await,
+        Call::ShowTerms(of) => terms::show(ask, of),
+        Call::SetTerms(of) => terms::set(ask, of).await,
+        Call::RemoveTerms(of) => terms::remove(ask, of).await,
+        Call::Workers => workers::list(ask).await,
+        Call::WorkerEvents => workers::events::events(ask).await,
+        Call::Drain(draining) => workers::set(ask, draining).await,
+        Call::Overrides => overrides::list(ask).await,
+        Call::SetOverride => overrides::set(ask).await,
+        Call::RemoveOverride => overrides::remove(ask).await,
+        Call::CheckLimits => check::check(ask).await,
+        Call::TopKeys => Ok(top::show(ask)),
         Call::Version => Ok(version(&ask.api.host)),
         Call::OpenApi => Ok(openapi::page()),
         Call::Status => readiness::status(ask).await,

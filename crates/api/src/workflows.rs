@@ -6,6 +6,7 @@ pub(crate) mod create;
 pub(crate) mod definition;
 pub(crate) mod graph;
 pub(crate) mod layout;
+pub(crate) mod limits;
 pub(crate) mod list;
 pub(crate) mod show;
 pub(crate) mod turns;

@@ -6,6 +6,7 @@ mod bullmq;
 mod creation;
 mod execution;
 pub(crate) mod layout;
+mod limits;
 mod listing;
 mod recovery;
 mod servers;
@@ -69,6 +70,9 @@ pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<()> {
     if arguments.watchers {
         println!("{}", watchers::sheet(&watchers::measure(&arguments).await?));
         return Ok(());
+    }
+    if arguments.limits {
+        return finish(&limits::measure(&arguments).await?, &arguments.results);
     }
     // Idle servers are watched for a while, which a small run has no time for.
     let numbers: &[usize] = if arguments.executed < WORTH_WATCHING { &[] } else { &SERVERS };

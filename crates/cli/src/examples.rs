@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Commands, and how each is used.
-const EXAMPLES: [(&str, &str); 36] = [
+const EXAMPLES: [(&str, &str); 45] = [
     ("check", "tidegate check config/shop.yaml report.yaml"),
     ("settings", "tidegate settings"),
     ("health", "tidegate health"),
@@ -33,6 +33,15 @@ const EXAMPLES: [(&str, &str); 36] = [
     ("queue list", "tidegate queue list"),
     ("queue pause", "tidegate queue pause default"),
     ("queue resume", "tidegate queue resume default"),
+    ("queue limits", "tidegate queue limits mail --set limits.yaml"),
+    ("queue weights", "tidegate queue weights mail --set weights.yaml"),
+    ("handler limits", "tidegate handler limits vendor.charge"),
+    ("limit overrides", "tidegate limit overrides"),
+    ("limit pause", "tidegate limit pause vendor tenant=acme --for 10m --reason 'they are down'"),
+    ("limit resume", "tidegate limit resume vendor tenant=acme"),
+    ("limit scale", "tidegate limit scale --rule vendor.tenant --by 0.5 --for 1h"),
+    ("limit check", "tidegate limit check vendor tenant=acme"),
+    ("limit top", "tidegate limit top"),
     ("store info", "TIDEGATE_DATA_DIR=/var/lib/tidegate tidegate store info"),
     ("store migrate", "TIDEGATE_DATA_DIR=/var/lib/tidegate tidegate store migrate"),
     ("store check", "REDIS_SOCKET_TYPE=tcp REDIS_URL=localhost:6379 tidegate store check"),

@@ -10,6 +10,7 @@ use crate::ask::exit::{Exit, Failure};
 use crate::ask::remote::{Ask, Remote};
 use crate::ask::which::Which;
 use crate::ask::wire::{self, STATES};
+use crate::limit::LimitOfJob;
 use crate::screen::Screen;
 use crate::screen::moment::{Moment, short};
 use crate::screen::printable::{indented, printable};
@@ -147,6 +148,7 @@ fn shown(job: &wire::Job, screen: &Screen) -> String {
         ("attempt", show::attempt(job)),
         ("worker", job.worker.as_deref().map(printable).unwrap_or_default()),
         ("after", printable(&job.after.join(", "))),
+        ("limits", job.limits.iter().map(LimitOfJob::to_string).collect::<Vec<_>>().join(&format!("\n{:MARGIN$}", ""))),
         ("ready", moment(job.ready_at)),
         ("started", moment(job.started_at)),
         ("finished", moment(job.finished_at)),

@@ -12,9 +12,12 @@ mod ask;
 mod definition;
 mod examples;
 mod gush;
+mod handler;
 mod job;
+mod limit;
 mod queue;
 mod screen;
+mod terms;
 mod workflow;
 
 use clap::Subcommand;
@@ -38,8 +41,12 @@ pub enum Command {
     Workflow(workflow::Workflow),
     /// Shows and controls single jobs of a workflow
     Job(job::Job),
-    /// Shows queues, and pauses and resumes them
+    /// Shows queues, pauses and resumes them, and sets their limits and weights
     Queue(queue::Queue),
+    /// Shows and sets the limits that handlers give their jobs
+    Handler(handler::Handler),
+    /// Pauses, scales and checks rate limits, and shows which keys are asked for most
+    Limit(limit::Limit),
     /// The verbs of Gush.
     #[command(flatten)]
     Gush(gush::Gush),
@@ -57,6 +64,8 @@ impl Command {
             Self::Workflow(workflow) => workflow.run(remote, screen).await,
             Self::Job(job) => job.run(remote, screen).await,
             Self::Queue(queue) => queue.run(remote, screen).await,
+            Self::Handler(handler) => handler.run(remote, screen).await,
+            Self::Limit(limit) => limit.run(remote, screen).await,
             Self::Gush(gush) => gush.said_again().run(remote, screen).await,
         }
     }

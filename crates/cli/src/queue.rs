@@ -11,10 +11,11 @@ use crate::screen::Screen;
 use crate::screen::moment::{Moment, short};
 use crate::screen::printable::printable;
 use crate::screen::table::{Cell, Table};
+use crate::terms::{Of, Terms};
 use crate::workflow::for_each;
 use crate::workflow::list::pages;
 
-/// Shows queues, and pauses and resumes them.
+/// Shows queues, pauses and resumes them, and sets their limits and weights.
 #[derive(Debug, Args)]
 pub struct Queue {
     #[command(subcommand)]
@@ -29,6 +30,10 @@ enum Verb {
     Pause(Names),
     /// Resumes paused queues
     Resume(Names),
+    /// Shows, sets or removes the limits that all new jobs of a queue get
+    Limits(Terms),
+    /// Shows, sets or removes the weights of keys of a queue
+    Weights(Terms),
 }
 
 #[derive(Debug, Args)]
@@ -51,6 +56,8 @@ impl Queue {
             Verb::List(wanted) => list(&wanted, remote, screen).await,
             Verb::Pause(names) => names.set("pause", remote, screen).await,
             Verb::Resume(names) => names.set("resume", remote, screen).await,
+            Verb::Limits(terms) => terms.run(Of::QueueLimits, remote, screen).await,
+            Verb::Weights(terms) => terms.run(Of::QueueWeights, remote, screen).await,
         }
     }
 }

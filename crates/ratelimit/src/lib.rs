@@ -40,6 +40,12 @@
 //! [`Limiter::check`] finds the limit of each descriptor, charges the counters in the store with one call, and decides each
 //! descriptor from the count of its counter. Only the call to the store waits for anything.
 //!
+//! [`Limiter::take`] charges the same counters for jobs, before these run and in bulk: as many of them as the limits have room for.
+//!
+//! [`Limiter::peek`] says what a check would answer. A [`Sketch`] has the keys with the most hits, and the latest refusals.
+//!
+//! [`Overrides`] pause limits and keys, or scale them, for a while. An [`OverrideStore`] keeps them for all servers.
+//!
 //! **Invariant:** testable without a socket. No protobuf, HTTP, environment, clock or metrics library: time is an argument,
 //! and facts are left to the server to count.
 //!
@@ -47,15 +53,24 @@
 
 mod config;
 mod limiter;
+mod overrides;
 mod request;
 mod response;
+mod sketch;
 mod store;
 mod tree;
 mod window;
 
 pub use config::{ConfigError, Configuration, Resource, ResourceDescriptor, ResourceLimit, SameDomain, Source};
-pub use limiter::{Limiter, LocalCacheStats, Options, OverLimitKeys};
+pub use limiter::{
+    Closed, Left, Limiter, LocalCacheStats, Options, OverLimitKeys, Permits, Reason, TakeFacts, Taken, Units, Wanted,
+};
+pub use overrides::{
+    Effect, EffectKind, Factor, LimitOverride, OverrideError, OverrideStore, OverrideTarget, Overrides, Reach,
+    RedisOverrides,
+};
 pub use request::{Descriptor, Entry, Override, Request, Timestamp};
 pub use response::{Code, CurrentLimit, Error, Facts, LimitHeaders, Response, Status, Tally};
+pub use sketch::{Caller, Refusal, Sketch, TopKey};
 pub use store::{MemcacheStore, MemoryBounds, MemoryStore, RedisStore, Store, StoreError};
 pub use tree::{StatsKey, Unit};

@@ -8,19 +8,26 @@ mod decision;
 mod local_cache;
 mod metadata;
 mod options;
+mod overridden;
+mod peek;
+mod take;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 pub use local_cache::LocalCacheStats;
 pub use options::{Options, OverLimitKeys};
+pub use take::{Closed, Left, Permits, Reason, TakeFacts, Taken, Units, Wanted};
 
 use crate::config::Configuration;
+use crate::overrides::{OverrideStore, Overrides};
 use crate::request::{Request, Timestamp};
 use crate::response::{Code, Error, Facts, Response, Status, Tally};
-use crate::store::Store;
+use crate::sketch::Sketch;
+use crate::store::{Store, StoreError};
 use crate::window::Seconds;
 use applied_limits::{AppliedLimit, AppliedLimits};
+pub(crate) use cores::InForce;
 use cores::{Core, Cores};
 use counting::Counts;
 use local_cache::LocalCache;
@@ -72,6 +79,43 @@ impl Limiter {
         self.state.cores.configuration()
     }
 
+    /// Replaces the overrides of the limiters of all cores. They hold until the time that each says, also in this process.
+    ///
+    /// A request that is being decided keeps those that it began with.
+    pub fn set_overrides(&self, overrides: Arc<Overrides>) {
+        self.state.cores.set_overrides(overrides);
+    }
+
+    /// Returns the current overrides. Takes a lock: not for every request.
+    #[must_use]
+    pub fn overrides(&self) -> Arc<Overrides> {
+        self.state.cores.overrides()
+    }
+
+    /// Reads the overrides that are kept at the time `now`, gives them to the limiters of all cores, and returns them. Waits for the store until
+    /// `deadline` at most.
+    ///
+    /// # Errors
+    /// The store failed. The limiters keep what they have.
+    ///
+    /// # Cancellation
+    /// When the future is dropped, the limiters keep what they have, or have what was read.
+    pub async fn refresh_overrides(
+        &self,
+        store: &OverrideStore,
+        now: Timestamp,
+        deadline: Instant,
+    ) -> Result<Arc<Overrides>, StoreError> {
+        loop {
+            let known = self.overrides();
+            let kept = store.read(&known, now, deadline).await?;
+            // Somebody who read at the same time may have read later.
+            if Arc::ptr_eq(&known, &kept) || self.state.cores.replace_overrides(&known, kept.clone()) {
+                return Ok(kept);
+            }
+        }
+    }
+
     /// Decides one request at the time `now`. Waits for the store until `deadline` at most. `facts` are new ones.
     ///
     /// The facts are complete even when the response is an error of the store: the hits that were asked for are in them.
@@ -95,17 +139,29 @@ impl Limiter {
         if request.descriptors.is_empty() {
             return Err(Error::NoDescriptors);
         }
-        let configuration = self.core.configuration().ok_or(Error::NoConfiguration)?;
-        let configuration = &**facts.configuration.insert(configuration);
-        let now = Seconds::from(now);
+        let in_force = self.core.in_force().ok_or(Error::NoConfiguration)?;
+        let InForce { configuration, overrides } = &**facts.in_force.insert(in_force);
+        let (moment, now) = (now, Seconds::from(now));
         let mut applied = AppliedLimits::find(configuration, &self.state.options.key_prefix, request, now)?;
+        if let Some(overrides) = overrides {
+            overridden::alter_request(&mut applied, overrides, request, moment);
+        }
         facts.domain_not_found = applied.domain_not_found;
         facts.tallies = applied.counted_mut().map(decision::undecided).collect();
         let counts = self.count(&applied, now, deadline).await?;
         let statuses = self.decide(&applied, &counts, now, &mut facts.tallies);
         let response = self.answer(request, &applied, statuses);
         facts.global_shadow_mode = self.state.options.global_shadow_mode && response.code == Code::OverLimit;
-        Ok(Response { code: if facts.global_shadow_mode { Code::Ok } else { response.code }, ..response })
+        let code = if facts.global_shadow_mode { Code::Ok } else { response.code };
+        self.core.sketch.note(request, (code, &response.statuses), moment);
+        Ok(Response { code, ..response })
+    }
+
+    /// Returns what the limiters of all cores were asked for most until the time `now`, and what they refused last. Takes a lock
+    /// of each core: not for every request.
+    #[must_use]
+    pub fn sketch(&self, now: Timestamp) -> Sketch {
+        self.state.cores.sketch(now)
     }
 
     /// Returns the figures of the cache of exceeded limits, or `None` when the cache is off.
@@ -132,6 +188,7 @@ impl Limiter {
         let status = |limit: &AppliedLimit<'_>| match limit {
             AppliedLimit::None => answer::NO_LIMIT,
             AppliedLimit::Unlimited(_) => answer::UNLIMITED,
+            AppliedLimit::Paused(_) => answer::PAUSED,
             AppliedLimit::Counted(counted) => {
                 let (count, tally) = counts.next().expect("there is one count for each counted limit");
                 decision::decide(counted, *count, near_limit_ratio, now, tally)
@@ -147,10 +204,13 @@ mod tests {
     use crate::{MemoryBounds, MemoryStore};
 
     #[test]
-    fn a_check_may_run_on_any_thread() {
+    fn checks_and_takes_may_run_on_any_thread() {
         fn is_send(_: impl Send) {}
         let limiter = Limiter::new(Store::Memory(MemoryStore::new(MemoryBounds::default())), Options::default());
         is_send(limiter.check(&Request::default(), Timestamp(0), Instant::now(), &mut Facts::default()));
+        is_send(limiter.peek(&Request::default(), Timestamp(0), Instant::now()));
+        is_send(limiter.take(&[], Timestamp(0), Instant::now(), &mut TakeFacts::default()));
+        is_send(limiter.give_back(vec![Permits::default()], Timestamp(0), Instant::now()));
         is_send(limiter.clone());
     }
 }

@@ -29,7 +29,7 @@ pub struct Descriptor {
 }
 
 /// One key and value.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Entry {
     /// The key.
     pub key: String,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::config::Configuration;
+use crate::limiter::InForce;
 use crate::store::StoreError;
 use crate::tree::{StatsKey, Unit};
 
@@ -60,11 +60,11 @@ pub struct Facts {
     /// The overall code was OVER_LIMIT, and global shadow mode made it OK.
     pub global_shadow_mode: bool,
     /// The slots of the tallies are those of this configuration: it lives until the facts are counted.
-    pub(crate) configuration: Option<CoreConfiguration>,
+    pub(crate) in_force: Option<CoreInForce>,
 }
 
-/// A configuration as one core has it. Reference counts of the outer `Arc` are written by that core only.
-pub(crate) type CoreConfiguration = Arc<Arc<Configuration>>;
+/// What is in force, as one core has it. Reference counts of the `Arc` are written by that core only.
+pub(crate) type CoreInForce = Arc<InForce>;
 
 /// Additions to the counters of one limit.
 #[derive(Debug, Clone, PartialEq, Eq)]

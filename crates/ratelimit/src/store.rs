@@ -1,5 +1,6 @@
 //! Stores of counters: in memory, in Redis, or in memcached.
 
+mod ask;
 mod counter_key;
 mod eviction;
 mod memcache;
@@ -14,6 +15,7 @@ use smallvec::SmallVec;
 use thiserror::Error;
 use tidegate_pipeline::CommandError;
 
+pub(crate) use ask::{Ask, Grant, Room};
 pub(crate) use counter_key::{Scope, write as write_counter_key};
 pub use memcache::MemcacheStore;
 pub use memory::{MemoryBounds, MemoryStore};
@@ -110,6 +112,24 @@ impl Store {
             Self::Redis(store) => store.add(charges, deadline).await,
             // In a box, so that calls of the other stores are not larger for it.
             Self::Memcache(store) => Ok(Box::pin(store.add(charges, now, deadline)).await),
+        }
+    }
+
+    /// Charges each counter with as many of the hits that are asked of it as there is room for. One answer for each ask, in their
+    /// order: one that fails costs the others nothing. Two asks of the same counter are answered one after the other.
+    ///
+    /// # Errors
+    /// The hits of an ask that failed may have been charged.
+    pub(crate) async fn take(
+        &self,
+        asks: &[Ask<'_>],
+        now: Seconds,
+        deadline: Instant,
+    ) -> Vec<Result<Grant, StoreError>> {
+        match self {
+            Self::Memory(store) => store.take(asks, now),
+            Self::Redis(store) => store.take(asks, deadline).await,
+            Self::Memcache(store) => Box::pin(store.take(asks, now, deadline)).await,
         }
     }
 }

@@ -13,7 +13,7 @@ impl From<crate::Timestamp> for Seconds {
 }
 
 /// The window in which a hit counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Window {
     pub(crate) unit: Unit,
     pub(crate) start: Seconds,

@@ -7,6 +7,7 @@ pub(crate) mod grpc;
 pub(crate) mod json;
 pub(crate) mod memcache;
 pub(crate) mod memory;
+pub(crate) mod overrides;
 pub mod proto;
 pub(crate) mod redis;
 mod text;

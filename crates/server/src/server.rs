@@ -7,7 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_ratelimit::{Limiter, MemoryStore, RedisStore, Store};
+use tidegate_api::RateLimits;
+use tidegate_ratelimit::{Limiter, MemoryStore, OverrideStore, RedisStore, Store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -18,6 +19,7 @@ use crate::configure::xds::Subscription;
 use crate::configure::{Loader, Origin, Target};
 use crate::drain::{Delay, Stop};
 use crate::edge::bounds::{self, Bounds, Budget, Files, Most, Shares};
+use crate::edge::clock;
 use crate::edge::cores::{self, Work};
 use crate::edge::http;
 use crate::edge::listen::{Addresses, Listeners, Sockets};
@@ -32,15 +34,17 @@ use crate::operate::metrics::Metrics;
 use crate::operate::notify::Notify;
 use crate::operate::statsd;
 use crate::operate::traces::Traces;
-use crate::rls::call::Calls;
+use crate::rls::call::{Calls, patience};
 use crate::rls::grpc::Services;
 use crate::rls::memcache::Memcached;
+use crate::rls::overrides::LimitOverrides;
 use crate::rls::redis::Clients;
 use crate::rls::{json, memory, redis};
 use crate::settings::{FirstLoad, HealthCheck, Settings};
 use crate::supervise::{Ended, How, Supervisor, tripwire};
 use crate::workflows::Workflows;
 use crate::workflows::port::Late;
+use crate::workflows::units::{Counters, JobUnits, Limits};
 
 /// The name of the control thread.
 const CONTROL: &str = "control";
@@ -101,6 +105,7 @@ struct Server {
     clients: Option<Clients>,
     memcached: Option<Memcached>,
     limiter: Limiter,
+    overrides: LimitOverrides,
     /// The ports of rate limits.
     ports: Vec<Bounds>,
     workflows: Option<Workflows>,
@@ -111,13 +116,15 @@ impl Server {
     fn new(settings: Settings, files: usize) -> Self {
         let healthy_unless = |needed| if needed { Part::Unhealthy } else { Part::Healthy };
         let memory = MemoryStore::new(settings.counters);
+        let limiter = Limiter::new(Store::Memory(memory.clone()), settings.limiter.clone());
         let health =
             Health::new(healthy_unless(settings.redis.is_some()), healthy_unless(settings.health_needs_domain));
         Self {
             supervisor: Supervisor::new(health.clone()),
             health,
             metrics: Arc::new(Metrics::new(settings.metrics.clone(), settings.cores)),
-            limiter: Limiter::new(Store::Memory(memory.clone()), settings.limiter.clone()),
+            overrides: LimitOverrides { store: OverrideStore::memory(), limiter: limiter.clone() },
+            limiter,
             notify: Notify::new(settings.notify.as_deref()),
             memory,
             clients: None,
@@ -182,7 +189,12 @@ impl Server {
     /// Waits for Redis, or finds memcached, if counters are there.
     async fn connect_store(&mut self) -> Result<(), ServeError> {
         if let Some(settings) = &self.settings.memcache {
-            self.memcached = Some(Memcached::find(settings).await?);
+            let memcached = Memcached::find(settings).await?;
+            // Nobody asks this limiter without the API.
+            if self.settings.workflows.is_some() {
+                self.overrides.limiter = self.limiter.with_store(memcached.store().0);
+            }
+            self.memcached = Some(memcached);
             self.metrics.watch(self.limiter.clone(), None);
             return Ok(());
         }
@@ -194,6 +206,13 @@ impl Server {
         redis::wait(settings, &clients).await?;
         self.health.set_store(Part::Healthy);
         self.metrics.watch(self.limiter.clone(), None);
+        // Nobody can override limits without the API.
+        if self.settings.workflows.is_some() {
+            self.overrides.store = OverrideStore::redis(clients.main.clone(), &self.settings.limiter.key_prefix);
+            self.overrides.limiter = self.limiter.with_store(store(clients.clone()));
+            // Before the ports open, so that what is paused stays so. When it fails, the next reading says why.
+            let _ = self.overrides.refresh().await;
+        }
         // Cores have clients of their own.
         self.clients = Some(clients).filter(|_| settings.health == HealthCheck::Always);
         Ok(())
@@ -202,7 +221,8 @@ impl Server {
     /// Starts the thread of the workflows, if they are on.
     async fn start_workflows(&mut self) -> Result<(), ServeError> {
         let Some(settings) = &self.settings.workflows else { return Ok(()) };
-        let workflows = Workflows::start(settings, (&self.health, &self.metrics), &self.supervisor).await?;
+        let workflows =
+            Workflows::start(settings, (&self.health, &self.metrics), self.limits(), &self.supervisor).await?;
         self.metrics.watch_workflows(workflows.activity.clone());
         self.workflows = Some(workflows);
         Ok(())
@@ -290,7 +310,8 @@ impl Server {
         if self.settings.workflows.is_some() {
             let (settings, metrics) = (self.settings.clone(), self.metrics.clone());
             let (health, supervisor) = (self.health.clone(), self.supervisor.clone());
-            let late = Late { settings, health, supervisor, metrics, started, gate, connections };
+            let limits = self.limits();
+            let late = Late { settings, health, supervisor, metrics, started, gate, connections, limits };
             self.supervisor.task("api-port", late.run());
         }
     }
@@ -318,23 +339,9 @@ impl Server {
     /// What each core serves with. Each makes its own clients of Redis or memcached.
     fn work(&self, budget: &Arc<Budget>, traces: Option<Traces>) -> impl Fn(usize) -> Work + Clone + Send + 'static {
         let (settings, supervisor, health) = (self.settings.clone(), self.supervisor.clone(), self.health.clone());
-        let (metrics, limiter, memory) = (self.metrics.clone(), self.limiter.clone(), self.memory.clone());
-        let (budget, memcached) = (budget.clone(), self.memcached.clone());
+        let (metrics, budget, limiter) = (self.metrics.clone(), budget.clone(), self.limiter_of_thread());
         move |core| {
-            let limiter = match (&settings.redis, &memcached) {
-                (_, Some(memcached)) => {
-                    let (store, client) = memcached.store();
-                    metrics.watch_memcache(client);
-                    limiter.with_store(store)
-                }
-                (Some(redis), None) => {
-                    let clients = Clients::new(redis).expect("the client that waited was made of the same settings");
-                    metrics.watch_redis(clients.main.clone(), clients.per_second.clone());
-                    limiter.with_store(store(clients))
-                }
-                (None, None) => limiter.with_store(Store::Memory(memory.clone())),
-            };
-            let calls = Calls::new(limiter, metrics.shard(core), traces.clone(), &settings);
+            let calls = Calls::new(limiter(), metrics.shard(core), traces.clone(), &settings);
             let (health, supervisor) = (health.clone(), supervisor.clone());
             let health = HealthService { health, supervisor: supervisor.clone(), metrics: metrics.shard(core) };
             let services = Services::new(calls.clone(), health);
@@ -342,10 +349,42 @@ impl Server {
         }
     }
 
+    /// Makes the limiter of another thread, with clients of Redis or memcached on the runtime of whoever calls.
+    fn limiter_of_thread(&self) -> impl Fn() -> Limiter + Clone + Send + Sync + 'static {
+        let (settings, memcached) = (self.settings.clone(), self.memcached.clone());
+        let (metrics, limiter, memory) = (self.metrics.clone(), self.limiter.clone(), self.memory.clone());
+        move || match (&settings.redis, &memcached) {
+            (_, Some(memcached)) => {
+                let (store, client) = memcached.store();
+                metrics.watch_memcache(client);
+                limiter.with_store(store)
+            }
+            (Some(redis), None) => {
+                let clients = Clients::new(redis).expect("the client that waited was made of the same settings");
+                metrics.watch_redis(clients.main.clone(), clients.per_second.clone());
+                limiter.with_store(store(clients))
+            }
+            (None, None) => limiter.with_store(Store::Memory(memory.clone())),
+        }
+    }
+
+    /// What workflows and their API have of the rate limits.
+    fn limits(&self) -> Limits {
+        let (limiter, metrics, overrides) = (self.limiter_of_thread(), self.metrics.clone(), self.overrides.clone());
+        let timeout = patience(&self.settings);
+        let counters =
+            Counters::new(move || JobUnits::new(limiter(), metrics.shard_of_jobs(), overrides.clone(), timeout));
+        let LimitOverrides { store, limiter } = self.overrides.clone();
+        Limits { counters, shown: RateLimits { limiter, overrides: store, clock: clock::now } }
+    }
+
     /// Starts what the store of counters needs while the server runs.
     fn look_after_store(&self) {
         let supervisor = &self.supervisor;
         supervisor.task("give-back", give_back(supervisor.clone()));
+        if let OverrideStore::Redis(_) = self.overrides.store {
+            supervisor.task("overrides", self.overrides.clone().follow(supervisor.clone()));
+        }
         if let Some(memcached) = &self.memcached {
             return memcached.look_after(supervisor);
         }

@@ -12,6 +12,7 @@ mod revival;
 mod risks;
 pub(crate) mod store;
 mod threads;
+pub(crate) mod units;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use crate::supervise::{Supervisor, tripwire};
 use clock::StoreClock;
 use store::Opener;
 use threads::Threads;
+use units::Limits;
 
 /// The name of the first thread.
 const PART: &str = "workflows";
@@ -69,6 +71,7 @@ struct Thread {
     supervisor: Supervisor,
     port: Arc<Port>,
     looked: Option<oneshot::Sender<()>>,
+    limits: Limits,
 }
 
 /// What follows when workflows are not served any more.
@@ -87,6 +90,7 @@ impl Workflows {
     pub(crate) async fn start(
         settings: &Settings,
         (health, metrics): (&Health, &Arc<Metrics>),
+        limits: Limits,
         supervisor: &Supervisor,
     ) -> Result<Self, ServeError> {
         let mut store = store::shown(settings);
@@ -100,6 +104,7 @@ impl Workflows {
             supervisor: supervisor.clone(),
             port: port.clone(),
             looked: Some(looked),
+            limits,
         };
         supervisor.repaired_thread(PART, move || thread.main())?;
         if !matches!(timeout(FIRST_LOOK, found).await, Ok(Ok(()))) {
@@ -147,7 +152,7 @@ impl Thread {
         let api = Api::new(self.access(), self.activity.clone(), self.host(clock.clone()));
         let mut engine = None;
         let work = async {
-            let opener = Opener::new(&self.settings, &api, looked, clock.clone());
+            let opener = Opener::new((&self.settings, self.limits.counters.clone()), &api, looked, clock.clone());
             let opened = opener.open(&runtimes).await;
             self.activity.put_tally(opened.tally());
             self.metrics.watch_redis_of_workflows(opened.redis_clients());
@@ -220,7 +225,8 @@ impl Thread {
         let (health, metrics) = (self.health.clone(), self.metrics.clone());
         let (drain, tasks) = (self.supervisor.drain.clone(), self.supervisor.tasks.clone());
         let (serving, counting) = (Arc::new(move || health.serving()), Arc::new(move || metrics.counting()));
-        Host { version: crate::VERSION, clock: Arc::new(move || clock.now()), serving, counting, drain, tasks }
+        let (version, clock) = (crate::VERSION, Arc::new(move || clock.now()));
+        Host { version, clock, serving, counting, limits: self.limits.shown.clone(), drain, tasks }
     }
 }
 

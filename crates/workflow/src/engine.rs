@@ -7,12 +7,14 @@ pub(crate) mod create;
 pub(crate) mod desk;
 pub(crate) mod error;
 pub(crate) mod home;
+pub(crate) mod limits;
 pub(crate) mod list;
 pub(crate) mod partial;
 pub(crate) mod post;
 pub(crate) mod queues;
 pub(crate) mod snapshot;
 pub(crate) mod sweep;
+pub(crate) mod terms;
 #[cfg(test)]
 mod tests;
 pub(crate) mod trouble;
@@ -35,6 +37,7 @@ use self::post::spread::Spread;
 use self::post::thread::Thread;
 use self::queues::{Paused, Queues};
 use self::sweep::names::Unused;
+use self::terms::KnownTerms;
 use crate::id::{Partition, WorkflowId};
 use crate::state::{RetentionDefaults, Status};
 use crate::store::Store;
@@ -75,6 +78,7 @@ struct Core {
     desks: Vec<Desk>,
     /// Names that are in the store's registers.
     names: Names,
+    terms: KnownTerms,
     /// How far the search for names got that nobody uses.
     unused: Unused,
     tasks: TaskTracker,
@@ -106,6 +110,7 @@ impl Engine {
             states: States::new(options.memory),
             desks: (0..partitions).map(|number| Desk::new(Partition(number))).collect(),
             names: Names::default(),
+            terms: KnownTerms::default(),
             unused: Unused::default(),
             tasks: TaskTracker::new(),
             apart: Places::default(),
@@ -192,6 +197,7 @@ impl Engine {
         for name in self.store().paused_queues().await? {
             self.queues().set_paused(&name, Paused::Yes);
         }
+        self.read_terms(None).await?;
         self.read_known_names().await
     }
 }

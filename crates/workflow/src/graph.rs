@@ -5,10 +5,14 @@ pub(crate) mod definition;
 pub(crate) mod error;
 mod jobs;
 pub(crate) mod json;
+mod limited;
+pub(crate) mod limits;
 mod meaning;
+mod resolve;
 pub(crate) mod shapes;
 mod similar;
-mod stored;
+pub(crate) mod stored;
+pub(crate) mod terms;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +27,11 @@ use self::error::GraphError;
 pub use self::jobs::GraphJob;
 use self::jobs::Jobs;
 use self::json::Json;
-use crate::id::JobIndex;
+use self::limited::Limited;
+use self::limits::Limit;
+use self::limits::Limits;
+use self::terms::Terms;
+use crate::id::{JobIndex, WorkflowId};
 use crate::state::Label;
 
 /// A sound graph of jobs. Immutable; the states of its jobs are kept apart.
@@ -42,6 +50,8 @@ pub struct Graph {
     pub idempotency_key: Option<String>,
     /// What the handlers get, by place; none at all if no job has any.
     params: Box<[Option<Json>]>,
+    /// What the jobs must be given before they run; nothing if none has limits.
+    limited: Option<Box<Limited>>,
     /// The jobs in the order of definition; the place is the job's index.
     pub jobs: Arc<Jobs>,
 }
@@ -52,8 +62,17 @@ impl Graph {
     /// # Errors
     /// The first mistake found, with its place.
     pub fn build(definition: Definition) -> Result<Self, GraphError> {
+        Self::build_under(definition, &Terms::default())
+    }
+
+    /// The same of a definition whose jobs also get the limits of their queues and handlers.
+    ///
+    /// # Errors
+    /// The first mistake found, with its place.
+    pub fn build_under(definition: Definition, terms: &Terms) -> Result<Self, GraphError> {
         check_bounds(&definition)?;
         let parents = parents(&definition.jobs)?;
+        let limited = resolve::limits(&definition, terms)?;
         let each = definition.jobs.into_iter().zip(parents).map(|(job, parents)| resolved(job, parents));
         let (jobs, params): (Vec<_>, Vec<_>) = each.unzip();
         let graph = Self {
@@ -63,6 +82,7 @@ impl Graph {
             retention: definition.retention,
             idempotency_key: definition.idempotency_key,
             params: compact(params),
+            limited,
             jobs: Jobs::new(jobs).into(),
         };
         match graph.order() {
@@ -81,6 +101,29 @@ impl Graph {
     #[must_use]
     pub fn params(&self, job: JobIndex) -> Option<&Json> {
         self.params.get(job.index())?.as_ref()
+    }
+
+    /// The limits of a job, as far as they are known without the id of its workflow: see [`Limits::within`].
+    #[must_use]
+    pub fn limits(&self, job: JobIndex) -> Option<&Arc<Limits>> {
+        self.limited.as_ref()?.of(job)
+    }
+
+    /// The names of the sets in which a job of a workflow needs a place to run.
+    pub(crate) fn sets(&self, workflow: WorkflowId, job: JobIndex) -> Vec<String> {
+        let Some(limits) = self.limits(job) else { return Vec::new() };
+        let limits = limits.within(workflow);
+        let set = |limit: &Limit| match limit {
+            Limit::Concurrency { name, .. } => Some(name.clone()),
+            Limit::Units { .. } => None,
+        };
+        limits.each().iter().filter_map(set).collect()
+    }
+
+    /// Whether any job has limits.
+    #[must_use]
+    pub fn has_limits(&self) -> bool {
+        self.limited.is_some()
     }
 
     /// The index of a job.
@@ -108,7 +151,13 @@ impl Graph {
         found.split_off(jobs.len())
     }
 
-    /// Whether another graph runs the same: its JSON may be spelled in another way.
+    /// Those limits of a job that its author gave it, without those of its queue and handler.
+    fn own_limits(&self, job: JobIndex) -> &[Limit] {
+        self.limited.as_ref().map_or(&[], |limited| limited.own(job))
+    }
+
+    /// Whether another graph, which was built just now, is of the same definition: its JSON may be spelled in another way, and its queues and
+    /// handlers may have had other limits since.
     pub(crate) fn means_the_same(&self, other: &Self) -> bool {
         let same = |one: Option<&Json>, other: Option<&Json>| match (one, other) {
             (Some(one), Some(other)) => one == other || meaning::same(one.text(), other.text()),
@@ -119,6 +168,7 @@ impl Graph {
             && (self.on_failure, self.retention) == (other.on_failure, other.retention)
             && self.idempotency_key == other.idempotency_key
             && self.jobs == other.jobs
+            && all().all(|job| self.own_limits(job).ends_with(other.own_limits(job)))
             && same(self.globals.as_ref(), other.globals.as_ref())
             && all().all(|job| same(self.params(job), other.params(job)))
     }
@@ -133,6 +183,7 @@ impl Graph {
             + self.idempotency_key.as_ref().map_or(0, |key| allocated(key.capacity()))
             + allocated(size_of_val(&*self.params))
             + self.params.iter().map(text).sum::<usize>()
+            + self.limited.as_ref().map_or(0, |limited| limited.allocated())
             + if self.jobs.shared { 0 } else { self.jobs.bytes() }
     }
 

@@ -200,6 +200,18 @@ fn moment(now: Timestamp) -> u128 {
     (millis << MICROS_BITS | micros) << (PARTITION_BITS + RANDOM_BITS)
 }
 
+impl Partition {
+    /// The one of so many in which something of this name is.
+    pub(crate) fn of_text(text: &str, partitions: u16) -> Self {
+        Self((fnv(text.as_bytes()) % u64::from(partitions)) as u16)
+    }
+}
+
+/// FNV-1a. It decides where something is stored, so it must be the same in all versions.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
 impl JobIndex {
     /// The position as an index into a list.
     #[must_use]

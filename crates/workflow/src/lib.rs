@@ -29,6 +29,8 @@ pub use engine::create::{Created, NewWorkflow};
 pub use engine::desk::request::{Acted, Action, Begin, Condition};
 pub use engine::error::EngineError;
 pub use engine::home::{AboutServer, Asks, LivingServer};
+pub use engine::limits::look::Full;
+pub use engine::limits::units::{Granted, Later, NoRoom, Receipt, Units, Wanted};
 pub use engine::list::count::CountPage;
 pub use engine::list::query::{Cursor, Filter, Query};
 pub use engine::list::queue_states::{QueuePage, QueueState};
@@ -40,9 +42,17 @@ pub use engine::queues::Paused;
 pub use engine::snapshot::{JobResult, Outline, Reason, Snapshot};
 pub use engine::trouble::{Trouble, Unserved};
 pub use engine::{Engine, EngineOptions};
-pub use graph::definition::{DEFAULT_QUEUE, Definition, JobDefinition, OnFailure, Retention, Retry, TriggerRule};
-pub use graph::error::{GraphError, MAX_DEPTH, MAX_JOBS, MAX_NAME, MAX_OUTPUT, MAX_PARAMS, MAX_TAGS};
+pub use graph::definition::{
+    DEFAULT_QUEUE, Definition, JobDefinition, LimitDefinition, OnFailure, Retention, Retry, Scope, TriggerRule,
+};
+pub use graph::error::{
+    GraphError, MAX_CONCURRENCY, MAX_DEPTH, MAX_HITS, MAX_JOBS, MAX_LIMIT_ENTRIES, MAX_LIMIT_KEY, MAX_LIMIT_TEXT,
+    MAX_LIMITS, MAX_NAME, MAX_OUTPUT, MAX_PARAMS, MAX_TAGS, MAX_WEIGHT, MAX_WEIGHTS, WrongLimit, WrongTerms,
+    WrongWeight,
+};
 pub use graph::json::{Json, json_depth};
+pub use graph::limits::{Limit, Limits};
+pub use graph::terms::{Subject, Terms, Weight};
 pub use graph::{Graph, GraphJob};
 pub use gush::{GushError, GushReport, import_gush};
 pub use id::{IdPrefix, InvalidId, InvalidPrefix, JobIndex, MAX_PARTITIONS, Partition, WorkflowId};
@@ -53,7 +63,9 @@ pub use record::{change, rows};
 pub use state::{AttemptError, Counts, Job, JobState, Label, LeaseEnd, Meta, RetentionDefaults, Status, Worker};
 pub use store::Store;
 pub use store::announcement::ServerId;
+pub use store::board::Sheet;
 pub use store::error::{SCHEMA_VERSION, StoreError};
+pub use store::holders::{Extended, Held, Hold, Holders};
 pub use store::memory::{Call, Fault, Loss, MemoryStore, Mishap};
 pub use store::migration::{Earlier, Rewritten};
 pub use store::probe::Probe;

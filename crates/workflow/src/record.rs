@@ -7,3 +7,4 @@ pub(crate) mod format;
 pub(crate) mod lease;
 pub mod rows;
 pub(crate) mod small;
+pub(crate) mod terms;

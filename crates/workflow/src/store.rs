@@ -12,15 +12,20 @@ macro_rules! each_store {
 }
 
 pub(crate) mod announcement;
+pub(crate) mod board;
 pub(crate) mod ears;
 pub(crate) mod error;
+pub(crate) mod holders;
+pub(crate) mod lanes;
 pub(crate) mod memory;
 pub(crate) mod migration;
 pub(crate) mod probe;
 pub(crate) mod query;
 pub(crate) mod redis;
 pub(crate) mod register;
+pub(crate) mod release;
 pub(crate) mod sqlite;
+pub(crate) mod terms;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,12 +121,13 @@ impl Store {
         }
     }
 
-    /// Whether it may have ready rows of the first format and of later ones.
-    pub(crate) fn has_mixed_rows(&self) -> bool {
+    /// The formats of its ready rows, of those that differ.
+    pub(crate) fn formats_of_rows(&self) -> &'static [Format] {
         match self {
-            Self::Memory(_) => false,
-            Self::Sqlite(store) => store.schema().has_mixed_rows(),
-            Self::Redis(store) => store.schema().has_mixed_rows(),
+            // One process has it, which knows its format.
+            Self::Memory(_) => &[],
+            Self::Sqlite(store) => store.schema().formats_of_rows(),
+            Self::Redis(store) => store.schema().formats_of_rows(),
         }
     }
 

@@ -15,6 +15,7 @@ use crate::graph::{Graph, allocated};
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::change::{Stamp, Stored, StoredState};
 use crate::record::codec::decode;
+use crate::record::lease::LeaseRef;
 use crate::record::small::split;
 use crate::state::{Counts, Job, JobState, Meta, RetentionDefaults, Status};
 use crate::store::error::StoreError;
@@ -164,6 +165,21 @@ impl Workflow {
         // The count of references is beside the graph.
         let graph = allocated(size_of::<Graph>() + 2 * size_of::<usize>()) + self.graph.allocated();
         META + graph + allocated(self.jobs.len() * job) + self.jobs.len() * NAME
+    }
+
+    /// The places of leases that ended with the change that was just written, and the sets that they are in.
+    pub(crate) fn freed(&self) -> Vec<(String, LeaseRef)> {
+        let Some(written) = self.written.as_ref().filter(|_| self.graph.has_limits()) else { return Vec::new() };
+        let ended = |(job, was): &&(JobIndex, Job)| {
+            let now = self.job(*job);
+            let runs = |job: &Job| matches!(job.state, JobState::Running { .. });
+            runs(was) && !(runs(now) && now.token == was.token)
+        };
+        let places = written.before.iter().filter(ended).flat_map(|(job, was)| {
+            let lease = LeaseRef { workflow: self.id, job: *job, token: was.token };
+            self.graph.sets(self.id, *job).into_iter().map(move |set| (set, lease))
+        });
+        places.collect()
     }
 
     /// Whether it was read from the store or written before.

@@ -22,8 +22,10 @@ use super::tokens::Tokens;
 use crate::activity::Activity;
 use crate::events::{Known, View, Views};
 use crate::failures::Lines;
+use crate::limits::RateLimits;
 use crate::opening::Opening;
 use crate::readiness::{Looks, Works};
+use crate::workers::Roll;
 
 /// How often a workflow that somebody watches is looked at when other servers may change it.
 pub(crate) const LOOK: Duration = Duration::from_millis(250);
@@ -74,6 +76,8 @@ pub struct Host {
     pub serving: Arc<dyn Fn() -> bool + Send + Sync>,
     /// Whether the store of counters counts, by the latest calls of rate limits.
     pub counting: Arc<dyn Fn() -> Works + Send + Sync>,
+    /// Its rate limits.
+    pub limits: RateLimits,
     /// Cancelled when the server drains: streams and waits end.
     pub drain: CancellationToken,
     /// Where tasks are spawned that outlive their request.
@@ -96,6 +100,7 @@ pub(crate) struct Context {
     pub(crate) rooms: Rooms,
     pub(crate) failures: Arc<Lines>,
     pub(crate) looks: Arc<Looks>,
+    pub(crate) roll: Arc<Roll>,
     pub(crate) host: Host,
     /// The engine for callers on this thread, once there is one.
     engine: OnceLock<Engine>,
@@ -167,6 +172,7 @@ impl Context {
             rooms,
             failures: Arc::default(),
             looks: Arc::default(),
+            roll: Arc::default(),
             host,
             engine: OnceLock::new(),
             thread: 0,

@@ -218,6 +218,14 @@ pub(crate) fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializ
     Vec::deserialize(deserializer).map(|read| read.into_iter().map(|Object(object)| object).collect())
 }
 
+/// Reads a field that is a list of objects, null, or left out.
+pub(crate) fn optional_objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<T>>, D::Error> {
+    let read: Option<Vec<Object<T>>> = Option::deserialize(deserializer)?;
+    Ok(read.map(|read| read.into_iter().map(|Object(object)| object).collect()))
+}
+
 /// Reads a field that is a word.
 pub(crate) fn word<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
     Word::deserialize(deserializer).map(|word| word.0)

@@ -16,10 +16,13 @@ pub(crate) enum Code {
     WorkflowNotFound,
     JobNotFound,
     QueueNotFound,
+    OverrideNotFound,
     AlreadyStarted,
     StateConflict,
     LeaseLost,
     IdempotencyMismatch,
+    MigrationNeeded,
+    TooManyOverrides,
     InvalidJson,
     InvalidField,
     GraphCycle,
@@ -33,6 +36,7 @@ pub(crate) enum Code {
     Forbidden,
     Overloaded,
     StoreUnavailable,
+    NoConfiguration,
     ShuttingDown,
     NotFound,
     MethodNotAllowed,
@@ -42,16 +46,19 @@ pub(crate) enum Code {
 impl Code {
     /// All of them, as they are described.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 24] = {
+    pub(crate) const ALL: [Self; 28] = {
         use Code::*;
         [
             WorkflowNotFound,
             JobNotFound,
             QueueNotFound,
+            OverrideNotFound,
             AlreadyStarted,
             StateConflict,
             LeaseLost,
             IdempotencyMismatch,
+            MigrationNeeded,
+            TooManyOverrides,
             InvalidJson,
             InvalidField,
             GraphCycle,
@@ -65,6 +72,7 @@ impl Code {
             Forbidden,
             Overloaded,
             StoreUnavailable,
+            NoConfiguration,
             ShuttingDown,
             NotFound,
             MethodNotAllowed,
@@ -79,12 +87,15 @@ impl Code {
             Self::WorkflowNotFound => ("workflow_not_found", S::NOT_FOUND, "The workflow does not exist"),
             Self::JobNotFound => ("job_not_found", S::NOT_FOUND, "The workflow has no job of this name"),
             Self::QueueNotFound => ("queue_not_found", S::NOT_FOUND, "The queue does not exist"),
+            Self::OverrideNotFound => ("override_not_found", S::NOT_FOUND, "There is no such override of limits"),
             Self::AlreadyStarted => ("already_started", S::CONFLICT, "The workflow was already started"),
             Self::StateConflict => ("state_conflict", S::CONFLICT, "The current state does not allow this"),
             Self::LeaseLost => ("lease_lost", S::CONFLICT, "The lease was lost"),
             Self::IdempotencyMismatch => {
                 ("idempotency_mismatch", S::CONFLICT, "The idempotency key belongs to another definition")
             }
+            Self::MigrationNeeded => ("migration_needed", S::CONFLICT, "The store is of an earlier version"),
+            Self::TooManyOverrides => ("too_many_overrides", S::CONFLICT, "No more overrides of limits are kept"),
             Self::InvalidJson => ("invalid_json", S::BAD_REQUEST, "The body is not JSON"),
             Self::InvalidField => ("invalid_field", S::UNPROCESSABLE_ENTITY, "A field or parameter is not valid"),
             Self::GraphCycle => ("graph_cycle", S::UNPROCESSABLE_ENTITY, "Jobs depend on each other in a cycle"),
@@ -102,6 +113,9 @@ impl Code {
             Self::Forbidden => ("forbidden", S::FORBIDDEN, "This is not allowed"),
             Self::Overloaded => ("overloaded", S::SERVICE_UNAVAILABLE, "The server is overloaded"),
             Self::StoreUnavailable => ("store_unavailable", S::SERVICE_UNAVAILABLE, "The store is not available"),
+            Self::NoConfiguration => {
+                ("no_configuration", S::SERVICE_UNAVAILABLE, "No configuration of rate limits is loaded")
+            }
             Self::ShuttingDown => ("shutting_down", S::SERVICE_UNAVAILABLE, "The server is shutting down"),
             Self::NotFound => ("not_found", S::NOT_FOUND, "This path does not exist"),
             Self::MethodNotAllowed => {
@@ -225,7 +239,8 @@ impl Problem {
 
     /// Seconds after which it may be tried again.
     fn retry_after(&self) -> Option<u64> {
-        matches!(self.code, Code::Overloaded | Code::StoreUnavailable | Code::ShuttingDown).then_some(1)
+        matches!(self.code, Code::Overloaded | Code::StoreUnavailable | Code::NoConfiguration | Code::ShuttingDown)
+            .then_some(1)
     }
 
     /// The status of an answer, or of an item, that is this problem.
@@ -295,6 +310,9 @@ impl Problem {
 
 impl From<EngineError> for Problem {
     fn from(error: EngineError) -> Self {
+        if let EngineError::Terms(error) = error {
+            return error.into();
+        }
         let code = match &error {
             EngineError::NoWorkflow { .. } => Code::WorkflowNotFound,
             EngineError::NoJob { .. } => Code::JobNotFound,
@@ -302,8 +320,14 @@ impl From<EngineError> for Problem {
             EngineError::Refused(Refusal::WrongStatus { verb: "start", .. }) => Code::AlreadyStarted,
             EngineError::Refused(_) => Code::StateConflict,
             EngineError::KeyMismatch { .. } => Code::IdempotencyMismatch,
-            EngineError::TooManyJobs { .. } => Code::InvalidDefinition,
+            EngineError::TooManyJobs { .. }
+            | EngineError::NoLimits { .. }
+            | EngineError::NoTerms
+            | EngineError::TooManyTerms { .. }
+            // It has gone its own way above.
+            | EngineError::Terms(_) => Code::InvalidDefinition,
             EngineError::TooManyToCount { .. } => Code::InvalidField,
+            EngineError::NoHandlers => Code::MigrationNeeded,
             EngineError::Overloaded | EngineError::Contended { .. } => Code::Overloaded,
             EngineError::Closed => Code::ShuttingDown,
             EngineError::Store(
@@ -315,6 +339,8 @@ impl From<EngineError> for Problem {
         match error {
             EngineError::KeyMismatch { workflow, .. } => problem.with(More::Workflow(workflow)),
             EngineError::TooManyJobs { .. } => problem.at("jobs"),
+            EngineError::NoLimits { job } => problem.at(format!("jobs[{job}].limits")),
+            EngineError::NoHandlers => problem.at("handlers"),
             EngineError::TooManyToCount { .. } => problem.at("tag"),
             EngineError::Refused(Refusal::LeaseLost { reason, .. }) => problem.with(More::Reason(reason)),
             EngineError::Store(StoreError::Unavailable { .. }) => problem.with(More::NothingDone),
@@ -343,7 +369,10 @@ impl From<GraphError> for Problem {
                 let detail = format!("there are {count} tags, more than {MAX_TAGS}");
                 Self::new(Code::InvalidDefinition, detail).at("tags")
             }
-            GraphError::InvalidName { path, .. } => of(Code::InvalidDefinition, path),
+            GraphError::InvalidName { path, .. }
+            | GraphError::Limit { path, .. }
+            | GraphError::Terms { path, .. }
+            | GraphError::Weight { path, .. } => of(Code::InvalidDefinition, path),
             GraphError::NotAnObject { path } | GraphError::NoTime { path } | GraphError::Backoff { path, .. } => {
                 of(Code::InvalidField, path)
             }

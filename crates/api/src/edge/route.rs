@@ -6,6 +6,7 @@ use tidegate_workflow::Paused;
 use super::problem::{Code, Problem};
 use super::query::unescaped;
 use super::tokens::Role;
+use crate::workers::Draining;
 
 /// What is done at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +32,17 @@ pub(crate) enum Call {
     JobAct(JobAction),
     Queues,
     SetQueue(Paused),
+    ShowTerms(TermsOf),
+    SetTerms(TermsOf),
+    RemoveTerms(TermsOf),
+    Workers,
+    WorkerEvents,
+    Drain(Draining),
+    Overrides,
+    SetOverride,
+    RemoveOverride,
+    CheckLimits,
+    TopKeys,
     Version,
     Status,
     OpenApi,
@@ -55,6 +67,14 @@ pub(crate) enum JobAction {
     MarkSucceeded,
     Cancel,
     Retry,
+}
+
+/// What queues and handlers give their jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TermsOf {
+    QueueLimits,
+    QueueWeights,
+    HandlerLimits,
 }
 
 /// How a graph is drawn.
@@ -124,6 +144,24 @@ pub(crate) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/queues", Read, Call::Queues),
     route(Method::POST, "/v1/queues/{name}:pause", Admin, Call::SetQueue(Paused::Yes)),
     route(Method::POST, "/v1/queues/{name}:resume", Admin, Call::SetQueue(Paused::No)),
+    route(Method::GET, "/v1/queues/{name}/limits", Read, Call::ShowTerms(TermsOf::QueueLimits)),
+    route(Method::PUT, "/v1/queues/{name}/limits", Admin, Call::SetTerms(TermsOf::QueueLimits)),
+    route(Method::DELETE, "/v1/queues/{name}/limits", Admin, Call::RemoveTerms(TermsOf::QueueLimits)),
+    route(Method::GET, "/v1/queues/{name}/weights", Read, Call::ShowTerms(TermsOf::QueueWeights)),
+    route(Method::PUT, "/v1/queues/{name}/weights", Admin, Call::SetTerms(TermsOf::QueueWeights)),
+    route(Method::DELETE, "/v1/queues/{name}/weights", Admin, Call::RemoveTerms(TermsOf::QueueWeights)),
+    route(Method::GET, "/v1/handlers/{name}/limits", Read, Call::ShowTerms(TermsOf::HandlerLimits)),
+    route(Method::PUT, "/v1/handlers/{name}/limits", Admin, Call::SetTerms(TermsOf::HandlerLimits)),
+    route(Method::DELETE, "/v1/handlers/{name}/limits", Admin, Call::RemoveTerms(TermsOf::HandlerLimits)),
+    route(Method::GET, "/v1/workers", Read, Call::Workers),
+    route(Method::GET, "/v1/workers/{worker}/events", Work, Call::WorkerEvents),
+    route(Method::POST, "/v1/workers/{worker}:drain", Admin, Call::Drain(Draining::Begin)),
+    route(Method::POST, "/v1/workers/{worker}:undrain", Admin, Call::Drain(Draining::End)),
+    route(Method::GET, "/v1/limits/overrides", Read, Call::Overrides),
+    route(Method::PUT, "/v1/limits/overrides", Admin, Call::SetOverride),
+    route(Method::DELETE, "/v1/limits/overrides", Admin, Call::RemoveOverride),
+    route(Method::POST, "/v1/limits/check", Read, Call::CheckLimits),
+    route(Method::GET, "/v1/limits/top", Read, Call::TopKeys),
     route(Method::GET, "/v1/version", Read, Call::Version),
     route(Method::GET, "/v1/status", Read, Call::Status),
     route(Method::GET, "/v1/openapi.json", Read, Call::OpenApi),

@@ -81,6 +81,7 @@ fn wanted(said: &str) -> &str {
         "unit" => "no value",
         "u8" => "a whole number from 0 to 255",
         "u16" => "a whole number from 0 to 65535",
+        "u32" => "a whole number from 0 to 4294967295",
         "u64" | "usize" => "a whole number of 0 or more",
         _ if said.starts_with("struct ") => "an object",
         _ => said

@@ -366,7 +366,8 @@ mod tests {
     fn host() -> Host {
         let (clock, serving) = (Arc::new(Timestamp::default), Arc::new(|| true));
         let counting = Arc::new(|| crate::readiness::Works::Yes);
-        Host { version: "0", clock, serving, counting, drain: CancellationToken::new(), tasks: TaskTracker::new() }
+        let (limits, drain) = (crate::limits::RateLimits::in_memory(), CancellationToken::new());
+        Host { version: "0", clock, serving, counting, limits, drain, tasks: TaskTracker::new() }
     }
 
     async fn workflow(engine: &Engine) -> WorkflowId {

@@ -18,17 +18,20 @@ use utoipa::ToSchema;
 
 use super::waiting;
 use crate::activity::Event;
-use crate::edge::ask::{Answer, Ask};
+use crate::edge::ask::{Answer, Ask, Context};
 use crate::edge::body::{self, Span};
 use crate::edge::json::{self, Id, ObjectText, Verbatim};
 use crate::edge::problem::Problem;
 use crate::edge::room::{self, Share};
 use crate::edge::time::Rfc3339;
+use crate::workers;
 
 /// Most jobs of one claim.
 const MOST_JOBS: usize = 1_000;
 /// Most queues of one claim.
 const MOST_QUEUES: usize = 100;
+/// Most handlers of one claim.
+const MOST_HANDLERS: usize = 256;
 const LEASE: Duration = Duration::from_secs(30);
 /// Shorter ones would be lost to a pause of the network, longer ones leave the jobs of a dead worker lying.
 const LEASES: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(3_600);
@@ -46,6 +49,9 @@ pub(crate) struct ClaimBody {
     /// The queues to take jobs from.
     #[cfg_attr(test, schema(min_items = 1, max_items = 100))]
     queues: Vec<String>,
+    /// What the worker can run: it gets only jobs with these handlers. If left out, it gets jobs with any handler.
+    #[cfg_attr(test, schema(min_items = 1, max_items = 256))]
+    handlers: Option<Vec<String>>,
     /// Who asks: 1 to 200 bytes that people will read.
     worker: String,
     /// How many jobs at most; 1 if left out.
@@ -62,6 +68,9 @@ pub(crate) struct ClaimBody {
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ClaimResult<'a> {
     jobs: Vec<ClaimedJob<'a>>,
+    /// The worker should drain: it gets no more jobs. Left out otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drain: Option<bool>,
 }
 
 /// A job as a worker gets it.
@@ -137,27 +146,39 @@ impl ClaimBody {
         if wait > LONGEST_WAIT {
             return Err(Problem::field(path("wait"), format!("expected at most {} s", LONGEST_WAIT.as_secs())));
         }
-        let mut queues = self.queues;
-        queues.sort_unstable();
-        queues.dedup();
-        Ok((Claim { queues, worker: self.worker, limit, lease }, wait))
+        let (queues, handlers) = (each_once(self.queues), self.handlers.map(each_once));
+        Ok((Claim { queues, handlers, worker: self.worker, limit, lease }, wait))
     }
 
-    /// Whether queues and worker have names that a queue could have, and a terminal show.
+    /// Whether queues, handlers and worker have names that a queue could have, and a terminal show.
     fn check_names(&self, prefix: &str) -> Result<(), Problem> {
-        let wrong = |field: &str| {
-            let detail = format!("expected a name of 1 to {MAX_NAME} bytes without control characters");
-            Err(Problem::field(format!("{prefix}{field}"), detail))
-        };
-        if self.queues.is_empty() || self.queues.len() > MOST_QUEUES {
-            return Err(Problem::field(format!("{prefix}queues"), format!("expected 1 to {MOST_QUEUES} names")));
+        check_list(&self.queues, MOST_QUEUES, &format!("{prefix}queues"))?;
+        if let Some(handlers) = &self.handlers {
+            check_list(handlers, MOST_HANDLERS, &format!("{prefix}handlers"))?;
         }
-        match self.queues.iter().position(|name| !is_name(name)) {
-            Some(at) => wrong(&format!("queues[{at}]")),
-            None if !is_name(&self.worker) => wrong("worker"),
-            None => Ok(()),
-        }
+        check_name(&self.worker, || format!("{prefix}worker"))
     }
+}
+
+fn check_list(names: &[String], most: usize, path: &str) -> Result<(), Problem> {
+    if names.is_empty() || names.len() > most {
+        return Err(Problem::field(path, format!("expected 1 to {most} names")));
+    }
+    names.iter().enumerate().try_for_each(|(at, name)| check_name(name, || format!("{path}[{at}]")))
+}
+
+/// Whether a worker could have this name, and what it asks for.
+pub(crate) fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<(), Problem> {
+    if is_name(name) {
+        return Ok(());
+    }
+    Err(Problem::field(path(), format!("expected a name of 1 to {MAX_NAME} bytes without control characters")))
+}
+
+fn each_once(mut names: Vec<String>) -> Vec<String> {
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 /// Whether a queue could have this name, and a terminal show it.
@@ -174,23 +195,40 @@ pub(crate) fn lease(given: Option<Span>, path: &str) -> Result<Duration, Problem
 
 pub(crate) async fn claim(ask: &Ask<'_>) -> Answer {
     let (claim, wait) = body::read::<ClaimBody>(ask.body)?.resolve("")?;
-    let leases = match ask.api.engine().lease_except(&claim, &[], ask.api.now()).await? {
-        none if none.is_empty() => waiting::claim((ask.api.engine(), &ask.api.host), (&claim, &[]), wait).await?,
+    let (api, engine) = (ask.api, ask.api.engine());
+    workers::note_claim(api, &claim);
+    if api.roll.is_draining(&claim.worker) {
+        return Ok(answer(&ClaimResult { jobs: Vec::new(), drain: Some(true) }, None, AROUND));
+    }
+    let leases = match engine.lease_except(&claim, &[], api.now()).await? {
+        none if none.is_empty() => waiting::claim((engine, &api.host, &api.roll), (&claim, &[]), wait).await?,
         leases => leases,
     };
-    let (claimed, share) = deliver(ask, leases).await?;
-    ask.api.activity.add(Event::Claimed, claimed.len() as u64);
-    Ok(answer(&ClaimResult { jobs: ClaimedJob::all(&claimed) }, share, AROUND))
+    let (claimed, share) = deliver(ask, &claim.worker, leases).await?;
+    let drain = drain(api, &claim.worker);
+    Ok(answer(&ClaimResult { jobs: ClaimedJob::all(&claimed), drain }, share, AROUND))
 }
 
 /// Reads what the jobs get, once there is room for it: many large answers must not be gathered at once, nor by who does not read them.
 /// Without room the jobs are given back.
-pub(crate) async fn deliver(ask: &Ask<'_>, leases: Leases) -> Result<(Vec<Claimed>, Option<Share>), Problem> {
+pub(crate) async fn deliver(
+    ask: &Ask<'_>,
+    worker: &str,
+    leases: Leases,
+) -> Result<(Vec<Claimed>, Option<Share>), Problem> {
     let share = match leases.is_empty() {
         true => None,
         false => room::reserve(&ask.api.rooms.answers, &ask.caller(), leases.bytes()).await?,
     };
-    Ok((ask.api.engine().deliver(leases).await?, share))
+    let claimed = ask.api.engine().deliver(leases).await?;
+    ask.api.roll.note_leases(worker, &claimed, ask.api.now());
+    ask.api.activity.add(Event::Claimed, claimed.len() as u64);
+    Ok((claimed, share))
+}
+
+/// What an answer says of the worker's draining.
+pub(crate) fn drain(api: &Context, worker: &str) -> Option<bool> {
+    api.roll.is_draining(worker).then_some(true)
 }
 
 /// An answer with jobs, and about so many other bytes. A large one has its room.

@@ -29,6 +29,8 @@ pub(crate) struct ExtendBody {
     leases: Vec<String>,
     /// How long from now on: 5s to 1h, 30s if left out.
     lease: Option<Span>,
+    /// Who asks, as in its claims: then the answer says whether it should drain.
+    worker: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -37,6 +39,7 @@ struct RawExtendBody<'a> {
     #[serde(borrow)]
     leases: Vec<&'a RawValue>,
     lease: Option<Span>,
+    worker: Option<String>,
 }
 
 /// What became of each lease, in the order of the request.
@@ -44,6 +47,9 @@ struct RawExtendBody<'a> {
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ExtendResult<'a> {
     leases: Vec<LeaseItem<'a>>,
+    /// The worker should drain: it gets no more jobs. Left out otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drain: Option<bool>,
 }
 
 /// What became of one lease: `lease_expires_at`, or `error`.
@@ -75,28 +81,32 @@ pub(crate) fn parse_lease(text: &str, path: &str) -> Result<LeaseRef, Problem> {
 }
 
 /// The leases of a call, each right or wrong for itself, and for how long.
-#[expect(clippy::type_complexity, reason = "a pair that one caller takes apart at once")]
-fn leases(body: &[u8]) -> Result<(Vec<Result<LeaseRef, Problem>>, Option<Span>), Problem> {
+#[expect(clippy::type_complexity, reason = "three that one caller takes apart at once")]
+fn leases(body: &[u8]) -> Result<(Vec<Result<LeaseRef, Problem>>, Option<Span>, Option<String>), Problem> {
     let path = |at: usize| format!("leases[{at}]");
-    if let Some(ExtendBody { leases, lease }) = body::read_correct(body) {
+    if let Some(ExtendBody { leases, lease, worker }) = body::read_correct(body) {
         body::check_number(leases.len(), MOST, "leases")?;
-        return Ok((leases.iter().enumerate().map(|(at, text)| parse_lease(text, &path(at))).collect(), lease));
+        return Ok((leases.iter().enumerate().map(|(at, text)| parse_lease(text, &path(at))).collect(), lease, worker));
     }
     // Something is wrong: the others are extended all the same, so each is read for itself.
-    let RawExtendBody { leases, lease } = body::read(body)?;
+    let RawExtendBody { leases, lease, worker } = body::read(body)?;
     body::check_number(leases.len(), MOST, "leases")?;
     let one = |(at, raw): (usize, &RawValue)| {
         // What is no text is no lease either.
         parse_lease(&serde_json::from_str::<String>(raw.get()).unwrap_or_default(), &path(at))
     };
-    Ok((leases.into_iter().enumerate().map(one).collect(), lease))
+    Ok((leases.into_iter().enumerate().map(one).collect(), lease, worker))
 }
 
 pub(crate) async fn extend(ask: &Ask<'_>) -> Answer {
-    let (parsed, lease) = leases(ask.body)?;
+    let (parsed, lease, worker) = leases(ask.body)?;
     let expires = ask.api.now() + claims::lease(lease, "lease")?;
-    let extensions = parsed.iter().flatten().map(|lease| (*lease, expires)).collect();
-    let mut extended = ask.api.engine().extend(extensions, ask.api.now()).await.into_iter();
+    let extensions: Vec<(LeaseRef, Timestamp)> = parsed.iter().flatten().map(|lease| (*lease, expires)).collect();
+    let asked: Vec<LeaseRef> = extensions.iter().map(|(lease, _)| *lease).collect();
+    let extended = ask.api.engine().extend(extensions, ask.api.now()).await;
+    let kept = asked.into_iter().zip(&extended).filter(|(_, extended)| extended.is_ok()).map(|(lease, _)| lease);
+    ask.api.roll.note_extended(kept, expires, ask.api.now());
+    let mut extended = extended.into_iter();
     let outcome = |parsed: Result<LeaseRef, Problem>| {
         parsed?;
         extended.next().expect("one answer for each lease").map_err(Problem::from)
@@ -110,6 +120,7 @@ pub(crate) async fn extend(ask: &Ask<'_>) -> Answer {
     failures::items(ask, outcomes.iter().filter_map(|outcome| outcome.as_ref().err()));
     Ok(json::ok(&ExtendResult {
         leases: outcomes.iter().map(|outcome| LeaseItem::of(outcome, expires, ask.id)).collect(),
+        drain: worker.and_then(|worker| claims::drain(ask.api, &worker)),
     }))
 }
 
@@ -119,7 +130,7 @@ mod tests {
 
     #[test]
     fn what_is_not_a_text_does_not_stop_the_other_leases() {
-        let (leases, _) = leases(br#"{"leases":[5,"x"]}"#).unwrap();
+        let (leases, ..) = leases(br#"{"leases":[5,"x"]}"#).unwrap();
         let paths: Vec<Option<String>> =
             leases.into_iter().map(|lease| lease.err()?.path().map(str::to_owned)).collect();
         assert_eq!(paths, [Some("leases[0]".to_owned()), Some("leases[1]".to_owned())]);

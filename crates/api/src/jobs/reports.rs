@@ -7,7 +7,7 @@ use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidegate_workflow::{
-    EngineError, Failure, JobState, Json, MAX_OUTPUT, Outcome, Refusal, Report, Reported, RetryWish,
+    EngineError, Failure, JobState, Json, LeaseRef, MAX_OUTPUT, Outcome, Refusal, Report, Reported, RetryWish,
 };
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -23,6 +23,7 @@ use crate::edge::problem::{self, Code, Problem};
 use crate::edge::request_id::RequestId;
 use crate::edge::words::{StateWord, StatusWord};
 use crate::failures;
+use crate::workers;
 
 /// What is kept of a message and of a trace.
 const MOST_TEXT: usize = 16 * 1024;
@@ -74,13 +75,14 @@ pub(crate) struct ReportBody<'a> {
     /// With `failed`: whether another attempt may follow; `policy` if left out.
     #[serde(default, deserialize_with = "body::optional_word")]
     retry: Option<RetryWord>,
-    /// With `failed`: the pause before the next attempt.
+    /// With `failed`: the pause before the next attempt. With `throttled`, and then required: for how long no job is handed out that has the
+    /// same rate limits.
     retry_after: Option<Span>,
     /// With `given_back`: how long nobody should take it.
     pause: Option<Span>,
 }
 
-/// How an attempt ended; `given_back` when it did not take place.
+/// How an attempt ended; `given_back` when it did not take place, `throttled` when whoever is behind a rate limit of the job refused it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(test, derive(ToSchema), schema(as = Outcome))]
@@ -88,6 +90,7 @@ enum Word {
     Succeeded,
     Failed,
     GivenBack,
+    Throttled,
 }
 
 /// Whether another attempt may follow: as the definition says, or never.
@@ -122,6 +125,9 @@ pub(crate) struct ReportResult<'a> {
     /// Why no job could be claimed. The reports were taken all the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     claim_error: Option<problem::Body<'a>>,
+    /// The worker of the claim should drain: it gets no more jobs. Left out otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drain: Option<bool>,
 }
 
 /// What became of one report: `job_state`, `workflow_status` and `already`, or `error`.
@@ -184,6 +190,7 @@ impl Word {
             Self::Succeeded => "succeeded",
             Self::Failed => "failed",
             Self::GivenBack => "given_back",
+            Self::Throttled => "throttled",
         }
     }
 }
@@ -210,6 +217,10 @@ impl ReportBody<'_> {
                 let missing = || Problem::field("error", "the outcome failed needs an error");
                 Outcome::Failed { failure: self.error.ok_or_else(missing)?.resolve(), retry }
             }
+            Word::Throttled => {
+                let missing = || Problem::field("retry_after", "the outcome throttled needs retry_after");
+                Outcome::Throttled { pause: self.retry_after.ok_or_else(missing)?.0 }
+            }
             Word::GivenBack => Outcome::GivenBack { pause: self.pause.map_or(Duration::ZERO, |pause| pause.0) },
         };
         Ok(Report { lease, outcome })
@@ -221,7 +232,7 @@ impl ReportBody<'_> {
             (Word::Succeeded, self.output.is_some(), "output"),
             (Word::Failed, self.error.is_some(), "error"),
             (Word::Failed, self.retry.is_some(), "retry"),
-            (Word::Failed, self.retry_after.is_some(), "retry_after"),
+            (Word::Failed, self.retry_after.is_some() && self.outcome != Word::Throttled, "retry_after"),
             (Word::GivenBack, self.pause.is_some(), "pause"),
         ];
         match fields.into_iter().find(|&(outcome, given, _)| given && outcome != self.outcome) {
@@ -267,30 +278,43 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
     let order = order.into_iter().map(|report| report.map(|report| valid.push(report))).collect();
     let api = ask.api;
     let given_back = tidegate_workflow::given_back(&valid);
+    let over: Vec<LeaseRef> = valid.iter().map(|report| report.lease).collect();
+    if let Some((claim, _)) = &claim {
+        workers::note_claim(api, claim);
+    }
+    let worker = claim.as_ref().map_or_else(String::new, |(claim, _)| claim.worker.clone());
+    let claim = claim.filter(|_| !api.roll.is_draining(&worker));
     let wanted = claim.as_ref().map(|(claim, _)| claim);
     let (reported, mut leases) = api.engine().report_and_lease(valid, wanted, api.now()).await;
     if let (Ok(none), Some((claim, wait))) = (&leases, &claim)
         && none.is_empty()
         && !wait.is_zero()
     {
-        leases = waiting::claim((api.engine(), &api.host), (claim, &given_back), *wait).await;
+        leases = waiting::claim((api.engine(), &api.host, &api.roll), (claim, &given_back), *wait).await;
     }
+    let ended = over.into_iter().zip(&reported).filter(|(_, reported)| is_over(reported)).map(|(lease, _)| lease);
+    api.roll.note_over(ended);
     let reported = outcomes(api, order, reported);
     // The reports are told all the same when the claim failed.
     let claimed = match leases {
-        Ok(leases) => claims::deliver(ask, leases).await,
-        Err(error) => Err(error.into()),
+        Ok(leases) => claims::deliver(ask, &worker, leases).await,
+        Err(error) => Err(Problem::from(error).under("claim.")),
     };
     let ((claimed, share), refused) =
         claimed.map_or_else(|problem| (Default::default(), Some(problem)), |got| (got, None));
     failures::items(ask, reported.iter().filter_map(|reported| reported.as_ref().err()).chain(&refused));
-    api.activity.add(Event::Claimed, claimed.len() as u64);
     let result = ReportResult {
         reports: reported.iter().map(|reported| ReportItem::of(reported, ask.id)).collect(),
         jobs: ClaimedJob::all(&claimed),
         claim_error: refused.as_ref().map(|problem| problem.body(ask.id)),
+        drain: claims::drain(api, &worker),
     };
     Ok(claims::answer(&result, share, USUAL_ITEM * (reported.len() + 1)))
+}
+
+/// Whether the worker does not have the lease any more.
+fn is_over(reported: &Result<Reported, EngineError>) -> bool {
+    matches!(reported, Ok(_) | Err(EngineError::Refused(_) | EngineError::NoWorkflow { .. }))
 }
 
 /// The reports of a call, each right or wrong for itself, and what to claim.

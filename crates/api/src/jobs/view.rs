@@ -1,7 +1,9 @@
 //! A job as it is shown.
 
 use serde::Serialize;
-use tidegate_workflow::{AttemptError, JobIndex, JobResult, JobState, Reason, Snapshot};
+use tidegate_workflow::{
+    AttemptError, Full, JobIndex, JobResult, JobState, LeaseRef, Limit, Reason, Snapshot, Timestamp,
+};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -10,6 +12,7 @@ use crate::edge::problem::{Code, Problem};
 use crate::edge::room::LARGE;
 use crate::edge::time::Rfc3339;
 use crate::edge::words::{RuleWord, StateWord};
+use crate::workflows::limits::LimitShown;
 
 /// Names that a sentence lists before it only counts.
 const NAMED: usize = 3;
@@ -71,6 +74,9 @@ pub(crate) struct Job<'a> {
     timeout_ms: Option<u64>,
     retries: u16,
     wait_ms: u64,
+    /// What it must be given before it runs; left out when there is nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limits: Option<Vec<LimitShown>>,
     #[cfg_attr(test, schema(required))]
     why_not_running: Option<WhyNotRunning<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,8 +102,25 @@ struct WhyNotRunning<'a> {
     /// Until when it waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<Rfc3339>,
+    /// The limit that has no room for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<LimitShown>,
+    /// Which jobs run under that limit, if it is one of jobs that run at the same time: at most 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holders: Option<Vec<Holder>>,
     /// The reason as a sentence for people.
     text: String,
+}
+
+/// A job that runs under a limit.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct Holder {
+    workflow: String,
+    /// Its place in the definition of that workflow, from 0.
+    index: u32,
+    /// When its place is free, unless its lease is extended.
+    until: Rfc3339,
 }
 
 /// What went wrong in an attempt.
@@ -148,6 +171,7 @@ impl<'a> Job<'a> {
             timeout_ms: about.timeout.map(|timeout| timeout.as_millis() as u64),
             retries: about.retry.limit,
             wait_ms: about.wait.as_millis() as u64,
+            limits: graph.limits(index).map(|limits| LimitShown::all_of(limits)),
             why_not_running: reason.map(|reason| WhyNotRunning::of(snapshot, &about.queue, &reason)),
             params: result.map(|_| Verbatim(graph.params(index).map_or("{}", |params| params.text()).into())),
             output: result.map(|result| result.output.as_deref().map_or(Verbatim::NULL, Verbatim::of)),
@@ -174,7 +198,7 @@ impl<'a> WhyNotRunning<'a> {
         let names = |jobs: &[JobIndex]| -> Vec<&'a str> {
             jobs.iter().map(|job| snapshot.graph().jobs[job.index()].name.as_str()).collect()
         };
-        let of = |reason, text: String| Self { reason, jobs: None, until: None, text };
+        let of = |reason, text: String| Self { reason, jobs: None, until: None, limit: None, holders: None, text };
         match reason {
             Reason::NotStarted => of("not_started", "the workflow was not started".to_owned()),
             Reason::WorkflowPaused => of("workflow_paused", "the workflow is paused".to_owned()),
@@ -197,10 +221,35 @@ impl<'a> WhyNotRunning<'a> {
                 let due = Rfc3339(*due);
                 Self { until: Some(due), ..of("until", format!("waits until {due}")) }
             }
+            Reason::NoRoom(full) => Self::no_room(full),
             Reason::QueuePaused => of("queue_paused", format!("the queue '{queue}' is paused")),
             Reason::NoWorker => of("no_worker", format!("no worker of this server asks for the queue '{queue}'")),
             Reason::InQueue => of("in_queue", format!("waits in the queue '{queue}' for a worker")),
         }
+    }
+}
+
+impl WhyNotRunning<'_> {
+    fn no_room(full: &Full) -> Self {
+        let Full { limit, until, running, holders } = full;
+        let until = Rfc3339(*until);
+        let text = match limit {
+            Limit::Units { domain, entries, .. } => {
+                let entries: Vec<String> = entries.iter().map(|(key, value)| format!("{key}={value}")).collect();
+                format!("waits for room under the limit '{domain}' of {}, at least until {until}", entries.join(", "))
+            }
+            Limit::Concurrency { most, .. } => {
+                format!("waits for one of {most} places: {running} jobs with this limit run")
+            }
+        };
+        let holder = |(lease, until): &(LeaseRef, Timestamp)| Holder {
+            workflow: lease.workflow.to_string(),
+            index: lease.job.0,
+            until: Rfc3339(*until),
+        };
+        let holders = matches!(limit, Limit::Concurrency { .. }).then(|| holders.iter().map(holder).collect());
+        let limit = Some(LimitShown::of(limit.definition()));
+        Self { reason: "limit", jobs: None, until: Some(until), limit, holders, text }
     }
 }
 

@@ -6,11 +6,12 @@ use tidegate_workflow::{Claim, Engine, EngineError, LeaseRef, Leases};
 use tokio::time::{Instant, sleep_until};
 
 use crate::edge::ask::Host;
+use crate::workers::Roll;
 
-/// Claims again whenever work arrives, until there is some, the time is over, or the server drains. Jobs of the leases given are not
+/// Claims again whenever work arrives, until there is some, the time is over, or the server or the worker drains. Jobs of the leases given are not
 /// work: the worker gave them back.
 pub(crate) async fn claim(
-    (engine, host): (&Engine, &Host),
+    (engine, host, roll): (&Engine, &Host, &Roll),
     (claim, except): (&Claim, &[LeaseRef]),
     wait: Duration,
 ) -> Result<Leases, EngineError> {
@@ -18,9 +19,11 @@ pub(crate) async fn claim(
     if wait.is_zero() || drain.is_cancelled() {
         return Ok(Leases::default());
     }
+    let drained = roll.drained(&claim.worker);
+    tokio::pin!(drained);
     loop {
         // What arrives between the claim and the wait counts too.
-        let arrival = engine.arrival_except(&claim.queues, except);
+        let arrival = engine.arrival_except(&claim.queues, claim.handlers.as_deref(), except);
         let leases = engine.lease_except(claim, except, (host.clock)()).await?;
         if !leases.is_empty() || drain.is_cancelled() || Instant::now() >= until {
             return Ok(leases);
@@ -31,6 +34,7 @@ pub(crate) async fn claim(
             () = arrival => {}
             () = sleep_until(until) => return Ok(Leases::default()),
             () = drain.cancelled() => return Ok(Leases::default()),
+            () = &mut drained => return Ok(Leases::default()),
         }
     }
 }
@@ -58,6 +62,7 @@ mod tests {
             clock: Arc::new(|| NOW),
             serving: Arc::new(|| true),
             counting: Arc::new(|| Works::Yes),
+            limits: crate::limits::RateLimits::in_memory(),
             drain: CancellationToken::new(),
             tasks: TaskTracker::new(),
         }
@@ -68,12 +73,18 @@ mod tests {
     async fn a_worker_that_is_woken_as_its_time_ends_claims() {
         let store = Store::Memory(MemoryStore::new(4));
         let (engine, host) = (Engine::start(store, EngineOptions::default()).await.unwrap(), host());
-        let wanted =
-            Claim { queues: vec!["default".into()], worker: "worker".into(), limit: 1, lease: Duration::from_secs(30) };
+        let wanted = Claim {
+            queues: vec!["default".into()],
+            handlers: None,
+            worker: "worker".into(),
+            limit: 1,
+            lease: Duration::from_secs(30),
+        };
         let jobs = vec![JobDefinition::new("job", "handler")];
         let graph = Graph::build(Definition { name: "test".into(), jobs, ..Definition::default() }).unwrap();
         let wait = Duration::from_millis(40);
-        let mut claimed = pin!(claim((&engine, &host), (&wanted, &[]), wait));
+        let roll = Roll::default();
+        let mut claimed = pin!(claim((&engine, &host, &roll), (&wanted, &[]), wait));
         assert!(timeout(wait / 2, &mut claimed).await.is_err(), "it waits");
         engine.create(vec![NewWorkflow { graph, begin: Begin::Now, created_at: None }], NOW).await.remove(0).unwrap();
         advance(wait).await;

@@ -38,6 +38,7 @@ fn document() -> Value {
             {"name": "workflows", "description": "Create, find and change workflows."},
             {"name": "jobs", "description": "What workers do, and what is done to single jobs."},
             {"name": "queues", "description": "What waits for workers."},
+            {"name": "limits", "description": "Rate limits of requests and jobs."},
             {"name": "server", "description": "The server itself."},
         ],
         "paths": paths,
@@ -86,8 +87,9 @@ fn reference(schema: &str) -> Value {
 fn tag(route: &Route) -> &'static str {
     match route.template {
         path if path.contains("/jobs") => "jobs",
-        path if path.starts_with("/v1/queues") => "queues",
+        path if path.starts_with("/v1/queues") || path.starts_with("/v1/handlers") => "queues",
         path if path.starts_with("/v1/workflows") => "workflows",
+        path if path.starts_with("/v1/limits") => "limits",
         _ => "server",
     }
 }
@@ -185,7 +187,7 @@ fn problems(route: &Route, about: &Operation) -> Vec<Code> {
     if route.method != Method::GET {
         codes.extend([Code::InvalidJson, Code::PayloadTooLarge, Code::RequestTimeout]);
     }
-    if matches!(route.call, Call::Version | Call::Status | Call::OpenApi) {
+    if matches!(route.call, Call::Version | Call::Status | Call::OpenApi | Call::TopKeys) {
         return codes;
     }
     codes.extend([Code::Overloaded, Code::StoreUnavailable, Code::ShuttingDown, Code::Internal]);

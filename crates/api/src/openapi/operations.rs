@@ -3,7 +3,8 @@
 use tidegate_workflow::Paused;
 
 use crate::edge::problem::Code::{self, *};
-use crate::edge::route::{Call, Form, JobAction, WorkflowAction};
+use crate::edge::route::{Call, Form, JobAction, TermsOf, WorkflowAction};
+use crate::workers::Draining;
 
 /// What an answer has in it.
 #[derive(Debug, Clone, Copy)]
@@ -69,6 +70,7 @@ const AFTER: Parameter = query("created_after", "Created then or later.", Kind::
 const BEFORE: Parameter = query("created_before", "Created before then.", Kind::Time);
 const PREFIX: Parameter = query("id_prefix", "With an id that begins with these characters.", Kind::Prefix);
 const LIMIT: Parameter = query("limit", "How many items at most.", Kind::Number(1, 1_000, 100));
+const LIMIT_OF_WORKERS: Parameter = query("limit", "How many items at most.", Kind::Number(1, 100, 100));
 const CURSOR: Parameter = query("cursor", "The `next_cursor` of the page before.", Kind::Text);
 const ORDER: Parameter = query("order", "By creation; `newest` first if left out.", Kind::Words(&["newest", "oldest"]));
 const BY: Parameter = query("by", "Count for each name, too.", Kind::Words(&["name"]));
@@ -85,6 +87,12 @@ const KEY: Parameter = query("key", "The idempotency key: any text.", Kind::Requ
 const WIDTH: Parameter = query("width", "Columns.", Kind::Number(20, 10_000, 120));
 const ASCII: Parameter = query("ascii", "Use only ASCII characters.", Kind::Flag);
 const COLOUR: Parameter = query("colour", "Colour it for a terminal.", Kind::Flag);
+const OVERRIDE_RULE: Parameter = query("rule", "All keys of this limit.", Kind::Text);
+const OVERRIDE_DOMAIN: Parameter = query("domain", "One key of this domain, with `entries`.", Kind::Text);
+const OVERRIDE_ENTRIES: Parameter =
+    query("entries", "Pairs of a key and a value in JSON, such as `[[\"tenant\",\"acme\"]]`.", Kind::Text);
+const OVERRIDE_EFFECT: Parameter =
+    query("effect", "Only what does this; all if left out.", Kind::Words(&["paused", "throttled", "scaled"]));
 const IDEMPOTENCY: Parameter = header("Idempotency-Key", "The same as the field idempotency_key.");
 const LAST_EVENT: Parameter = header("Last-Event-ID", "The id of the last event that the reader has.");
 
@@ -117,7 +125,9 @@ impl Operation {
 pub(super) fn of(call: Call) -> Operation {
     use Content::{Json, Text};
     match call {
-        Call::Claim => operation("claimJobs", "Take ready jobs on lease", Json("ClaimResult")).takes("Claim"),
+        Call::Claim => operation("claimJobs", "Take ready jobs on lease", Json("ClaimResult"))
+            .takes("Claim")
+            .problems(&[MigrationNeeded]),
         Call::Report => operation("reportJobs", "Report how attempts ended, and take more jobs", Json("ReportResult"))
             .takes("ReportRequest")
             .describe("Each report has a status of its own. Jobs that became ready by the reports come first."),
@@ -133,6 +143,15 @@ pub(super) fn of(call: Call) -> Operation {
         Call::Create | Call::CreateBatch | Call::Bulk => of_many(call),
         Call::Jobs | Call::Job | Call::JobAct(_) => of_jobs(call),
         Call::Queues | Call::SetQueue(_) => of_queues(call),
+        Call::ShowTerms(of) => of_terms(of, ["showQueueLimits", "showQueueWeights", "showHandlerLimits"], Do::Show),
+        Call::SetTerms(of) => of_terms(of, ["setQueueLimits", "setQueueWeights", "setHandlerLimits"], Do::Set),
+        Call::RemoveTerms(of) => {
+            of_terms(of, ["removeQueueLimits", "removeQueueWeights", "removeHandlerLimits"], Do::Remove)
+        }
+        Call::Workers | Call::WorkerEvents | Call::Drain(_) => of_workers(call),
+        Call::Overrides | Call::SetOverride | Call::RemoveOverride | Call::CheckLimits | Call::TopKeys => {
+            of_limits(call)
+        }
         Call::Graph(form) => of_graph(form),
         Call::Version => operation("showVersion", "Show the version of the server", Json("Version")),
         Call::Status => operation("showStatus", "Show what works and what does not", Json("ServerStatus")),
@@ -245,6 +264,24 @@ fn of_jobs(call: Call) -> Operation {
     }
 }
 
+fn of_workers(call: Call) -> Operation {
+    let set = |id, summary| operation(id, summary, Content::Json("WorkerDraining"));
+    match call {
+        Call::Drain(Draining::Begin) => set("drainWorker", "Give a worker no more jobs, on all servers of the store")
+            .problems(&[StateConflict])
+            .describe("It learns of that with its next call, or from its events. What it has, it may finish."),
+        Call::Drain(Draining::End) => set("undrainWorker", "Give a worker jobs again"),
+        Call::WorkerEvents => operation("watchWorker", "Follow what a worker should know at once", Content::Text("text/event-stream"))
+            .describe(
+                "Server-sent events with JSON as data. `drain` has a DrainEvent; it comes first, and when that changes. `lease_lost` has a \
+                 LeaseLostEvent for each lease that is over before the worker has reported, within a second.",
+            ),
+        _ => operation("listWorkers", "List workers by name, and what they run", Content::Json("WorkerPage"))
+            .with(&[LIMIT_OF_WORKERS, CURSOR])
+            .describe("Workers of all servers of the store. What other servers say of theirs is at most 5 s old."),
+    }
+}
+
 fn of_queues(call: Call) -> Operation {
     let set = |id, summary| operation(id, summary, Content::Json("QueuePaused")).problems(&[QueueNotFound]);
     match call {
@@ -256,5 +293,76 @@ fn of_queues(call: Call) -> Operation {
                 "A queue exists from the first job that names it. It is forgotten some hours after the last workflow that can have such a job is removed, unless it is paused.",
             )
             .problems(&[InvalidCursor]),
+    }
+}
+
+fn of_limits(call: Call) -> Operation {
+    use Content::Json;
+    match call {
+        Call::Overrides => {
+            operation("listOverrides", "List limits and keys that are paused, throttled or scaled", Json("OverrideList"))
+        }
+        Call::SetOverride => operation("setOverride", "Pause or scale a limit or a key for a while", Json("LimitOverride"))
+            .takes("OverrideDefinition")
+            .describe(
+                "It holds at this server at once, and within a second at all that share the Redis of its counters. It replaces an earlier one \
+                 of the same effect. Without that Redis, it holds at this server until it stops.",
+            )
+            .problems(&[TooManyOverrides]),
+        Call::RemoveOverride => Operation {
+            answers: vec![(204, "It is removed.", Content::Nothing)],
+            ..operation("removeOverride", "Resume a limit or a key", Content::Nothing)
+                .with(&[OVERRIDE_RULE, OVERRIDE_DOMAIN, OVERRIDE_ENTRIES, OVERRIDE_EFFECT])
+                .problems(&[OverrideNotFound])
+        },
+        Call::CheckLimits => operation("checkLimits", "Ask what a request would be answered", Json("LimitAnswer"))
+            .takes("LimitCheck")
+            .describe("Nothing is charged. What is paused for jobs alone is answered as if it were not.")
+            .problems(&[NoConfiguration]),
+        _ => operation("showTopKeys", "Show the keys with the most hits, and the latest refusals", Json("TopKeys"))
+            .describe("Of this server alone."),
+    }
+}
+
+/// What is done to limits and weights of queues and handlers.
+enum Do {
+    Show,
+    Set,
+    Remove,
+}
+
+fn of_terms(of: TermsOf, ids: [&'static str; 3], what: Do) -> Operation {
+    let (id, noun, body, shown) = match of {
+        TermsOf::QueueLimits => (ids[0], 0, "LimitsDefinition", "LimitsOf"),
+        TermsOf::QueueWeights => (ids[1], 1, "WeightsDefinition", "WeightsOf"),
+        TermsOf::HandlerLimits => (ids[2], 2, "LimitsDefinition", "LimitsOf"),
+    };
+    match what {
+        Do::Show => {
+            let summaries =
+                ["Show the limits of a queue", "Show the weights of a queue", "Show the limits of a handler"];
+            operation(id, summaries[noun], Content::Json(shown))
+        }
+        Do::Set => {
+            let summaries = [
+                "Give all jobs of a queue limits",
+                "Give keys of a queue weights",
+                "Give all jobs of a handler limits",
+            ];
+            let description = match of {
+                TermsOf::QueueWeights => "They hold at once, on all servers of the store.",
+                _ => "Workflows that are created from now on have them in front of each job's own limits.",
+            };
+            operation(id, summaries[noun], Content::Json(shown))
+                .takes(body)
+                .describe(description)
+                .problems(&[InvalidDefinition])
+        }
+        Do::Remove => {
+            let summaries =
+                ["Remove the limits of a queue", "Remove the weights of a queue", "Remove the limits of a handler"];
+            let answers = vec![(204, "There are none any more.", Content::Nothing)];
+            Operation { answers, ..operation(id, summaries[noun], Content::Nothing).problems(&[InvalidDefinition]) }
+        }
     }
 }

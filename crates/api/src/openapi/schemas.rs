@@ -9,7 +9,11 @@ use utoipa::openapi::schema::Schema;
 use crate::edge::problem::{self, Code};
 use crate::events::{JobEvent, RemovedEvent};
 use crate::jobs::{JobPage, MarkBody, claims, leases, reports};
+use crate::limits::{check, overrides, top};
 use crate::queues::{QueuePage, QueuePaused};
+use crate::terms;
+use crate::workers::events::{DrainEvent, LeaseLostEvent};
+use crate::workers::{WorkerDraining, WorkerPage};
 use crate::workflows::{act, bulk, create, definition, layout, list, view};
 
 type Schemas = Vec<(String, RefOr<Schema>)>;
@@ -32,6 +36,10 @@ fn requests() -> Schemas {
     add::<claims::ClaimBody>(&mut schemas);
     add::<reports::ReportsBody<'_>>(&mut schemas);
     add::<leases::ExtendBody>(&mut schemas);
+    add::<terms::LimitsBody>(&mut schemas);
+    add::<terms::WeightsBody>(&mut schemas);
+    add::<overrides::OverrideBody>(&mut schemas);
+    add::<check::CheckBody>(&mut schemas);
     schemas
 }
 
@@ -50,11 +58,21 @@ fn answers() -> Schemas {
     add::<JobPage<'_>>(&mut schemas);
     add::<JobEvent<'_>>(&mut schemas);
     add::<RemovedEvent>(&mut schemas);
+    add::<WorkerPage>(&mut schemas);
+    add::<WorkerDraining<'_>>(&mut schemas);
+    add::<LeaseLostEvent<'_>>(&mut schemas);
+    add::<DrainEvent>(&mut schemas);
     add::<claims::ClaimResult<'_>>(&mut schemas);
     add::<reports::ReportResult<'_>>(&mut schemas);
     add::<leases::ExtendResult<'_>>(&mut schemas);
     add::<QueuePage<'_>>(&mut schemas);
     add::<QueuePaused<'_>>(&mut schemas);
+    add::<terms::LimitsShown<'_>>(&mut schemas);
+    add::<terms::WeightsShown<'_>>(&mut schemas);
+    add::<overrides::OverrideShown<'_>>(&mut schemas);
+    add::<overrides::OverrideList<'_>>(&mut schemas);
+    add::<check::Checked<'_>>(&mut schemas);
+    add::<top::Top<'_>>(&mut schemas);
     add::<crate::Version>(&mut schemas);
     add::<crate::readiness::ServerStatus>(&mut schemas);
     schemas
@@ -146,6 +164,11 @@ fn describe_words(all: &mut Map<String, Value>) {
         ["expired", "timed_out", "cancelled", "ended_by_hand", "restarted", "taken_over", "reported", "unknown"];
     describe(&mut all["Problem"]["properties"]["reason"], &losses);
     describe(&mut all["WhyNotRunning"]["properties"]["reason"], &reasons);
+    describe(&mut all["Limit"]["properties"]["of"], &["workflow", "queue", "all"]);
+    describe(&mut all["LimitOverride"]["properties"]["effect"], &overrides::EFFECTS);
+    describe(&mut all["LimitAnswer"]["properties"]["code"], &check::CODES);
+    describe(&mut all["LimitStatus"]["properties"]["code"], &check::CODES);
+    describe(&mut all["LimitRefusal"]["properties"]["caller"], &top::CALLERS);
     describe(&mut all["EdgeEnd"]["properties"]["kind"], &["job", "block", "junction"]);
 }
 

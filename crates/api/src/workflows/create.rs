@@ -3,7 +3,7 @@
 use axum::http::{StatusCode, header};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{Created, MAX_JOBS, NewWorkflow};
+use tidegate_workflow::{Created, MAX_JOBS, NewWorkflow, Terms};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -103,7 +103,8 @@ fn key_of_item(key: Option<&str>, at: usize) -> Option<String> {
 
 pub(crate) async fn create(ask: &Ask<'_>) -> Answer {
     let key = key(ask)?;
-    let new = ask.read(move |body| body::read::<DefinitionBody<'_>>(body)?.resolve(key)).await?;
+    let terms = ask.api.engine().terms();
+    let new = ask.read(move |body| body::read::<DefinitionBody<'_>>(body)?.resolve(key, &terms)).await?;
     let name = new.graph.label.name.clone();
     let created = ask.api.engine().create(vec![new], ask.api.now()).await;
     let Created { workflow, status: doing, existing } =
@@ -124,7 +125,8 @@ pub(crate) async fn create_batch(ask: &Ask<'_>) -> Answer {
     if key.as_deref() == Some("") {
         return Err(Problem::field("Idempotency-Key", "it is empty: send a key, or leave the header out"));
     }
-    for resolved in ask.read(move |body| definitions(body, key.as_deref())).await? {
+    let terms = ask.api.engine().terms();
+    for resolved in ask.read(move |body| definitions(body, key.as_deref(), &terms)).await? {
         order.push(resolved.map(|workflow| new.push(workflow)));
     }
     let mut created = ask.api.engine().create(new, ask.api.now()).await.into_iter();
@@ -140,7 +142,7 @@ pub(crate) async fn create_batch(ask: &Ask<'_>) -> Answer {
 }
 
 /// The workflows of a batch, each right or wrong for itself.
-fn definitions(body: &[u8], key: Option<&str>) -> Result<Vec<Result<NewWorkflow, Problem>>, Problem> {
+fn definitions(body: &[u8], key: Option<&str>, terms: &Terms) -> Result<Vec<Result<NewWorkflow, Problem>>, Problem> {
     let prefix = |at: usize| format!("workflows[{at}].");
     if let Some(BatchBody { workflows }) = body::read_correct(body) {
         body::check_number(workflows.len(), MOST_WORKFLOWS, "workflows")?;
@@ -149,7 +151,7 @@ fn definitions(body: &[u8], key: Option<&str>) -> Result<Vec<Result<NewWorkflow,
             return Err(Problem::new(Code::PayloadTooLarge, detail).at("workflows"));
         }
         let one = |(at, one): (usize, DefinitionBody<'_>)| {
-            one.resolve_item(key_of_item(key, at)).map_err(|problem| problem.under(&prefix(at)))
+            one.resolve_item(key_of_item(key, at), terms).map_err(|problem| problem.under(&prefix(at)))
         };
         return Ok(workflows.into_iter().enumerate().map(one).collect());
     }
@@ -158,7 +160,7 @@ fn definitions(body: &[u8], key: Option<&str>) -> Result<Vec<Result<NewWorkflow,
     body::check_number(workflows.len(), MOST_WORKFLOWS, "workflows")?;
     let one = |(at, raw): (usize, &RawValue)| {
         let definition = body::read::<DefinitionBody<'_>>(raw.get().as_bytes());
-        let resolved = definition.and_then(|definition| definition.resolve_item(key_of_item(key, at)));
+        let resolved = definition.and_then(|definition| definition.resolve_item(key_of_item(key, at), terms));
         resolved.map_err(|problem| problem.under(&prefix(at)))
     };
     Ok(workflows.into_iter().enumerate().map(one).collect())

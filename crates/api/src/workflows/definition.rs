@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_workflow::{
     Begin, DEFAULT_QUEUE, Definition, Graph, JobDefinition, Json, MAX_PARAMS, NewWorkflow, OnFailure, Retention, Retry,
-    TriggerRule,
+    Terms, TriggerRule,
 };
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use crate::edge::body::{self, Names, Span, SpanText};
 use crate::edge::problem::{Code, Problem};
 use crate::span;
+use crate::workflows::limits::LimitBody;
 
 /// What is wrong with a definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub struct DefinitionMistake {
 /// The first mistake in it.
 pub fn check_definition(json: &str) -> Result<(), DefinitionMistake> {
     let definition: Result<DefinitionBody<'_>, Problem> = body::read(json.as_bytes());
-    let checked = definition.and_then(|definition| definition.resolve(None));
+    let checked = definition.and_then(|definition| definition.resolve(None, &Terms::default()));
     checked.map(drop).map_err(|problem| DefinitionMistake {
         code: problem.word(),
         path: problem.path().map(str::to_owned),
@@ -105,6 +106,10 @@ pub(crate) struct JobBody<'a> {
     after: Option<Names>,
     /// Names of jobs that run after it.
     before: Option<Names>,
+    /// What it must be given before it runs, all at once.
+    #[serde(default, deserialize_with = "body::optional_objects")]
+    #[cfg_attr(test, schema(max_items = 4))]
+    limits: Option<Vec<LimitBody>>,
 }
 
 /// What the failure of one job means for the others.
@@ -152,20 +157,21 @@ impl<'de> Deserialize<'de> for RetentionBody {
 }
 
 impl DefinitionBody<'_> {
-    /// The workflow to create, as an item of a batch. `key` is its idempotency key unless it has one of its own.
+    /// The workflow to create, as an item of a batch. `key` is its idempotency key unless it has one of its own. Its jobs get the limits that
+    /// their queues and handlers give them.
     ///
     /// # Errors
     /// Something in it is wrong; the path begins at the definition.
-    pub(crate) fn resolve_item(self, key: Option<String>) -> Result<NewWorkflow, Problem> {
+    pub(crate) fn resolve_item(self, key: Option<String>, terms: &Terms) -> Result<NewWorkflow, Problem> {
         let key = if self.idempotency_key.is_some() { None } else { key };
-        self.resolve(key)
+        self.resolve(key, terms)
     }
 
     /// The workflow to create. `key` is the idempotency key of the request's header.
     ///
     /// # Errors
     /// Something in it is wrong; the path begins at the definition.
-    pub(crate) fn resolve(self, key: Option<String>) -> Result<NewWorkflow, Problem> {
+    pub(crate) fn resolve(self, key: Option<String>, terms: &Terms) -> Result<NewWorkflow, Problem> {
         body::check_depth(self.globals, "globals")?;
         for (at, job) in self.jobs.iter().enumerate() {
             body::check_depth(job.params, format_args!("jobs[{at}].params"))?;
@@ -183,9 +189,10 @@ impl DefinitionBody<'_> {
             }
             (field, header) => field.or(header),
         };
+        let jobs = self.jobs.into_iter().enumerate().map(|(at, job)| job.resolve(at)).collect::<Result<_, _>>()?;
         let definition = Definition {
             name: self.name,
-            jobs: self.jobs.into_iter().map(JobBody::resolve).collect(),
+            jobs,
             globals: self.globals.map(json),
             tags: self.tags.unwrap_or_default(),
             on_failure: match self.on_failure {
@@ -196,16 +203,18 @@ impl DefinitionBody<'_> {
             idempotency_key,
         };
         let begin = if self.start == Some(Start::Manual) { Begin::Later } else { Begin::Now };
-        Ok(NewWorkflow { graph: Graph::build(definition)?, begin, created_at: None })
+        Ok(NewWorkflow { graph: Graph::build_under(definition, terms)?, begin, created_at: None })
     }
 }
 
 impl JobBody<'_> {
-    fn resolve(self) -> JobDefinition {
+    fn resolve(self, at: usize) -> Result<JobDefinition, Problem> {
+        let limits = self.limits.unwrap_or_default();
+        let limits = LimitBody::resolve_all(limits, &format_args!("jobs[{at}].limits"))?;
         let policy = Retry::default();
         let span = |span: Option<Span>| span.map(|span| span.0);
         let backoff = span(self.backoff).unwrap_or(policy.backoff);
-        JobDefinition {
+        Ok(JobDefinition {
             name: self.name.unwrap_or_else(|| self.handler.clone()),
             handler: self.handler,
             params: self.params.map(json),
@@ -221,7 +230,8 @@ impl JobBody<'_> {
             rule: self.rule.map_or(TriggerRule::default(), Rule::resolve),
             after: self.after.unwrap_or_default().0,
             before: self.before.unwrap_or_default().0,
-        }
+            limits,
+        })
     }
 }
 
@@ -269,6 +279,35 @@ mod tests {
         }
         check(r#"{"name":"w","jobs":[{"handler":"a","rule":true}]}"#, Some(("invalid_field", Some("jobs[0].rule"))));
         check(r#"{"name":"w","jobs":[{"handler":"a","rule":null}],"start":null,"on_failure":null}"#, None);
+        check(
+            r#"{"name":"w","globals":{"t":"x"},"jobs":[{"handler":"a","limits":[{"domain":"d","entries":[["k","$.t"]]},
+                {"concurrency":3,"of":"workflow"}]}]}"#,
+            None,
+        );
+        let refused = |limit: &str, code: &str, path: &str| {
+            let json = format!(r#"{{"name":"w","jobs":[{{"handler":"a","limits":[{limit}]}}]}}"#);
+            check(&json, Some((code, Some(&format!("jobs[0].limits[0]{path}")))));
+        };
+        for (limit, path) in [
+            ("{}", ""),
+            ("[]", ""),
+            (r#"{"domain":"d","concurrency":1,"of":"all"}"#, ""),
+            (r#"{"domain":"d","of":"all"}"#, ".of"),
+            (r#"{"concurrency":1}"#, ".of"),
+            (r#"{"concurrency":1,"of":"job"}"#, ".of"),
+            (r#"{"concurrency":1,"of":"all","hits":1}"#, ".hits"),
+            (r#"{"concurrency":-1,"of":"all"}"#, ".concurrency"),
+            (r#"{"domain":"d","entries":{"k":"v"}}"#, ".entries"),
+            (r#"{"domain":"d","entries":[["k"]]}"#, ".entries[0]"),
+            (r#"{"domain":"d","entries":[["k","v","w"]]}"#, ".entries[0]"),
+            (r#"{"domain":"d","entries":[["k",5]]}"#, ".entries[0][1]"),
+            (r#"{"domain":"d","entry":[]}"#, ".entry"),
+        ] {
+            refused(limit, "invalid_field", path);
+        }
+        refused(r#"{"domain":"d"}"#, "invalid_definition", ".entries");
+        refused(r#"{"domain":"d","entries":[["k","$.t"]]}"#, "invalid_definition", ".entries[0]");
+        refused(r#"{"concurrency":0,"of":"all"}"#, "invalid_definition", ".concurrency");
         check(r#"{"name":"w","jobs":[["a","b"]]}"#, Some(("invalid_field", Some("jobs[0]"))));
         check(r#"["w",[{"handler":"a"}]]"#, Some(("invalid_field", Some(""))));
         check(r#"{"name":5,"jobs":[{"handler":"a"}"#, Some(("invalid_json", None)));

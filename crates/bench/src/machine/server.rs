@@ -22,6 +22,16 @@ descriptors:
     rate_limit: { unit: second, requests_per_unit: 4294967295 }
 ";
 
+/// Limits of jobs: one that is never reached, and one without room.
+const OF_JOBS: &str = "\
+domain: jobs
+descriptors:
+  - key: open
+    rate_limit: { unit: hour, requests_per_unit: 4294967295 }
+  - key: closed
+    rate_limit: { unit: hour, requests_per_unit: 0 }
+";
+
 /// Longest wait for the gRPC port to open.
 const START: Duration = Duration::from_secs(20);
 
@@ -44,6 +54,7 @@ impl Server {
         let [port, http, debug, api] = free_ports()?;
         let mut command = Command::new(program);
         command.env_clear().current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null());
+        std::fs::write(configuration.join("jobs.yaml"), OF_JOBS).context("could not write the configuration")?;
         command.env("RUNTIME_ROOT", folder).env("RUNTIME_SUBDIRECTORY", "bench");
         for (name, port) in [("GRPC", port), ("DEBUG", debug)] {
             command.env(format!("{name}_HOST"), "127.0.0.1").env(format!("{name}_PORT"), port.to_string());

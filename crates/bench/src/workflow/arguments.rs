@@ -28,6 +28,9 @@ pub(crate) struct Arguments {
     /// Measures only what readers of events cost others, and prints the table.
     #[arg(long)]
     pub(super) watchers: bool,
+    /// Measures only what limits of jobs cost, and prints the table.
+    #[arg(long)]
+    pub(super) limits: bool,
     /// Several servers are on a cluster of three primaries.
     #[arg(long)]
     pub(super) cluster: bool,

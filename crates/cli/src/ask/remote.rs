@@ -94,9 +94,18 @@ impl Ask {
         Self { method: Method::POST, body: body.into(), effect: Effect::Write, ..Self::get(path) }
     }
 
+    pub(crate) fn put(path: impl Into<String>, body: impl Into<Bytes>) -> Self {
+        Self { method: Method::PUT, ..Self::post(path, body) }
+    }
+
     /// The same with an idempotency key in its body.
     pub(crate) fn with_key(self) -> Self {
         Self { effect: Effect::Repeatable, ..self }
+    }
+
+    /// The same of a call that only asks.
+    pub(crate) fn without_effect(self) -> Self {
+        Self { effect: Effect::Read, ..self }
     }
 
     /// A failure after which nobody knows whether it was done.

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::limit::LimitOfJob;
 use crate::screen::moment::Moment;
 
 /// What a workflow can be.
@@ -65,6 +66,8 @@ pub(crate) struct Job {
     pub(crate) finished_at: Option<Moment>,
     pub(crate) worker: Option<String>,
     pub(crate) why_not_running: Option<Why>,
+    #[serde(default)]
+    pub(crate) limits: Vec<LimitOfJob>,
     // Only in full.
     pub(crate) params: Option<Box<RawValue>>,
     pub(crate) output: Option<Box<RawValue>>,

@@ -11,6 +11,10 @@ pub(super) const NO_LIMIT: Status = Status { code: Code::Ok, limit: None, remain
 pub(super) const UNLIMITED: Status =
     Status { code: Code::Ok, limit: None, remaining: u32::MAX, seconds_until_reset: None };
 
+/// The status of a descriptor that is paused and has no limit.
+pub(super) const PAUSED: Status =
+    Status { code: Code::OverLimit, limit: None, remaining: 0, seconds_until_reset: None };
+
 /// The overall code, before global shadow mode.
 ///
 /// An ordinary descriptor that is over its limit refuses the request. Quotas refuse it when all of them are over their
@@ -47,10 +51,10 @@ pub(super) fn headers(limits: &[AppliedLimit<'_>], statuses: &[Status], options:
 
 /// Whether a descriptor counts as a quota. In global quota mode a descriptor without limit is a quota too; it is never
 /// over.
-fn is_quota(limit: &AppliedLimit<'_>, options: &Options) -> bool {
+pub(super) fn is_quota(limit: &AppliedLimit<'_>, options: &Options) -> bool {
     match limit {
         AppliedLimit::Unlimited(_) => false,
-        AppliedLimit::None => options.global_quota_mode,
+        AppliedLimit::None | AppliedLimit::Paused(_) => options.global_quota_mode,
         AppliedLimit::Counted(counted) => {
             options.global_quota_mode || counted.limit.is_some_and(|limit| limit.quota_mode)
         }

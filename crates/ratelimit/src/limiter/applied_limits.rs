@@ -5,8 +5,10 @@ use std::ops::Range;
 use hashbrown::HashSet;
 use smallvec::SmallVec;
 
+use super::overridden::Alteration;
+use super::take::Wanted;
 use crate::config::Configuration;
-use crate::request::{Descriptor, Request};
+use crate::request::{Entry, Override, Request, Timestamp};
 use crate::response::Error;
 use crate::store::{Change, Scope, write_counter_key};
 use crate::tree::{Level, Limit, Rate, SharedValues, StatsKey, Unit, override_stats_key};
@@ -32,6 +34,8 @@ pub(super) enum AppliedLimit<'a> {
     Unlimited(&'a Limit),
     /// The hits are counted.
     Counted(CountedLimit<'a>),
+    /// Nothing passes until then, and nothing is counted: a key without a limit that counts is paused.
+    Paused(Timestamp),
 }
 
 /// A limit and the counter that its hits are added to.
@@ -45,6 +49,8 @@ pub(super) struct CountedLimit<'a> {
     /// At most `i64::MAX`: no counter holds more.
     pub(super) hits: u64,
     pub(super) change: Change,
+    /// What overrides say of it.
+    pub(super) alteration: Option<Box<Alteration>>,
     key: Range<usize>,
 }
 
@@ -71,11 +77,38 @@ impl<'a> AppliedLimits<'a> {
             if i64::try_from(hits).is_err() {
                 return Err(Error::InvalidHits { descriptor: index, hits });
             }
-            let limit = lookup.limit(descriptor, hits, &mut applied, &mut probe);
+            let change = if descriptor.is_negative_hits { Change::Refund } else { Change::Add };
+            let question = Question { entries: &descriptor.entries, limit: descriptor.limit, hits, change };
+            let limit = lookup.limit(&question, &mut applied, &mut probe);
             applied.limits.push(limit.map_err(|unit| Error::InvalidOverride { descriptor: index, unit })?);
         }
-        applied.remove_replaced();
+        remove_replaced(&mut applied.limits, |_| "");
         Ok(applied)
+    }
+
+    /// Finds the limits of jobs: those of the first job, then those of the second, and so on. Each has the hits of one job.
+    pub(super) fn of_jobs(
+        configuration: &'a Configuration,
+        key_prefix: &str,
+        jobs: &[Wanted<'_>],
+        now: Seconds,
+    ) -> Self {
+        let mut applied = Self { limits: SmallVec::new(), domain_not_found: 0, keys: Vec::new() };
+        let mut probe = String::new();
+        for job in jobs {
+            let first = applied.limits.len();
+            for units in job.limits {
+                let root = configuration.domain(units.domain);
+                let lookup = Lookup { root, scope: Scope { prefix: key_prefix, domain: units.domain }, now };
+                let hits = u64::from(units.hits.get());
+                let question = Question { entries: units.entries, limit: None, hits, change: Change::Add };
+                // Only a limit that is part of the question can be invalid.
+                let limit = lookup.limit(&question, &mut applied, &mut probe).unwrap_or(AppliedLimit::None);
+                applied.limits.push(limit);
+            }
+            remove_replaced(&mut applied.limits[first..], |index| job.limits[index].domain);
+        }
+        applied
     }
 
     /// The counted limits, in the order of their descriptors.
@@ -98,22 +131,25 @@ impl<'a> AppliedLimits<'a> {
     pub(super) fn key(&self, counted: &CountedLimit<'_>) -> &[u8] {
         &self.keys[counted.key.clone()]
     }
+}
 
-    /// Drops the limits that another limit of this request replaces by name. Limits that are dropped themselves, and
-    /// unlimited ones, replace others too.
-    fn remove_replaced(&mut self) {
-        let limits = || self.limits.iter().filter_map(AppliedLimit::configured);
-        if limits().all(|limit| limit.replaces.is_empty()) {
-            return;
-        }
-        // A set, because a request may have many descriptors.
-        let replaced: HashSet<&str> = limits().flat_map(|limit| limit.replaces.iter().map(|name| &**name)).collect();
-        for applied in &mut self.limits {
-            if let AppliedLimit::Counted(CountedLimit { limit: Some(limit), .. }) = applied
-                && replaced.contains(&*limit.name)
-            {
-                *applied = AppliedLimit::None;
-            }
+/// Drops the limits that another limit of the same request or job, and of the same domain, replaces by name. Limits that are
+/// dropped themselves, and unlimited ones, replace others too.
+fn remove_replaced<'d>(limits: &mut [AppliedLimit<'_>], domain_of: impl Fn(usize) -> &'d str) {
+    if limits.iter().filter_map(AppliedLimit::configured).all(|limit| limit.replaces.is_empty()) {
+        return;
+    }
+    // A set, because a request may have many descriptors.
+    let mut replaced: HashSet<(&str, &str)> = HashSet::new();
+    for (index, applied) in limits.iter().enumerate() {
+        let names = applied.configured().map_or(&[][..], |limit| &limit.replaces);
+        replaced.extend(names.iter().map(|name| (domain_of(index), &**name)));
+    }
+    for (index, applied) in limits.iter_mut().enumerate() {
+        if let AppliedLimit::Counted(CountedLimit { limit: Some(limit), .. }) = applied
+            && replaced.contains(&(domain_of(index), &*limit.name))
+        {
+            *applied = AppliedLimit::None;
         }
     }
 }
@@ -122,11 +158,21 @@ impl<'a> AppliedLimit<'a> {
     /// The configured limit, if there is one.
     fn configured(&self) -> Option<&'a Limit> {
         match self {
-            Self::None => None,
+            Self::None | Self::Paused(_) => None,
             Self::Unlimited(limit) => Some(limit),
             Self::Counted(counted) => counted.limit,
         }
     }
+}
+
+/// What is asked of one limit.
+#[derive(Debug, Clone, Copy)]
+struct Question<'r> {
+    entries: &'r [Entry],
+    /// A limit that the request brought.
+    limit: Option<Override>,
+    hits: u64,
+    change: Change,
 }
 
 /// What the lookups of all descriptors of a request have in common.
@@ -142,11 +188,12 @@ impl<'a> Lookup<'a, '_> {
     /// The limit that applies to a descriptor.
     ///
     /// # Errors
-    /// The unit of the descriptor's override when it is not a valid unit.
+    /// The unit of the limit that the request brought when it is not a valid unit.
+    // Copies of it in both callers would make a decision some 50 instructions longer.
+    #[inline(never)]
     fn limit(
         &self,
-        descriptor: &Descriptor,
-        hits: u64,
+        question: &Question<'_>,
         applied: &mut AppliedLimits<'a>,
         probe: &mut String,
     ) -> Result<AppliedLimit<'a>, i32> {
@@ -154,20 +201,30 @@ impl<'a> Lookup<'a, '_> {
             applied.domain_not_found += 1;
             return Ok(AppliedLimit::None);
         };
-        let change = if descriptor.is_negative_hits { Change::Refund } else { Change::Add };
+        let Question { entries, hits, change, .. } = *question;
         let mut counted = |requests_per_unit, unit: Unit, shared: &SharedValues<'_>, limit, stats_key| {
             let window = Window::at(unit, self.now);
             let start = applied.keys.len();
-            write_counter_key(&mut applied.keys, &self.scope, &descriptor.entries, shared, window.start);
+            write_counter_key(&mut applied.keys, &self.scope, entries, shared, window.start);
             let key = start..applied.keys.len();
-            AppliedLimit::Counted(CountedLimit { requests_per_unit, window, limit, stats_key, hits, change, key })
+            let alteration = None;
+            AppliedLimit::Counted(CountedLimit {
+                requests_per_unit,
+                window,
+                limit,
+                stats_key,
+                hits,
+                change,
+                alteration,
+                key,
+            })
         };
-        if let Some(limit) = descriptor.limit {
+        if let Some(limit) = question.limit {
             let unit = Unit::from_number(limit.unit).ok_or(limit.unit)?;
-            let stats_key = override_stats_key(self.scope.domain, &descriptor.entries);
+            let stats_key = override_stats_key(self.scope.domain, entries);
             return Ok(counted(limit.requests_per_unit, unit, &SharedValues::new(), None, stats_key));
         }
-        let Some(found) = root.find(self.scope.domain, &descriptor.entries, probe) else {
+        let Some(found) = root.find(self.scope.domain, entries, probe) else {
             return Ok(AppliedLimit::None);
         };
         Ok(match found.limit.rate {
@@ -182,6 +239,7 @@ impl<'a> Lookup<'a, '_> {
 #[cfg(test)]
 impl CountedLimit<'_> {
     pub(super) fn for_test(window: Window, requests_per_unit: u32, hits: u64, change: Change) -> Self {
-        Self { requests_per_unit, window, limit: None, stats_key: StatsKey::default(), hits, change, key: 0..0 }
+        let stats_key = StatsKey::default();
+        Self { requests_per_unit, window, limit: None, stats_key, hits, change, alteration: None, key: 0..0 }
     }
 }

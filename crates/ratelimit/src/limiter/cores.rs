@@ -4,17 +4,30 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
+use hashbrown::DefaultHashBuilder;
 
 use crate::config::Configuration;
-use crate::response::CoreConfiguration;
+use crate::overrides::Overrides;
+use crate::request::Timestamp;
+use crate::response::CoreInForce;
+use crate::sketch::{self, CoreSketch, Sketch};
 
 /// The part of a limiter that belongs to one core.
 // 128 bytes: processors fetch lines of 64 bytes in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Core {
-    configuration: ArcSwapOption<Arc<Configuration>>,
+    in_force: ArcSwapOption<InForce>,
     pub(super) lookups: Lookups,
+    pub(super) sketch: CoreSketch,
+}
+
+/// The configuration and what overrides it. Both are there after one load.
+#[derive(Debug)]
+pub(crate) struct InForce {
+    pub(super) configuration: Arc<Configuration>,
+    /// `None` when there are no overrides, so that a check has only that to see.
+    pub(super) overrides: Option<Arc<Overrides>>,
 }
 
 /// What lookups in the local cache found.
@@ -26,9 +39,9 @@ pub(super) struct Lookups {
 }
 
 impl Core {
-    /// The current configuration. Taking it changes a reference count of this core only.
-    pub(super) fn configuration(&self) -> Option<CoreConfiguration> {
-        self.configuration.load_full()
+    /// What is in force now; `None` before there is a configuration. Taking it changes a reference count of this core only.
+    pub(super) fn in_force(&self) -> Option<CoreInForce> {
+        self.in_force.load_full()
     }
 }
 
@@ -41,22 +54,25 @@ impl Lookups {
     }
 }
 
-/// All cores of a limiter, and the configuration that they have. Not for the data path.
+/// All cores of a limiter, and what they have in common. Not for the data path.
 #[derive(Debug, Default)]
 pub(super) struct Cores(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
     configuration: Option<Arc<Configuration>>,
+    overrides: Arc<Overrides>,
     cores: Vec<Arc<Core>>,
+    /// Hashes keys for the sketches of all cores.
+    hasher: DefaultHashBuilder,
 }
 
 impl Cores {
     /// One more core, with the current configuration.
     pub(super) fn add(&self) -> Arc<Core> {
-        let core = Arc::new(Core::default());
         let mut known = self.lock();
-        core.configuration.store(known.configuration.clone().map(Arc::new));
+        let core = Arc::new(Core { sketch: CoreSketch::new(known.hasher.clone()), ..Core::default() });
+        core.in_force.store(known.in_force());
         known.cores.push(core.clone());
         core
     }
@@ -64,14 +80,39 @@ impl Cores {
     /// Gives every core the configuration.
     pub(super) fn configure(&self, configuration: Arc<Configuration>) {
         let mut known = self.lock();
-        for core in &known.cores {
-            core.configuration.store(Some(Arc::new(configuration.clone())));
-        }
         known.configuration = Some(configuration);
+        known.tell();
+    }
+
+    /// Gives every core the overrides.
+    pub(super) fn set_overrides(&self, overrides: Arc<Overrides>) {
+        let mut known = self.lock();
+        known.overrides = overrides;
+        known.tell();
+    }
+
+    /// Gives every core the overrides, unless others than `known` are in force. Returns whether they were given.
+    pub(super) fn replace_overrides(&self, known: &Arc<Overrides>, overrides: Arc<Overrides>) -> bool {
+        let mut in_force = self.lock();
+        let is_known = Arc::ptr_eq(&in_force.overrides, known);
+        if is_known {
+            in_force.overrides = overrides;
+            in_force.tell();
+        }
+        is_known
+    }
+
+    pub(super) fn overrides(&self) -> Arc<Overrides> {
+        self.lock().overrides.clone()
     }
 
     pub(super) fn configuration(&self) -> Option<Arc<Configuration>> {
         self.lock().configuration.clone()
+    }
+
+    /// What all cores have seen.
+    pub(super) fn sketch(&self, now: Timestamp) -> Sketch {
+        sketch::merge(self.lock().cores.iter().map(|core| &core.sketch), now)
     }
 
     /// What lookups of all cores found.
@@ -84,6 +125,23 @@ impl Cores {
     /// Nothing is left half done by a panic, so that a poisoned lock can be used.
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// What is in force, under a reference count for one core.
+    fn in_force(&self) -> Option<Arc<InForce>> {
+        let overrides = Some(&self.overrides).filter(|overrides| !overrides.is_empty());
+        let in_force = |configuration: &Arc<Configuration>| {
+            Arc::new(InForce { configuration: configuration.clone(), overrides: overrides.cloned() })
+        };
+        self.configuration.as_ref().map(in_force)
+    }
+
+    fn tell(&self) {
+        for core in &self.cores {
+            core.in_force.store(self.in_force());
+        }
     }
 }
 
@@ -100,16 +158,16 @@ mod tests {
     fn every_core_has_the_configuration_under_a_count_of_its_own() {
         let cores = Cores::default();
         let early = cores.add();
-        assert!(early.configuration().is_none());
+        assert!(early.in_force().is_none());
         let shared = configuration();
         cores.configure(shared.clone());
         let late = cores.add();
         // Ours, that of the list, and one for each core.
         assert_eq!(Arc::strong_count(&shared), 4);
-        let held: Vec<_> = [&early, &late, &late].iter().map(|core| core.configuration().unwrap()).collect();
+        let held: Vec<_> = [&early, &late, &late].iter().map(|core| core.in_force().unwrap()).collect();
         assert_eq!(Arc::strong_count(&shared), 4, "taking it does not touch the count that cores share");
         assert!(Arc::ptr_eq(&held[1], &held[2]) && !Arc::ptr_eq(&held[0], &held[1]));
-        assert!(held.iter().all(|held| Arc::ptr_eq(&**held, &shared)));
+        assert!(held.iter().all(|held| Arc::ptr_eq(&held.configuration, &shared)));
 
         cores.configure(configuration());
         assert_eq!(Arc::strong_count(&shared), 3, "calls that run keep what they began with");

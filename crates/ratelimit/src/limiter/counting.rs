@@ -9,7 +9,7 @@ use super::applied_limits::{AppliedLimits, CountedLimit};
 use super::decision::Count;
 use super::options::OverLimitKeys;
 use crate::store::{Change, Charge, StoreError};
-use crate::window::Seconds;
+use crate::window::{Seconds, Window};
 
 /// One per counted limit of a request, in their order.
 pub(super) type Counts = SmallVec<[Count; 4]>;
@@ -29,7 +29,7 @@ impl Limiter {
         let mut charges = Charges::new();
         for counted in applied.counted() {
             let key = applied.key(counted);
-            if self.is_known_over(counted, key, now) {
+            if counted.is_shut() || self.is_known_over(counted, key, now) {
                 counts.push(Count::KnownOver);
             } else {
                 counts.push(Count::After(0));
@@ -48,25 +48,32 @@ impl Limiter {
         Ok(counts)
     }
 
-    fn is_known_over(&self, counted: &CountedLimit<'_>, key: &[u8], now: Seconds) -> bool {
+    pub(super) fn is_known_over(&self, counted: &CountedLimit<'_>, key: &[u8], now: Seconds) -> bool {
         let Some(cache) = &self.state.local_cache else { return false };
-        counted.change == Change::Add && cache.contains(key, now, &self.core.lookups)
+        counted.change == Change::Add && counted.scaled().is_none() && cache.contains(key, now, &self.core.lookups)
     }
 
-    fn charge<'p>(&self, counted: &CountedLimit<'_>, key: &'p [u8]) -> Charge<'p> {
-        let jitter = match self.state.options.expiration_jitter {
-            0 => 0,
-            bound => fastrand::u32(..bound),
-        };
+    #[inline]
+    pub(super) fn charge<'p>(&self, counted: &CountedLimit<'_>, key: &'p [u8]) -> Charge<'p> {
         Charge {
             key,
             hits: i64::try_from(counted.hits).expect("more hits are refused when limits are looked up"),
             change: counted.change,
             window: counted.window,
-            time_to_live: counted.window.unit.seconds().saturating_add(jitter),
+            time_to_live: self.time_to_live(counted.window),
             requests_per_unit: counted.requests_per_unit,
             limit: counted.limit.map_or(0, |limit| std::ptr::from_ref(limit).addr()),
         }
+    }
+
+    /// Seconds until a store may expire a counter.
+    #[inline]
+    pub(super) fn time_to_live(&self, window: Window) -> u32 {
+        let jitter = match self.state.options.expiration_jitter {
+            0 => 0,
+            bound => fastrand::u32(..bound),
+        };
+        window.unit.seconds().saturating_add(jitter)
     }
 
     /// If any counter of the request goes over its limit, sets the hits of those that stay within theirs to zero.
@@ -113,11 +120,13 @@ impl Limiter {
         Ok(applied.counted().map(goes_over).collect())
     }
 
-    fn update_cache(&self, key: &[u8], counted: &CountedLimit<'_>, total: u64, now: Seconds) {
+    pub(super) fn update_cache(&self, key: &[u8], counted: &CountedLimit<'_>, total: u64, now: Seconds) {
         let Some(cache) = &self.state.local_cache else { return };
+        // What is over a scaled limit need not be over the configured one, and the scale may end before the window does.
+        let is_cached = counted.scaled().is_none();
         match counted.change {
             Change::Refund => cache.remove(key),
-            Change::Add if total > u64::from(counted.requests_per_unit) => {
+            Change::Add if is_cached && total > u64::from(counted.requests_per_unit) => {
                 cache.insert(key, Seconds(now.0 + u64::from(counted.window.unit.seconds())));
             }
             Change::Add => {}

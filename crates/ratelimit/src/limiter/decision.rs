@@ -8,7 +8,7 @@ use crate::window::Seconds;
 /// What is known about a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Count {
-    /// It is over its limit; the store was not asked.
+    /// It is over its limit, or paused; the store was not asked.
     KnownOver,
     /// Its value after the hits.
     After(u64),
@@ -41,7 +41,7 @@ pub(super) fn decide(
     tally: &mut Tally,
 ) -> Status {
     let over = hits_over(tally, counted, count, near_limit_ratio);
-    let shadow_mode = counted.limit.is_some_and(|limit| limit.shadow_mode);
+    let shadow_mode = counted.limit.is_some_and(|limit| limit.shadow_mode) && !counted.is_shut();
     if let Some(over) = over {
         tally.over_limit = over;
         if shadow_mode {
@@ -90,14 +90,20 @@ fn hits_over(tally: &mut Tally, counted: &CountedLimit<'_>, count: Count, near_l
 
 /// The value of a counter before and after the hits.
 #[derive(Debug, Clone, Copy)]
-struct Reading {
-    before: u64,
-    after: u64,
+pub(super) struct Reading {
+    pub(super) before: u64,
+    pub(super) after: u64,
 }
 
 /// Counts hits as near the limit and within it, and returns how many are over it; `None` when the counter is within the
 /// limit.
-fn split_hits(tally: &mut Tally, limit: u64, hits: u64, reading: Reading, near_limit_ratio: f32) -> Option<u64> {
+pub(super) fn split_hits(
+    tally: &mut Tally,
+    limit: u64,
+    hits: u64,
+    reading: Reading,
+    near_limit_ratio: f32,
+) -> Option<u64> {
     let Reading { before, after } = reading;
     // In 32 bits as in the reference: a product of 64 bits would round to another number for some limits.
     let near = (limit as f32 * near_limit_ratio).floor() as u64;

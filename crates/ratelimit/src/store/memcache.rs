@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 use tidegate_memcache::{self as memcache, Client, Expiry, Found, Name};
 
-use super::{Change, Charge, Totals};
+use super::{Ask, Change, Charge, Grant, StoreError, Totals};
 use crate::window::Seconds;
 
 /// The most hits that are added to a counter at a time, and the highest value to which they are added. A limit has 32 bits, so a
@@ -17,6 +17,7 @@ const MOST: u64 = 1 << 40;
 ///
 /// As in the reference, a request is decided on what its counters held before it and on its own hits, and the hits are
 /// charged in the background. So requests at the same time may all pass, and a counter that cannot be read counts as zero.
+/// Units of jobs are taken in the same way, and are as approximate.
 #[derive(Debug, Clone)]
 pub struct MemcacheStore {
     client: Client,
@@ -41,20 +42,45 @@ impl MemcacheStore {
     }
 
     pub(crate) async fn add(&self, charges: &[Charge<'_>], now: Seconds, deadline: Instant) -> Totals {
+        let grants = self.change(charges, now, deadline, |index, _| charges[index].hits).await;
+        grants.into_iter().map(|grant| grant.total).collect()
+    }
+
+    pub(crate) async fn take(
+        &self,
+        asks: &[Ask<'_>],
+        now: Seconds,
+        deadline: Instant,
+    ) -> Vec<Result<Grant, StoreError>> {
+        let charges: Vec<Charge<'_>> = asks.iter().map(|ask| ask.charge).collect();
+        let grants = self.change(&charges, now, deadline, |index, count| asks[index].granted(count)).await;
+        grants.into_iter().map(Ok).collect()
+    }
+
+    /// Makes the charges with `hits_of` hits, which knows the place of a charge and what its counter holds.
+    async fn change(
+        &self,
+        charges: &[Charge<'_>],
+        now: Seconds,
+        deadline: Instant,
+        hits_of: impl Fn(usize, u64) -> i64,
+    ) -> SmallVec<[Grant; 4]> {
         let names = names(charges);
         let found = self.found(&names, deadline).await;
         // Of two charges of one counter, the second sees the first.
         let mut earlier = HashMap::new();
-        let mut totals = Totals::new();
-        for ((charge, name), found) in charges.iter().zip(&names).zip(found) {
+        let mut grants = SmallVec::new();
+        for (index, (charge, found)) in charges.iter().zip(found).enumerate() {
+            let name = &names[index];
             let before = *earlier.get(name.as_ref()).unwrap_or(&found);
-            let after = self.charge(charge, name, before, now);
+            let hits = hits_of(index, before.total);
+            let after = self.charge(&Charge { hits, ..*charge }, name, before, now);
             if charges.len() > 1 {
                 earlier.insert(name.as_ref(), after);
             }
-            totals.push(after.total);
+            grants.push(Grant { hits: hits.unsigned_abs(), total: after.total });
         }
-        totals
+        grants
     }
 
     async fn found(&self, names: &[Name<'_>], deadline: Instant) -> SmallVec<[Known; 4]> {

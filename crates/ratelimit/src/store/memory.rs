@@ -8,7 +8,7 @@ use hashbrown::DefaultHashBuilder;
 
 use super::short_key::Digests;
 use super::window_counters::WindowCounters;
-use super::{Change, Charge, StoreError, Totals};
+use super::{Ask, Change, Charge, Grant, StoreError, Totals};
 use crate::request::Timestamp;
 use crate::window::Seconds;
 
@@ -129,11 +129,25 @@ impl MemoryStore {
         let read = |charge: &Charge<'_>| {
             let key = self.shards.digests.shorten(charge.key);
             let (shard, hash) = self.shards.shard(key.as_ref());
-            let shard = lock(shard);
-            let window = shard.windows.iter().find(|window| window.end == charge.window.end());
-            window.and_then(|window| window.get(hash, key.as_ref())).unwrap_or(0).unsigned_abs()
+            lock(shard).count(hash, &Charge { key: key.as_ref(), ..*charge })
         };
         charges.iter().map(read).collect()
+    }
+
+    pub(crate) fn take(&self, asks: &[Ask<'_>], now: Seconds) -> Vec<Result<Grant, StoreError>> {
+        let take = |ask: &Ask<'_>| {
+            let key = self.shards.digests.shorten(ask.charge.key);
+            let (shard, hash) = self.shards.shard(key.as_ref());
+            let charge = Charge { key: key.as_ref(), ..ask.charge };
+            // Looked at and charged under one lock.
+            let mut shard = lock(shard);
+            let hits = ask.granted(shard.count(hash, &charge));
+            let (total, evicted) = shard.add(hash, &Charge { hits, ..charge }, now, &self.shards);
+            drop(shard);
+            self.shards.evictions.fetch_add(evicted, Relaxed);
+            Ok(Grant { hits: hits.unsigned_abs(), total: total? })
+        };
+        asks.iter().map(take).collect()
     }
 
     /// As [`super::Store::add`]. When one charge fails, the others are made nevertheless, as in Redis.
@@ -180,7 +194,14 @@ impl Shard {
         self.windows.iter().map(WindowCounters::bytes).sum()
     }
 
+    /// What the counter of a charge holds.
+    fn count(&self, hash: u64, charge: &Charge<'_>) -> u64 {
+        let window = self.windows.iter().find(|window| window.end == charge.window.end());
+        window.and_then(|window| window.get(hash, charge.key)).unwrap_or(0).unsigned_abs()
+    }
+
     /// Makes one charge. Returns the new count, and how many counters were dropped to make room.
+    #[inline]
     fn add(&mut self, hash: u64, charge: &Charge<'_>, now: Seconds, shards: &Shards) -> (Result<u64, StoreError>, u64) {
         let end = charge.window.end();
         let window = self.windows.iter_mut().find(|window| window.end == end);

@@ -1,5 +1,7 @@
 //! Counters in Redis.
 
+mod take;
+
 use std::time::Instant;
 
 use tidegate_pipeline::{Arg, Batch, Client, Outcome};
@@ -25,7 +27,8 @@ const CHARGE_BYTES: usize = 192;
 
 /// Counters in Redis, under the reference's key names.
 ///
-/// Hits are added with `INCRBY` and `EXPIRE`; a refund is one script. All commands of a request go out together.
+/// Hits are added with `INCRBY` and `EXPIRE`; a refund is one script, and so are the units of jobs of one counter. All commands of
+/// a request go out together.
 #[derive(Debug, Clone)]
 pub struct RedisStore {
     main: Client,
@@ -51,19 +54,16 @@ impl RedisStore {
             batch.unit().command("GET", &[Arg::Key(charge.key)]);
         });
         let mut outcomes = self.send(batch, deadline).await.map(Vec::into_iter);
-        charges.iter().map(|charge| stored_count(&take(self.of(charge, &mut outcomes)))).collect()
+        charges.iter().map(|charge| stored_count(&next(self.of(charge, &mut outcomes)))).collect()
     }
 
     pub(crate) async fn add(&self, charges: &[Charge<'_>], deadline: Instant) -> Result<Totals, StoreError> {
         let batch = self.batch(charges, 2, |batch, charge| {
             let key = Arg::Key(charge.key);
-            let hits = Arg::Integer(charge.hits);
-            let time_to_live = Arg::Integer(charge.time_to_live.into());
             match charge.change {
-                Change::Add => {
-                    batch.unit().command("INCRBY", &[key, hits]).repeatable("EXPIRE", &[key, time_to_live]);
-                }
+                Change::Add => push_charge(batch, charge),
                 Change::Refund => {
+                    let (hits, time_to_live) = (Arg::Integer(charge.hits), Arg::Integer(charge.time_to_live.into()));
                     let script = Arg::Bytes(REFUND.as_bytes());
                     batch.unit().command("EVAL", &[script, Arg::Integer(1), key, hits, time_to_live]);
                 }
@@ -73,9 +73,9 @@ impl RedisStore {
         let mut totals = Totals::new();
         for charge in charges {
             let outcomes = self.of(charge, &mut outcomes);
-            totals.push(count(take(outcomes).integer()?)?);
+            totals.push(count(next(outcomes).integer()?)?);
             if charge.change == Change::Add {
-                take(outcomes).reply()?;
+                next(outcomes).reply()?;
             }
         }
         Ok(totals)
@@ -125,11 +125,18 @@ impl<T> PerClient<T> {
     }
 }
 
+/// Adds the commands of a charge that is added in full.
+fn push_charge(batch: &mut Batch, charge: &Charge<'_>) {
+    let key = Arg::Key(charge.key);
+    let time_to_live = Arg::Integer(charge.time_to_live.into());
+    batch.unit().command("INCRBY", &[key, Arg::Integer(charge.hits)]).repeatable("EXPIRE", &[key, time_to_live]);
+}
+
 async fn send(client: &Client, batch: Batch, deadline: Instant) -> Vec<Outcome> {
     if batch.is_empty() { Vec::new() } else { client.send(batch, deadline).await }
 }
 
-fn take(outcomes: &mut std::vec::IntoIter<Outcome>) -> Outcome {
+fn next(outcomes: &mut std::vec::IntoIter<Outcome>) -> Outcome {
     outcomes.next().expect("the engine answers every command")
 }
 

@@ -88,7 +88,7 @@ pub(crate) async fn check_at(limiter: &Limiter, second: u64, request: &Request) 
     Checked { facts, response, stats_keys }
 }
 
-fn stats_key(limiter: &Limiter, tally: &Tally) -> String {
+pub(crate) fn stats_key(limiter: &Limiter, tally: &Tally) -> String {
     match &tally.stats_key {
         StatsKey::Configured { slot } => {
             let configuration = limiter.configuration().expect("something was counted");

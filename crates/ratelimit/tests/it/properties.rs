@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use tidegate_ratelimit::{Code, Entry, Limiter};
 
 use crate::fixture::{NOW, check_at, descriptor, limiter, options, request, with_hits};
+use crate::units::{Job, take_at};
 
 fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be built").block_on(future)
@@ -61,6 +62,30 @@ fn no_more_than_the_limit_passes_when_threads_compete() {
         }
     });
     assert_eq!(passed.load(Relaxed), 10);
+}
+
+#[test]
+fn jobs_and_requests_on_threads_share_the_limit_exactly() {
+    let limiter: Limiter = limiter(&TEN.replace("10}", "5000}"), options());
+    let got = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..4_u32 {
+            let (limiter, got) = (limiter.clone(), &got);
+            scope.spawn(move || {
+                for turn in 0..1_000 {
+                    let jobs = [Job::of(&[("ten=x", 1 + turn % 3)], 1 + (turn + thread) % 4)];
+                    let took = block_on(take_at(&limiter, NOW, &jobs));
+                    got.fetch_add(u64::from(took.times() * (1 + turn % 3)), Relaxed);
+                }
+                while block_on(check_at(&limiter, NOW, &request(&[descriptor("ten=x")]))).response.unwrap().code
+                    == Code::Ok
+                {
+                    got.fetch_add(1, Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(got.load(Relaxed), 5_000);
 }
 
 /// One configured descriptor: key, value, limit, children.

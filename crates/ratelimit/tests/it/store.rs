@@ -6,5 +6,6 @@ mod memcache;
 mod memory;
 mod redis;
 mod stores;
+mod take;
 
 pub(crate) use stores::{for_every_store, memcached};

@@ -93,9 +93,9 @@ struct Sources {
 }
 
 impl Metrics {
-    /// Counters for this many cores.
+    /// Counters for this many cores, and for the limits of jobs.
     pub(crate) fn new(settings: settings::Metrics, cores: usize) -> Self {
-        let shards = (0..cores).map(|_| Arc::new(Shard::new(&settings))).collect();
+        let shards = (0..=cores).map(|_| Arc::new(Shard::new(&settings))).collect();
         let mapped = settings.mapping.clone().map(|rules| Mutex::new(Mapped::new(rules, &settings.labels)));
         Self {
             mapped,
@@ -118,6 +118,11 @@ impl Metrics {
     /// The counters of one core.
     pub(crate) fn shard(&self, core: usize) -> Arc<Shard> {
         self.shards[core].clone()
+    }
+
+    /// The counters of what jobs take under limits.
+    pub(crate) fn shard_of_jobs(&self) -> Arc<Shard> {
+        self.shards.last().expect("there is one more than cores").clone()
     }
 
     /// From now on, reads the gauges of this limiter's cache and the size of this store.

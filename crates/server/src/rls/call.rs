@@ -51,8 +51,7 @@ struct Parts {
 impl Calls {
     /// Answers from `limiter`, and waits at most as long for its store as the settings allow.
     pub(crate) fn new(limiter: Limiter, metrics: Arc<Shard>, traces: Option<Traces>, settings: &Settings) -> Self {
-        let servers = settings.redis.iter().flat_map(|redis| std::iter::once(&redis.main).chain(&redis.per_second));
-        let timeout = servers.map(|server| server.timeout).fold(settings.call_timeout, Duration::min);
+        let timeout = patience(settings);
         let parts = Parts {
             limiter,
             metrics,
@@ -168,6 +167,12 @@ impl Calls {
             }
         }
     }
+}
+
+/// How long the store of counters is waited for.
+pub(crate) fn patience(settings: &Settings) -> Duration {
+    let servers = settings.redis.iter().flat_map(|redis| std::iter::once(&redis.main).chain(&redis.per_second));
+    servers.map(|server| server.timeout).fold(settings.call_timeout, Duration::min)
 }
 
 /// Counts a call when it is dropped: at its end, or when its client has reset it. Its hits were sent to the store by then.

@@ -43,6 +43,7 @@ pub(super) async fn run(
     tokio::select! {
         () = async { loop { driver.turn().await } } => {}
         () = listen => {}
+        () = engine.open_limits(|| clock.now()) => {}
         () = census::run(&engine, &clock, &activity) => {}
         () = heartbeat::run(&engine, &clock, about, Arc::clone(&activity)) => {}
         () = revival::run(engine.clone()) => {}

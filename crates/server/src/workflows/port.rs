@@ -8,6 +8,7 @@ use tokio::time::sleep;
 use tracing::{error, info, warn};
 
 use super::Workflows;
+use super::units::Limits;
 use crate::edge::bounds::Most;
 use crate::edge::listen;
 use crate::edge::tls::Gate;
@@ -32,6 +33,8 @@ pub(crate) struct Late {
     pub(crate) gate: Option<Gate>,
     /// How many connections the API may have.
     pub(crate) connections: Most,
+    /// What workflows have of the rate limits.
+    pub(crate) limits: Limits,
 }
 
 impl Late {
@@ -46,10 +49,10 @@ impl Late {
 
     async fn begin(self) {
         let listener = self.once_free().await;
-        let Self { settings, health, supervisor, metrics, started, gate, connections } = self;
+        let Self { settings, health, supervisor, metrics, started, gate, connections, limits } = self;
         let workflows = match (started, &settings.workflows) {
             (Some(workflows), _) => workflows,
-            (None, Some(own)) => match Workflows::start(own, (&health, &metrics), &supervisor).await {
+            (None, Some(own)) => match Workflows::start(own, (&health, &metrics), limits, &supervisor).await {
                 Ok(workflows) => workflows,
                 Err(error) => return error!(%error, "workflows stay off"),
             },

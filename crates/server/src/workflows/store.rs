@@ -17,6 +17,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::clock::StoreClock;
+use super::units::Counters;
 use crate::rls::redis::{other_kind, refused};
 use crate::settings::{RedisServer, Workflows as Settings};
 
@@ -147,6 +148,7 @@ fn waiting_config(server: &RedisServer) -> Config {
 /// Opens the store that is wanted, and tells the API about it until then.
 pub(super) struct Opener<'a> {
     settings: &'a Settings,
+    counters: Counters,
     api: &'a Api,
     /// Told when the first look finds nothing wrong, dropped when it does or takes long.
     looked: Option<oneshot::Sender<()>>,
@@ -157,12 +159,12 @@ pub(super) struct Opener<'a> {
 
 impl<'a> Opener<'a> {
     pub(super) fn new(
-        settings: &'a Settings,
+        (settings, counters): (&'a Settings, Counters),
         api: &'a Api,
         looked: Option<oneshot::Sender<()>>,
         clock: StoreClock,
     ) -> Self {
-        Self { settings, api, looked, reported: String::new(), clock }
+        Self { settings, counters, api, looked, reported: String::new(), clock }
     }
 
     /// Opens the store if it exists, else when the first call needs it, for an engine on these runtimes. As long as it cannot be opened, calls are answered with the reason.
@@ -195,8 +197,8 @@ impl<'a> Opener<'a> {
         called: bool,
         runtimes: &[Handle],
     ) -> Result<Option<Engine>, StoreError> {
-        let clock = self.clock.clone();
-        let mut look = pin!(find(self.settings, (&clock, runtimes), place, called));
+        let (clock, counters) = (self.clock.clone(), self.counters.clone());
+        let mut look = pin!(find((self.settings, &counters), (&clock, runtimes), place, called));
         let found = match timeout(PATIENCE, look.as_mut()).await {
             Ok(found) => found,
             Err(_) => {
@@ -256,19 +258,19 @@ pub(crate) fn advice(settings: &Settings, reason: &str) -> String {
 }
 
 /// The store on each runtime, with connections of its own there.
-fn on_each(store: &Store, runtimes: &[Handle]) -> Vec<Thread> {
+fn on_each(store: &Store, runtimes: &[Handle], counters: &Counters) -> Vec<Thread> {
     let on = |(at, runtime): (usize, &Handle)| {
         let _entered = runtime.enter();
         // The first one opened it.
         let store = if at == 0 { store.clone() } else { store.again() };
-        Thread::new(store, runtime.clone())
+        Thread::new(store, runtime.clone()).with_units(counters.of_thread())
     };
     runtimes.iter().enumerate().map(on).collect()
 }
 
 /// Opens the store, if there is one or somebody has `called` for it.
 async fn find(
-    settings: &Settings,
+    (settings, counters): (&Settings, &Counters),
     (clock, runtimes): (&StoreClock, &[Handle]),
     place: &mut Option<Place>,
     called: bool,
@@ -283,7 +285,7 @@ async fn find(
     let (retention, memory) = (settings.retention, settings.memory);
     let store = place.open().await?;
     clock.start(&store).await;
-    Engine::start_on(on_each(&store, runtimes), EngineOptions { retention, memory }).await.map(Some)
+    Engine::start_on(on_each(&store, runtimes, counters), EngineOptions { retention, memory }).await.map(Some)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ pub(crate) mod envoy;
 mod grpc;
 mod json;
 mod memcache;
+mod overrides;
 mod recorded;
 mod redis;
 mod reload;

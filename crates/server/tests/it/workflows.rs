@@ -5,16 +5,21 @@ mod answers;
 mod clients;
 mod clocks;
 mod documents;
+mod handlers;
 mod kill;
 mod life;
+mod limits;
 mod list;
 mod operate;
+mod protocol;
 mod run;
 mod servers;
 mod shown;
+mod terms;
 mod trouble;
 mod watch;
 mod who;
+mod workers;
 
 use std::net::SocketAddr;
 

@@ -4,8 +4,9 @@ pub(crate) mod claimed;
 mod elsewhere;
 mod inputs;
 pub(crate) mod leases;
+mod refill;
 pub(crate) mod report;
-mod settling;
+pub(in crate::engine) mod settling;
 
 use std::time::Duration;
 
@@ -14,15 +15,13 @@ use self::leases::Leases;
 use self::settling::Settling;
 use super::Engine;
 use super::desk::answer::{Answer, Leased};
-use super::desk::play::new_token;
 use super::desk::request::Request;
 use super::error::EngineError;
 use super::queues::except::Except;
-use super::queues::reading::Found;
-use super::queues::{Taken, Where};
+use super::queues::{Taken, Wanting, Where};
 use crate::id::{Partition, WorkflowId};
+use crate::record::format::Format;
 use crate::record::lease::LeaseRef;
-use crate::record::rows::{Row, queue_rows};
 use crate::state::Worker;
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
@@ -30,18 +29,20 @@ use crate::transition::event::Lease;
 
 /// How many ready rows of each partition are read at once when memory has none.
 const REFILL: usize = 512;
-/// How many of each queue, when a worker asks for many queues.
-const REFILL_LEAST: usize = 32;
 /// How many of each partition, after jobs were refused that other servers had taken: enough to know the next ones.
 pub(super) const REFRESH: usize = 64;
 /// How often a claim is tried again after such refusals. Each time the store is read before, and somebody got the jobs.
 const TRIES: usize = 8;
+/// How often it is tried again because there was no room for the jobs under their limits. Each time fewer keys are open.
+const DENIALS: usize = 64;
 
 /// The jobs that a worker asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// The queues that the worker serves.
     pub queues: Vec<String>,
+    /// What it can run. None: everything.
+    pub handlers: Option<Vec<String>>,
     /// The name of the worker.
     pub worker: String,
     /// The highest number of jobs.
@@ -96,17 +97,31 @@ impl Engine {
         except: &Except,
         now: Timestamp,
     ) -> Result<Vec<(WorkflowId, Leased)>, EngineError> {
-        self.queues().advance(now);
-        for tried in 0..=TRIES {
-            if tried > 0 {
-                self.refresh(&claim.queues).await?;
-            }
-            let (leased, refused) = self.try_lease(claim, except, now).await?;
-            if refused == 0 || !leased.is_empty() {
-                return Ok(leased);
+        self.check_handlers(claim)?;
+        self.queues().open_due(now);
+        let (mut refreshed, mut denied) = (0, 0);
+        loop {
+            let tried = self.try_lease(claim, except, now).await?;
+            match tried {
+                Tried { leased, .. } if !leased.is_empty() => return Ok(leased),
+                Tried { refused: 0, denied: 0, .. } => return Ok(Vec::new()),
+                // Their limits are closed now, so the next ones are others.
+                Tried { refused: 0, .. } if denied < DENIALS => denied += 1,
+                _ if refreshed < TRIES => {
+                    refreshed += 1;
+                    self.refresh(&claim.queues).await?;
+                }
+                _ => return Ok(Vec::new()),
             }
         }
-        Ok(Vec::new())
+    }
+
+    /// A store of an earlier format does not say which jobs a worker can run before it has them.
+    fn check_handlers(&self, claim: &Claim) -> Result<(), EngineError> {
+        match claim.handlers {
+            Some(_) if self.store().format() < Format::Fourth => Err(EngineError::NoHandlers),
+            _ => Ok(()),
+        }
     }
 
     /// Reads those of these queues again of which jobs were refused. What other servers are the homes of is read when it is needed.
@@ -121,42 +136,60 @@ impl Engine {
         Ok(())
     }
 
-    /// Leases jobs. Also returns how many of the jobs tried were no longer ready.
-    async fn try_lease(
-        &self,
-        claim: &Claim,
-        except: &Except,
-        now: Timestamp,
-    ) -> Result<(Vec<(WorkflowId, Leased)>, usize), EngineError> {
+    /// Leases jobs, after what they need under their limits was taken.
+    async fn try_lease(&self, claim: &Claim, except: &Except, now: Timestamp) -> Result<Tried, EngineError> {
         let taken = self.take(claim, except).await?;
+        if taken.jobs().iter().all(|taken| taken.lane.limits.is_empty()) {
+            return self.lease_taken(taken, claim, now).await;
+        }
+        // In a task of its own: whoever leaves half way does not leave behind what was taken under limits, and nobody has.
+        let (engine, claim, taken) = (self.clone(), claim.clone(), taken.into_jobs());
+        let leasing = async move {
+            let taken = Settling::new(engine.queues(), taken);
+            engine.lease_taken(taken, &claim, now).await
+        };
+        self.core.tasks.spawn(leasing).await.unwrap_or(Err(EngineError::Closed))
+    }
+
+    async fn lease_taken(&self, mut taken: Settling<'_>, claim: &Claim, now: Timestamp) -> Result<Tried, EngineError> {
+        let charge = self.charge(&mut taken, claim.lease, now).await;
         let (worker, expires) = (Worker::from(claim.worker.as_str()), now + claim.lease);
-        let requests = taken.jobs().iter().map(|taken| {
-            let lease = Lease { token: new_token(), worker: worker.clone(), expires };
+        let requests = taken.jobs().iter().zip(charge.tokens()).map(|(taken, &token)| {
+            let lease = Lease { token, worker: worker.clone(), expires };
             (taken.workflow(), Request::Claim { job: taken.job(), lease })
         });
         let requests = requests.collect();
         let ids: Vec<WorkflowId> = taken.jobs().iter().map(Taken::workflow).collect();
-        let asked = taken.asked();
-        let answers = self.ask_all(requests, now).await;
+        let (asked, charge) = (taken.asked(), charge.asked());
+        let mut answers = self.ask_all(requests, now).await;
         asked.settle(&answers);
-        sorted(ids.into_iter().zip(answers))
+        let denied = charge.denied;
+        charge.settle(&mut answers);
+        let (leased, refused) = sorted(ids.into_iter().zip(answers))?;
+        Ok(Tried { leased, refused, denied })
     }
 
     /// Takes jobs out of the queues. When memory has too few, the store is read first: where jobs are at home here, and elsewhere only if
     /// there are none.
     async fn take(&self, claim: &Claim, except: &Except) -> Result<Settling<'_>, StoreError> {
+        let wanting = Wanting { queues: &claim.queues, handlers: claim.handlers.as_deref(), except, near: self.near() };
+        let thirsty = self.queues().thirsty(&claim.queues);
+        if !thirsty.is_empty() {
+            let here: Vec<Partition> = self.core.context.home.mine.each().collect();
+            self.refill_in(&thirsty, &here, REFILL).await?;
+        }
         // Created before the read below: the read may fail, or the caller may leave during it.
-        let first = self.queues().take(&claim.queues, claim.limit, (except, self.near()));
+        let first = self.queues().take(wanting, claim.limit);
         let mut taken = Settling::new(self.queues(), first);
         if self.queues().are_shared() && taken.jobs().len() < claim.limit {
             let incomplete = self.queues().incomplete(&claim.queues, Where::Here);
             if !incomplete.is_empty() {
                 let here: Vec<Partition> = self.core.context.home.mine.each().collect();
                 self.refill_in(&incomplete, &here, REFILL).await?;
-                taken.add(self.queues().take(&claim.queues, claim.limit - taken.jobs().len(), (except, self.near())));
+                taken.add(self.queues().take(wanting, claim.limit - taken.jobs().len()));
             }
             if taken.jobs().is_empty() {
-                self.take_elsewhere(claim, except, &mut taken).await?;
+                self.take_elsewhere(claim.limit, wanting, &mut taken).await?;
             }
             if !taken.jobs().is_empty() {
                 return Ok(taken);
@@ -170,8 +203,7 @@ impl Engine {
                     true => self.refill_in(&incomplete, &self.away(), REFRESH).await?,
                     false => self.refill_up_to(&incomplete, REFILL).await?,
                 };
-                let wanted = claim.limit - taken.jobs().len();
-                taken.add(self.queues().take(&claim.queues, wanted, (except, self.near())));
+                taken.add(self.queues().take(wanting, claim.limit - taken.jobs().len()));
             }
         }
         Ok(taken)
@@ -180,91 +212,28 @@ impl Engine {
     /// Waits until one of these queues may have work for [`Engine::claim`]. Call this before the claim that may find nothing, so that
     /// work that arrives in between is not missed.
     pub fn arrival<'a>(&'a self, queues: &'a [String]) -> impl Future<Output = ()> + 'a {
-        self.arrival_except(queues, &[])
+        self.arrival_except(queues, None, &[])
     }
 
     /// [`Engine::arrival`] for [`Engine::claim_except`].
     pub fn arrival_except<'a>(
         &'a self,
         queues: &'a [String],
+        handlers: Option<&[String]>,
         except: &[LeaseRef],
     ) -> impl Future<Output = ()> + use<'a> {
-        let waiting = self.queues().wait(queues, Except::of(except));
+        let waiting = self.queues().wait(queues, handlers, Except::of(except));
         waiting.arrived()
-    }
-
-    /// Reads ready rows of those queues whose rows may not all be in memory. Returns how many jobs were not known.
-    pub(crate) async fn refill(&self, queues: &[String]) -> Result<usize, StoreError> {
-        self.refill_up_to(queues, REFILL).await
-    }
-
-    async fn refill_up_to(&self, queues: &[String], most: usize) -> Result<usize, StoreError> {
-        self.refill_in(queues, &self.store().all_partitions().collect::<Vec<_>>(), most).await
-    }
-
-    /// Reads ready rows of queues, at most so many of each of these partitions. Returns how many jobs were not known.
-    pub(crate) async fn refill_in(
-        &self,
-        queues: &[String],
-        wanted: &[Partition],
-        most: usize,
-    ) -> Result<usize, StoreError> {
-        Ok(self.read_ready(queues, wanted, (most, Reads::All)).await?.0)
-    }
-
-    /// The same without the first rows of each partition. Returns how many of these there are.
-    async fn refill_beyond(&self, queues: &[String], wanted: &[Partition], most: usize) -> Result<usize, StoreError> {
-        Ok(self.read_ready(queues, wanted, (most, Reads::Beyond)).await?.1)
-    }
-
-    /// Returns how many jobs were not known, and how many were left.
-    async fn read_ready(
-        &self,
-        queues: &[String],
-        wanted: &[Partition],
-        (most, reads): (usize, Reads),
-    ) -> Result<(usize, usize), StoreError> {
-        if queues.is_empty() || wanted.is_empty() {
-            return Ok((0, 0));
-        }
-        // Fewer rows of each queue when there are many queues: the read stays small.
-        let limit = (most / queues.len()).max(REFILL_LEAST.min(most)) + self.queues().passed_over(queues);
-        let prefixes: Vec<Row> = queues.iter().map(|queue| queue_rows(queue)).collect();
-        let reading = self.queues().read(queues);
-        let (mut partitions, _) = self.readable();
-        partitions.retain(|partition| wanted.contains(partition));
-        // What is remembered of a partition that does not answer cannot be claimed, and is read again when it does.
-        let mut by_queue = vec![vec![None; self.store().partitions().into()]; queues.len()];
-        for partition in wanted {
-            by_queue.iter_mut().for_each(|queue| queue[usize::from(partition.0)] = Some(Vec::new()));
-        }
-        let mut left = 0;
-        if !partitions.is_empty() {
-            let found = self.store().ready(&prefixes, limit, &partitions).await;
-            let (mut answered, _) = self.answered(&partitions, found)?;
-            for (partition, each) in &mut answered {
-                let rows = std::mem::take(each).into_iter().zip(&mut by_queue);
-                rows.for_each(|(rows, queue)| {
-                    let (rows, first) = if reads == Reads::All { (rows, 0) } else { elsewhere::beyond(rows) };
-                    queue[usize::from(partition.0)] = Some(rows);
-                    left += first;
-                });
-            }
-        }
-        // Who leaves rows knows that there are others.
-        let limit = if reads == Reads::All { limit } else { 0 };
-        let refilled = reading.finish(by_queue.iter().map(|partitions| Found { partitions, limit }));
-        self.bury_rows(refilled.stale).await;
-        Ok((refilled.new.len(), left))
     }
 }
 
-/// Which ready rows are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reads {
-    All,
-    /// Without the first of each partition.
-    Beyond,
+/// What became of jobs that were tried.
+struct Tried {
+    leased: Vec<(WorkflowId, Leased)>,
+    /// How many were not ready any more.
+    refused: usize,
+    /// How many had no room under their limits.
+    denied: usize,
 }
 
 /// The jobs that were leased, and how many were refused.

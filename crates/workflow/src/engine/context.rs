@@ -38,6 +38,8 @@ pub(crate) struct Context {
     expected: Vec<AtomicU64>,
     /// Notified when such a time has become earlier, of a partition that is at home here.
     sooner: Notify,
+    /// Notified when another server has changed something that is not of one workflow.
+    pub(crate) called_out: Notify,
 }
 
 impl Context {
@@ -54,6 +56,7 @@ impl Context {
             conflicts: AtomicU64::new(0),
             expected: (0..partitions).map(|_| AtomicU64::new(0)).collect(),
             sooner: Notify::new(),
+            called_out: Notify::new(),
         }
     }
 

@@ -13,7 +13,7 @@ use super::desk::request::{Begin, Request};
 use super::error::EngineError;
 use super::queues::Where;
 use crate::graph::Graph;
-use crate::id::{Partition, WorkflowId};
+use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::record::codec::decode;
 use crate::record::format::Format;
 use crate::record::small::is_small;
@@ -74,9 +74,9 @@ impl Engine {
     /// # Cancellation
     /// When the future is dropped, any of them may have been created.
     pub async fn create(&self, new: Vec<NewWorkflow>, now: Timestamp) -> Vec<Result<Created, EngineError>> {
-        let most = self.store().format().most_jobs();
-        if new.iter().any(|new| new.graph.jobs.len() > most) {
-            return self.create_those_within(most, new, now).await;
+        let format = self.store().format();
+        if new.iter().any(|new| refusal(&new.graph, format).is_some()) {
+            return self.create_others(format, new, now).await;
         }
         let began = Instant::now();
         if let Err(error) = self.register(new.iter().map(|new| &new.graph), now).await {
@@ -103,21 +103,22 @@ impl Engine {
         created
     }
 
-    /// Refuses those with more jobs than the store can take.
-    async fn create_those_within(
+    /// Refuses those that the store cannot take, and creates the others.
+    async fn create_others(
         &self,
-        most: usize,
+        format: Format,
         new: Vec<NewWorkflow>,
         now: Timestamp,
     ) -> Vec<Result<Created, EngineError>> {
-        let sizes: Vec<usize> = new.iter().map(|new| new.graph.jobs.len()).collect();
-        let within = new.into_iter().filter(|new| new.graph.jobs.len() <= most).collect();
-        let mut created = Box::pin(self.create(within, now)).await.into_iter();
-        let answer = |jobs| match jobs > most {
-            true => Err(EngineError::TooManyJobs { jobs, most }),
-            false => created.next().expect("one answer for each"),
+        let refusals: Vec<Option<EngineError>> = new.iter().map(|new| refusal(&new.graph, format)).collect();
+        let others =
+            new.into_iter().zip(&refusals).filter(|(_, refusal)| refusal.is_none()).map(|(new, _)| new).collect();
+        let mut created = Box::pin(self.create(others, now)).await.into_iter();
+        let answer = |refusal: Option<_>| match refusal {
+            Some(error) => Err(error),
+            None => created.next().expect("one answer for each"),
         };
-        sizes.into_iter().map(answer).collect()
+        refusals.into_iter().map(answer).collect()
     }
 
     async fn create_all(&self, all: &[Begun], now: Timestamp) -> Vec<Result<Created, EngineError>> {
@@ -242,11 +243,19 @@ impl Engine {
 
     /// All creations with one key meet in one partition.
     fn partition_of(&self, key: &str) -> Partition {
-        Partition((fnv(key.as_bytes()) % u64::from(self.store().partitions())) as u16)
+        Partition::of_text(key, self.store().partitions())
     }
 }
 
-/// FNV-1a. It decides where something is stored, so it must be the same in all versions.
-fn fnv(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+/// Why a store of a format cannot take a graph.
+fn refusal(graph: &Graph, format: Format) -> Option<EngineError> {
+    let (jobs, most) = (graph.jobs.len(), format.most_jobs());
+    if jobs > most {
+        return Some(EngineError::TooManyJobs { jobs, most });
+    }
+    if format.has_limits() || !graph.has_limits() {
+        return None;
+    }
+    let job = (0..jobs).find(|&job| graph.limits(JobIndex(job as u32)).is_some());
+    job.map(|job| EngineError::NoLimits { job })
 }

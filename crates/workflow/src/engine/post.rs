@@ -16,7 +16,7 @@ use self::thread::Thread;
 use super::desk::Desk;
 use super::desk::answer::Answer;
 use super::desk::request::{Posted, Request};
-use super::desk::undelivered::GiveBack;
+use super::desk::undelivered::{GiveBack, Returns};
 use super::error::EngineError;
 use super::{Core, Engine};
 use crate::id::{Partition, WorkflowId};
@@ -91,8 +91,10 @@ impl Engine {
             false
         })
     }
+}
 
-    /// Gives a job back without waiting. Without a runtime nothing can be written; then the lease ends later.
+/// Without a runtime nothing can be written; then leases and places end later.
+impl Returns for Engine {
     fn give_back(&self, (lease, fence): (LeaseRef, u64), now: Timestamp) {
         if Handle::try_current().is_ok() {
             let LeaseRef { workflow, job, token } = lease;
@@ -100,6 +102,10 @@ impl Engine {
             let answer = Replies::new(1).reply(0);
             self.post([(workflow.partition(), vec![Posted { workflow, request, now, answer }])]);
         }
+    }
+
+    fn free(&self, places: Vec<(String, LeaseRef)>) {
+        self.release_later(places);
     }
 }
 
@@ -114,8 +120,7 @@ struct Turn {
 impl Turn {
     /// Serves all requests that wait.
     async fn serve(mut self) {
-        let engine = self.engine.clone();
-        let give_back: GiveBack = Arc::new(move |lease, now| engine.give_back(lease, now));
+        let give_back: GiveBack = Arc::new(self.engine.clone());
         let Core { context, states, .. } = &*self.engine.core;
         self.desk().serve((context, self.engine.store()), states, &give_back).await;
         self.served = true;

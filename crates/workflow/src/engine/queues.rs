@@ -2,9 +2,14 @@
 //! date. A claim of a job that is gone is refused, and costs nothing else.
 
 mod aside;
+pub(crate) mod closings;
 pub(crate) mod except;
 mod heads;
 mod interest;
+mod lane;
+pub(crate) mod lanes;
+mod limited;
+mod line;
 mod paused;
 mod queue;
 pub(crate) mod reading;
@@ -12,6 +17,7 @@ pub(crate) mod rivals;
 mod together;
 mod turns;
 mod waiting;
+mod weights;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,16 +27,22 @@ use hashbrown::HashMap;
 use tokio::sync::Notify;
 
 use self::aside::Aside;
+use self::closings::Closings;
 use self::except::Except;
 use self::heads::Turn;
+use self::lane::More;
+use self::lanes::{LaneKey, Room, Served};
+use self::line::{Claimant, Line};
 pub use self::paused::Paused;
-use self::queue::{Queue, read_row};
+use self::queue::Queue;
 use self::reading::{Began, Found, Refilled};
 use self::turns::Turns;
+use self::weights::Weights;
 use super::home::mine::Mine;
 use super::post::spread::Near;
+use crate::graph::limits::Limits;
 use crate::id::{JobIndex, Partition, WorkflowId};
-use crate::record::rows::{ReadyPlace, Row};
+use crate::record::rows::{ReadyPlace, ReadyRow, Row};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
 
@@ -39,6 +51,11 @@ const SERVED: Duration = Duration::from_secs(120);
 
 /// From this number of queues on, those without jobs and workers are forgotten: a worker may ask for any name.
 const NAMES: usize = 1_024;
+
+/// Memory for the keys of limits of all queues.
+const KEYS: usize = 64 << 20;
+/// So many lanes of a queue are read at once because no job of theirs is known any more.
+const THIRSTY: usize = 64;
 
 /// The ready jobs that this server knows of.
 #[derive(Debug)]
@@ -52,6 +69,12 @@ pub(crate) struct Queues {
     waited: Notify,
     each: Mutex<HashMap<String, Queue>>,
     aside: Mutex<Aside>,
+    closings: Mutex<Closings>,
+    room: Room,
+    /// How the keys of queues weigh. To be locked after `each`, or without it.
+    weights: Mutex<HashMap<String, Arc<Weights>>>,
+    /// Notified when a limit has no room any more, which may have some again before others.
+    closed: Notify,
     turns: Turns,
     /// The time of the latest sweep or claim, in microseconds.
     now: AtomicU64,
@@ -71,7 +94,33 @@ pub(crate) struct Queues {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) queue: Arc<str>,
+    pub(crate) lane: LaneKey,
     pub(crate) head: ReadyPlace,
+}
+
+/// Who wants jobs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanting<'a> {
+    pub(crate) queues: &'a [String],
+    /// What the worker can run. None: everything.
+    pub(crate) handlers: Option<&'a [String]>,
+    /// Jobs that it does not get.
+    pub(crate) except: &'a Except,
+    pub(crate) near: Near<'a>,
+}
+
+/// A queue to be read.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ToRead {
+    pub(crate) queue: String,
+    /// These lanes only. None: all that there are.
+    pub(crate) lanes: Option<Vec<LaneKey>>,
+}
+
+impl From<String> for ToRead {
+    fn from(queue: String) -> Self {
+        Self { queue, lanes: None }
+    }
 }
 
 impl Taken {
@@ -93,6 +142,10 @@ impl Queues {
             waited: Notify::default(),
             each: Mutex::default(),
             aside: Mutex::default(),
+            closings: Mutex::default(),
+            room: Room::new(KEYS),
+            weights: Mutex::default(),
+            closed: Notify::default(),
             turns: Turns::default(),
             now: AtomicU64::default(),
             called: Notify::default(),
@@ -110,6 +163,19 @@ impl Queues {
     /// To be locked after `each`, or without it.
     fn aside(&self) -> MutexGuard<'_, Aside> {
         self.aside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Likewise.
+    fn closings(&self) -> MutexGuard<'_, Closings> {
+        self.closings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The queue of a name. Before the map grows, it forgets queues without jobs and workers.
+    fn entry<'a>(&self, each: &'a mut HashMap<String, Queue>, name: &str) -> &'a mut Queue {
+        if each.len() >= NAMES && each.len() == each.capacity() && !each.contains_key(name) {
+            each.retain(|_, queue| !queue.is_idle());
+        }
+        each.entry_ref(name).or_insert_with(|| Queue::new(self.room.clone(), self.weights_of(name)))
     }
 
     /// Sets the time of the latest sweep.
@@ -136,18 +202,20 @@ impl Queues {
             return;
         }
         let mut each = self.each();
-        for (queue, head) in remove.iter().filter_map(|row| read_row(row)) {
-            if let Some(queue) = each.get_mut(queue) {
-                queue.remove(&head);
+        for row in remove.iter().filter_map(|row| ReadyRow::read(row)) {
+            if let Some(queue) = each.get_mut(row.queue) {
+                let key = queue.lanes.key_of(&row);
+                queue.remove(&key, &row.place);
             }
         }
-        for (name, head) in add.iter().filter_map(|row| read_row(row)) {
-            let queue = entry(&mut each, name);
-            if self.mine.has(head.workflow().partition()) || queue.is_wanted() {
-                queue.insert(head, &self.mine, self.now());
-                queue.wake_for(&head);
+        for row in add.iter().filter_map(|row| ReadyRow::read(row)) {
+            let queue = self.entry(&mut each, row.queue);
+            let key = queue.lanes.key_of(&row);
+            if self.mine.has(row.place.workflow().partition()) || queue.is_wanted() {
+                queue.insert(&key, row.place, &self.mine, self.now());
+                queue.wake_for(&key, &row.place);
             } else {
-                queue.leave(head);
+                queue.leave(&key, row.place, &self.mine);
             }
         }
     }
@@ -155,18 +223,19 @@ impl Queues {
     /// Another server takes these, or tries to: should one of them be there all the same, the next read finds it.
     pub(crate) fn note_taken(&self, rows: &[Row]) {
         let mut each = self.each();
-        for (queue, head) in rows.iter().filter_map(|row| read_row(row)) {
-            if let Some(queue) = each.get_mut(queue) {
-                queue.remove(&head);
-                queue.doubt();
+        for row in rows.iter().filter_map(|row| ReadyRow::read(row)) {
+            if let Some(queue) = each.get_mut(row.queue) {
+                let key = queue.lanes.key_of(&row);
+                queue.remove(&key, &row.place);
+                queue.doubt_lane(&key, row.place.workflow().partition(), &self.mine);
             }
         }
     }
 
     /// Takes over what a read found of a queue.
-    fn refill(&self, name: &str, began: Began, found: Found<'_>) -> Refilled {
+    fn refill(&self, name: &str, began: Began, found: &Found) -> Refilled {
         let mut each = self.each();
-        let queue = entry(&mut each, name);
+        let queue = self.entry(&mut each, name);
         queue.asked = Some(self.now());
         let refilled = queue.reconcile(began, found, (&mut self.aside(), &self.mine), self.now());
         queue.wake_all(&refilled.new);
@@ -179,17 +248,24 @@ impl Queues {
         names.iter().filter_map(|name| Some(each.get(name.as_str())?.passed)).max().unwrap_or(0)
     }
 
-    /// Takes out at most `limit` jobs of these queues, the most urgent first, of those as urgent the near ones, and none of `except`.
-    pub(crate) fn take(&self, names: &[String], limit: usize, (except, near): (&Except, Near<'_>)) -> Vec<Taken> {
+    /// Takes out at most `limit` jobs of these queues: of each queue the keys take turns; under a key and among queues the most urgent go
+    /// first, of those as urgent the near ones.
+    pub(crate) fn take(&self, wanting: Wanting<'_>, limit: usize) -> Vec<Taken> {
         let mut each = self.each();
-        for name in names {
+        for name in wanting.queues {
             if let Some(queue) = each.get_mut(name.as_str()) {
                 queue.asked = Some(self.now());
             }
         }
-        let taken = first_of(&each, names, limit, (except, near, self.now()));
-        for Taken { queue, head } in &taken {
-            each.get_mut(&**queue).expect("it was just looked at").take(*head);
+        let mut closings = self.closings();
+        let (taken, shut) = first_of(&each, wanting, limit, (&closings, self.now()));
+        for (queue, (key, limit)) in shut {
+            each.get_mut(&*queue).expect("it was just looked at").lanes.close(&key, &limit);
+            closings.park(&limit, (queue, key));
+        }
+        drop(closings);
+        for Taken { queue, lane, head } in &taken {
+            each.get_mut(&**queue).expect("it was just looked at").take(lane, *head);
         }
         drop(each);
         if !taken.is_empty() {
@@ -208,14 +284,18 @@ impl Queues {
             queue.claims.note(end, self.now());
             if end == ClaimEnd::Unknown {
                 // Nor are the others that were read with it.
-                queue.heads.away.clear();
+                queue.lanes.change(&taken.lane, |lane| {
+                    lane.heads.away.clear();
+                    lane.more = More { away: true, ..lane.more };
+                });
             }
         }
+        let at = taken.workflow().partition();
         match end {
             ClaimEnd::Leased => {}
-            ClaimEnd::Unknown => queue.doubt(),
+            ClaimEnd::Unknown => queue.distrust(&taken.lane, at, &self.mine),
             ClaimEnd::Failed => {
-                queue.doubt();
+                queue.distrust(&taken.lane, at, &self.mine);
                 queue.failed = true;
                 self.called.notify_one();
             }
@@ -227,9 +307,10 @@ impl Queues {
         if let Some(queue) = self.each().get_mut(&*taken.queue)
             && queue.claimed.remove(&taken.head)
         {
-            queue.insert(taken.head, &self.mine, self.now());
+            queue.insert(&taken.lane, taken.head, &self.mine, self.now());
+            queue.lanes.serve(&taken.lane.limits, Served::Not);
             if !queue.paused {
-                queue.wake_for(&taken.head);
+                queue.wake_for(&taken.lane, &taken.head);
             }
         }
     }
@@ -271,7 +352,7 @@ impl Queues {
 
     fn drop_heads(&self, workflow: WorkflowId) {
         for queue in self.each().values_mut() {
-            queue.heads.retain(|head| head.workflow() != workflow);
+            queue.lanes.change_all(|_, lane| lane.heads.retain(|head| head.workflow() != workflow));
         }
     }
 
@@ -296,9 +377,15 @@ impl Queues {
         self.called.notified().await;
     }
 
+    /// The limits of jobs that were taken. None: they have none.
+    pub(crate) fn limits_of(&self, taken: &Taken) -> Option<Arc<Limits>> {
+        let each = self.each();
+        each.get(&*taken.queue)?.lanes.group(&taken.lane.limits)?.limits.clone()
+    }
+
     /// How many jobs of a queue are known here.
     pub(crate) fn known(&self, name: &str) -> usize {
-        self.each().get(name).map_or(0, |queue| queue.heads.len())
+        self.each().get(name).map_or(0, |queue| queue.lanes.len())
     }
 
     /// How many workflows are passed over.
@@ -307,20 +394,38 @@ impl Queues {
     }
 
     /// Those of `names` that are not paused and of which the store may have more jobs than are known here; with [`Where::Here`], more that are
-    /// at home here.
-    pub(crate) fn incomplete(&self, names: &[String], place: Where) -> Vec<String> {
+    /// at home here. Lanes that are known to have no room under a limit are left alone.
+    pub(crate) fn incomplete(&self, names: &[String], place: Where) -> Vec<ToRead> {
         let (each, now) = (self.each(), self.now());
         let trusted = self.trusted.load(Relaxed);
-        let known = |name: &String| {
-            each.get(name.as_str()).is_some_and(|queue| {
-                let complete = match place {
-                    Where::Here => queue.complete.here(now),
-                    Where::Anywhere => queue.complete.everywhere(now) && !queue.heads.are_stale(now),
-                };
-                queue.paused || (trusted && complete)
-            })
+        let to_read = |name: &String| {
+            let Some(queue) = each.get(name.as_str()) else { return Some(name.clone().into()) };
+            if queue.paused {
+                return None;
+            }
+            let complete = match place {
+                Where::Here => queue.complete.here(now),
+                Where::Anywhere => queue.complete.everywhere(now) && !queue.lanes.are_stale(now),
+            };
+            if !trusted || !complete {
+                return Some(name.clone().into());
+            }
+            let wants = |more: More| more.here || (more.away && place == Where::Anywhere);
+            let lanes: Vec<LaneKey> = queue.lanes.thirsty(wants).take(THIRSTY).cloned().collect();
+            (!lanes.is_empty()).then(|| ToRead { queue: name.clone(), lanes: Some(lanes) })
         };
-        names.iter().filter(|name| !known(name)).cloned().collect()
+        names.iter().filter_map(to_read).collect()
+    }
+
+    /// Lanes of these queues that had jobs, and may have more: a claim that finds enough others must not pass over them.
+    pub(crate) fn thirsty(&self, names: &[String]) -> Vec<ToRead> {
+        let each = self.each();
+        let to_read = |name: &String| {
+            let queue = each.get(name.as_str()).filter(|queue| !queue.paused && queue.lanes.has_limits())?;
+            let lanes: Vec<LaneKey> = queue.lanes.thirsty(|more| more.here).take(THIRSTY).cloned().collect();
+            (!lanes.is_empty()).then(|| ToRead { queue: name.clone(), lanes: Some(lanes) })
+        };
+        names.iter().filter_map(to_read).collect()
     }
 
     /// Marks all queues as incomplete, because other servers write too. Returns those that a worker waits for.
@@ -357,7 +462,7 @@ impl Queues {
     /// Wakes one waiter of a queue that has something.
     pub(crate) fn wake_one(&self, name: &str) {
         if let Some(queue) = self.each().get_mut(name)
-            && !queue.heads.is_empty()
+            && queue.lanes.open() > 0
         {
             queue.wake_one();
         }
@@ -369,16 +474,16 @@ impl Queues {
         let mut each = self.each();
         let Some(queue) = each.get_mut(name) else { return true };
         queue.asked = Some(self.now());
-        !queue.paused && queue.heads.first().is_none_or(|head| head.priority() <= priority)
+        !queue.paused && queue.lanes.first_free().is_none_or(|head| head.priority() <= priority)
     }
 
     /// A queue that is not paused any more is to be read again: what is known of it may be old. [`Queues::failed`] names it until then, and the
     /// read wakes those who wait.
     pub(crate) fn set_paused(&self, name: &str, paused: Paused) {
         let mut each = self.each();
-        let queue = entry(&mut each, name);
+        let queue = self.entry(&mut each, name);
         if std::mem::replace(&mut queue.paused, paused == Paused::Yes) && !queue.paused {
-            queue.heads.retain(|_| false);
+            queue.lanes.forget_all();
             queue.doubt();
             queue.failed = true;
             self.called.notify_one();
@@ -410,40 +515,42 @@ impl Queues {
     }
 }
 
-/// Jobs of these queues to be taken now, without those of `except`: the most urgent first.
+/// A key that is to be closed, and the limit that has no room.
+type Shut = (Arc<str>, (Arc<str>, Arc<str>));
+
+/// Jobs of these queues to be taken now, and keys that turned out to be closed.
 fn first_of(
     each: &HashMap<String, Queue>,
-    names: &[String],
+    wanting: Wanting<'_>,
     limit: usize,
-    (except, near, now): (&Except, Near<'_>, Timestamp),
-) -> Vec<Taken> {
+    (closings, now): (&Closings, Timestamp),
+) -> (Vec<Taken>, Vec<Shut>) {
+    let Wanting { queues: names, handlers, except, near } = wanting;
+    let claimant = Claimant { except, handlers, near, now };
     let line = |(at, name): (usize, &String)| {
         let queue = each.get(name.as_str()).filter(|queue| !queue.paused && !names[..at].contains(name))?;
-        Some((queue.heads.in_turn(now, near).filter(|(.., head)| except.allows(head)).peekable(), at))
+        Some((Line::new(&queue.lanes, claimant, closings), at))
     };
     let mut lines: Vec<_> = names.iter().enumerate().filter_map(line).collect();
-    let mut first: Vec<(Turn, usize)> = Vec::new();
-    while first.len() < together::looked_at(limit) {
-        let turns = lines.iter_mut().enumerate().filter_map(|(line, (turns, _))| Some((*turns.peek()?, line)));
+    // With one key only, those are taken that one write can lease together.
+    let plain = names.iter().filter_map(|name| each.get(name.as_str())).all(|queue| !queue.lanes.has_limits());
+    let looked_at = if plain { together::looked_at(limit) } else { limit };
+    let mut first: Vec<(Turn, (usize, LaneKey))> = Vec::new();
+    while first.len() < looked_at {
+        let turns = lines.iter_mut().enumerate().filter_map(|(at, (line, _))| Some((line.peek()?, at)));
         let Some((turn, line)) = turns.min() else { break };
         if first.len() >= limit && first.last().is_some_and(|(last, _)| last.0 != turn.0) {
             break;
         }
-        let (turns, at) = &mut lines[line];
-        turns.next();
-        first.push((turn, *at));
+        let (line, at) = &mut lines[line];
+        first.extend(line.take().map(|(turn, lane)| (turn, (*at, lane))));
     }
     let names: Vec<Arc<str>> = names.iter().map(|name| name.as_str().into()).collect();
-    let taken = together::choose(&first, limit).into_iter().map(|(turn, at)| (turn.2, at));
-    taken.map(|(head, at)| Taken { queue: Arc::clone(&names[at]), head }).collect()
-}
-
-/// The queue of a name. Before the map grows, it forgets queues without jobs and workers.
-fn entry<'a>(each: &'a mut HashMap<String, Queue>, name: &str) -> &'a mut Queue {
-    if each.len() >= NAMES && each.len() == each.capacity() && !each.contains_key(name) {
-        each.retain(|_, queue| !queue.is_idle());
-    }
-    each.entry_ref(name).or_default()
+    let chosen = if plain { together::choose(first, limit) } else { first };
+    let taken =
+        chosen.into_iter().map(|(turn, (at, lane))| Taken { queue: Arc::clone(&names[at]), lane, head: turn.2 });
+    let shut = lines.into_iter().flat_map(|(line, at)| line.shut.into_iter().map(move |shut| (at, shut)));
+    (taken.collect(), shut.map(|(at, shut)| (Arc::clone(&names[at]), shut)).collect())
 }
 
 /// Where jobs are looked for.
@@ -474,11 +581,11 @@ mod tests {
         let names = |from: usize| (from..from + 100).map(|at| format!("q{at}")).collect::<Vec<_>>();
         queues.set_paused("paused", Paused::Yes);
         let kept = ["kept".to_owned()];
-        let _waiting = queues.wait(&kept, Except::default());
+        let _waiting = queues.wait(&kept, None, Except::default());
         for from in (0..100_000).step_by(100) {
             let names = names(from);
-            drop(queues.wait(&names, Except::default()));
-            queues.read(&names).finish(names.iter().map(|_| Found { partitions: &[], limit: 1 }));
+            drop(queues.wait(&names, None, Except::default()));
+            queues.read(&names).finish(names.iter().map(|_| Found::default()));
         }
         assert!(queues.each().len() < 4 * NAMES, "{} are known", queues.each().len());
         assert_eq!(queues.paused_and_served(&["paused".to_owned()]).0, ["paused"]);

@@ -7,6 +7,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::Engine;
 use super::error::EngineError;
+use super::limits::look::Full;
 use super::list::{Listed, listed};
 use super::post::apart::Place;
 use crate::graph::Graph;
@@ -38,6 +39,8 @@ pub struct Snapshot {
     served_queues: Vec<String>,
     /// Of a large workflow that was read as a whole.
     place: Option<Place>,
+    /// A limit that has no room for a job.
+    full: Option<(JobIndex, Box<Full>)>,
 }
 
 /// What is known of a workflow.
@@ -80,6 +83,8 @@ pub enum Reason {
     Until(Timestamp),
     /// Its queue is paused.
     QueuePaused,
+    /// A limit has no room for it.
+    NoRoom(Box<Full>),
     /// No worker is known to ask for its queue.
     NoWorker,
     /// Other jobs of its queue are first, or a worker is about to take it.
@@ -100,6 +105,12 @@ impl Snapshot {
     #[must_use]
     pub fn is_large(&self) -> bool {
         self.place.is_some()
+    }
+
+    /// With what was found about a job that is ready: a limit that has no room for it.
+    #[must_use]
+    pub fn with_full_limit(self, job: JobIndex, full: Full) -> Self {
+        Self { full: Some((job, Box::new(full))), ..self }
     }
 
     /// The same for somebody who keeps many: others need not wait until it is dropped.
@@ -216,6 +227,9 @@ impl Snapshot {
             JobState::Scheduled { due } => Reason::Until(due),
             JobState::Ready if self.meta().status == Status::Paused => Reason::WorkflowPaused,
             JobState::Ready if self.paused_queues.contains(&about.queue) => Reason::QueuePaused,
+            JobState::Ready if self.full.as_ref().is_some_and(|(job, _)| *job == index) => {
+                Reason::NoRoom(self.full.as_ref().map(|(_, full)| full.clone())?)
+            }
             JobState::Ready if !self.served_queues.contains(&about.queue) => Reason::NoWorker,
             JobState::Ready => Reason::InQueue,
             _ => return None,
@@ -301,7 +315,7 @@ impl Engine {
 
     fn snapshot(&self, shown: Shown, queues: &[String]) -> Snapshot {
         let (paused_queues, served_queues) = self.queues().paused_and_served(queues);
-        Snapshot { shown, format: self.store().format(), paused_queues, served_queues, place: None }
+        Snapshot { shown, format: self.store().format(), paused_queues, served_queues, place: None, full: None }
     }
 
     /// Some jobs of a workflow as the store has them now: those that `choose` names in its graph. Where the whole state is needed to tell why
@@ -346,7 +360,10 @@ impl Engine {
 
     /// The graph of a workflow: from memory if it was worked on or looked at here, for a graph never changes. A large one that was not has a
     /// place.
-    async fn graph(&self, id: WorkflowId) -> Result<Option<(Arc<Graph>, Option<Place>)>, EngineError> {
+    pub(in crate::engine) async fn graph(
+        &self,
+        id: WorkflowId,
+    ) -> Result<Option<(Arc<Graph>, Option<Place>)>, EngineError> {
         if !self.has_partition(id) {
             return Ok(None);
         }

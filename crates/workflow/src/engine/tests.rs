@@ -43,7 +43,7 @@ async fn create(engine: &Engine, jobs: &str) -> WorkflowId {
 }
 
 fn claim(limit: usize) -> Claim {
-    Claim { queues: vec!["default".to_owned()], worker: "w".to_owned(), limit, lease: LEASE }
+    Claim { queues: vec!["default".to_owned()], handlers: None, worker: "w".to_owned(), limit, lease: LEASE }
 }
 
 fn success(claimed: &Claimed) -> Report {

@@ -52,7 +52,7 @@ fn check_jobs(jobs: &[JobDefinition]) -> Result<(), GraphError> {
     Ok(())
 }
 
-fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<(), GraphError> {
+pub(super) fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<(), GraphError> {
     let found = match name {
         "" => "empty".to_owned(),
         _ if name.len() > MAX_NAME => format!("{} bytes long", name.len()),
@@ -103,7 +103,7 @@ fn find(
 }
 
 /// An unchecked name as it is shown in a message: shortened, and without control characters.
-fn printable(name: &str) -> String {
+pub(super) fn printable(name: &str) -> String {
     let visible = |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
     name.chars().take(MAX_NAME).map(visible).collect()
 }

@@ -53,6 +53,55 @@ pub struct JobDefinition {
     pub after: Vec<String>,
     /// Names of jobs that it runs before.
     pub before: Vec<String>,
+    /// What it must be given before it runs: all of them at once, or none.
+    pub limits: Vec<LimitDefinition>,
+}
+
+/// A limit of a job as its author describes it. A value that begins with `$.` is a path in the params of the job or the globals of its workflow;
+/// with one more dollar sign in front it is text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitDefinition {
+    /// Units of a rate limit, which requests through the gateway take, too.
+    Units {
+        /// The domain of the limiter's configuration.
+        domain: String,
+        /// The entries of the descriptor.
+        entries: Vec<(String, String)>,
+        /// How many units each attempt takes.
+        hits: u32,
+    },
+    /// A bound of the jobs that run at the same time.
+    Concurrency {
+        /// How many may run.
+        most: u32,
+        /// Among which jobs.
+        of: Scope,
+        /// Jobs with other entries are bounded apart.
+        entries: Vec<(String, String)>,
+    },
+}
+
+impl LimitDefinition {
+    /// Its entries alone.
+    #[must_use]
+    pub fn into_entries(self) -> Vec<(String, String)> {
+        match self {
+            Self::Units { entries, .. } | Self::Concurrency { entries, .. } => entries,
+        }
+    }
+}
+
+/// Among which jobs those are counted that run at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// Those of the same workflow.
+    Workflow,
+    /// Those of the same queue.
+    Queue,
+    /// All of the store.
+    All,
 }
 
 impl JobDefinition {
@@ -70,6 +119,7 @@ impl JobDefinition {
             rule: TriggerRule::default(),
             after: Vec::new(),
             before: Vec::new(),
+            limits: Vec::new(),
         }
     }
 }

@@ -4,12 +4,30 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use super::terms::Subject;
+
 /// A workflow of so many jobs takes some 80 MiB of memory while it is worked on.
 pub const MAX_JOBS: usize = 131_072;
 /// Longest name of a workflow, job, handler, queue or tag, in bytes; and longest idempotency key.
 pub const MAX_NAME: usize = 200;
 /// Most tags of a workflow: each costs an index row.
 pub const MAX_TAGS: usize = 16;
+/// Most limits of one job.
+pub const MAX_LIMITS: usize = 4;
+/// Most entries of one limit.
+pub const MAX_LIMIT_ENTRIES: usize = 8;
+/// Longest domain, key or value of a limit, in bytes.
+pub const MAX_LIMIT_TEXT: usize = 256;
+/// Most bytes of the limit key of a job: it is in each of the job's ready rows.
+pub const MAX_LIMIT_KEY: usize = 1_024;
+/// Most units of a limit that one attempt takes.
+pub const MAX_HITS: u32 = 1_000_000;
+/// Highest number of jobs of a limit of those that run at the same time.
+pub const MAX_CONCURRENCY: u32 = 100_000;
+/// Most weights of one queue.
+pub const MAX_WEIGHTS: usize = 1_000;
+/// Highest weight of a key.
+pub const MAX_WEIGHT: u32 = 1_000;
 
 /// Most bytes of the params of a job and the globals of its workflow together: each claim carries both.
 pub const MAX_PARAMS: usize = 256 * 1024;
@@ -86,12 +104,145 @@ pub enum GraphError {
         /// The longest pause.
         most: Duration,
     },
+    /// A limit of a job cannot be kept.
+    #[error("{path}: {wrong}")]
+    Limit {
+        /// Where, such as `jobs[3].limits[0].entries[1]`.
+        path: String,
+        /// What is wrong with it.
+        wrong: WrongLimit,
+    },
+    /// A limit of a queue or a handler cannot be kept for one of its jobs.
+    #[error("{path}: {given}")]
+    Terms {
+        /// Which job, such as `jobs[3]`.
+        path: String,
+        /// Which limit, and what is wrong with it.
+        given: Box<WrongTerms>,
+    },
+    /// A weight cannot be one.
+    #[error("{path}: {wrong}")]
+    Weight {
+        /// Where, such as `weights[3].weight`.
+        path: String,
+        /// What is wrong with it.
+        wrong: WrongWeight,
+    },
     /// There are too many tags.
     #[error("tags: {count} of them, more than {MAX_TAGS}")]
     TooManyTags {
         /// How many.
         count: usize,
     },
+}
+
+/// What is wrong with a limit.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum WrongLimit {
+    /// The job has too many.
+    #[error("{count} limits{}, more than {MAX_LIMITS}: leave some out", given_by_others(*.given))]
+    TooMany {
+        /// How many.
+        count: usize,
+        /// How many of them are of its queue and its handler.
+        given: usize,
+    },
+    /// It takes no units, or too many.
+    #[error("{hits} units, expected 1 to {MAX_HITS}")]
+    Hits {
+        /// How many.
+        hits: u32,
+    },
+    /// It lets no job run, or a number that bounds nothing.
+    #[error("{most} jobs at the same time, expected 1 to {MAX_CONCURRENCY}: pause the queue if none is to run")]
+    Concurrency {
+        /// How many.
+        most: u32,
+    },
+    /// A descriptor without entries is under no rule of the limiter.
+    #[error("no entries: write at least one, as in the rule of the domain")]
+    NoEntries,
+    /// It has too many entries.
+    #[error("{count} entries, more than {MAX_LIMIT_ENTRIES}: leave some out")]
+    TooManyEntries {
+        /// How many.
+        count: usize,
+    },
+    /// A domain, key or value cannot be one.
+    #[error("{what} must have 1 to {MAX_LIMIT_TEXT} bytes and no control characters, but {subject} is {found}")]
+    Text {
+        /// `the domain`, `the key` or `the value`.
+        what: &'static str,
+        /// `this`, or the path at which it was found.
+        subject: String,
+        /// What was found.
+        found: String,
+    },
+    /// A path is not one.
+    #[error("'{text}' is not a path such as $.tenant or $.order.customer: write '${text}' if it is meant as text")]
+    Path {
+        /// What it says.
+        text: String,
+    },
+    /// There is nothing at a path.
+    #[error("neither the params of the job nor the globals have {at}: give it a value there, or write one here")]
+    Missing {
+        /// The path.
+        at: String,
+    },
+    /// A value in the params or globals is none that a limit can have.
+    #[error("{at} is {found}, expected a text, a number, true or false")]
+    Value {
+        /// The path.
+        at: String,
+        /// What it is.
+        found: &'static str,
+    },
+    /// Together they are too long.
+    #[error("the limits of the job have {bytes} bytes together, more than {MAX_LIMIT_KEY}: use shorter values")]
+    TooLong {
+        /// How many.
+        bytes: usize,
+    },
+}
+
+/// A limit of a queue or a handler that cannot be kept for a job.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("the {subject} gives its jobs limits, and limits{at} cannot be kept: {wrong}")]
+pub struct WrongTerms {
+    /// Which queue or handler.
+    pub subject: Subject,
+    /// Which of its limits, such as `[0].entries[1]`.
+    pub at: String,
+    /// What is wrong with it.
+    pub wrong: WrongLimit,
+}
+
+/// What is wrong with a weight.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum WrongWeight {
+    /// The queue has too many.
+    #[error("{count} weights, more than {MAX_WEIGHTS}: leave some out")]
+    TooMany {
+        /// How many.
+        count: usize,
+    },
+    /// It is none that a key can have.
+    #[error("a weight of {weight}, expected 1 to {MAX_WEIGHT}")]
+    Weight {
+        /// What it is.
+        weight: u32,
+    },
+    /// It does not say for which keys it is, or names too much.
+    #[error("{count} entries, expected 1 to {MAX_LIMIT_ENTRIES}")]
+    Entries {
+        /// How many.
+        count: usize,
+    },
+}
+
+fn given_by_others(given: usize) -> String {
+    if given == 0 { String::new() } else { format!(", {given} of them given by its queue and its handler") }
 }
 
 fn hint(similar: &Option<String>) -> String {

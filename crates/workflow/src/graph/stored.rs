@@ -1,4 +1,4 @@
-//! A graph as a record: the params of a job are in the job.
+//! A graph as a record: the params of a job are in the job. The limits of all jobs follow, from the fourth format on.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,9 +9,38 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::definition::{OnFailure, Retention, Retry, TriggerRule};
 use super::jobs::{GraphJob, Jobs};
 use super::json::Json;
+use super::limited::Limited;
 use super::{Graph, compact};
 use crate::id::JobIndex;
+use crate::record::codec::{Record, extended};
+use crate::record::format::Format;
 use crate::state::Label;
+
+impl Record for Graph {
+    fn least(&self) -> Format {
+        if self.has_limits() { Format::Fourth } else { Format::First }
+    }
+
+    fn write(&self, format: Format, bytes: Vec<u8>) -> Vec<u8> {
+        let limits = || self.limited.as_ref().map_or_else(Vec::new, |limited| limited.jobs());
+        match format {
+            Format::First | Format::Second | Format::Third => extended(bytes, self),
+            Format::Fourth => extended(bytes, &(self, limits())),
+        }
+    }
+
+    fn read(bytes: &[u8], format: Format) -> Result<Self, postcard::Error> {
+        let (mut graph, rest): (Self, _) = postcard::take_from_bytes(bytes)?;
+        if format >= Format::Fourth {
+            let limits: Vec<(&str, Vec<JobIndex>)> = postcard::from_bytes(rest)?;
+            if !limits.is_empty() {
+                let limited = Limited::read(&limits, graph.jobs.len());
+                graph.limited = Some(limited.ok_or(postcard::Error::SerdeDeCustom)?);
+            }
+        }
+        Ok(graph)
+    }
+}
 
 #[derive(Serialize)]
 #[serde(rename = "Graph")]
@@ -90,6 +119,7 @@ impl<'de> Visitor<'de> for ReadJobs {
     }
 }
 
+/// Without the limits of jobs.
 impl Serialize for Graph {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { label, globals, on_failure, retention, idempotency_key, .. } = self;
@@ -113,6 +143,6 @@ impl From<Read> for Graph {
     fn from(read: Read) -> Self {
         let Read { label, globals, on_failure, retention, idempotency_key, jobs: ReadJobs(jobs, params) } = read;
         let (jobs, params) = (Jobs::new(jobs).into(), compact(params));
-        Self { label, globals, on_failure, retention, idempotency_key, params, jobs }
+        Self { label, globals, on_failure, retention, idempotency_key, params, limited: None, jobs }
     }
 }

@@ -2,9 +2,11 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::definition::TriggerRule;
+use super::definition::{LimitDefinition, Scope, TriggerRule};
 use super::error::{MAX_JOBS, MAX_NAME, MAX_TAGS};
 use super::*;
+use crate::record::codec::{decode, encode};
+use crate::record::format::Format;
 
 fn job(name: &str, after: &[&str]) -> JobDefinition {
     let after = after.iter().map(|&name| name.to_owned()).collect();
@@ -67,9 +69,26 @@ fn what_a_definition_says_reaches_the_graph() {
 
 #[test]
 fn a_stored_graph_is_the_same() {
-    let graph = Graph::build(of(vec![job("b", &["a"]), job("a", &[])])).unwrap();
-    let stored: Graph = postcard::from_bytes(&postcard::to_allocvec(&graph).unwrap()).unwrap();
-    assert_eq!(stored, graph);
+    use Format::{First, Fourth, Second, Third};
+    let plain = of(vec![job("b", &["a"]), job("a", &[])]);
+    let mut limited = plain.clone();
+    let entries = vec![("tenant".to_owned(), "acme".to_owned())];
+    limited.jobs[1].limits = vec![LimitDefinition::Concurrency { most: 2, of: Scope::Workflow, entries }];
+    let (plain, limited) = (Graph::build(plain).unwrap(), Graph::build(limited).unwrap());
+    assert!(!plain.means_the_same(&limited) && limited.means_the_same(&limited.clone()));
+    assert!(limited.means_the_same(&plain), "its queue may have had limits then");
+    assert!(plain.allocated() < limited.allocated());
+    for format in [First, Second, Third, Fourth] {
+        for (graph, expected) in [(&plain, format), (&limited, Fourth)] {
+            let stored = encode(graph, format);
+            assert_eq!(Format::of_record(&stored).unwrap().0, expected, "no format drops limits");
+            assert_eq!(decode::<Graph>(&stored, String::new).as_ref(), Ok(graph));
+        }
+    }
+    let stored = encode(&limited, Fourth);
+    assert_eq!(limited.limits(JobIndex(1)).unwrap().key(), r#"[[2,"workflow","tenant","acme"]]"#);
+    let broken = String::from_utf8_lossy(&stored).replace("workflow\"", "elsewhere").into_bytes();
+    assert!(decode::<Graph>(&broken, String::new).is_err(), "a key that cannot be read is not passed over");
 }
 
 #[test]

@@ -5,7 +5,6 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::format::Format;
-use crate::graph::Graph;
 use crate::state::{AttemptError, Job, JobState, Label, Meta, Worker};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
@@ -22,21 +21,26 @@ pub(crate) enum Unreadable {
     Bytes(#[from] postcard::Error),
 }
 
-/// What a store keeps. In the first format it may have fewer fields.
+/// What a store keeps. The same in all formats, if nothing else is said.
 pub(crate) trait Record: Serialize + DeserializeOwned {
-    /// The record in the first format.
-    fn encode_first(&self) -> Vec<u8> {
-        bytes(self)
+    /// The earliest format that can say all of it. It is written in no earlier one, also where the store has one: this process may not have
+    /// noticed yet that the store is migrated.
+    fn least(&self) -> Format {
+        Format::First
     }
 
-    /// Reads what [`Record::encode_first`] wrote.
-    fn decode_first(bytes: &[u8]) -> Result<Self, postcard::Error> {
+    /// Adds the record as it is in a format to what names the format.
+    fn write(&self, _format: Format, bytes: Vec<u8>) -> Vec<u8> {
+        extended(bytes, self)
+    }
+
+    /// Reads what [`Record::write`] added. What follows it is passed over.
+    fn read(bytes: &[u8], _format: Format) -> Result<Self, postcard::Error> {
         postcard::from_bytes(bytes)
     }
 }
 
 impl Record for AttemptError {}
-impl Record for Graph {}
 impl Record for Label {}
 impl Record for Meta {}
 
@@ -45,12 +49,18 @@ type FirstJob =
     ((JobState, u16, u16, u64, Option<Worker>), (Option<Timestamp>, Option<Timestamp>, Option<Timestamp>, u32));
 
 impl Record for Job {
-    fn encode_first(&self) -> Vec<u8> {
+    fn write(&self, format: Format, bytes: Vec<u8>) -> Vec<u8> {
+        if format > Format::First {
+            return extended(bytes, self);
+        }
         let lease = (self.state, self.attempt, self.lost, self.token, &self.worker);
-        bytes(&(lease, (self.ready_at, self.started_at, self.finished_at, self.output_bytes)))
+        extended(bytes, &(lease, (self.ready_at, self.started_at, self.finished_at, self.output_bytes)))
     }
 
-    fn decode_first(bytes: &[u8]) -> Result<Self, postcard::Error> {
+    fn read(bytes: &[u8], format: Format) -> Result<Self, postcard::Error> {
+        if format > Format::First {
+            return postcard::from_bytes(bytes);
+        }
         let (lease, moments): FirstJob = postcard::from_bytes(bytes)?;
         let (state, attempt, lost, token, worker) = lease;
         let (ready_at, started_at, finished_at, output_bytes) = moments;
@@ -59,25 +69,27 @@ impl Record for Job {
     }
 }
 
-fn bytes<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
-    postcard::to_allocvec(value).expect("memory is the only thing that encoding can lack")
+/// The bytes with a value behind them.
+pub(crate) fn extended<T: Serialize + ?Sized>(bytes: Vec<u8>, value: &T) -> Vec<u8> {
+    postcard::to_extend(value, bytes).expect("memory is the only thing that encoding can lack")
 }
 
 /// The bytes that [`decode`] reads back.
 pub(crate) fn encode<T: Record>(record: &T, format: Format) -> Vec<u8> {
-    let Some(mark) = format.mark() else { return record.encode_first() };
-    let mut bytes = Vec::with_capacity(USUAL);
-    bytes.extend_from_slice(&mark);
-    postcard::to_extend(record, bytes).expect("memory is the only thing that encoding can lack")
+    let format = format.max(record.least());
+    let mut bytes = Vec::new();
+    if let Some(mark) = format.mark() {
+        bytes.reserve_exact(USUAL);
+        bytes.extend_from_slice(&mark);
+    }
+    record.write(format, bytes)
 }
 
 /// Reads what [`encode`] wrote, in whatever format. What follows the record is passed over. `what` names it in the error.
 pub(crate) fn decode<T: Record>(bytes: &[u8], what: impl FnOnce() -> String) -> Result<T, StoreError> {
     let read = || -> Result<T, Unreadable> {
-        Ok(match Format::of_record(bytes)? {
-            (Format::First, record) => T::decode_first(record)?,
-            (Format::Second | Format::Third, record) => postcard::from_bytes(record)?,
-        })
+        let (format, record) = Format::of_record(bytes)?;
+        Ok(T::read(record, format)?)
     };
     read().map_err(|error| unreadable(error, what))
 }

@@ -10,15 +10,17 @@ use super::codec::Unreadable;
 pub enum Format {
     /// Records without a format, ready rows without the key of a limit and with positions of 16 bits.
     First = 1,
-    /// Records that begin with their format; ready rows with the key of a limit, and with positions of 32 bits.
+    /// Records that begin with their format; ready rows with an empty text before the position, which has 32 bits.
     Second = 2,
     /// As the second, and the state of a small workflow is one value.
     Third = 3,
+    /// As the third, and jobs may have limits: graphs have them, and ready rows have the handler and the limit key.
+    Fourth = 4,
 }
 
 impl Format {
     /// What new stores are written in.
-    pub const LATEST: Self = Self::Third;
+    pub const LATEST: Self = Self::Fourth;
 
     /// The format of a store with this schema version. None: this program does not know it.
     #[must_use]
@@ -27,6 +29,7 @@ impl Format {
             1 => Some(Self::First),
             2 => Some(Self::Second),
             3 => Some(Self::Third),
+            4 => Some(Self::Fourth),
             _ => None,
         }
     }
@@ -42,8 +45,14 @@ impl Format {
     pub const fn most_jobs(self) -> usize {
         match self {
             Self::First => 1 << 16,
-            Self::Second | Self::Third => usize::MAX,
+            Self::Second | Self::Third | Self::Fourth => usize::MAX,
         }
+    }
+
+    /// Whether jobs may have limits.
+    #[must_use]
+    pub const fn has_limits(self) -> bool {
+        matches!(self, Self::Fourth)
     }
 
     /// The beginning of a record. Every record of the first format begins with a number in as few bytes as possible, the low seven bits
@@ -75,6 +84,11 @@ impl Schema {
         Self(Arc::new([format.schema().into(), from.unwrap_or_default().into()]))
     }
 
+    /// What it is being migrated from; the format itself if it is not migrated.
+    pub(crate) fn origin(&self) -> Format {
+        Format::of_schema(self.0[1].load(Relaxed)).unwrap_or_else(|| self.format())
+    }
+
     pub(crate) fn set(&self, format: Format, from: Option<u32>) {
         // What it comes from first: whoever sees the new format has to remove rows of the old one.
         self.0[1].store(from.unwrap_or_default(), Relaxed);
@@ -90,9 +104,13 @@ impl Schema {
         self.0[1].load(Relaxed) != 0
     }
 
-    /// Whether ready rows may be those of the first format or of later ones, whatever the format is.
-    pub(crate) fn has_mixed_rows(&self) -> bool {
-        let first = Format::First.schema();
-        self.format() == Format::First || self.0[1].load(Relaxed) == first
+    /// The formats of all ready rows that may be there, of those that differ, the latest last. More than one: servers that have noticed a
+    /// migration write other rows than those that have not, and this one may be either.
+    pub(crate) fn formats_of_rows(&self) -> &'static [Format] {
+        match self.origin() {
+            Format::First => &[Format::First, Format::Second, Format::Fourth],
+            Format::Second | Format::Third => &[Format::Second, Format::Fourth],
+            Format::Fourth => &[Format::Fourth],
+        }
     }
 }

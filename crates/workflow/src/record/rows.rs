@@ -1,11 +1,16 @@
 //! The rows of a workflow in its partition: pure functions of its state. A write adds and removes the difference between the rows
 //! before and after, so rows always agree with the state.
 
+use std::borrow::Cow;
+
 use super::format::Format;
 use crate::graph::{Graph, GraphJob};
 use crate::id::{JobIndex, WorkflowId};
 use crate::state::{Job, JobState, Label, Status};
 use crate::time::Timestamp;
+
+/// Stands between a handler and a limit key. No name contains it.
+const LIMITED: char = '\u{1}';
 
 /// A row of a sorted set. Rows are sorted by their bytes.
 pub type Row = Vec<u8>;
@@ -15,7 +20,9 @@ pub type Row = Vec<u8>;
 pub struct ReadyEntry {
     /// The queue. Workers name the queues that they serve.
     pub queue: String,
-    /// The key of the limits that the job waits for; empty without limits, and always in the first format.
+    /// What a worker runs; empty in rows of formats before the fourth.
+    pub handler: String,
+    /// The key of the limits that the job waits for; empty without limits.
     pub limit_key: String,
     /// Jobs with a higher priority are taken first.
     pub priority: u8,
@@ -28,18 +35,21 @@ pub struct ReadyEntry {
 }
 
 impl ReadyEntry {
-    /// Queue, zero, key of the limits, zero, priority from high to low, time, workflow, job. The first format has no key.
+    /// Queue, zero, handler, zero, priority from high to low, time, workflow, job. After the handler of a job with limits are a one and the key
+    /// of the limits. Rows of earlier formats have no handler, and those of the first no zero after it. No row lacks the limits of its job.
     #[must_use]
     pub fn row(&self, format: Format) -> Row {
-        ready_row((&self.queue, &self.limit_key, self.priority), self.since, (self.workflow, self.job), format)
+        let lane = (&*self.queue, &*self.handler, &*self.limit_key);
+        ready_row(lane, (self.priority, self.since), (self.workflow, self.job), format)
     }
 
     /// The entry that made `row`, in whatever format.
     #[must_use]
     pub fn read(row: &[u8]) -> Option<Self> {
-        let ReadyRow { queue, limit_key, place } = ReadyRow::read(row)?;
+        let ReadyRow { queue, handler, limit_key, place } = ReadyRow::read(row)?;
         Some(Self {
             queue: queue.to_owned(),
+            handler: handler.to_owned(),
             limit_key: limit_key.to_owned(),
             priority: place.priority(),
             since: place.since(),
@@ -53,6 +63,9 @@ impl ReadyEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReadyRow<'a> {
     pub(crate) queue: &'a str,
+    /// Empty in rows of formats before the fourth.
+    pub(crate) handler: &'a str,
+    /// Empty without limits.
     pub(crate) limit_key: &'a str,
     pub(crate) place: ReadyPlace,
 }
@@ -70,10 +83,11 @@ impl<'a> ReadyRow<'a> {
         if tail.len() == Self::FIRST {
             let (most, job) = tail.split_last_chunk::<2>()?;
             let place = [most, &[0, 0], job].concat();
-            return Some(Self { queue, limit_key: "", place: ReadyPlace(place.try_into().ok()?) });
+            return Some(Self { queue, handler: "", limit_key: "", place: ReadyPlace(place.try_into().ok()?) });
         }
-        let (limit_key, place) = until_zero(tail)?;
-        Some(Self { queue, limit_key, place: ReadyPlace(place.try_into().ok()?) })
+        let (lane, place) = until_zero(tail)?;
+        let (handler, limit_key) = lane.split_once(LIMITED).unwrap_or((lane, ""));
+        Some(Self { queue, handler, limit_key, place: ReadyPlace(place.try_into().ok()?) })
     }
 }
 
@@ -113,6 +127,26 @@ pub fn queue_rows(queue: &str) -> Row {
     let mut row = queue.as_bytes().to_vec();
     row.push(0);
     row
+}
+
+/// The beginning of a row that it shares with all rows of its lane.
+pub(crate) fn lane_of(row: &[u8]) -> &[u8] {
+    let mut zeros = row.iter().enumerate().filter(|(_, byte)| **byte == 0).map(|(at, _)| at);
+    zeros.nth(1).map_or(row, |second| &row[..=second])
+}
+
+/// Before the rows of all lanes that come after one, and behind its own. Takes the beginning of its rows.
+pub(crate) fn lane_end(lane: &[u8]) -> Row {
+    let mut end = lane.to_vec();
+    end.pop();
+    end.push(LIMITED as u8);
+    end
+}
+
+/// Behind all rows of the queue of a lane.
+pub(crate) fn queue_end(lane: &[u8]) -> Row {
+    let queue = lane.iter().position(|&byte| byte == 0).unwrap_or(lane.len());
+    [&lane[..queue], &[1]].concat()
 }
 
 /// A part of the index whose rows end in workflow ids, ascending.
@@ -178,41 +212,62 @@ pub(crate) fn lasting_row(id: WorkflowId) -> Row {
 pub(crate) fn ready_row_of(
     (id, index): (WorkflowId, JobIndex),
     job: &Job,
-    about: &GraphJob,
+    graph: &Graph,
     (status, format): (Status, Format),
 ) -> Option<Row> {
     let since = job.ready_at.filter(|_| status == Status::Running && job.state == JobState::Ready)?;
-    Some(ready_row((&about.queue, "", about.priority), since, (id, index), format))
+    let GraphJob { queue, handler, priority, .. } = &graph.jobs[index.index()];
+    let limit_key = graph.limits(index).map_or(Cow::Borrowed(""), |limits| limits.key_within(id));
+    Some(ready_row((queue, handler, &limit_key), (*priority, since), (id, index), format))
 }
 
 fn ready_row(
-    (queue, limit_key, priority): (&str, &str, u8),
-    since: Timestamp,
+    (queue, handler, limit_key): (&str, &str, &str),
+    (priority, since): (u8, Timestamp),
     (workflow, job): (WorkflowId, JobIndex),
     format: Format,
 ) -> Row {
-    let mut row = Vec::with_capacity(queue.len() + 1 + limit_key.len() + 1 + ReadyPlace::BYTES);
+    // Without its key, a job with limits would be taken for one that has none.
+    let format = if limit_key.is_empty() { format } else { format.max(Format::Fourth) };
+    let mut row = Vec::with_capacity(queue.len() + handler.len() + limit_key.len() + 3 + ReadyPlace::BYTES);
     row.extend_from_slice(queue.as_bytes());
     row.push(0);
-    if format > Format::First {
-        row.extend_from_slice(limit_key.as_bytes());
-        row.push(0);
+    match format {
+        Format::First => {}
+        Format::Second | Format::Third => row.push(0),
+        Format::Fourth => push_lane(&mut row, handler, limit_key),
     }
     row.push(u8::MAX - priority);
     row.extend_from_slice(&since.micros().to_be_bytes());
     row.extend_from_slice(workflow.bytes());
     match format {
         Format::First => row.extend_from_slice(&(job.0 as u16).to_be_bytes()),
-        Format::Second | Format::Third => row.extend_from_slice(&job.0.to_be_bytes()),
+        Format::Second | Format::Third | Format::Fourth => row.extend_from_slice(&job.0.to_be_bytes()),
     }
     row
 }
 
+/// The beginning of all ready rows of a queue for one handler and one limit key, which is empty without limits.
+#[must_use]
+pub fn lane_rows(queue: &str, handler: &str, limit_key: &str) -> Row {
+    let mut row = queue_rows(queue);
+    push_lane(&mut row, handler, limit_key);
+    row
+}
+
+fn push_lane(row: &mut Row, handler: &str, limit_key: &str) {
+    row.extend_from_slice(handler.as_bytes());
+    if !limit_key.is_empty() {
+        row.push(LIMITED as u8);
+        row.extend_from_slice(limit_key.as_bytes());
+    }
+    row.push(0);
+}
+
 /// The ready rows of a workflow.
 pub(crate) fn ready_rows(id: WorkflowId, graph: &Graph, jobs: &[Job], status: Status, format: Format) -> Vec<Row> {
-    let entries = jobs.iter().zip(graph.jobs.iter()).enumerate();
-    let row = |(at, (job, about))| ready_row_of((id, JobIndex(at as u32)), job, about, (status, format));
-    entries.filter_map(row).collect()
+    let row = |(at, job)| ready_row_of((id, JobIndex(at as u32)), job, graph, (status, format));
+    jobs.iter().enumerate().filter_map(row).collect()
 }
 
 #[cfg(test)]
@@ -220,28 +275,46 @@ mod tests {
     use super::*;
     use crate::id::Partition;
 
-    #[test]
-    fn ready_rows_sort_by_priority_then_age_and_are_read_back() {
-        let entry = |queue: &str, priority, since| ReadyEntry {
+    const FORMATS: [Format; 4] = [Format::First, Format::Second, Format::Third, Format::Fourth];
+
+    fn entry(queue: &str, priority: u8, since: u64) -> ReadyEntry {
+        ReadyEntry {
             queue: queue.to_owned(),
+            handler: "do it".to_owned(),
             limit_key: String::new(),
             priority,
             since: Timestamp::from_micros(since),
             workflow: WorkflowId::new(Timestamp::from_micros(1), Partition(3), since.into()),
             job: JobIndex(9),
-        };
+        }
+    }
+
+    #[test]
+    fn ready_rows_sort_by_priority_then_age_and_are_read_back() {
         let sorted = [entry("a", 9, 7), entry("a", 9, 300), entry("a", 0, 1), entry("aé", 255, 1)];
-        for format in [Format::First, Format::Second, Format::Third] {
+        for format in FORMATS {
             assert!(sorted.iter().map(|entry| entry.row(format)).is_sorted());
             for entry in &sorted {
                 let row = entry.row(format);
                 assert!(row.starts_with(&queue_rows(&entry.queue)));
-                assert_eq!(ReadyEntry::read(&row).as_ref(), Some(entry));
+                let handler = if format >= Format::Fourth { entry.handler.clone() } else { String::new() };
+                assert_eq!(ReadyEntry::read(&row), Some(ReadyEntry { handler, ..entry.clone() }));
             }
         }
-        let limited = ReadyEntry { limit_key: "vendor".to_owned(), job: JobIndex(70_000), ..entry("a", 0, 1) };
-        assert_eq!(ReadyEntry::read(&limited.row(Format::Second)), Some(limited));
         assert_eq!(ReadyEntry::read(b"short"), None);
         assert_eq!(ReadyEntry::read(b"queue\0key\0short"), None);
+    }
+
+    #[test]
+    fn rows_of_a_lane_begin_alike_and_no_row_lacks_the_limits() {
+        let limited =
+            ReadyEntry { limit_key: r#"[["d",1,"k","v"]]"#.to_owned(), job: JobIndex(70_000), ..entry("a", 0, 1) };
+        for format in FORMATS {
+            let row = limited.row(format);
+            assert_eq!(ReadyEntry::read(&row).as_ref(), Some(&limited));
+            assert!(row.starts_with(&lane_rows("a", "do it", &limited.limit_key)));
+            assert!(!row.starts_with(&lane_rows("a", "do it", "")) && !row.starts_with(&lane_rows("a", "do", "")));
+        }
+        assert!(entry("a", 0, 1).row(Format::Fourth).starts_with(&lane_rows("a", "do it", "")));
     }
 }

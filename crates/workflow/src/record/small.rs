@@ -1,7 +1,7 @@
 //! The state of a small workflow as one value: its meta, its label, and all of its jobs. One value costs a store less than several, as
 //! long as it is short. The value begins with the meta, so whoever wants no more reads it as a meta.
 
-use super::codec::{encode, unreadable};
+use super::codec::{encode, extended, unreadable};
 use super::format::Format;
 use crate::graph::json::Json;
 use crate::graph::{Graph, GraphJob};
@@ -23,11 +23,12 @@ pub(crate) fn is_small(graph: &Graph) -> bool {
     graph.jobs.len() <= JOBS && label <= LABEL && label + texts(graph) <= GRAPH
 }
 
-/// The bytes of names and params of a graph with few jobs.
+/// The bytes of names, params and limits of a graph with few jobs.
 fn texts(graph: &Graph) -> usize {
     let json = |json: Option<&Json>| json.map_or(0, |json| json.text().len());
     let job = |(at, job): (usize, &GraphJob)| {
-        job.name.len() + job.handler.len() + job.queue.len() + json(graph.params(JobIndex(at as u32)))
+        let limits = graph.limits(JobIndex(at as u32)).map_or(0, |limits| limits.key().len());
+        job.name.len() + job.handler.len() + job.queue.len() + json(graph.params(JobIndex(at as u32))) + limits
     };
     graph.idempotency_key.as_ref().map_or(0, String::len)
         + json(graph.globals.as_ref())
@@ -35,11 +36,11 @@ fn texts(graph: &Graph) -> usize {
 }
 
 /// The value, and how many of its bytes are the meta.
-pub(crate) fn join(meta: &Meta, label: &Label, jobs: &[Job]) -> (Vec<u8>, usize) {
-    let meta = encode(meta, Format::Third);
+pub(crate) fn join(meta: &Meta, label: &Label, jobs: &[Job], format: Format) -> (Vec<u8>, usize) {
+    // Earlier formats have no such value. A workflow of which the store has one may be written by a process that has not noticed a migration.
+    let meta = encode(meta, format.max(Format::Third));
     let length = meta.len();
-    let value = postcard::to_extend(&(label, jobs), meta).expect("memory is the only thing that encoding can lack");
-    (value, length)
+    (extended(meta, &(label, jobs)), length)
 }
 
 /// Reads a value: the meta, how many of its bytes are the meta, and all jobs. No jobs: they are not in the value, because the workflow is
@@ -98,13 +99,15 @@ mod tests {
         };
         let label = Label { name: "é".to_owned(), tags: vec!["a".to_owned()] };
         let jobs = [Job::default(), Job { state: JobState::Ready, fence: 7, ..Job::default() }];
-        let (value, length) = join(&meta, &label, &jobs);
-        let what = || "a value".to_owned();
-        assert_eq!(decode::<Meta>(&value, what).unwrap(), meta);
-        assert_eq!(split(&value, what).unwrap(), (meta.clone(), length, Some(jobs.to_vec())));
-        assert_eq!(split(&value[..length], what).unwrap(), (meta, length, None));
-        assert_eq!(label_of(&value), label);
-        assert!(split(&value[..value.len() - 1], what).is_err());
+        for format in [Format::Third, Format::Fourth] {
+            let (value, length) = join(&meta, &label, &jobs, format);
+            let what = || "a value".to_owned();
+            assert_eq!(decode::<Meta>(&value, what).unwrap(), meta);
+            assert_eq!(split(&value, what).unwrap(), (meta.clone(), length, Some(jobs.to_vec())));
+            assert_eq!(split(&value[..length], what).unwrap(), (meta.clone(), length, None));
+            assert_eq!(label_of(&value), label);
+            assert!(split(&value[..value.len() - 1], what).is_err());
+        }
     }
 
     fn label_of(value: &[u8]) -> Label {

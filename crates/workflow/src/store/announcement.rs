@@ -1,6 +1,7 @@
 //! What servers of one store tell each other, so that nobody has to look again and again: that jobs became ready, and that a timer is due
 //! soon. An announcement only says where to look. It may get lost, and it may say too much.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::id::Partition;
@@ -187,14 +188,33 @@ impl News {
     fn add(&mut self, row: ReadyRow<'_>) {
         let Self::Queues(queues) = self else { return };
         let priority = row.place.priority();
-        if let Some((_, highest)) = queues.iter_mut().find(|(queue, _)| queue == row.queue) {
+        let name = name(row);
+        if let Some((_, highest)) = queues.iter_mut().find(|(queue, _)| *queue == *name) {
             *highest = priority.max(*highest);
         } else if queues.len() < MOST_QUEUES {
-            queues.push((row.queue.to_owned(), priority));
+            queues.push((name.into_owned(), priority));
         } else {
             *self = Self::AllQueues;
         }
     }
+}
+
+/// The name of a queue, or that of a lane of jobs with limits: a server that waits for room under some is not to read all of the queue.
+/// No name contains the sign between them.
+fn name<'a>(row: ReadyRow<'a>) -> Cow<'a, str> {
+    match row.limit_key {
+        "" => Cow::Borrowed(row.queue),
+        limits => Cow::Owned([row.queue, row.handler, limits].join(LANE)),
+    }
+}
+
+const LANE: &str = "\u{1}";
+
+/// What [`News::Queues`] names: a queue, or a lane of it by handler and key of limits.
+pub(crate) fn read_name(name: &str) -> (&str, Option<(&str, &str)>) {
+    let mut parts = name.splitn(3, LANE);
+    let queue = parts.next().unwrap_or_default();
+    (queue, parts.next().zip(parts.next()))
 }
 
 #[cfg(test)]
@@ -210,8 +230,9 @@ mod tests {
     fn change(queues: &[(&str, u8)], timer: Moved) -> Change {
         let workflow = WorkflowId::new(Timestamp::default(), Partition(1), 1);
         let row = |&(queue, priority): &(&str, u8)| {
-            let (queue, limit_key, since) = (queue.to_owned(), String::new(), Timestamp::default());
-            ReadyEntry { queue, limit_key, priority, since, workflow, job: JobIndex(0) }.row(Format::Second)
+            let (queue, handler, since) = (queue.to_owned(), String::new(), Timestamp::default());
+            ReadyEntry { queue, handler, limit_key: String::new(), priority, since, workflow, job: JobIndex(0) }
+                .row(Format::Second)
         };
         let ready = RowChange { add: queues.iter().map(row).collect(), remove: Vec::new() };
         let put = Put { ready, timer, ..Put::default() };

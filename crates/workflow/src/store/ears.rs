@@ -3,6 +3,7 @@
 use super::announcement::{Announcement, Audience, ServerId};
 use super::memory;
 use super::redis;
+use super::release::Release;
 use crate::id::Partition;
 
 /// What can be listened to.
@@ -41,6 +42,8 @@ pub(crate) enum Heard {
     Called(ServerId, CallOut),
     /// A change of a partition.
     Announced(Partition, Announcement),
+    /// A place in a limit is free.
+    Released(Release),
     /// Something was missed.
     Missed,
 }
@@ -65,7 +68,10 @@ impl Heard {
     pub(crate) fn of(topic: Topic, message: &[u8]) -> Option<Self> {
         match topic {
             Topic::Servers => CallOut::read(message).map(|(by, call)| Self::Called(by, call)),
-            Topic::Partition(partition, _) => Announcement::read(message).map(|said| Self::Announced(partition, said)),
+            Topic::Partition(partition, _) => {
+                let said = Announcement::read(message).map(|said| Self::Announced(partition, said));
+                said.or_else(|| Release::read(message).map(Self::Released))
+            }
         }
     }
 }
@@ -110,5 +116,14 @@ mod tests {
         }
         assert_eq!(Heard::of(Topic::Servers, b""), None);
         assert_eq!(Heard::of(Topic::Servers, b"s1"), None);
+    }
+
+    #[test]
+    fn a_release_is_read_back() {
+        let (by, topic) = (ServerId(9), Topic::Partition(Partition(1), Audience::Waiting));
+        let heard = Heard::of(topic, &Release::write(by, "a\u{1}b"));
+        assert_eq!(heard, Some(Heard::Released(Release { by, set: "a\u{1}b".to_owned() })));
+        assert_eq!(Heard::of(topic, b"\x021234567"), None);
+        assert_eq!(Heard::of(topic, b"\x0212345678\xff"), None);
     }
 }

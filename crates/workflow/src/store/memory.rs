@@ -1,10 +1,13 @@
 //! Workflows in this process, for tests. Everything is lost when the process ends, and writes can be made to fail.
 
+mod holders;
 mod registers;
 pub(super) mod servers;
 mod tables;
+mod terms;
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -12,8 +15,10 @@ use bytes::Bytes;
 use self::servers::Ears;
 use self::tables::{Entry, Tables};
 use super::announcement::{Announcer, ServerId};
+use super::board::Board;
 use super::ears::Topic;
 use super::error::StoreError;
+use super::lanes::{LaneRows, walk};
 use super::probe::Probe;
 use super::query::{Clockwork, Head, Order, RowSet, Span};
 use super::{Roll, each_of};
@@ -30,6 +35,7 @@ pub struct MemoryStore {
     partitions: u16,
     format: Format,
     tables: Arc<Mutex<Tables>>,
+    pub(super) board: Board,
 }
 
 /// What a store that was told to fail does with a call.
@@ -81,7 +87,7 @@ pub enum Loss {
     State(WorkflowId),
     /// The ready rows of a partition.
     Ready(Partition),
-    /// The names of queues and workflows, and with them which queues are paused.
+    /// The names of queues and workflows, and with them which queues are paused; and the terms of queues and handlers.
     Registers,
 }
 
@@ -94,7 +100,7 @@ impl MemoryStore {
     /// An empty store of `partitions` partitions.
     #[must_use]
     pub fn new(partitions: u16) -> Self {
-        Self { partitions, format: Format::LATEST, tables: Arc::default() }
+        Self { partitions, format: Format::LATEST, tables: Arc::default(), board: Board::default() }
     }
 
     /// The same store, written in another format.
@@ -129,6 +135,7 @@ impl MemoryStore {
             Loss::Registers => {
                 tables.queues.clear();
                 tables.names.clear();
+                tables.terms.clear();
                 tables.losses += 1;
             }
         }
@@ -288,6 +295,27 @@ impl MemoryStore {
             prefixes.iter().map(|prefix: &Row| rows(prefix)).collect()
         };
         self.each(partitions, ready).await
+    }
+
+    pub(crate) async fn lanes_after(
+        &self,
+        wanted: &[(Partition, Vec<Row>)],
+        each: usize,
+        lanes: usize,
+    ) -> Vec<Result<Vec<LaneRows>, StoreError>> {
+        let partitions: Vec<Partition> = wanted.iter().map(|(at, _)| *at).collect();
+        let walks = |tables: &Tables, at: &Partition| {
+            let of = wanted.iter().filter(|(partition, _)| partition == at).flat_map(|(_, lanes)| lanes);
+            let read = |from: &Row, to: &Row, limit: usize| {
+                Ok::<_, Infallible>(tables.ready_from(*at, from, to).take(limit).cloned().collect())
+            };
+            let walk = |lane| match walk(lane, (each, lanes), read) {
+                Ok(found) => found,
+                Err(never) => match never {},
+            };
+            of.map(walk).collect()
+        };
+        self.each(&partitions, walks).await
     }
 
     pub(crate) async fn due(

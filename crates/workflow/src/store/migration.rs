@@ -1,6 +1,6 @@
 //! Writes what a store has in the latest format, workflow by workflow, while servers use the store.
 //!
-//! First the store says that it is migrated: from then on servers write the latest format, and remove ready rows of both. Then each workflow
+//! First the store says that it is migrated: from then on servers write the latest format, and remove ready rows of all. Then each workflow
 //! is written again, guarded as any change is. So it can stop anywhere, and begin again.
 
 use super::Store;
@@ -67,7 +67,8 @@ impl Store {
     /// The store cannot be written.
     pub async fn begin_migration(&self) -> Result<(), StoreError> {
         match self {
-            _ if self.is_migrating() => return Ok(()),
+            // One that an earlier version began goes on from there to the latest format.
+            _ if self.is_migrating() && self.format() == Format::LATEST => return Ok(()),
             Self::Memory(_) => {}
             Self::Sqlite(store) => store.begin_migration().await?,
             Self::Redis(store) => store.begin_migration().await?,
@@ -101,7 +102,8 @@ impl Store {
         let next = lasting.last().filter(|_| is_full && lasting.len() == PAGE).cloned();
         let ids: Vec<WorkflowId> = lasting.iter().filter_map(|row| workflow_of(row)).collect();
         let heads = self.heads(&ids).await.into_iter().collect::<Result<Vec<_>, _>>()?;
-        // The label is written when all of a workflow is, and only then. The meta tells of a server that had not noticed yet.
+        // The label is written when all of a workflow is, and only then; that of a small workflow has a format that changes only then. The
+        // meta tells of a server that had not noticed yet.
         let is_latest = |record: &[u8]| matches!(Format::of_record(record), Ok((Format::LATEST, _)));
         let earlier = ids
             .into_iter()
@@ -172,8 +174,13 @@ impl Store {
         for (&id, loaded) in ids.iter().zip(self.load_each(ids).await?) {
             let workflow = loaded.and_then(|stored| {
                 let Some(stored) = stored else { return Ok(None) };
-                let jobs = stored.state.jobs.iter().map(|(job, _)| *job).collect();
-                Workflow::read(id, &stored).map(|workflow| Some((workflow, jobs)))
+                let workflow = Workflow::read(id, &stored)?;
+                let jobs = match id.is_small() {
+                    // One value has them all.
+                    true => (0..workflow.jobs.len()).map(|at| JobIndex(at as u32)).collect(),
+                    false => stored.state.jobs.iter().map(|(job, _)| *job).collect(),
+                };
+                Ok(Some((workflow, jobs)))
             });
             match workflow {
                 Ok(workflow) => read.extend(workflow),

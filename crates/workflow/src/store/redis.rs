@@ -1,11 +1,14 @@
 //! Workflows in Redis. One script writes, so that a change is written completely or not at all. Everything else is reads, in one round
 //! trip each.
 
+mod board;
 mod call;
 pub(crate) mod durability;
 pub(crate) mod ears;
+mod holders;
 mod identity;
 mod keys;
+mod lanes;
 mod open;
 mod pieces;
 mod probe;
@@ -13,8 +16,9 @@ mod read;
 mod replicas;
 mod reply;
 mod servers;
+mod together;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
@@ -42,6 +46,8 @@ pub struct RedisStore {
     timeout: Duration,
     /// The digest by which Redis knows the script.
     digest: Arc<[u8]>,
+    /// The digest of the script for places in limits, since it was first needed.
+    holders_digest: Arc<OnceLock<Arc<[u8]>>>,
     identity: Arc<Identity>,
     /// None: a write is acknowledged when the primary has it.
     replicas: Option<Replicas>,

@@ -4,6 +4,7 @@ mod backup;
 mod column;
 mod depths;
 mod file;
+mod holders;
 mod presence;
 mod probe;
 mod read;
@@ -26,8 +27,10 @@ use self::worker::Worker;
 pub(super) use self::write::GROUP;
 use self::write::space::gives_back;
 use self::write::{Request, Written};
+use super::board::Board;
 use super::each_of;
 use super::error::StoreError;
+use super::lanes::{LaneRows, walk};
 use super::probe::Probe;
 use super::query::{Clockwork, Head, Order, RowSet, Span};
 use crate::id::{JobIndex, MAX_PARTITIONS, Partition, WorkflowId};
@@ -48,6 +51,7 @@ pub struct SqliteStore {
     partitions: u16,
     schema: Schema,
     threads: Arc<Threads>,
+    pub(super) board: Board,
 }
 
 /// How to keep workflows in SQLite.
@@ -155,7 +159,7 @@ impl SqliteStore {
             lookups: Worker::spawn("store-lookups", QUEUE, reads(lookups)).map_err(spawned)?,
             writes: Worker::spawn("store-writes", QUEUE, writes).map_err(spawned)?,
         };
-        Ok(Self { partitions, schema, threads: Arc::new(threads) })
+        Ok(Self { partitions, schema, threads: Arc::new(threads), board: Board::default() })
     }
 
     /// Reads the whole file and looks for damage, about 4 s for each gigabyte. Counts wait during that time, and nothing else.
@@ -236,7 +240,7 @@ impl SqliteStore {
 
     /// Says in the file what it is migrated from, and from now on writes the latest format.
     pub(crate) async fn begin_migration(&self) -> Result<(), StoreError> {
-        let from = self.format();
+        let from = self.schema.origin();
         self.write(|answer| Request::Migrate { from: Some(from), answer }).await?;
         self.schema.set(Format::LATEST, Some(from.schema()));
         Ok(())
@@ -354,6 +358,23 @@ impl SqliteStore {
             asked.iter().map(each).collect()
         });
         each_of(partitions.len(), found.await)
+    }
+
+    pub(crate) async fn lanes_after(
+        &self,
+        wanted: &[(Partition, Vec<Row>)],
+        each: usize,
+        lanes: usize,
+    ) -> Result<Vec<Vec<LaneRows>>, StoreError> {
+        let wanted = wanted.to_vec();
+        self.lookup(move |connection| {
+            let of = |(at, walks): &(Partition, Vec<Row>)| {
+                let read = |from: &Row, to: &Row, limit| read::ready_from(connection, *at, (from, to), limit);
+                walks.iter().map(|lane| walk(lane, (each, lanes), read)).collect()
+            };
+            wanted.iter().map(of).collect()
+        })
+        .await
     }
 
     pub(crate) async fn due(

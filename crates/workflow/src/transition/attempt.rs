@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::event::{Effect, Lease};
 use super::outcome::{Failure, Outcome, RetryWish};
-use super::refusal::{Refusal, lease_lost, name};
+use super::refusal::{Refusal, lease_lost, lease_over, name};
 use super::revoke::{cancel_rest, revoke};
 use crate::graph::definition::OnFailure;
 use crate::id::JobIndex;
@@ -69,7 +69,7 @@ pub(super) fn report(
             workflow.end(index, JobState::Succeeded, now);
         }
         Outcome::Failed { failure, retry } => fail_attempt(workflow, index, failure, *retry, now),
-        Outcome::GivenBack { pause } => {
+        Outcome::GivenBack { pause } | Outcome::Throttled { pause } => {
             let job = workflow.job_mut(index);
             job.attempt = job.attempt.saturating_sub(1);
             make_ready_after(workflow, index, *pause, now);
@@ -98,7 +98,7 @@ fn may_follow(state: JobState, outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Succeeded { .. } => state == JobState::Succeeded,
         Outcome::Failed { .. } => state == JobState::Failed || !state.is_over(),
-        Outcome::GivenBack { .. } => !state.is_over(),
+        Outcome::GivenBack { .. } | Outcome::Throttled { .. } => !state.is_over(),
     }
 }
 
@@ -120,6 +120,9 @@ pub(super) fn extend(
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
     match workflow.job(index).state {
+        JobState::Running { .. } if workflow.job(index).token == token && expires <= now => {
+            Err(lease_over(workflow, index))
+        }
         JobState::Running { .. } if workflow.job(index).token == token => {
             // The timer is not moved to later. It comes early, finds nothing due, and is moved then.
             workflow.set_state(index, JobState::Running { expires }, now);

@@ -24,6 +24,11 @@ pub enum Outcome {
         /// How long no worker should get it.
         pause: Duration,
     },
+    /// The same, because whoever is behind its rate limits wants nothing for a while: no job under them is handed out.
+    Throttled {
+        /// How long.
+        pause: Duration,
+    },
 }
 
 /// The error that a worker reports.

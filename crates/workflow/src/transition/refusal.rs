@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::id::JobIndex;
-use crate::state::{JobState, Status};
+use crate::state::{JobState, LeaseEnd, Status};
 use crate::workflow::Workflow;
 use crate::workflow::progress::Prospect;
 
@@ -71,6 +71,12 @@ pub(super) fn lease_lost(workflow: &Workflow, index: JobIndex, token: u64) -> Re
         (_, None) => "unknown",
     };
     Refusal::LeaseLost { job: name(workflow, index), state: job.state.word(), reason }
+}
+
+/// The lease under which the job runs is over, although nobody has taken the job back yet.
+pub(super) fn lease_over(workflow: &Workflow, index: JobIndex) -> Refusal {
+    let state = workflow.job(index).state.word();
+    Refusal::LeaseLost { job: name(workflow, index), state, reason: LeaseEnd::Expired.word() }
 }
 
 pub(super) fn wrong_job(workflow: &Workflow, verb: &'static str, index: JobIndex, advice: &'static str) -> Refusal {

@@ -29,6 +29,13 @@ pub(crate) struct Style {
 /// How many errors of one job are kept.
 const KEPT_ERRORS: u16 = 10;
 
+/// The format of a value of a small workflow. It tells a migration whether all of the workflow is in the latest format: the graph, and all
+/// rows. So it becomes a later one only with all of them.
+fn value_format(stored: Option<&[u8]>, unwritten: &Unwritten, format: Format) -> Format {
+    let was = stored.filter(|_| !unwritten.rewrite).and_then(|value| Format::of_record(value).ok());
+    was.map_or(format, |(was, _)| was.min(format))
+}
+
 impl Workflow {
     /// Jobs that became ready since the last write.
     pub(crate) fn newly_ready(&self) -> &[JobIndex] {
@@ -74,13 +81,13 @@ impl Workflow {
     }
 
     /// Writes all of it again with the next write, in the format of that write: the jobs that the store has, and errors of attempts. Rows of
-    /// the first format are removed.
+    /// earlier formats are removed.
     pub(crate) fn rewrite(&mut self, jobs: &[JobIndex], errors: Vec<(ResultField, AttemptError)>) {
         jobs.iter().for_each(|&job| self.note(job));
         let unwritten = self.unwritten();
         unwritten.rewrite = true;
         unwritten.errors = errors;
-        let (ready, _) = self.rows(Format::First);
+        let ready = [Format::First, Format::Second].into_iter().flat_map(|format| self.rows(format).0).collect();
         self.mend(Delete { ready, ..Delete::default() });
     }
 
@@ -143,7 +150,9 @@ impl Workflow {
         }
         let settled = if unwritten.strays.is_some() { std::mem::take(&mut self.owing) } else { Vec::new() };
         let (meta, length) = match small {
-            true => join(&self.meta, &self.graph.label, &self.jobs),
+            true => {
+                join(&self.meta, &self.graph.label, &self.jobs, value_format(expected.as_deref(), &unwritten, format))
+            }
             false => {
                 let meta = encode(&self.meta, format);
                 let length = meta.len();
@@ -251,7 +260,7 @@ impl Workflow {
 
     fn ready_change(&self, was: Option<&Meta>, unwritten: &Unwritten, format: Format) -> RowChange {
         let row = |index: JobIndex, job: &Job, status: Status| {
-            ready_row_of((self.id, index), job, &self.graph.jobs[index.index()], (status, format))
+            ready_row_of((self.id, index), job, &self.graph, (status, format))
         };
         let status = was.map_or(Status::Pending, |meta| meta.status);
         let shown = |status| status == Status::Running;

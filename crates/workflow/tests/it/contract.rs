@@ -1,5 +1,6 @@
 //! What a store does, whichever it is: [`contract!`] makes a test of every behaviour for one store.
 
+pub(crate) mod holders;
 pub(crate) mod reads;
 pub(crate) mod writes;
 
@@ -37,6 +38,14 @@ macro_rules! contract {
                 many_changes_fit_in_one_call
                 of_concurrent_changes_exactly_one_wins
                 concurrent_changes_of_different_workflows_all_apply
+            }
+            contract! { @ $open, holders:
+                places_go_to_the_first_up_to_the_most
+                released_places_are_free
+                many_sets_in_one_call_stand_alone
+                a_place_is_held_as_long_as_its_lease_and_ends_after_it
+                ten_thousand_places_fit_in_one_call
+                there_are_never_more_holders_than_places
             }
             contract! { @ $open, reads:
                 what_is_not_there_is_none
@@ -113,9 +122,9 @@ pub(crate) fn delete(id: WorkflowId, from: &str, delete: Delete) -> Change {
 
 pub(crate) fn ready_row(queue: &str, since: u64, workflow: WorkflowId, job: u32) -> Row {
     let job = JobIndex(job);
-    let limit_key = String::new();
+    let (handler, limit_key) = ("h".to_owned(), String::new());
     let queue = queue.to_owned();
-    ReadyEntry { queue, limit_key, priority: 0, since: micros(since), workflow, job }.row(Format::LATEST)
+    ReadyEntry { queue, handler, limit_key, priority: 0, since: micros(since), workflow, job }.row(Format::LATEST)
 }
 
 pub(crate) fn index_row(section: Section<'_>, id: WorkflowId) -> Row {

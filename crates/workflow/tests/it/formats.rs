@@ -8,17 +8,19 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
-use tidegate_workflow::rows::Row;
+use tidegate_workflow::change::Delete;
+use tidegate_workflow::rows::{ReadyEntry, Row};
 use tidegate_workflow::{
-    Action, Begin, Claim, Engine, EngineError, Format, JobIndex, LeaseRef, Outcome, Partition, RedisOptions,
-    RedisStore, Register, RowSet, Snapshot, SqliteOptions, SqliteStore, Status, Store, Timestamp, WorkflowId,
+    Action, Begin, Claim, Engine, EngineError, Format, JobIndex, LeaseRef, LimitDefinition, NewWorkflow, Outcome,
+    Partition, RedisOptions, RedisStore, Register, RowSet, Scope, Snapshot, SqliteOptions, SqliteStore, Status, Store,
+    Timestamp, WorkflowId,
 };
 
 use crate::model::check::whole_store;
-use crate::support::{create, report, server};
+use crate::support::{create, definition, new, report, server};
 
 /// All formats, with the number that the names of their files begin with.
-const FORMATS: [(Format, u8); 3] = [(Format::First, 1), (Format::Second, 2), (Format::Third, 3)];
+const FORMATS: [(Format, u8); 4] = [(Format::First, 1), (Format::Second, 2), (Format::Third, 3), (Format::Fourth, 4)];
 
 fn golden(name: &str) -> String {
     let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", "..", "golden", "stores"].iter().collect();
@@ -26,9 +28,15 @@ fn golden(name: &str) -> String {
 }
 
 async fn in_redis(number: u8) -> (Store, RedisServer) {
+    in_redis_then(number, "PING").await
+}
+
+/// The same after another command.
+async fn in_redis_then(number: u8, command: &str) -> (Store, RedisServer) {
     let redis = RedisServer::start().await;
     let replies = redis.raw(golden(&format!("{number}-redis.txt")).trim_end());
     assert!(!replies.contains("-ERR"), "{replies}");
+    let _ = redis.raw(command);
     // Another number of partitions: the store keeps its own.
     let options = RedisOptions::new("tg:", 16, Duration::from_secs(5)).unwrap();
     let client = Client::new(redis.config()).unwrap();
@@ -123,8 +131,13 @@ async fn work_off(engine: &Engine) {
     loop {
         let now = crate::support::at(seconds);
         while engine.sweep(now).await.unwrap() {}
-        let claim =
-            Claim { queues: queues.clone(), worker: "w".to_owned(), limit: 100, lease: Duration::from_secs(30) };
+        let claim = Claim {
+            queues: queues.clone(),
+            handlers: None,
+            worker: "w".to_owned(),
+            limit: 100,
+            lease: Duration::from_secs(30),
+        };
         let claimed = engine.claim(&claim, now).await.unwrap();
         for claimed in &claimed {
             report(engine, claimed.lease, Outcome::Succeeded { output: None }, seconds).await.unwrap();
@@ -142,7 +155,8 @@ async fn check_format(store: &Store, format: Format) {
     for partition in 0..store.partitions() {
         let rows = |set| store.rows(Partition(partition), set, None, 10_000);
         for row in rows(RowSet::Ready).await.unwrap() {
-            assert_eq!(format_of_ready(&row), format.min(Format::Second));
+            let expected = if format == Format::Third { Format::Second } else { format };
+            assert_eq!(format_of_ready(&row), expected);
         }
         let index: Vec<Row> = rows(RowSet::Index).await.unwrap();
         ids.extend(index.iter().filter_map(|row| tidegate_workflow::rows::workflow_of(row)));
@@ -162,14 +176,34 @@ fn format_of_record(record: &[u8]) -> Format {
     match record {
         [0x82, 0, ..] => Format::Second,
         [0x83, 0, ..] => Format::Third,
+        [0x84, 0, ..] => Format::Fourth,
         _ => Format::First,
     }
 }
 
-/// Priority, time, workflow and 16 bits of the job after the queue; or the key of a limit and 32 bits.
+/// After the queue: priority, time, workflow and 16 bits of the job; or an empty text and 32 bits; or the handler and 32 bits.
 fn format_of_ready(row: &[u8]) -> Format {
     let queue = row.iter().position(|&byte| byte == 0).unwrap();
-    if row.len() == queue + 1 + 27 { Format::First } else { Format::Second }
+    match &row[queue + 1..] {
+        tail if tail.len() == 27 => Format::First,
+        [0, ..] => Format::Second,
+        _ => Format::Fourth,
+    }
+}
+
+/// A workflow of two jobs, of which the second has a limit.
+fn limited() -> NewWorkflow {
+    let mut definition = definition("a b");
+    definition.jobs[1].limits =
+        vec![LimitDefinition::Concurrency { most: 2, of: Scope::Workflow, entries: Vec::new() }];
+    new(definition, Begin::Now)
+}
+
+/// The ready rows of a workflow: the handler and the limit key of each.
+async fn lanes(store: &Store, id: WorkflowId) -> Vec<(String, String)> {
+    let rows = store.rows(id.partition(), RowSet::Ready, None, 10_000).await.unwrap();
+    let entries = rows.iter().map(|row| ReadyEntry::read(row).unwrap()).filter(|entry| entry.workflow == id);
+    entries.map(|entry| (entry.handler, entry.limit_key)).collect()
 }
 
 async fn check(store: Store, format: Format, expected: &Value) {
@@ -180,6 +214,12 @@ async fn check(store: Store, format: Format, expected: &Value) {
     check_format(&store, format).await;
     whole_store(&engine).await;
     let new = create(&engine, "a b<a", Begin::Now).await;
+    let created = engine.create(vec![limited(), self::new(definition("a"), Begin::Later)], crate::support::at(0)).await;
+    match format {
+        Format::Fourth => assert!(created[0].is_ok()),
+        _ => assert_eq!(created[0], Err(EngineError::NoLimits { job: 1 })),
+    }
+    assert!(created[1].is_ok());
     check_format(&store, format).await;
     goes_on(&engine, expected).await;
     assert_eq!(engine.show(new).await.unwrap().meta().status, Status::Succeeded);
@@ -241,6 +281,23 @@ async fn check_errors(store: &Store, expected: &Value) -> usize {
     errors
 }
 
+/// A job with limits has them also where a server changes its workflow that has not noticed the migration yet.
+async fn check_limits(engine: &Engine, other: &Store) {
+    let created = server(other).await.create(vec![limited()], crate::support::at(0)).await.remove(0);
+    let id = created.unwrap().workflow;
+    for action in [Action::Pause, Action::Resume] {
+        engine.act(id, action, crate::support::at(0)).await.unwrap();
+    }
+    engine.repair(id, Delete::default(), crate::support::at(0)).await.unwrap();
+    engine.repair_key(id, crate::support::at(0)).await.unwrap();
+    let key = format!(r#"[[2,"workflow:{id}"]]"#);
+    let rows = lanes(other, id).await;
+    assert_eq!(rows.iter().filter(|(handler, found)| (&**handler, found) == ("handler", &key)).count(), 1, "{rows:?}");
+    assert_eq!(rows.iter().filter(|(_, found)| found.is_empty()).count(), 1, "only one has no limits: {rows:?}");
+    let snapshot = server(other).await.show(id).await.unwrap();
+    assert!(snapshot.graph().limits(JobIndex(1)).is_some());
+}
+
 /// `store` is what a server has open, and `other` what the command has.
 async fn check_migration((store, other): (Store, Store), expected: &Value) {
     let engine = server(&store).await;
@@ -252,6 +309,7 @@ async fn check_migration((store, other): (Store, Store), expected: &Value) {
     assert!(rewrite(&other).await > 0);
     whole_store(&server(&other).await).await;
     check_states(&engine, expected).await;
+    check_limits(&engine, &other).await;
     create(&engine, "a b<a", Begin::Now).await;
     engine.act(before, Action::Pause, crate::support::at(0)).await.unwrap();
     engine.act(before, Action::Resume, crate::support::at(0)).await.unwrap();
@@ -283,7 +341,7 @@ async fn check_migration((store, other): (Store, Store), expected: &Value) {
 
 #[tokio::test]
 async fn stores_of_earlier_formats_are_migrated_beside_a_server() {
-    for number in [1, 2] {
+    for number in [1, 2, 3] {
         let expected = |kind| serde_json::from_str(&golden(&format!("{number}-{kind}.json"))).unwrap();
         let (store, redis) = in_redis(number).await;
         let options = RedisOptions::new("tg:", 16, Duration::from_secs(5)).unwrap();
@@ -293,4 +351,23 @@ async fn stores_of_earlier_formats_are_migrated_beside_a_server() {
         let (store, _folder) = in_sqlite(number);
         check_migration((store.clone(), store), &expected("sqlite")).await;
     }
+}
+
+/// An earlier version began to migrate the store to its latest format, and was stopped.
+#[tokio::test]
+async fn a_migration_to_an_earlier_format_goes_on_to_the_latest() {
+    let (store, _redis) = in_redis_then(1, "HSET tg:meta schema 3 migrates_from 1").await;
+    let engine = server(&store).await;
+    assert_eq!((store.format(), store.is_migrating()), (Format::Third, true));
+    // In the third format, which is beside the first then.
+    let id = create(&engine, "a b", Begin::Now).await;
+    store.begin_migration().await.unwrap();
+    assert_eq!((store.format(), store.is_migrating()), (Format::LATEST, true));
+    engine.act(id, Action::Pause, crate::support::at(0)).await.unwrap();
+    assert_eq!(lanes(&store, id).await, [], "whatever format they were in");
+    engine.act(id, Action::Resume, crate::support::at(0)).await.unwrap();
+    assert!(rewrite(&store).await > 0);
+    store.end_migration().await.unwrap();
+    check_format(&store, Format::LATEST).await;
+    whole_store(&engine).await;
 }

@@ -144,7 +144,7 @@ async fn finish_all(import: &Import) {
         .unwrap();
     }
     let queues = vec!["default".to_owned(), "mail".to_owned()];
-    let claim = Claim { queues, worker: "test".to_owned(), limit: 100, lease: TIMEOUT };
+    let claim = Claim { queues, handlers: None, worker: "test".to_owned(), limit: 100, lease: TIMEOUT };
     for round in 1.. {
         // Each round is later than any job of the dumps waits.
         let now = now() + TIMEOUT * round;

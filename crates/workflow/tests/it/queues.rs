@@ -22,6 +22,7 @@ use crate::support::{
 
 mod again;
 mod crowd;
+mod places;
 
 on_every_store! {
     a_new_job_reaches_a_server_whose_jobs_were_all_taken_elsewhere
@@ -121,7 +122,7 @@ async fn who_waits_for_others_is_not_woken_by_what_it_gave_back(store: Store) {
     create(&engine, "a", Begin::Now).await;
     let claimed = engine.claim(&claim(1), at(1)).await.unwrap().remove(0);
     let queues = queues();
-    let (giver, other) = (engine.arrival_except(&queues, &[claimed.lease]), engine.arrival(&queues));
+    let (giver, other) = (engine.arrival_except(&queues, None, &[claimed.lease]), engine.arrival(&queues));
     engine.report(vec![give_back(&claimed)], None, at(2)).await.0.remove(0).unwrap();
     assert!(woken(other).await);
     assert!(engine.claim_except(&claim(1), &[claimed.lease], at(2)).await.unwrap().is_empty());
@@ -179,8 +180,16 @@ async fn a_repeated_failure_gets_the_same_next_attempt(store: Store) {
 
 fn ready_row(workflow: WorkflowId) -> Vec<u8> {
     let queue = "default".to_owned();
-    ReadyEntry { queue, limit_key: String::new(), priority: 9, since: at(0), workflow, job: JobIndex(0) }
-        .row(Format::LATEST)
+    ReadyEntry {
+        queue,
+        handler: "do".to_owned(),
+        limit_key: String::new(),
+        priority: 9,
+        since: at(0),
+        workflow,
+        job: JobIndex(0),
+    }
+    .row(Format::LATEST)
 }
 
 /// One workflow that could not be read failed the claims of all others, again and again.

@@ -2,6 +2,7 @@
 
 mod failover;
 mod faults;
+mod holders;
 mod large;
 mod layout;
 mod lost;

@@ -1,6 +1,7 @@
 //! What only the SQLite store does: the file, who may open it, and what is in it after a crash.
 
 mod crash;
+mod holders;
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};

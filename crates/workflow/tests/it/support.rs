@@ -86,7 +86,7 @@ pub(crate) async fn create_of(engine: &Engine, definition: Definition, begin: Be
 
 pub(crate) fn claim(limit: usize) -> Claim {
     let (queues, worker) = (vec!["default".to_owned()], "worker".to_owned());
-    Claim { queues, worker, limit, lease: LEASE }
+    Claim { queues, handlers: None, worker, limit, lease: LEASE }
 }
 
 /// All that is ready in the store.

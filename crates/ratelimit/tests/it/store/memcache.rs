@@ -76,9 +76,10 @@ async fn a_request_is_decided_on_what_was_there_and_charged_afterwards() {
     let [one, other] = [counting(&[&server], options()), counting(&[&server], options())];
     let ten = request(&[with_hits("minute=x", 10)]);
     let (first, second) = tokio::join!(check_at(&one.limiter, NOW, &ten), check_at(&other.limiter, NOW, &ten));
-    assert_eq!(outline(&first.response.unwrap()), [(Pass, 0)]);
-    // Whether the second saw the charge of the first is a matter of time, but none is lost.
-    assert!(matches!(outline(&second.response.unwrap())[..], [(Pass | OverLimit, 0)]));
+    // Whether one saw the charge of the other is a matter of time, but both did not, and no charge is lost.
+    let both = [first, second].map(|check| outline(&check.response.unwrap()));
+    assert!(both.contains(&vec![(Pass, 0)]), "{both:?}");
+    assert!(both.iter().all(|one| matches!(one[..], [(Pass | OverLimit, 0)])), "{both:?}");
     one.client.settle().await;
     other.client.settle().await;
     assert_eq!(server.value("test-domain_minute_x_999960").as_deref(), Some("20"));

@@ -89,6 +89,11 @@ impl Shard {
         }
     }
 
+    /// Counts jobs that named a limit of a domain that is not configured.
+    pub(crate) fn unknown_domain(&self, domain: &str, times: u64) {
+        lock(&self.made).add_unknown_domain(domain, times, self.max_names);
+    }
+
     /// Counts a call that failed.
     pub(crate) fn failure(&self, failure: Failure) {
         let count = match failure {

@@ -1,7 +1,7 @@
 //! What docs/cli.md says, beside what the program says of itself.
 
 use super::*;
-use crate::support::repository;
+use crate::support::{Limits, repository};
 
 fn help(path: &[&str]) -> String {
     run(&mut binary(&[path, &["--help"]].concat())).expect(DONE).out
@@ -36,7 +36,7 @@ fn every_command_is_documented_with_its_example() {
             commands += 1;
         }
     }
-    assert_eq!(commands, 35, "commands that the help lists");
+    assert_eq!(commands, 44, "commands that the help lists");
     for verb in ["create", "create_and_start", "start", "stop", "show", "rm", "list", "viz", "migrate"] {
         help(&[verb]);
         assert!(page.contains(&format!("| `{verb}")), "docs/cli.md does not know Gush's {verb}");
@@ -64,6 +64,10 @@ jobs:
   - {name: fetch, handler: bad, queue: default}
   - {name: send, handler: h, after: fetch}
 ";
+const LIMITS: &str = "limits:\n  - {domain: vendor, entries: [[tenant, $.tenant]]}\n";
+const WEIGHTS: &str = "weights:\n  - {entries: [[tenant, acme]], weight: 5}\n";
+const VENDOR: &str =
+    "domain: vendor\ndescriptors:\n  - {key: tenant, rate_limit: {unit: day, requests_per_unit: 10}}\n";
 const SHOP: &str = "domain: shop\ndescriptors:\n  - {key: user, rate_limit: {unit: day, requests_per_unit: 1}}\n";
 
 /// The examples of the tables, without those that write or read outside of the test's folder.
@@ -77,13 +81,15 @@ fn examples() -> Vec<String> {
 #[test]
 fn every_example_is_run() {
     let examples = examples();
-    assert_eq!(examples.len(), 28, "{examples:?}");
-    let files = Files::new(&[("report.yaml", REPORT)]);
+    assert_eq!(examples.len(), 37, "{examples:?}");
+    let files = Files::new(&[("report.yaml", REPORT), ("limits.yaml", LIMITS), ("weights.yaml", WEIGHTS)]);
+    let limits = Limits::new(VENDOR);
     std::fs::create_dir(files.path("config")).unwrap();
     std::fs::write(files.path("config/shop.yaml"), SHOP).unwrap();
     let folder = PathBuf::from(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap().to_owned();
     for example in examples {
-        let flows = Flows::start(&[]);
+        let flows = Flows::start(&[("RUNTIME_ROOT", limits.root())]);
+        tidegate(&flows, &["limit", "pause", "vendor", "tenant=acme"]).expect(DONE);
         let mut mail = workflow("mail", "a");
         mail["jobs"][0]["queue"] = "mail".into();
         flows.create(mail);

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::support::Limits;
 
 const REPORT: &str = "\
 name: report
@@ -239,4 +240,104 @@ fn a_drawing_that_does_not_fit_leaves_the_file_as_it_was() {
     assert_eq!(names(), ["new.svg", "old.svg"]);
     assert!(std::fs::read_to_string(files.path("old.svg")).unwrap().starts_with("<svg "));
     draw("/dev/stdout", "unlimited").expect(DONE).says("<svg ");
+}
+
+const LIMITED: &str = "\
+name: charges
+globals: {region: eu}
+jobs:
+  - handler: charge
+    params: {tenant: acme, order: {customer: 17}}
+    limits:
+      - domain: vendor
+        entries: [[tenant, $.tenant], [customer, $.order.customer]]
+      - {concurrency: 10, of: workflow, entries: [[region, $.region], [price, $$.x]]}
+";
+
+#[test]
+fn limits_of_jobs_are_read_and_shown() {
+    let flows = Flows::start(&[]);
+    let wrong = LIMITED.replace("$.tenant", "$.nobody");
+    let unknown = LIMITED.replace("of: workflow", "off: workflow");
+    let files = Files::new(&[("c.yaml", LIMITED), ("wrong.yaml", &wrong), ("unknown.yaml", &unknown)]);
+    let id = field(&flows, &["workflow", "create", &files.text("c.yaml"), "--start"], "id");
+    let limits = serde_json::json!([
+        {"domain": "vendor", "hits": 1, "entries": [["tenant", "acme"], ["customer", "17"]]},
+        {"concurrency": 10, "of": "workflow", "entries": [["region", "eu"], ["price", "$.x"]]},
+    ]);
+    let job = tidegate(&flows, &["job", "show", &id, "charge"]).expect(DONE).json();
+    assert_eq!(job["limits"], limits);
+    assert_eq!(tidegate(&flows, &["workflow", "show", &id]).expect(DONE).json()["jobs"][0]["limits"], limits);
+    tidegate(&flows, &["job", "show", &id, "charge", "-o", "table"])
+        .expect(DONE)
+        .says("limits    1 unit of vendor  tenant=acme  customer=17")
+        .says("at most 10 jobs of the workflow at a time  region=eu  price=$.x");
+    for (file, place, text) in [("wrong.yaml", ":8:19", "have $.nobody"), ("unknown.yaml", ":9:", "`off`")] {
+        let file = files.text(file);
+        tidegate(&flows, &["workflow", "create", &file]).expect(USAGE).says(&format!("{file}{place}")).says(text);
+    }
+}
+
+#[test]
+fn limits_and_weights_of_queues_and_handlers_are_set() {
+    let flows = Flows::start(&[]);
+    let limits = "limits:\n  - {domain: vendor, entries: [[tenant, $.tenant]]}\n  - {concurrency: 3, of: all}\n";
+    let weights = r#"{"weights": [{"entries": [["tenant", "gold"], ["region", "eu"]], "weight": 5}]}"#;
+    let wrong = limits.replace("3", "0");
+    let files = Files::new(&[("l.yaml", limits), ("w.json", weights), ("wrong.yaml", &wrong), ("text", "7")]);
+    let text = |file: &str| files.text(file);
+    tidegate(&flows, &["queue", "limits", "mail", "--set", &text("l.yaml")]).expect(DONE);
+    tidegate(&flows, &["handler", "limits", "charge", "--set", &text("l.yaml")]).expect(DONE);
+    tidegate(&flows, &["queue", "weights", "mail", "--set", &text("w.json"), "-o", "table"])
+        .expect(DONE)
+        .says("   5  tenant=gold  region=eu\n");
+    for arguments in [["queue", "limits", "mail"], ["handler", "limits", "charge"]] {
+        let shown = tidegate(&flows, &[&arguments[..], &["-o", "table"]].concat()).expect(DONE);
+        shown.says("1 unit of vendor  tenant=$.tenant\nat most 3 jobs at a time\n");
+        assert_eq!(tidegate(&flows, &arguments).json()["limits"][1]["concurrency"], 3);
+    }
+    let wrong = text("wrong.yaml");
+    tidegate(&flows, &["queue", "limits", "mail", "--set", &wrong])
+        .expect(USAGE)
+        .says(&format!("{wrong}:3:6: 0 jobs at the same time"));
+    tidegate(&flows, &["queue", "limits", "mail", "--set", &text("text")]).expect(USAGE);
+    tidegate(&flows, &["queue", "limits", "mail", "--set", &text("none")]).expect(USAGE).says("cannot be read");
+    tidegate(&flows, &["queue", "limits", "mail", "--remove", "--set", &text("l.yaml")]).expect(USAGE);
+    tidegate(&flows, &["queue", "limits", "mail", "--remove", "-o", "table"]).expect(DONE).says("no limits\n");
+    tidegate(&flows, &["queue", "weights", "mail", "--remove"]).expect(DONE);
+    assert_eq!(tidegate(&flows, &["queue", "weights", "mail"]).json()["weights"], serde_json::json!([]));
+    assert_eq!(tidegate(&flows, &["handler", "limits", "charge"]).json()["limits"][0]["domain"], "vendor");
+}
+
+#[test]
+fn limits_are_paused_scaled_checked_and_resumed() {
+    let limits = Limits::new(
+        "domain: vendor\ndescriptors:\n  - key: tenant\n    rate_limit: {unit: hour, requests_per_unit: 10}\n",
+    );
+    let flows = Flows::start(&[("RUNTIME_ROOT", limits.root())]);
+    let limit = |arguments: &[&str]| tidegate(&flows, &[&["limit"], arguments].concat());
+    let check = |code: &str| {
+        assert_eq!(limit(&["check", "vendor", "tenant=acme"]).expect(DONE).json()["code"], code);
+    };
+    limit(&["overrides", "-o", "table"]).expect(DONE).says("nothing is paused");
+    check("ok");
+    let paused =
+        limit(&["pause", "vendor", "tenant=acme", "--gateway", "--for", "10m", "--reason", "r=1"]).expect(DONE);
+    assert_eq!((&paused.json()["effect"], &paused.json()["reason"]), (&json!("paused"), &json!("r=1")));
+    check("over_limit");
+    limit(&["check", "vendor", "tenant=acme", "-o", "table"]).expect(DONE).says("over limit  tenant=acme");
+    let scaled = limit(&["scale", "--rule", "vendor.tenant", "--by", "0.5", "-o", "table"]);
+    scaled.expect(DONE).says("vendor.tenant  scaled by 0.5 for jobs, requests, until it is removed");
+    limit(&["overrides", "-o", "table"]).expect(DONE).says("vendor  tenant=acme");
+    assert_eq!(limit(&["overrides", "-o", "name"]).expect(DONE).out, "vendor.tenant\nvendor  tenant=acme\n");
+    limit(&["resume", "vendor", "tenant=acme"]).expect(DONE);
+    check("ok");
+    limit(&["resume", "vendor", "tenant=acme"]).expect(NOT_FOUND).says("override_not_found");
+    limit(&["check", "vendor", "tenant=acme", "-o", "table"]).expect(DONE).says("5 per hour  4 left");
+    limit(&["top", "-o", "table"]).expect(DONE).says("nothing was refused");
+    for wrong in
+        [&["pause"][..], &["pause", "vendor"], &["pause", "vendor", "tenant"], &["resume", "a", "b=c", "--rule", "d"]]
+    {
+        limit(wrong).expect(USAGE);
+    }
 }

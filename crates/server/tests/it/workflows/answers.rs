@@ -85,6 +85,9 @@ fn definitions_are_refused_with_the_place() {
         (&job(json!({"after": [1]})), "invalid_field", Some("jobs[1].after[0]")),
         (&job(json!({"params": 1})), "invalid_field", Some("jobs[1].params")),
         (r#"{"name":"w","jobs":[["a","h"]]}"#, "invalid_field", Some("jobs[0]")),
+        (&job(json!({"limits": {"domain": "d"}})), "invalid_field", Some("jobs[1].limits")),
+        (&job(json!({"limits": [{"domain": "d", "of": "all"}]})), "invalid_field", Some("jobs[1].limits[0].of")),
+        (&job(json!({"limits": [{"domain": "d"}]})), "invalid_definition", Some("jobs[1].limits[0].entries")),
     ] {
         check(&flows, ("POST", "/v1/workflows", body), 422, code, place);
     }
@@ -503,7 +506,7 @@ fn wrong_values_are_told_in_the_words_of_json() {
         (
             "/v1/jobs/report",
             r#"{"reports":[{"lease":"x","outcome":"succeded"}]}"#,
-            "expected one of `succeeded`, `failed`, `given_back`, got 'succeded'",
+            "expected one of `succeeded`, `failed`, `given_back`, `throttled`, got 'succeded'",
         ),
         ("/v1/jobs/claim", "not", "the body is not JSON: expected true, false or null at line 1 column 2"),
     ] {

@@ -152,7 +152,8 @@ fn idle_servers_ask_redis_little() {
     let (begin, before) = (Instant::now(), commands(&redis));
     park_timeout(SPAN);
     let each = (commands(&redis) - before) as f64 / begin.elapsed().as_secs_f64() / servers.len() as f64;
-    assert!(each <= 5.0, "{each} commands a second for each server");
+    // One of them reads the overrides of limits.
+    assert!(each <= 6.5, "{each} commands a second for each server");
     create(&servers[0], "idle", "0s");
     create(&servers[0], "idle", "0s");
     for worker in workers {

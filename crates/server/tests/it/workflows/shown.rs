@@ -5,7 +5,7 @@ use std::fs::read_to_string;
 use serde_json::Value;
 
 use super::{Flows, found};
-use crate::support::repository;
+use crate::support::{Limits, repository};
 
 /// A call in a shell block of a document.
 struct Call<'a> {
@@ -22,19 +22,23 @@ fn calls(text: &str) -> Vec<Call<'_>> {
 }
 
 fn call(text: &str) -> Option<Call<'_>> {
-    let posted = text.strip_prefix("-X POST ");
-    let rest = posted.unwrap_or(text).trim_start_matches('\'').strip_prefix("localhost:7070")?;
+    let said = ["POST", "PUT"].into_iter().find_map(|method| {
+        let rest = text.strip_prefix("-X ")?.strip_prefix(method)?.strip_prefix(' ')?;
+        Some((method, rest))
+    });
+    let rest = said.map_or(text, |(_, rest)| rest).trim_start_matches('\'').strip_prefix("localhost:7070")?;
     let (path, rest) = rest.split_at(rest.find([' ', '\'', '\n'])?);
     let body = rest.strip_prefix(" -d '").map(|body| body.split('\'').next().unwrap());
     let answer = rest.lines().filter_map(|line| line.strip_prefix("# ")).collect();
-    let method = if posted.is_some() || body.is_some() { "POST" } else { "GET" };
+    let method = said.map_or(if body.is_some() { "POST" } else { "GET" }, |(method, _)| method);
     Some(Call { method, path, body, answer })
 }
 
 /// Makes the calls of a document in their order; `paths` are those that it shows.
 fn check(document: &str, paths: &[&str]) {
     let text = read_to_string(repository().join(document)).unwrap();
-    let flows = Flows::start(&[]);
+    let limits = Limits::new(VENDOR);
+    let flows = Flows::start(&[("RUNTIME_ROOT", limits.root())]);
     let calls = calls(&text);
     assert_eq!(calls.iter().map(|call| call.path).collect::<Vec<_>>(), paths, "{document}");
     let (mut lease, mut id) = (Value::Null, SHOWN.to_owned());
@@ -60,6 +64,10 @@ fn check(document: &str, paths: &[&str]) {
         }
     }
 }
+
+/// The rate limit that documents name.
+const VENDOR: &str =
+    "domain: vendor\ndescriptors:\n  - {key: tenant, rate_limit: {unit: minute, requests_per_unit: 100}}\n";
 
 /// The id that documents show, which readers replace with that of their workflow.
 const SHOWN: &str = "01M7Z85C8H08RJZ5Q5JGPKMY04";
@@ -87,6 +95,8 @@ fn calls_in_documents_do_what_they_say() {
     let extend = "/v1/jobs/extend";
     let many = ["/v1/workflows:batch", "/v1/workflows:bulk"];
     let acts: Vec<&str> = acts.iter().map(String::as_str).collect();
-    check("docs/http-api.md", &[&life[..], &looks, &[extend], &many[..1], &acts, &many[1..]].concat());
-    check("docs/workflows.md", &life[..1]);
+    let limits = ["/v1/limits/overrides", "/v1/limits/overrides", "/v1/limits/check"];
+    check("docs/http-api.md", &[&life[..], &looks, &[extend], &many[..1], &acts, &many[1..], &limits].concat());
+    let terms = ["/v1/handlers/vendor.charge/limits", "/v1/queues/default/weights"];
+    check("docs/workflows.md", &[&life[..1], &life[..1], &terms].concat());
 }

@@ -34,6 +34,11 @@ fn roles_allow_what_they_say() {
         ("POST", "/v1/jobs/claim", [401, 401, 403, 400, 400]),
         ("POST", "/v1/queues/default:pause", [401, 401, 403, 403, 200]),
         ("POST", "/v1/workflows:bulk", [401, 401, 403, 403, 400]),
+        ("GET", "/v1/limits/overrides", [401, 401, 200, 200, 200]),
+        ("PUT", "/v1/limits/overrides", [401, 401, 403, 403, 400]),
+        ("DELETE", "/v1/limits/overrides?rule=a", [401, 401, 403, 403, 404]),
+        ("POST", "/v1/limits/check", [401, 401, 400, 400, 400]),
+        ("GET", "/v1/limits/top", [401, 401, 200, 200, 200]),
     ] {
         let tokens = [None, Some("r-secre"), Some("r-secret"), Some("w-secret"), Some("a-secret")];
         assert_eq!(tokens.map(|token| status(method, path, token)), expected, "{method} {path}");

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use super::REFRESH;
 use super::settling::Settling;
-use super::{Claim, REFRESH};
 use crate::engine::Engine;
-use crate::engine::queues::Where;
-use crate::engine::queues::except::Except;
 use crate::engine::queues::rivals::Rivals;
+use crate::engine::queues::{Wanting, Where};
 use crate::id::Partition;
-use crate::record::rows::{ReadyRow, Row};
+use crate::record::rows::{ReadyRow, Row, lane_of};
 use crate::store::error::StoreError;
 
 /// How many partitions are tried before all of them.
@@ -30,44 +29,50 @@ impl Engine {
     /// Takes jobs out of a few partitions of other homes, by chance: servers that have run out of work are not to go for the same jobs.
     pub(super) async fn take_elsewhere(
         &self,
-        claim: &Claim,
-        except: &Except,
+        limit: usize,
+        wanting: Wanting<'_>,
         taken: &mut Settling<'_>,
     ) -> Result<(), StoreError> {
-        match self.queues().rivals(&claim.queues) {
-            Rivals::Some => return self.take_beyond(claim, except, taken).await,
-            Rivals::None => self.take_of_few(claim, except, taken).await?,
-            Rivals::Unknown => {
-                let few = Claim { limit: claim.limit.min(TRIED), ..claim.clone() };
-                self.take_of_few(&few, except, taken).await?;
-            }
+        match self.queues().rivals(wanting.queues) {
+            Rivals::Some => self.take_beyond(limit, wanting, taken).await,
+            Rivals::None => self.take_of_few(limit, wanting, taken).await,
+            Rivals::Unknown => self.take_of_few(limit.min(TRIED), wanting, taken).await,
         }
-        Ok(())
     }
 
-    async fn take_of_few(&self, claim: &Claim, except: &Except, taken: &mut Settling<'_>) -> Result<(), StoreError> {
-        let incomplete = self.queues().incomplete(&claim.queues, Where::Anywhere);
+    async fn take_of_few(
+        &self,
+        limit: usize,
+        wanting: Wanting<'_>,
+        taken: &mut Settling<'_>,
+    ) -> Result<(), StoreError> {
+        let incomplete = self.queues().incomplete(wanting.queues, Where::Anywhere);
         if !incomplete.is_empty() {
             self.refill_in(&incomplete, &self.few_away(), REFRESH).await?;
-            taken.add(self.queues().take(&claim.queues, claim.limit, (except, self.near())));
+            taken.add(self.queues().take(wanting, limit));
         }
         Ok(())
     }
 
     /// Takes jobs that their homes do not take next. Where there are none, the homes are soon through with the others; if not, these are
     /// for anybody.
-    async fn take_beyond(&self, claim: &Claim, except: &Except, taken: &mut Settling<'_>) -> Result<(), StoreError> {
+    async fn take_beyond(
+        &self,
+        limit: usize,
+        wanting: Wanting<'_>,
+        taken: &mut Settling<'_>,
+    ) -> Result<(), StoreError> {
         for pauses in 0..=PAUSES {
             if pauses > 0 {
                 sleep(PAUSE).await;
             }
-            let incomplete = self.queues().incomplete(&claim.queues, Where::Anywhere);
+            let incomplete = self.queues().incomplete(wanting.queues, Where::Anywhere);
             let left = match incomplete.is_empty() {
                 true => 0,
                 false => self.refill_beyond(&incomplete, &self.few_away(), DEEP).await?,
             };
             // Also what has become ready at home meanwhile.
-            taken.add(self.queues().take(&claim.queues, claim.limit, (except, self.near())));
+            taken.add(self.queues().take(wanting, limit));
             if left == 0 || !taken.jobs().is_empty() {
                 break;
             }
@@ -89,8 +94,21 @@ impl Engine {
     }
 }
 
-/// Of rows of one partition and queue, those behind the first [`LEFT`] that are as urgent as the first. Also how many were left.
+/// Of rows of one partition and queue, those of each lane behind the first [`LEFT`] that are as urgent as its first. Also how many were left.
 pub(super) fn beyond(rows: Vec<Row>) -> (Vec<Row>, usize) {
+    let mut all = (Vec::new(), 0);
+    let mut rows = rows.into_iter().peekable();
+    while let Some(first) = rows.next() {
+        let lane = lane_of(&first).to_vec();
+        let others = std::iter::from_fn(|| rows.next_if(|row| row.starts_with(&lane)));
+        let (behind, left) = beyond_in_lane([first].into_iter().chain(others).collect());
+        all.0.extend(behind);
+        all.1 += left;
+    }
+    all
+}
+
+fn beyond_in_lane(rows: Vec<Row>) -> (Vec<Row>, usize) {
     let priority = |row: &Row| ReadyRow::read(row).map(|row| row.place.priority());
     let Some(first) = rows.first().map(priority) else { return (rows, 0) };
     let left = rows.len().min(LEFT);
@@ -110,8 +128,16 @@ mod tests {
         let row = |at: usize, priority| {
             let since = Timestamp::from_micros(at as u64);
             let (workflow, job) = (WorkflowId::new(since, Partition(1), 1), JobIndex(0));
-            ReadyEntry { queue: "q".to_owned(), limit_key: String::new(), priority, since, workflow, job }
-                .row(Format::Second)
+            ReadyEntry {
+                queue: "q".to_owned(),
+                handler: "h".to_owned(),
+                limit_key: String::new(),
+                priority,
+                since,
+                workflow,
+                job,
+            }
+            .row(Format::Second)
         };
         let rows = |urgent: usize, all: usize| (0..all).map(|at| row(at, u8::from(at < urgent))).collect::<Vec<_>>();
         let check = |urgent, all, found: std::ops::Range<usize>, left| {

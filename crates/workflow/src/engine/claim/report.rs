@@ -16,6 +16,7 @@ use crate::engine::queues::except::Except;
 use crate::id::WorkflowId;
 use crate::record::lease::LeaseRef;
 use crate::state::{JobState, Status};
+use crate::store::holders::Extended;
 use crate::time::Timestamp;
 use crate::transition::outcome::Outcome;
 
@@ -59,6 +60,7 @@ impl HandOver {
             reported: reports.iter().map(|report| report.lease).collect(),
             except: Except::of(&given_back(reports)),
             queues: claim.queues.clone(),
+            handlers: claim.handlers.clone(),
             worker: claim.worker.as_str().into(),
             lease: claim.lease,
             left: AtomicUsize::new(claim.limit),
@@ -96,10 +98,12 @@ impl Engine {
     /// The first half of [`Engine::report`], with [`Engine::deliver`] as the other half of its claim.
     pub async fn report_and_lease(
         &self,
-        reports: Vec<Report>,
+        mut reports: Vec<Report>,
         then: Option<&Claim>,
         now: Timestamp,
     ) -> (Vec<Result<Reported, EngineError>>, Result<Leases, EngineError>) {
+        let throttled = self.throttled(&mut reports).await;
+        let each: Vec<LeaseRef> = reports.iter().map(|report| report.lease).collect();
         let hand_over = then.map(|claim| Arc::new(HandOver::of(claim, &reports)));
         let ids: Vec<WorkflowId> = reports.iter().map(|report| report.lease.workflow).collect();
         let mut seen = HashSet::new();
@@ -116,6 +120,13 @@ impl Engine {
                 leased.extend(answer.leased.drain(..).map(|leased| (id, leased)));
                 Reported::of(&answer)
             }));
+        }
+        for throttled in throttled {
+            let accepted =
+                each.iter().zip(&reported).any(|(lease, reported)| *lease == throttled.lease && reported.is_ok());
+            if accepted {
+                self.throttle(throttled).await;
+            }
         }
         let leases = self.leases_after(leased, then.zip(hand_over), now).await;
         (reported, leases)
@@ -143,11 +154,21 @@ impl Engine {
 
     /// Extends leases, independently of each other.
     pub async fn extend(&self, extensions: Vec<Extension>, now: Timestamp) -> Vec<Result<(), EngineError>> {
-        let requests = extensions.into_iter().map(|(lease, expires)| {
+        // A place under a limit must not end before its lease does.
+        let places = self.extend_places(&extensions, now).await;
+        let known =
+            extensions.iter().zip(&places).filter_map(|(extension, place)| Some((extension, place.as_ref().ok()?)));
+        let requests = known.map(|(&(lease, expires), place)| {
             let LeaseRef { workflow, job, token } = lease;
+            // Whoever has lost a place has lost the lease before it. The desk refuses it, and says why.
+            let expires = if *place == Extended::Gone { now } else { expires };
             (workflow, Request::Extend { job, token, expires })
         });
-        let answers = self.ask_all(requests.collect(), now).await;
-        answers.into_iter().map(|answer| answer.map(|_| ())).collect()
+        let mut answers = self.ask_all(requests.collect(), now).await.into_iter();
+        let answer = |place: Result<Extended, EngineError>| {
+            place?;
+            answers.next().expect("each of the others was asked for").map(|_| ())
+        };
+        places.into_iter().map(answer).collect()
     }
 }

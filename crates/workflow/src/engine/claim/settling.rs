@@ -6,7 +6,7 @@ use crate::engine::queues::{ClaimEnd, Queues, Taken};
 use crate::store::error::StoreError;
 
 /// Jobs that were taken out of the queues. The queues are told how their claims ended, also when this is dropped early.
-pub(super) struct Settling<'a> {
+pub(in crate::engine) struct Settling<'a> {
     queues: &'a Queues,
     taken: Vec<Taken>,
     asked: Asked,
@@ -25,12 +25,30 @@ impl<'a> Settling<'a> {
     }
 
     /// The jobs that were taken out.
-    pub(super) fn jobs(&self) -> &[Taken] {
+    pub(in crate::engine) fn jobs(&self) -> &[Taken] {
         &self.taken
     }
 
     pub(super) fn add(&mut self, taken: Vec<Taken>) {
         self.taken.extend(taken);
+    }
+
+    /// Puts the others back.
+    pub(in crate::engine) fn put_back_unless(&mut self, keep: &[bool]) {
+        let queues = self.queues;
+        let mut keep = keep.iter();
+        self.taken.retain(|taken| {
+            let keep = keep.next().is_none_or(|keep| *keep);
+            if !keep {
+                queues.put_back(taken);
+            }
+            keep
+        });
+    }
+
+    /// The jobs, for somebody else who settles them.
+    pub(in crate::engine) fn into_jobs(mut self) -> Vec<Taken> {
+        std::mem::take(&mut self.taken)
     }
 
     /// From here on the desks are asked for the jobs.

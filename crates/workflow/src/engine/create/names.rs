@@ -106,7 +106,7 @@ impl Names {
     /// seen; else those that were entered lately.
     pub(crate) fn count(&self, format: Format, now: Timestamp) -> [usize; 2] {
         let known = self.known();
-        let counts = |at: &&Option<Timestamp>| format != Format::LATEST || is_trusted(Some(*at), now);
+        let counts = |at: &&Option<Timestamp>| format < Format::Third || is_trusted(Some(*at), now);
         [&known.queues, &known.workflows].map(|names| names.values().filter(counts).count())
     }
 

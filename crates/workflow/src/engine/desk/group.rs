@@ -92,8 +92,8 @@ impl Group {
         }
         let now = self.posted[0].now;
         let mut change = entry.workflow.change(fastrand::u32(..), player.store.style(), now)?;
-        if player.store.has_mixed_rows() {
-            change.remove_rows_of_all_formats();
+        if let formats @ [_, _, ..] = player.store.formats_of_rows() {
+            change.remove_rows_of(formats, &entry.workflow.graph);
         }
         Some(change)
     }

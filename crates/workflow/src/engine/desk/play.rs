@@ -126,6 +126,9 @@ impl Player<'_> {
             && workflow.job(job).state == JobState::Ready
             && hand_over.queues.contains(&about.queue)
             && !hand_over.except.has(workflow.id, job)
+            // What it needs under its limits must be taken first.
+            && workflow.graph.limits(job).is_none()
+            && hand_over.handlers.as_ref().is_none_or(|handlers| handlers.contains(&about.handler))
             && self.context.queues.may_hand_over(&about.queue, about.priority)
     }
 

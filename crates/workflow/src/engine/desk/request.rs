@@ -161,6 +161,8 @@ impl Request {
 #[derive(Debug)]
 pub(crate) struct HandOver {
     pub(crate) queues: Vec<String>,
+    /// What the worker can run. None: everything.
+    pub(crate) handlers: Option<Vec<String>>,
     pub(crate) worker: Worker,
     pub(crate) lease: Duration,
     /// All leases that the worker reports in the same call.

@@ -223,6 +223,14 @@ impl Round<'_> {
         }
     }
 
+    /// Frees the places of leases that ended.
+    fn free(&self, group: &Group) {
+        let ended = group.entry.as_ref().map_or_else(Vec::new, |entry| entry.workflow.freed());
+        if !ended.is_empty() {
+            self.player.give_back.free(ended);
+        }
+    }
+
     /// Answers, tells subscribers and queues, and keeps the state.
     fn finish(&self, mut group: Group, change: Option<&Change>) {
         if let Some(change) = change {
@@ -231,6 +239,7 @@ impl Round<'_> {
             }
             publish(self.context(), &group, change);
             self.count(&group);
+            self.free(&group);
             if let (Some(entry), Write::Put(put)) = (&mut group.entry, &change.write) {
                 entry.workflow.settle_written();
                 entry.keep_outputs(&put.results);

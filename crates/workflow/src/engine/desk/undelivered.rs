@@ -6,8 +6,17 @@ use std::sync::Arc;
 use crate::record::lease::LeaseRef;
 use crate::time::Timestamp;
 
-/// Gives the job of a lease with this number back, at the given time.
-pub(crate) type GiveBack = Arc<dyn Fn((LeaseRef, u64), Timestamp) + Send + Sync>;
+/// Who takes back what workers do not have, or have no more. Without waiting.
+pub(crate) trait Returns: Send + Sync {
+    /// Gives the job of a lease with this number back.
+    fn give_back(&self, lease: (LeaseRef, u64), now: Timestamp);
+
+    /// Frees the places of leases in sets of limits.
+    fn free(&self, places: Vec<(String, LeaseRef)>);
+}
+
+/// See [`Returns`].
+pub(crate) type GiveBack = Arc<dyn Returns>;
 
 /// Gives a job back when this is dropped before the worker has the job. The job is ready at once, and no lost lease is counted.
 pub(crate) struct Undelivered {
@@ -15,16 +24,25 @@ pub(crate) struct Undelivered {
     lease: LeaseRef,
     fence: u64,
     now: Timestamp,
+    /// Gives back what was taken for it under rate limits.
+    refund: Option<Box<dyn FnOnce() + Send + Sync>>,
 }
 
 impl Undelivered {
     pub(super) fn new(give_back: &GiveBack, (lease, fence): (LeaseRef, u64), now: Timestamp) -> Self {
-        Self { give_back: Some(Arc::clone(give_back)), lease, fence, now }
+        Self { give_back: Some(Arc::clone(give_back)), lease, fence, now, refund: None }
+    }
+
+    /// What was taken under rate limits is given back with the job.
+    pub(crate) fn with_refund(&mut self, refund: impl FnOnce() + Send + Sync + 'static) {
+        if self.give_back.is_some() {
+            self.refund = Some(Box::new(refund));
+        }
     }
 
     /// To be called when the worker has the job, or the lease was never written.
     pub(crate) fn settle(&mut self) {
-        self.give_back = None;
+        (self.give_back, self.refund) = (None, None);
     }
 }
 
@@ -37,7 +55,8 @@ impl fmt::Debug for Undelivered {
 impl Drop for Undelivered {
     fn drop(&mut self) {
         if let Some(give_back) = self.give_back.take() {
-            give_back((self.lease, self.fence), self.now);
+            give_back.give_back((self.lease, self.fence), self.now);
+            self.refund.take().into_iter().for_each(|refund| refund());
         }
     }
 }

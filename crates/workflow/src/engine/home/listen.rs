@@ -7,7 +7,7 @@ use std::time::Duration;
 use hashbrown::HashSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, queues};
 use crate::id::Partition;
 use crate::store::announcement::{Announcement, Audience, News};
 use crate::store::ears::{CallOut, Ears, Heard, Topic};
@@ -29,7 +29,7 @@ const DOUBLINGS: u32 = 3;
 /// What is to be read because of what was heard.
 #[derive(Debug, Default)]
 struct ToRead {
-    queues: BTreeSet<String>,
+    queues: BTreeSet<queues::ToRead>,
     partitions: BTreeSet<Partition>,
     at: Option<Instant>,
 }
@@ -80,6 +80,16 @@ impl Engine {
         listener.run(now).await;
     }
 
+    /// Tells the other servers that something changed that is not of one workflow. Nobody may hear it.
+    pub async fn call_out(&self) {
+        self.store().call_out(self.server(), CallOut::Queues).await;
+    }
+
+    /// Returns when another server has said so. Only one task at a time may wait.
+    pub async fn called_out(&self) {
+        self.core.context.called_out.notified().await;
+    }
+
     /// Returns when the servers of the store are others, or may be: [`Engine::beat`] finds out.
     pub async fn servers_changed(&self) {
         self.core.context.home.changed.notified().await;
@@ -92,10 +102,15 @@ impl Engine {
         home.hears() || !home.announcer.has_others()
     }
 
+    /// Whether it is heard of places under limits that other servers free, or there are no others.
+    pub(in crate::engine) fn hears_of_places(&self) -> bool {
+        let home = &self.core.context.home;
+        home.hears_all() || !home.announcer.has_others()
+    }
+
     /// What is known of ready jobs is all there is if others are heard, or there are none.
     pub(super) fn trust_queues(&self) {
-        let home = &self.core.context.home;
-        self.queues().trust(home.hears_all() || !home.announcer.has_others());
+        self.queues().trust(self.hears_of_places());
     }
 }
 
@@ -167,6 +182,7 @@ impl Listener<'_> {
             let mine = &self.engine.core.context.home.mine;
             let away: Vec<Partition> = self.engine.store().all_partitions().filter(|at| !mine.has(*at)).collect();
             // The next glance finds what this one does not.
+            let busy: Vec<queues::ToRead> = busy.iter().cloned().map(queues::ToRead::from).collect();
             let _later = self.engine.refill_in(&busy, &away, GLANCED).await;
         }
         !busy.is_empty()
@@ -192,7 +208,8 @@ impl Listener<'_> {
             Heard::Missed => self.missed(&engine.store().all_partitions().collect::<Vec<_>>(), now),
             Heard::Called(by, call) if by != engine.server() => self.called(call, now).await,
             Heard::Announced(partition, said) if said.by != engine.server() => self.announced(partition, said),
-            Heard::Called(..) | Heard::Announced(..) => {}
+            Heard::Released(release) if release.by != engine.server() => engine.queues().open(&release.set),
+            Heard::Called(..) | Heard::Announced(..) | Heard::Released(_) => {}
         }
     }
 
@@ -202,6 +219,7 @@ impl Listener<'_> {
             CallOut::Look => self.missed(&self.engine.store().all_partitions().collect::<Vec<_>>(), now),
             // Else the next look does it.
             CallOut::Queues => {
+                self.engine.core.context.called_out.notify_one();
                 let _names = self.engine.read_names().await;
                 let _found = self.engine.refill(&self.engine.queues().failed()).await;
             }
@@ -211,6 +229,7 @@ impl Listener<'_> {
     /// Anything may have happened in these partitions.
     fn missed(&mut self, partitions: &[Partition], now: Timestamp) {
         let context = &self.engine.core.context;
+        context.queues.open_all();
         for &partition in partitions {
             context.expect_by(partition, now);
         }

@@ -82,10 +82,8 @@ impl Heads {
     }
 
     /// Forgets the last one, rather one that is not at home here.
-    pub(super) fn pop_last(&mut self) {
-        if self.away.pop_last().is_none() {
-            self.here.pop_last();
-        }
+    pub(super) fn pop_last(&mut self) -> Option<ReadyPlace> {
+        self.away.pop_last().or_else(|| self.here.pop_last())
     }
 
     /// The most urgent one.
@@ -144,8 +142,8 @@ mod tests {
     fn head(partition: u16, priority: u8, millis: u64) -> ReadyPlace {
         let since = Timestamp::from_micros(millis * 1_000);
         let workflow = WorkflowId::new(since, Partition(partition), 1);
-        let (queue, limit_key) = ("q".to_owned(), String::new());
-        let entry = ReadyEntry { queue, limit_key, priority, since, workflow, job: JobIndex(0) };
+        let (queue, handler, limit_key) = ("q".to_owned(), String::new(), String::new());
+        let entry = ReadyEntry { queue, handler, limit_key, priority, since, workflow, job: JobIndex(0) };
         ReadyRow::read(&entry.row(Format::Second)).unwrap().place
     }
 

@@ -3,9 +3,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::Queues;
+use super::lanes::LaneKey;
 use super::queue::Queue;
-use crate::store::announcement::News;
+use super::{Queues, ToRead};
+use crate::store::announcement::{News, read_name};
 use crate::time::Timestamp;
 
 /// How long a worker that waits no more is expected back.
@@ -59,14 +60,16 @@ impl Queues {
 
     /// Those of the queues of which a worker here may want the jobs that became ready elsewhere: because it waits, or because they are more
     /// urgent than what is known here. Of the others it is noted that there may be more.
-    pub(crate) fn wanted(&self, news: &News) -> Vec<String> {
+    pub(crate) fn wanted(&self, news: &News) -> Vec<ToRead> {
         let (mut each, now) = (self.each(), self.now());
         let mut wanted = Vec::new();
-        let mut look = |name: &str, queue: &mut Queue, priority: u8| {
+        let mut look = |name: &str, queue: &mut Queue, priority: u8, lane: Option<LaneKey>| {
             let busy = queue.asked.is_some_and(|asked| now.since(asked) <= BUSY);
-            let urgent = priority > 0 && queue.heads.first().is_none_or(|head| head.priority() < priority);
+            let urgent = priority > 0 && queue.lanes.first_free().is_none_or(|head| head.priority() < priority);
             if !queue.paused && ((busy && urgent) || queue.is_wanted()) {
-                wanted.push(name.to_owned());
+                wanted.push(ToRead { queue: name.to_owned(), lanes: lane.map(|lane| vec![lane]) });
+            } else if let Some(lane) = lane {
+                queue.doubt_everywhere(&lane);
             } else {
                 queue.doubt();
             }
@@ -74,12 +77,15 @@ impl Queues {
         match news {
             News::Queues(queues) => {
                 for (name, priority) in queues {
-                    if let Some(queue) = each.get_mut(name.as_str()) {
-                        look(name, queue, *priority);
+                    let (name, lane) = read_name(name);
+                    if let Some(queue) = each.get_mut(name) {
+                        let lane =
+                            lane.map(|(handler, limits)| LaneKey { limits: limits.into(), handler: handler.into() });
+                        look(name, queue, *priority, lane);
                     }
                 }
             }
-            News::AllQueues => each.iter_mut().for_each(|(name, queue)| look(name, queue, u8::MAX)),
+            News::AllQueues => each.iter_mut().for_each(|(name, queue)| look(name, queue, u8::MAX, None)),
         }
         wanted
     }
@@ -92,7 +98,7 @@ impl Queues {
         let (each, now) = (self.each(), self.now());
         let busy = |queue: &Queue| {
             let asked = queue.asked.is_some_and(|asked| now.since(asked) <= BUSY);
-            asked && !queue.paused && !queue.heads.here.is_empty()
+            asked && !queue.paused && queue.lanes.has_here()
         };
         let busy: Vec<String> = each.iter().filter(|(_, queue)| busy(queue)).map(|(name, _)| name.clone()).collect();
         self.told_of_work.fetch_or(!busy.is_empty(), Relaxed);

@@ -3,40 +3,28 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 use tokio::sync::Notify;
 
 use super::aside::Aside;
 use super::except::Except;
-use super::heads::Heads;
-use super::reading::{Began, Changes, Found, Refilled};
+use super::lane::{Complete, Lane, More};
+use super::lanes::{LaneKey, Lanes, Room, Served};
+use super::reading::{Began, Changes, Found, Read, Refilled};
 use super::rivals::Claims;
+use super::weights::Weights;
 use crate::engine::home::mine::Mine;
 use crate::id::Partition;
 use crate::record::rows::{ReadyPlace, ReadyRow, Row};
 use crate::time::Timestamp;
 
-/// How many ready jobs of one queue are kept in memory, about 60 bytes each. The others are read from the store when these are used up.
-const KEPT: usize = 16_384;
-
-/// How long it is believed that the store has no others, when what other servers do is heard: some of it may have been missed.
-const BELIEVED: Duration = Duration::from_secs(11);
-
-/// When it was found that the store has no others than those known here.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Complete {
-    /// Of those that are at home here.
-    here: Option<Timestamp>,
-    away: Option<Timestamp>,
-}
-
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Queue {
-    pub(super) heads: Heads,
+    pub(super) lanes: Lanes,
     /// Taken out to be claimed; a read of the store that began before must not bring them back.
     pub(super) claimed: HashSet<ReadyPlace>,
+    /// Whether each job is known, or its lane as one that may have more.
     pub(super) complete: Complete,
     pub(super) paused: bool,
     pub(super) waiting: VecDeque<Arc<Waiter>>,
@@ -59,14 +47,24 @@ pub(super) struct Waiter {
     pub(super) notify: Notify,
     /// Jobs that this worker does not get.
     pub(super) except: Except,
+    /// What it can run. None: everything.
+    pub(super) handlers: Option<Vec<String>>,
     /// Whether it was woken or has left.
     pub(super) done: AtomicBool,
 }
 
 impl Waiter {
     /// Whether there are more jobs than it does not want.
-    fn has_more(&self, heads: &Heads) -> bool {
-        heads.len() > self.except.number()
+    fn has_more(&self, lanes: &Lanes) -> bool {
+        self.handlers.is_none() && lanes.open() > self.except.number()
+    }
+
+    fn can_run(&self, handler: &str) -> bool {
+        self.handlers.as_ref().is_none_or(|known| known.iter().any(|known| known == handler))
+    }
+
+    fn may_have(&self, head: &ReadyPlace, handler: &str) -> bool {
+        self.except.allows(head) && self.can_run(handler)
     }
 
     /// Wakes it. Returns whether it was still waiting.
@@ -79,54 +77,55 @@ impl Waiter {
     }
 }
 
-/// The queue of a row that any worker may take, and the job's place in it.
-pub(super) fn read_row(row: &[u8]) -> Option<(&str, ReadyPlace)> {
-    let row = ReadyRow::read(row)?;
-    // A job with limits is not handed out before its limits were asked.
-    row.limit_key.is_empty().then_some((row.queue, row.place))
-}
-
-impl Complete {
-    pub(super) fn here(&self, now: Timestamp) -> bool {
-        self.here.is_some_and(|found| now.since(found) <= BELIEVED)
-    }
-
-    pub(super) fn everywhere(&self, now: Timestamp) -> bool {
-        self.here(now) && self.away.is_some_and(|found| now.since(found) <= BELIEVED)
-    }
-}
-
 impl Queue {
-    pub(super) fn insert(&mut self, head: ReadyPlace, mine: &Mine, now: Timestamp) {
+    pub(super) fn new(room: Room, weights: Arc<Weights>) -> Self {
+        Self {
+            lanes: Lanes::new(room, weights),
+            claimed: HashSet::new(),
+            complete: Complete::default(),
+            paused: false,
+            waiting: VecDeque::new(),
+            asked: None,
+            changes: Changes::default(),
+            doubts: 0,
+            failed: false,
+            passed: 0,
+            claims: Claims::default(),
+        }
+    }
+
+    /// Adds a job.
+    pub(super) fn insert(&mut self, key: &LaneKey, head: ReadyPlace, mine: &Mine, now: Timestamp) {
         self.changes.note(head);
-        self.add(head, mine, now);
+        self.add(key, head, mine, now);
     }
 
     /// A job for which nobody waits here is left to its home. Until it is read, nobody knows here whether it is still there.
-    pub(super) fn leave(&mut self, head: ReadyPlace) {
+    pub(super) fn leave(&mut self, key: &LaneKey, head: ReadyPlace, mine: &Mine) {
         self.changes.note(head);
-        self.doubts += 1;
-        self.complete.away = None;
+        self.doubt_lane(key, head.workflow().partition(), mine);
     }
 
-    fn add(&mut self, head: ReadyPlace, mine: &Mine, now: Timestamp) {
-        self.heads.insert(head, mine, now);
-        if self.heads.len() > KEPT {
-            self.heads.pop_last();
-            self.doubt();
+    fn add(&mut self, key: &LaneKey, head: ReadyPlace, mine: &Mine, now: Timestamp) {
+        if !self.lanes.insert(key, head, mine, now) {
+            self.doubts += 1;
+            if self.lanes.group(&key.limits).is_none() {
+                // There is no room for its key: it is found when there is some.
+                self.complete = Complete::default();
+            }
         }
     }
 
     /// Sorts what is known again after other partitions have come home.
     pub(super) fn sort_out(&mut self, mine: &Mine) {
-        self.heads.sort_out(mine);
+        self.lanes.change_all(|_, lane| lane.heads.sort_out(mine));
         self.doubt();
     }
 
     /// Forgets a job that is not ready any more.
-    pub(super) fn remove(&mut self, head: &ReadyPlace) {
+    pub(super) fn remove(&mut self, key: &LaneKey, head: &ReadyPlace) {
         self.changes.note(*head);
-        self.heads.remove(head);
+        self.lanes.remove(key, head);
         self.claimed.remove(head);
     }
 
@@ -136,10 +135,33 @@ impl Queue {
         self.complete = Complete::default();
     }
 
+    /// The store may have a job of a lane in a partition that is not known here.
+    pub(super) fn doubt_lane(&mut self, key: &LaneKey, partition: Partition, mine: &Mine) {
+        self.doubts += 1;
+        if self.lanes.change(key, |lane| lane.doubt(partition, mine)).is_none() {
+            self.complete = Complete::default();
+        }
+    }
+
+    /// A job of a lane was not there, or not for sure: others may be gone, too.
+    pub(super) fn distrust(&mut self, key: &LaneKey, partition: Partition, mine: &Mine) {
+        self.doubt_lane(key, partition, mine);
+        self.lanes.change(key, |lane| lane.stale = true);
+    }
+
+    /// The store may have a job of a lane, wherever, that is not known here.
+    pub(super) fn doubt_everywhere(&mut self, key: &LaneKey) {
+        self.doubts += 1;
+        if self.lanes.change(key, |lane| lane.more = More::ALL).is_none() {
+            self.complete = Complete::default();
+        }
+    }
+
     /// Moves a job to those that are being claimed.
-    pub(super) fn take(&mut self, head: ReadyPlace) {
+    pub(super) fn take(&mut self, key: &LaneKey, head: ReadyPlace) {
         self.changes.note(head);
-        self.heads.remove(&head);
+        self.lanes.remove(key, &head);
+        self.lanes.serve(&key.limits, Served::Yes);
         self.claimed.insert(head);
     }
 
@@ -147,53 +169,72 @@ impl Queue {
     pub(super) fn reconcile(
         &mut self,
         began: Began,
-        found: Found<'_>,
+        found: &Found,
         (aside, mine): (&mut Aside, &Mine),
         now: Timestamp,
     ) -> Refilled {
         let newer = self.changes.end(began.change);
-        let place = |row: &Row| Some((read_row(row)?.1, row.clone()));
-        let rows = |rows: &Vec<Row>| -> Vec<(ReadyPlace, Row)> { rows.iter().filter_map(place).collect() };
-        let partitions: Vec<Option<Vec<(ReadyPlace, Row)>>> =
-            found.partitions.iter().map(|partition| partition.as_ref().map(rows)).collect();
-        let stored: HashSet<ReadyPlace> = partitions.iter().flatten().flatten().map(|(head, _)| *head).collect();
-        self.heads.retain(|head| {
-            let at = head.workflow().partition();
-            let Some(Some(read)) = partitions.get(usize::from(at.0)) else { return true };
-            let beyond = || !found.is_all_of(at) && read.last().is_some_and(|(last, _)| head > last);
-            stored.contains(head) || newer.contains(head) || beyond()
-        });
-        self.note_complete(began, found, mine, now);
+        let mut by_lane = self.sorted(found);
+        if found.is_of_all_lanes() {
+            for key in self.lanes.keys() {
+                by_lane.entry(key).or_default();
+            }
+        }
         let mut refilled = Refilled::default();
         (self.passed, self.failed) = (0, false);
-        for rows in partitions.into_iter().flatten() {
-            let mut passed = 0;
-            for (head, row) in rows {
+        let is_certain = began.doubts == self.doubts;
+        let mut passed = vec![0; found.partitions.len()];
+        for (key, rows) in by_lane {
+            let in_lane = found.of_lane(&key, &rows);
+            let certain = self.lanes.change(&key, |lane| {
+                lane.drop_others(&in_lane, &newer);
+                if is_certain {
+                    lane.note_more(&in_lane, mine);
+                }
+                lane.heads.note_read(now);
+            });
+            if certain.is_none() {
+                self.doubt();
+                continue;
+            }
+            for (partition, head, row) in rows {
                 if aside.has(head.workflow(), now) {
-                    passed += 1;
-                } else if newer.contains(&head) || self.claimed.contains(&head) || self.heads.contains(&head) {
+                    passed[partition] += 1;
+                } else if newer.contains(&head) || self.claimed.contains(&head) || self.lanes.has(&key, &head) {
                     // Known, or known to be over.
                 } else if aside.take_orphan(&head) {
-                    refilled.stale.push(row);
+                    refilled.stale.push(row.clone());
                 } else {
                     refilled.new.push(head);
-                    self.add(head, mine, now);
+                    self.add(&key, head, mine, now);
                 }
             }
-            self.passed = self.passed.max(passed);
         }
-        self.heads.note_read(now);
+        self.passed = passed.into_iter().max().unwrap_or(0);
+        // What had no room is a doubt, too.
+        if is_certain && began.doubts == self.doubts {
+            self.note_complete(found, mine, now);
+        }
         refilled
     }
 
-    /// Notes whether there may be others than those that a read found.
-    fn note_complete(&mut self, began: Began, found: Found<'_>, mine: &Mine, now: Timestamp) {
-        if began.doubts != self.doubts {
-            return;
+    /// The rows that were found, by lane: partition, place, row.
+    fn sorted<'f>(&self, found: &'f Found) -> HashMap<LaneKey, Vec<(usize, ReadyPlace, &'f Row)>> {
+        let mut by_lane: HashMap<LaneKey, Vec<_>> = HashMap::new();
+        for (at, read) in found.partitions.iter().enumerate() {
+            let rows = read.iter().flat_map(|read| &read.rows);
+            for (row, parts) in rows.filter_map(|row| Some((row, ReadyRow::read(row)?))) {
+                by_lane.entry(self.lanes.key_of(&parts)).or_default().push((at, parts.place, row));
+            }
         }
+        by_lane
+    }
+
+    /// Notes whether there may be others than those that a read found.
+    fn note_complete(&mut self, found: &Found, mine: &Mine, now: Timestamp) {
         let all = |here: bool| {
-            let mut partitions = (0..found.partitions.len()).map(|at| Partition(at as u16));
-            partitions.all(|at| mine.has(at) != here || found.is_all_of(at))
+            let mut partitions = (0_u16..).map(Partition).zip(&found.partitions);
+            partitions.all(|(at, read)| mine.has(at) != here || read.as_ref().is_some_and(Read::has_all_lanes))
         };
         if all(true) {
             self.complete.here = Some(now);
@@ -204,38 +245,59 @@ impl Queue {
     }
 
     /// Wakes a worker that may have this job.
-    pub(super) fn wake_for(&mut self, head: &ReadyPlace) {
-        self.wake(|_, waiter| waiter.except.allows(head));
+    pub(super) fn wake_for(&mut self, key: &LaneKey, head: &ReadyPlace) {
+        if self.lanes.is_open(&key.limits) {
+            self.wake(|_, waiter| waiter.may_have(head, &key.handler));
+        }
     }
 
     /// Wakes a worker that may have one of the jobs.
     pub(super) fn wake_one(&mut self) {
-        self.wake(|heads, waiter| waiter.has_more(heads) || heads.iter().any(|head| waiter.except.allows(head)));
+        self.wake(may_have_one);
     }
 
-    fn wake(&mut self, may: impl Fn(&Heads, &Waiter) -> bool) {
+    /// Wakes as many workers as there is room for jobs of a key that was opened.
+    pub(super) fn wake_some(&mut self, most: usize) {
+        for _ in 0..most.min(self.lanes.open()) {
+            if !self.wake(may_have_one) {
+                break;
+            }
+        }
+        // Whoever comes reads what is not known here.
+        if self.lanes.has_thirsty() {
+            self.wake(|_, _| true);
+        }
+    }
+
+    /// Returns whether one was woken.
+    fn wake(&mut self, may: impl Fn(&Lanes, &Waiter) -> bool) -> bool {
         let mut at = 0;
         while let Some(waiter) = self.waiting.get(at) {
-            if !may(&self.heads, waiter) {
+            if !may(&self.lanes, waiter) {
                 at += 1;
                 continue;
             }
             let waiter = self.waiting.remove(at).expect("it was just looked at");
             if waiter.wake() {
-                return;
+                return true;
             }
         }
+        false
     }
 
     /// Wakes as many workers as there are jobs. Those that do not want all of them are asked for the new ones only: whoever came
     /// looked at the others.
     pub(super) fn wake_all(&mut self, new: &[ReadyPlace]) {
-        if self.paused || self.heads.is_empty() {
+        let (lanes, mut left) = (&self.lanes, self.lanes.open());
+        if self.paused || left == 0 {
             return;
         }
-        let (heads, mut left) = (&self.heads, self.heads.len());
         self.waiting.retain(|waiter| {
-            let may = || waiter.has_more(heads) || new.iter().any(|head| waiter.except.allows(head));
+            let any = || match waiter.handlers {
+                None => new.iter().any(|head| waiter.except.allows(head)),
+                Some(_) => may_have_one(lanes, waiter),
+            };
+            let may = || waiter.has_more(lanes) || any();
             let woken = left > 0 && may();
             left -= usize::from(woken && waiter.wake());
             !woken
@@ -244,7 +306,7 @@ impl Queue {
 
     /// Whether it can be forgotten. If its name is used again, the store is read again.
     pub(super) fn is_idle(&mut self) -> bool {
-        let used = self.paused || !self.heads.is_empty() || !self.claimed.is_empty() || self.changes.are_awaited();
+        let used = self.paused || !self.lanes.is_empty() || !self.claimed.is_empty() || self.changes.are_awaited();
         !used && !self.is_wanted()
     }
 
@@ -253,4 +315,12 @@ impl Queue {
         self.waiting.retain(|waiter| !waiter.done.load(Ordering::Acquire));
         !self.waiting.is_empty()
     }
+}
+
+/// Whether there is a job that this worker may have.
+fn may_have_one(lanes: &Lanes, waiter: &Waiter) -> bool {
+    let has_one = |(handler, lane): (&Arc<str>, &Lane)| {
+        waiter.can_run(handler) && lane.heads.iter().any(|head| waiter.except.allows(head))
+    };
+    waiter.has_more(lanes) || lanes.open_lanes().any(has_one)
 }

@@ -1,11 +1,13 @@
 //! Reads of ready rows that are under way. What changes here during a read is newer than its answer.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use hashbrown::HashSet;
 
 use super::Queues;
-use crate::id::Partition;
+use super::lane::LaneFound;
+use super::lanes::LaneKey;
 use crate::record::rows::{ReadyPlace, Row};
 
 /// The jobs of a queue that came or went while reads were under way.
@@ -59,18 +61,71 @@ pub(super) struct Began {
     pub(super) doubts: u64,
 }
 
-/// What a read found of a queue: its rows by partition, at most `limit` of each, lowest first. None: a partition was not read.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Found<'a> {
-    pub(crate) partitions: &'a [Option<Vec<Row>>],
-    pub(crate) limit: usize,
+/// What a read found of a queue, by partition. None: a partition was not read.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) partitions: Vec<Option<Read>>,
 }
 
-impl Found<'_> {
-    /// Whether the rows of a partition were read, and it has no others.
-    pub(super) fn is_all_of(&self, partition: Partition) -> bool {
-        let rows = self.partitions.get(usize::from(partition.0)).and_then(Option::as_ref);
-        rows.is_some_and(|rows| rows.len() < self.limit)
+/// What a read found of a queue in one partition.
+#[derive(Debug, Default)]
+pub(crate) struct Read {
+    /// Its rows, lowest first.
+    pub(crate) rows: Vec<Row>,
+    /// Which lanes were looked at.
+    pub(crate) lanes: Looked,
+    /// Those of them that may have more rows than these.
+    pub(crate) more: HashSet<LaneKey>,
+}
+
+/// Which lanes of a queue a read looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum Looked {
+    /// All that there are.
+    #[default]
+    All,
+    /// All up to one, in the order of their rows: its handler and the key of its limits.
+    UpTo(LaneKey),
+    /// These.
+    Only(Arc<[LaneKey]>),
+    /// None completely: there may be others of each.
+    Some,
+}
+
+impl Read {
+    /// Whether each lane that there is was looked at.
+    pub(super) fn has_all_lanes(&self) -> bool {
+        self.lanes == Looked::All
+    }
+
+    fn looked_at(&self, key: &LaneKey) -> bool {
+        match &self.lanes {
+            Looked::All => true,
+            Looked::UpTo(last) => (&key.handler, &key.limits) <= (&last.handler, &last.limits),
+            Looked::Only(lanes) => lanes.contains(key),
+            Looked::Some => false,
+        }
+    }
+}
+
+impl Found {
+    /// Whether it may say something about lanes of which it found no row.
+    pub(super) fn is_of_all_lanes(&self) -> bool {
+        self.partitions.iter().flatten().any(|read| !matches!(read.lanes, Looked::Some))
+    }
+
+    /// What it found of a lane, by partition, of its rows in all partitions.
+    pub(super) fn of_lane(&self, key: &LaneKey, rows: &[(usize, ReadyPlace, &Row)]) -> Vec<Option<LaneFound>> {
+        let of = |read: &Read| {
+            (read.looked_at(key) || read.more.contains(key))
+                .then(|| LaneFound { places: Vec::new(), more: read.more.contains(key) })
+        };
+        let mut found: Vec<_> = self.partitions.iter().map(|read| read.as_ref().and_then(of)).collect();
+        for (at, place, _) in rows {
+            // Of a lane that was not looked at completely it is known that there are these.
+            found[*at].get_or_insert_with(|| LaneFound { places: Vec::new(), more: true }).places.push(*place);
+        }
+        found
     }
 }
 
@@ -96,7 +151,7 @@ impl Queues {
     pub(crate) fn read<'a>(&'a self, names: &'a [String]) -> Reading<'a> {
         let mut each = self.each();
         let begin = |name: &'a String| {
-            let queue = super::entry(&mut each, name);
+            let queue = self.entry(&mut each, name);
             (name.as_str(), Began { change: queue.changes.begin(), doubts: queue.doubts })
         };
         Reading { queues: self, began: names.iter().map(begin).collect() }
@@ -105,10 +160,10 @@ impl Queues {
 
 impl Reading<'_> {
     /// Takes over what was found of each queue, in their order.
-    pub(crate) fn finish<'f>(mut self, found: impl IntoIterator<Item = Found<'f>>) -> Refilled {
+    pub(crate) fn finish(mut self, found: impl IntoIterator<Item = Found>) -> Refilled {
         let mut all = Refilled::default();
         for ((name, began), found) in std::mem::take(&mut self.began).into_iter().zip(found) {
-            let one = self.queues.refill(name, began, found);
+            let one = self.queues.refill(name, began, &found);
             all.new.extend(one.new);
             all.stale.extend(one.stale);
         }

@@ -14,8 +14,8 @@ pub(super) fn looked_at(limit: usize) -> usize {
 
 /// At most `limit` of these jobs, in their order. The first is always among them, and all that are more urgent than the last. The others are
 /// of few partitions, each with the oldest first: then a job that was not chosen is the oldest soon.
-pub(super) fn choose<T: Copy>(line: &[(Turn, T)], limit: usize) -> Vec<(Turn, T)> {
-    let Some((last, _)) = line.last().filter(|_| line.len() > limit) else { return line.to_vec() };
+pub(super) fn choose<T>(line: Vec<(Turn, T)>, limit: usize) -> Vec<(Turn, T)> {
+    let Some((last, _)) = line.last().filter(|_| line.len() > limit) else { return line };
     let urgent = line.partition_point(|(turn, _)| turn.0 < last.0);
     let mut chosen: Vec<usize> = (0..urgent).collect();
     let partition = |at: usize| line[at].0.2.workflow().partition();
@@ -28,7 +28,9 @@ pub(super) fn choose<T: Copy>(line: &[(Turn, T)], limit: usize) -> Vec<(Turn, T)
         }
     }
     chosen.sort_unstable();
-    chosen.into_iter().map(|at| line[at]).collect()
+    let mut chosen = chosen.into_iter().peekable();
+    let line = line.into_iter().enumerate();
+    line.filter(|(at, _)| chosen.next_if_eq(at).is_some()).map(|(_, one)| one).collect()
 }
 
 #[cfg(test)]
@@ -44,15 +46,15 @@ mod tests {
         let job = |(at, &(partition, priority)): (usize, &(u16, u8))| {
             let since = Timestamp::from_micros(at as u64 * 1_000);
             let workflow = WorkflowId::new(since, Partition(partition), 1);
-            let (queue, limit_key) = ("q".to_owned(), String::new());
-            let entry = ReadyEntry { queue, limit_key, priority, since, workflow, job: JobIndex(0) };
+            let (queue, handler, limit_key) = ("q".to_owned(), String::new(), String::new());
+            let entry = ReadyEntry { queue, handler, limit_key, priority, since, workflow, job: JobIndex(0) };
             ((u8::MAX - priority, since, ReadyRow::read(&entry.row(Format::Second)).unwrap().place), at)
         };
         jobs.iter().enumerate().map(job).collect()
     }
 
     fn check(jobs: &[(u16, u8)], limit: usize, expected: &[usize]) {
-        let chosen: Vec<usize> = choose(&line(jobs), limit).into_iter().map(|(_, at)| at).collect();
+        let chosen: Vec<usize> = choose(line(jobs), limit).into_iter().map(|(_, at)| at).collect();
         assert_eq!(chosen, expected, "{limit} of {jobs:?}");
     }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
+use super::Queues;
 use super::except::Except;
 use super::queue::Waiter;
-use super::{Queues, entry};
 
 /// A worker that waits for work. When this is dropped, it no longer waits.
 #[derive(Debug)]
@@ -16,12 +16,13 @@ pub(crate) struct Waiting<'a> {
 }
 
 impl Queues {
-    /// Starts to wait for any job but those of `except`. Jobs that arrive before the call of [`Waiting::arrived`] are not missed.
-    pub(crate) fn wait<'a>(&'a self, names: &'a [String], except: Except) -> Waiting<'a> {
-        let waiter = Arc::new(Waiter { except, ..Waiter::default() });
+    /// Starts to wait for any job of these handlers, or of all, but those of `except`. Jobs that arrive before the call of [`Waiting::arrived`] are not missed.
+    pub(crate) fn wait<'a>(&'a self, names: &'a [String], handlers: Option<&[String]>, except: Except) -> Waiting<'a> {
+        let handlers = handlers.map(<[String]>::to_vec);
+        let waiter = Arc::new(Waiter { except, handlers, ..Waiter::default() });
         let mut each = self.each();
         for name in names {
-            let queue = entry(&mut each, name);
+            let queue = self.entry(&mut each, name);
             queue.asked = Some(self.now());
             queue.is_wanted();
             queue.waiting.push_back(Arc::clone(&waiter));

@@ -92,7 +92,7 @@ impl Unused {
 }
 
 impl Engine {
-    /// Looks at the store, writes names again that it lost, and takes over which queues are paused.
+    /// Looks at the store, writes names again that it lost, and takes over which queues are paused and what terms there are.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -112,7 +112,7 @@ impl Engine {
             // One that is not there at all was lost, and nobody resumed it.
             value.into_iter().for_each(|value| queues.set_paused(name, Paused::read(&value)));
         }
-        Ok(())
+        self.read_terms(looked).await
     }
 
     /// Those of these queues that may have jobs: whoever creates a job enters the name of its queue first. All of them if the register cannot be
@@ -135,7 +135,7 @@ impl Engine {
     pub(super) async fn look_after_names(&self, now: Timestamp) {
         let is_home = self.core.context.home.mine.has(Partition(0));
         // In a store of an earlier format, servers may be at work that trust a name forever.
-        let may = self.store().format() == Format::LATEST && !self.store().is_migrating();
+        let may = self.store().format() >= Format::Third && !self.store().is_migrating();
         if !is_home || !may || !self.core.context.troubles.is_none() {
             return;
         }

@@ -7,6 +7,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 
 use super::Faults;
+use super::holders::Sets;
 use super::registers::Names;
 use super::servers::Servers;
 use crate::id::{JobIndex, Partition, WorkflowId};
@@ -30,6 +31,8 @@ pub(super) struct Tables {
     pub(super) expiries: BTreeSet<(Timestamp, WorkflowId)>,
     pub(super) queues: Names,
     pub(super) names: Names,
+    pub(super) terms: BTreeMap<String, String>,
+    pub(super) holders: Sets,
     pub(super) servers: Servers,
     pub(super) faults: Option<Faults>,
     /// Calls so far.
@@ -101,6 +104,11 @@ impl Tables {
     pub(super) fn ready_with<'a>(&'a self, partition: Partition, prefix: &'a [u8]) -> impl Iterator<Item = &'a Row> {
         let from = self.ready.range((partition, prefix.to_vec())..).map(move |(at, row)| (at, row));
         from.take_while(move |&(&at, row)| at == partition && row.starts_with(prefix)).map(|(_, row)| row)
+    }
+
+    /// Ready rows from one up to another one.
+    pub(super) fn ready_from(&self, partition: Partition, from: &Row, to: &Row) -> impl Iterator<Item = &Row> {
+        self.ready.range((partition, from.clone())..(partition, to.clone())).map(|(_, row)| row)
     }
 
     pub(super) fn span(&self, partition: Partition, span: &Span) -> impl DoubleEndedIterator<Item = &(Partition, Row)> {

@@ -1,6 +1,6 @@
 //! Changes of one partition as calls of the script `apply.lua`, and its answers. The header of the script describes both.
 
-mod piece;
+pub(super) mod piece;
 
 use hashbrown::HashSet;
 use tidegate_pipeline::{Arg, Outcome, Reply, UnitBuilder};

@@ -90,6 +90,11 @@ impl RedisStore {
         }
     }
 
+    /// The command by which a script tells others. None: it is not known, or not allowed.
+    pub(super) fn how_to_tell(&self) -> Option<&'static str> {
+        self.voice.delivery().map(command)
+    }
+
     /// What other servers say. None: Redis does not let them say anything, or it is not known how.
     pub(crate) fn listen(&self) -> Option<Ears> {
         let options = SubscriberOptions::new(self.voice.delivery()?);

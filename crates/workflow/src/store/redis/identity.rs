@@ -2,6 +2,7 @@
 //! nothing had happened; so the store has a random id, which is looked at regularly, and whenever an answer is as if everything was gone.
 
 mod register;
+mod terms;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -3,6 +3,7 @@
 use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::record::change::ResultField;
 use crate::store::announcement::Audience;
+use crate::store::board::Sheet;
 use crate::store::query::{Clockwork, Register};
 
 /// The most partitions: as many as there are tags.
@@ -127,6 +128,11 @@ impl Keys {
         [":h", ":s"].map(|word| self.of(partition, 3) + "p" + word)
     }
 
+    /// The holders of a limit, and who waits for one of their places.
+    pub(super) fn holders(&self, partition: Partition, set: &str) -> [String; 2] {
+        ["h:", "hw:"].map(|word| self.of(partition, word.len() + set.len()) + word + set)
+    }
+
     /// The channel on which servers hear about a partition. It has the partition's tag, because a script may only use what is on its node.
     pub(super) fn channel(&self, partition: Partition, audience: Audience) -> String {
         let word = match audience {
@@ -140,6 +146,15 @@ impl Keys {
     /// follow.
     pub(super) fn servers(&self) -> [String; 2] {
         ["sv", "cs"].map(|word| self.of(Partition(0), word.len()) + word)
+    }
+
+    /// The hash with notes of servers, on the same node.
+    pub(super) fn board(&self, sheet: Sheet) -> String {
+        let word = match sheet {
+            Sheet::Workers => "bw",
+            Sheet::Draining => "bd",
+        };
+        self.of(Partition(0), word.len()) + word
     }
 
     pub(super) fn idempotency(&self, partition: Partition, name: &str) -> String {
@@ -159,6 +174,11 @@ impl Keys {
             Register::Names => "names",
         };
         format!("{}{word}", self.prefix)
+    }
+
+    /// The terms of queues and handlers, on the node of the names of queues: a server needs no other one to start.
+    pub(super) fn terms(&self) -> String {
+        format!("{}{{{}}}:terms", self.prefix, self.register(Register::Queues))
     }
 
     /// What is kept beside a register, on its node: its names in order, and when they were last entered.

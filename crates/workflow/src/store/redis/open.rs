@@ -54,6 +54,7 @@ impl RedisStore {
             schema,
             timeout,
             digest: Arc::default(),
+            holders_digest: Arc::default(),
             identity,
             replicas: None,
             voice: Arc::default(),
@@ -75,7 +76,7 @@ impl RedisStore {
 
     /// Says in the store what it is migrated from, and from now on writes the latest format. Servers notice it when they look.
     pub(crate) async fn begin_migration(&self) -> Result<(), StoreError> {
-        let (key, from) = (Keys::meta(self.keys.prefix()), self.format());
+        let (key, from) = (Keys::meta(self.keys.prefix()), self.schema.origin());
         let at = Arg::Key(key.as_bytes());
         let mut batch = Batch::new();
         let unit = batch.unit();

@@ -341,6 +341,7 @@ mod tests {
         // Whoever works on it before that does not take it for settled.
         let claim = Claim {
             queues: vec!["default".to_owned()],
+            handlers: None,
             worker: "w".to_owned(),
             limit: 10,
             lease: Duration::from_secs(300),

@@ -46,6 +46,13 @@ const TABLES: &str = "
         STRICT, WITHOUT ROWID;
 ";
 
+/// What files of earlier versions do not have, which leave it alone.
+const HOLDERS: &str = "
+    CREATE TABLE IF NOT EXISTS holder (name TEXT, lease TEXT, until INTEGER NOT NULL, PRIMARY KEY (name, lease))
+        STRICT, WITHOUT ROWID;
+    CREATE INDEX IF NOT EXISTS holder_until ON holder (until);
+";
+
 /// A store that is open.
 pub(super) struct Opened {
     pub(super) writer: Connection,
@@ -82,6 +89,7 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
     } else {
         check_for_a_while(&writer, path)?;
     }
+    writer.execute_batch(HOLDERS)?;
     let partitions = writer.query_row("SELECT value FROM store WHERE name = 'partitions'", [], |row| row.get(0))?;
     let schema = writer.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let format = Format::of_schema(schema).ok_or_else(|| StoreError::other_schema(schema))?;

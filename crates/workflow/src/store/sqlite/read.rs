@@ -134,6 +134,17 @@ pub(super) fn ready(
     many(connection, sql, params![partition.0, prefix, end_of(prefix), bound(limit)], |row| row.get(0))
 }
 
+/// Ready rows from one up to another one.
+pub(super) fn ready_from(
+    connection: &Connection,
+    partition: Partition,
+    (from, to): (&Row, &Row),
+    limit: usize,
+) -> Result<Vec<Row>, StoreError> {
+    let sql = "SELECT entry FROM ready_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3 ORDER BY entry LIMIT ?4";
+    many(connection, sql, params![partition.0, from, to, bound(limit)], |row| row.get(0))
+}
+
 /// How many ready rows begin with a prefix, and the first of them.
 pub(super) fn ready_number(connection: &Connection, partition: Partition, prefix: &[u8]) -> Result<u64, StoreError> {
     let sql = "SELECT count(*) FROM ready_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3";

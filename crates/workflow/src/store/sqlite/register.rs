@@ -14,18 +14,34 @@ fn moments_of(register: Register) -> i64 {
     register_number(register) + 2
 }
 
+/// The number of the rows that are the terms of queues and handlers. They are in no register: nobody forgets them.
+const TERMS: i64 = 4;
+
 /// A change of a register.
 pub(super) enum Change {
-    Enter { name: String, value: Option<String> },
-    Add { entries: Vec<(String, String)>, at: Timestamp },
-    Forget { names: Vec<Entered> },
+    Enter {
+        name: String,
+        value: Option<String>,
+    },
+    /// A row of terms, whatever the register.
+    Terms {
+        name: String,
+        value: Option<String>,
+    },
+    Add {
+        entries: Vec<(String, String)>,
+        at: Timestamp,
+    },
+    Forget {
+        names: Vec<Entered>,
+    },
 }
 
 impl Change {
     /// How many entries it is about.
     pub(super) fn entries(&self) -> usize {
         match self {
-            Self::Enter { .. } => 1,
+            Self::Enter { .. } | Self::Terms { .. } => 1,
             Self::Add { entries, .. } => entries.len(),
             Self::Forget { names } => names.len(),
         }
@@ -35,11 +51,8 @@ impl Change {
     pub(super) fn write(&self, connection: &Connection, register: Register) -> Result<u64, StoreError> {
         let number = register_number(register);
         match self {
-            Self::Enter { name, value: Some(value) } => {
-                put(connection, (number, name), value)?;
-                Ok(0)
-            }
-            Self::Enter { name, value: None } => delete(connection, number, name),
+            Self::Enter { name, value } => set(connection, (number, name), value.as_deref()),
+            Self::Terms { name, value } => set(connection, (TERMS, name), value.as_deref()),
             Self::Add { entries, at } => {
                 let mut insert = connection.prepare_cached("INSERT OR IGNORE INTO register VALUES (?1, ?2, ?3)")?;
                 let at = micros(*at).to_string();
@@ -51,6 +64,14 @@ impl Change {
             }
             Self::Forget { names } => forget(connection, register, names),
         }
+    }
+}
+
+/// Returns how many rows were removed.
+fn set(connection: &Connection, (number, name): (i64, &str), value: Option<&str>) -> Result<u64, StoreError> {
+    match value {
+        Some(value) => put(connection, (number, name), value).map(|()| 0),
+        None => delete(connection, number, name),
     }
 }
 
@@ -152,6 +173,21 @@ impl SqliteStore {
 
     pub(crate) async fn forget(&self, register: Register, names: &[Entered]) -> Result<u64, StoreError> {
         self.change_register(register, Change::Forget { names: names.to_vec() }).await
+    }
+
+    pub(crate) async fn terms(&self) -> Result<Vec<(String, String)>, StoreError> {
+        self.lookup(|connection| {
+            let sql = "SELECT name, value FROM register WHERE register = ?1 ORDER BY name";
+            let mut statement = connection.prepare_cached(sql)?;
+            let found = statement.query_map(params![TERMS], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok(found.collect::<rusqlite::Result<_>>()?)
+        })
+        .await
+    }
+
+    pub(crate) async fn set_terms(&self, name: &str, value: Option<&str>) -> Result<(), StoreError> {
+        let (name, value) = (name.to_owned(), value.map(str::to_owned));
+        self.change_register(Register::Queues, Change::Terms { name, value }).await.map(drop)
     }
 
     async fn change_register(&self, register: Register, change: Change) -> Result<u64, StoreError> {

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use self::apply::Tables;
 use self::space::Space;
 use super::depths::{Added, Depths};
+use super::holders;
 use super::presence::Presence;
 use super::probe::{Probed, probe};
 use super::register;
@@ -21,6 +22,7 @@ use crate::id::Partition;
 use crate::record::change::{Applied, Change, Write};
 use crate::record::format::Format;
 use crate::store::error::StoreError;
+use crate::store::holders::Standing;
 use crate::store::query::Register;
 
 /// The number of changes at which a transaction takes no more requests: about 50 ms of work. The first request of a group does not wait
@@ -38,6 +40,10 @@ pub(super) enum Request {
         register: Register,
         change: register::Change,
         answer: Answer<u64>,
+    },
+    Holders {
+        change: holders::Change,
+        answer: Answer<Vec<Standing>>,
     },
     /// The most pages that the file may have.
     Bound {
@@ -79,6 +85,7 @@ enum Done {
     Applied(Vec<Applied>),
     /// So many entries were removed.
     Registered(u64),
+    Held(Vec<Standing>),
     Entered,
     /// Nothing was written.
     Asked,
@@ -90,14 +97,19 @@ impl Request {
             Self::Apply { changes, .. } => changes.len(),
             Self::Bound { .. } | Self::Migrate { .. } => 1,
             Self::Register { change, .. } => change.entries(),
+            Self::Holders { change, .. } => change.places(),
             Self::Probe { .. } | Self::Count { .. } => 0,
         }
     }
 
-    /// Whether it only removes workflows.
+    /// Whether it only removes workflows, or holders.
     fn frees(&self) -> bool {
         let frees = |changes: &[Change]| changes.iter().all(|change| matches!(change.write, Write::Delete(_)));
-        matches!(self, Self::Apply { changes, .. } if frees(changes))
+        match self {
+            Self::Apply { changes, .. } => frees(changes),
+            Self::Holders { change, .. } => change.frees(),
+            _ => false,
+        }
     }
 
     /// Whether it writes nothing.
@@ -112,6 +124,7 @@ impl Request {
                 Ok(Done::Applied(applied.collect::<Result<_, _>>()?))
             }
             Self::Register { register, change, .. } => Ok(Done::Registered(change.write(connection, *register)?)),
+            Self::Holders { change, .. } => Ok(Done::Held(change.write(connection)?)),
             Self::Bound { pages, .. } => {
                 // SQLite answers with what is the bound now, which is at least the size of the file.
                 connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
@@ -137,7 +150,9 @@ impl Request {
             (Self::Probe { answer }, Err(error)) => drop(answer.send(Err(error))),
             (Self::Register { answer, .. }, Ok(Done::Registered(removed))) => drop(answer.send(Ok(removed))),
             (Self::Register { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
-            (Self::Apply { .. } | Self::Probe { .. } | Self::Register { .. }, Ok(_)) => {
+            (Self::Holders { answer, .. }, Ok(Done::Held(held))) => drop(answer.send(Ok(held))),
+            (Self::Holders { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
+            (Self::Apply { .. } | Self::Probe { .. } | Self::Register { .. } | Self::Holders { .. }, Ok(_)) => {
                 unreachable!("a request is done as what it is")
             }
             (Self::Bound { answer, .. } | Self::Migrate { answer, .. } | Self::Count { answer }, done) => {

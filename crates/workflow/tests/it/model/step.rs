@@ -91,7 +91,7 @@ impl Step {
 impl Asked {
     pub(crate) fn claim(&self) -> Claim {
         let lease = Duration::from_secs(30);
-        Claim { queues: self.queues.clone(), worker: "worker".to_owned(), limit: self.limit, lease }
+        Claim { queues: self.queues.clone(), handlers: None, worker: "worker".to_owned(), limit: self.limit, lease }
     }
 
     /// What some worker asks for: of one queue, of some, or of all and others that nobody has heard of.

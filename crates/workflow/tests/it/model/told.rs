@@ -367,7 +367,9 @@ fn may_follow(state: JobState, outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Succeeded { .. } => state == JobState::Succeeded,
         Outcome::Failed { .. } => state == JobState::Failed || !state.is_over(),
-        Outcome::GivenBack { .. } => !state.is_over() && !matches!(state, JobState::Running { .. }),
+        Outcome::Throttled { .. } | Outcome::GivenBack { .. } => {
+            !state.is_over() && !matches!(state, JobState::Running { .. })
+        }
     }
 }
 

@@ -161,7 +161,7 @@ async fn a_job_given_back_for_a_while_may_come_back_to_its_worker(store: Store) 
     let (_, none) = engine.report(reports.to_vec(), Some(&claim(9)), at(2)).await;
     assert!(none.unwrap().is_empty());
     let (queues, except) = (queues(), given_back(&reports));
-    let arrival = engine.arrival_except(&queues, &except);
+    let arrival = engine.arrival_except(&queues, None, &except);
     engine.sweep(at(8)).await.unwrap();
     assert!(woken(arrival).await);
     let claimed = engine.claim_except(&claim(9), &except, at(8)).await.unwrap();

@@ -63,7 +63,7 @@ async fn workers_that_gave_many_jobs_back_hold_nobody_up() {
     let claimed = take(&engine, 1).await;
     let leases: Vec<LeaseRef> = claimed.iter().map(|claimed| claimed.lease).collect();
     let queues = queues();
-    let mut waiting: Vec<_> = (0..100).map(|_| engine.arrival_except(&queues, &leases)).collect();
+    let mut waiting: Vec<_> = (0..100).map(|_| engine.arrival_except(&queues, None, &leases)).collect();
     let crowd = async {
         let (reported, _) = engine.report(claimed.iter().map(give_back).collect(), None, at(2)).await;
         assert!(reported.iter().all(Result::is_ok));

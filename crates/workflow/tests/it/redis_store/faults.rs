@@ -87,7 +87,7 @@ async fn a_store_that_is_not_known_is_left_alone() {
         assert!(refused(&error), "{facts}: {error}");
         assert_eq!(server.raw("HGETALL tg:meta"), dump, "{facts}");
     }
-    check("HSET tg:meta schema 4 partitions 16", |error| matches!(error, StoreError::Schema { found: 4, .. })).await;
+    check("HSET tg:meta schema 5 partitions 16", |error| matches!(error, StoreError::Schema { found: 5, .. })).await;
     check("HSET tg:meta schema 1 partitions 3", |error| matches!(error, StoreError::Corrupt { .. })).await;
     check("HSET tg:meta schema 1 partitions 512", |error| matches!(error, StoreError::Corrupt { .. })).await;
     check("HSET tg:meta schema one", |error| matches!(error, StoreError::Corrupt { .. })).await;

@@ -167,7 +167,13 @@ async fn finish(store: Store, workflows: usize) {
     let created = engine.create(vec![new; workflows], now).await;
     assert!(created.iter().all(Result::is_ok));
     let queues = vec!["default".to_owned()];
-    let claim = Claim { queues, worker: "worker-host-7".to_owned(), limit: workflows, lease: Duration::from_secs(30) };
+    let claim = Claim {
+        queues,
+        handlers: None,
+        worker: "worker-host-7".to_owned(),
+        limit: workflows,
+        lease: Duration::from_secs(30),
+    };
     let mut claimed = engine.claim(&claim, now).await.unwrap();
     let mut jobs = 0;
     while !claimed.is_empty() {

@@ -51,6 +51,7 @@ fn expected(id: WorkflowId, step: u8) -> Expected {
     let since = id.created_at() + std::time::Duration::from_micros(step.into());
     let entry = ReadyEntry {
         queue: "q".to_owned(),
+        handler: "h".to_owned(),
         limit_key: String::new(),
         priority: step,
         since,

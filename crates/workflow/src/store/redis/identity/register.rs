@@ -76,7 +76,7 @@ fn values_of(outcome: &Outcome) -> Result<Vec<Option<String>>, StoreError> {
 impl RedisStore {
     /// Whether the names of a register can be read in their order.
     fn is_ordered(&self, register: Register) -> bool {
-        self.format() == Format::LATEST && self.identity.ordered[register as usize].load(Relaxed)
+        self.format() >= Format::Third && self.identity.ordered[register as usize].load(Relaxed)
     }
 
     /// Asks how many names a register has, in the hash and in order.
@@ -99,7 +99,7 @@ impl RedisStore {
             if ordered == 0 && was_ordered.load(Relaxed) {
                 self.identity.losses.fetch_add(1, Relaxed);
             }
-            if self.format() == Format::LATEST && !self.is_migrating() {
+            if self.format() >= Format::Third && !self.is_migrating() {
                 // The next look tries again.
                 let in_order = ordered == size + 1 || self.put_in_order(REGISTERS[at]).await.is_ok();
                 was_ordered.store(in_order, Relaxed);
@@ -263,7 +263,7 @@ impl RedisStore {
     }
 
     /// Sends a batch of one unit that ends with the wait for replicas.
-    async fn write_names(&self, batch: Batch) -> Result<(), StoreError> {
+    pub(super) async fn write_names(&self, batch: Batch) -> Result<(), StoreError> {
         let (outcomes, enough) = self.send_to_replicas(batch, Instant::now() + self.timeout).await;
         done(&outcomes).and(enough)
     }

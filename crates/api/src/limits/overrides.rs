@@ -1,0 +1,277 @@
+//! Overrides: limits and keys that are paused, throttled or scaled for a while, on all servers that share the limiter's Redis.
+
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use serde::{Deserialize, Serialize};
+use tidegate_ratelimit::{
+    Effect, EffectKind, Entry as RateEntry, Factor, LimitOverride, OverrideError, OverrideTarget, Reach, Timestamp,
+};
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use super::{deadline, moment, pairs, without_store};
+use crate::edge::ask::{Answer, Ask};
+use crate::edge::body::{self, NoBody, Span};
+use crate::edge::json;
+use crate::edge::problem::{Code, Problem};
+use crate::edge::query::Query;
+use crate::edge::time::Rfc3339;
+use crate::workflows::limits::Entry;
+
+/// Who decided something where nobody needs a token.
+const ANONYMOUS: &str = "anonymous";
+
+/// A limit or a key to pause or to scale.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(ToSchema), schema(as = OverrideDefinition))]
+pub(crate) struct OverrideBody {
+    /// For one key: the domain of the configuration of rate limits.
+    domain: Option<String>,
+    /// For one key: pairs of a key and a value, as requests and jobs name them.
+    #[cfg_attr(test, schema(value_type = Option<Vec<Vec<String>>>, min_items = 1))]
+    entries: Option<Vec<Entry>>,
+    /// For all keys of a limit: its path in the configuration, such as `vendor.tenant`, as it is in the names of metrics.
+    rule: Option<String>,
+    /// True to let nothing pass.
+    pause: Option<bool>,
+    /// By what the hits that the limit allows are multiplied.
+    #[cfg_attr(test, schema(minimum = 0, maximum = 1000))]
+    scale: Option<f64>,
+    /// How long it holds; until somebody removes it if left out.
+    r#for: Option<Span>,
+    /// With `pause`: whether requests are refused, too; if not, only jobs wait.
+    gateway: Option<bool>,
+    /// Why, for those who see it.
+    reason: Option<String>,
+}
+
+/// All overrides, sorted by what they are about.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct OverrideList<'a> {
+    items: Vec<OverrideShown<'a>>,
+    /// How many more there are that a later version wrote. They have no effect at this server.
+    unreadable: usize,
+}
+
+/// A limit or a key that is paused, throttled or scaled.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = LimitOverride))]
+pub(crate) struct OverrideShown<'a> {
+    /// The limit, when it is about all of its keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<&'a str>,
+    /// The domain, when it is about one key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    domain: Option<&'a str>,
+    /// The pairs of a key and a value, when it is about one key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schema(value_type = Option<Vec<Vec<String>>>))]
+    entries: Option<Vec<(&'a str, &'a str)>>,
+    /// What it does. What is throttled is paused because whoever is behind the limit said so.
+    effect: &'static str,
+    /// By what the hits are multiplied that a scaled limit allows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scale: Option<f64>,
+    /// Whether it is also for requests; if not, only for jobs.
+    gateway: bool,
+    /// When it ends; null when somebody has to remove it.
+    #[cfg_attr(test, schema(required))]
+    until: Option<Rfc3339>,
+    /// When it was decided.
+    at: Rfc3339,
+    /// The name of the token of whoever decided it; `anonymous` where nobody needs a token.
+    by: &'a str,
+    /// Why.
+    reason: &'a str,
+}
+
+impl<'a> OverrideShown<'a> {
+    fn of(of: &'a LimitOverride) -> Self {
+        let (rule, domain, entries) = match &of.target {
+            OverrideTarget::Rule { stats_key } => (Some(&**stats_key), None, None),
+            OverrideTarget::Key { domain, entries } => (None, Some(&**domain), Some(pairs(entries))),
+        };
+        let (scale, gateway) = match of.effect {
+            Effect::Paused(reach) | Effect::Throttled(reach) => (None, reach == Reach::JobsAndRequests),
+            Effect::Scaled(factor) => (Some(factor.get()), true),
+        };
+        let (effect, until) = (word(of.effect.kind()), of.until.map(moment));
+        let (at, by, reason) = (moment(of.at), &*of.by, &*of.reason);
+        Self { rule, domain, entries, effect, scale, gateway, until, at, by, reason }
+    }
+}
+
+const KINDS: [EffectKind; 3] = [EffectKind::Paused, EffectKind::Throttled, EffectKind::Scaled];
+
+/// The words for what overrides do.
+#[cfg(test)]
+pub(crate) const EFFECTS: [&str; 3] = [word(KINDS[0]), word(KINDS[1]), word(KINDS[2])];
+
+const fn word(kind: EffectKind) -> &'static str {
+    match kind {
+        EffectKind::Paused => "paused",
+        EffectKind::Throttled => "throttled",
+        EffectKind::Scaled => "scaled",
+    }
+}
+
+/// What an override is about: all keys of a limit, or one key.
+fn target(
+    rule: Option<String>,
+    domain: Option<String>,
+    entries: Option<Vec<Entry>>,
+) -> Result<OverrideTarget, Problem> {
+    match (rule, domain, entries) {
+        (Some(stats_key), None, None) => Ok(OverrideTarget::Rule { stats_key }),
+        (Some(_), _, _) => {
+            Err(Problem::field("rule", "'rule' is for all keys of a limit, 'domain' and 'entries' are for one key"))
+        }
+        (None, Some(domain), Some(entries)) if !entries.is_empty() => {
+            let entry = |(key, value)| RateEntry { key, value };
+            Ok(OverrideTarget::Key { domain, entries: Entry::pairs(entries).into_iter().map(entry).collect() })
+        }
+        (None, Some(_), _) => Err(Problem::field("entries", "expected at least one pair of a key and a value")),
+        (None, None, _) => {
+            Err(Problem::field("", "say what it is about: a 'rule', or a key with its 'domain' and 'entries'"))
+        }
+    }
+}
+
+impl OverrideBody {
+    fn resolve(self, by: &str, now: Timestamp) -> Result<LimitOverride, Problem> {
+        let Self { domain, entries, rule, pause, scale, r#for, gateway, reason } = self;
+        let target = target(rule, domain, entries)?;
+        let effect = effect(pause, scale, gateway)?;
+        let until = match r#for {
+            Some(Span(span)) if span.is_zero() => {
+                return Err(Problem::field("for", "expected a time span that is longer than nothing"));
+            }
+            Some(Span(span)) => {
+                Some(Timestamp(now.0.saturating_add(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))))
+            }
+            None => None,
+        };
+        let (by, reason) = (by.to_owned(), reason.unwrap_or_default());
+        Ok(LimitOverride { target, effect, until, by, at: now, reason })
+    }
+}
+
+fn effect(pause: Option<bool>, scale: Option<f64>, gateway: Option<bool>) -> Result<Effect, Problem> {
+    let reach = if gateway == Some(true) { Reach::JobsAndRequests } else { Reach::Jobs };
+    match (pause, scale) {
+        (Some(true), None) => Ok(Effect::Paused(reach)),
+        (Some(true), Some(_)) => Err(Problem::field("scale", "an override pauses or scales: send two")),
+        (_, Some(_)) if gateway == Some(false) => {
+            Err(Problem::field("gateway", "a limit is scaled for jobs and requests alike"))
+        }
+        (_, Some(factor)) => {
+            let factor = Factor::new(factor).map_err(|error| Problem::field("scale", error.to_string()))?;
+            Ok(Effect::Scaled(factor))
+        }
+        (Some(false), None) => Err(Problem::field("pause", "what is paused is resumed with DELETE")),
+        (None, None) => Err(Problem::field("", "say what to do: 'pause' with true, or 'scale' with a factor")),
+    }
+}
+
+pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
+    let limits = &ask.api.host.limits;
+    let (kept, now) = (limits.refresh().await.map_err(|error| without_store(&error))?, limits.now());
+    let items = kept.iter().filter(|each| !each.has_ended(now)).map(OverrideShown::of).collect();
+    Ok(json::ok(&OverrideList { items, unreadable: kept.unreadable() }))
+}
+
+pub(crate) async fn set(ask: &Ask<'_>) -> Answer {
+    let limits = &ask.api.host.limits;
+    let now = limits.now();
+    let new = super::read::<OverrideBody>(ask.body)?.resolve(ask.token.unwrap_or(ANONYMOUS), now)?;
+    if let OverrideTarget::Rule { stats_key } = &new.target
+        && !limits.limiter.configuration().is_some_and(|known| known.stats_keys().any(|key| key == stats_key))
+    {
+        return Err(Problem::field("rule", format!("the configuration of this server has no limit '{stats_key}'")));
+    }
+    limits.overrides.put(&new, now, deadline()).await.map_err(refusal)?;
+    // It is kept: if this reading fails, the next one follows within a second.
+    let _ = limits.refresh().await;
+    Ok(json::ok(&OverrideShown::of(&new)))
+}
+
+pub(crate) async fn remove(ask: &Ask<'_>) -> Answer {
+    body::read_optional::<NoBody>(ask.body)?;
+    let mut query = Query::new(ask.query)?;
+    let (rule, domain) = (query.take("rule"), query.take("domain"));
+    let wrong = |_| Problem::field("entries", r#"expected pairs of a key and a value, such as [["tenant","acme"]]"#);
+    let entries = query.take("entries").map(|text| serde_json::from_str(&text).map_err(wrong)).transpose()?;
+    let effect = query.take("effect");
+    query.end()?;
+    let target = target(rule, domain, entries)?;
+    let is_wanted = |kind: &EffectKind| effect.as_deref().is_none_or(|wanted| wanted == word(*kind));
+    let kinds: Vec<EffectKind> = KINDS.into_iter().filter(is_wanted).collect();
+    if kinds.is_empty() {
+        return Err(Problem::field("effect", "expected one of paused, throttled, scaled"));
+    }
+    let limits = &ask.api.host.limits;
+    let mut removed = 0;
+    for kind in kinds {
+        let was_there = limits.overrides.remove(&target, kind, deadline()).await;
+        removed += usize::from(was_there.map_err(|error| without_store(&error))?);
+    }
+    if removed == 0 {
+        return Err(Problem::new(Code::OverrideNotFound, "nothing overrides this limit or key"));
+    }
+    // As above.
+    let _ = limits.refresh().await;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Why an override is not kept.
+fn refusal(error: OverrideError) -> Problem {
+    match &error {
+        OverrideError::Factor(_) => Problem::field("scale", error.to_string()),
+        OverrideError::TooLong { .. } => Problem::field("", error.to_string()),
+        OverrideError::TooMany { .. } => Problem::new(Code::TooManyOverrides, error.to_string()),
+        OverrideError::Store(error) => without_store(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_override_says_what_it_is_about_and_what_it_does() {
+        let read = |text: &str| {
+            super::super::read::<OverrideBody>(text.as_bytes())
+                .and_then(|body| body.resolve("ada", Timestamp(5)))
+                .map_err(|problem| problem.path().unwrap_or_default().to_owned())
+        };
+        let key = r#""domain": "vendor", "entries": [["tenant", "acme"]]"#;
+        let paused = read(&format!(r#"{{{key}, "pause": true, "for": "10m", "reason": "r"}}"#)).unwrap();
+        assert_eq!(paused.effect, Effect::Paused(Reach::Jobs));
+        assert_eq!((paused.until, paused.at), (Some(Timestamp(600_000_005)), Timestamp(5)));
+        assert_eq!((&*paused.by, &*paused.reason), ("ada", "r"));
+        let rule = read(r#"{"rule": "vendor.tenant", "pause": true, "gateway": true}"#).unwrap();
+        assert_eq!(rule.target, OverrideTarget::Rule { stats_key: "vendor.tenant".to_owned() });
+        assert_eq!((rule.effect, rule.until), (Effect::Paused(Reach::JobsAndRequests), None));
+        let scaled = read(&format!(r#"{{{key}, "scale": 0.5}}"#)).unwrap();
+        assert_eq!(scaled.effect, Effect::Scaled(Factor::new(0.5).unwrap()));
+        for (text, path) in [
+            (r#"{"pause": true}"#.to_owned(), ""),
+            (format!("{{{key}}}"), ""),
+            (format!(r#"{{{key}, "pause": false}}"#), "pause"),
+            (format!(r#"{{{key}, "pause": true, "scale": 1}}"#), "scale"),
+            (format!(r#"{{{key}, "scale": 1000.1}}"#), "scale"),
+            (format!(r#"{{{key}, "scale": -1}}"#), "scale"),
+            (format!(r#"{{{key}, "scale": 1, "gateway": false}}"#), "gateway"),
+            (format!(r#"{{{key}, "pause": true, "for": "0s"}}"#), "for"),
+            (format!(r#"{{{key}, "pause": true, "for": 5}}"#), "for"),
+            (format!(r#"{{{key}, "rule": "a", "pause": true}}"#), "rule"),
+            (r#"{"domain": "vendor", "entries": [], "pause": true}"#.to_owned(), "entries"),
+            (r#"{"domain": "vendor", "pause": true}"#.to_owned(), "entries"),
+            (format!(r#"{{{key}, "pause": true, "reasons": ""}}"#), "reasons"),
+        ] {
+            assert_eq!(read(&text).unwrap_err(), path, "{text}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Which keys are asked for most, and what was refused last, of requests and of jobs.
+
+use axum::response::Response;
+use serde::Serialize;
+use tidegate_ratelimit::{Caller, Refusal, Sketch, TopKey};
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use super::{moment, pairs};
+use crate::edge::ask::Ask;
+use crate::edge::json;
+use crate::edge::time::Rfc3339;
+
+/// What this server was asked for most, and what it refused last.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = TopKeys))]
+pub(crate) struct Top<'a> {
+    /// When the counting of `hits` began: one to two minutes ago.
+    since: Rfc3339,
+    /// Keys with a limit, at most 128, those with the most hits first. A key with less than about a hundredth of all hits may be missing.
+    #[cfg_attr(test, schema(max_items = 128))]
+    keys: Vec<KeyShown<'a>>,
+    /// At most 128, the latest first. Of many in one second, some are missing.
+    #[cfg_attr(test, schema(max_items = 128))]
+    refusals: Vec<RefusalShown<'a>>,
+}
+
+/// A key, and about how many hits were asked of it.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = TopKey))]
+struct KeyShown<'a> {
+    domain: &'a str,
+    /// Pairs of a key and a value. What is long is cut.
+    #[cfg_attr(test, schema(value_type = Vec<Vec<String>>))]
+    entries: Vec<(&'a str, &'a str)>,
+    /// Hits of requests are estimated; those of jobs are the ones that were granted.
+    hits: u64,
+}
+
+/// A request that was refused, or jobs that had to wait.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = LimitRefusal))]
+struct RefusalShown<'a> {
+    at: Rfc3339,
+    /// Who was refused.
+    caller: &'static str,
+    domain: &'a str,
+    /// Pairs of a key and a value. What is long is cut.
+    #[cfg_attr(test, schema(value_type = Vec<Vec<String>>))]
+    entries: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> KeyShown<'a> {
+    fn of(TopKey { domain, entries, hits }: &'a TopKey) -> Self {
+        Self { domain, entries: pairs(entries), hits: *hits }
+    }
+}
+
+impl<'a> RefusalShown<'a> {
+    fn of(Refusal { domain, entries, at, caller: by }: &'a Refusal) -> Self {
+        Self { at: moment(*at), caller: caller(*by), domain, entries: pairs(entries) }
+    }
+}
+
+/// The words for callers.
+#[cfg(test)]
+pub(crate) const CALLERS: [&str; 2] = [caller(Caller::Request), caller(Caller::Job)];
+
+const fn caller(caller: Caller) -> &'static str {
+    match caller {
+        Caller::Request => "request",
+        Caller::Job => "job",
+    }
+}
+
+pub(crate) fn show(ask: &Ask<'_>) -> Response {
+    let limits = &ask.api.host.limits;
+    let Sketch { top, since, refusals } = limits.limiter.sketch(limits.now());
+    let (keys, refusals) = (top.iter().map(KeyShown::of).collect(), refusals.iter().map(RefusalShown::of).collect());
+    json::ok(&Top { since: moment(since), keys, refusals })
+}

@@ -1,0 +1,188 @@
+//! Workers: who there is, what each runs, and which are to take no more jobs.
+
+pub(crate) mod events;
+mod roll;
+mod sheet;
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use tidegate_workflow::{Claim, JobState, LeaseRef, Sheet, Timestamp};
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use crate::edge::ask::{Answer, Ask, Context, in_time};
+use crate::edge::body::{self, NoBody};
+use crate::edge::json::{self, Id};
+use crate::edge::problem::{Code, Problem};
+use crate::edge::query::Query;
+use crate::edge::time::Rfc3339;
+use crate::jobs::claims::check_name;
+use roll::Drain;
+pub(crate) use roll::Roll;
+use sheet::Told;
+
+/// Most workers of a page.
+const MOST_ITEMS: usize = 100;
+/// Jobs that a page shows of each worker.
+const MOST_JOBS: usize = 10;
+/// Most workers that drain.
+const MOST_DRAINS: usize = 10_000;
+
+/// A page of workers, by name.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct WorkerPage {
+    items: Vec<WorkerItem>,
+    /// The cursor of the next page; null when this is the last.
+    #[cfg_attr(test, schema(required))]
+    next_cursor: Option<String>,
+}
+
+/// A worker that has called in the last two minutes, or holds leases, or is to drain.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = Worker))]
+struct WorkerItem {
+    name: String,
+    /// When it called last; null when that is not known.
+    #[cfg_attr(test, schema(required))]
+    seen_at: Option<Rfc3339>,
+    /// The queues that its latest claim named, at most 20.
+    queues: Vec<String>,
+    /// The handlers that it named, at most 20; null when it runs everything.
+    #[cfg_attr(test, schema(required))]
+    handlers: Option<Vec<String>>,
+    /// How many leases it holds, about.
+    running: usize,
+    /// What it runs: the ten jobs that it has had for longest.
+    jobs: Vec<WorkerJob>,
+    /// Since when it is to take no more jobs; null when it may take some.
+    #[cfg_attr(test, schema(required))]
+    draining_since: Option<Rfc3339>,
+    /// The name of the token of whoever said so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    draining_by: Option<String>,
+}
+
+/// A job that a worker runs.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct WorkerJob {
+    workflow_id: Id,
+    job: String,
+    handler: String,
+    queue: String,
+    /// When it was claimed.
+    since: Rfc3339,
+}
+
+/// Whether a worker is to take no more jobs.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct WorkerDraining<'a> {
+    name: &'a str,
+    draining: bool,
+}
+
+/// What is done about the draining of a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Draining {
+    Begin,
+    End,
+}
+
+/// Notes that a worker claims, and sees to it that what other servers say of workers is read.
+pub(crate) fn note_claim(api: &Context, claim: &Claim) {
+    api.roll.note_claim(claim, api.now());
+    keep(api);
+}
+
+fn keep(api: &Context) {
+    if api.roll.needs_keeper() {
+        let keeper = sheet::keep(Arc::clone(&api.roll), api.engine().clone(), api.host.clone());
+        api.host.tasks.spawn(keeper);
+    }
+}
+
+pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
+    let mut query = Query::new(ask.query)?;
+    let (limit, after) = (query.limit(MOST_ITEMS, MOST_ITEMS)?, query.take("cursor"));
+    query.end()?;
+    let api = ask.api;
+    let workers = sheet::workers(&api.roll, api.engine(), api.now()).await?;
+    let drains = sheet::drains(api.engine()).await?;
+    // A cursor is the name of the last worker. Workers that come and go shift nothing.
+    let is_later = |name: &&String| after.as_ref().is_none_or(|after| *name > after);
+    let mut names: Vec<&String> = workers.keys().chain(drains.keys()).filter(is_later).collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut items = Vec::with_capacity(names.len().min(limit));
+    for name in names.iter().take(limit) {
+        items.push(item(api, name, workers.get(*name), drains.get(*name)).await?);
+    }
+    let next_cursor = (names.len() > limit).then(|| names[limit - 1].clone());
+    Ok(json::ok(&WorkerPage { items, next_cursor }))
+}
+
+async fn item(api: &Context, name: &str, told: Option<&Told>, drain: Option<&Drain>) -> Result<WorkerItem, Problem> {
+    let mut jobs = Vec::new();
+    for (lease, since) in told.iter().flat_map(|told| told.leases()).take(MOST_JOBS) {
+        jobs.extend(job(api, lease, since).await?);
+    }
+    let moment = |micros| Rfc3339(Timestamp::from_micros(micros));
+    Ok(WorkerItem {
+        name: name.to_owned(),
+        seen_at: told.map(|told| moment(told.seen)),
+        queues: told.map(|told| told.queues.clone()).unwrap_or_default(),
+        handlers: told.and_then(|told| told.handlers.clone()),
+        running: told.map_or(0, |told| told.running),
+        jobs,
+        draining_since: drain.map(|drain| moment(drain.since)),
+        draining_by: drain.and_then(|drain| drain.by.clone()),
+    })
+}
+
+/// The job of a lease. None: the lease is over.
+async fn job(api: &Context, lease: LeaseRef, since: Timestamp) -> Result<Option<WorkerJob>, Problem> {
+    let snapshot = match in_time(api.engine().show_some(lease.workflow, |_| vec![lease.job])).await {
+        Err(problem) if problem.code == Code::WorkflowNotFound => return Ok(None),
+        snapshot => snapshot?,
+    };
+    let Some(about) = snapshot.graph().jobs.get(lease.job.index()) else { return Ok(None) };
+    let job = snapshot.job(lease.job);
+    if !matches!(job.state, JobState::Running { .. }) || job.token != lease.token {
+        return Ok(None);
+    }
+    let (name, handler, queue) = (about.name.clone(), about.handler.clone(), about.queue.clone());
+    Ok(Some(WorkerJob { workflow_id: Id(lease.workflow), job: name, handler, queue, since: Rfc3339(since) }))
+}
+
+pub(crate) async fn set(ask: &Ask<'_>, draining: Draining) -> Answer {
+    body::read_optional::<NoBody>(ask.body)?;
+    let name = worker(ask)?;
+    let (api, engine) = (ask.api, ask.api.engine());
+    let drains = sheet::drains(engine).await?;
+    match draining {
+        Draining::Begin if drains.contains_key(&name) => {}
+        Draining::Begin if drains.len() >= MOST_DRAINS => {
+            let detail = format!("{MOST_DRAINS} workers drain already: end that of those that are gone");
+            return Err(Problem::new(Code::StateConflict, detail));
+        }
+        Draining::Begin => {
+            let drain = Drain { since: api.now().micros(), by: ask.token.map(str::to_owned) };
+            let note = serde_json::to_string(&drain).expect("it has only texts and numbers");
+            engine.store().post(Sheet::Draining, &name, Some(&note)).await?;
+        }
+        Draining::End => engine.store().post(Sheet::Draining, &name, None).await?,
+    }
+    api.roll.set_drains(sheet::drains(engine).await?);
+    engine.call_out().await;
+    Ok(json::ok(&WorkerDraining { name: &name, draining: draining == Draining::Begin }))
+}
+
+/// The name of the worker that the path has.
+fn worker(ask: &Ask<'_>) -> Result<String, Problem> {
+    let name = ask.matched.name(0)?;
+    check_name(&name, || "worker".to_owned())?;
+    Ok(name)
+}

@@ -1,0 +1,195 @@
+//! What a worker should know at once, as a stream of server-sent events: that a lease is over, and that it is to drain.
+
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::header;
+use axum::response::IntoResponse;
+use serde::Serialize;
+use tidegate_workflow::{Engine, EngineError, JobState, LeaseRef, Timestamp, WorkflowId};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use super::roll::{Drains, Roll};
+use super::{keep, sheet, worker};
+use crate::activity::OpenStream;
+use crate::edge::ask::{Answer, Ask};
+use crate::edge::json::Id;
+use crate::edge::room::Share;
+
+/// How often the jobs of the worker are looked at: a cancellation is told within a second.
+const LOOK: Duration = Duration::from_millis(500);
+/// How often the leases are read that other servers gave to the worker. They say it as seldom.
+const ELSEWHERE: Duration = Duration::from_secs(5);
+/// Proxies close connections that say nothing for a minute.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Most leases of one worker that are looked at.
+const MOST_LEASES: usize = 200;
+/// Texts that wait for a reader who is slow.
+const TEXTS: usize = 4;
+
+/// A lease of the worker is over before it has reported: it should stop the work.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct LeaseLostEvent<'a> {
+    lease: String,
+    workflow_id: Id,
+    /// As in a problem with `lease_lost`.
+    reason: &'a str,
+}
+
+/// Whether the worker is to take no more jobs. It comes first, and whenever it changes.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct DrainEvent {
+    drain: bool,
+}
+
+pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
+    let name = worker(ask)?;
+    let share = ask.api.rooms.streams.take(&ask.caller(), 1)?;
+    let engine = ask.api.engine().clone();
+    keep(ask.api);
+    ask.api.roll.set_drains(sheet::drains(&engine).await?);
+    let (texts, receiver) = mpsc::channel(TEXTS);
+    let watch = Watch {
+        drains: ask.api.roll.follow(),
+        name,
+        engine,
+        roll: Arc::clone(&ask.api.roll),
+        clock: Arc::clone(&ask.api.host.clock),
+        drain: ask.api.host.drain.clone(),
+        _places: (share, ask.api.activity.open_stream()),
+        texts,
+        elsewhere: Vec::new(),
+        asked: None,
+        versions: HashMap::new(),
+        told: HashSet::new(),
+    };
+    ask.api.host.tasks.spawn(watch.run());
+    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    Ok((headers, Body::from_stream(ReceiverStream::new(receiver))).into_response())
+}
+
+/// Follows one worker for one reader; ends with the reader or the server.
+struct Watch {
+    name: String,
+    engine: Engine,
+    roll: Arc<Roll>,
+    clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    drains: watch::Receiver<Arc<Drains>>,
+    drain: CancellationToken,
+    /// One of the streams that may be open.
+    _places: (Share, OpenStream),
+    texts: mpsc::Sender<Result<Bytes, Infallible>>,
+    /// Leases that other servers gave to it, and when these were read.
+    elsewhere: Vec<LeaseRef>,
+    asked: Option<Instant>,
+    /// The version at which the jobs of a workflow were looked at, and which these were.
+    versions: HashMap<WorkflowId, (u64, Vec<LeaseRef>)>,
+    told: HashSet<LeaseRef>,
+}
+
+impl Watch {
+    async fn run(mut self) {
+        let (mut draining, mut spoke) = (None, Instant::now());
+        loop {
+            let mut text = String::new();
+            let drain = self.drains.borrow_and_update().contains_key(&self.name);
+            if draining != Some(drain) {
+                draining = Some(drain);
+                add(&mut text, "drain", &DrainEvent { drain });
+            }
+            self.look(&mut text).await;
+            if text.is_empty() && spoke.elapsed() >= KEEP_ALIVE {
+                text.push_str(": still here\n\n");
+            }
+            if !text.is_empty() {
+                spoke = Instant::now();
+                tokio::select! {
+                    sent = self.texts.send(Ok(text.into())) => if sent.is_err() { return },
+                    () = self.drain.cancelled() => return,
+                }
+            }
+            tokio::select! {
+                // What is told of other workers changes it, too, and wakes nobody too often.
+                _ = timeout(LOOK, self.drains.changed()) => {}
+                () = self.texts.closed() => return,
+                () = self.drain.cancelled() => return,
+            }
+        }
+    }
+
+    /// Adds the leases that were lost since the last look.
+    async fn look(&mut self, text: &mut String) {
+        let mut leases: HashMap<WorkflowId, Vec<LeaseRef>> = HashMap::new();
+        let all = self.leases().await;
+        self.told.retain(|lease| all.contains(lease));
+        for lease in all {
+            if !self.told.contains(&lease) {
+                leases.entry(lease.workflow).or_default().push(lease);
+            }
+        }
+        self.versions.retain(|workflow, _| leases.contains_key(workflow));
+        for (workflow, leases) in leases {
+            for (lease, reason) in self.lost(workflow, leases).await {
+                self.told.insert(lease);
+                add(text, "lease_lost", &LeaseLostEvent { lease: lease.text(), workflow_id: Id(workflow), reason });
+            }
+        }
+    }
+
+    async fn leases(&mut self) -> HashSet<LeaseRef> {
+        if self.asked.is_none_or(|asked| asked.elapsed() >= ELSEWHERE) {
+            self.asked = Some(Instant::now());
+            // What cannot be read now is as it was.
+            if let Ok(told) = sheet::elsewhere(&self.engine, (self.clock)()).await {
+                let own = told.iter().filter(|(name, _)| *name == self.name);
+                self.elsewhere = own.flat_map(|(_, told)| told.leases()).map(|(lease, _)| lease).collect();
+            }
+        }
+        self.roll.leases_of(&self.name).into_iter().chain(self.elsewhere.iter().copied()).take(MOST_LEASES).collect()
+    }
+
+    /// Those of these leases of one workflow that are over, and why.
+    async fn lost(&mut self, workflow: WorkflowId, mut leases: Vec<LeaseRef>) -> Vec<(LeaseRef, &'static str)> {
+        leases.sort_unstable_by_key(|lease| (lease.job, lease.token));
+        let version = match self.engine.glance(workflow).await {
+            Ok(meta) => meta.version,
+            Err(EngineError::NoWorkflow { .. }) => return leases.into_iter().map(|lease| (lease, "unknown")).collect(),
+            // The next look may find out.
+            Err(_) => return Vec::new(),
+        };
+        if self.versions.get(&workflow).is_some_and(|known| *known == (version, leases.clone())) {
+            return Vec::new();
+        }
+        let jobs = leases.iter().map(|lease| lease.job).collect();
+        let Ok(snapshot) = self.engine.show_some(workflow, |_| jobs).await else { return Vec::new() };
+        let mut lost = Vec::new();
+        for lease in &leases {
+            let job = snapshot.job(lease.job);
+            match (job.state, job.ended_by) {
+                // It has the lease, or has reported.
+                _ if job.token == lease.token => {}
+                (JobState::Running { .. }, _) => lost.push((*lease, "taken_over")),
+                (_, Some(end)) => lost.push((*lease, end.word())),
+                (_, None) => lost.push((*lease, "unknown")),
+            }
+        }
+        self.versions.insert(workflow, (version, leases));
+        lost
+    }
+}
+
+fn add(text: &mut String, event: &str, body: &impl Serialize) {
+    let body = serde_json::to_string(body).expect("it has only texts and words");
+    let _never = write!(text, "event: {event}\ndata: {body}\n\n");
+}

@@ -1,0 +1,190 @@
+//! The workers that talk to this server, what they run, and which of all are to drain.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tidegate_workflow::{Claim, Claimed, LeaseRef, Timestamp};
+use tokio::sync::watch;
+
+/// Most workers that a server knows.
+const MOST_WORKERS: usize = 1_000;
+/// Most leases that it knows of all of them, about 15 MB.
+const MOST_LEASES: usize = 100_000;
+/// Queues and handlers that are kept of a worker.
+const MOST_NAMES: usize = 20;
+/// A worker that has called nothing for so long, and has no leases, is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(120);
+
+/// A worker as its server knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// When it called last.
+    pub(super) at: Timestamp,
+    /// What its latest claim asked for; the first of each.
+    pub(super) queues: Vec<String>,
+    pub(super) handlers: Option<Vec<String>>,
+    /// What it has, since when, and until when.
+    pub(super) leases: HashMap<LeaseRef, (Timestamp, Timestamp)>,
+}
+
+/// Why a worker is to take no more jobs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Drain {
+    /// Microseconds.
+    pub(super) since: u64,
+    /// The name of the token of whoever wants it.
+    pub(super) by: Option<String>,
+}
+
+pub(super) type Drains = BTreeMap<String, Drain>;
+
+/// The workers that talk to this server.
+#[derive(Debug)]
+pub(crate) struct Roll {
+    known: Mutex<Known>,
+    drains: watch::Sender<Arc<Drains>>,
+    /// Whether a task keeps it.
+    pub(super) kept: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    workers: HashMap<Arc<str>, Seen>,
+    /// Whose each lease is.
+    leases: HashMap<LeaseRef, Arc<str>>,
+}
+
+impl Default for Roll {
+    fn default() -> Self {
+        Self { known: Mutex::default(), drains: watch::Sender::new(Arc::default()), kept: AtomicBool::new(false) }
+    }
+}
+
+impl Roll {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether somebody has to keep it now: nobody does, and this caller is the first to see that.
+    pub(super) fn needs_keeper(&self) -> bool {
+        !self.kept.load(Relaxed) && !self.kept.swap(true, Relaxed)
+    }
+
+    /// Notes what a worker asks for.
+    pub(super) fn note_claim(&self, claim: &Claim, now: Timestamp) {
+        let first = |names: &[String]| names[..names.len().min(MOST_NAMES)].to_vec();
+        let is = |known: &[String], names: &[String]| *known == names[..names.len().min(MOST_NAMES)];
+        let mut known = self.known();
+        if let Some(seen) = known.workers.get_mut(claim.worker.as_str()) {
+            seen.at = now;
+            if !is(&seen.queues, &claim.queues) {
+                seen.queues = first(&claim.queues);
+            }
+            let same = match (&seen.handlers, &claim.handlers) {
+                (Some(seen), Some(names)) => is(seen, names),
+                (seen, names) => seen.is_none() && names.is_none(),
+            };
+            if !same {
+                seen.handlers = claim.handlers.as_deref().map(first);
+            }
+        } else if known.workers.len() < MOST_WORKERS {
+            let handlers = claim.handlers.as_deref().map(first);
+            let seen = Seen { at: now, queues: first(&claim.queues), handlers, leases: HashMap::new() };
+            known.workers.insert(claim.worker.as_str().into(), seen);
+        }
+    }
+
+    /// Notes the jobs that a worker got.
+    pub(crate) fn note_leases(&self, worker: &str, claimed: &[Claimed], now: Timestamp) {
+        if claimed.is_empty() {
+            return;
+        }
+        let mut known = self.known();
+        let Known { workers, leases } = &mut *known;
+        let Some((name, _)) = workers.get_key_value(worker) else { return };
+        let name = Arc::clone(name);
+        let seen = workers.get_mut(worker).expect("it was found");
+        for claimed in claimed.iter().take(MOST_LEASES.saturating_sub(leases.len())) {
+            seen.leases.insert(claimed.lease, (now, claimed.expires));
+            leases.insert(claimed.lease, Arc::clone(&name));
+        }
+    }
+
+    /// Notes that leases last longer.
+    pub(crate) fn note_extended(&self, extended: impl Iterator<Item = LeaseRef>, until: Timestamp, now: Timestamp) {
+        let mut known = self.known();
+        let Known { workers, leases } = &mut *known;
+        for lease in extended {
+            if let Some(seen) = leases.get(&lease).and_then(|worker| workers.get_mut(worker)) {
+                seen.at = now;
+                seen.leases.entry(lease).and_modify(|(_, end)| *end = until);
+            }
+        }
+    }
+
+    /// Notes that leases are over.
+    pub(crate) fn note_over(&self, over: impl Iterator<Item = LeaseRef>) {
+        let mut known = self.known();
+        let Known { workers, leases } = &mut *known;
+        for lease in over {
+            if let Some(seen) = leases.remove(&lease).and_then(|worker| workers.get_mut(&worker)) {
+                seen.leases.remove(&lease);
+            }
+        }
+    }
+
+    /// Forgets leases that have ended, and workers that are gone.
+    pub(super) fn forget(&self, now: Timestamp) {
+        let mut known = self.known();
+        let Known { workers, leases } = &mut *known;
+        for seen in workers.values_mut() {
+            seen.leases.retain(|lease, (_, until)| {
+                let lasts = *until > now;
+                if !lasts {
+                    leases.remove(lease);
+                }
+                lasts
+            });
+        }
+        workers.retain(|_, seen| !seen.leases.is_empty() || now.since(seen.at) < FORGOTTEN);
+    }
+
+    /// All workers, by name.
+    pub(super) fn workers(&self) -> Vec<(String, Seen)> {
+        let mut all: Vec<(String, Seen)> =
+            self.known().workers.iter().map(|(name, seen)| (name.to_string(), seen.clone())).collect();
+        all.sort_by(|one, other| one.0.cmp(&other.0));
+        all
+    }
+
+    /// What a worker has.
+    pub(super) fn leases_of(&self, worker: &str) -> Vec<LeaseRef> {
+        self.known().workers.get(worker).map(|seen| seen.leases.keys().copied().collect()).unwrap_or_default()
+    }
+
+    pub(super) fn follow(&self) -> watch::Receiver<Arc<Drains>> {
+        self.drains.subscribe()
+    }
+
+    pub(super) fn set_drains(&self, drains: Drains) {
+        self.drains.send_if_modified(|known| {
+            let changed = **known != drains;
+            *known = Arc::new(drains);
+            changed
+        });
+    }
+
+    /// Whether a worker is to take no more jobs.
+    pub(crate) fn is_draining(&self, worker: &str) -> bool {
+        self.drains.borrow().contains_key(worker)
+    }
+
+    /// Returns when a worker is to take no more jobs.
+    pub(crate) async fn drained(&self, worker: &str) {
+        // The sender is this one, so it lasts.
+        let _ = self.drains.subscribe().wait_for(|drains| drains.contains_key(worker)).await;
+    }
+}

@@ -1,0 +1,160 @@
+//! What servers tell each other about their workers, over the store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tidegate_workflow::{Engine, LeaseRef, Sheet, StoreError, Timestamp};
+use tokio::time::{Instant, sleep_until};
+
+use super::roll::{Drains, Roll, Seen};
+use crate::edge::ask::Host;
+
+/// How often a server looks who is to drain that does not hear of it, as long as workers talk to it.
+const LOOK: Duration = Duration::from_millis(500);
+/// How often it says what its workers do, and looks although it hears of what others do: that may get lost.
+const TOLD: Duration = Duration::from_secs(5);
+/// What a server said longer ago does not count.
+const STALE: Duration = Duration::from_secs(30);
+/// Leases that are told of each worker.
+const MOST_LEASES: usize = 100;
+/// Most bytes that a server says.
+const MOST_BYTES: usize = 256 * 1024;
+
+/// What a server says of its workers.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Note {
+    /// Microseconds.
+    at: u64,
+    workers: BTreeMap<String, Told>,
+}
+
+/// What is told of a worker. Times are in microseconds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Told {
+    pub(super) seen: u64,
+    pub(super) queues: Vec<String>,
+    pub(super) handlers: Option<Vec<String>>,
+    /// How many leases it has, and the first of them with the time of the claim.
+    pub(super) running: usize,
+    pub(super) leases: Vec<(String, u64)>,
+}
+
+impl Told {
+    fn of(seen: &Seen) -> Self {
+        let mut leases: Vec<(LeaseRef, Timestamp)> =
+            seen.leases.iter().map(|(lease, (since, _))| (*lease, *since)).collect();
+        leases.sort_by_key(|(lease, since)| (*since, lease.workflow, lease.job));
+        let leases = leases.iter().take(MOST_LEASES).map(|(lease, since)| (lease.text(), since.micros()));
+        Self {
+            seen: seen.at.micros(),
+            queues: seen.queues.clone(),
+            handlers: seen.handlers.clone(),
+            running: seen.leases.len(),
+            leases: leases.collect(),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let names = self.queues.iter().chain(self.handlers.iter().flatten());
+        64 + names.map(|name| 3 + name.len()).sum::<usize>() + 80 * self.leases.len()
+    }
+
+    pub(super) fn leases(&self) -> impl Iterator<Item = (LeaseRef, Timestamp)> + '_ {
+        self.leases.iter().filter_map(|(lease, since)| Some((lease.parse().ok()?, Timestamp::from_micros(*since))))
+    }
+
+    /// The same worker as another server knows it.
+    fn add(&mut self, other: Self) {
+        if other.seen > self.seen {
+            (self.seen, self.queues, self.handlers) = (other.seen, other.queues, other.handlers);
+        }
+        self.running += other.running;
+        self.leases.extend(other.leases);
+        self.leases.truncate(MOST_LEASES);
+    }
+}
+
+/// Keeps the roll as long as workers talk to this server.
+pub(super) async fn keep(roll: Arc<Roll>, engine: Engine, host: Host) {
+    loop {
+        let until = Instant::now() + TOLD;
+        while Instant::now() < until {
+            // What cannot be read now is as it was.
+            if let Ok(drains) = drains(&engine).await {
+                roll.set_drains(drains);
+            }
+            let look = if engine.hears_others() { until } else { Instant::now() + LOOK };
+            tokio::select! {
+                () = sleep_until(look) => {}
+                () = engine.called_out() => {}
+                () = host.drain.cancelled() => return,
+            }
+        }
+        let now = (host.clock)();
+        roll.forget(now);
+        let note = note(&roll, now);
+        let server = engine.server().to_string();
+        if note.workers.is_empty() {
+            let _gone_when_stale = engine.store().post(Sheet::Workers, &server, None).await;
+            roll.kept.store(false, Relaxed);
+            return;
+        }
+        let text = serde_json::to_string(&note).expect("names of a map are texts");
+        let _told_again = engine.store().post(Sheet::Workers, &server, Some(&text)).await;
+    }
+}
+
+fn note(roll: &Roll, now: Timestamp) -> Note {
+    let mut bytes = 0;
+    let told = roll.workers().into_iter().map(|(name, seen)| (name, Told::of(&seen)));
+    let fits = told.take_while(|(name, told)| {
+        bytes += name.len() + told.bytes();
+        bytes <= MOST_BYTES
+    });
+    Note { at: now.micros(), workers: fits.collect() }
+}
+
+/// All workers that are to drain. What is no note of this version does not count.
+pub(super) async fn drains(engine: &Engine) -> Result<Drains, StoreError> {
+    let posted = engine.store().posted(Sheet::Draining).await?;
+    Ok(posted.into_iter().filter_map(|(name, note)| Some((name, serde_json::from_str(&note).ok()?))).collect())
+}
+
+/// The workers of all servers, by name. Those of this server are as they are now.
+pub(super) async fn workers(
+    roll: &Roll,
+    engine: &Engine,
+    now: Timestamp,
+) -> Result<BTreeMap<String, Told>, StoreError> {
+    roll.forget(now);
+    let mut all: BTreeMap<String, Told> =
+        roll.workers().into_iter().map(|(name, seen)| (name, Told::of(&seen))).collect();
+    for (name, told) in elsewhere(engine, now).await? {
+        match all.get_mut(&name) {
+            Some(known) => known.add(told),
+            None => drop(all.insert(name, told)),
+        }
+    }
+    Ok(all)
+}
+
+/// The workers of the other servers.
+pub(super) async fn elsewhere(engine: &Engine, now: Timestamp) -> Result<Vec<(String, Told)>, StoreError> {
+    let own = engine.server().to_string();
+    let mut all = Vec::new();
+    for (server, note) in engine.store().posted(Sheet::Workers).await? {
+        match serde_json::from_str(&note) {
+            _ if server == own => {}
+            // A server that died leaves its note.
+            Ok(Note { at, .. }) if now.since(Timestamp::from_micros(at)) > STALE => {
+                let _tried_again = engine.store().post(Sheet::Workers, &server, None).await;
+            }
+            Ok(Note { workers, .. }) => all.extend(workers),
+            Err(_) => {}
+        }
+    }
+    Ok(all)
+}

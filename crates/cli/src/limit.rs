@@ -1,0 +1,101 @@
+//! `tidegate limit`: rate limits of requests and jobs.
+
+mod check;
+mod of_job;
+mod overrides;
+mod target;
+mod top;
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueHint};
+
+pub(crate) use of_job::Limit as LimitOfJob;
+
+use crate::ask::exit::{Exit, Failure};
+use crate::ask::remote::Remote;
+use crate::screen::Screen;
+use crate::screen::moment::span_of;
+use target::Target;
+
+/// Pauses, scales and checks rate limits, and shows which keys are asked for most.
+#[derive(Debug, Args)]
+pub struct Limit {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Lists limits and keys that are paused, throttled or scaled
+    Overrides,
+    /// Pauses a limit or a key: its jobs wait
+    Pause(Pause),
+    /// Removes all that overrides a limit or a key
+    Resume(Target),
+    /// Multiplies what a limit allows, for jobs and requests
+    Scale(Scale),
+    /// Says what a request would be answered, and charges nothing
+    Check(Check),
+    /// Shows the keys with the most hits at this server, and its latest refusals
+    Top,
+}
+
+#[derive(Debug, Args)]
+struct Pause {
+    #[command(flatten)]
+    target: Target,
+    /// Refuses requests, too
+    #[arg(long)]
+    gateway: bool,
+    #[command(flatten)]
+    terms: Terms,
+}
+
+#[derive(Debug, Args)]
+struct Scale {
+    #[command(flatten)]
+    target: Target,
+    /// The factor, 0 to 1000
+    #[arg(long, value_name = "FACTOR", value_hint = ValueHint::Other)]
+    by: f64,
+    #[command(flatten)]
+    terms: Terms,
+}
+
+#[derive(Debug, Args)]
+struct Check {
+    /// The domain
+    #[arg(value_name = "DOMAIN", value_hint = ValueHint::Other)]
+    domain: String,
+    /// The entries of one descriptor
+    #[arg(required = true, value_name = "KEY=VALUE", value_parser = target::entry, value_hint = ValueHint::Other)]
+    entries: Vec<(String, String)>,
+    /// So many hits
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_hint = ValueHint::Other)]
+    hits: u32,
+}
+
+/// How long and why.
+#[derive(Debug, Args)]
+struct Terms {
+    /// Ends after this time; without it, when it is removed
+    #[arg(long = "for", value_name = "TIME", value_parser = span_of, value_hint = ValueHint::Other)]
+    lasts: Option<Duration>,
+    /// Why, for those who see it
+    #[arg(long, value_name = "TEXT", value_hint = ValueHint::Other)]
+    reason: Option<String>,
+}
+
+impl Limit {
+    pub(crate) async fn run(self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+        match self.verb {
+            Verb::Overrides => overrides::list(remote, screen).await,
+            Verb::Pause(pause) => overrides::pause(&pause, remote, screen).await,
+            Verb::Resume(target) => overrides::resume(&target, remote, screen).await,
+            Verb::Scale(scale) => overrides::scale(&scale, remote, screen).await,
+            Verb::Check(check) => check::check(&check, remote, screen).await,
+            Verb::Top => top::show(remote, screen).await,
+        }
+    }
+}

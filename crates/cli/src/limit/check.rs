@@ -1,0 +1,62 @@
+//! What a request would be answered.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Check;
+use super::target::shown;
+use crate::ask::exit::{Exit, Failure};
+use crate::ask::remote::{Ask, Remote};
+use crate::screen::Screen;
+use crate::screen::moment::short;
+use crate::screen::printable::printable;
+
+/// The answer of the server.
+#[derive(Debug, Deserialize)]
+struct Checked {
+    code: String,
+    descriptors: Vec<Status>,
+}
+
+/// The answer for a descriptor.
+#[derive(Debug, Deserialize)]
+struct Status {
+    entries: Vec<(String, String)>,
+    code: String,
+    limit: Option<Rate>,
+    remaining: Option<u64>,
+    reset_ms: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Rate {
+    requests_per_unit: u64,
+    unit: String,
+}
+
+/// One line.
+fn line(of: &Status) -> String {
+    let mut parts = vec![of.code.replace('_', " "), shown(&of.entries)];
+    match &of.limit {
+        Some(Rate { requests_per_unit, unit }) => parts.push(format!("{requests_per_unit} per {unit}")),
+        None => parts.push("no limit".to_owned()),
+    }
+    parts.extend(of.remaining.map(|hits| format!("{hits} left")));
+    parts.extend(of.reset_ms.map(|millis| format!("resets in {}", short(Duration::from_millis(millis)))));
+    printable(&parts.join("  ")) + "\n"
+}
+
+pub(super) async fn check(check: &Check, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    let entries: Vec<_> = check.entries.iter().map(|(key, value)| json!({"key": key, "value": value})).collect();
+    let body = json!({
+        "domain": check.domain,
+        "descriptors": [{"entries": entries}],
+        "hits_addend": check.hits,
+    });
+    let text = remote.text(&Ask::post("/v1/limits/check", body.to_string()).without_effect()).await?;
+    let checked: Checked = remote.parse(&text)?;
+    screen.object(&text, &checked.code, || Ok(checked.descriptors.iter().map(line).collect()))?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,39 @@
+//! Limits of jobs, as the server shows them.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::screen::counted::counted;
+use crate::screen::printable::printable;
+
+/// Units of a rate limit, or a bound of the jobs that run at the same time. Of a kind that is not known here, nothing is shown but its entries.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Limit {
+    domain: Option<String>,
+    hits: Option<u64>,
+    concurrency: Option<u64>,
+    of: Option<String>,
+    #[serde(default)]
+    entries: Vec<(String, String)>,
+}
+
+/// One line.
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if let Some(domain) = &self.domain {
+            parts.push(format!("{} of {domain}", counted(self.hits.unwrap_or(1), "unit")));
+        }
+        if let Some(most) = self.concurrency {
+            let of = match self.of.as_deref() {
+                Some("workflow") => " of the workflow",
+                Some("queue") => " of the queue",
+                _ => "",
+            };
+            parts.push(format!("at most {}{of} at a time", counted(most, "job")));
+        }
+        parts.extend(self.entries.iter().map(|(key, value)| format!("{key}={value}")));
+        f.write_str(&printable(&parts.join("  ")))
+    }
+}

@@ -1,0 +1,148 @@
+//! Limits and keys that are paused, throttled or scaled: listed, decided and removed.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::target::{Target, shown};
+use super::{Pause, Scale, Terms};
+use crate::ask::exit::{Exit, Failure};
+use crate::ask::remote::{Ask, Remote};
+use crate::screen::Screen;
+use crate::screen::counted::counted;
+use crate::screen::moment::Moment;
+use crate::screen::printable::printable;
+use crate::screen::table::{Cell, Table};
+
+const PATH: &str = "/v1/limits/overrides";
+
+/// The answer to a list.
+#[derive(Debug, Deserialize)]
+struct Listed {
+    items: Vec<Box<RawValue>>,
+    #[serde(default)]
+    unreadable: u64,
+}
+
+/// One of them.
+#[derive(Debug, Deserialize)]
+struct Override {
+    rule: Option<String>,
+    domain: Option<String>,
+    #[serde(default)]
+    entries: Vec<(String, String)>,
+    effect: String,
+    scale: Option<f64>,
+    #[serde(default)]
+    gateway: bool,
+    until: Option<Moment>,
+    at: Moment,
+    by: String,
+    #[serde(default)]
+    reason: String,
+}
+
+impl Override {
+    fn name(&self) -> String {
+        match &self.rule {
+            Some(rule) => rule.clone(),
+            None => format!("{}  {}", self.domain.as_deref().unwrap_or_default(), shown(&self.entries)),
+        }
+    }
+
+    /// What it does, such as `scaled by 0.5`.
+    fn effect(&self) -> String {
+        match self.scale {
+            Some(factor) => format!("{} by {factor}", self.effect),
+            None => self.effect.clone(),
+        }
+    }
+
+    fn callers(&self) -> &'static str {
+        if self.gateway { "jobs, requests" } else { "jobs" }
+    }
+
+    fn until(&self, screen: &Screen, now: Moment) -> String {
+        match self.until {
+            None => "removed".to_owned(),
+            Some(until) if screen.is_wide() => until.to_string(),
+            Some(until) => until.relative(now),
+        }
+    }
+
+    /// One line.
+    fn line(&self, screen: &Screen) -> String {
+        let until = self.until(screen, Moment::now());
+        let until = if self.until.is_some() { format!("ends {until}") } else { format!("until it is {until}") };
+        printable(&format!("{}  {} for {}, {until}", self.name(), self.effect(), self.callers())) + "\n"
+    }
+}
+
+pub(super) async fn list(remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    let Listed { items, unreadable } = remote.read(&Ask::get(PATH)).await?;
+    let of = |item: &RawValue| remote.parse::<Override>(item.get());
+    let more =
+        (unreadable > 0).then(|| format!("{} of a later version have no effect", counted(unreadable, "override")));
+    screen.list(
+        &items,
+        |item| Ok(of(item)?.name()),
+        more.as_deref(),
+        || {
+            let overrides: Vec<Override> = items.iter().map(|item| of(item)).collect::<Result<_, _>>()?;
+            Ok(match overrides.is_empty() {
+                true => "nothing is paused, throttled or scaled\n".to_owned(),
+                false => table(&overrides, screen).text(screen),
+            })
+        },
+    )?;
+    Ok(Exit::Done)
+}
+
+fn table(overrides: &[Override], screen: &Screen) -> Table {
+    let now = Moment::now();
+    let mut table = Table::new(&["LIMIT OR KEY", "EFFECT", "FOR", "UNTIL", "BY", "SINCE", "REASON"]);
+    for each in overrides {
+        let since = if screen.is_wide() { each.at.to_string() } else { each.at.relative(now) };
+        table.row(vec![
+            Cell::from(each.name()),
+            Cell::of_state(&each.effect(), "paused"),
+            each.callers().into(),
+            each.until(screen, now).into(),
+            Cell::from(&each.by),
+            since.into(),
+            Cell::from(&each.reason),
+        ]);
+    }
+    table
+}
+
+pub(super) async fn pause(pause: &Pause, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    let mut fields = pause.target.fields();
+    fields.insert("pause".to_owned(), json!(true));
+    fields.insert("gateway".to_owned(), json!(pause.gateway));
+    set(fields, &pause.terms, remote, screen).await
+}
+
+pub(super) async fn scale(scale: &Scale, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    let mut fields = scale.target.fields();
+    fields.insert("scale".to_owned(), json!(scale.by));
+    set(fields, &scale.terms, remote, screen).await
+}
+
+async fn set(mut fields: Map<String, Value>, terms: &Terms, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    let lasts = terms.lasts.map(|span| ("for".to_owned(), json!(format!("{}us", span.as_micros()))));
+    fields.extend(lasts.into_iter().chain(terms.reason.as_ref().map(|text| ("reason".to_owned(), json!(text)))));
+    let text = remote.text(&Ask::put(PATH, Value::from(fields).to_string())).await?;
+    let set: Override = remote.parse(&text)?;
+    screen.object(&text, &set.name(), || Ok(set.line(screen)))?;
+    Ok(Exit::Done)
+}
+
+pub(super) async fn resume(target: &Target, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    remote.text(&Ask::delete(target.query().of(PATH))).await?;
+    let mut fields = target.fields();
+    fields.insert("removed".to_owned(), json!(true));
+    let name = target.name();
+    screen.object(&Value::from(fields).to_string(), &name, || Ok(format!("{}  resumed\n", printable(&name))))?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,61 @@
+//! Which limit or key a command is about.
+
+use clap::{Args, ValueHint};
+use serde_json::{Map, Value, json};
+
+use crate::ask::address::Query;
+
+/// A key, by its domain and entries, or all keys of a limit.
+#[derive(Debug, Args)]
+pub(super) struct Target {
+    /// The domain of a key
+    #[arg(value_name = "DOMAIN", value_hint = ValueHint::Other, requires = "entries", required_unless_present = "rule")]
+    domain: Option<String>,
+    /// The entries of the key
+    #[arg(value_name = "KEY=VALUE", value_parser = entry, value_hint = ValueHint::Other)]
+    entries: Vec<(String, String)>,
+    /// All keys of this limit: its path in the configuration, such as vendor.tenant
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::Other, conflicts_with_all = ["domain", "entries"])]
+    rule: Option<String>,
+}
+
+/// Reads an entry, for clap.
+pub(super) fn entry(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected a key and a value, such as tenant=acme")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Entries as people write them.
+pub(super) fn shown(entries: &[(String, String)]) -> String {
+    entries.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join("  ")
+}
+
+impl Target {
+    /// Its fields in a request.
+    pub(super) fn fields(&self) -> Map<String, Value> {
+        let mut fields = Map::new();
+        match &self.rule {
+            Some(rule) => _ = fields.insert("rule".to_owned(), json!(rule)),
+            None => {
+                fields.insert("domain".to_owned(), json!(self.domain));
+                fields.insert("entries".to_owned(), json!(self.entries));
+            }
+        }
+        fields
+    }
+
+    /// The same in an address.
+    pub(super) fn query(&self) -> Query {
+        let entries = self.domain.as_ref().map(|_| json!(self.entries).to_string());
+        let query = Query::default().with("rule", self.rule.as_ref());
+        query.with("domain", self.domain.as_ref()).with("entries", entries)
+    }
+
+    /// Its name for people.
+    pub(super) fn name(&self) -> String {
+        match (&self.rule, &self.domain) {
+            (Some(rule), _) => rule.clone(),
+            (None, domain) => format!("{}  {}", domain.as_deref().unwrap_or_default(), shown(&self.entries)),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Which keys are asked for most, and what was refused last.
+
+use serde::Deserialize;
+
+use super::target::shown;
+use crate::ask::exit::{Exit, Failure};
+use crate::ask::remote::{Ask, Remote};
+use crate::screen::Screen;
+use crate::screen::moment::Moment;
+use crate::screen::table::{Cell, Table};
+
+/// The answer of the server.
+#[derive(Debug, Deserialize)]
+struct Top {
+    since: Moment,
+    keys: Vec<Key>,
+    refusals: Vec<Refusal>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Key {
+    domain: String,
+    entries: Vec<(String, String)>,
+    hits: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Refusal {
+    at: Moment,
+    caller: String,
+    domain: String,
+    entries: Vec<(String, String)>,
+}
+
+pub(super) async fn show(remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    let text = remote.text(&Ask::get("/v1/limits/top")).await?;
+    let top: Top = remote.parse(&text)?;
+    screen.object(&text, "top", || Ok(top.text(screen)))?;
+    Ok(Exit::Done)
+}
+
+impl Top {
+    /// Two tables.
+    fn text(&self, screen: &Screen) -> String {
+        let now = Moment::now();
+        let moment = |at: Moment| if screen.is_wide() { at.to_string() } else { at.relative(now) };
+        let mut keys = Table::new(&["HITS", "DOMAIN", "KEY"]);
+        for key in &self.keys {
+            keys.row(vec![key.hits.to_string().into(), Cell::from(&key.domain), Cell::from(shown(&key.entries))]);
+        }
+        let mut refusals = Table::new(&["REFUSED", "CALLER", "DOMAIN", "KEY"]);
+        for refusal in &self.refusals {
+            let entries = Cell::from(shown(&refusal.entries));
+            refusals.row(vec![
+                moment(refusal.at).into(),
+                Cell::from(&refusal.caller),
+                Cell::from(&refusal.domain),
+                entries,
+            ]);
+        }
+        let part = |table: &Table, is_empty, nothing: &str| match is_empty {
+            true => format!("{nothing}\n"),
+            false => table.text(screen),
+        };
+        let nothing = format!("no hits since {}", self.since.to_the_second());
+        let keys = part(&keys, self.keys.is_empty(), &nothing);
+        keys + "\n" + &part(&refusals, self.refusals.is_empty(), "nothing was refused")
+    }
+}

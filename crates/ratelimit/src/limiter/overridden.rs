@@ -1,0 +1,134 @@
+//! What overrides make of the limits that apply.
+
+use super::applied_limits::{AppliedLimit, AppliedLimits, CountedLimit};
+use super::take::Wanted;
+use crate::overrides::{Effect, Factor, LimitOverride, Overrides, Reach};
+use crate::request::{Entry, Request, Timestamp};
+use crate::store::Change;
+
+/// The end of what has no end.
+pub(super) const NEVER: Timestamp = Timestamp(u64::MAX);
+
+/// What overrides say of a limit that counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Alteration {
+    /// Nothing passes until then.
+    pub(super) paused: Option<Timestamp>,
+    pub(super) scaled: Option<Scaled>,
+}
+
+/// The limit is not the one of the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Scaled {
+    factor: Factor,
+    pub(super) until: Timestamp,
+    /// What the configuration says.
+    pub(super) configured: u32,
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Caller {
+    Request,
+    Job,
+}
+
+/// The overrides that hold at some moment.
+#[derive(Debug, Clone, Copy)]
+struct Now<'o> {
+    overrides: &'o Overrides,
+    now: Timestamp,
+    caller: Caller,
+}
+
+/// Applies the overrides to the limits of a request.
+// Apart from the path of a check without overrides, which would be longer with it.
+#[cold]
+#[inline(never)]
+pub(super) fn alter_request(applied: &mut AppliedLimits<'_>, overrides: &Overrides, request: &Request, now: Timestamp) {
+    let now = Now { overrides, now, caller: Caller::Request };
+    for (limit, descriptor) in applied.limits.iter_mut().zip(&request.descriptors) {
+        now.alter(limit, &request.domain, &descriptor.entries);
+    }
+}
+
+/// Applies the overrides to the limits of jobs.
+pub(super) fn alter_jobs(
+    applied: &mut AppliedLimits<'_>,
+    overrides: &Overrides,
+    wanted: &[Wanted<'_>],
+    now: Timestamp,
+) {
+    let now = Now { overrides, now, caller: Caller::Job };
+    let units = wanted.iter().flat_map(|wanted| wanted.limits);
+    for (limit, units) in applied.limits.iter_mut().zip(units) {
+        now.alter(limit, units.domain, units.entries);
+    }
+}
+
+impl Now<'_> {
+    fn alter(self, applied: &mut AppliedLimit<'_>, domain: &str, entries: &[Entry]) {
+        let rule = match applied {
+            AppliedLimit::Counted(CountedLimit { limit: Some(limit), .. }) | AppliedLimit::Unlimited(limit) => {
+                Some(&*limit.stats_key)
+            }
+            _ => None,
+        };
+        let mut alteration = Alteration::default();
+        let of_rule = rule.into_iter().flat_map(|rule| self.overrides.of_rule(rule));
+        // The scale of a key comes after that of its rule, and replaces it.
+        for each in of_rule.chain(self.overrides.of_key(domain, entries)) {
+            self.add(&mut alteration, each);
+        }
+        match applied {
+            AppliedLimit::Counted(counted) => counted.alter(alteration),
+            AppliedLimit::None | AppliedLimit::Unlimited(_) | AppliedLimit::Paused(_) => {
+                if let Some(until) = alteration.paused {
+                    *applied = AppliedLimit::Paused(until);
+                }
+            }
+        }
+    }
+
+    fn add(self, alteration: &mut Alteration, each: &LimitOverride) {
+        if each.has_ended(self.now) {
+            return;
+        }
+        let until = each.until.unwrap_or(NEVER);
+        match each.effect {
+            Effect::Paused(reach) | Effect::Throttled(reach) => {
+                if self.caller == Caller::Job || reach == Reach::JobsAndRequests {
+                    alteration.paused = alteration.paused.max(Some(until));
+                }
+            }
+            Effect::Scaled(factor) => alteration.scaled = Some(Scaled { factor, until, configured: 0 }),
+        }
+    }
+}
+
+impl CountedLimit<'_> {
+    fn alter(&mut self, mut alteration: Alteration) {
+        if let Some(scaled) = &mut alteration.scaled {
+            scaled.configured = self.requests_per_unit;
+            self.requests_per_unit = scaled.factor.scale(self.requests_per_unit);
+        }
+        if alteration != Alteration::default() {
+            self.alteration = Some(Box::new(alteration));
+        }
+    }
+
+    /// Until when nothing passes.
+    pub(super) fn paused(&self) -> Option<Timestamp> {
+        self.alteration.as_ref().and_then(|alteration| alteration.paused)
+    }
+
+    /// Whether a pause refuses its hits. Refunds are always made.
+    pub(super) fn is_shut(&self) -> bool {
+        self.change == Change::Add && self.paused().is_some()
+    }
+
+    /// How the limit was scaled.
+    pub(super) fn scaled(&self) -> Option<Scaled> {
+        self.alteration.as_ref().and_then(|alteration| alteration.scaled)
+    }
+}

@@ -1,0 +1,84 @@
+//! What a request would be answered, without charging anything.
+
+use std::time::Instant;
+
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+use super::applied_limits::AppliedLimits;
+use super::counting::Counts;
+use super::decision::{self, Count};
+use super::options::OverLimitKeys;
+use super::{InForce, Limiter, overridden};
+use crate::request::{Request, Timestamp};
+use crate::response::{Code, Error, Response, Tally};
+use crate::store::{Change, Charge, StoreError};
+use crate::window::Seconds;
+
+impl Limiter {
+    /// Says what [`Self::check`] would answer at the time `now`, and charges nothing. Waits for the store until `deadline` at most.
+    ///
+    /// The local cache is not asked: it may still have a counter as over its limit to which hits were given back.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    ///
+    /// # Cancellation
+    /// Nothing is changed in any case.
+    pub async fn peek(&self, request: &Request, now: Timestamp, deadline: Instant) -> Result<Response, Error> {
+        if request.domain.is_empty() {
+            return Err(Error::EmptyDomain);
+        }
+        if request.descriptors.is_empty() {
+            return Err(Error::NoDescriptors);
+        }
+        let in_force = self.core.in_force().ok_or(Error::NoConfiguration)?;
+        let InForce { configuration, overrides } = &*in_force;
+        let second = Seconds::from(now);
+        let mut applied = AppliedLimits::find(configuration, &self.state.options.key_prefix, request, second)?;
+        if let Some(overrides) = overrides {
+            overridden::alter_request(&mut applied, overrides, request, now);
+        }
+        let mut tallies: Vec<Tally> = applied.counted_mut().map(decision::undecided).collect();
+        let counts = self.foresee(&applied, deadline).await?;
+        let statuses = self.decide(&applied, &counts, second, &mut tallies);
+        let response = self.answer(request, &applied, statuses);
+        let code = if self.state.options.global_shadow_mode { Code::Ok } else { response.code };
+        Ok(Response { code, ..response })
+    }
+
+    /// The counts that [`Self::count`] would return.
+    async fn foresee(&self, applied: &AppliedLimits<'_>, deadline: Instant) -> Result<Counts, StoreError> {
+        let charges: SmallVec<[Charge<'_>; 4]> =
+            applied.counted().map(|counted| self.charge(counted, applied.key(counted))).collect();
+        let stored = self.store.read(&charges, deadline).await?;
+        let any_shut = applied.counted().any(|counted| counted.is_shut());
+        let goes_over: SmallVec<[bool; 4]> = applied
+            .counted()
+            .zip(&stored)
+            .map(|(counted, stored)| {
+                let total = stored.saturating_add(counted.hits);
+                !any_shut && counted.change == Change::Add && total > u64::from(counted.requests_per_unit)
+            })
+            .collect();
+        let spares = self.state.options.over_limit_keys == OverLimitKeys::StopIncrement
+            && (any_shut || goes_over.contains(&true));
+        // Of two descriptors with one counter, the second sees the first.
+        let mut counters: HashMap<&[u8], u64> = HashMap::new();
+        let mut counts = Counts::new();
+        for (index, counted) in applied.counted().enumerate() {
+            if counted.is_shut() {
+                counts.push(Count::KnownOver);
+                continue;
+            }
+            let count = counters.entry(applied.key(counted)).or_insert(stored[index]);
+            *count = match counted.change {
+                Change::Add if spares && !goes_over[index] => *count,
+                Change::Add => count.saturating_add(counted.hits),
+                Change::Refund => count.saturating_sub(counted.hits),
+            };
+            counts.push(Count::After(*count));
+        }
+        Ok(counts)
+    }
+}

@@ -1,0 +1,131 @@
+//! How an override is written in the store: a field that says what it is about, and a value with the rest. Both are JSON.
+
+use serde_json::{Map, Value, json};
+
+use super::{Effect, EffectKind, Factor, LimitOverride, OverrideTarget, Reach};
+use crate::request::{Entry, Timestamp};
+
+/// The version of the value. A record of another version is kept and has no effect.
+const VERSION: u64 = 1;
+
+/// The field of an override.
+pub(super) fn field(target: &OverrideTarget, kind: EffectKind) -> String {
+    let kind = name(kind);
+    match target {
+        OverrideTarget::Rule { stats_key } => json!([kind, "rule", stats_key]),
+        OverrideTarget::Key { domain, entries } => {
+            let entries: Vec<Value> = entries.iter().map(|entry| json!([entry.key, entry.value])).collect();
+            json!([kind, "key", domain, entries])
+        }
+    }
+    .to_string()
+}
+
+/// The value of an override.
+pub(super) fn value(of: &LimitOverride) -> String {
+    let mut value = Map::new();
+    value.insert("version".to_owned(), VERSION.into());
+    match of.effect {
+        Effect::Paused(reach) | Effect::Throttled(reach) => {
+            let requests = reach == Reach::JobsAndRequests;
+            value.insert("requests".to_owned(), requests.into());
+        }
+        Effect::Scaled(factor) => {
+            value.insert("millionths".to_owned(), factor.0.into());
+        }
+    }
+    value.extend(of.until.map(|until| ("until".to_owned(), until.0.into())));
+    value.insert("by".to_owned(), of.by.as_str().into());
+    value.insert("at".to_owned(), of.at.0.into());
+    value.insert("reason".to_owned(), of.reason.as_str().into());
+    Value::from(value).to_string()
+}
+
+/// The override that was written; `None` when this version does not understand it.
+pub(super) fn read(field: &[u8], value: &[u8]) -> Option<LimitOverride> {
+    let (field, value) =
+        (serde_json::from_slice::<Vec<Value>>(field).ok()?, serde_json::from_slice::<Value>(value).ok()?);
+    if value["version"].as_u64()? != VERSION {
+        return None;
+    }
+    let (kind, target) = field.split_first()?;
+    let target = match target {
+        [of, stats_key] if of == "rule" => OverrideTarget::Rule { stats_key: text(stats_key)? },
+        [of, domain, Value::Array(entries)] if of == "key" => {
+            OverrideTarget::Key { domain: text(domain)?, entries: entries.iter().map(entry).collect::<Option<_>>()? }
+        }
+        _ => return None,
+    };
+    let reach = || Some(if value["requests"].as_bool()? { Reach::JobsAndRequests } else { Reach::Jobs });
+    let effect = match kind.as_str()? {
+        "paused" => Effect::Paused(reach()?),
+        "throttled" => Effect::Throttled(reach()?),
+        "scaled" => Effect::Scaled(Factor(value["millionths"].as_u64()?.try_into().ok()?)),
+        _ => return None,
+    };
+    let until = match &value["until"] {
+        Value::Null => None,
+        until => Some(Timestamp(until.as_u64()?)),
+    };
+    let at = Timestamp(value["at"].as_u64()?);
+    Some(LimitOverride { target, effect, until, by: text(&value["by"])?, at, reason: text(&value["reason"])? })
+}
+
+fn name(kind: EffectKind) -> &'static str {
+    match kind {
+        EffectKind::Paused => "paused",
+        EffectKind::Throttled => "throttled",
+        EffectKind::Scaled => "scaled",
+    }
+}
+
+fn entry(value: &Value) -> Option<Entry> {
+    match value.as_array()?.as_slice() {
+        [key, value] => Some(Entry { key: text(key)?, value: text(value)? }),
+        _ => None,
+    }
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_nothing_else() {
+        let entries = vec![Entry { key: "tenant".to_owned(), value: "\"a\" \n_b".to_owned() }];
+        let targets = [
+            OverrideTarget::Rule { stats_key: "vendor.tenant".to_owned() },
+            OverrideTarget::Key { domain: "vendor".to_owned(), entries },
+            OverrideTarget::Key { domain: String::new(), entries: Vec::new() },
+        ];
+        let effects = [
+            Effect::Paused(Reach::Jobs),
+            Effect::Throttled(Reach::JobsAndRequests),
+            Effect::Scaled(Factor::new(0.123_456).unwrap()),
+        ];
+        let mut fields = Vec::new();
+        for (target, effect, until) in targets.iter().zip(effects).zip([None, Some(Timestamp(7)), None]).map(flat) {
+            let (by, reason) = ("ada".to_owned(), "a \u{1f600} reason".to_owned());
+            let written = LimitOverride { target: target.clone(), effect, until, by, at: Timestamp(5), reason };
+            let (field, value) = (field(target, effect.kind()), value(&written));
+            assert_eq!(read(field.as_bytes(), value.as_bytes()), Some(written));
+            let later = value.replace("\"version\":1", "\"version\":2");
+            assert_eq!(read(field.as_bytes(), later.as_bytes()), None);
+            assert_eq!(read(value.as_bytes(), field.as_bytes()), None);
+            fields.push(field);
+        }
+        assert_eq!(fields[0], r#"["paused","rule","vendor.tenant"]"#);
+        assert_eq!(fields[1], r#"["throttled","key","vendor",[["tenant","\"a\" \n_b"]]]"#);
+        for (field, value) in [("", ""), ("[]", "{}"), ("[]", r#"{"version":1}"#), ("[1,2,3]", r#"{"version":1}"#)] {
+            assert_eq!(read(field.as_bytes(), value.as_bytes()), None);
+        }
+    }
+
+    fn flat<A, B, C>(((a, b), c): ((A, B), C)) -> (A, B, C) {
+        (a, b, c)
+    }
+}

@@ -1,0 +1,123 @@
+//! Where overrides are kept: in memory, or in the limiter's Redis for all servers that use it.
+
+mod redis;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tidegate_pipeline::Client;
+
+use super::{EffectKind, LimitOverride, OverrideError, OverrideTarget, Overrides, record};
+use crate::request::Timestamp;
+use crate::store::StoreError;
+pub use redis::RedisOverrides;
+
+/// How many overrides are kept, and how many may be there when a worker's answer adds one: people always have room.
+const MOST: usize = 1_000;
+const MOST_WITH_THROTTLED: usize = 900;
+/// Bytes of one override as it is written.
+const MOST_BYTES: usize = 1_024;
+
+/// Keeps overrides. Clones are the same store.
+#[derive(Debug, Clone)]
+pub enum OverrideStore {
+    /// In this process.
+    Memory(Arc<Mutex<Vec<LimitOverride>>>),
+    /// In Redis, shared by all processes that use it.
+    Redis(RedisOverrides),
+}
+
+impl OverrideStore {
+    /// An empty store in this process.
+    #[must_use]
+    pub fn memory() -> Self {
+        Self::Memory(Arc::default())
+    }
+
+    /// One hash in the Redis of this client, at the key `tidegate:overrides` after the prefix of counter keys.
+    #[must_use]
+    pub fn redis(client: Client, key_prefix: &str) -> Self {
+        Self::Redis(RedisOverrides::new(client, key_prefix))
+    }
+
+    /// Returns what is kept at the time `now`. When nothing has changed since `known` was read, this is `known`, and Redis is asked
+    /// for a few bytes only. What has ended is removed.
+    ///
+    /// # Errors
+    /// The store failed.
+    ///
+    /// # Cancellation
+    /// When the future is dropped, what has ended may or may not be removed.
+    pub async fn read(
+        &self,
+        known: &Arc<Overrides>,
+        now: Timestamp,
+        deadline: Instant,
+    ) -> Result<Arc<Overrides>, StoreError> {
+        match self {
+            Self::Memory(kept) => {
+                let mut kept = lock(kept);
+                kept.retain(|each| !each.has_ended(now));
+                Ok(Arc::new(Overrides::new(kept.iter().cloned())))
+            }
+            Self::Redis(store) => store.read(known, now, deadline).await,
+        }
+    }
+
+    /// Keeps an override, in place of the one of the same kind and target if there is one.
+    ///
+    /// # Errors
+    /// It is too long, there is no room, or the store failed.
+    ///
+    /// # Cancellation
+    /// When the future is dropped, the override may or may not be kept.
+    pub async fn put(&self, new: &LimitOverride, now: Timestamp, deadline: Instant) -> Result<(), OverrideError> {
+        let (field, value) = (record::field(&new.target, new.effect.kind()), record::value(new));
+        let bytes = field.len() + value.len();
+        if bytes > MOST_BYTES {
+            return Err(OverrideError::TooLong { bytes, most: MOST_BYTES });
+        }
+        let most = if new.effect.kind() == EffectKind::Throttled { MOST_WITH_THROTTLED } else { MOST };
+        match self {
+            Self::Memory(kept) => {
+                let mut kept = lock(kept);
+                kept.retain(|each| !each.has_ended(now) && each.name() != new.name());
+                if kept.len() >= most {
+                    return Err(OverrideError::TooMany { most });
+                }
+                kept.push(new.clone());
+                Ok(())
+            }
+            Self::Redis(store) => store.put((&field, &value), most, now, deadline).await,
+        }
+    }
+
+    /// Removes an override. Returns whether there was one.
+    ///
+    /// # Errors
+    /// The store failed.
+    ///
+    /// # Cancellation
+    /// When the future is dropped, the override may or may not be removed.
+    pub async fn remove(
+        &self,
+        target: &OverrideTarget,
+        kind: EffectKind,
+        deadline: Instant,
+    ) -> Result<bool, StoreError> {
+        match self {
+            Self::Memory(kept) => {
+                let mut kept = lock(kept);
+                let before = kept.len();
+                kept.retain(|each| each.name() != (target, kind));
+                Ok(kept.len() < before)
+            }
+            Self::Redis(store) => store.remove(&record::field(target, kind), deadline).await,
+        }
+    }
+}
+
+/// Nothing is left half done by a panic, so that a poisoned lock can be used.
+fn lock(kept: &Mutex<Vec<LimitOverride>>) -> MutexGuard<'_, Vec<LimitOverride>> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}

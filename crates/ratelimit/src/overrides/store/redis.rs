@@ -1,0 +1,160 @@
+//! Overrides in one hash of Redis.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tidegate_pipeline::{Arg, Batch, Client, CommandError, Outcome, Reply};
+
+use crate::overrides::{LimitOverride, OverrideError, Overrides, record};
+use crate::request::Timestamp;
+use crate::store::StoreError;
+
+/// The key after the prefix of counter keys. No counter key ends like it: those end with a number.
+const KEY: &str = "tidegate:overrides";
+/// The field that has another value after each change. All other fields begin with `[`.
+const VERSION: &[u8] = b"version";
+/// How long an override stays after its end, so that a server whose clock is ahead does not remove what others still need.
+const ENDED_MICROS: u64 = 5_000_000;
+
+/// Writes a field, unless it is a new one and there are enough.
+///
+/// KEYS: the hash. ARGV: field, value, most fields beside the version, new version. Returns 1, or 0 when there is no room. With a command for each
+/// step, another server could fill the hash between them.
+const PUT: &str = "\
+if not redis.call('HGET', KEYS[1], ARGV[1]) and redis.call('HLEN', KEYS[1]) > tonumber(ARGV[3]) then
+  return 0
+end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2], 'version', ARGV[4])
+return 1";
+
+/// Removes fields that have not changed since they were read.
+///
+/// KEYS: the hash. ARGV: field and value, any number of times. With a command for each step, an override that another server
+/// renews could be lost.
+const REMOVE_UNCHANGED: &str = "\
+for i = 1, #ARGV, 2 do
+  if redis.call('HGET', KEYS[1], ARGV[i]) == ARGV[i + 1] then
+    redis.call('HDEL', KEYS[1], ARGV[i])
+  end
+end
+return 0";
+
+/// Overrides in one hash of Redis, shared by all servers that use it.
+#[derive(Debug, Clone)]
+pub struct RedisOverrides {
+    client: Client,
+    key: Arc<[u8]>,
+}
+
+/// All fields of the hash.
+#[derive(Debug, Default)]
+struct Kept {
+    overrides: Overrides,
+    /// Fields and values of what ended a while ago.
+    ended: Vec<Vec<u8>>,
+}
+
+impl RedisOverrides {
+    pub(super) fn new(client: Client, key_prefix: &str) -> Self {
+        Self { client, key: format!("{key_prefix}{KEY}").into_bytes().into() }
+    }
+
+    pub(super) async fn read(
+        &self,
+        known: &Arc<Overrides>,
+        now: Timestamp,
+        deadline: Instant,
+    ) -> Result<Arc<Overrides>, StoreError> {
+        let version = self.ask("HGET", &[Arg::Key(&self.key), Arg::Bytes(VERSION)], deadline).await;
+        let is_known = version.bytes()? == known.version.as_deref();
+        if is_known && !known.all.iter().any(|each| ended_a_while_ago(each, now)) {
+            return Ok(known.clone());
+        }
+        Ok(Arc::new(self.read_all(now, deadline).await?))
+    }
+
+    pub(super) async fn put(
+        &self,
+        (field, value): (&str, &str),
+        most: usize,
+        now: Timestamp,
+        deadline: Instant,
+    ) -> Result<(), OverrideError> {
+        if self.put_once((field, value), most, deadline).await? {
+            return Ok(());
+        }
+        // Reading removes what has ended.
+        self.read_all(now, deadline).await?;
+        let is_kept = self.put_once((field, value), most, deadline).await?;
+        if is_kept { Ok(()) } else { Err(OverrideError::TooMany { most }) }
+    }
+
+    pub(super) async fn remove(&self, field: &str, deadline: Instant) -> Result<bool, StoreError> {
+        let (mut batch, version) = (Batch::new(), new_version());
+        let (key, version) = (Arg::Key(&self.key), Arg::Bytes(version.as_bytes()));
+        let unit = batch.unit().command("HDEL", &[key, Arg::Bytes(field.as_bytes())]);
+        unit.repeatable("HSET", &[key, Arg::Bytes(VERSION), version]);
+        let outcomes = self.client.send(batch, deadline).await;
+        for outcome in &outcomes {
+            outcome.reply()?;
+        }
+        Ok(outcomes[0].integer()? > 0)
+    }
+
+    async fn put_once(&self, (field, value): (&str, &str), most: usize, deadline: Instant) -> Result<bool, StoreError> {
+        let version = new_version();
+        let most = i64::try_from(most).expect("a small number");
+        let [script, field, value, version] = [PUT, field, value, &version].map(|text| Arg::Bytes(text.as_bytes()));
+        let args = [script, Arg::Integer(1), Arg::Key(&self.key), field, value, Arg::Integer(most), version];
+        Ok(self.ask("EVAL", &args, deadline).await.integer()? == 1)
+    }
+
+    async fn read_all(&self, now: Timestamp, deadline: Instant) -> Result<Overrides, StoreError> {
+        let Kept { overrides, ended } = kept(&self.ask("HGETALL", &[Arg::Key(&self.key)], deadline).await, now)?;
+        if !ended.is_empty() {
+            let mut args = vec![Arg::Bytes(REMOVE_UNCHANGED.as_bytes()), Arg::Integer(1), Arg::Key(&self.key)];
+            args.extend(ended.iter().map(|bytes| Arg::Bytes(bytes)));
+            self.ask("EVAL", &args, deadline).await.reply()?;
+        }
+        Ok(overrides)
+    }
+
+    /// Sends a command that does no harm when it runs twice.
+    async fn ask(&self, name: &'static str, args: &[Arg<'_>], deadline: Instant) -> Outcome {
+        let mut batch = Batch::new();
+        batch.unit().repeatable(name, args);
+        let mut outcomes = self.client.send(batch, deadline).await;
+        outcomes.pop().expect("the engine answers every command")
+    }
+}
+
+/// What an HGETALL says.
+fn kept(outcome: &Outcome, now: Timestamp) -> Result<Kept, StoreError> {
+    let reply = outcome.reply()?;
+    let unexpected = || CommandError::UnexpectedReply { expected: "fields and values", reply: reply.clone() };
+    let Reply::Array(elements) = reply else { return Err(unexpected().into()) };
+    let (mut all, mut kept) = (Vec::new(), Kept::default());
+    let (mut version, mut unreadable) = (None, 0);
+    for pair in elements.chunks_exact(2) {
+        let [Ok(Reply::Bulk(field)), Ok(Reply::Bulk(value))] = pair else { return Err(unexpected().into()) };
+        if **field == *VERSION {
+            version = Some(Box::from(&**value));
+            continue;
+        }
+        match record::read(field, value) {
+            Some(each) if ended_a_while_ago(&each, now) => kept.ended.extend([field.to_vec(), value.to_vec()]),
+            Some(each) => all.push(each),
+            None => unreadable += 1,
+        }
+    }
+    kept.overrides = Overrides { version, unreadable, ..Overrides::new(all) };
+    Ok(kept)
+}
+
+fn ended_a_while_ago(each: &LimitOverride, now: Timestamp) -> bool {
+    each.until.is_some_and(|until| until.0.saturating_add(ENDED_MICROS) <= now.0)
+}
+
+fn new_version() -> String {
+    format!("{:016x}", fastrand::u64(..))
+}

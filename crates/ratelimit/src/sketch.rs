@@ -1,0 +1,221 @@
+//! Sketches: which keys have the most hits, and what was refused last. Both are small however many keys there are.
+
+mod shorten;
+mod top;
+
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hashbrown::{DefaultHashBuilder, HashMap};
+
+use crate::request::{Descriptor, Entry, Request, Timestamp};
+use crate::response::{Code, Status};
+use top::Top;
+
+/// How many keys and refusals a sketch has.
+const MOST: usize = 128;
+/// One decision in so many is looked at, chosen at random.
+const SAMPLED: u32 = 64;
+/// How many refusals of a kind are kept of one second and core. In a flood of them, all are alike.
+const REFUSALS_PER_SECOND: u32 = 16;
+const MINUTE_MICROS: u64 = 60_000_000;
+
+/// What is asked for most, and what was refused last.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sketch {
+    /// Keys with a limit, those with the most hits first: at most 128. A key with less than about a hundredth of all hits may be
+    /// missing.
+    pub top: Vec<TopKey>,
+    /// The beginning of the time in which these hits were counted: the minute before the current one.
+    pub since: Timestamp,
+    /// The latest refusals, the last one first: at most 128. Of many in one second, some are missing.
+    pub refusals: Vec<Refusal>,
+}
+
+/// A key, and about how many hits were asked of it. Hits of jobs are those that were granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopKey {
+    /// The domain, at most 256 bytes.
+    pub domain: String,
+    /// The entries, at most 256 bytes in all.
+    pub entries: Vec<Entry>,
+    /// About how many hits.
+    pub hits: u64,
+}
+
+/// Something that had to wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The domain, at most 256 bytes.
+    pub domain: String,
+    /// The entries of the first descriptor that was refused, or of the limit for which a job waits; at most 256 bytes in all.
+    pub entries: Vec<Entry>,
+    /// When.
+    pub at: Timestamp,
+    /// Who was refused.
+    pub caller: Caller,
+}
+
+/// Who asks the limiter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Caller {
+    /// A request of the gateway.
+    Request,
+    /// Jobs of workflows.
+    Job,
+}
+
+/// What one core has seen.
+#[derive(Debug, Default)]
+pub(crate) struct CoreSketch {
+    /// Decisions until the next one that is looked at.
+    skip: AtomicU32,
+    /// The same for all cores, so that equal keys have equal hashes.
+    hasher: DefaultHashBuilder,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    minute: u64,
+    current: Top,
+    previous: Top,
+    refusals: VecDeque<Refusal>,
+    /// The second of the latest refusals, and how many of it are kept of requests and of jobs.
+    second: u64,
+    kept: [u32; 2],
+}
+
+/// A key as a caller names it.
+#[derive(Debug, Clone, Copy, Hash)]
+pub(crate) struct Key<'k> {
+    pub(crate) domain: &'k str,
+    pub(crate) entries: &'k [Entry],
+}
+
+impl CoreSketch {
+    pub(crate) fn new(hasher: DefaultHashBuilder) -> Self {
+        Self { hasher, ..Self::default() }
+    }
+
+    /// Notes a decision about a request. Most of them only count down to the next one that is looked at.
+    #[inline]
+    pub(crate) fn note(&self, request: &Request, (code, statuses): (Code, &[Status]), now: Timestamp) {
+        let skip = self.skip.load(Relaxed);
+        if skip > 0 {
+            self.skip.store(skip - 1, Relaxed);
+        } else {
+            self.sample(request, statuses, now);
+        }
+        if code == Code::OverLimit {
+            self.note_refused(request, statuses, now);
+        }
+    }
+
+    #[cold]
+    fn sample(&self, request: &Request, statuses: &[Status], now: Timestamp) {
+        // At random, so that clients which take turns are all seen.
+        self.skip.store(fastrand::u32(..SAMPLED * 2 - 1), Relaxed);
+        let mut seen = self.lock();
+        for (descriptor, status) in request.descriptors.iter().zip(statuses) {
+            let hits = hits(request, descriptor).saturating_mul(SAMPLED.into());
+            if status.limit.is_some() && hits > 0 {
+                let key = Key { domain: &request.domain, entries: &descriptor.entries };
+                seen.current_at(now).add(self.hasher.hash_one(key), key, hits);
+            }
+        }
+    }
+
+    #[cold]
+    fn note_refused(&self, request: &Request, statuses: &[Status], now: Timestamp) {
+        let over = |(_, status): &(&Descriptor, &Status)| status.code == Code::OverLimit;
+        let refused = request.descriptors.iter().zip(statuses).find(over);
+        if let Some((descriptor, _)) = refused {
+            let key = Key { domain: &request.domain, entries: &descriptor.entries };
+            self.lock().refuse(key, Caller::Request, now);
+        }
+    }
+
+    /// Notes what jobs were granted of keys, and which keys kept others waiting.
+    pub(crate) fn note_jobs<'k>(
+        &self,
+        granted: impl Iterator<Item = (Key<'k>, u64)>,
+        refused: impl Iterator<Item = Key<'k>>,
+        now: Timestamp,
+    ) {
+        let mut seen = self.lock();
+        for (key, hits) in granted.filter(|(_, hits)| *hits > 0) {
+            seen.current_at(now).add(self.hasher.hash_one(key), key, hits);
+        }
+        for key in refused {
+            seen.refuse(key, Caller::Job, now);
+        }
+    }
+
+    /// A panic leaves at worst a count too low, so that a poisoned lock can be used.
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seen {
+    /// The counts of the current minute.
+    fn current_at(&mut self, now: Timestamp) -> &mut Top {
+        let minute = now.0 / MINUTE_MICROS;
+        if minute > self.minute {
+            let current = std::mem::take(&mut self.current);
+            self.previous = if minute == self.minute + 1 { current } else { Top::default() };
+            self.minute = minute;
+        }
+        &mut self.current
+    }
+
+    fn refuse(&mut self, key: Key<'_>, caller: Caller, now: Timestamp) {
+        let second = now.0 / 1_000_000;
+        if second != self.second {
+            (self.second, self.kept) = (second, [0; 2]);
+        }
+        let kept = &mut self.kept[caller as usize];
+        if *kept == REFUSALS_PER_SECOND {
+            return;
+        }
+        *kept += 1;
+        if self.refusals.len() == MOST {
+            self.refusals.pop_front();
+        }
+        let (domain, entries) = shorten::key(key);
+        self.refusals.push_back(Refusal { domain, entries, at: now, caller });
+    }
+}
+
+/// What all cores have seen at the time `now`.
+pub(crate) fn merge<'c>(cores: impl Iterator<Item = &'c CoreSketch>, now: Timestamp) -> Sketch {
+    let mut top: HashMap<u64, TopKey> = HashMap::new();
+    let mut refusals = Vec::new();
+    for core in cores {
+        let mut seen = core.lock();
+        seen.current_at(now);
+        for (hash, key) in seen.current.iter().chain(seen.previous.iter()) {
+            let sum = top.entry(hash).or_insert_with(|| TopKey { hits: 0, ..key.clone() });
+            sum.hits = sum.hits.saturating_add(key.hits);
+        }
+        refusals.extend(seen.refusals.iter().cloned());
+    }
+    let mut top: Vec<TopKey> = top.into_values().collect();
+    top.sort_by(|a, b| b.hits.cmp(&a.hits).then_with(|| (&a.domain, &a.entries).cmp(&(&b.domain, &b.entries))));
+    top.truncate(MOST);
+    refusals.sort_by_key(|refusal| std::cmp::Reverse(refusal.at));
+    refusals.truncate(MOST);
+    let since = Timestamp((now.0 / MINUTE_MICROS).saturating_sub(1) * MINUTE_MICROS);
+    Sketch { top, since, refusals }
+}
+
+/// The hits that a descriptor asks for. A refund asks for none.
+fn hits(request: &Request, descriptor: &Descriptor) -> u64 {
+    if descriptor.is_negative_hits {
+        return 0;
+    }
+    descriptor.hits_addend.unwrap_or(u64::from(request.hits_addend.max(1)))
+}

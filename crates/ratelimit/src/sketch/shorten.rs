@@ -1,0 +1,49 @@
+//! Keys as they are kept: whatever a client sends, with a bounded length.
+
+use super::Key;
+use crate::request::Entry;
+
+/// Bytes of a domain, and of all entries of a key.
+const MOST_BYTES: usize = 256;
+const MOST_ENTRIES: usize = 16;
+
+/// The domain and the entries, each with its end cut off if it is too long.
+pub(super) fn key(key: Key<'_>) -> (String, Vec<Entry>) {
+    let mut left = MOST_BYTES;
+    let mut entries = Vec::with_capacity(key.entries.len().min(MOST_ENTRIES));
+    for entry in key.entries.iter().take(MOST_ENTRIES) {
+        let mut part = |text: &str| {
+            let part = cut(text, left);
+            left -= part.len();
+            part.to_owned()
+        };
+        entries.push(Entry { key: part(&entry.key), value: part(&entry.value) });
+    }
+    (cut(key.domain, MOST_BYTES).to_owned(), entries)
+}
+
+/// The longest beginning of so many bytes that ends with a character.
+fn cut(text: &str, most: usize) -> &str {
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_keys_lose_their_end() {
+        let entry = |key: &str, value: &str| Entry { key: key.to_owned(), value: value.to_owned() };
+        let (long, many) = ("\u{e4}".repeat(200), vec![entry("", ""); 50]);
+        let entries = [entry("k", "v"), entry("k", &long), entry("later", "x")];
+        let (domain, short) = key(Key { domain: &long, entries: &entries });
+        assert_eq!(domain, "\u{e4}".repeat(128));
+        // One byte is left that holds no such letter, and then it holds an l.
+        assert_eq!(short, [entry("k", "v"), entry("k", &"\u{e4}".repeat(126)), entry("l", "")]);
+        assert_eq!(key(Key { domain: "", entries: &many }).1.len(), 16);
+    }
+}

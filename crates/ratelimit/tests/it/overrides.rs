@@ -1,0 +1,286 @@
+//! What overrides do to requests and jobs, and how they are kept.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
+use tidegate_ratelimit::Code::{Ok as Pass, OverLimit};
+use tidegate_ratelimit::{
+    Effect, EffectKind, Factor, LimitOverride, Limiter, Options, OverrideError, OverrideStore, OverrideTarget,
+    Overrides, Reach, Timestamp,
+};
+
+use crate::fixture::{
+    NOW, answer, check_at, client, descriptor, entries, limiter, numbers, options, outline, refund, request, with_hits,
+};
+use crate::units::{Job, take_at};
+
+const LIMITS: &str = "
+domain: test-domain
+descriptors:
+  - {key: ten, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - {key: shadow, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - {key: quota, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - {key: other, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - {key: free, rate_limit: {unlimited: true}}
+  - {key: tenant, value: a, rate_limit: {unit: hour, requests_per_unit: 10}}
+";
+
+const JOBS: Effect = Effect::Paused(Reach::Jobs);
+const ALL: Effect = Effect::Paused(Reach::JobsAndRequests);
+
+fn at(second: u64) -> Timestamp {
+    Timestamp(second * 1_000_000)
+}
+
+fn rule(stats_key: &str) -> OverrideTarget {
+    OverrideTarget::Rule { stats_key: stats_key.to_owned() }
+}
+
+fn key(text: &str) -> OverrideTarget {
+    OverrideTarget::Key { domain: "test-domain".to_owned(), entries: entries(text) }
+}
+
+fn scaled(factor: f64) -> Effect {
+    Effect::Scaled(Factor::new(factor).expect("a factor"))
+}
+
+fn one(target: OverrideTarget, effect: Effect, until: Option<u64>) -> LimitOverride {
+    let (by, reason) = ("ada".to_owned(), "a test".to_owned());
+    LimitOverride { target, effect, until: until.map(at), by, at: at(NOW), reason }
+}
+
+fn set(limiter: &Limiter, overrides: impl IntoIterator<Item = LimitOverride>) {
+    limiter.set_overrides(Arc::new(Overrides::new(overrides)));
+}
+
+async fn take(limiter: &Limiter, second: u64, limits: &[(&str, u32)], times: u32) -> String {
+    take_at(limiter, second, &[Job::of(limits, times)]).await.outline().remove(0)
+}
+
+async fn check(limiter: &Limiter, second: u64, text: &str) -> (tidegate_ratelimit::Code, u32) {
+    let checked = check_at(limiter, second, &request(&[descriptor(text)])).await;
+    outline(&checked.response.expect("an answer"))[0]
+}
+
+#[tokio::test]
+async fn a_pause_keeps_jobs_waiting_and_requests_if_it_says_so() {
+    for target in [rule("test-domain.ten"), key("ten=x")] {
+        let limiter = limiter(LIMITS, options());
+        set(&limiter, [one(target.clone(), JOBS, Some(NOW + 7))]);
+        assert_eq!(take(&limiter, NOW, &[("ten=x", 1)], 3).await, "0, limit 0 paused for 7s");
+        assert_eq!(check(&limiter, NOW, "ten=x").await, (Pass, 9));
+        set(&limiter, [one(target.clone(), ALL, None)]);
+        assert_eq!(take(&limiter, NOW, &[("ten=x", 1)], 3).await, "0, limit 0 paused");
+        assert_eq!(check(&limiter, NOW, "ten=x").await, (OverLimit, 0));
+        set(&limiter, [one(target.clone(), ALL, Some(NOW + 7))]);
+        assert_eq!(check(&limiter, NOW + 7, "ten=x").await, (Pass, 8), "it ends by itself, and nothing was charged");
+        set(&limiter, []);
+        assert_eq!(take(&limiter, NOW, &[("ten=x", 1)], 3).await, "3, 5 left");
+    }
+}
+
+#[tokio::test]
+async fn a_pause_holds_for_its_target_only() {
+    let limiter = limiter(LIMITS, options());
+    set(&limiter, [one(key("ten=x"), ALL, None), one(rule("test-domain.tenant_a"), ALL, None)]);
+    for (text, code) in [("ten=x", OverLimit), ("ten=y", Pass), ("tenant=a", OverLimit), ("tenant=b", Pass)] {
+        assert_eq!(check(&limiter, NOW, text).await.0, code, "{text}");
+    }
+    let mut elsewhere = request(&[descriptor("ten=x")]);
+    elsewhere.domain = "another".to_owned();
+    assert_eq!(check_at(&limiter, NOW, &elsewhere).await.response.unwrap().code, Pass);
+}
+
+#[tokio::test]
+async fn a_pause_holds_whatever_the_limit_is() {
+    for text in ["shadow=x", "free=x", "nobody=x", "quota=x"] {
+        let limiter = limiter(LIMITS, options());
+        set(&limiter, [one(key(text), ALL, None)]);
+        assert_eq!(check(&limiter, NOW, text).await.0, OverLimit, "{text}");
+        assert_eq!(take(&limiter, NOW, &[(text, 1)], 2).await, "0, limit 0 paused", "{text}");
+        assert_eq!(take(&limiter, NOW, &[("ten=x", 1), (text, 1)], 2).await, "0, limit 1 paused", "{text}");
+        assert_eq!(check(&limiter, NOW, "ten=x").await, (Pass, 9), "nothing was charged to the other limit");
+    }
+    let limiter = limiter(LIMITS, Options { global_shadow_mode: true, ..options() });
+    set(&limiter, [one(key("ten=x"), ALL, None)]);
+    let checked = check_at(&limiter, NOW, &request(&[descriptor("ten=x")])).await;
+    assert_eq!(checked.response.unwrap().code, Pass);
+    assert!(checked.facts.global_shadow_mode);
+    assert_eq!(take(&limiter, NOW, &[("ten=x", 1)], 2).await, "0, limit 0 paused");
+}
+
+#[tokio::test]
+async fn a_paused_quota_leaves_requests_to_the_others() {
+    let limiter = limiter(LIMITS, options());
+    set(&limiter, [one(key("quota=x"), ALL, None)]);
+    assert_eq!(answer(&limiter, &[descriptor("quota=x"), descriptor("other=x")]).await.code, Pass);
+    assert_eq!(take(&limiter, NOW, &[("quota=x", 1), ("other=x", 1)], 2).await, "0, limit 0 paused");
+}
+
+#[tokio::test]
+async fn what_is_paused_counts_as_over_the_limit_and_refunds_are_made() {
+    let limiter = limiter(LIMITS, options());
+    check(&limiter, NOW, "ten=x").await;
+    set(&limiter, [one(key("ten=x"), ALL, None)]);
+    let checked = check_at(&limiter, NOW, &request(&[with_hits("ten=x", 3)])).await;
+    assert_eq!(numbers(&checked.facts.tallies[0]), [3, 3, 0, 0, 3, 0, 0]);
+    let took = take_at(&limiter, NOW, &[Job::of(&[("ten=x", 2)], 2)]).await;
+    assert_eq!(numbers(&took.facts.counted.tallies[0]), [4, 4, 0, 0, 4, 0, 0]);
+    assert_eq!(outline(&answer(&limiter, &[refund("ten=x", 1)]).await), [(Pass, 10)]);
+}
+
+#[tokio::test]
+async fn a_limit_is_scaled_for_a_while() {
+    let limiter = limiter(LIMITS, options());
+    set(&limiter, [one(rule("test-domain.ten"), scaled(0.55), Some(NOW + 9))]);
+    assert_eq!(check(&limiter, NOW, "ten=x").await, (Pass, 4), "5.5 is rounded down");
+    assert_eq!(take(&limiter, NOW, &[("ten=x", 1)], 9).await, "4, limit 0 for 9s", "the scale ends before the minute");
+    assert_eq!(check(&limiter, NOW, "ten=x").await, (OverLimit, 0));
+    assert_eq!(
+        take(&limiter, NOW, &[("ten=x", 6)], 1).await,
+        "0, limit 0 paused for 9s",
+        "it fits into the limit as configured"
+    );
+    assert_eq!(take(&limiter, NOW, &[("ten=x", 11)], 1).await, "0, limit 0 for ever");
+    assert_eq!(take(&limiter, NOW + 9, &[("ten=x", 1)], 9).await, "4, limit 0 for 37s");
+    // That of the key counts, not that of its rule.
+    set(&limiter, [one(key("ten=x"), scaled(2.0), None), one(rule("test-domain.ten"), scaled(0.0), None)]);
+    assert_eq!(check(&limiter, NOW, "ten=x").await, (Pass, 9));
+    assert_eq!(check(&limiter, NOW, "ten=y").await, (OverLimit, 0));
+    assert_eq!(take(&limiter, NOW, &[("ten=y", 1)], 1).await, "0, limit 0 paused");
+}
+
+#[tokio::test]
+async fn the_local_cache_does_not_outlive_a_scale() {
+    let limiter = limiter(LIMITS, Options { local_cache_bytes: 1 << 20, ..options() });
+    set(&limiter, [one(key("ten=x"), scaled(0.1), Some(NOW + 5))]);
+    assert_eq!([check(&limiter, NOW, "ten=x").await.0, check(&limiter, NOW, "ten=x").await.0], [Pass, OverLimit]);
+    assert_eq!(check(&limiter, NOW + 5, "ten=x").await, (Pass, 7));
+    assert_eq!(outline(&answer(&limiter, &[with_hits("ten=x", 9)]).await), [(OverLimit, 0)]);
+    set(&limiter, [one(key("ten=x"), scaled(2.0), None)]);
+    assert_eq!(check(&limiter, NOW, "ten=x").await, (Pass, 7), "the cache has it as over the limit of 10");
+}
+
+#[tokio::test]
+async fn every_core_has_the_overrides_also_before_a_configuration_and_after_another_one() {
+    let first = Limiter::new(crate::fixture::memory(), options());
+    let second = first.with_store(crate::fixture::memory());
+    set(&second, [one(key("ten=x"), ALL, None)]);
+    let third = first.with_store(crate::fixture::memory());
+    for _ in 0..2 {
+        first.configure(crate::fixture::configuration(LIMITS));
+        for limiter in [&first, &second, &third] {
+            assert_eq!(check(limiter, NOW, "ten=x").await.0, OverLimit);
+            assert_eq!(limiter.overrides().len(), 1);
+        }
+    }
+}
+
+/// Runs a test against every store of overrides, each empty.
+async fn for_every_store(test: impl AsyncFn(OverrideStore)) {
+    test(OverrideStore::memory()).await;
+    let (redis, cluster) = tokio::join!(RedisServer::start(), RedisCluster::start(3, 0));
+    test(OverrideStore::redis(client(&redis), "")).await;
+    let config = cluster.config();
+    let cluster = tidegate_pipeline::Client::new(config).expect("default bounds are valid");
+    test(OverrideStore::redis(cluster, "prefix:")).await;
+}
+
+fn deadline() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+async fn kept(store: &OverrideStore, known: &mut Arc<Overrides>, second: u64) -> Vec<LimitOverride> {
+    *known = store.read(known, at(second), deadline()).await.expect("the store answers");
+    known.iter().cloned().collect()
+}
+
+#[tokio::test]
+async fn what_one_server_puts_others_read() {
+    for_every_store(async |store| {
+        let (mut here, mut there) = (Arc::default(), Arc::default());
+        assert_eq!(kept(&store, &mut here, NOW).await, []);
+        let pause = one(key("ten=x"), JOBS, Some(NOW + 60));
+        let scale = one(rule("test-domain.ten"), scaled(0.5), None);
+        for new in [&pause, &scale] {
+            store.put(new, at(NOW), deadline()).await.unwrap();
+        }
+        let both = vec![scale.clone(), pause.clone()];
+        assert_eq!(kept(&store, &mut here, NOW).await, both);
+        assert_eq!(kept(&store, &mut there, NOW).await, both);
+        assert_eq!(kept(&store, &mut there, NOW).await, both);
+
+        let other = one(key("ten=x"), ALL, None);
+        store.put(&other, at(NOW), deadline()).await.unwrap();
+        assert_eq!(kept(&store, &mut here, NOW).await, [scale.clone(), other.clone()], "in place of the earlier one");
+        let removed = async |kind| store.remove(&other.target, kind, deadline()).await.unwrap();
+        assert!(!removed(EffectKind::Scaled).await);
+        assert!(removed(EffectKind::Paused).await);
+        assert!(!removed(EffectKind::Paused).await);
+        assert_eq!(kept(&store, &mut there, NOW).await, [scale]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_has_ended_is_removed_by_who_reads_it() {
+    for_every_store(async |store| {
+        let (mut known, mut other) = (Arc::default(), Arc::default());
+        for (text, until) in [("ten=a", Some(NOW + 10)), ("ten=b", None), ("ten=c", Some(NOW + 100))] {
+            store.put(&one(key(text), JOBS, until), at(NOW), deadline()).await.unwrap();
+        }
+        assert_eq!(kept(&store, &mut known, NOW).await.len(), 3);
+        assert_eq!(kept(&store, &mut other, NOW).await.len(), 3);
+        assert_eq!(kept(&store, &mut known, NOW + 30).await.len(), 2);
+        // An earlier clock sees that it is gone.
+        assert_eq!(kept(&store, &mut Arc::default(), NOW).await.len(), 2);
+        // One that was renewed stays.
+        store.put(&one(key("ten=c"), JOBS, Some(NOW + 200)), at(NOW), deadline()).await.unwrap();
+        assert_eq!(kept(&store, &mut other, NOW + 150).await.len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_number_of_overrides_is_bounded_and_people_have_room() {
+    for_every_store(async |store| {
+        let put = async |number: usize, effect, now| {
+            let new = one(key(&format!("ten={number}")), effect, Some(NOW + 10));
+            store.put(&new, at(now), deadline()).await
+        };
+        let throttled = Effect::Throttled(Reach::Jobs);
+        for number in 0..900 {
+            put(number, throttled, NOW).await.unwrap();
+        }
+        assert_eq!(put(900, throttled, NOW).await, Err(OverrideError::TooMany { most: 900 }));
+        put(7, throttled, NOW).await.expect("it is there already");
+        for number in 0..100 {
+            put(number, JOBS, NOW).await.unwrap();
+        }
+        assert_eq!(put(100, JOBS, NOW).await, Err(OverrideError::TooMany { most: 1_000 }));
+        assert_eq!(kept(&store, &mut Arc::default(), NOW).await.len(), 1_000);
+        put(100, JOBS, NOW + 20).await.expect("the others have ended");
+
+        let long = LimitOverride { reason: "x".repeat(1_024), ..one(key("ten=x"), JOBS, None) };
+        let refused = store.put(&long, at(NOW), deadline()).await.unwrap_err();
+        assert!(matches!(refused, OverrideError::TooLong { most: 1_024, .. }), "{refused}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn records_of_a_later_version_are_kept_and_have_no_effect() {
+    let redis = RedisServer::start().await;
+    let store = OverrideStore::redis(client(&redis), "p_");
+    store.put(&one(key("ten=x"), JOBS, None), at(NOW), deadline()).await.unwrap();
+    assert_eq!(redis.raw("HSET p_tidegate:overrides [later] {} version x"), ":1\r\n");
+    let known = store.read(&Arc::default(), at(NOW), deadline()).await.unwrap();
+    assert_eq!((known.len(), known.unreadable()), (1, 1));
+    assert_eq!(redis.raw("HLEN p_tidegate:overrides"), ":3\r\n");
+    // Without a change, the fields are not read again.
+    let same = store.read(&known, at(NOW), deadline()).await.unwrap();
+    assert!(Arc::ptr_eq(&known, &same));
+    assert_eq!(redis.raw("FLUSHALL"), "+OK\r\n");
+    assert!(store.read(&known, at(NOW), deadline()).await.unwrap().is_empty());
+}

@@ -1,0 +1,143 @@
+//! What is seen without changing anything: answers before they are asked for, top keys and refusals.
+
+use std::time::{Duration, Instant};
+
+use tidegate_ratelimit::{
+    Caller, Code, Descriptor, Limiter, Options, OverLimitKeys, Override, Request, Response, Sketch, Timestamp,
+};
+
+use crate::fixture::{NOW, check_at, descriptor, limiter, limiter_with, memory, options, refund, request, with_hits};
+use crate::store::for_every_store;
+use crate::units::{Job, take_at};
+
+const LIMITS: &str = "
+domain: test-domain
+descriptors:
+  - {key: ten, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - {key: twenty, rate_limit: {unit: minute, requests_per_unit: 20}}
+  - {key: shadow, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - {key: quota, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - {key: free, rate_limit: {unlimited: true}}
+  - {key: many, rate_limit: {unit: hour, requests_per_unit: 4000000000}}
+";
+
+async fn peek(limiter: &Limiter, request: &Request) -> Response {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    limiter.peek(request, Timestamp(NOW * 1_000_000), deadline).await.expect("an answer")
+}
+
+fn requests() -> Vec<Request> {
+    let own = Override { requests_per_unit: 3, unit: 3 };
+    let brought = Descriptor { limit: Some(own), ..descriptor("ten=own") };
+    [
+        vec![descriptor("ten=x")],
+        vec![with_hits("ten=x", 7), descriptor("free=x"), descriptor("nobody=x")],
+        vec![descriptor("ten=x"), with_hits("ten=x", 2), with_hits("twenty=x", 19)],
+        vec![with_hits("twenty=x", 2), descriptor("ten=x"), with_hits("shadow=x", 11)],
+        vec![refund("ten=x", 4), with_hits("quota=x", 11)],
+        vec![brought.clone(), brought.clone(), brought.clone(), brought],
+        vec![with_hits("quota=x", 11), descriptor("twenty=x")],
+        vec![with_hits("ten=x", 0)],
+    ]
+    .map(|descriptors| request(&descriptors))
+    .to_vec()
+}
+
+#[tokio::test]
+async fn what_is_foreseen_is_answered_and_nothing_is_charged() {
+    for_every_store(async |store| {
+        let options = Options { response_headers: true, ..options() };
+        let limiter = limiter_with(store, LIMITS, options);
+        for request in requests() {
+            let foreseen = peek(&limiter, &request).await;
+            assert_eq!(peek(&limiter, &request).await, foreseen, "{request:?}");
+            let answered = check_at(&limiter, NOW, &request).await.response.expect("an answer");
+            assert_eq!(answered, foreseen, "{request:?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_foreseen_is_answered_in_other_modes() {
+    let spared = Options { over_limit_keys: OverLimitKeys::StopIncrement, ..options() };
+    let shadow = Options { global_shadow_mode: true, ..options() };
+    let quotas = Options { global_quota_mode: true, ..options() };
+    for options in [spared, shadow, quotas] {
+        let limiter = limiter(LIMITS, options.clone());
+        for request in requests() {
+            let foreseen = peek(&limiter, &request).await;
+            let answered = check_at(&limiter, NOW, &request).await.response.expect("an answer");
+            assert_eq!(answered, foreseen, "{request:?} with {options:?}");
+        }
+    }
+}
+
+fn sketch(limiter: &Limiter, second: u64) -> Sketch {
+    limiter.sketch(Timestamp(second * 1_000_000))
+}
+
+fn hits(sketch: &Sketch, value: &str) -> u64 {
+    let of_key = sketch.top.iter().filter(|key| key.entries[0].value == value);
+    of_key.map(|key| key.hits).sum()
+}
+
+#[tokio::test]
+async fn the_keys_with_the_most_hits_are_known_among_many() {
+    let first = limiter(LIMITS, options());
+    let second = first.with_store(memory());
+    let big = request(&[descriptor("many=big")]);
+    let paired = request(&[with_hits("many=other", 3), descriptor("nobody=x"), refund("many=back", 100)]);
+    for number in 0..20_000 {
+        let limiter = if number % 2 == 0 { &first } else { &second };
+        let small = request(&[descriptor(&format!("many={number}"))]);
+        for request in [&big, &paired, &small] {
+            check_at(limiter, NOW, request).await.response.expect("an answer");
+        }
+    }
+    let seen = sketch(&first, NOW);
+    assert_eq!(seen, sketch(&second, NOW));
+    assert_eq!(seen.since, Timestamp((NOW - 14 - 60) * 1_000_000));
+    assert_eq!(seen.top.len(), 128);
+    assert_eq!((&*seen.top[0].entries[0].value, &*seen.top[1].entries[0].value), ("other", "big"));
+    // About 312 samples of each. Six deviations are a third.
+    let (big, other) = (hits(&seen, "big"), hits(&seen, "other"));
+    assert!((12_000..28_000).contains(&big) && (36_000..84_000).contains(&other), "{big} and {other}");
+    assert_eq!((hits(&seen, "x"), hits(&seen, "back")), (0, 0));
+    assert_eq!(hits(&sketch(&first, NOW + 60), "big"), big, "in the minute after it");
+    assert_eq!(sketch(&first, NOW + 120).top, []);
+}
+
+#[tokio::test]
+async fn the_latest_refusals_are_known_with_who_was_refused() {
+    let limiter = limiter(LIMITS, options());
+    for second in [NOW, NOW + 1] {
+        for _ in 0..100 {
+            let over = request(&[descriptor("free=x"), with_hits("ten=x", 11)]);
+            assert_eq!(check_at(&limiter, second, &over).await.response.unwrap().code, Code::OverLimit);
+        }
+        take_at(&limiter, second, &[Job::of(&[("twenty=a", 1), ("ten=y", 1)], 12)]).await;
+        take_at(&limiter, second, &[Job::of(&[("shadow=a", 11)], 1)]).await;
+    }
+    let seen = sketch(&limiter, NOW + 1);
+    let of = |caller, second| {
+        let at = Timestamp(second * 1_000_000);
+        let refusals = seen.refusals.iter().filter(move |refusal| (refusal.caller, refusal.at) == (caller, at));
+        refusals.map(|refusal| &*refusal.entries[0].value).collect::<Vec<_>>()
+    };
+    for second in [NOW, NOW + 1] {
+        assert_eq!(of(Caller::Request, second), ["x"; 16]);
+        assert_eq!(of(Caller::Job, second), ["y"]);
+    }
+    assert_eq!(seen.refusals.len(), 34);
+    assert_eq!(seen.refusals[0].at, Timestamp((NOW + 1) * 1_000_000));
+    assert_eq!(seen.refusals[0].domain, "test-domain");
+    // What jobs got is counted in full.
+    assert_eq!((hits(&seen, "y"), hits(&seen, "a")), (10, 10));
+    for second in NOW + 2..NOW + 20 {
+        for _ in 0..20 {
+            check_at(&limiter, second, &request(&[with_hits("ten=x", 11)])).await.response.unwrap();
+        }
+    }
+    assert_eq!(sketch(&limiter, NOW + 20).refusals.len(), 128);
+}

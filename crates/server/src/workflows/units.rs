@@ -1,0 +1,211 @@
+//! Units of rate limits for jobs: the limiter counts them, in the counters in which it counts requests.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tidegate_api::RateLimits;
+use tidegate_ratelimit::{
+    Closed, Effect, Entry, LimitOverride, Limiter, OverrideError, OverrideTarget, Permits, Reach, Reason, TakeFacts,
+    Taken, Timestamp, Units as Needs, Wanted as Asked,
+};
+use tidegate_workflow::{Granted, Later, Limit, Limits as JobLimits, NoRoom, Receipt, Units, Wanted};
+use tracing::warn;
+
+use crate::edge::clock;
+use crate::operate::metrics::Shard;
+use crate::rls::overrides::LimitOverrides;
+
+/// When a limit is asked again that could not be asked, or that no window gives room for.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How long a limit waits that is smaller than what one job needs: only another configuration changes that.
+const NEVER: Duration = Duration::from_secs(60);
+/// What went wrong is told of at most this often, in seconds.
+const BETWEEN_WARNINGS: u64 = 60;
+
+/// Makes what takes units for the jobs of a thread.
+#[derive(Clone)]
+pub(crate) struct Counters(Arc<dyn Fn() -> JobUnits + Send + Sync>);
+
+impl Counters {
+    /// `make` is called on the runtime of each thread.
+    pub(crate) fn new(make: impl Fn() -> JobUnits + Send + Sync + 'static) -> Self {
+        Self(Arc::new(make))
+    }
+
+    /// Those of the current runtime.
+    pub(crate) fn of_thread(&self) -> Arc<dyn Units> {
+        Arc::new((self.0)())
+    }
+}
+
+impl fmt::Debug for Counters {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Counters").finish_non_exhaustive()
+    }
+}
+
+/// What workflows and their API have of the rate limits. Clones are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Limits {
+    /// Where units for jobs come from.
+    pub(crate) counters: Counters,
+    /// What the API shows and changes.
+    pub(crate) shown: RateLimits,
+}
+
+/// Takes units for the jobs of one thread.
+pub(crate) struct JobUnits {
+    limiter: Limiter,
+    metrics: Arc<Shard>,
+    overrides: LimitOverrides,
+    timeout: Duration,
+    warned: AtomicU64,
+}
+
+impl JobUnits {
+    /// Over the connections of a limiter, which answers within this time.
+    pub(crate) fn new(limiter: Limiter, metrics: Arc<Shard>, overrides: LimitOverrides, timeout: Duration) -> Self {
+        Self { limiter, metrics, overrides, timeout, warned: AtomicU64::new(0) }
+    }
+
+    /// Keeps jobs under a rate limit waiting, at all servers.
+    async fn throttle_one(&self, needs: &Owned, pause: Duration) -> Result<(), OverrideError> {
+        let now = clock::now();
+        let pause = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
+        let throttled = LimitOverride {
+            target: OverrideTarget::Key { domain: needs.domain.clone(), entries: needs.entries.clone() },
+            effect: Effect::Throttled(Reach::Jobs),
+            until: Some(Timestamp(now.0.saturating_add(pause))),
+            by: "a worker".to_owned(),
+            at: now,
+            reason: "a job was throttled".to_owned(),
+        };
+        self.overrides.store.put(&throttled, now, Instant::now() + self.timeout).await?;
+        Ok(self.overrides.refresh().await?)
+    }
+
+    async fn take_all(&self, wanted: Vec<Wanted>) -> Vec<Granted> {
+        let needs: Vec<(Vec<usize>, Vec<Owned>)> = wanted.iter().map(owned).collect();
+        let limits: Vec<Vec<Needs<'_>>> =
+            needs.iter().map(|(_, each)| each.iter().map(Owned::needs).collect()).collect();
+        let asked: Vec<Asked<'_>> =
+            limits.iter().zip(&wanted).map(|(limits, wanted)| Asked { limits, times: wanted.jobs }).collect();
+        let mut facts = TakeFacts::default();
+        let taken = self.limiter.take(&asked, clock::now(), Instant::now() + self.timeout, &mut facts).await;
+        self.count(&facts);
+        match taken {
+            Ok(taken) => {
+                taken.into_iter().zip(&needs).map(|(taken, (places, _))| self.granted(taken, places)).collect()
+            }
+            Err(error) => {
+                self.tell(&error);
+                wanted.iter().map(|_| refused(0, AGAIN)).collect()
+            }
+        }
+    }
+
+    fn granted(&self, taken: Taken, places: &[usize]) -> Granted {
+        let Taken { permits, closed, .. } = taken;
+        let no_room = closed.map(|Closed { limit, reason }| {
+            let (after, again) = match reason {
+                // What one limit granted and another one refused is on its way back for a moment.
+                Reason::UsedUp { after } if places.len() > 1 => (after, Some(after.min(AGAIN))),
+                Reason::UsedUp { after } => (after, None),
+                // It may be resumed at any time. To ask again costs no call of a store.
+                Reason::Paused { after } => (after.unwrap_or(NEVER), Some(AGAIN)),
+                Reason::Never => (NEVER, Some(NEVER)),
+                Reason::Failed(error) => {
+                    self.tell(&error);
+                    (AGAIN, Some(AGAIN))
+                }
+            };
+            NoRoom { limit: places[limit], after, again }
+        });
+        let jobs = permits.times();
+        let receipt: Receipt = Arc::new(Mutex::new(permits));
+        Granted { jobs, receipt: (jobs > 0).then_some(receipt), no_room }
+    }
+
+    fn count(&self, facts: &TakeFacts) {
+        self.metrics.decision("", &facts.counted);
+        for (domain, times) in &facts.unknown_domains {
+            self.metrics.unknown_domain(domain, *times);
+        }
+        if let Some(error) = &facts.lost {
+            self.tell(error);
+        }
+    }
+
+    fn tell(&self, error: &dyn fmt::Display) {
+        let second = clock::now().0 / 1_000_000;
+        let last = self.warned.load(Relaxed);
+        if second >= last + BETWEEN_WARNINGS && self.warned.swap(second, Relaxed) == last {
+            warn!(%error, "units of rate limits could not be taken or given back for jobs: jobs with these limits wait");
+        }
+    }
+}
+
+impl Units for JobUnits {
+    fn take(&self, wanted: Vec<Wanted>) -> Later<'_, Vec<Granted>> {
+        Box::pin(self.take_all(wanted))
+    }
+
+    fn throttle(&self, limits: Arc<JobLimits>, pause: Duration) -> Later<'_, ()> {
+        Box::pin(async move {
+            let (_, each) = owned(&Wanted { limits, jobs: 0 });
+            for needs in &each {
+                if let Err(error) = self.throttle_one(needs, pause).await {
+                    self.tell(&error);
+                }
+            }
+        })
+    }
+
+    fn give_back(&self, receipt: Receipt, jobs: u32) -> Later<'_, ()> {
+        Box::pin(async move {
+            let Some(permits) = receipt.downcast_ref::<Mutex<Permits>>() else { return };
+            let back = permits.lock().unwrap_or_else(PoisonError::into_inner).split_off(jobs);
+            if let Err(error) = self.limiter.give_back(vec![back], clock::now(), Instant::now() + self.timeout).await {
+                self.tell(&error);
+            }
+        })
+    }
+}
+
+impl fmt::Debug for JobUnits {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("JobUnits").finish_non_exhaustive()
+    }
+}
+
+fn refused(limit: usize, after: Duration) -> Granted {
+    Granted { jobs: 0, receipt: None, no_room: Some(NoRoom { limit, after, again: Some(after) }) }
+}
+
+/// What a job needs of one rate limit, in the limiter's words.
+struct Owned {
+    domain: String,
+    entries: Vec<Entry>,
+    hits: NonZeroU32,
+}
+
+impl Owned {
+    fn needs(&self) -> Needs<'_> {
+        Needs { domain: &self.domain, entries: &self.entries, hits: self.hits }
+    }
+}
+
+/// The rate limits among the limits of jobs, and their places there.
+fn owned(wanted: &Wanted) -> (Vec<usize>, Vec<Owned>) {
+    let each = wanted.limits.each().iter().enumerate().filter_map(|(at, limit)| match limit {
+        Limit::Units { domain, entries, hits } => {
+            let entries = entries.iter().map(|(key, value)| Entry { key: key.clone(), value: value.clone() }).collect();
+            Some((at, Owned { domain: domain.clone(), entries, hits: NonZeroU32::new(*hits)? }))
+        }
+        Limit::Concurrency { .. } => None,
+    });
+    each.unzip()
+}

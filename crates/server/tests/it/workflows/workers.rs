@@ -1,0 +1,135 @@
+//! Workers that drain, streams for them, and the list of all.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+
+use super::{Flows, on_each_store, redis, workflow};
+use crate::support::{PATIENCE, await_that};
+
+fn claim(flows: &Flows, worker: &str, wait: &str) -> Value {
+    flows.post("/v1/jobs/claim", json!({"queues": ["default"], "worker": worker, "wait": wait}))
+}
+
+/// Name and data of each event of a worker.
+struct Events(BufReader<TcpStream>);
+
+impl Events {
+    fn of(flows: &Flows, worker: &str) -> Self {
+        let api = flows.api();
+        let mut stream = TcpStream::connect(api).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "GET /v1/workers/{worker}/events HTTP/1.1\r\nhost: {api}\r\n\r\n").unwrap();
+        Self(BufReader::new(stream))
+    }
+
+    fn next(&mut self) -> (String, Value) {
+        let mut event = String::new();
+        loop {
+            let mut line = String::new();
+            assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream ends");
+            if let Some(name) = line.strip_prefix("event: ") {
+                name.trim_end().clone_into(&mut event);
+            }
+            if let Some(data) = line.strip_prefix("data: ") {
+                return (event, serde_json::from_str(data).unwrap());
+            }
+        }
+    }
+
+    #[track_caller]
+    fn expect(&mut self, event: &str, data: &Value) {
+        let (name, got) = self.next();
+        assert_eq!((name.as_str(), &got), (event, data));
+    }
+}
+
+#[test]
+fn a_worker_that_drains_gets_no_jobs_and_others_do() {
+    on_each_store(|flows| {
+        flows.create(workflow("w", "a b"));
+        let had = claim(flows, "w", "0s");
+        std::thread::scope(|scope| {
+            flows.create(json!({"name": "other", "jobs": [{"name": "x", "handler": "h", "queue": "far"}]}));
+            let waiting =
+                scope.spawn(|| flows.post("/v1/jobs/claim", json!({"queues": ["none"], "worker": "w", "wait": "60s"})));
+            await_that("it waits", || flows.get("/v1/workers")["items"][0]["queues"] == json!(["none"]));
+            assert_eq!(flows.post("/v1/workers/w:drain", json!({})), json!({"name": "w", "draining": true}));
+            assert_eq!(waiting.join().unwrap(), json!({"jobs": [], "drain": true}));
+        });
+        assert_eq!(claim(flows, "w", "0s"), json!({"jobs": [], "drain": true}));
+        let report = json!({"lease": had["jobs"][0]["lease"], "outcome": "succeeded"});
+        let both = json!({"reports": [report], "claim": {"queues": ["default"], "worker": "w", "wait": "60s"}});
+        let answer = flows.post("/v1/jobs/report", both);
+        assert_eq!((&answer["reports"][0]["status"], &answer["jobs"]), (&json!(200), &json!([])));
+        assert_eq!(answer["drain"], true);
+        assert_eq!(claim(flows, "v", "0s")["jobs"].as_array().unwrap().len(), 1);
+        flows.post("/v1/workers/w:undrain", json!({}));
+        flows.create(workflow("w", "a"));
+        let again = claim(flows, "w", "0s");
+        assert_eq!((again["jobs"].as_array().unwrap().len(), again.get("drain")), (1, None));
+        assert_eq!(flows.refused("/v1/workers/%07:drain", json!({})).1, "invalid_field");
+    });
+}
+
+#[test]
+fn a_stream_tells_a_worker_what_it_lost() {
+    on_each_store(|flows| {
+        let run = |job: &str| {
+            let id = flows.create(workflow("w", job));
+            (id, claim(flows, "w", "10s")["jobs"][0]["lease"].clone())
+        };
+        let ((id, cancelled), (kept, ended)) = (run("a"), run("b"));
+        let mut events = Events::of(flows, "w");
+        events.expect("drain", &json!({"drain": false}));
+        flows.post(&format!("/v1/workflows/{id}:cancel"), json!({}));
+        events.expect("lease_lost", &json!({"lease": cancelled, "workflow_id": id, "reason": "cancelled"}));
+        // An end that it has reported itself is no news.
+        flows.post("/v1/jobs/report", json!({"reports": [{"lease": ended, "outcome": "succeeded"}]}));
+        flows.post(&format!("/v1/workflows/{kept}:restart"), json!({"jobs": ["b"]}));
+        flows.post("/v1/workers/w:drain", json!({}));
+        events.expect("drain", &json!({"drain": true}));
+        flows.post("/v1/workers/w:undrain", json!({}));
+        events.expect("drain", &json!({"drain": false}));
+    });
+}
+
+#[test]
+fn servers_of_a_store_know_each_others_workers() {
+    let redis = redis();
+    let (one, other) = (&Flows::on(&redis), &Flows::on(&redis));
+    let id = one.create(workflow("w", "a"));
+    let mut lease = Value::Null;
+    await_that("the job is there", || {
+        lease = claim(one, "w", "10s")["jobs"][0]["lease"].clone();
+        lease.is_string()
+    });
+    claim(other, "v", "0s");
+    let mut events = Events::of(one, "w");
+    events.expect("drain", &json!({"drain": false}));
+    let item = |flows: &Flows, name: &str| {
+        let items = flows.get("/v1/workers")["items"].clone();
+        items.as_array().unwrap().iter().find(|item| item["name"] == name).cloned().unwrap_or_default()
+    };
+    await_that("one tells of its worker", || item(other, "w")["jobs"][0]["workflow_id"] == json!(id));
+    let shown = item(other, "w");
+    assert_eq!(
+        (&shown["running"], &shown["jobs"][0]["job"], &shown["handlers"]),
+        (&json!(1), &json!("a"), &Value::Null)
+    );
+    assert!(!shown.to_string().contains(lease.as_str().unwrap()), "a lease is a right, and nobody reads it");
+    await_that("the other tells of its own", || item(one, "v")["queues"] == json!(["default"]));
+    let page = one.get("/v1/workers?limit=1");
+    assert_eq!((&page["items"][0]["name"], &page["next_cursor"]), (&json!("v"), &json!("v")));
+    assert_eq!(one.get("/v1/workers?limit=1&cursor=v")["items"][0]["name"], "w");
+    // What the other server does is told to the worker.
+    other.post("/v1/workers/w:drain", json!({}));
+    events.expect("drain", &json!({"drain": true}));
+    assert_eq!(claim(one, "w", "0s"), json!({"jobs": [], "drain": true}));
+    assert!(item(one, "w")["draining_since"].is_string());
+    other.post(&format!("/v1/workflows/{id}:cancel"), json!({}));
+    events.expect("lease_lost", &json!({"lease": lease, "workflow_id": id, "reason": "cancelled"}));
+    let extended = one.post("/v1/jobs/extend", json!({"leases": [lease], "worker": "w"}));
+    assert_eq!((&extended["leases"][0]["error"]["reason"], &extended["drain"]), (&json!("cancelled"), &json!(true)));
+}

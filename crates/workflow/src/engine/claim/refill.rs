@@ -1,0 +1,223 @@
+//! Reads of ready rows: what queues have in the store beside what is known of them here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+
+use super::{REFILL, elsewhere};
+use crate::engine::Engine;
+use crate::engine::queues::ToRead;
+use crate::engine::queues::lanes::LaneKey;
+use crate::engine::queues::reading::{Found, Looked, Read};
+use crate::id::Partition;
+use crate::record::rows::{ReadyRow, Row, lane_rows, queue_rows};
+use crate::store::error::StoreError;
+
+/// How many of each queue, when a worker asks for many queues.
+const LEAST: usize = 32;
+/// How many of each lane of a queue that has more rows than were read.
+const EACH_LANE: usize = 32;
+/// The most lanes of a queue that are read from a partition at once. Others are found when these are known.
+pub(crate) const LANES: usize = 1_024;
+
+/// Which ready rows are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reads {
+    All,
+    /// Without the first of each partition.
+    Beyond,
+}
+
+impl Engine {
+    /// Reads ready rows of queues whose rows may not all be in memory. Returns how many jobs were not known.
+    pub(crate) async fn refill(&self, queues: &[String]) -> Result<usize, StoreError> {
+        let queues: Vec<ToRead> = queues.iter().cloned().map(ToRead::from).collect();
+        self.refill_up_to(&queues, REFILL).await
+    }
+
+    pub(super) async fn refill_up_to(&self, queues: &[ToRead], most: usize) -> Result<usize, StoreError> {
+        self.refill_in(queues, &self.store().all_partitions().collect::<Vec<_>>(), most).await
+    }
+
+    /// Reads ready rows of queues, at most so many of each of these partitions. Returns how many jobs were not known.
+    pub(crate) async fn refill_in(
+        &self,
+        queues: &[ToRead],
+        wanted: &[Partition],
+        most: usize,
+    ) -> Result<usize, StoreError> {
+        Ok(self.read_ready(queues, wanted, (most, Reads::All)).await?.0)
+    }
+
+    /// The same without the first rows of each partition. Returns how many of these there are.
+    pub(super) async fn refill_beyond(
+        &self,
+        queues: &[ToRead],
+        wanted: &[Partition],
+        most: usize,
+    ) -> Result<usize, StoreError> {
+        Ok(self.read_ready(queues, wanted, (most, Reads::Beyond)).await?.1)
+    }
+
+    /// Returns how many jobs were not known, and how many were left.
+    async fn read_ready(
+        &self,
+        queues: &[ToRead],
+        wanted: &[Partition],
+        (most, reads): (usize, Reads),
+    ) -> Result<(usize, usize), StoreError> {
+        if queues.is_empty() || wanted.is_empty() {
+            return Ok((0, 0));
+        }
+        let names: Vec<String> = queues.iter().map(|to_read| to_read.queue.clone()).collect();
+        let reading = self.queues().read(&names);
+        let asked = Asked::of(queues, most, self.queues().passed_over(&names));
+        let (mut partitions, _) = self.readable();
+        partitions.retain(|partition| wanted.contains(partition));
+        // What is remembered of a partition that does not answer cannot be claimed, and is read again when it does.
+        let partitioned =
+            || (0..self.store().partitions()).map(|at| wanted.contains(&Partition(at)).then(Read::default));
+        let mut found: Vec<Found> = queues.iter().map(|_| Found { partitions: partitioned().collect() }).collect();
+        let mut left = 0;
+        if !partitions.is_empty() {
+            let rows = self.store().ready(&asked.prefixes, asked.limit, &partitions).await;
+            let (answered, _) = self.answered(&partitions, rows)?;
+            for (partition, rows) in answered {
+                for ((at, read), found) in asked.reads(rows).into_iter().enumerate().zip(&mut found) {
+                    let (read, first) = match reads {
+                        Reads::All => (read, 0),
+                        Reads::Beyond => beyond(read),
+                    };
+                    left += first;
+                    debug_assert!(at < queues.len());
+                    found.partitions[usize::from(partition.0)] = Some(read);
+                }
+            }
+            if reads == Reads::All {
+                self.read_other_lanes(queues, &asked, &mut found).await?;
+            }
+        }
+        let refilled = reading.finish(found);
+        self.bury_rows(refilled.stale).await;
+        Ok((refilled.new.len(), left))
+    }
+
+    /// Reads the lanes that come after the last row where a queue has more rows than were asked for.
+    async fn read_other_lanes(&self, queues: &[ToRead], asked: &Asked, found: &mut [Found]) -> Result<(), StoreError> {
+        let mut after: BTreeMap<Partition, Vec<(usize, Row)>> = BTreeMap::new();
+        for (at, (to_read, found)) in queues.iter().zip(&*found).enumerate() {
+            for (partition, read) in (0..).map(Partition).zip(&found.partitions) {
+                if let Some(Read { rows, lanes: Looked::UpTo(last), .. }) = read
+                    && rows.len() >= asked.limit
+                {
+                    after
+                        .entry(partition)
+                        .or_default()
+                        .push((at, lane_rows(&to_read.queue, &last.handler, &last.limits)));
+                }
+            }
+        }
+        if after.is_empty() || self.store().format() < crate::record::format::Format::Fourth {
+            return Ok(());
+        }
+        let wanted: Vec<(Partition, Vec<Row>)> =
+            after.iter().map(|(at, lanes)| (*at, lanes.iter().map(|(_, lane)| lane.clone()).collect())).collect();
+        let read = self.store().lanes_after(&wanted, EACH_LANE, LANES).await;
+        for ((partition, places), lanes) in after.into_iter().zip(read) {
+            for ((at, _), (rows, all)) in places.into_iter().zip(lanes?) {
+                if let Some(read) = &mut found[at].partitions[usize::from(partition.0)] {
+                    read.add_lanes(rows, all);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is asked of each partition.
+struct Asked {
+    /// Of each queue, or of each of its lanes.
+    prefixes: Vec<Row>,
+    /// How many prefixes each queue has, and which lanes they are of.
+    lanes: Vec<Option<Arc<[LaneKey]>>>,
+    limit: usize,
+}
+
+impl Asked {
+    fn of(queues: &[ToRead], most: usize, passed_over: usize) -> Self {
+        let (mut prefixes, mut lanes) = (Vec::new(), Vec::new());
+        for ToRead { queue, lanes: only } in queues {
+            match only {
+                None => prefixes.push(queue_rows(queue)),
+                Some(only) => prefixes.extend(only.iter().map(|lane| lane_rows(queue, &lane.handler, &lane.limits))),
+            }
+            lanes.push(only.as_ref().map(|only| only.as_slice().into()));
+        }
+        // Fewer rows of each when there are many: the read stays small.
+        let limit = (most / prefixes.len().max(1)).max(LEAST.min(most)) + passed_over;
+        Self { prefixes, lanes, limit }
+    }
+
+    /// What was found of each queue in one partition.
+    fn reads(&self, rows: Vec<Vec<Row>>) -> Vec<Read> {
+        let mut rows = rows.into_iter();
+        let read = |lanes: &Option<Arc<[LaneKey]>>| match lanes {
+            None => self.whole(rows.next().unwrap_or_default()),
+            Some(lanes) => {
+                let mut read = Read { lanes: Looked::Only(Arc::clone(lanes)), ..Read::default() };
+                for (lane, rows) in lanes.iter().zip(rows.by_ref()) {
+                    if rows.len() >= self.limit {
+                        read.more.insert(lane.clone());
+                    }
+                    read.rows.extend(rows);
+                }
+                read
+            }
+        };
+        self.lanes.iter().map(read).collect()
+    }
+
+    fn whole(&self, rows: Vec<Row>) -> Read {
+        let last = rows.last().filter(|_| rows.len() >= self.limit).and_then(|row| lane_of(row));
+        match last {
+            None => Read { rows, ..Read::default() },
+            Some(last) => Read { more: HashSet::from([last.clone()]), lanes: Looked::UpTo(last), rows },
+        }
+    }
+}
+
+impl Read {
+    /// Rows of lanes that come after those that were read, at most [`EACH_LANE`] of each, and whether these are all lanes.
+    fn add_lanes(&mut self, rows: Vec<Row>, all: bool) {
+        let mut last: Option<(LaneKey, usize)> = None;
+        for row in &rows {
+            let Some(lane) = lane_of(row) else { continue };
+            match &mut last {
+                Some((same, number)) if *same == lane => *number += 1,
+                _ => last = Some((lane, 1)),
+            }
+            if let Some((lane, EACH_LANE)) = &last {
+                self.more.insert(lane.clone());
+            }
+        }
+        self.lanes = match last {
+            _ if all => Looked::All,
+            Some((last, _)) => Looked::UpTo(last),
+            None => std::mem::take(&mut self.lanes),
+        };
+        self.rows.extend(rows);
+    }
+}
+
+/// What is left of a read when its first rows are left to the home of their partition, and how many these are.
+fn beyond(read: Read) -> (Read, usize) {
+    let more = read.rows.iter().filter_map(|row| lane_of(row)).collect();
+    let (rows, left) = elsewhere::beyond(read.rows);
+    (Read { rows, lanes: Looked::Some, more }, left)
+}
+
+fn lane_of(row: &[u8]) -> Option<LaneKey> {
+    let row = ReadyRow::read(row)?;
+    Some(LaneKey { limits: row.limit_key.into(), handler: row.handler.into() })
+}

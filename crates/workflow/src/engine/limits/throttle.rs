@@ -1,0 +1,55 @@
+//! Reports of workers that whoever is behind a limit wants nothing for a while: a vendor's 429.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::Engine;
+use crate::engine::claim::report::Report;
+use crate::graph::limits::{Limit, Limits};
+use crate::record::lease::LeaseRef;
+use crate::transition::outcome::Outcome;
+
+/// The job itself is left alone for so long, in which its key is closed.
+const ASIDE: Duration = Duration::from_secs(1);
+/// A key is closed for so long at most.
+const LONGEST: Duration = Duration::from_secs(24 * 3_600);
+
+/// A report that closes rate limits when it is accepted.
+#[derive(Debug)]
+pub(in crate::engine) struct Throttled {
+    pub(in crate::engine) lease: LeaseRef,
+    limits: Arc<Limits>,
+    pause: Duration,
+}
+
+impl Engine {
+    /// Turns reports of what is throttled into returns of their jobs: those without rate limits wait by themselves, the others under their
+    /// key, which is closed when the report is accepted.
+    pub(in crate::engine) async fn throttled(&self, reports: &mut [Report]) -> Vec<Throttled> {
+        let mut throttled = Vec::new();
+        for report in reports {
+            let Outcome::Throttled { pause } = report.outcome else { continue };
+            let lease = report.lease;
+            // What cannot be read is refused with the report.
+            let graph = self.graph(lease.workflow).await.ok().flatten();
+            let limits =
+                graph.and_then(|(graph, _)| Some(graph.limits(lease.job)?.within(lease.workflow).into_owned()));
+            let counted = |limits: &Limits| limits.each().iter().any(|limit| matches!(limit, Limit::Units { .. }));
+            let limits = limits.filter(|limits| counted(limits) && self.units().is_some());
+            report.outcome = Outcome::GivenBack { pause: if limits.is_some() { pause.min(ASIDE) } else { pause } };
+            throttled.extend(limits.map(|limits| Throttled {
+                lease,
+                limits: limits.into(),
+                pause: pause.min(LONGEST),
+            }));
+        }
+        throttled
+    }
+
+    /// Closes the limits of a report that was accepted, at all servers.
+    pub(in crate::engine) async fn throttle(&self, throttled: Throttled) {
+        if let Some(units) = self.units() {
+            units.throttle(throttled.limits, throttled.pause).await;
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The ready jobs of one handler under one key, as far as they are known.
+
+use std::time::Duration;
+
+use hashbrown::HashSet;
+
+use super::heads::Heads;
+use crate::engine::home::mine::Mine;
+use crate::id::Partition;
+use crate::record::rows::ReadyPlace;
+use crate::time::Timestamp;
+
+/// How long it is believed that the store has no others, when what other servers do is heard: some of it may have been missed.
+const BELIEVED: Duration = Duration::from_secs(11);
+
+/// When it was found that the store has no others than those known here.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Complete {
+    /// Of those that are at home here.
+    pub(super) here: Option<Timestamp>,
+    pub(super) away: Option<Timestamp>,
+}
+
+impl Complete {
+    pub(super) fn here(&self, now: Timestamp) -> bool {
+        self.here.is_some_and(|found| now.since(found) <= BELIEVED)
+    }
+
+    pub(super) fn everywhere(&self, now: Timestamp) -> bool {
+        self.here(now) && self.away.is_some_and(|found| now.since(found) <= BELIEVED)
+    }
+}
+
+/// Whether the store may have jobs that are not known here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct More {
+    /// Some that are at home here.
+    pub(super) here: bool,
+    pub(super) away: bool,
+}
+
+impl More {
+    pub(super) const ALL: Self = Self { here: true, away: true };
+
+    pub(super) fn any(self) -> bool {
+        self.here || self.away
+    }
+}
+
+/// The ready jobs of one handler under one key.
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    pub(super) heads: Heads,
+    pub(super) more: More,
+    /// Whether what is known may be gone.
+    pub(super) stale: bool,
+}
+
+/// What a read found of a lane in one partition: places, lowest first, and whether there may be others behind them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LaneFound {
+    pub(super) places: Vec<ReadyPlace>,
+    pub(super) more: bool,
+}
+
+impl Lane {
+    /// Whether no job is known for sure, and the store may have some.
+    pub(super) fn is_thirsty(&self) -> bool {
+        self.stale || (self.heads.is_empty() && self.more.any())
+    }
+
+    /// The store may have others where this one is.
+    pub(super) fn doubt(&mut self, partition: Partition, mine: &Mine) {
+        match mine.has(partition) {
+            true => self.more.here = true,
+            false => self.more.away = true,
+        }
+    }
+
+    /// Forgets the jobs that a read did not find where it looked. What came or went here since it began is newer.
+    pub(super) fn drop_others(&mut self, found: &[Option<LaneFound>], newer: &HashSet<ReadyPlace>) {
+        let found = |partition: Partition| found.get(usize::from(partition.0))?.as_ref();
+        self.heads.retain(|head| {
+            let Some(LaneFound { places, more }) = found(head.workflow().partition()) else { return true };
+            let beyond = || *more && places.last().is_some_and(|last| head > last);
+            places.binary_search(head).is_ok() || newer.contains(head) || beyond()
+        });
+    }
+
+    /// Notes whether there may be others than those that a read found.
+    pub(super) fn note_more(&mut self, found: &[Option<LaneFound>], mine: &Mine) {
+        let all = |here: bool| {
+            let mut partitions = found.iter().enumerate().filter(|(at, _)| mine.has(Partition(*at as u16)) == here);
+            partitions.all(|(_, found)| found.as_ref().is_some_and(|found| !found.more))
+        };
+        let some = |here: bool| {
+            let mut partitions = found.iter().enumerate().filter(|(at, _)| mine.has(Partition(*at as u16)) == here);
+            partitions.any(|(_, found)| found.as_ref().is_some_and(|found| found.more))
+        };
+        self.stale = false;
+        self.more.here = some(true) || (self.more.here && !all(true));
+        self.more.away = some(false) || (self.more.away && !all(false));
+    }
+}

@@ -1,0 +1,400 @@
+//! The ready jobs of one queue by the key of their limits, and under each key by handler.
+//!
+//! Keys take turns by weight: each has a place in the order, which moves on by less the more weight it has. Under a key the most urgent and oldest
+//! goes first. A key that is closed is in no order, so it costs nobody anything.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use hashbrown::{HashMap, HashSet};
+
+use super::heads::Heads;
+use super::lane::{Lane, More};
+use super::weights::Weights;
+use crate::engine::home::mine::Mine;
+use crate::engine::limits::name_of;
+use crate::graph::limits::Limits;
+use crate::record::rows::{ReadyPlace, ReadyRow};
+use crate::time::Timestamp;
+
+/// How far a key of weight 1 moves on with each job.
+const STRIDE: u64 = 1 << 20;
+/// How many ready jobs of one queue are kept in memory, about 60 bytes each. The others are read from the store when these are used up.
+const KEPT: usize = 16_384;
+/// How many of each lane are kept, however many lanes there are.
+const KEPT_EACH: usize = 16;
+/// What a key takes in memory besides its text, which is there three times: for its order, its limits and its lanes.
+const AROUND_KEY: usize = 768;
+
+/// Which lane of a queue a job is in.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct LaneKey {
+    /// The key of its limits; empty without limits.
+    pub(crate) limits: Arc<str>,
+    /// What a worker runs; empty where the store does not say.
+    pub(crate) handler: Arc<str>,
+}
+
+/// Memory for the keys of all queues, in bytes.
+#[derive(Debug, Clone)]
+pub(super) struct Room(Arc<AtomicUsize>);
+
+impl Room {
+    pub(super) fn new(bytes: usize) -> Self {
+        Self(Arc::new(bytes.into()))
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes)).is_ok()
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.0.fetch_add(bytes, Relaxed);
+    }
+}
+
+/// The jobs with one key of limits.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) key: Arc<str>,
+    /// None: no limits, or such as this program cannot read.
+    pub(super) limits: Option<Arc<Limits>>,
+    /// The names of these limits.
+    pub(super) names: Box<[Arc<str>]>,
+    pub(super) lanes: HashMap<Arc<str>, Lane>,
+    /// Its place in the order.
+    pass: u64,
+    weight: u32,
+    /// The limit without room for which its jobs wait.
+    pub(super) closed: Option<Arc<str>>,
+    /// How many jobs are known.
+    known: usize,
+}
+
+impl Group {
+    fn new(key: Arc<str>, weights: &Weights) -> Self {
+        let limits = if key.is_empty() { None } else { Limits::read(&key).map(Arc::new) };
+        // Jobs under limits that this program cannot read wait for one that can.
+        let closed = (limits.is_none() && !key.is_empty()).then(|| Arc::clone(&key));
+        let weight = limits.as_ref().map_or(1, |limits| weights.of(limits));
+        let names = limits.iter().flat_map(|limits| limits.each()).map(name_of).collect();
+        Self { key, limits, names, lanes: HashMap::new(), pass: 0, weight, closed, known: 0 }
+    }
+
+    fn bytes(key: &str) -> usize {
+        AROUND_KEY + 3 * key.len()
+    }
+
+    pub(super) fn known(&self) -> usize {
+        self.known
+    }
+
+    pub(super) fn pass(&self) -> u64 {
+        self.pass
+    }
+
+    pub(super) fn stride(&self) -> u64 {
+        STRIDE / u64::from(self.weight)
+    }
+
+    fn is_active(&self) -> bool {
+        self.known > 0 && self.closed.is_none()
+    }
+
+    fn lane_keys(&self) -> impl Iterator<Item = (LaneKey, &Lane)> {
+        let key = |handler| LaneKey { limits: Arc::clone(&self.key), handler: Arc::clone(handler) };
+        self.lanes.iter().map(move |(handler, lane)| (key(handler), lane))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.known == 0 && self.closed.is_none() && self.lanes.values().all(|lane| !lane.more.any())
+    }
+}
+
+/// The ready jobs of one queue.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    room: Room,
+    weights: Arc<Weights>,
+    /// Those without limits.
+    pub(super) free: Group,
+    pub(super) limited: HashMap<Arc<str>, Group>,
+    /// The limited ones that are open and have jobs.
+    order: BTreeSet<(u64, Arc<str>)>,
+    /// Open lanes without known jobs of which the store may have some.
+    thirsty: HashSet<LaneKey>,
+    /// The place of the one that was served last.
+    clock: u64,
+    /// How many jobs are known, and how many of them wait for room under a limit.
+    known: usize,
+    closed: usize,
+}
+
+impl Lanes {
+    pub(super) fn new(room: Room, weights: Arc<Weights>) -> Self {
+        Self {
+            room,
+            free: Group::new("".into(), &weights),
+            weights,
+            limited: HashMap::new(),
+            order: BTreeSet::new(),
+            thirsty: HashSet::new(),
+            clock: 0,
+            known: 0,
+            closed: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.known
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.known == 0
+    }
+
+    /// Whether more than one key is known.
+    pub(super) fn has_limits(&self) -> bool {
+        !self.limited.is_empty()
+    }
+
+    pub(super) fn group(&self, limits: &str) -> Option<&Group> {
+        if limits.is_empty() { Some(&self.free) } else { self.limited.get(limits) }
+    }
+
+    /// Whether the jobs of a key may be taken now, if there is room under their limits.
+    pub(super) fn is_open(&self, limits: &str) -> bool {
+        self.group(limits).is_some_and(|group| group.closed.is_none())
+    }
+
+    pub(super) fn groups(&self) -> impl Iterator<Item = &Group> {
+        [&self.free].into_iter().chain(self.limited.values())
+    }
+
+    /// The limited groups that are open and have jobs, in their order.
+    pub(super) fn in_order(&self) -> impl Iterator<Item = &Group> {
+        self.order.iter().filter_map(|(_, key)| self.limited.get(key))
+    }
+
+    /// The lanes of which jobs may be taken now, in no order.
+    pub(super) fn open_lanes(&self) -> impl Iterator<Item = (&Arc<str>, &Lane)> {
+        [&self.free].into_iter().chain(self.in_order()).flat_map(|group| &group.lanes)
+    }
+
+    /// How many jobs may be taken now, if there is room under their limits.
+    pub(super) fn open(&self) -> usize {
+        self.known - self.closed
+    }
+
+    /// The most urgent job without limits.
+    pub(super) fn first_free(&self) -> Option<&ReadyPlace> {
+        self.free.lanes.values().filter_map(|lane| lane.heads.first()).min()
+    }
+
+    /// Whether a lane has jobs at home here that may be taken now.
+    pub(super) fn has_here(&self) -> bool {
+        let groups = [&self.free].into_iter().chain(self.in_order());
+        groups.flat_map(|group| group.lanes.values()).any(|lane| !lane.heads.here.is_empty())
+    }
+
+    /// Whether what was read of other homes may be gone.
+    pub(super) fn are_stale(&self, now: Timestamp) -> bool {
+        let groups = [&self.free].into_iter().chain(self.in_order());
+        groups.flat_map(|group| group.lanes.values()).any(|lane| lane.heads.are_stale(now))
+    }
+
+    pub(super) fn has(&self, key: &LaneKey, head: &ReadyPlace) -> bool {
+        let lane = self.group(&key.limits).and_then(|group| group.lanes.get(&key.handler));
+        lane.is_some_and(|lane| lane.heads.contains(head))
+    }
+
+    /// The key of a row's lane, with the texts that are here already.
+    pub(super) fn key_of(&self, row: &ReadyRow<'_>) -> LaneKey {
+        let group = self.group(row.limit_key);
+        let handler = group.and_then(|group| group.lanes.get_key_value(row.handler)).map(|(handler, _)| handler);
+        LaneKey {
+            limits: group.map_or_else(|| row.limit_key.into(), |group| Arc::clone(&group.key)),
+            handler: handler.map_or_else(|| row.handler.into(), Arc::clone),
+        }
+    }
+
+    /// Changes a lane, which is made if there is room. None: there was none.
+    pub(super) fn change<T>(&mut self, key: &LaneKey, change: impl FnOnce(&mut Lane) -> T) -> Option<T> {
+        if !key.limits.is_empty() && !self.limited.contains_key(&key.limits) {
+            self.make_room(Group::bytes(&key.limits))?;
+            let group = Group::new(Arc::clone(&key.limits), &self.weights);
+            self.limited.insert(Arc::clone(&key.limits), group);
+        }
+        let group = match key.limits.is_empty() {
+            true => &mut self.free,
+            false => self.limited.get_mut(&key.limits)?,
+        };
+        let (was_active, was_known) = (group.is_active(), group.known);
+        let lane = match group.lanes.get_mut(&key.handler) {
+            Some(lane) => lane,
+            None => group.lanes.entry(Arc::clone(&key.handler)).or_default(),
+        };
+        let (before, was_thirsty) = (lane.heads.len(), lane.is_thirsty());
+        let result = change(lane);
+        let is_thirsty = lane.is_thirsty();
+        group.known = was_known + lane.heads.len() - before;
+        self.known = self.known + group.known - was_known;
+        if group.closed.is_some() {
+            self.closed = self.closed + group.known - was_known;
+        } else if was_thirsty != is_thirsty {
+            match is_thirsty {
+                true => _ = self.thirsty.insert(key.clone()),
+                false => _ = self.thirsty.remove(key),
+            }
+        }
+        match (was_active, group.is_active()) {
+            (false, true) => {
+                group.pass = group.pass.max(self.clock);
+                if !group.key.is_empty() {
+                    self.order.insert((group.pass, Arc::clone(&group.key)));
+                }
+            }
+            (true, false) => _ = self.order.remove(&(group.pass, Arc::clone(&group.key))),
+            _ => {}
+        }
+        Some(result)
+    }
+
+    fn make_room(&mut self, bytes: usize) -> Option<()> {
+        if self.room.take(bytes) {
+            return Some(());
+        }
+        let room = &self.room;
+        self.limited.retain(|key, group| {
+            let idle = group.is_idle();
+            if idle {
+                room.give_back(Group::bytes(key));
+            }
+            !idle
+        });
+        self.room.take(bytes).then_some(())
+    }
+
+    /// Changes every lane that is known.
+    pub(super) fn change_all(&mut self, mut change: impl FnMut(&LaneKey, &mut Lane)) {
+        for key in self.keys() {
+            self.change(&key, |lane| change(&key, lane));
+        }
+    }
+
+    /// All lanes that are known.
+    pub(super) fn keys(&self) -> Vec<LaneKey> {
+        let key = |group: &Group, handler: &Arc<str>| LaneKey {
+            limits: Arc::clone(&group.key),
+            handler: Arc::clone(handler),
+        };
+        self.groups().flat_map(|group| group.lanes.keys().map(move |handler| key(group, handler))).collect()
+    }
+
+    /// Adds a job. Returns false when another one had to be forgotten for it, or itself.
+    pub(super) fn insert(&mut self, key: &LaneKey, head: ReadyPlace, mine: &Mine, now: Timestamp) -> bool {
+        let lanes = self.limited.len() + self.free.lanes.len();
+        let (known, most) = (self.known, (KEPT / lanes.max(1)).max(KEPT_EACH));
+        let inserted = self.change(key, |lane| {
+            lane.heads.insert(head, mine, now);
+            let full = known >= KEPT && lane.heads.len() > most;
+            if full && let Some(forgotten) = lane.heads.pop_last() {
+                lane.doubt(forgotten.workflow().partition(), mine);
+            }
+            !full
+        });
+        inserted.unwrap_or(false)
+    }
+
+    /// Removes a job, if it is known.
+    pub(super) fn remove(&mut self, key: &LaneKey, head: &ReadyPlace) {
+        if self.has(key, head) {
+            self.change(key, |lane| lane.heads.remove(head));
+        }
+    }
+
+    /// Notes that a job of a key was taken (or, with [`Served::Not`], was put back): the next of this key comes after those of others.
+    pub(super) fn serve(&mut self, limits: &str, served: Served) {
+        let clock = self.clock;
+        let group = match limits.is_empty() {
+            true => Some(&mut self.free),
+            false => self.limited.get_mut(limits),
+        };
+        let Some(group) = group else { return };
+        let before = group.pass;
+        group.pass = match served {
+            Served::Yes => before.max(clock) + group.stride(),
+            Served::Not => before.saturating_sub(group.stride()),
+        };
+        if served == Served::Yes {
+            self.clock = clock.max(before);
+        }
+        if self.order.remove(&(before, Arc::clone(&group.key))) {
+            self.order.insert((group.pass, Arc::clone(&group.key)));
+        }
+    }
+
+    /// Closes a key: its jobs wait for room under a limit.
+    pub(super) fn close(&mut self, key: &str, limit: &Arc<str>) {
+        let Some(group) = self.limited.get_mut(key) else { return };
+        self.order.remove(&(group.pass, Arc::clone(&group.key)));
+        if group.closed.replace(Arc::clone(limit)).is_none() {
+            self.closed += group.known;
+        }
+        group.lane_keys().for_each(|(key, _)| _ = self.thirsty.remove(&key));
+    }
+
+    /// Opens a key again. Returns how many of its jobs are known.
+    pub(super) fn open_again(&mut self, key: &str) -> usize {
+        let Some(group) = self.limited.get_mut(key).filter(|group| group.limits.is_some()) else { return 0 };
+        if group.closed.take().is_some() {
+            self.closed -= group.known;
+            let thirsty = group.lane_keys().filter(|(_, lane)| lane.is_thirsty()).map(|(key, _)| key);
+            self.thirsty.extend(thirsty);
+            if group.is_active() {
+                group.pass = group.pass.max(self.clock);
+                self.order.insert((group.pass, Arc::clone(&group.key)));
+            }
+        }
+        group.known
+    }
+
+    /// How jobs of a key weigh against those of others from now on.
+    pub(super) fn set_weights(&mut self, weights: Arc<Weights>) {
+        for group in self.limited.values_mut() {
+            group.weight = group.limits.as_ref().map_or(1, |limits| weights.of(limits));
+        }
+        self.weights = weights;
+    }
+
+    /// Open lanes without known jobs of which the store may have some.
+    pub(super) fn thirsty(&self, wants: impl Fn(More) -> bool) -> impl Iterator<Item = &LaneKey> {
+        let more = |key: &LaneKey| {
+            self.group(&key.limits).and_then(|group| group.lanes.get(&key.handler)).map(|lane| lane.more)
+        };
+        self.thirsty.iter().filter(move |key| more(key).is_some_and(&wants))
+    }
+
+    pub(super) fn has_thirsty(&self) -> bool {
+        !self.thirsty.is_empty()
+    }
+
+    pub(super) fn forget_all(&mut self) {
+        self.change_all(|_, lane| lane.heads = Heads::default());
+    }
+}
+
+impl Drop for Lanes {
+    fn drop(&mut self) {
+        self.limited.keys().for_each(|key| self.room.give_back(Group::bytes(key)));
+    }
+}
+
+/// What became of a job that was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Served {
+    Yes,
+    /// It was put back.
+    Not,
+}

@@ -1,0 +1,78 @@
+//! Limits without room: jobs under them wait here, and nobody asks for units until there may be some again.
+
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+
+use super::Queues;
+use super::closings::{Closing, Parked};
+use super::lanes::LaneKey;
+use crate::time::Timestamp;
+
+impl Queues {
+    /// A number to be given to [`Queues::close`]: units that return from now on count.
+    pub(crate) fn returned(&self) -> u64 {
+        self.closings().returned()
+    }
+
+    /// A limit has no room, as an answer says that was asked for after `asked`. Jobs with this key wait for it; those of other keys under the same limit do, too, when they are looked at.
+    pub(crate) fn close(&self, (queue, lane): (&Arc<str>, &LaneKey), limit: &Arc<str>, closing: Closing, asked: u64) {
+        let mut each = self.each();
+        let mut closings = self.closings();
+        if !closings.close(limit, closing, asked) {
+            return;
+        }
+        if let Some(known) = each.get_mut(&**queue) {
+            known.lanes.close(&lane.limits, limit);
+            closings.park(limit, (Arc::clone(queue), Arc::clone(&lane.limits)));
+        }
+        drop((each, closings));
+        self.closed.notify_one();
+    }
+
+    /// A unit returned to a limit, or it may have room for another reason: jobs that wait for it may be taken.
+    pub(crate) fn open(&self, limit: &str) {
+        let opened = self.closings().open(limit);
+        if let Some((_, parked)) = opened {
+            self.open_parked(parked, 1);
+        }
+    }
+
+    /// Units may have returned to any limit.
+    pub(crate) fn open_all(&self) {
+        let all = self.closings().open_all();
+        all.into_iter().for_each(|parked| self.open_parked(parked, 1));
+    }
+
+    /// Opens the limits whose time has come.
+    pub(crate) fn open_due(&self, now: Timestamp) {
+        self.advance(now);
+        loop {
+            let opened = self.closings().next_open(now);
+            let Some((closing, parked)) = opened else { return };
+            self.open_parked(parked, closing.room.unwrap_or(usize::MAX));
+        }
+    }
+
+    /// Wakes at most so many workers: there is no room for more jobs.
+    fn open_parked(&self, parked: HashSet<Parked>, room: usize) {
+        let mut each = self.each();
+        for (queue, key) in parked {
+            let Some(queue) = each.get_mut(&*queue) else { continue };
+            let known = queue.lanes.open_again(&key);
+            if !queue.paused {
+                queue.wake_some(known.min(room));
+            }
+        }
+    }
+
+    /// When [`Queues::open_due`] has something to do.
+    pub(crate) fn next_opening(&self) -> Option<Timestamp> {
+        self.closings().next()
+    }
+
+    /// Returns when [`Queues::next_opening`] may have become earlier. Only one task at a time may wait.
+    pub(crate) async fn closed(&self) {
+        self.closed.notified().await;
+    }
+}

@@ -1,0 +1,129 @@
+//! The jobs of one queue in the order in which a claim takes them: the keys of limits in turn, and under each the most urgent and oldest first.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::iter::Peekable;
+use std::sync::Arc;
+
+use super::closings::Closings;
+use super::except::Except;
+use super::heads::Turn;
+use super::lanes::{Group, LaneKey, Lanes};
+use crate::engine::post::spread::Near;
+use crate::time::Timestamp;
+
+/// Who claims, and when.
+#[derive(Clone, Copy)]
+pub(super) struct Claimant<'a> {
+    pub(super) except: &'a Except,
+    /// What the worker can run. None: everything.
+    pub(super) handlers: Option<&'a [String]>,
+    pub(super) near: Near<'a>,
+    pub(super) now: Timestamp,
+}
+
+impl Claimant<'_> {
+    fn can_run(&self, handler: &str) -> bool {
+        self.handlers.is_none_or(|handlers| handlers.iter().any(|known| known == handler))
+    }
+}
+
+type Heads<'a> = Peekable<Box<dyn Iterator<Item = (Turn, &'a Arc<str>)> + 'a>>;
+
+/// A key, and what is left of its jobs.
+struct Part<'a> {
+    group: &'a Group,
+    heads: Heads<'a>,
+}
+
+/// The jobs of one queue in the order in which they are taken.
+pub(super) struct Line<'a> {
+    claimant: Claimant<'a>,
+    closings: &'a Closings,
+    /// Keys that were not looked at yet.
+    rest: Peekable<Box<dyn Iterator<Item = &'a Group> + 'a>>,
+    /// The free jobs have a place in the order, too.
+    free: Option<&'a Group>,
+    parts: Vec<Part<'a>>,
+    /// Places in the order, of `parts`.
+    turns: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Keys under a limit that is known to have no room.
+    pub(super) shut: Vec<(Arc<str>, Arc<str>)>,
+}
+
+impl<'a> Line<'a> {
+    pub(super) fn new(lanes: &'a Lanes, claimant: Claimant<'a>, closings: &'a Closings) -> Self {
+        let rest: Box<dyn Iterator<Item = &'a Group> + 'a> = Box::new(lanes.in_order());
+        let free = (lanes.free.known() > 0).then_some(&lanes.free);
+        let (parts, turns) = (Vec::new(), BinaryHeap::new());
+        Self { claimant, closings, rest: rest.peekable(), free, parts, turns, shut: Vec::new() }
+    }
+
+    /// The next job.
+    pub(super) fn peek(&mut self) -> Option<Turn> {
+        loop {
+            let first = self.turns.peek().map(|Reverse((pass, _))| *pass);
+            let next = [self.free, self.rest.peek().copied()].into_iter().flatten().map(Group::pass).min();
+            match (first, next) {
+                (None, None) => return None,
+                (Some(first), next) if next.is_none_or(|next| first <= next) => {
+                    let Reverse((_, at)) = self.turns.peek().expect("it was just looked at");
+                    match self.parts[*at].heads.peek() {
+                        Some((turn, _)) => return Some(*turn),
+                        None => _ = self.turns.pop(),
+                    }
+                }
+                _ => self.open_one(),
+            }
+        }
+    }
+
+    /// Takes it.
+    pub(super) fn take(&mut self) -> Option<(Turn, LaneKey)> {
+        self.peek()?;
+        let Reverse((pass, at)) = self.turns.pop()?;
+        let Part { group, heads } = &mut self.parts[at];
+        let (turn, handler) = heads.next()?;
+        self.turns.push(Reverse((pass + group.stride(), at)));
+        Some((turn, LaneKey { limits: Arc::clone(&group.key), handler: Arc::clone(handler) }))
+    }
+
+    /// Looks at the key whose turn it is.
+    fn open_one(&mut self) {
+        let free = self.free.filter(|free| self.rest.peek().is_none_or(|next| free.pass() <= next.pass()));
+        let group = match free {
+            Some(_) => self.free.take(),
+            None => self.rest.next(),
+        };
+        let Some(group) = group else { return };
+        if let Some(limit) = self.closings.closes(&group.names) {
+            self.shut.push((Arc::clone(&group.key), limit));
+            return;
+        }
+        let Claimant { near, now, except, .. } = self.claimant;
+        let claimant = self.claimant;
+        let mut lanes =
+            group.lanes.iter().filter(move |(handler, lane)| !lane.heads.is_empty() && claimant.can_run(handler));
+        let of = move |(handler, lane): (&'a Arc<str>, &'a super::lane::Lane)| {
+            let allowed = move |turn: &Turn| except.allows(&turn.2);
+            lane.heads.in_turn(now, near).filter(allowed).map(move |turn| (turn, handler))
+        };
+        let Some(first) = lanes.next().map(of) else { return };
+        let heads: Box<dyn Iterator<Item = (Turn, &'a Arc<str>)> + 'a> = match lanes.next().map(of) {
+            None => Box::new(first),
+            Some(second) => Box::new(merged(vec![first, second].into_iter().chain(lanes.map(of)).collect())),
+        };
+        self.turns.push(Reverse((group.pass(), self.parts.len())));
+        self.parts.push(Part { group, heads: heads.peekable() });
+    }
+}
+
+/// Many that are in order, as one.
+fn merged<'a, T: Iterator<Item = (Turn, &'a Arc<str>)>>(many: Vec<T>) -> impl Iterator<Item = (Turn, &'a Arc<str>)> {
+    let mut many: Vec<Peekable<T>> = many.into_iter().map(Iterator::peekable).collect();
+    std::iter::from_fn(move || {
+        let turns = many.iter_mut().enumerate().filter_map(|(at, one)| Some((one.peek()?.0, at)));
+        let (_, at) = turns.min()?;
+        many[at].next()
+    })
+}

@@ -1,0 +1,403 @@
+//! The limits of one job with all values filled in, and the text that says the same: the limit key.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use serde::Deserialize;
+
+use super::allocated;
+use super::definition::{LimitDefinition, Scope};
+use super::error::MAX_LIMIT_KEY;
+use crate::id::WorkflowId;
+
+/// What a job must be given before it runs, all at once.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Limits {
+    each: Box<[Limit]>,
+    key: Box<str>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Limit {
+    /// Units of a rate limit.
+    Units {
+        /// The domain of the limiter's configuration.
+        domain: String,
+        /// The entries of the descriptor.
+        entries: Vec<(String, String)>,
+        /// How many units each attempt takes.
+        hits: u32,
+    },
+    /// A bound of the jobs that run at the same time.
+    Concurrency {
+        /// How many may run.
+        most: u32,
+        /// Names the set in which they are counted: a JSON array of its scope and its entries. The same for each number.
+        name: String,
+    },
+}
+
+/// What stands for the workflow in a set of jobs of the same workflow, as long as its id is not known.
+const OWN: &str = "workflow";
+/// How the name of such a set begins.
+const OWN_SET: &str = "[\"workflow\"";
+
+impl Limits {
+    /// Of limits of which none is there twice: the hits are added up, and the lowest number of jobs holds.
+    pub(crate) fn new(limits: impl IntoIterator<Item = Limit>) -> Self {
+        let each = Self::distinct(limits);
+        let key = key_of(each.iter().map(Cow::Borrowed));
+        Self { each: each.into(), key: key.into() }
+    }
+
+    /// Limits of which none is there twice.
+    pub(super) fn distinct(limits: impl IntoIterator<Item = Limit>) -> Vec<Limit> {
+        let mut each: Vec<Limit> = Vec::new();
+        for limit in limits {
+            if !each.iter_mut().any(|known| known.takes_in(&limit)) {
+                each.push(limit);
+            }
+        }
+        each
+    }
+
+    /// The limits in the order of the author.
+    #[must_use]
+    pub fn each(&self) -> &[Limit] {
+        &self.each
+    }
+
+    /// A text without control characters that [`Limits::read`] reads back. Limits are the same if their keys are. Not empty, and of at
+    /// most [`MAX_LIMIT_KEY`] bytes.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The limits with this key. None: no limits have it.
+    #[must_use]
+    pub fn read(key: &str) -> Option<Self> {
+        let limits: Vec<Vec<Item>> = serde_json::from_str(key).ok().filter(|_| key.len() <= MAX_LIMIT_KEY)?;
+        let each = limits.into_iter().map(read_limit).collect::<Option<Vec<_>>>()?;
+        let limits = Self::new(each);
+        // There is one text for the same limits, so that they are one lane of a queue.
+        (!limits.each.is_empty() && limits.key() == key).then_some(limits)
+    }
+
+    /// The limits of a job of this workflow: sets of jobs of the same workflow are named by its id.
+    #[must_use]
+    pub fn within(&self, workflow: WorkflowId) -> Cow<'_, Self> {
+        if self.each.iter().any(Limit::is_of_own_workflow) {
+            Cow::Owned(Self::new(self.each.iter().map(|limit| limit.within(workflow).into_owned())))
+        } else {
+            Cow::Borrowed(self)
+        }
+    }
+
+    /// The key of the same, as it is in ready rows.
+    #[must_use]
+    pub fn key_within(&self, workflow: WorkflowId) -> Cow<'_, str> {
+        match self.within(workflow) {
+            Cow::Borrowed(limits) => Cow::Borrowed(&limits.key),
+            Cow::Owned(limits) => Cow::Owned(limits.key.into()),
+        }
+    }
+
+    /// The bytes of the key in a ready row of whatever workflow.
+    pub(super) fn longest_key(&self) -> usize {
+        self.key_within(WorkflowId::from_bytes([0; 16])).len()
+    }
+
+    /// What they take in memory behind a counted reference, in bytes.
+    pub(super) fn allocated(&self) -> usize {
+        let entry = |(key, value): &(String, String)| allocated(key.capacity()) + allocated(value.capacity());
+        let limit = |limit: &Limit| match limit {
+            Limit::Units { domain, entries, .. } => {
+                allocated(domain.capacity())
+                    + allocated(entries.capacity() * size_of::<(String, String)>())
+                    + entries.iter().map(entry).sum::<usize>()
+            }
+            Limit::Concurrency { name, .. } => allocated(name.capacity()),
+        };
+        allocated(size_of::<Self>() + 2 * size_of::<usize>())
+            + allocated(size_of_val(&*self.each))
+            + self.each.iter().map(limit).sum::<usize>()
+            + allocated(self.key.len())
+    }
+}
+
+impl Limit {
+    /// A bound of the jobs that run at the same time, of a job in this queue.
+    pub(super) fn concurrency(most: u32, (scope, queue): (Scope, &str), entries: &[(String, String)]) -> Self {
+        let scope = match scope {
+            Scope::Workflow => Cow::Borrowed(OWN),
+            Scope::Queue => Cow::Owned(format!("queue:{queue}")),
+            Scope::All => Cow::Borrowed("all"),
+        };
+        let mut name = String::new();
+        array(&mut name, std::iter::once(&*scope).chain(texts(entries)));
+        Self::Concurrency { most, name }
+    }
+
+    /// As an author would have described it, with all values filled in.
+    #[must_use]
+    pub fn definition(&self) -> LimitDefinition {
+        match self {
+            Self::Units { domain, entries, hits } => {
+                LimitDefinition::Units { domain: domain.clone(), entries: entries.clone(), hits: *hits }
+            }
+            Self::Concurrency { most, name } => {
+                let parts: Vec<String> = serde_json::from_str(name).unwrap_or_default();
+                let of = match parts.first().and_then(|scope| scope.split(':').next()) {
+                    Some(OWN) => Scope::Workflow,
+                    Some("queue") => Scope::Queue,
+                    _ => Scope::All,
+                };
+                let entries = parts
+                    .get(1..)
+                    .unwrap_or_default()
+                    .chunks_exact(2)
+                    .map(|pair| (pair[0].clone(), pair[1].clone()))
+                    .collect();
+                LimitDefinition::Concurrency { most: *most, of, entries }
+            }
+        }
+    }
+
+    /// Adds another one to this one, if both are about the same.
+    fn takes_in(&mut self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Units { domain, entries, hits }, Self::Units { domain: same, entries: these, hits: more }) => {
+                let is_same = domain == same && entries == these;
+                if is_same {
+                    *hits = hits.saturating_add(*more);
+                }
+                is_same
+            }
+            (Self::Concurrency { most, name }, Self::Concurrency { most: other, name: same }) => {
+                let is_same = name == same;
+                if is_same {
+                    *most = (*most).min(*other);
+                }
+                is_same
+            }
+            _ => false,
+        }
+    }
+
+    fn is_of_own_workflow(&self) -> bool {
+        matches!(self, Self::Concurrency { name, .. } if name.starts_with(OWN_SET))
+    }
+
+    fn within(&self, workflow: WorkflowId) -> Cow<'_, Self> {
+        match self {
+            Self::Concurrency { most, name } if self.is_of_own_workflow() => {
+                let name = format!("[\"{OWN}:{workflow}\"{}", &name[OWN_SET.len()..]);
+                Cow::Owned(Self::Concurrency { most: *most, name })
+            }
+            _ => Cow::Borrowed(self),
+        }
+    }
+
+    fn write(&self, text: &mut String) {
+        match self {
+            Self::Units { domain, entries, hits } => {
+                text.push('[');
+                quote(text, domain);
+                let _infallible = write!(text, ",{hits}");
+                for part in texts(entries) {
+                    text.push(',');
+                    quote(text, part);
+                }
+                text.push(']');
+            }
+            // The number stands before what is in the array of the name.
+            Self::Concurrency { most, name } => {
+                let _infallible = write!(text, "[{most},{}", &name[1..]);
+            }
+        }
+    }
+}
+
+fn texts(entries: &[(String, String)]) -> impl Iterator<Item = &str> {
+    entries.iter().flat_map(|(key, value)| [key.as_str(), value])
+}
+
+fn key_of<'a>(limits: impl Iterator<Item = Cow<'a, Limit>>) -> String {
+    let mut key = String::from("[");
+    for (at, limit) in limits.enumerate() {
+        if at > 0 {
+            key.push(',');
+        }
+        limit.write(&mut key);
+    }
+    key.push(']');
+    key
+}
+
+fn array<'a>(text: &mut String, parts: impl Iterator<Item = &'a str>) {
+    for (at, part) in parts.enumerate() {
+        text.push(if at == 0 { '[' } else { ',' });
+        quote(text, part);
+    }
+    text.push(']');
+}
+
+fn quote(text: &mut String, part: &str) {
+    text.push_str(&serde_json::to_string(part).expect("a text is always JSON"));
+}
+
+/// A part of a key.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Item {
+    Number(u32),
+    Text(String),
+}
+
+fn read_limit(items: Vec<Item>) -> Option<Limit> {
+    let mut items = items.into_iter();
+    match (items.next()?, items.next()?) {
+        (Item::Text(domain), Item::Number(hits)) => {
+            let entries = read_entries(items)?;
+            (hits > 0 && !entries.is_empty()).then_some(Limit::Units { domain, entries, hits })
+        }
+        (Item::Number(most), Item::Text(scope)) => {
+            let is_scope =
+                matches!(&*scope, OWN | "all") || scope.starts_with("workflow:") || scope.starts_with("queue:");
+            let entries = read_entries(items)?;
+            let mut name = String::new();
+            array(&mut name, std::iter::once(&*scope).chain(texts(&entries)));
+            (most > 0 && is_scope).then_some(Limit::Concurrency { most, name })
+        }
+        _ => None,
+    }
+}
+
+fn read_entries(mut items: impl Iterator<Item = Item>) -> Option<Vec<(String, String)>> {
+    let mut entries = Vec::new();
+    while let Some(key) = items.next() {
+        let (Item::Text(key), Item::Text(value)) = (key, items.next()?) else { return None };
+        entries.push((key, value));
+    }
+    Some(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Partition;
+    use crate::time::Timestamp;
+
+    fn entries(entries: &[(&str, &str)]) -> Vec<(String, String)> {
+        entries.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
+    }
+
+    fn units(hits: u32, value: &str) -> Limit {
+        Limit::Units { domain: "vendor".to_owned(), entries: entries(&[("tenant", value)]), hits }
+    }
+
+    fn running(most: u32, scope: Scope, value: &str) -> Limit {
+        Limit::concurrency(most, (scope, "mail"), &entries(&[("tenant", value)]))
+    }
+
+    fn check(limits: Vec<Limit>, key: &str) {
+        let limits = Limits::new(limits);
+        assert_eq!(limits.key(), key);
+        assert_eq!(Limits::read(key).as_ref(), Some(&limits));
+    }
+
+    #[test]
+    fn a_key_says_all_of_the_limits_and_is_read_back() {
+        check(vec![units(1, "acme")], r#"[["vendor",1,"tenant","acme"]]"#);
+        let both = vec![running(10, Scope::Queue, "acme"), units(3, "acme")];
+        check(both, r#"[[10,"queue:mail","tenant","acme"],["vendor",3,"tenant","acme"]]"#);
+        check(vec![running(2, Scope::All, "é\"\\,]")], r#"[[2,"all","tenant","é\"\\,]"]]"#);
+        check(vec![Limit::concurrency(5, (Scope::All, "mail"), &[])], r#"[[5,"all"]]"#);
+        check(vec![running(1, Scope::Workflow, "a")], r#"[[1,"workflow","tenant","a"]]"#);
+    }
+
+    #[test]
+    fn a_limit_that_is_there_twice_counts_once() {
+        check(
+            vec![units(1, "a"), units(2, "b"), units(5, "a")],
+            r#"[["vendor",6,"tenant","a"],["vendor",2,"tenant","b"]]"#,
+        );
+        let two = vec![running(9, Scope::All, "a"), running(4, Scope::All, "a"), running(3, Scope::Queue, "a")];
+        check(two, r#"[[4,"all","tenant","a"],[3,"queue:mail","tenant","a"]]"#);
+        let most = Limits::new([units(u32::MAX, "a"), units(1, "a")]);
+        assert_eq!(most.each(), [units(u32::MAX, "a")]);
+    }
+
+    #[test]
+    fn a_set_of_jobs_is_named_without_its_number() {
+        let name = |limit: &Limit| match limit {
+            Limit::Concurrency { name, .. } => name.clone(),
+            Limit::Units { .. } => panic!("units have no holders"),
+        };
+        assert_eq!(name(&running(1, Scope::Queue, "a")), r#"["queue:mail","tenant","a"]"#);
+        assert_eq!(name(&running(7, Scope::Queue, "a")), name(&running(1, Scope::Queue, "a")));
+    }
+
+    #[test]
+    fn a_limit_says_what_its_author_did() {
+        let id = WorkflowId::new(Timestamp::from_micros(1), Partition(3), 9);
+        for of in [Scope::Workflow, Scope::Queue, Scope::All] {
+            let expected = LimitDefinition::Concurrency { most: 3, of, entries: entries(&[("tenant", "a:b")]) };
+            let limit = running(3, of, "a:b");
+            assert_eq!((limit.definition(), limit.within(id).definition()), (expected.clone(), expected));
+        }
+        let expected =
+            LimitDefinition::Units { domain: "vendor".to_owned(), entries: entries(&[("tenant", "a")]), hits: 2 };
+        assert_eq!(units(2, "a").definition(), expected);
+    }
+
+    #[test]
+    fn the_own_workflow_is_filled_in() {
+        let id = WorkflowId::new(Timestamp::from_micros(1), Partition(3), 9);
+        let limits =
+            Limits::new([units(1, "workflow"), running(1, Scope::Workflow, "a"), running(2, Scope::All, "workflow")]);
+        let within = limits.within(id);
+        let expected = format!(
+            r#"[["vendor",1,"tenant","workflow"],[1,"workflow:{id}","tenant","a"],[2,"all","tenant","workflow"]]"#
+        );
+        assert_eq!((within.key(), &*limits.key_within(id)), (&*expected, &*expected));
+        assert_eq!(Limits::read(&expected).as_ref(), Some(&*within));
+        assert_eq!(limits.longest_key(), expected.len());
+        let other = Limits::new([units(1, "a")]);
+        assert!(matches!(other.within(id), Cow::Borrowed(_)) && matches!(other.key_within(id), Cow::Borrowed(_)));
+        let alone = Limits::new([Limit::concurrency(1, (Scope::Workflow, "q"), &[])]);
+        assert_eq!(alone.key_within(id), format!(r#"[[1,"workflow:{id}"]]"#));
+    }
+
+    #[test]
+    fn other_texts_are_no_keys() {
+        for text in [
+            "",
+            "vendor",
+            "[]",
+            "[[]]",
+            r#"[["vendor"]]"#,
+            r#"[["vendor",1]]"#,
+            r#"[["vendor",0,"k","v"]]"#,
+            r#"[["vendor",1,"k"]]"#,
+            r#"[["vendor",1,"k",2]]"#,
+            r#"[["vendor",1.5,"k","v"]]"#,
+            r#"[["vendor",4294967296,"k","v"]]"#,
+            r#"[["vendor", 1,"k","v"]]"#,
+            r#"[["\u0076endor",1,"k","v"]]"#,
+            r#"[["vendor",1,"k","v"],["vendor",1,"k","v"]]"#,
+            r#"[[10,"elsewhere","k","v"]]"#,
+            r#"[[0,"all"]]"#,
+            r#"[[10]]"#,
+            r#"[[1,2]]"#,
+        ] {
+            assert_eq!(Limits::read(text), None, "{text}");
+        }
+        let long = |bytes: usize| Limits::new([units(1, &"x".repeat(bytes))]);
+        let most = MAX_LIMIT_KEY - long(0).key().len();
+        assert!(Limits::read(long(most).key()).is_some());
+        assert_eq!(Limits::read(long(most + 1).key()), None);
+    }
+}

@@ -1,0 +1,238 @@
+//! Limits of jobs: what is taken for them, who waits, and who does not.
+
+mod model;
+pub(crate) mod windows;
+
+use std::time::Duration;
+
+use tidegate_workflow::{
+    Begin, Claim, Claimed, Definition, Engine, JobDefinition, Json, LimitDefinition, Outcome, Scope, Store, WorkflowId,
+};
+
+use crate::support::{LEASE, at, claim, create_of, names, report, succeed, take};
+use windows::{Windows, clock};
+
+/// Jobs of a tenant under a limit of a vendor.
+fn units(tenant: &str, jobs: usize) -> Definition {
+    let limit = LimitDefinition::Units {
+        domain: "vendor".to_owned(),
+        entries: vec![("tenant".to_owned(), "$.tenant".to_owned())],
+        hits: 1,
+    };
+    of_tenant(tenant, jobs, vec![limit])
+}
+
+fn running(tenant: &str, jobs: usize, most: u32) -> Definition {
+    let entries = vec![("tenant".to_owned(), "$.tenant".to_owned())];
+    of_tenant(tenant, jobs, vec![LimitDefinition::Concurrency { most, of: Scope::All, entries }])
+}
+
+fn of_tenant(tenant: &str, jobs: usize, limits: Vec<LimitDefinition>) -> Definition {
+    let job = |at| JobDefinition { limits: limits.clone(), ..JobDefinition::new(format!("{tenant}{at}"), "handler") };
+    Definition {
+        name: "test".to_owned(),
+        jobs: (0..jobs).map(job).collect(),
+        globals: Some(Json::parse(format!("{{\"tenant\":\"{tenant}\"}}")).unwrap()),
+        ..Definition::default()
+    }
+}
+
+async fn put(engine: &Engine, definition: Definition) -> WorkflowId {
+    create_of(engine, definition, Begin::Now).await
+}
+
+async fn claimed(engine: &Engine, limit: usize, seconds: u64) -> Vec<Claimed> {
+    engine.claim(&claim(limit), at(seconds)).await.unwrap()
+}
+
+/// How many of each tenant.
+fn of(claimed: &[Claimed], tenant: &str) -> usize {
+    names(claimed).iter().filter(|name| name.starts_with(tenant)).count()
+}
+
+async fn a_window_has_room_for_so_many_jobs_and_others_do_not_wait(store: Store) {
+    let windows = Windows::new(&[("vendor", 3)]);
+    let engine = windows.server(&store).await;
+    put(&engine, units("a", 100)).await;
+    put(&engine, units("b", 2)).await;
+    let first = claimed(&engine, 50, 1).await;
+    assert_eq!((of(&first, "a"), of(&first, "b")), (3, 2));
+    let asked = windows.calls();
+    for _ in 0..20 {
+        assert_eq!(claimed(&engine, 50, 1).await.len(), 0);
+    }
+    assert_eq!(windows.calls(), asked, "nobody asks for units of a key that is closed");
+    windows.turn();
+    assert_eq!(claimed(&engine, 2, 3).await.len(), 2);
+    assert_eq!(claimed(&engine, 50, 3).await.len(), 1);
+    assert_eq!(windows.taken("vendor/tenant=a"), 3);
+}
+
+async fn what_is_taken_in_vain_is_given_back(store: Store) {
+    let windows = Windows::new(&[("vendor", 10)]);
+    let (engine, other) = (windows.server(&store).await, windows.server(&store).await);
+    put(&engine, units("a", 4)).await;
+    // The other one knows these jobs, too, and this one takes them first.
+    assert_eq!(claimed(&other, 1, 1).await.len(), 1);
+    assert_eq!(claimed(&engine, 100, 1).await.len(), 3);
+    assert_eq!(claimed(&other, 100, 1).await.len(), 0);
+    // Who claims and leaves before the answer gives all back.
+    put(&engine, units("a", 2)).await;
+    let leases = engine.lease_except(&claim(100), &[], at(2)).await.unwrap();
+    assert_eq!(windows.taken("vendor/tenant=a"), 6);
+    drop(leases);
+    until(|| windows.taken("vendor/tenant=a") == 4).await;
+    engine.close().await;
+}
+
+async fn the_places_of_a_limit_are_never_more_than_it_has(store: Store) {
+    let windows = Windows::new(&[]);
+    let (engine, other) = (windows.server(&store).await, windows.server(&store).await);
+    put(&engine, running("a", 20, 3)).await;
+    put(&engine, running("b", 1, 3)).await;
+    let mine = claimed(&engine, 2, 1).await;
+    assert_eq!(mine.len(), 2);
+    other.look_around().await.unwrap();
+    let others = claimed(&other, 50, 1).await;
+    assert_eq!((of(&others, "a") + of(&mine, "a"), of(&others, "b") + of(&mine, "b")), (3, 1));
+    assert_eq!(claimed(&engine, 50, 1).await.len() + claimed(&other, 50, 1).await.len(), 0);
+    // A place is free as soon as a job has ended, and with the end of a lease.
+    let one = mine.iter().find(|job| job.job().name.starts_with('a')).unwrap();
+    succeed(&engine, one.lease, 2).await.unwrap();
+    eventually_one(&engine, 2).await;
+    assert_eq!(claimed(&engine, 50, 2).await.len(), 0);
+    other.extend(others.iter().map(|job| (job.lease, at(2) + LEASE)).collect(), at(2)).await;
+    engine.sweep(at(40)).await.unwrap();
+    take(&engine, 40).await;
+    let running = engine.running_jobs(Default::default()).await.unwrap();
+    assert!(running.next.is_none());
+}
+
+/// A worker that waits is woken when a place is free, and claims one job.
+async fn eventually_one(engine: &Engine, seconds: u64) {
+    let queues = ["default".to_owned()];
+    let begin = std::time::Instant::now();
+    loop {
+        let arrival = engine.arrival(&queues);
+        match claimed(engine, 50, seconds).await.len() {
+            0 => tokio::time::timeout(Duration::from_secs(10), arrival).await.expect("a place is free"),
+            number => return assert_eq!(number, 1),
+        }
+        assert!(begin.elapsed() < Duration::from_secs(10));
+    }
+}
+
+async fn a_key_with_many_jobs_and_one_with_few_get_their_shares(store: Store) {
+    let windows = Windows::new(&[]);
+    let engine = windows.server(&store).await;
+    put(&engine, units("a", 1_000)).await;
+    for tenant in ["b", "c", "d"] {
+        put(&engine, units(tenant, 10)).await;
+    }
+    let mut few = 0;
+    for _ in 0..40 {
+        few += claimed(&engine, 1, 1).await.iter().filter(|job| !job.job().name.starts_with('a')).count();
+    }
+    assert_eq!(few, 30, "each key has its turn");
+    assert_eq!(of(&claimed(&engine, 100, 1).await, "a"), 100);
+}
+
+async fn a_worker_gets_what_it_can_run(store: Store) {
+    let windows = Windows::new(&[]);
+    let engine = windows.server(&store).await;
+    let many = (0..2_000).map(|at| JobDefinition::new(format!("x{at}"), "other")).collect();
+    put(&engine, Definition { name: "test".to_owned(), jobs: many, ..Definition::default() }).await;
+    let mine = vec![JobDefinition::new("mine", "handler")];
+    put(&engine, Definition { name: "test".to_owned(), jobs: mine, ..Definition::default() }).await;
+    let wants = Claim { handlers: Some(vec!["handler".to_owned()]), ..claim(10) };
+    // Also at a server that has to read them.
+    let other = windows.server(&store).await;
+    let found = other.claim(&wants, at(1)).await.unwrap();
+    assert_eq!(names(&found), ["mine"]);
+    assert_eq!(engine.claim(&wants, at(1)).await.unwrap().len(), 0);
+    assert_eq!(claimed(&engine, 3_000, 1).await.len(), 2_000);
+    report(&other, found[0].lease, Outcome::GivenBack { pause: Duration::ZERO }, 1).await.unwrap();
+    assert_eq!(other.claim(&wants, at(1)).await.unwrap().len(), 1);
+}
+
+async fn workers_are_woken_when_a_window_turns(store: Store) {
+    let windows = Windows::new(&[("vendor", 2)]);
+    windows.set_left(Duration::from_millis(300));
+    let engine = windows.server(&store).await;
+    let now = clock(at(1));
+    let opening = tokio::spawn({
+        let (engine, now) = (engine.clone(), now.clone());
+        async move { engine.open_limits(now).await }
+    });
+    put(&engine, units("a", 6)).await;
+    assert_eq!(engine.claim(&claim(10), now()).await.unwrap().len(), 2);
+    let queues = ["default".to_owned()];
+    let arrival = engine.arrival(&queues);
+    assert_eq!(engine.claim(&claim(10), now()).await.unwrap().len(), 0);
+    windows.turn();
+    tokio::time::timeout(Duration::from_secs(10), arrival).await.expect("the window has turned");
+    assert_eq!(engine.claim(&claim(10), now()).await.unwrap().len(), 2);
+    opening.abort();
+}
+
+async fn many_keys_are_found_and_closed_ones_are_passed_over(store: Store) {
+    let windows = Windows::new(&[("vendor", 1)]);
+    let engine = windows.server(&store).await;
+    for tenant in 0..300 {
+        put(&engine, units(&format!("t{tenant:03}."), 2)).await;
+    }
+    let other = windows.server(&store).await;
+    let mut found = 0;
+    for _ in 0..50 {
+        found += claimed(&other, 10, 1).await.len();
+    }
+    assert_eq!((found, windows.most_taken("vendor")), (300, 1), "one of each");
+    windows.turn();
+    put(&other, units("u", 1)).await;
+    let urgent = claimed(&other, 1_000, 9).await;
+    assert_eq!(urgent.len(), 301);
+}
+
+async fn until(done: impl Fn() -> bool) {
+    let begin = std::time::Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < Duration::from_secs(10), "it does not come about");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+on_every_store! {
+    a_window_has_room_for_so_many_jobs_and_others_do_not_wait
+    a_key_with_many_jobs_and_one_with_few_get_their_shares
+    a_worker_gets_what_it_can_run
+    workers_are_woken_when_a_window_turns
+    many_keys_are_found_and_closed_ones_are_passed_over
+}
+
+mod shared {
+    use super::*;
+
+    on_every_shared_store! {
+        what_is_taken_in_vain_is_given_back
+        the_places_of_a_limit_are_never_more_than_it_has
+    }
+}
+
+/// Random runs: what was taken, given back and spent agrees.
+#[tokio::test]
+async fn what_is_taken_agrees_with_what_runs_in_memory() {
+    model::live(async || crate::support::memory().await.0, 25).await;
+}
+
+#[tokio::test]
+async fn what_is_taken_agrees_with_what_runs_in_redis() {
+    let redis = tidegate_pipeline::test_util::RedisServer::start().await;
+    let number = std::cell::Cell::new(0);
+    let open = async || {
+        number.set(number.get() + 1);
+        let options = tidegate_workflow::RedisOptions::new(format!("t{}:", number.get()), 4, Duration::from_secs(5));
+        let client = tidegate_pipeline::Client::new(redis.config()).unwrap();
+        Store::Redis(tidegate_workflow::RedisStore::open(client, options.unwrap()).await.unwrap())
+    };
+    model::live(open, 3).await;
+}
