@@ -377,10 +377,12 @@ impl Queues {
         self.called.notified().await;
     }
 
-    /// The limits of jobs that were taken. None: they have none.
-    pub(crate) fn limits_of(&self, taken: &Taken) -> Option<Arc<Limits>> {
-        let each = self.each();
-        each.get(&*taken.queue)?.lanes.group(&taken.lane.limits)?.limits.clone()
+    /// The limits of a job that was taken and has some.
+    pub(crate) fn limits_of(&self, taken: &Taken) -> Arc<Limits> {
+        let key = &taken.lane.limits;
+        let known = self.each().get(&*taken.queue).and_then(|queue| queue.lanes.group(key)?.limits.clone());
+        // The queue may have forgotten the key since: no job of it was left.
+        known.unwrap_or_else(|| Limits::read(key).expect("keys that cannot be read are closed").into())
     }
 
     /// How many jobs of a queue are known here.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hashbrown::HashMap;
+
 use super::look::patience;
 use super::name_of;
 use super::units::{Granted, NoRoom, Receipt, Units, Wanted};
@@ -54,6 +56,10 @@ struct Part {
 }
 
 impl Part {
+    fn new(limits: Arc<Limits>) -> Self {
+        Self { limits, jobs: Vec::new(), leases: Vec::new(), receipt: None, held: Vec::new() }
+    }
+
     fn sets(&self) -> impl Iterator<Item = (&String, u32)> {
         self.limits.each().iter().filter_map(|limit| match limit {
             Limit::Concurrency { most, name } => Some((name, *most)),
@@ -176,24 +182,19 @@ impl Charge {
 
     /// Sorts the jobs by their limits.
     fn begin(&mut self, taken: &[Taken]) {
+        let mut places: HashMap<&str, usize> = HashMap::new();
         for (at, job) in taken.iter().enumerate() {
             let key = &job.lane.limits;
-            let mut places = false;
-            if !key.is_empty() {
-                let part = match self.parts.iter().position(|part| part.limits.key() == &**key) {
-                    Some(part) => Some(part),
-                    None => self.engine.queues().limits_of(job).map(|limits| {
-                        let (jobs, leases) = (Vec::new(), Vec::new());
-                        self.parts.push(Part { limits, jobs, leases, receipt: None, held: Vec::new() });
-                        self.parts.len() - 1
-                    }),
+            let part = (!key.is_empty()).then(|| {
+                let next = || {
+                    self.parts.push(Part::new(self.engine.queues().limits_of(job)));
+                    self.parts.len() - 1
                 };
-                if let Some(part) = part.map(|part| &mut self.parts[part]) {
-                    places = part.has_sets();
-                    part.jobs.push(at);
-                }
-            }
-            self.tokens.push(token(places));
+                let part = *places.entry(&**key).or_insert_with(next);
+                self.parts[part].jobs.push(at);
+                part
+            });
+            self.tokens.push(token(part.is_some_and(|part| self.parts[part].has_sets())));
         }
         for part in &mut self.parts {
             let lease = |&at: &usize| {
