@@ -239,7 +239,7 @@ impl WhyNotRunning<'_> {
                 format!("waits for room under the limit '{domain}' of {}, at least until {until}", entries.join(", "))
             }
             Limit::Concurrency { most, .. } => {
-                format!("waits for one of {most} places: {running} jobs with this limit run")
+                format!("waits for a place: {running} of at most {most} run under this limit")
             }
         };
         let holder = |(lease, until): &(LeaseRef, Timestamp)| Holder {

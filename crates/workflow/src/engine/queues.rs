@@ -14,6 +14,7 @@ mod paused;
 mod queue;
 pub(crate) mod reading;
 pub(crate) mod rivals;
+pub(crate) mod taking;
 mod together;
 mod turns;
 mod waiting;
@@ -28,21 +29,17 @@ use tokio::sync::Notify;
 
 use self::aside::Aside;
 use self::closings::Closings;
-use self::except::Except;
-use self::heads::Turn;
 use self::lane::More;
-use self::lanes::{LaneKey, Room, Served};
-use self::line::{Claimant, Line};
+use self::lanes::{LaneKey, Room};
 pub use self::paused::Paused;
 use self::queue::Queue;
 use self::reading::{Began, Found, Refilled};
+pub(crate) use self::taking::{ClaimEnd, Taken, Wanting};
 use self::turns::Turns;
 use self::weights::Weights;
 use super::home::mine::Mine;
-use super::post::spread::Near;
-use crate::graph::limits::Limits;
-use crate::id::{JobIndex, Partition, WorkflowId};
-use crate::record::rows::{ReadyPlace, ReadyRow, Row};
+use crate::id::{Partition, WorkflowId};
+use crate::record::rows::{ReadyRow, Row};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
 
@@ -90,25 +87,6 @@ pub(crate) struct Queues {
     woken: AtomicU64,
 }
 
-/// A ready job that was taken out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Taken {
-    pub(crate) queue: Arc<str>,
-    pub(crate) lane: LaneKey,
-    pub(crate) head: ReadyPlace,
-}
-
-/// Who wants jobs.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanting<'a> {
-    pub(crate) queues: &'a [String],
-    /// What the worker can run. None: everything.
-    pub(crate) handlers: Option<&'a [String]>,
-    /// Jobs that it does not get.
-    pub(crate) except: &'a Except,
-    pub(crate) near: Near<'a>,
-}
-
 /// A queue to be read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ToRead {
@@ -120,16 +98,6 @@ pub(crate) struct ToRead {
 impl From<String> for ToRead {
     fn from(queue: String) -> Self {
         Self { queue, lanes: None }
-    }
-}
-
-impl Taken {
-    pub(crate) fn workflow(&self) -> WorkflowId {
-        self.head.workflow()
-    }
-
-    pub(crate) fn job(&self) -> JobIndex {
-        self.head.job()
     }
 }
 
@@ -248,73 +216,6 @@ impl Queues {
         names.iter().filter_map(|name| Some(each.get(name.as_str())?.passed)).max().unwrap_or(0)
     }
 
-    /// Takes out at most `limit` jobs of these queues: of each queue the keys take turns; under a key and among queues the most urgent go
-    /// first, of those as urgent the near ones.
-    pub(crate) fn take(&self, wanting: Wanting<'_>, limit: usize) -> Vec<Taken> {
-        let mut each = self.each();
-        for name in wanting.queues {
-            if let Some(queue) = each.get_mut(name.as_str()) {
-                queue.asked = Some(self.now());
-            }
-        }
-        let mut closings = self.closings();
-        let (taken, shut) = first_of(&each, wanting, limit, (&closings, self.now()));
-        for (queue, (key, limit)) in shut {
-            each.get_mut(&*queue).expect("it was just looked at").lanes.close(&key, &limit);
-            closings.park(&limit, (queue, key));
-        }
-        drop(closings);
-        for Taken { queue, lane, head } in &taken {
-            each.get_mut(&**queue).expect("it was just looked at").take(lane, *head);
-        }
-        drop(each);
-        if !taken.is_empty() {
-            self.note_work();
-        }
-        taken
-    }
-
-    /// A claim ended.
-    pub(crate) fn settle(&self, taken: &Taken, end: ClaimEnd) {
-        let mut each = self.each();
-        let Some(queue) = each.get_mut(&*taken.queue) else { return };
-        queue.changes.note(taken.head);
-        queue.claimed.remove(&taken.head);
-        if !self.mine.has(taken.workflow().partition()) {
-            queue.claims.note(end, self.now());
-            if end == ClaimEnd::Unknown {
-                // Nor are the others that were read with it.
-                queue.lanes.change(&taken.lane, |lane| {
-                    lane.heads.away.clear();
-                    lane.more = More { away: true, ..lane.more };
-                });
-            }
-        }
-        let at = taken.workflow().partition();
-        match end {
-            ClaimEnd::Leased => {}
-            ClaimEnd::Unknown => queue.distrust(&taken.lane, at, &self.mine),
-            ClaimEnd::Failed => {
-                queue.distrust(&taken.lane, at, &self.mine);
-                queue.failed = true;
-                self.called.notify_one();
-            }
-        }
-    }
-
-    /// A job that was taken out was not claimed: the next worker that waits may have it.
-    pub(crate) fn put_back(&self, taken: &Taken) {
-        if let Some(queue) = self.each().get_mut(&*taken.queue)
-            && queue.claimed.remove(&taken.head)
-        {
-            queue.insert(&taken.lane, taken.head, &self.mine, self.now());
-            queue.lanes.serve(&taken.lane.limits, Served::Not);
-            if !queue.paused {
-                queue.wake_for(&taken.lane, &taken.head);
-            }
-        }
-    }
-
     /// A job was not ready, or its workflow was gone. If the store still has the row when it is read again, the row is stale.
     pub(crate) fn note_orphan(&self, taken: &Taken) {
         self.aside().note_orphan(taken.head);
@@ -375,14 +276,6 @@ impl Queues {
     /// Returns when there are some again, or may be.
     pub(crate) async fn called(&self) {
         self.called.notified().await;
-    }
-
-    /// The limits of a job that was taken and has some.
-    pub(crate) fn limits_of(&self, taken: &Taken) -> Arc<Limits> {
-        let key = &taken.lane.limits;
-        let known = self.each().get(&*taken.queue).and_then(|queue| queue.lanes.group(key)?.limits.clone());
-        // The queue may have forgotten the key since: no job of it was left.
-        known.unwrap_or_else(|| Limits::read(key).expect("keys that cannot be read are closed").into())
     }
 
     /// How many jobs of a queue are known here.
@@ -517,44 +410,6 @@ impl Queues {
     }
 }
 
-/// A key that is to be closed, and the limit that has no room.
-type Shut = (Arc<str>, (Arc<str>, Arc<str>));
-
-/// Jobs of these queues to be taken now, and keys that turned out to be closed.
-fn first_of(
-    each: &HashMap<String, Queue>,
-    wanting: Wanting<'_>,
-    limit: usize,
-    (closings, now): (&Closings, Timestamp),
-) -> (Vec<Taken>, Vec<Shut>) {
-    let Wanting { queues: names, handlers, except, near } = wanting;
-    let claimant = Claimant { except, handlers, near, now };
-    let line = |(at, name): (usize, &String)| {
-        let queue = each.get(name.as_str()).filter(|queue| !queue.paused && !names[..at].contains(name))?;
-        Some((Line::new(&queue.lanes, claimant, closings), at))
-    };
-    let mut lines: Vec<_> = names.iter().enumerate().filter_map(line).collect();
-    // With one key only, those are taken that one write can lease together.
-    let plain = names.iter().filter_map(|name| each.get(name.as_str())).all(|queue| !queue.lanes.has_limits());
-    let looked_at = if plain { together::looked_at(limit) } else { limit };
-    let mut first: Vec<(Turn, (usize, LaneKey))> = Vec::new();
-    while first.len() < looked_at {
-        let turns = lines.iter_mut().enumerate().filter_map(|(at, (line, _))| Some((line.peek()?, at)));
-        let Some((turn, line)) = turns.min() else { break };
-        if first.len() >= limit && first.last().is_some_and(|(last, _)| last.0 != turn.0) {
-            break;
-        }
-        let (line, at) = &mut lines[line];
-        first.extend(line.take().map(|(turn, lane)| (turn, (*at, lane))));
-    }
-    let names: Vec<Arc<str>> = names.iter().map(|name| name.as_str().into()).collect();
-    let chosen = if plain { together::choose(first, limit) } else { first };
-    let taken =
-        chosen.into_iter().map(|(turn, (at, lane))| Taken { queue: Arc::clone(&names[at]), lane, head: turn.2 });
-    let shut = lines.into_iter().flat_map(|(line, at)| line.shut.into_iter().map(move |shut| (at, shut)));
-    (taken.collect(), shut.map(|(at, shut)| (Arc::clone(&names[at]), shut)).collect())
-}
-
 /// Where jobs are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Where {
@@ -563,18 +418,9 @@ pub(crate) enum Where {
     Anywhere,
 }
 
-/// How the claim of a job ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ClaimEnd {
-    Leased,
-    /// The store knows whether the job is still ready.
-    Unknown,
-    /// The same, and the store failed.
-    Failed,
-}
-
 #[cfg(test)]
 mod tests {
+    use super::except::Except;
     use super::*;
 
     #[test]

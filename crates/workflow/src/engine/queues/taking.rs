@@ -1,0 +1,173 @@
+//! Jobs that are taken out of their queues to be claimed, and what becomes of them.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::closings::Closings;
+use super::except::Except;
+use super::heads::Turn;
+use super::lane::More;
+use super::lanes::{LaneKey, Served};
+use super::line::{Claimant, Line};
+use super::queue::Queue;
+use super::{Queues, together};
+use crate::engine::post::spread::Near;
+use crate::graph::limits::Limits;
+use crate::id::{JobIndex, WorkflowId};
+use crate::record::rows::ReadyPlace;
+use crate::time::Timestamp;
+
+/// A ready job that was taken out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) queue: Arc<str>,
+    pub(crate) lane: LaneKey,
+    pub(crate) head: ReadyPlace,
+}
+
+impl Taken {
+    pub(crate) fn workflow(&self) -> WorkflowId {
+        self.head.workflow()
+    }
+
+    pub(crate) fn job(&self) -> JobIndex {
+        self.head.job()
+    }
+}
+
+/// Who wants jobs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanting<'a> {
+    pub(crate) queues: &'a [String],
+    /// What the worker can run. None: everything.
+    pub(crate) handlers: Option<&'a [String]>,
+    /// Jobs that it does not get.
+    pub(crate) except: &'a Except,
+    pub(crate) near: Near<'a>,
+}
+
+/// How the claim of a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClaimEnd {
+    Leased,
+    /// The store knows whether the job is still ready.
+    Unknown,
+    /// The same, and the store failed.
+    Failed,
+}
+
+impl Queues {
+    /// Takes out at most `limit` jobs of these queues: of each queue the keys take turns; under a key and among queues the most urgent go
+    /// first, of those as urgent the near ones.
+    pub(crate) fn take(&self, wanting: Wanting<'_>, limit: usize) -> Vec<Taken> {
+        let mut each = self.each();
+        for name in wanting.queues {
+            if let Some(queue) = each.get_mut(name.as_str()) {
+                queue.asked = Some(self.now());
+            }
+        }
+        let mut closings = self.closings();
+        let (taken, shut) = first_of(&each, wanting, limit, (&closings, self.now()));
+        for (queue, (key, limit)) in shut {
+            each.get_mut(&*queue).expect("it was just looked at").lanes.close(&key, &limit);
+            closings.park(&limit, (queue, key));
+        }
+        drop(closings);
+        for Taken { queue, lane, head } in &taken {
+            each.get_mut(&**queue).expect("it was just looked at").take(lane, *head);
+        }
+        drop(each);
+        if !taken.is_empty() {
+            self.note_work();
+        }
+        taken
+    }
+
+    /// A claim ended.
+    pub(crate) fn settle(&self, taken: &Taken, end: ClaimEnd) {
+        let mut each = self.each();
+        let Some(queue) = each.get_mut(&*taken.queue) else { return };
+        queue.changes.note(taken.head);
+        queue.claimed.remove(&taken.head);
+        if !self.mine.has(taken.workflow().partition()) {
+            queue.claims.note(end, self.now());
+            if end == ClaimEnd::Unknown {
+                // Nor are the others that were read with it.
+                queue.lanes.change(&taken.lane, |lane| {
+                    lane.heads.away.clear();
+                    lane.more = More { away: true, ..lane.more };
+                });
+            }
+        }
+        let at = taken.workflow().partition();
+        match end {
+            ClaimEnd::Leased => {}
+            ClaimEnd::Unknown => queue.distrust(&taken.lane, at, &self.mine),
+            ClaimEnd::Failed => {
+                queue.distrust(&taken.lane, at, &self.mine);
+                queue.failed = true;
+                self.called.notify_one();
+            }
+        }
+    }
+
+    /// A job that was taken out was not claimed: the next worker that waits may have it.
+    pub(crate) fn put_back(&self, taken: &Taken) {
+        if let Some(queue) = self.each().get_mut(&*taken.queue)
+            && queue.claimed.remove(&taken.head)
+        {
+            queue.insert(&taken.lane, taken.head, &self.mine, self.now());
+            queue.lanes.serve(&taken.lane.limits, Served::Not);
+            if !queue.paused {
+                queue.wake_for(&taken.lane, &taken.head);
+            }
+        }
+    }
+
+    /// The limits of a job that was taken and has some.
+    pub(crate) fn limits_of(&self, taken: &Taken) -> Arc<Limits> {
+        let key = &taken.lane.limits;
+        let known = self.each().get(&*taken.queue).and_then(|queue| queue.lanes.group(key)?.limits.clone());
+        // The queue may have forgotten the key since: no job of it was left.
+        known.unwrap_or_else(|| Limits::read(key).expect("keys that cannot be read are closed").into())
+    }
+}
+
+/// A key that is to be closed, and the limit that has no room.
+type Shut = (Arc<str>, (Arc<str>, Arc<str>));
+
+/// Jobs of these queues to be taken now, and keys that turned out to be closed.
+fn first_of(
+    each: &HashMap<String, Queue>,
+    wanting: Wanting<'_>,
+    limit: usize,
+    (closings, now): (&Closings, Timestamp),
+) -> (Vec<Taken>, Vec<Shut>) {
+    let Wanting { queues: names, handlers, except, near } = wanting;
+    let claimant = Claimant { except, handlers, near, now };
+    let line = |(at, name): (usize, &String)| {
+        let queue = each.get(name.as_str()).filter(|queue| !queue.paused && !names[..at].contains(name))?;
+        Some((Line::new(&queue.lanes, claimant, closings), at))
+    };
+    let mut lines: Vec<_> = names.iter().enumerate().filter_map(line).collect();
+    // With one key only, those are taken that one write can lease together.
+    let plain = names.iter().filter_map(|name| each.get(name.as_str())).all(|queue| !queue.lanes.has_limits());
+    let looked_at = if plain { together::looked_at(limit) } else { limit };
+    let mut first: Vec<(Turn, (usize, LaneKey))> = Vec::new();
+    while first.len() < looked_at {
+        let turns = lines.iter_mut().enumerate().filter_map(|(at, (line, _))| Some((line.peek()?, at)));
+        let Some((turn, line)) = turns.min() else { break };
+        if first.len() >= limit && first.last().is_some_and(|(last, _)| last.0 != turn.0) {
+            break;
+        }
+        let (line, at) = &mut lines[line];
+        first.extend(line.take().map(|(turn, lane)| (turn, (*at, lane))));
+    }
+    let names: Vec<Arc<str>> = names.iter().map(|name| name.as_str().into()).collect();
+    let chosen = if plain { together::choose(first, limit) } else { first };
+    let taken =
+        chosen.into_iter().map(|(turn, (at, lane))| Taken { queue: Arc::clone(&names[at]), lane, head: turn.2 });
+    let shut = lines.into_iter().flat_map(|(line, at)| line.shut.into_iter().map(move |shut| (at, shut)));
+    (taken.collect(), shut.map(|(at, shut)| (Arc::clone(&names[at]), shut)).collect())
+}
