@@ -11,6 +11,7 @@ mod options;
 mod overridden;
 mod peek;
 mod take;
+mod throttle;
 
 use std::sync::Arc;
 use std::time::Instant;

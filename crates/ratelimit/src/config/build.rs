@@ -66,6 +66,9 @@ fn node(
         let at = position_or(&descriptor.value, position_or(&descriptor.key, descriptor.at));
         report.add(at, &path.key("share_threshold"), Problem::ShareThreshold(composite.to_owned()));
     }
+    if descriptor.pause_when_throttled && descriptor.rate_limit.is_none() {
+        report.add(descriptor.at, &path.key("pause_when_throttled"), Problem::PauseWithoutLimit);
+    }
     let limit = descriptor.rate_limit.map(|rate_limit| Limit {
         stats_key: stats_key.into(),
         slot: 0,
@@ -75,6 +78,7 @@ fn node(
         shadow_mode: descriptor.shadow_mode,
         quota_mode: descriptor.quota_mode,
         detailed_metric: descriptor.detailed_metric,
+        pause_when_throttled: descriptor.pause_when_throttled,
         metadata,
     });
     let mut below = Level::default();

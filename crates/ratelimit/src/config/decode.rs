@@ -39,6 +39,7 @@ pub(super) struct Descriptor {
     pub(super) detailed_metric: bool,
     pub(super) value_to_metric: bool,
     pub(super) share_threshold: bool,
+    pub(super) pause_when_throttled: bool,
     pub(super) metadata: Option<Metadata>,
 }
 
@@ -93,6 +94,7 @@ fn descriptor(here: Located<'_>, report: &mut Report<'_>) -> Descriptor {
             "detailed_metric" => at.flag(&mut result.detailed_metric, report),
             "value_to_metric" => at.flag(&mut result.value_to_metric, report),
             "share_threshold" => at.flag(&mut result.share_threshold, report),
+            "pause_when_throttled" => at.flag(&mut result.pause_when_throttled, report),
             "metadata" => {
                 at.pairs("map[interface {}]interface {}", report);
                 result.metadata = Some(Metadata::Yaml(Rc::clone(&pair.value)));

@@ -2,14 +2,15 @@
 
 use thiserror::Error;
 
-/// The keys that a file may use. The reference allows each of them at every depth.
-pub(super) const KEYS: [&str; 16] = [
+/// The keys that a file may use, each at every depth, as in the reference. `pause_when_throttled` is our own.
+pub(super) const KEYS: [&str; 17] = [
     "descriptors",
     "detailed_metric",
     "domain",
     "key",
     "metadata",
     "name",
+    "pause_when_throttled",
     "quota_mode",
     "rate_limit",
     "replaces",
@@ -70,6 +71,8 @@ pub(super) enum Problem {
     ShareThreshold(String),
     #[error("error parsing metadata: {0}")]
     Metadata(String),
+    #[error("pause_when_throttled is of no use without a rate_limit")]
+    PauseWithoutLimit,
 }
 
 impl Problem {
@@ -126,6 +129,7 @@ impl Problem {
             Self::ReplacesSelf => "name another limit".to_owned(),
             Self::ShareThreshold(_) => "put a '*' into the value, or remove 'share_threshold'".to_owned(),
             Self::Metadata(_) => "numbers in metadata must be finite".to_owned(),
+            Self::PauseWithoutLimit => "add a rate_limit beside it; 'unlimited: true' will do".to_owned(),
         };
         Some(hint)
     }

@@ -88,6 +88,8 @@ pub(crate) struct Limit {
     pub(crate) quota_mode: bool,
     /// Count under the request's own keys and values instead of the path in the configuration.
     pub(crate) detailed_metric: bool,
+    /// What throttles its jobs keeps its requests waiting, too.
+    pub(crate) pause_when_throttled: bool,
     /// Returned to the caller when the descriptor passes.
     pub(crate) metadata: Map<String, Value>,
 }

@@ -85,6 +85,11 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "should not specify rate limit unit when unlimited",
     ),
     (
+        "pause.yaml",
+        "domain: d\ndescriptors: [{key: a, pause_when_throttled: true}]",
+        "pause_when_throttled is of no use without a rate_limit",
+    ),
+    (
         "share_threshold.yaml",
         "domain: d\ndescriptors: [{key: a, value: b, share_threshold: true}]",
         "share_threshold can only be used with wildcard values (containing '*'), but found key 'a_b'",

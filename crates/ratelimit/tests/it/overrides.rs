@@ -23,6 +23,8 @@ descriptors:
   - {key: quota, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 10}}
   - {key: other, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 10}}
   - {key: free, rate_limit: {unlimited: true}}
+  - {key: vendor, pause_when_throttled: true, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - {key: agent, pause_when_throttled: true, rate_limit: {unlimited: true}}
   - {key: tenant, value: a, rate_limit: {unit: hour, requests_per_unit: 10}}
 ";
 
@@ -149,6 +151,18 @@ async fn a_limit_is_scaled_for_a_while() {
     assert_eq!(check(&limiter, NOW, "ten=x").await, (Pass, 9));
     assert_eq!(check(&limiter, NOW, "ten=y").await, (OverLimit, 0));
     assert_eq!(take(&limiter, NOW, &[("ten=y", 1)], 1).await, "0, limit 0 paused");
+}
+
+#[test]
+fn a_rule_says_whether_requests_wait_with_a_job_that_was_throttled() {
+    let limiter = limiter(LIMITS, options());
+    let job = Job::of(&[("ten=x", 1), ("vendor=x", 2), ("agent=x", 1), ("free=x", 1), ("nobody=x", 1)], 1);
+    let reaches = limiter.reach_when_throttled(&job.units(), at(NOW));
+    assert_eq!(reaches, [Reach::Jobs, Reach::JobsAndRequests, Reach::JobsAndRequests, Reach::Jobs, Reach::Jobs]);
+    let elsewhere = job.in_domain("another");
+    assert_eq!(limiter.reach_when_throttled(&elsewhere.units(), at(NOW)), [Reach::Jobs; 5]);
+    let empty = Limiter::new(crate::fixture::memory(), options());
+    assert_eq!(empty.reach_when_throttled(&elsewhere.units(), at(NOW)), [Reach::Jobs; 5]);
 }
 
 #[tokio::test]

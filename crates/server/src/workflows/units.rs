@@ -71,13 +71,13 @@ impl JobUnits {
         Self { limiter, metrics, overrides, timeout, warned: AtomicU64::new(0) }
     }
 
-    /// Keeps jobs under a rate limit waiting, at all servers.
-    async fn throttle_one(&self, needs: &Owned, pause: Duration) -> Result<(), OverrideError> {
+    /// Keeps those under a rate limit waiting whom its rule names, at all servers.
+    async fn throttle_one(&self, needs: &Owned, reach: Reach, pause: Duration) -> Result<(), OverrideError> {
         let now = clock::now();
         let pause = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
         let throttled = LimitOverride {
             target: OverrideTarget::Key { domain: needs.domain.clone(), entries: needs.entries.clone() },
-            effect: Effect::Throttled(Reach::Jobs),
+            effect: Effect::Throttled(reach),
             until: Some(Timestamp(now.0.saturating_add(pause))),
             by: "a worker".to_owned(),
             at: now,
@@ -156,8 +156,10 @@ impl Units for JobUnits {
     fn throttle(&self, limits: Arc<JobLimits>, pause: Duration) -> Later<'_, ()> {
         Box::pin(async move {
             let (_, each) = owned(&Wanted { limits, jobs: 0 });
-            for needs in &each {
-                if let Err(error) = self.throttle_one(needs, pause).await {
+            let needs: Vec<Needs<'_>> = each.iter().map(Owned::needs).collect();
+            let reaches = self.limiter.reach_when_throttled(&needs, clock::now());
+            for (needs, reach) in each.iter().zip(reaches) {
+                if let Err(error) = self.throttle_one(needs, reach, pause).await {
                     self.tell(&error);
                 }
             }

@@ -19,6 +19,9 @@ descriptors:
     rate_limit: { unit: hour, requests_per_unit: 10 }
   - key: fast
     rate_limit: { unit: second, requests_per_unit: 5 }
+  - key: vendor
+    pause_when_throttled: true
+    rate_limit: { unlimited: true }
   - key: watched
     shadow_mode: true
     rate_limit: { unit: hour, requests_per_unit: 1 }
@@ -124,6 +127,28 @@ fn what_throttles_a_job_keeps_all_jobs_of_its_key_waiting_at_all_servers() {
         assert_eq!(of(&all, "acme"), 0, "{all:?}");
         assert_eq!(shown(other, 0)["attempt"], 0, "what was throttled does not count");
         assert!(passes(flows, "tenant", "acme"), "requests pass");
+    });
+}
+
+#[test]
+fn what_throttles_a_job_refuses_requests_where_the_rule_says_so() {
+    on_one_and_on_two(|servers| {
+        let (flows, other) = (&servers[0], servers.last().unwrap());
+        flows.create(jobs("vendor", "acme", 2));
+        assert!(servers.iter().all(|flows| passes(flows, "vendor", "acme")));
+        let mut job = Value::Null;
+        await_that("a job is claimed", || {
+            let claim = json!({"queues": ["default"], "worker": "w", "limit": 1});
+            job = flows.post("/v1/jobs/claim", claim)["jobs"][0].clone();
+            job.is_object()
+        });
+        let report = json!({"lease": job["lease"], "outcome": "throttled", "retry_after": "1h"});
+        assert_eq!(flows.post("/v1/jobs/report", json!({"reports": [report]}))["reports"][0]["status"], 200);
+        await_that("all servers refuse requests", || servers.iter().all(|flows| !passes(flows, "vendor", "acme")));
+        assert!(passes(other, "vendor", "bell") && passes(other, "tenant", "acme"));
+        assert_eq!(claimed(other), Vec::<String>::new());
+        let listed = found(other.ask("GET", "/v1/limits/overrides", &[], ""));
+        assert_eq!(listed["items"][0]["gateway"], true, "{listed}");
     });
 }
 

@@ -1,0 +1,30 @@
+//! Whom it keeps waiting that a job was throttled.
+
+use super::applied_limits::{AppliedLimit, AppliedLimits, CountedLimit};
+use super::take::{Units, Wanted};
+use super::{InForce, Limiter};
+use crate::overrides::Reach;
+use crate::request::Timestamp;
+use crate::window::Seconds;
+
+impl Limiter {
+    /// Who is to wait when a job with these limits was throttled: for each of them as its rule says, and jobs where there is no rule.
+    #[must_use]
+    pub fn reach_when_throttled(&self, limits: &[Units<'_>], now: Timestamp) -> Vec<Reach> {
+        let Some(in_force) = self.core.in_force() else { return vec![Reach::Jobs; limits.len()] };
+        let InForce { configuration, .. } = &*in_force;
+        let job = [Wanted { limits, times: 0 }];
+        let prefix = &self.state.options.key_prefix;
+        let applied = AppliedLimits::of_jobs(configuration, prefix, &job, Seconds::from(now));
+        applied.limits.iter().map(reach).collect()
+    }
+}
+
+fn reach(applied: &AppliedLimit<'_>) -> Reach {
+    let rule = match applied {
+        AppliedLimit::Counted(CountedLimit { limit, .. }) => *limit,
+        AppliedLimit::Unlimited(limit) => Some(*limit),
+        AppliedLimit::None | AppliedLimit::Paused(_) => None,
+    };
+    if rule.is_some_and(|rule| rule.pause_when_throttled) { Reach::JobsAndRequests } else { Reach::Jobs }
+}
