@@ -44,7 +44,7 @@ pub use edge::tokens::{Role, Tokens};
 use edge::{auth, body};
 use jobs::{claims, leases, reports};
 pub use limits::RateLimits;
-use limits::{check, overrides, top};
+use limits::{check, overrides, top, waiting};
 use opening::Standing;
 pub use readiness::Works;
 pub use workflows::definition::{DefinitionMistake, check_definition};
@@ -136,6 +136,7 @@ const fn has_parameters(call: Call) -> bool {
         | Call::Graph(_)
         | Call::Jobs
         | Call::Queues
+        | Call::WaitingKeys
         | Call::Workers => true,
         Call::RemoveOverride => true,
         // Probes are configured in many places; they keep working whatever is added to their address.
@@ -191,6 +192,7 @@ async fn dispatch(ask: &Ask<'_>) -> Answer {
         Call::RemoveOverride => overrides::remove(ask).await,
         Call::CheckLimits => check::check(ask).await,
         Call::TopKeys => Ok(top::show(ask)),
+        Call::WaitingKeys => waiting::list(ask).await,
         Call::Version => Ok(version(&ask.api.host)),
         Call::OpenApi => Ok(openapi::page()),
         Call::Status => readiness::status(ask).await,

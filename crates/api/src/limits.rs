@@ -1,8 +1,9 @@
-//! Rate limits: what overrides them, what a request would be answered, and which keys are asked for most.
+//! Limits: what overrides them, what a request would be answered, which keys are asked for most, and which jobs wait under them.
 
 pub(crate) mod check;
 pub(crate) mod overrides;
 pub(crate) mod top;
+pub(crate) mod waiting;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Commands, and how each is used.
-const EXAMPLES: [(&str, &str); 45] = [
+const EXAMPLES: [(&str, &str); 46] = [
     ("check", "tidegate check config/shop.yaml report.yaml"),
     ("settings", "tidegate settings"),
     ("health", "tidegate health"),
@@ -36,6 +36,7 @@ const EXAMPLES: [(&str, &str); 45] = [
     ("queue limits", "tidegate queue limits mail --set limits.yaml"),
     ("queue weights", "tidegate queue weights mail --set weights.yaml"),
     ("handler limits", "tidegate handler limits vendor.charge"),
+    ("limit list", "tidegate limit list --queue mail"),
     ("limit overrides", "tidegate limit overrides"),
     ("limit pause", "tidegate limit pause vendor tenant=acme --for 10m --reason 'they are down'"),
     ("limit resume", "tidegate limit resume vendor tenant=acme"),

@@ -1,6 +1,7 @@
 //! `tidegate limit`: rate limits of requests and jobs.
 
 mod check;
+mod list;
 mod of_job;
 mod overrides;
 mod target;
@@ -18,7 +19,7 @@ use crate::screen::Screen;
 use crate::screen::moment::span_of;
 use target::Target;
 
-/// Pauses, scales and checks rate limits, and shows which keys are asked for most.
+/// Shows limits and who waits under them, pauses and scales rate limits, and checks requests.
 #[derive(Debug, Args)]
 pub struct Limit {
     #[command(subcommand)]
@@ -27,6 +28,8 @@ pub struct Limit {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Lists the limits that jobs wait under: what is used of each, and how many wait
+    List(List),
     /// Lists limits and keys that are paused, throttled or scaled
     Overrides,
     /// Pauses a limit or a key: its jobs wait
@@ -39,6 +42,16 @@ enum Verb {
     Check(Check),
     /// Shows the keys with the most hits at this server, and its latest refusals
     Top,
+}
+
+#[derive(Debug, Args)]
+struct List {
+    /// Only of this queue
+    #[arg(long, value_name = "QUEUE", value_hint = ValueHint::Other)]
+    queue: Option<String>,
+    /// At most so many, by queue and handler
+    #[arg(long, value_name = "NUMBER", value_hint = ValueHint::Other, default_value_t = 100)]
+    limit: usize,
 }
 
 #[derive(Debug, Args)]
@@ -90,6 +103,7 @@ struct Terms {
 impl Limit {
     pub(crate) async fn run(self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         match self.verb {
+            Verb::List(wanted) => list::list(&wanted, remote, screen).await,
             Verb::Overrides => overrides::list(remote, screen).await,
             Verb::Pause(pause) => overrides::pause(&pause, remote, screen).await,
             Verb::Resume(target) => overrides::resume(&target, remote, screen).await,

@@ -63,7 +63,8 @@ mod window;
 
 pub use config::{ConfigError, Configuration, Resource, ResourceDescriptor, ResourceLimit, SameDomain, Source};
 pub use limiter::{
-    Closed, Left, Limiter, LocalCacheStats, Options, OverLimitKeys, Permits, Reason, TakeFacts, Taken, Units, Wanted,
+    Closed, Left, Limiter, LocalCacheStats, Options, OverLimitKeys, Permits, Reason, TakeFacts, Taken, Units, Usage,
+    Wanted,
 };
 pub use overrides::{
     Effect, EffectKind, Factor, LimitOverride, OverrideError, OverrideStore, OverrideTarget, Overrides, Reach,

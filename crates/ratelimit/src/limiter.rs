@@ -12,6 +12,7 @@ mod overridden;
 mod peek;
 mod take;
 mod throttle;
+mod usage;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,6 +20,7 @@ use std::time::Instant;
 pub use local_cache::LocalCacheStats;
 pub use options::{Options, OverLimitKeys};
 pub use take::{Closed, Left, Permits, Reason, TakeFacts, Taken, Units, Wanted};
+pub use usage::Usage;
 
 use crate::config::Configuration;
 use crate::overrides::{OverrideStore, Overrides};

@@ -247,7 +247,8 @@ impl Store {
         each_store!(self, store => store.count(spans, partitions).await)
     }
 
-    /// For each of `partitions` the number of ready rows that begin with each prefix, and the first of them.
+    /// For each of `partitions` the number of ready rows that begin with each prefix, and the first of them. Prefixes are of queues, or of lanes
+    /// with limits.
     pub async fn ready_depth(
         &self,
         prefixes: &[Row],

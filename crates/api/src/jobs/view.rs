@@ -115,7 +115,7 @@ struct WhyNotRunning<'a> {
 /// A job that runs under a limit.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
-struct Holder {
+pub(crate) struct Holder {
     workflow: String,
     /// Its place in the definition of that workflow, from 0.
     index: u32,
@@ -229,6 +229,12 @@ impl<'a> WhyNotRunning<'a> {
     }
 }
 
+impl Holder {
+    pub(crate) fn of((lease, until): &(LeaseRef, Timestamp)) -> Self {
+        Self { workflow: lease.workflow.to_string(), index: lease.job.0, until: Rfc3339(*until) }
+    }
+}
+
 impl WhyNotRunning<'_> {
     fn no_room(full: &Full) -> Self {
         let Full { limit, until, running, holders } = full;
@@ -242,12 +248,7 @@ impl WhyNotRunning<'_> {
                 format!("waits for a place: {running} of at most {most} run under this limit")
             }
         };
-        let holder = |(lease, until): &(LeaseRef, Timestamp)| Holder {
-            workflow: lease.workflow.to_string(),
-            index: lease.job.0,
-            until: Rfc3339(*until),
-        };
-        let holders = matches!(limit, Limit::Concurrency { .. }).then(|| holders.iter().map(holder).collect());
+        let holders = matches!(limit, Limit::Concurrency { .. }).then(|| holders.iter().map(Holder::of).collect());
         let limit = Some(LimitShown::of(limit.definition()));
         Self { reason: "limit", jobs: None, until: Some(until), limit, holders, text }
     }

@@ -71,6 +71,8 @@ const BEFORE: Parameter = query("created_before", "Created before then.", Kind::
 const PREFIX: Parameter = query("id_prefix", "With an id that begins with these characters.", Kind::Prefix);
 const LIMIT: Parameter = query("limit", "How many items at most.", Kind::Number(1, 1_000, 100));
 const LIMIT_OF_WORKERS: Parameter = query("limit", "How many items at most.", Kind::Number(1, 100, 100));
+const LIMIT_OF_KEYS: Parameter = query("limit", "How many items at most.", Kind::Number(1, 100, 20));
+const ONLY_QUEUE: Parameter = query("queue", "Only of this queue.", Kind::Text);
 const CURSOR: Parameter = query("cursor", "The `next_cursor` of the page before.", Kind::Text);
 const ORDER: Parameter = query("order", "By creation; `newest` first if left out.", Kind::Words(&["newest", "oldest"]));
 const BY: Parameter = query("by", "Count for each name, too.", Kind::Words(&["name"]));
@@ -149,9 +151,12 @@ pub(super) fn of(call: Call) -> Operation {
             of_terms(of, ["removeQueueLimits", "removeQueueWeights", "removeHandlerLimits"], Do::Remove)
         }
         Call::Workers | Call::WorkerEvents | Call::Drain(_) => of_workers(call),
-        Call::Overrides | Call::SetOverride | Call::RemoveOverride | Call::CheckLimits | Call::TopKeys => {
-            of_limits(call)
-        }
+        Call::WaitingKeys
+        | Call::Overrides
+        | Call::SetOverride
+        | Call::RemoveOverride
+        | Call::CheckLimits
+        | Call::TopKeys => of_limits(call),
         Call::Graph(form) => of_graph(form),
         Call::Version => operation("showVersion", "Show the version of the server", Json("Version")),
         Call::Status => operation("showStatus", "Show what works and what does not", Json("ServerStatus")),
@@ -299,6 +304,10 @@ fn of_queues(call: Call) -> Operation {
 fn of_limits(call: Call) -> Operation {
     use Content::Json;
     match call {
+        Call::WaitingKeys => operation("listLimits", "List the limits that jobs wait under", Json("WaitingKeyPage"))
+            .with(&[ONLY_QUEUE, LIMIT_OF_KEYS, CURSOR])
+            .describe("By queue and handler, with what is used of each limit and who has its places.")
+            .problems(&[InvalidCursor]),
         Call::Overrides => {
             operation("listOverrides", "List limits and keys that are paused, throttled or scaled", Json("OverrideList"))
         }

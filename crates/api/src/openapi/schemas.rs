@@ -9,7 +9,7 @@ use utoipa::openapi::schema::Schema;
 use crate::edge::problem::{self, Code};
 use crate::events::{JobEvent, RemovedEvent};
 use crate::jobs::{JobPage, MarkBody, claims, leases, reports};
-use crate::limits::{check, overrides, top};
+use crate::limits::{check, overrides, top, waiting};
 use crate::queues::{QueuePage, QueuePaused};
 use crate::terms;
 use crate::workers::events::{DrainEvent, LeaseLostEvent};
@@ -73,6 +73,7 @@ fn answers() -> Schemas {
     add::<overrides::OverrideList<'_>>(&mut schemas);
     add::<check::Checked<'_>>(&mut schemas);
     add::<top::Top<'_>>(&mut schemas);
+    add::<waiting::WaitingKeyPage<'_>>(&mut schemas);
     add::<crate::Version>(&mut schemas);
     add::<crate::readiness::ServerStatus>(&mut schemas);
     schemas

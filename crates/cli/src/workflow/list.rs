@@ -130,9 +130,20 @@ pub(crate) async fn pages(
     limit: usize,
     remote: &Remote,
 ) -> Result<(Vec<Box<RawValue>>, Option<String>), Failure> {
+    pages_of(PAGE, path, query, limit, remote).await
+}
+
+/// [`pages`] of at most so many items.
+pub(crate) async fn pages_of(
+    most: usize,
+    path: &str,
+    query: &Query,
+    limit: usize,
+    remote: &Remote,
+) -> Result<(Vec<Box<RawValue>>, Option<String>), Failure> {
     let (mut items, mut cursor, mut patience) = (Vec::new(), None::<String>, Patience::default());
     while items.len() < limit {
-        let size = (limit - items.len()).min(PAGE).to_string();
+        let size = (limit - items.len()).min(most).to_string();
         let page = query.clone().with("limit", Some(size)).with("cursor", cursor.as_ref());
         let page: Page = remote.read(&Ask::get(page.of(path))).await?;
         let found = page.items.len();

@@ -38,9 +38,9 @@ const UNREAD: i32 = 141;
 
 /// How a command ended, and what it said.
 #[derive(Debug, PartialEq, Eq)]
-struct Ended {
+pub(crate) struct Ended {
     code: Option<i32>,
-    out: String,
+    pub(crate) out: String,
     error: String,
 }
 
@@ -169,7 +169,7 @@ fn ask(flows: &Flows, arguments: &[&str]) -> Command {
 }
 
 /// Asks the server of `flows`, with the output on pipes.
-fn tidegate(flows: &Flows, arguments: &[&str]) -> Ended {
+pub(crate) fn tidegate(flows: &Flows, arguments: &[&str]) -> Ended {
     run(&mut ask(flows, arguments))
 }
 

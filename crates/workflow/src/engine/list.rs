@@ -4,6 +4,7 @@ pub(crate) mod count;
 pub(crate) mod query;
 pub(crate) mod queue_states;
 pub(crate) mod running;
+pub(crate) mod waiting_keys;
 
 use tracing::warn;
 

@@ -135,6 +135,11 @@ pub(crate) fn lane_of(row: &[u8]) -> &[u8] {
     zeros.nth(1).map_or(row, |second| &row[..=second])
 }
 
+/// Whether it is of jobs with limits. Takes the beginning of its rows.
+pub(crate) fn is_limited(lane: &[u8]) -> bool {
+    lane.contains(&(LIMITED as u8))
+}
+
 /// Before the rows of all lanes that come after one, and behind its own. Takes the beginning of its rows.
 pub(crate) fn lane_end(lane: &[u8]) -> Row {
     let mut end = lane.to_vec();

@@ -1,44 +1,74 @@
-//! Reads the first rows of many lanes: those of a queue that come after one that is known.
+//! Reads the first rows of many lanes, without reading past the other rows of each.
 
 use super::error::StoreError;
 use super::{Store, each_of};
 use crate::id::Partition;
-use crate::record::rows::{Row, lane_end, lane_of, queue_end};
+use crate::record::rows::{Row, lane_end, lane_of, queue_end, queue_rows};
+
+/// Which lanes are gone through: those whose rows are from a row up to another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Walk {
+    pub(crate) from: Row,
+    pub(crate) to: Row,
+}
+
+impl Walk {
+    /// The other lanes of its queue after a lane, by what the rows of that begin with.
+    pub(crate) fn behind(lane: &[u8]) -> Self {
+        Self { from: lane_end(lane), to: queue_end(lane) }
+    }
+
+    /// All lanes of a queue.
+    pub(crate) fn of_queue(queue: &str) -> Self {
+        let rows = queue_rows(queue);
+        Self { to: queue_end(&rows), from: rows }
+    }
+
+    /// All lanes of all queues.
+    pub(crate) fn of_all() -> Self {
+        // No name has this byte.
+        Self { from: Vec::new(), to: vec![u8::MAX] }
+    }
+
+    /// Those of them after a lane.
+    pub(crate) fn after(self, lane: &[u8]) -> Self {
+        Self { from: self.from.max(lane_end(lane)), ..self }
+    }
+}
 
 /// Rows of lanes, and whether these are all lanes.
 pub(crate) type LaneRows = (Vec<Row>, bool);
 
 impl Store {
-    /// Of each partition, for each of these beginnings of rows of a lane, the lanes of the same queue that come after it: at most `each` rows
-    /// of each lane, lowest first, and at most so many lanes.
-    pub(crate) async fn lanes_after(
+    /// What each walk through a partition finds: at most `each` rows of each lane, lowest first, and at most so many lanes.
+    pub(crate) async fn lanes(
         &self,
-        wanted: &[(Partition, Vec<Row>)],
+        wanted: &[(Partition, Vec<Walk>)],
         each: usize,
         lanes: usize,
     ) -> Vec<Result<Vec<LaneRows>, StoreError>> {
         match self {
-            Self::Memory(store) => store.lanes_after(wanted, each, lanes).await,
-            Self::Sqlite(store) => each_of(wanted.len(), store.lanes_after(wanted, each, lanes).await),
-            Self::Redis(store) => store.lanes_after(wanted, each, lanes).await,
+            Self::Memory(store) => store.lanes(wanted, each, lanes).await,
+            Self::Sqlite(store) => each_of(wanted.len(), store.lanes(wanted, each, lanes).await),
+            Self::Redis(store) => store.lanes(wanted, each, lanes).await,
         }
     }
 }
 
 /// Goes from lane to lane. `read` returns the first rows from a row up to another one, at most so many.
 pub(super) fn walk<E>(
-    lane: &Row,
+    Walk { from, to }: &Walk,
     (each, lanes): (usize, usize),
     mut read: impl FnMut(&Row, &Row, usize) -> Result<Vec<Row>, E>,
 ) -> Result<LaneRows, E> {
-    let (mut from, to) = (lane_end(lane), queue_end(lane));
+    let mut from = from.clone();
     let mut all = Vec::new();
     for _ in 0..lanes {
-        let mut rows = read(&from, &to, each)?;
+        let mut rows = read(&from, to, each)?;
         let Some(lane) = rows.first().map(|row| lane_of(row).to_vec()) else { return Ok((all, true)) };
         rows.retain(|row| row.starts_with(&lane));
         from = lane_end(&lane);
         all.extend(rows);
     }
-    Ok((all, read(&from, &to, 1)?.is_empty()))
+    Ok((all, read(&from, to, 1)?.is_empty()))
 }

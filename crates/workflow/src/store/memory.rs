@@ -18,7 +18,7 @@ use super::announcement::{Announcer, ServerId};
 use super::board::Board;
 use super::ears::Topic;
 use super::error::StoreError;
-use super::lanes::{LaneRows, walk};
+use super::lanes::{LaneRows, Walk, walk};
 use super::probe::Probe;
 use super::query::{Clockwork, Head, Order, RowSet, Span};
 use super::{Roll, each_of};
@@ -297,19 +297,19 @@ impl MemoryStore {
         self.each(partitions, ready).await
     }
 
-    pub(crate) async fn lanes_after(
+    pub(crate) async fn lanes(
         &self,
-        wanted: &[(Partition, Vec<Row>)],
+        wanted: &[(Partition, Vec<Walk>)],
         each: usize,
         lanes: usize,
     ) -> Vec<Result<Vec<LaneRows>, StoreError>> {
         let partitions: Vec<Partition> = wanted.iter().map(|(at, _)| *at).collect();
         let walks = |tables: &Tables, at: &Partition| {
-            let of = wanted.iter().filter(|(partition, _)| partition == at).flat_map(|(_, lanes)| lanes);
+            let of = wanted.iter().filter(|(partition, _)| partition == at).flat_map(|(_, walks)| walks);
             let read = |from: &Row, to: &Row, limit: usize| {
                 Ok::<_, Infallible>(tables.ready_from(*at, from, to).take(limit).cloned().collect())
             };
-            let walk = |lane| match walk(lane, (each, lanes), read) {
+            let walk = |each_walk| match walk(each_walk, (each, lanes), read) {
                 Ok(found) => found,
                 Err(never) => match never {},
             };

@@ -30,7 +30,7 @@ use self::write::{Request, Written};
 use super::board::Board;
 use super::each_of;
 use super::error::StoreError;
-use super::lanes::{LaneRows, walk};
+use super::lanes::{LaneRows, Walk, walk};
 use super::probe::Probe;
 use super::query::{Clockwork, Head, Order, RowSet, Span};
 use crate::id::{JobIndex, MAX_PARTITIONS, Partition, WorkflowId};
@@ -360,17 +360,17 @@ impl SqliteStore {
         each_of(partitions.len(), found.await)
     }
 
-    pub(crate) async fn lanes_after(
+    pub(crate) async fn lanes(
         &self,
-        wanted: &[(Partition, Vec<Row>)],
+        wanted: &[(Partition, Vec<Walk>)],
         each: usize,
         lanes: usize,
     ) -> Result<Vec<Vec<LaneRows>>, StoreError> {
         let wanted = wanted.to_vec();
         self.lookup(move |connection| {
-            let of = |(at, walks): &(Partition, Vec<Row>)| {
+            let of = |(at, walks): &(Partition, Vec<Walk>)| {
                 let read = |from: &Row, to: &Row, limit| read::ready_from(connection, *at, (from, to), limit);
-                walks.iter().map(|lane| walk(lane, (each, lanes), read)).collect()
+                walks.iter().map(|each_walk| walk(each_walk, (each, lanes), read)).collect()
             };
             wanted.iter().map(of).collect()
         })

@@ -1,5 +1,6 @@
 //! One limit over requests and jobs.
 
+mod listed;
 mod overrides;
 
 use std::collections::BTreeMap;

@@ -13,6 +13,7 @@ use crate::engine::queues::reading::{Found, Looked, Read};
 use crate::id::Partition;
 use crate::record::rows::{ReadyRow, Row, lane_rows, queue_rows};
 use crate::store::error::StoreError;
+use crate::store::lanes::Walk;
 
 /// How many of each queue, when a worker asks for many queues.
 const LEAST: usize = 32;
@@ -121,9 +122,9 @@ impl Engine {
         if after.is_empty() || self.store().format() < crate::record::format::Format::Fourth {
             return Ok(());
         }
-        let wanted: Vec<(Partition, Vec<Row>)> =
-            after.iter().map(|(at, lanes)| (*at, lanes.iter().map(|(_, lane)| lane.clone()).collect())).collect();
-        let read = self.store().lanes_after(&wanted, EACH_LANE, LANES).await;
+        let wanted: Vec<(Partition, Vec<Walk>)> =
+            after.iter().map(|(at, lanes)| (*at, lanes.iter().map(|(_, lane)| Walk::behind(lane)).collect())).collect();
+        let read = self.store().lanes(&wanted, EACH_LANE, LANES).await;
         for ((partition, places), lanes) in after.into_iter().zip(read) {
             for ((at, _), (rows, all)) in places.into_iter().zip(lanes?) {
                 if let Some(read) = &mut found[at].partitions[usize::from(partition.0)] {

@@ -1,12 +1,15 @@
-//! Why a ready job has no room under its limits, for people: asked of the limiter and of the store, so that every server says the same.
+//! What limits have given away and why they have no room, for people: asked of the limiter and of the store, so that every server says the
+//! same.
 
 use std::time::Duration;
 
-use super::units::{NoRoom, Wanted};
+use super::units::Wanted;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::graph::limits::{Limit, Limits};
 use crate::record::lease::LeaseRef;
+use crate::store::error::StoreError;
+use crate::store::holders::Holders;
 use crate::time::Timestamp;
 
 /// The most holders of a set that are named.
@@ -25,32 +28,82 @@ pub struct Full {
     pub holders: Vec<(LeaseRef, Timestamp)>,
 }
 
+/// What is known of the limits of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// Who has the places of each limit of jobs that run at the same time; `None` for rate limits.
+    pub holders: Vec<Option<Holders>>,
+    /// The first limit that has no room for a job.
+    pub full: Option<Full>,
+}
+
 impl Engine {
     /// The first limit that has no room for a job with these limits now. Nothing is taken. None: all have.
     ///
     /// # Errors
     /// The store cannot be read.
     pub async fn full_limit(&self, limits: &Limits, now: Timestamp) -> Result<Option<Full>, EngineError> {
-        for limit in limits.each() {
-            let Limit::Concurrency { most, name } = limit else { continue };
-            let holders = self.store().holders(&[name], now, NAMED).await.pop().transpose()?.unwrap_or_default();
-            if holders.number >= *most {
-                let until = holders.first.first().map_or(now, |(_, until)| *until);
-                return Ok(Some(Full { limit: limit.clone(), until, running: holders.number, holders: holders.first }));
-            }
-        }
-        let Some(NoRoom { limit, after, .. }) = self.no_units(limits).await else { return Ok(None) };
-        let full = |limit: &Limit| Full { limit: limit.clone(), until: now + after, running: 0, holders: Vec::new() };
-        Ok(limits.each().get(limit).map(full))
+        Ok(self.look(&[limits], NAMED, now).await?.pop().and_then(|look| look.full))
     }
 
-    /// The rate limit that has no units for a job.
-    async fn no_units(&self, limits: &Limits) -> Option<NoRoom> {
-        let units = self.units()?;
-        let counted = limits.each().iter().any(|limit| matches!(limit, Limit::Units { .. }));
-        let wanted = Wanted { limits: limits.clone().into(), jobs: 0 };
-        if counted { units.take(vec![wanted]).await.pop()?.no_room } else { None }
+    /// Looks at the limits of several jobs at once. At most so many holders of a set are named.
+    pub(in crate::engine) async fn look(
+        &self,
+        jobs: &[&Limits],
+        named: usize,
+        now: Timestamp,
+    ) -> Result<Vec<Look>, StoreError> {
+        let sets: Vec<&str> = jobs.iter().flat_map(|limits| limits.each()).filter_map(set).collect();
+        let mut found = self.store().holders(&sets, now, named).await.into_iter();
+        let mut holders_of = |limit| set(limit).and_then(|_| found.next()).transpose();
+        let mut looks = Vec::with_capacity(jobs.len());
+        for limits in jobs {
+            let holders: Vec<Option<Holders>> = limits.each().iter().map(&mut holders_of).collect::<Result<_, _>>()?;
+            let full = limits.each().iter().zip(&holders).find_map(|(limit, holders)| no_place(limit, holders, now));
+            looks.push(Look { holders, full });
+        }
+        self.look_for_units(jobs, &mut looks, now).await;
+        Ok(looks)
     }
+
+    /// Asks for the rate limits of the jobs that no set keeps waiting.
+    async fn look_for_units(&self, jobs: &[&Limits], looks: &mut [Look], now: Timestamp) {
+        let Some(units) = self.units() else { return };
+        let counted = |limits: &Limits| limits.each().iter().any(|limit| matches!(limit, Limit::Units { .. }));
+        let (places, wanted): (Vec<usize>, Vec<Wanted>) = jobs
+            .iter()
+            .enumerate()
+            .filter(|(at, limits)| looks[*at].full.is_none() && counted(limits))
+            .map(|(at, limits)| (at, Wanted { limits: (*limits).clone().into(), jobs: 0 }))
+            .unzip();
+        if wanted.is_empty() {
+            return;
+        }
+        for (at, granted) in places.into_iter().zip(units.take(wanted).await) {
+            let full = |limit: &Limit, after: Duration| Full {
+                limit: limit.clone(),
+                until: now + after,
+                running: 0,
+                holders: Vec::new(),
+            };
+            looks[at].full = granted.no_room.and_then(|none| Some(full(jobs[at].each().get(none.limit)?, none.after)));
+        }
+    }
+}
+
+/// The set of a limit of jobs that run at the same time.
+fn set(limit: &Limit) -> Option<&str> {
+    match limit {
+        Limit::Concurrency { name, .. } => Some(name),
+        Limit::Units { .. } => None,
+    }
+}
+
+fn no_place(limit: &Limit, holders: &Option<Holders>, now: Timestamp) -> Option<Full> {
+    let (Limit::Concurrency { most, .. }, Some(holders)) = (limit, holders) else { return None };
+    let until = holders.first.first().map_or(now, |(_, until)| *until);
+    let (running, holders) = (holders.number, holders.first.clone());
+    (running >= *most).then(|| Full { limit: limit.clone(), until, running, holders })
 }
 
 /// How long a limit that is closed stays so at most before somebody asks again.

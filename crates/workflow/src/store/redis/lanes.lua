@@ -1,4 +1,4 @@
--- Reads the first rows of lanes that come after others: the rows of a lane begin with its queue, a zero, its key and a zero.
+-- Reads the first rows of lanes: the rows of a lane begin with its queue, a zero, its key and a zero.
 --
 -- KEYS    1 ready rows.
 -- ARGV    1 how many rows of each lane at most; 2 how many lanes at most; then for each walk where it begins and where it ends, as bounds.

@@ -6,16 +6,15 @@ use super::RedisStore;
 use super::keys::Set;
 use super::reply::{self, answer};
 use crate::id::Partition;
-use crate::record::rows::{Row, lane_end, queue_end};
 use crate::store::error::StoreError;
-use crate::store::lanes::LaneRows;
+use crate::store::lanes::{LaneRows, Walk};
 
 const SCRIPT: &str = include_str!("lanes.lua");
 
 impl RedisStore {
-    pub(crate) async fn lanes_after(
+    pub(crate) async fn lanes(
         &self,
-        wanted: &[(Partition, Vec<Row>)],
+        wanted: &[(Partition, Vec<Walk>)],
         each: usize,
         lanes: usize,
     ) -> Vec<Result<Vec<LaneRows>, StoreError>> {
@@ -37,9 +36,8 @@ impl RedisStore {
     }
 }
 
-/// From the end of a lane to the end of its queue.
-fn bounds(lane: &Row) -> (Vec<u8>, Vec<u8>) {
-    ([b"[", lane_end(lane).as_slice()].concat(), [b"(", queue_end(lane).as_slice()].concat())
+fn bounds(Walk { from, to }: &Walk) -> (Vec<u8>, Vec<u8>) {
+    ([b"[", from.as_slice()].concat(), [b"(", to.as_slice()].concat())
 }
 
 fn found(outcome: &Outcome) -> Result<Vec<LaneRows>, StoreError> {

@@ -13,7 +13,7 @@ use super::reply::{self, answer, is_forbidden, stored};
 use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::record::change::{ResultField, Stored, StoredState};
 use crate::record::due::{due_row, read_due_row};
-use crate::record::rows::Row;
+use crate::record::rows::{Row, lane_of};
 use crate::record::small;
 use crate::store::error::StoreError;
 use crate::store::query::{Clockwork, Head, Order, RowSet, Span};
@@ -384,10 +384,11 @@ impl RedisStore {
             let mut depths: Vec<Depth> = vec![(0, None); prefixes.len()];
             for row in rows {
                 let queue = row.iter().position(|&byte| byte == 0).map_or(&row[..], |zero| &row[..=zero]);
-                let Some(&place) = places.get(queue) else { continue };
-                let (number, first) = &mut depths[place];
-                *number += 1;
-                first.get_or_insert(row);
+                for &place in [queue, lane_of(&row)].into_iter().filter_map(|prefix| places.get(prefix)) {
+                    let (number, first) = &mut depths[place];
+                    *number += 1;
+                    first.get_or_insert_with(|| row.clone());
+                }
             }
             Ok(Some(depths))
         };

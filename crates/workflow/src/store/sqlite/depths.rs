@@ -1,4 +1,4 @@
-//! How many ready rows each queue has in each partition. They are counted once and then kept, so that to tell them costs what there are
+//! How many ready rows each queue and each lane with limits has in each partition. They are counted once and then kept, so that to tell them costs what there are
 //! queues. Only this process writes the file.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,10 +7,10 @@ use hashbrown::HashMap;
 use rusqlite::Connection;
 
 use crate::id::Partition;
-use crate::record::rows::Row;
+use crate::record::rows::{Row, is_limited, lane_of};
 use crate::store::error::StoreError;
 
-/// A partition, and the beginning of the rows of a queue there.
+/// A partition, and the beginning of the rows of a queue or a lane there.
 type Place = (Partition, Row);
 
 /// The numbers. None: they were not counted yet, or are in doubt.
@@ -26,6 +26,10 @@ impl Added {
     pub(super) fn note(&mut self, partition: Partition, row: &[u8], rows: i64) {
         if rows != 0 {
             *self.0.entry((partition, queue_of(row).to_vec())).or_default() += rows;
+            let lane = lane_of(row);
+            if is_limited(lane) {
+                *self.0.entry((partition, lane.to_vec())).or_default() += rows;
+            }
         }
     }
 }
@@ -39,7 +43,7 @@ impl Depths {
         self.known().is_some()
     }
 
-    /// For each partition the number of rows of each queue, whose rows begin with one of `prefixes`. None: they must be counted.
+    /// For each partition the number of rows of each queue or lane with limits, whose rows begin with one of `prefixes`. None: they must be counted.
     pub(super) fn of(&self, prefixes: &[Row], partitions: &[Partition]) -> Option<Vec<Vec<u64>>> {
         let known = self.known();
         let known = known.as_ref()?;
@@ -73,14 +77,14 @@ impl Depths {
         let mut counted = Added::default();
         let mut rows = connection.prepare_cached("SELECT partition, entry FROM ready_row")?;
         let mut rows = rows.query([])?;
-        // Rows of a queue follow each other.
+        // Rows of a lane follow each other.
         let (mut place, mut number) = ((Partition(0), Vec::new()), 0);
         while let Some(row) = rows.next()? {
             let (partition, entry) =
                 (Partition(row.get(0)?), row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?);
             if place.0 != partition || !entry.starts_with(&place.1) || place.1.is_empty() {
                 counted.note(place.0, &place.1, number);
-                (place, number) = ((partition, queue_of(entry).to_vec()), 0);
+                (place, number) = ((partition, lane_of(entry).to_vec()), 0);
             }
             number += 1;
         }

@@ -1,0 +1,192 @@
+//! Which jobs wait under which limits, how much of these is used, and who has their places.
+
+use std::fmt::Write as _;
+use std::num::NonZeroU32;
+
+use serde::Serialize;
+use tidegate_ratelimit::{Entry, Units, Usage};
+use tidegate_workflow::{Holders, Limit, Partial, WaitingKey};
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use super::{deadline, moment};
+use crate::edge::ask::{Answer, Ask, in_time};
+use crate::edge::incomplete::Incomplete;
+use crate::edge::json;
+use crate::edge::problem::{Code, Problem};
+use crate::edge::query::Query;
+use crate::edge::time::Rfc3339;
+use crate::jobs::view::Holder;
+use crate::workflows::limits::LimitShown;
+
+/// Most keys of a page.
+const MOST_ITEMS: usize = 100;
+
+/// A page of keys that jobs wait under, by queue and handler.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct WaitingKeyPage<'a> {
+    items: Vec<KeyShown<'a>>,
+    /// The cursor of the next page; null when this is the last. There may be a next page after one that is not full.
+    #[cfg_attr(test, schema(required))]
+    next_cursor: Option<String>,
+    /// What is missing, when a part of the store does not answer. Left out when nothing is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incomplete: Option<Incomplete>,
+}
+
+/// Ready jobs of one queue and one handler that have the same limits.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = WaitingKey))]
+struct KeyShown<'a> {
+    queue: &'a str,
+    handler: &'a str,
+    /// How many they are. Where they have room, they wait for a worker.
+    waiting: u64,
+    /// Since when the oldest of them has waited.
+    #[cfg_attr(test, schema(required))]
+    oldest_ready_at: Option<Rfc3339>,
+    limits: Vec<LimitInUse>,
+    /// The first of the limits that has no room for a job; null when all have.
+    #[cfg_attr(test, schema(required))]
+    full: Option<FullLimit>,
+}
+
+/// A limit that has no room.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct FullLimit {
+    /// Its place among the limits, from 0.
+    index: usize,
+    /// Until when at least.
+    until: Rfc3339,
+}
+
+/// A limit, and how much of it is used.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct LimitInUse {
+    #[serde(flatten)]
+    limit: LimitShown,
+    /// Of a rate limit: what its window has used; left out when the configuration has no such limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    r#use: Option<WindowUse>,
+    /// Of a limit of concurrency: how many jobs run under it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    running: Option<u32>,
+    /// Those that lose their places first: at most 10.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holders: Option<Vec<Holder>>,
+}
+
+/// What the window of a rate limit has used.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct WindowUse {
+    /// Hits that are counted: with requests that were refused, more than the limit allows.
+    used: u64,
+    /// Hits that the limit allows in each window.
+    requests_per_unit: u32,
+    /// The length of a window, such as `minute`.
+    unit: String,
+    /// When the window ends.
+    resets_at: Rfc3339,
+}
+
+pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
+    let mut query = Query::new(ask.query)?;
+    let (limit, queue, cursor) = (query.limit(20, MOST_ITEMS)?, query.take("queue"), query.take("cursor"));
+    query.end()?;
+    let wrong = || Problem::new(Code::InvalidCursor, "the cursor must be the next_cursor of a page of limits");
+    let after = cursor.map(|text| unwritten(&text).ok_or_else(wrong)).transpose()?;
+    let read = ask.api.engine().waiting_keys(queue.as_deref(), after.as_deref(), limit, ask.api.now());
+    let Partial { found, missing } = in_time(read).await?;
+    let items = shown(ask, &found.keys).await;
+    let next_cursor = found.next.map(|next| written(&next));
+    Ok(json::ok(&WaitingKeyPage { items, next_cursor, incomplete: Incomplete::of(&missing) }))
+}
+
+async fn shown<'a>(ask: &Ask<'_>, keys: &'a [WaitingKey]) -> Vec<KeyShown<'a>> {
+    let mut usage = used(ask, keys).await.into_iter();
+    let mut shown = |key: &'a WaitingKey| {
+        let full = key.look.full.as_ref();
+        let full = full.and_then(|full| {
+            let index = key.limits.each().iter().position(|limit| *limit == full.limit)?;
+            Some(FullLimit { index, until: Rfc3339(full.until) })
+        });
+        let in_use = |(limit, holders): (&Limit, &Option<Holders>)| LimitInUse {
+            limit: LimitShown::of(limit.definition()),
+            r#use: matches!(limit, Limit::Units { .. }).then(|| usage.next()).flatten().flatten(),
+            running: holders.as_ref().map(|holders| holders.number),
+            holders: holders.as_ref().map(|holders| holders.first.iter().map(Holder::of).collect()),
+        };
+        KeyShown {
+            queue: &key.queue,
+            handler: &key.handler,
+            waiting: key.waiting,
+            oldest_ready_at: key.oldest.map(Rfc3339),
+            limits: key.limits.each().iter().zip(&key.look.holders).map(in_use).collect(),
+            full,
+        }
+    };
+    keys.iter().map(&mut shown).collect()
+}
+
+/// What each rate limit of the keys has used, in their order. Nothing when the counters cannot be read: the rest is shown all the same.
+async fn used(ask: &Ask<'_>, keys: &[WaitingKey]) -> Vec<Option<WindowUse>> {
+    let all: Vec<(&str, Vec<Entry>)> = keys
+        .iter()
+        .flat_map(|key| key.limits.each())
+        .filter_map(|limit| match limit {
+            Limit::Units { domain, entries, .. } => Some((&**domain, entries)),
+            Limit::Concurrency { .. } => None,
+        })
+        .map(|(domain, entries)| {
+            let entry = |(key, value): &(String, String)| Entry { key: key.clone(), value: value.clone() };
+            (domain, entries.iter().map(entry).collect())
+        })
+        .collect();
+    let units: Vec<Units<'_>> =
+        all.iter().map(|(domain, entries)| Units { domain, entries, hits: NonZeroU32::MIN }).collect();
+    let limits = &ask.api.host.limits;
+    let usage = limits.limiter.usage(&units, limits.now(), deadline()).await.unwrap_or_default();
+    let shown = |usage: Usage| WindowUse {
+        used: usage.used,
+        requests_per_unit: usage.requests_per_unit,
+        unit: usage.unit.name().to_ascii_lowercase(),
+        resets_at: moment(usage.ends),
+    };
+    usage.into_iter().map(|usage| usage.map(shown)).collect()
+}
+
+/// A cursor as text.
+fn written(cursor: &[u8]) -> String {
+    cursor.iter().fold(String::with_capacity(2 * cursor.len()), |mut text, byte| {
+        let _infallible = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn unwritten(text: &str) -> Option<Vec<u8>> {
+    let bytes = text.as_bytes();
+    if !bytes.len().is_multiple_of(2) {
+        return None;
+    }
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let pair = |pair: &[u8]| Some(digit(pair[0])? << 4 | digit(pair[1])?);
+    bytes.chunks_exact(2).map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_back_and_others_are_refused() {
+        let cursor = b"queue\0handler\x01[[1,\"all\"]]\0";
+        assert_eq!(unwritten(&written(cursor)).as_deref(), Some(&cursor[..]));
+        for wrong in ["0", "0g", "é0", "+1"] {
+            assert_eq!(unwritten(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Which jobs wait under which limits.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::List;
+use super::of_job::Limit;
+use crate::ask::address::Query;
+use crate::ask::exit::{Exit, Failure};
+use crate::ask::remote::Remote;
+use crate::screen::Screen;
+use crate::screen::counted::counted;
+use crate::screen::moment::{Moment, short};
+use crate::screen::table::{Cell, Table};
+use crate::workflow::list::pages_of;
+
+/// Most items of a page.
+const PAGE: usize = 100;
+
+/// Ready jobs of one queue and one handler that have the same limits.
+#[derive(Debug, Deserialize)]
+struct Key {
+    queue: String,
+    handler: String,
+    waiting: u64,
+    oldest_ready_at: Option<Moment>,
+    limits: Vec<InUse>,
+    full: Option<Full>,
+}
+
+#[derive(Debug, Deserialize)]
+struct InUse {
+    #[serde(flatten)]
+    limit: Limit,
+    r#use: Option<Use>,
+    running: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Use {
+    used: u64,
+    requests_per_unit: u64,
+    unit: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Full {
+    index: usize,
+    until: Moment,
+}
+
+pub(super) async fn list(wanted: &List, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    let query = Query::default().with("queue", wanted.queue.as_ref());
+    let (items, more) = pages_of(PAGE, "/v1/limits", &query, wanted.limit, remote).await?;
+    let name = |item: &RawValue| Ok(remote.parse::<Key>(item.get())?.handler);
+    let more = more.map(|_| format!("there are more: --limit {}", wanted.limit.saturating_mul(10)));
+    screen.list(&items, name, more.as_deref(), || {
+        let keys: Vec<Key> = items.iter().map(|item| remote.parse(item.get())).collect::<Result<_, _>>()?;
+        Ok(match keys.is_empty() {
+            true => "no job with a limit waits\n".to_owned(),
+            false => table(&keys, screen).text(screen),
+        })
+    })?;
+    Ok(Exit::Done)
+}
+
+/// A line for each limit; those of jobs with several follow each other.
+fn table(keys: &[Key], screen: &Screen) -> Table {
+    let now = Moment::now();
+    let moment = |at: Moment| if screen.is_wide() { at.to_string() } else { at.relative(now) };
+    let mut table = Table::new(&["QUEUE", "HANDLER", "WAITING", "OLDEST", "LIMIT", "USED", "FULL UNTIL"]);
+    for key in keys {
+        let oldest = key.oldest_ready_at.map(|at| short(now.since(at))).unwrap_or_default();
+        for (index, in_use) in key.limits.iter().enumerate() {
+            let first = |text: &str| if index == 0 { Cell::from(text) } else { Cell::from("") };
+            let full = key.full.as_ref().filter(|full| full.index == index);
+            table.row(vec![
+                first(&key.queue),
+                first(&key.handler),
+                first(&key.waiting.to_string()),
+                first(&oldest),
+                Cell::from(in_use.limit.to_string()),
+                Cell::from(in_use.used()),
+                Cell::from(full.map(|full| moment(full.until)).unwrap_or_default()),
+            ]);
+        }
+    }
+    table
+}
+
+impl InUse {
+    fn used(&self) -> String {
+        match (&self.r#use, self.running) {
+            (Some(Use { used, requests_per_unit, unit }), _) => format!("{used} of {requests_per_unit} a {unit}"),
+            (None, Some(running)) => format!("{} at work", counted(running, "job")),
+            (None, None) => "no such limit".to_owned(),
+        }
+    }
+}

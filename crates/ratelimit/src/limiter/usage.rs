@@ -1,0 +1,65 @@
+//! How much of limits is used up, without charging anything.
+
+use std::time::Instant;
+
+use super::applied_limits::{AppliedLimit, AppliedLimits};
+use super::take::{Units, Wanted};
+use super::{InForce, Limiter, overridden};
+use crate::request::Timestamp;
+use crate::response::Error;
+use crate::store::Charge;
+use crate::tree::Unit;
+use crate::window::Seconds;
+
+/// How much of a limit its window has used up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Usage {
+    /// The name of the limit; empty when it has none.
+    pub name: Box<str>,
+    /// Hits that it allows in a window.
+    pub requests_per_unit: u32,
+    /// The length of the window.
+    pub unit: Unit,
+    /// Hits that are counted. With requests that were refused, more than it allows.
+    pub used: u64,
+    /// When the window ends.
+    pub ends: Timestamp,
+}
+
+impl Limiter {
+    /// How much of each of these limits is used up at the time `now`; `None` where nothing is counted. All counters are read at once, until
+    /// `deadline` at most.
+    ///
+    /// # Errors
+    /// There is no configuration, or the store fails.
+    pub async fn usage(
+        &self,
+        limits: &[Units<'_>],
+        now: Timestamp,
+        deadline: Instant,
+    ) -> Result<Vec<Option<Usage>>, Error> {
+        let in_force = self.core.in_force().ok_or(Error::NoConfiguration)?;
+        let InForce { configuration, overrides } = &*in_force;
+        // Each for itself: none replaces another one.
+        let wanted: Vec<Wanted<'_>> = limits.chunks(1).map(|limits| Wanted { limits, times: 0 }).collect();
+        let second = Seconds::from(now);
+        let mut applied = AppliedLimits::of_jobs(configuration, &self.state.options.key_prefix, &wanted, second);
+        if let Some(overrides) = overrides {
+            overridden::alter_jobs(&mut applied, overrides, &wanted, now);
+        }
+        let charges: Vec<Charge<'_>> =
+            applied.counted().map(|counted| self.charge(counted, applied.key(counted))).collect();
+        let mut used = self.store.read(&charges, deadline).await?.into_iter();
+        let usage = |limit: &AppliedLimit<'_>| {
+            let AppliedLimit::Counted(counted) = limit else { return None };
+            Some(Usage {
+                name: counted.limit.map(|limit| limit.name.clone()).unwrap_or_default(),
+                requests_per_unit: counted.requests_per_unit,
+                unit: counted.window.unit,
+                used: used.next().unwrap_or_default(),
+                ends: Timestamp(counted.window.end().0 * 1_000_000),
+            })
+        };
+        Ok(applied.limits.iter().map(usage).collect())
+    }
+}

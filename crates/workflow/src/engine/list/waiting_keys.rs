@@ -1,0 +1,140 @@
+//! Which jobs wait under which limits, for people. The key of a job is all of its limits together.
+
+use crate::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::engine::limits::look::Look;
+use crate::engine::partial::{Missing, Partial};
+use crate::graph::limits::Limits;
+use crate::id::Partition;
+use crate::record::rows::{ReadyEntry, ReadyRow, Row, lane_of};
+use crate::store::lanes::Walk;
+use crate::time::Timestamp;
+
+/// How often each partition is read for one page, when most lanes are of jobs without limits.
+const ROUNDS: usize = 10;
+/// The most holders of a set that are named.
+const NAMED: usize = 10;
+
+/// Ready jobs of one queue and one handler that have the same limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingKey {
+    /// Their queue.
+    pub queue: String,
+    /// What a worker runs.
+    pub handler: String,
+    /// Their limits.
+    pub limits: Limits,
+    /// How many they are.
+    pub waiting: u64,
+    /// Since when the oldest of them waits. Only the most urgent job of each partition is considered.
+    pub oldest: Option<Timestamp>,
+    /// What is known of the limits.
+    pub look: Look,
+}
+
+/// A page of them, by queue and handler.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WaitingKeyPage {
+    /// The keys: fewer than were asked for when there were too many jobs without limits between them.
+    pub keys: Vec<WaitingKey>,
+    /// Where the next page begins.
+    pub next: Option<Vec<u8>>,
+}
+
+/// What a read of some partitions found.
+struct Lanes {
+    /// In order, each once.
+    limited: Vec<Row>,
+    /// All that come before it were seen. None: all lanes.
+    seen: Option<Row>,
+}
+
+impl Engine {
+    /// At most `limit` keys of a queue or of all queues, those after `after`. What it costs does not depend on how many jobs wait.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn waiting_keys(
+        &self,
+        queue: Option<&str>,
+        after: Option<&[u8]>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Partial<WaitingKeyPage>, EngineError> {
+        let (partitions, mut missing) = self.readable();
+        let mut from = after.map(<[u8]>::to_vec);
+        let mut lanes = Vec::new();
+        for _ in 0..ROUNDS {
+            let walk = queue.map_or_else(Walk::of_all, Walk::of_queue);
+            let walk = from.iter().fold(walk, |walk, lane| walk.after(lane));
+            let found = self.limited_lanes(&walk, limit + 1 - lanes.len(), &partitions, &mut missing).await?;
+            lanes.extend(found.limited);
+            from = found.seen;
+            if from.is_none() || lanes.len() > limit {
+                break;
+            }
+        }
+        if lanes.len() > limit {
+            lanes.truncate(limit);
+            from = lanes.last().cloned();
+        }
+        let keys = self.keys_of(&lanes, &partitions, &mut missing, now).await?;
+        Ok(Partial { found: WaitingKeyPage { keys, next: from }, missing })
+    }
+
+    async fn limited_lanes(
+        &self,
+        walk: &Walk,
+        number: usize,
+        partitions: &[Partition],
+        missing: &mut Missing,
+    ) -> Result<Lanes, EngineError> {
+        let wanted: Vec<(Partition, Vec<Walk>)> = partitions.iter().map(|at| (*at, vec![walk.clone()])).collect();
+        let read = self.store().lanes(&wanted, 1, number).await;
+        let (read, others) = self.answered(partitions, read)?;
+        missing.add(others);
+        // Behind the last lane of a partition that has more, others may be missing.
+        let last = |(rows, all): &(Vec<Row>, bool)| rows.last().filter(|_| !all).map(|row| lane_of(row).to_vec());
+        let walks = || read.iter().flat_map(|(_, walks)| walks);
+        let seen = walks().filter_map(last).min();
+        let known = |lane: &Row| seen.as_ref().is_none_or(|seen| lane <= seen);
+        let mut limited: Vec<Row> = walks()
+            .flat_map(|(rows, _)| rows)
+            .filter(|row| ReadyRow::read(row).is_some_and(|row| !row.limit_key.is_empty()))
+            .map(|row| lane_of(row).to_vec())
+            .filter(known)
+            .collect();
+        limited.sort_unstable();
+        limited.dedup();
+        Ok(Lanes { limited, seen })
+    }
+
+    async fn keys_of(
+        &self,
+        lanes: &[Row],
+        partitions: &[Partition],
+        missing: &mut Missing,
+        now: Timestamp,
+    ) -> Result<Vec<WaitingKey>, EngineError> {
+        let depths = self.store().ready_depth(lanes, partitions).await;
+        let (depths, others) = self.answered(partitions, depths)?;
+        missing.add(others);
+        let mut found = Vec::new();
+        for at in 0..lanes.len() {
+            let each = || depths.iter().map(|(_, depths)| &depths[at]);
+            let first = || each().filter_map(|(_, row)| ReadyEntry::read(row.as_ref()?));
+            // None: they were all taken in the meantime.
+            let Some(one) = first().next() else { continue };
+            // Nobody but another version writes what cannot be read.
+            let Some(limits) = Limits::read(&one.limit_key) else { continue };
+            found.push((one, limits, each().map(|(number, _)| number).sum(), first().map(|entry| entry.since).min()));
+        }
+        let limits: Vec<&Limits> = found.iter().map(|(_, limits, ..)| limits).collect();
+        let looks = self.look(&limits, NAMED, now).await?;
+        let key = |((one, limits, waiting, oldest), look)| {
+            let ReadyEntry { queue, handler, .. } = one;
+            WaitingKey { queue, handler, limits, waiting, oldest, look }
+        };
+        Ok(found.into_iter().zip(looks).map(key).collect())
+    }
+}
