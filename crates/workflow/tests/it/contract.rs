@@ -53,6 +53,7 @@ macro_rules! contract {
                 states_are_found_without_rows
                 loads_and_heads_keep_the_order_asked_for
                 ready_rows_come_lowest_first_by_prefix_and_partition
+                ready_depth_counts_lanes_with_limits
                 ready_depth_counts_over_all_partitions
                 ready_depth_follows_every_change
                 due_workflows_come_earliest_first_up_to_the_limit_of_each_partition

@@ -1,9 +1,9 @@
 //! What a store finds.
 
 use tidegate_workflow::change::{Delete, Moved, Put, ResultField, RowChange, Stored, StoredState};
-use tidegate_workflow::rows::{Row, Section, queue_rows};
+use tidegate_workflow::rows::{ReadyEntry, Row, Section, queue_rows};
 use tidegate_workflow::{
-    Clockwork, Head, JobIndex, Order, Partition, Register, RowSet, Span, Status, Store, WorkflowId, due_row,
+    Clockwork, Format, Head, JobIndex, Order, Partition, Register, RowSet, Span, Status, Store, WorkflowId, due_row,
 };
 
 use super::{
@@ -119,6 +119,33 @@ pub(crate) async fn ready_depth_follows_every_change(store: Store) {
     check("removed with its workflow").await;
     assert_eq!(apply(&store, &[all(second, vec![row("a", second, 1)])]).await.len(), 1);
     check("refused").await;
+}
+
+pub(crate) async fn ready_depth_counts_lanes_with_limits(store: Store) {
+    let lane = |key: usize| format!("a\0h\u{1}[[{key},\"all\"]]\0").into_bytes();
+    let row = |key, id, job| {
+        let entry = ReadyEntry::read(&ready_row("a", 1, id, job)).unwrap();
+        let entry = ReadyEntry { handler: "h".to_owned(), limit_key: format!("[[{key},\"all\"]]"), ..entry };
+        let row: Row = entry.row(Format::Fourth);
+        assert!(row.starts_with(&lane(key)));
+        row
+    };
+    // Few keys, and more than are asked for one by one.
+    for keys in [3, 20] {
+        let id = id(keys as u64, 1);
+        let rows: Vec<Row> = (0..keys)
+            .flat_map(|key| (0..=key as u32 % 3).map(move |job| (key, job)))
+            .map(|(key, job)| row(key, id, job))
+            .collect();
+        let ready = RowChange { add: rows.clone(), remove: Vec::new() };
+        done(&store, create(id, Put { ready, ..Put::default() })).await;
+        let prefixes: Vec<Row> = (0..keys).map(lane).chain([queue_rows("a")]).collect();
+        let depth = depth_of_all(&store, &prefixes).await.unwrap();
+        let all = all_rows(&store, RowSet::Ready).await;
+        for (prefix, (number, _)) in prefixes.iter().zip(depth) {
+            assert_eq!(number, all.iter().filter(|row| row.starts_with(prefix)).count() as u64, "{prefix:?}");
+        }
+    }
 }
 
 pub(crate) async fn ready_depth_counts_over_all_partitions(store: Store) {
