@@ -29,7 +29,7 @@ pub use engine::create::{Created, NewWorkflow};
 pub use engine::desk::request::{Acted, Action, Begin, Condition};
 pub use engine::error::EngineError;
 pub use engine::home::{AboutServer, Asks, LivingServer};
-pub use engine::limits::look::{Full, Look};
+pub use engine::limits::look::{Full, Holding, Holdings, Look};
 pub use engine::limits::units::{Granted, Later, NoRoom, Receipt, Units, Wanted};
 pub use engine::list::count::CountPage;
 pub use engine::list::query::{Cursor, Filter, Query};

@@ -1,9 +1,7 @@
 //! A job as it is shown.
 
 use serde::Serialize;
-use tidegate_workflow::{
-    AttemptError, Full, JobIndex, JobResult, JobState, LeaseRef, Limit, Reason, Snapshot, Timestamp,
-};
+use tidegate_workflow::{AttemptError, Full, Holding, JobIndex, JobResult, JobState, Limit, Reason, Snapshot};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -117,6 +115,9 @@ struct WhyNotRunning<'a> {
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Holder {
     workflow: String,
+    /// Its name; left out when the jobs are of many workflows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<String>,
     /// Its place in the definition of that workflow, from 0.
     index: u32,
     /// When its place is free, unless its lease is extended.
@@ -230,8 +231,8 @@ impl<'a> WhyNotRunning<'a> {
 }
 
 impl Holder {
-    pub(crate) fn of((lease, until): &(LeaseRef, Timestamp)) -> Self {
-        Self { workflow: lease.workflow.to_string(), index: lease.job.0, until: Rfc3339(*until) }
+    pub(crate) fn of(Holding { lease, until, job }: &Holding) -> Self {
+        Self { workflow: lease.workflow.to_string(), job: job.clone(), index: lease.job.0, until: Rfc3339(*until) }
     }
 }
 
@@ -245,7 +246,10 @@ impl WhyNotRunning<'_> {
                 format!("waits for room under the limit '{domain}' of {}, at least until {until}", entries.join(", "))
             }
             Limit::Concurrency { most, .. } => {
-                format!("waits for a place: {running} of at most {most} run under this limit")
+                let names: Vec<&str> = holders.iter().filter_map(|holder| holder.job.as_deref()).collect();
+                let all = usize::try_from(*running).unwrap_or(usize::MAX);
+                let names = if names.is_empty() { String::new() } else { format!(": {}", first_of(&names, all)) };
+                format!("waits for a place: {running} of at most {most} run under this limit{names}")
             }
         };
         let holders = matches!(limit, Limit::Concurrency { .. }).then(|| holders.iter().map(Holder::of).collect());
@@ -256,6 +260,12 @@ impl WhyNotRunning<'_> {
 
 /// The first names, and how many more there are.
 fn listed(names: &[&str]) -> String {
-    let (first, more) = (names[..names.len().min(NAMED)].join(", "), names.len().saturating_sub(NAMED));
+    first_of(names, names.len())
+}
+
+/// The first names of `all`, of which not all may be known.
+fn first_of(names: &[&str], all: usize) -> String {
+    let first = &names[..names.len().min(NAMED)];
+    let (first, more) = (first.join(", "), all.saturating_sub(first.len()));
     if more == 0 { first } else { format!("{first} and {more} more") }
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use serde::Serialize;
 use tidegate_ratelimit::{Entry, Units, Usage};
-use tidegate_workflow::{Holders, Limit, Partial, WaitingKey};
+use tidegate_workflow::{Holdings, Limit, Partial, WaitingKey};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -114,7 +114,7 @@ async fn shown<'a>(ask: &Ask<'_>, keys: &'a [WaitingKey]) -> Vec<KeyShown<'a>> {
             let index = key.limits.each().iter().position(|limit| *limit == full.limit)?;
             Some(FullLimit { index, until: Rfc3339(full.until) })
         });
-        let in_use = |(limit, holders): (&Limit, &Option<Holders>)| LimitInUse {
+        let in_use = |(limit, holders): (&Limit, &Option<Holdings>)| LimitInUse {
             limit: LimitShown::of(limit.definition()),
             r#use: matches!(limit, Limit::Units { .. }).then(|| usage.next()).flatten().flatten(),
             running: holders.as_ref().map(|holders| holders.number),

@@ -1,19 +1,25 @@
 //! What limits have given away and why they have no room, for people: asked of the limiter and of the store, so that every server says the
 //! same.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::units::Wanted;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
+use crate::graph::Graph;
 use crate::graph::limits::{Limit, Limits};
+use crate::id::WorkflowId;
 use crate::record::lease::LeaseRef;
 use crate::store::error::StoreError;
 use crate::store::holders::Holders;
 use crate::time::Timestamp;
 
-/// The most holders of a set that are named.
-const NAMED: usize = 100;
+/// The most holders of a set that are told.
+const TOLD: usize = 100;
+/// The names of jobs of so many workflows are read at most that are not in memory.
+const READ: usize = 10;
 
 /// A limit that has no room for a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,15 +30,35 @@ pub struct Full {
     pub until: Timestamp,
     /// Of a limit of jobs that run at the same time: how many do.
     pub running: u32,
-    /// Some of them, by their leases, with the time until which each has its place.
-    pub holders: Vec<(LeaseRef, Timestamp)>,
+    /// Those that lose their places first.
+    pub holders: Vec<Holding>,
+}
+
+/// A job that has a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holding {
+    /// Its lease.
+    pub lease: LeaseRef,
+    /// Until when it has the place.
+    pub until: Timestamp,
+    /// Its name; `None` when many workflows have places, or it could not be read.
+    pub job: Option<String>,
+}
+
+/// Who has the places of a limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holdings {
+    /// How many they are.
+    pub number: u32,
+    /// Those that lose their places first.
+    pub first: Vec<Holding>,
 }
 
 /// What is known of the limits of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Look {
     /// Who has the places of each limit of jobs that run at the same time; `None` for rate limits.
-    pub holders: Vec<Option<Holders>>,
+    pub holders: Vec<Option<Holdings>>,
     /// The first limit that has no room for a job.
     pub full: Option<Full>,
 }
@@ -43,27 +69,52 @@ impl Engine {
     /// # Errors
     /// The store cannot be read.
     pub async fn full_limit(&self, limits: &Limits, now: Timestamp) -> Result<Option<Full>, EngineError> {
-        Ok(self.look(&[limits], NAMED, now).await?.pop().and_then(|look| look.full))
+        Ok(self.look(&[limits], TOLD, now).await?.pop().and_then(|look| look.full))
     }
 
-    /// Looks at the limits of several jobs at once. At most so many holders of a set are named.
+    /// Looks at the limits of several jobs at once. At most so many holders of a set are told.
     pub(in crate::engine) async fn look(
         &self,
         jobs: &[&Limits],
-        named: usize,
+        told: usize,
         now: Timestamp,
     ) -> Result<Vec<Look>, StoreError> {
         let sets: Vec<&str> = jobs.iter().flat_map(|limits| limits.each()).filter_map(set).collect();
-        let mut found = self.store().holders(&sets, now, named).await.into_iter();
-        let mut holders_of = |limit| set(limit).and_then(|_| found.next()).transpose();
+        let mut found = self.store().holders(&sets, now, told).await.into_iter();
+        let mut names = HashMap::new();
         let mut looks = Vec::with_capacity(jobs.len());
         for limits in jobs {
-            let holders: Vec<Option<Holders>> = limits.each().iter().map(&mut holders_of).collect::<Result<_, _>>()?;
+            let mut holders = Vec::with_capacity(limits.each().len());
+            for limit in limits.each() {
+                let found = set(limit).and_then(|_| found.next()).transpose()?;
+                holders.push(match found {
+                    Some(found) => Some(self.with_names(found, &mut names).await),
+                    None => None,
+                });
+            }
             let full = limits.each().iter().zip(&holders).find_map(|(limit, holders)| no_place(limit, holders, now));
             looks.push(Look { holders, full });
         }
         self.look_for_units(jobs, &mut looks, now).await;
         Ok(looks)
+    }
+
+    /// With the names of the jobs, as far as their graphs are among `known`, in memory, or few.
+    async fn with_names(&self, holders: Holders, known: &mut HashMap<WorkflowId, Option<Arc<Graph>>>) -> Holdings {
+        let mut first = Vec::with_capacity(holders.first.len());
+        for (lease, until) in holders.first {
+            if !known.contains_key(&lease.workflow) && known.len() < READ {
+                let graph = self.graph(lease.workflow).await.ok().flatten();
+                known.insert(lease.workflow, graph.map(|(graph, _)| graph));
+            }
+            let graph = match known.get(&lease.workflow) {
+                Some(graph) => graph.clone(),
+                None => self.core.states.graph(lease.workflow),
+            };
+            let job = graph.and_then(|graph| Some(graph.jobs.get(lease.job.index())?.name.clone()));
+            first.push(Holding { lease, until, job });
+        }
+        Holdings { number: holders.number, first }
     }
 
     /// Asks for the rate limits of the jobs that no set keeps waiting.
@@ -99,9 +150,9 @@ fn set(limit: &Limit) -> Option<&str> {
     }
 }
 
-fn no_place(limit: &Limit, holders: &Option<Holders>, now: Timestamp) -> Option<Full> {
+fn no_place(limit: &Limit, holders: &Option<Holdings>, now: Timestamp) -> Option<Full> {
     let (Limit::Concurrency { most, .. }, Some(holders)) = (limit, holders) else { return None };
-    let until = holders.first.first().map_or(now, |(_, until)| *until);
+    let until = holders.first.first().map_or(now, |first| first.until);
     let (running, holders) = (holders.number, holders.first.clone());
     (running >= *most).then(|| Full { limit: limit.clone(), until, running, holders })
 }

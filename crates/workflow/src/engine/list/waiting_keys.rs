@@ -12,8 +12,8 @@ use crate::time::Timestamp;
 
 /// How often each partition is read for one page, when most lanes are of jobs without limits.
 const ROUNDS: usize = 10;
-/// The most holders of a set that are named.
-const NAMED: usize = 10;
+/// The most holders of a set that are told.
+const TOLD: usize = 10;
 
 /// Ready jobs of one queue and one handler that have the same limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,7 +130,7 @@ impl Engine {
             found.push((one, limits, each().map(|(number, _)| number).sum(), first().map(|entry| entry.since).min()));
         }
         let limits: Vec<&Limits> = found.iter().map(|(_, limits, ..)| limits).collect();
-        let looks = self.look(&limits, NAMED, now).await?;
+        let looks = self.look(&limits, TOLD, now).await?;
         let key = |((one, limits, waiting, oldest), look)| {
             let ReadyEntry { queue, handler, .. } = one;
             WaitingKey { queue, handler, limits, waiting, oldest, look }

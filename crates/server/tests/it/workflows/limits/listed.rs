@@ -59,6 +59,7 @@ fn limits_are_listed_with_their_use_waiters_and_holders() {
                 (&json!(2), &json!(2), &json!("queue"))
             );
             assert_eq!(places["holders"].as_array().unwrap().len(), 2, "{places}");
+            assert!(places["holders"][0]["job"].as_str().unwrap().starts_with("acme "), "{places}");
             assert_eq!(items[0]["full"]["index"], 1, "{page}");
             assert_eq!(items[2]["full"], Value::Null, "nobody asks for this queue");
             assert!(items.iter().all(|item| item["oldest_ready_at"].is_string()), "{page}");
