@@ -2,6 +2,8 @@
 
 pub(crate) mod claims;
 pub(crate) mod leases;
+pub(crate) mod log;
+pub(crate) mod notes;
 pub(crate) mod reports;
 pub(crate) mod view;
 mod waiting;

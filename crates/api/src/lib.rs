@@ -135,6 +135,7 @@ const fn has_parameters(call: Call) -> bool {
         | Call::Show
         | Call::Graph(_)
         | Call::Jobs
+        | Call::JobLog
         | Call::Queues
         | Call::WaitingKeys
         | Call::Workers => true,
@@ -178,6 +179,7 @@ async fn dispatch(ask: &Ask<'_>) -> Answer {
         Call::Events => events::events(ask).await,
         Call::Jobs => jobs::list(ask).await,
         Call::Job => jobs::show(ask).await,
+        Call::JobLog => jobs::log::log(ask).await,
         Call::JobAct(action) => jobs::act(ask, action).await,
         Call::Queues => queues::list(ask).await,
         Call::SetQueue(paused) => queues::set(ask, paused).await,

@@ -9,6 +9,7 @@ pub(crate) mod error;
 pub(crate) mod home;
 pub(crate) mod limits;
 pub(crate) mod list;
+pub(crate) mod notes;
 pub(crate) mod partial;
 pub(crate) mod post;
 pub(crate) mod queues;

@@ -5,6 +5,7 @@ pub(crate) mod codec;
 pub(crate) mod due;
 pub(crate) mod format;
 pub(crate) mod lease;
+pub(crate) mod note;
 pub mod rows;
 pub(crate) mod small;
 pub(crate) mod terms;

@@ -19,6 +19,7 @@ pub(crate) mod holders;
 pub(crate) mod lanes;
 pub(crate) mod memory;
 pub(crate) mod migration;
+pub(crate) mod notes;
 pub(crate) mod probe;
 pub(crate) mod query;
 pub(crate) mod redis;
@@ -177,7 +178,15 @@ impl Store {
 
     /// The meta of a workflow and the records of these jobs, as far as they have one, all of one moment. None: it does not exist.
     pub async fn excerpt(&self, id: WorkflowId, jobs: &[JobIndex]) -> Result<Option<StoredState>, StoreError> {
-        each_store!(self, store => store.excerpt(id, jobs).await)
+        self.excerpts(&[(id, jobs.to_vec())]).await.pop().unwrap_or(Ok(None))
+    }
+
+    /// The same of several workflows, each of a moment of its own. The state of a small one comes whole.
+    pub(crate) async fn excerpts(
+        &self,
+        wanted: &[(WorkflowId, Vec<JobIndex>)],
+    ) -> Vec<Result<Option<StoredState>, StoreError>> {
+        each_store!(self, store => store.excerpts(wanted).await)
     }
 
     /// What was written to a workflow of so many jobs after this write. None: the store does not know, or the workflow is gone.

@@ -29,6 +29,7 @@ pub(crate) enum Call {
     Events,
     Jobs,
     Job,
+    JobLog,
     JobAct(JobAction),
     Queues,
     SetQueue(Paused),
@@ -138,6 +139,7 @@ pub(crate) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/workflows/{id}/events", Read, Call::Events),
     route(Method::GET, "/v1/workflows/{id}/jobs", Read, Call::Jobs),
     route(Method::GET, "/v1/workflows/{id}/jobs/{name}", Read, Call::Job),
+    route(Method::GET, "/v1/workflows/{id}/jobs/{name}/log", Read, Call::JobLog),
     route(Method::POST, "/v1/workflows/{id}/jobs/{name}:skip", Admin, Call::JobAct(JobAction::Skip)),
     route(Method::POST, "/v1/workflows/{id}/jobs/{name}:mark_succeeded", Admin, Call::JobAct(JobAction::MarkSucceeded)),
     route(Method::POST, "/v1/workflows/{id}/jobs/{name}:cancel", Admin, Call::JobAct(JobAction::Cancel)),
@@ -271,6 +273,7 @@ mod tests {
         check(Method::GET, "/v1/workflows/a:b", Call::Show, ["a:b", ""]);
         check(Method::POST, "/v1/workflows/a:start", Call::Act(WorkflowAction::Start), ["a", ""]);
         check(Method::GET, "/v1/workflows/a/jobs/x:skip", Call::Job, ["a", "x:skip"]);
+        check(Method::GET, "/v1/workflows/a/jobs/log/log", Call::JobLog, ["a", "log"]);
         check(Method::POST, "/v1/workflows/a/jobs/x:skip:retry", Call::JobAct(JobAction::Retry), ["a", "x:skip"]);
         check(Method::GET, "/v1/workflows:byKey", Call::ByKey, ["", ""]);
         check(Method::POST, "/v1/queues/q:pause", Call::SetQueue(Paused::Yes), ["q", ""]);

@@ -8,6 +8,9 @@ use tidegate_workflow::{LeaseRef, Timestamp};
 use utoipa::ToSchema;
 
 use super::claims;
+#[cfg(test)]
+use super::notes::NoteBody;
+use super::notes::{self, NoteItem, Notes};
 use crate::activity::Event;
 use crate::edge::ask::{Answer, Ask};
 use crate::edge::body::{self, Span};
@@ -24,13 +27,17 @@ const MOST: usize = 1_000;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Extend))]
-pub(crate) struct ExtendBody {
+pub(crate) struct ExtendBody<'a> {
     #[cfg_attr(test, schema(max_items = 1000))]
     leases: Vec<String>,
     /// How long from now on: 5s to 1h, 30s if left out.
     lease: Option<Span>,
     /// Who asks, as in its claims: then the answer says whether it should drain.
     worker: Option<String>,
+    /// What to keep of jobs, of these leases or of others.
+    #[serde(borrow, default)]
+    #[cfg_attr(test, schema(max_items = 1000, value_type = Option<Vec<NoteBody>>))]
+    notes: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -40,6 +47,8 @@ struct RawExtendBody<'a> {
     leases: Vec<&'a RawValue>,
     lease: Option<Span>,
     worker: Option<String>,
+    #[serde(borrow, default)]
+    notes: Option<Vec<&'a RawValue>>,
 }
 
 /// What became of each lease, in the order of the request.
@@ -47,6 +56,9 @@ struct RawExtendBody<'a> {
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ExtendResult<'a> {
     leases: Vec<LeaseItem<'a>>,
+    /// What became of each note. Left out without notes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    notes: Option<Vec<NoteItem<'a>>>,
     /// The worker should drain: it gets no more jobs. Left out otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     drain: Option<bool>,
@@ -80,30 +92,40 @@ pub(crate) fn parse_lease(text: &str, path: &str) -> Result<LeaseRef, Problem> {
     text.parse().map_err(|_| Problem::field(path, "this is not a lease; send the lease that a claim returned"))
 }
 
-/// The leases of a call, each right or wrong for itself, and for how long.
-#[expect(clippy::type_complexity, reason = "three that one caller takes apart at once")]
-fn leases(body: &[u8]) -> Result<(Vec<Result<LeaseRef, Problem>>, Option<Span>, Option<String>), Problem> {
+/// What a call asks for.
+struct Request {
+    /// Each right or wrong for itself.
+    leases: Vec<Result<LeaseRef, Problem>>,
+    lease: Option<Span>,
+    worker: Option<String>,
+    notes: Notes,
+}
+
+fn request(body: &[u8]) -> Result<Request, Problem> {
     let path = |at: usize| format!("leases[{at}]");
-    if let Some(ExtendBody { leases, lease, worker }) = body::read_correct(body) {
+    if let Some(ExtendBody { leases, lease, worker, notes }) = body::read_correct(body) {
         body::check_number(leases.len(), MOST, "leases")?;
-        return Ok((leases.iter().enumerate().map(|(at, text)| parse_lease(text, &path(at))).collect(), lease, worker));
+        let leases = leases.iter().enumerate().map(|(at, text)| parse_lease(text, &path(at))).collect();
+        return Ok(Request { leases, lease, worker, notes: notes::read(notes)? });
     }
     // Something is wrong: the others are extended all the same, so each is read for itself.
-    let RawExtendBody { leases, lease, worker } = body::read(body)?;
+    let RawExtendBody { leases, lease, worker, notes } = body::read(body)?;
     body::check_number(leases.len(), MOST, "leases")?;
     let one = |(at, raw): (usize, &RawValue)| {
         // What is no text is no lease either.
         parse_lease(&serde_json::from_str::<String>(raw.get()).unwrap_or_default(), &path(at))
     };
-    Ok((leases.into_iter().enumerate().map(one).collect(), lease, worker))
+    let leases = leases.into_iter().enumerate().map(one).collect();
+    Ok(Request { leases, lease, worker, notes: notes::read(notes)? })
 }
 
 pub(crate) async fn extend(ask: &Ask<'_>) -> Answer {
-    let (parsed, lease, worker) = leases(ask.body)?;
+    let Request { leases: parsed, lease, worker, notes } = request(ask.body)?;
     let expires = ask.api.now() + claims::lease(lease, "lease")?;
     let extensions: Vec<(LeaseRef, Timestamp)> = parsed.iter().flatten().map(|lease| (*lease, expires)).collect();
     let asked: Vec<LeaseRef> = extensions.iter().map(|(lease, _)| *lease).collect();
-    let extended = ask.api.engine().extend(extensions, ask.api.now()).await;
+    let extended = ask.api.engine().extend(extensions, ask.api.now());
+    let (extended, noted) = tokio::join!(extended, notes::keep(ask, notes));
     let kept = asked.into_iter().zip(&extended).filter(|(_, extended)| extended.is_ok()).map(|(lease, _)| lease);
     ask.api.roll.note_extended(kept, expires, ask.api.now());
     let mut extended = extended.into_iter();
@@ -117,9 +139,11 @@ pub(crate) async fn extend(ask: &Ask<'_>) -> Answer {
     ask.api.activity.add(Event::Extended, number(Result::is_ok));
     let is_lost = |outcome: &Result<(), Problem>| matches!(outcome, Err(problem) if problem.code == Code::LeaseLost);
     ask.api.activity.add(Event::LeaseLost, number(is_lost));
-    failures::items(ask, outcomes.iter().filter_map(|outcome| outcome.as_ref().err()));
+    let all = outcomes.iter().chain(noted.iter().flatten());
+    failures::items(ask, all.filter_map(|outcome| outcome.as_ref().err()));
     Ok(json::ok(&ExtendResult {
         leases: outcomes.iter().map(|outcome| LeaseItem::of(outcome, expires, ask.id)).collect(),
+        notes: NoteItem::all(&noted, ask.id),
         drain: worker.and_then(|worker| claims::drain(ask.api, &worker)),
     }))
 }
@@ -130,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_is_not_a_text_does_not_stop_the_other_leases() {
-        let (leases, ..) = leases(br#"{"leases":[5,"x"]}"#).unwrap();
+        let Request { leases, .. } = request(br#"{"leases":[5,"x"]}"#).unwrap();
         let paths: Vec<Option<String>> =
             leases.into_iter().map(|lease| lease.err()?.path().map(str::to_owned)).collect();
         assert_eq!(paths, [Some("leases[0]".to_owned()), Some("leases[1]".to_owned())]);

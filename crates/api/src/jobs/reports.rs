@@ -14,6 +14,9 @@ use utoipa::ToSchema;
 
 use super::claims::{self, ClaimBody, ClaimedJob};
 use super::leases::parse_lease;
+#[cfg(test)]
+use super::notes::NoteBody;
+use super::notes::{self, NoteItem, Notes};
 use super::waiting;
 use crate::activity::Event;
 use crate::edge::ask::{Answer, Ask, Context};
@@ -45,6 +48,10 @@ pub(crate) struct ReportsBody<'a> {
     /// Jobs to take in the same call. It waits only when the reports make no job ready.
     #[serde(default, deserialize_with = "body::optional_object")]
     claim: Option<ClaimBody>,
+    /// What to keep of jobs, of those that are reported or of others.
+    #[serde(borrow, default)]
+    #[cfg_attr(test, schema(max_items = 1000, value_type = Option<Vec<NoteBody>>))]
+    notes: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -54,6 +61,8 @@ struct RawReportsBody<'a> {
     reports: Vec<&'a RawValue>,
     #[serde(default, deserialize_with = "body::optional_object")]
     claim: Option<ClaimBody>,
+    #[serde(borrow, default)]
+    notes: Option<Vec<&'a RawValue>>,
 }
 
 /// How an attempt ended.
@@ -120,6 +129,9 @@ pub(crate) struct ErrorBody {
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ReportResult<'a> {
     reports: Vec<ReportItem<'a>>,
+    /// What became of each note. Left out without notes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    notes: Option<Vec<NoteItem<'a>>>,
     /// Jobs that were claimed in the same call.
     jobs: Vec<ClaimedJob<'a>>,
     /// Why no job could be claimed. The reports were taken all the same.
@@ -272,7 +284,7 @@ fn cut(mut text: String, most: usize) -> String {
 }
 
 pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
-    let (order, claim) = reports(ask.body)?;
+    let Request { reports: order, claim, notes } = request(ask.body)?;
     let claim = claim.map(|claim| claim.resolve("claim.")).transpose()?;
     let mut valid = Vec::with_capacity(order.len());
     let order = order.into_iter().map(|report| report.map(|report| valid.push(report))).collect();
@@ -285,6 +297,8 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
     let worker = claim.as_ref().map_or_else(String::new, |(claim, _)| claim.worker.clone());
     let claim = claim.filter(|_| !api.roll.is_draining(&worker));
     let wanted = claim.as_ref().map(|(claim, _)| claim);
+    // Before the reports, which may end their leases.
+    let noted = notes::keep(ask, notes).await;
     let (reported, mut leases) = api.engine().report_and_lease(valid, wanted, api.now()).await;
     if let (Ok(none), Some((claim, wait))) = (&leases, &claim)
         && none.is_empty()
@@ -302,9 +316,11 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
     };
     let ((claimed, share), refused) =
         claimed.map_or_else(|problem| (Default::default(), Some(problem)), |got| (got, None));
-    failures::items(ask, reported.iter().filter_map(|reported| reported.as_ref().err()).chain(&refused));
+    let failed = reported.iter().filter_map(|reported| reported.as_ref().err()).chain(&refused);
+    failures::items(ask, failed.chain(noted.iter().flatten().filter_map(|noted| noted.as_ref().err())));
     let result = ReportResult {
         reports: reported.iter().map(|reported| ReportItem::of(reported, ask.id)).collect(),
+        notes: NoteItem::all(&noted, ask.id),
         jobs: ClaimedJob::all(&claimed),
         claim_error: refused.as_ref().map(|problem| problem.body(ask.id)),
         drain: claims::drain(api, &worker),
@@ -317,24 +333,30 @@ fn is_over(reported: &Result<Reported, EngineError>) -> bool {
     matches!(reported, Ok(_) | Err(EngineError::Refused(_) | EngineError::NoWorkflow { .. }))
 }
 
-/// The reports of a call, each right or wrong for itself, and what to claim.
-#[expect(clippy::type_complexity, reason = "a pair that one caller takes apart at once")]
-fn reports(body: &[u8]) -> Result<(Vec<Result<Report, Problem>>, Option<ClaimBody>), Problem> {
+/// What a call asks for.
+struct Request {
+    /// Each right or wrong for itself.
+    reports: Vec<Result<Report, Problem>>,
+    claim: Option<ClaimBody>,
+    notes: Notes,
+}
+
+fn request(body: &[u8]) -> Result<Request, Problem> {
     let prefix = |at: usize| format!("reports[{at}].");
-    if let Some(ReportsBody { reports, claim }) = body::read_correct(body) {
+    if let Some(ReportsBody { reports, claim, notes }) = body::read_correct(body) {
         body::check_number(reports.len(), MOST, "reports")?;
         let resolved = reports.into_iter().enumerate();
         let resolved = resolved.map(|(at, one)| one.resolve().map_err(|problem| problem.under(&prefix(at))));
-        return Ok((resolved.collect(), claim));
+        return Ok(Request { reports: resolved.collect(), claim, notes: notes::read(notes)? });
     }
     // Something is wrong: the others are taken all the same, so each is read for itself.
-    let RawReportsBody { reports, claim } = body::read(body)?;
+    let RawReportsBody { reports, claim, notes } = body::read(body)?;
     body::check_number(reports.len(), MOST, "reports")?;
     let one = |(at, raw): (usize, &RawValue)| {
         let report = body::read::<ReportBody<'_>>(raw.get().as_bytes());
         report.and_then(ReportBody::resolve).map_err(|problem| problem.under(&prefix(at)))
     };
-    Ok((reports.into_iter().enumerate().map(one).collect(), claim))
+    Ok(Request { reports: reports.into_iter().enumerate().map(one).collect(), claim, notes: notes::read(notes)? })
 }
 
 /// What became of each report, in the order of the request.
@@ -381,9 +403,9 @@ mod tests {
         let lease = "x".to_owned();
         let check = |report: &str, path: &str| {
             let body = format!(r#"{{"reports":[{report},{{"lease":"{lease}","outcome":"succeeded"}}]}}"#);
-            let found: Vec<Option<String>> = reports(body.as_bytes())
+            let found: Vec<Option<String>> = request(body.as_bytes())
                 .unwrap()
-                .0
+                .reports
                 .into_iter()
                 .map(|report| report.err().and_then(|problem| problem.path().map(str::to_owned)))
                 .collect();
@@ -399,7 +421,7 @@ mod tests {
         check(r#"["x","failed"]"#, "reports[0]");
         let many = vec![r#"{"lease":"x","outcome":"failed"}"#; MOST + 1].join(",");
         for body in [format!(r#"{{"reports":[{many}]}}"#), format!(r#"{{"reports":[5,{many}]}}"#)] {
-            assert_eq!(reports(body.as_bytes()).err().map(|problem| problem.code), Some(Code::PayloadTooLarge));
+            assert_eq!(request(body.as_bytes()).err().map(|problem| problem.code), Some(Code::PayloadTooLarge));
         }
     }
 

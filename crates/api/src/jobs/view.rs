@@ -1,7 +1,9 @@
 //! A job as it is shown.
 
 use serde::Serialize;
-use tidegate_workflow::{AttemptError, Full, Holding, JobIndex, JobResult, JobState, Limit, Reason, Snapshot};
+use tidegate_workflow::{
+    AttemptError, Full, Holding, JobIndex, JobResult, JobState, Limit, Progress, Reason, Snapshot, Timestamp,
+};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -87,6 +89,22 @@ pub(crate) struct Job<'a> {
     /// The latest ten errors, the oldest first.
     #[serde(skip_serializing_if = "Option::is_none")]
     errors: Option<Vec<JobError<'a>>>,
+    /// How far it is, as its worker said last. Left out when no worker did, and where only `view=full` or the job alone has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    progress: Option<JobProgress<'a>>,
+}
+
+/// How far a job is.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct JobProgress<'a> {
+    /// From 0 to 100.
+    percent: u8,
+    text: &'a str,
+    /// When the worker said so.
+    at: Rfc3339,
+    /// The attempt that it was. A later one may have said nothing yet.
+    attempt: u16,
 }
 
 /// Why a job does not run.
@@ -177,7 +195,14 @@ impl<'a> Job<'a> {
             params: result.map(|_| Verbatim(graph.params(index).map_or("{}", |params| params.text()).into())),
             output: result.map(|result| result.output.as_deref().map_or(Verbatim::NULL, Verbatim::of)),
             errors: result.map(|result| result.errors.iter().map(JobError::of).collect()),
+            progress: result.and_then(|result| result.progress.as_ref()).map(JobProgress::of),
         }
+    }
+}
+
+impl<'a> JobProgress<'a> {
+    fn of(Progress { attempt, at, percent, text }: &'a Progress) -> Self {
+        Self { percent: *percent, text, at: Rfc3339(*at), attempt: *attempt }
     }
 }
 

@@ -74,6 +74,8 @@ const LIMIT_OF_WORKERS: Parameter = query("limit", "How many items at most.", Ki
 const LIMIT_OF_KEYS: Parameter = query("limit", "How many items at most.", Kind::Number(1, 100, 20));
 const ONLY_QUEUE: Parameter = query("queue", "Only of this queue.", Kind::Text);
 const CURSOR: Parameter = query("cursor", "The `next_cursor` of the page before.", Kind::Text);
+const LOG_AFTER: Parameter = query("after", "The `next` of an earlier page: what follows it.", Kind::Text);
+const LOG_LIMIT: Parameter = query("limit", "How many lines at most.", Kind::Number(1, 1_000, 1_000));
 const ORDER: Parameter = query("order", "By creation; `newest` first if left out.", Kind::Words(&["newest", "oldest"]));
 const BY: Parameter = query("by", "Count for each name, too.", Kind::Words(&["name"]));
 const NAMES: Parameter = query("limit", "With `by=name`: how many names at most.", Kind::Number(1, 1_000, 100));
@@ -132,10 +134,13 @@ pub(super) fn of(call: Call) -> Operation {
             .problems(&[MigrationNeeded]),
         Call::Report => operation("reportJobs", "Report how attempts ended, and take more jobs", Json("ReportResult"))
             .takes("ReportRequest")
-            .describe("Each report has a status of its own. Jobs that became ready by the reports come first."),
+            .describe(
+                "Each report has a status of its own. Jobs that became ready by the reports come first. Notes are kept before the reports are \
+                 taken, and each has a status of its own, too.",
+            ),
         Call::Extend => operation("extendLeases", "Keep jobs longer", Json("ExtendResult"))
             .takes("Extend")
-            .describe("Each lease has a status of its own."),
+            .describe("Each lease has a status of its own, and so has each note."),
         Call::List => operation("listWorkflows", "List workflows", Json("WorkflowPage"))
             .with(&[STATUS, NAME, TAG, AFTER, BEFORE, PREFIX, ORDER, LIMIT, CURSOR])
             .problems(&[InvalidCursor]),
@@ -143,7 +148,7 @@ pub(super) fn of(call: Call) -> Operation {
             .with(&[STATUS, NAME, TAG, AFTER, BEFORE, PREFIX, BY, NAMES, NAMES_CURSOR])
             .problems(&[InvalidCursor]),
         Call::Create | Call::CreateBatch | Call::Bulk => of_many(call),
-        Call::Jobs | Call::Job | Call::JobAct(_) => of_jobs(call),
+        Call::Jobs | Call::Job | Call::JobLog | Call::JobAct(_) => of_jobs(call),
         Call::Queues | Call::SetQueue(_) => of_queues(call),
         Call::ShowTerms(of) => of_terms(of, ["showQueueLimits", "showQueueWeights", "showHandlerLimits"], Do::Show),
         Call::SetTerms(of) => of_terms(of, ["setQueueLimits", "setQueueWeights", "setHandlerLimits"], Do::Set),
@@ -257,6 +262,10 @@ fn of_jobs(call: Call) -> Operation {
             .problems(&[WorkflowNotFound, InvalidCursor]),
         Call::Job => operation("showJob", "Show a job, with its params, output and errors", Content::Json("Job"))
             .problems(&[WorkflowNotFound, JobNotFound]),
+        Call::JobLog => operation("readJobLog", "Read what workers wrote to the log of a job", Content::Json("LogPage"))
+            .with(&[LOG_AFTER, LOG_LIMIT])
+            .describe("The oldest lines first. To follow it, ask again with `next` as `after`. Lines may be lost when the store fails.")
+            .problems(&[WorkflowNotFound, JobNotFound, InvalidCursor]),
         Call::JobAct(JobAction::MarkSucceeded) => {
             Operation { body: Some(("MarkSucceeded", false)), ..act("markJobSucceeded", "Count a job as succeeded") }
         }

@@ -8,7 +8,7 @@ use utoipa::openapi::schema::Schema;
 
 use crate::edge::problem::{self, Code};
 use crate::events::{JobEvent, RemovedEvent};
-use crate::jobs::{JobPage, MarkBody, claims, leases, reports};
+use crate::jobs::{JobPage, MarkBody, claims, leases, log, notes, reports};
 use crate::limits::{check, overrides, top, waiting};
 use crate::queues::{QueuePage, QueuePaused};
 use crate::terms;
@@ -35,7 +35,8 @@ fn requests() -> Schemas {
     add::<MarkBody<'_>>(&mut schemas);
     add::<claims::ClaimBody>(&mut schemas);
     add::<reports::ReportsBody<'_>>(&mut schemas);
-    add::<leases::ExtendBody>(&mut schemas);
+    add::<leases::ExtendBody<'_>>(&mut schemas);
+    add::<notes::NoteBody>(&mut schemas);
     add::<terms::LimitsBody>(&mut schemas);
     add::<terms::WeightsBody>(&mut schemas);
     add::<overrides::OverrideBody>(&mut schemas);
@@ -65,6 +66,7 @@ fn answers() -> Schemas {
     add::<claims::ClaimResult<'_>>(&mut schemas);
     add::<reports::ReportResult<'_>>(&mut schemas);
     add::<leases::ExtendResult<'_>>(&mut schemas);
+    add::<log::LogPage<'_>>(&mut schemas);
     add::<QueuePage<'_>>(&mut schemas);
     add::<QueuePaused<'_>>(&mut schemas);
     add::<terms::LimitsShown<'_>>(&mut schemas);

@@ -150,7 +150,7 @@ mod tests {
         let most = std::cell::Cell::new(0);
         let read = |jobs: Vec<JobIndex>| {
             most.set(most.get() + jobs.len());
-            let result = |_: &JobIndex| JobResult { output: Some(output.clone()), errors: Vec::new() };
+            let result = |_: &JobIndex| JobResult { output: Some(output.clone()), ..JobResult::default() };
             std::future::ready(Ok(jobs.iter().map(result).collect()))
         };
         let problem = all_results(300, &read).await.unwrap_err();

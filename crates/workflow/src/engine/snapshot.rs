@@ -15,6 +15,7 @@ use crate::id::{JobIndex, WorkflowId};
 use crate::record::change::ResultField;
 use crate::record::codec::decode;
 use crate::record::format::Format;
+use crate::record::note::Progress;
 use crate::state::{AttemptError, Job, JobState, Meta, Status};
 use crate::store::error::StoreError;
 use crate::store::query::Head;
@@ -98,6 +99,8 @@ pub struct JobResult {
     pub output: Option<Bytes>,
     /// The errors of its latest attempts, the oldest first.
     pub errors: Vec<AttemptError>,
+    /// How far its latest attempt was that said so.
+    pub progress: Option<Progress>,
 }
 
 impl Snapshot {
@@ -402,7 +405,7 @@ impl Engine {
         Ok(decode(&self.head(id).await?.meta, || format!("the state of workflow {id}"))?)
     }
 
-    async fn head(&self, id: WorkflowId) -> Result<Head, EngineError> {
+    pub(in crate::engine) async fn head(&self, id: WorkflowId) -> Result<Head, EngineError> {
         let head = match self.has_partition(id) {
             true => self.store().heads(&[id]).await.pop().transpose()?.flatten(),
             false => None,
@@ -418,16 +421,19 @@ impl Engine {
         const ERRORS: u8 = 10;
         let fields = jobs.iter().flat_map(|&job| {
             let errors = (0..ERRORS).map(move |place| ResultField::Error(job, place));
-            std::iter::once(ResultField::Output(job)).chain(errors)
+            [ResultField::Output(job), ResultField::Progress(job)].into_iter().chain(errors)
         });
         let found = self.store().results(&[(id, fields.collect())]).await?.pop().unwrap_or_default();
-        let each = found.chunks(1 + usize::from(ERRORS)).zip(jobs);
+        let each = found.chunks(2 + usize::from(ERRORS)).zip(jobs);
         each.map(|(found, job)| {
-            let errors = found[1..].iter().flatten();
+            let errors = found[2..].iter().flatten();
             let errors = errors.map(|bytes| decode(bytes, || format!("an error of job {job} of workflow {id}")));
             let mut errors: Vec<AttemptError> = errors.collect::<Result<_, _>>()?;
             errors.sort_by_key(|error| error.at);
-            Ok(JobResult { output: found[0].clone(), errors })
+            let progress = found[1].as_ref();
+            let progress =
+                progress.map(|bytes| decode(bytes, || format!("the progress of job {job} of workflow {id}")));
+            Ok(JobResult { output: found[0].clone(), errors, progress: progress.transpose()? })
         })
         .collect()
     }

@@ -190,6 +190,12 @@ pub enum ResultField {
     Output(JobIndex),
     /// The error of an attempt, encoded. The latest ten are kept, numbered by the attempt modulo ten.
     Error(JobIndex, u8),
+    /// How far a job is, encoded.
+    Progress(JobIndex),
+    /// Which pieces the log of a job has: a [`crate::store::notes::Extent`].
+    Log(JobIndex),
+    /// A piece of the log, numbered modulo [`crate::store::notes::SLOTS`].
+    LogPiece(JobIndex, u8),
 }
 
 /// What a store did with a change.

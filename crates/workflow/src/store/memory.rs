@@ -1,6 +1,7 @@
 //! Workflows in this process, for tests. Everything is lost when the process ends, and writes can be made to fail.
 
 mod holders;
+mod notes;
 mod registers;
 pub(super) mod servers;
 mod tables;
@@ -248,13 +249,15 @@ impl MemoryStore {
         Ok(ids.iter().map(|id| tables.workflows.get(id).map(stored)).collect())
     }
 
-    pub(crate) async fn excerpt(&self, id: WorkflowId, jobs: &[JobIndex]) -> Result<Option<StoredState>, StoreError> {
-        let tables = self.read().await?;
-        let some = |entry: &Entry| {
+    pub(crate) async fn excerpts(
+        &self,
+        wanted: &[(WorkflowId, Vec<JobIndex>)],
+    ) -> Vec<Result<Option<StoredState>, StoreError>> {
+        let some = |entry: &Entry, jobs: &[JobIndex]| {
             let found = jobs.iter().filter_map(|job| Some((*job, entry.jobs.get(job)?.clone())));
             StoredState { meta: entry.meta.clone(), jobs: found.collect(), ..StoredState::default() }
         };
-        Ok(tables.workflows.get(&id).map(some))
+        self.each(wanted, |tables, (id, jobs)| tables.workflows.get(id).map(|entry| some(entry, jobs))).await
     }
 
     pub(crate) async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {

@@ -5,6 +5,7 @@ mod column;
 mod depths;
 mod file;
 mod holders;
+mod notes;
 mod presence;
 mod probe;
 mod read;
@@ -314,9 +315,14 @@ impl SqliteStore {
         self.lookup(move |connection| ids.iter().map(|id| read::load(connection, *id)).collect()).await
     }
 
-    pub(crate) async fn excerpt(&self, id: WorkflowId, jobs: &[JobIndex]) -> Result<Option<StoredState>, StoreError> {
-        let jobs = jobs.to_vec();
-        self.lookup(move |connection| read::excerpt(connection, id, &jobs)).await
+    pub(crate) async fn excerpts(
+        &self,
+        wanted: &[(WorkflowId, Vec<JobIndex>)],
+    ) -> Vec<Result<Option<StoredState>, StoreError>> {
+        let asked = wanted.to_vec();
+        let found = self
+            .lookup(move |connection| asked.iter().map(|(id, jobs)| read::excerpt(connection, *id, jobs)).collect());
+        each_of(wanted.len(), found.await)
     }
 
     pub(crate) async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {

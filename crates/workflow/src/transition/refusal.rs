@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::id::JobIndex;
-use crate::state::{JobState, LeaseEnd, Status};
+use crate::state::{Job, JobState, LeaseEnd, Status};
 use crate::workflow::Workflow;
 use crate::workflow::progress::Prospect;
 
@@ -59,7 +59,11 @@ pub(crate) fn wrong_status(verb: &'static str, status: Status, advice: &'static 
 
 /// The lease with this token is not one under which the job runs.
 pub(super) fn lease_lost(workflow: &Workflow, index: JobIndex, token: u64) -> Refusal {
-    let job = workflow.job(index);
+    lost(name(workflow, index), workflow.job(index), token)
+}
+
+/// The same of a job that is known without its workflow.
+pub(crate) fn lost(name: String, job: &Job, token: u64) -> Refusal {
     let reason = match (job.state, job.ended_by) {
         _ if job.token == token && token != 0 => "reported",
         // It had one lease, and that is another.
@@ -70,7 +74,7 @@ pub(super) fn lease_lost(workflow: &Workflow, index: JobIndex, token: u64) -> Re
         (_, None) if job.token != 0 && job.fence != 1 => "taken_over",
         (_, None) => "unknown",
     };
-    Refusal::LeaseLost { job: name(workflow, index), state: job.state.word(), reason }
+    Refusal::LeaseLost { job: name, state: job.state.word(), reason }
 }
 
 /// The lease under which the job runs is over, although nobody has taken the job back yet.

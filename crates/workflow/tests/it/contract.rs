@@ -1,6 +1,7 @@
 //! What a store does, whichever it is: [`contract!`] makes a test of every behaviour for one store.
 
 pub(crate) mod holders;
+pub(crate) mod notes;
 pub(crate) mod reads;
 pub(crate) mod writes;
 
@@ -46,6 +47,13 @@ macro_rules! contract {
                 a_place_is_held_as_long_as_its_lease_and_ends_after_it
                 ten_thousand_places_fit_in_one_call
                 there_are_never_more_holders_than_places
+            }
+            contract! { @ $open, notes:
+                notes_are_kept_in_their_order
+                of_a_log_the_newest_lines_are_kept
+                many_short_lines_cost_few_pieces
+                notes_change_no_state_and_go_with_the_workflow
+                a_log_that_cannot_be_read_begins_anew
             }
             contract! { @ $open, reads:
                 what_is_not_there_is_none

@@ -15,6 +15,7 @@ mod homes;
 mod limits;
 mod model;
 mod names;
+mod notes;
 mod operations;
 mod queues;
 mod races;

@@ -188,11 +188,14 @@ impl Keys {
     }
 }
 
-/// The field of a result: the job, and for an error a dot and its number.
+/// The field of a result: the job, and for an error a dot and its number. What workers say of a job has a letter after the dot.
 pub(super) fn result_field(field: ResultField) -> String {
     match field {
         ResultField::Output(job) => job.to_string(),
         ResultField::Error(job, place) => format!("{job}.{place}"),
+        ResultField::Progress(job) => format!("{job}.p"),
+        ResultField::Log(job) => format!("{job}.l"),
+        ResultField::LogPiece(job, slot) => format!("{job}.l{slot}"),
     }
 }
 

@@ -10,8 +10,8 @@ use super::RedisStore;
 use super::keys::{self, LABEL, META, Part, Set};
 use super::pieces::read::ask;
 use super::reply::{self, answer, is_forbidden, stored};
-use crate::id::{JobIndex, Partition, WorkflowId};
-use crate::record::change::{ResultField, Stored, StoredState};
+use crate::id::{Partition, WorkflowId};
+use crate::record::change::{ResultField, Stored};
 use crate::record::due::{due_row, read_due_row};
 use crate::record::rows::{Row, lane_of};
 use crate::record::small;
@@ -94,13 +94,13 @@ fn found_together(outcome: &Outcome) -> Vec<Option<Stored>> {
 }
 
 /// What has the state of a workflow, by its id.
-fn state_of(id: WorkflowId) -> Part {
+pub(super) fn state_of(id: WorkflowId) -> Part {
     if id.is_small() { Part::Small } else { Part::State }
 }
 
 impl RedisStore {
     /// Those of `ids` that look like ids of small workflows and were not found: ids from before the third format may look so by chance.
-    fn by_chance<T>(ids: &[WorkflowId], found: &[Result<Option<T>, StoreError>]) -> Vec<usize> {
+    pub(super) fn by_chance<T>(ids: &[WorkflowId], found: &[Result<Option<T>, StoreError>]) -> Vec<usize> {
         let missing = |at: &usize| matches!(found[*at], Ok(None)) && ids[*at].is_small();
         (0..ids.len()).filter(missing).collect()
     }
@@ -186,20 +186,6 @@ impl RedisStore {
             _ => self.state(key, state).await?,
         };
         Ok(state.zip(graph).map(|(state, graph)| Stored { graph: graph.to_vec(), state }))
-    }
-
-    pub(crate) async fn excerpt(&self, id: WorkflowId, jobs: &[JobIndex]) -> Result<Option<StoredState>, StoreError> {
-        let key = self.keys.part(id, Part::State);
-        let fields = jobs.iter().map(|job| Arg::Integer(job.0.into()));
-        let args: Vec<Arg<'_>> = [Arg::Key(key.as_bytes()), Arg::Bytes(META)].into_iter().chain(fields).collect();
-        let mut batch = Batch::new();
-        batch.unit().repeatable("HMGET", &args);
-        let outcomes = self.send(batch).await;
-        let values = reply::array(stored(&outcomes[0], &key)?)?;
-        let values: Vec<Option<&Bytes>> = values.into_iter().map(reply::bytes).collect::<Result<_, _>>()?;
-        let Some((Some(meta), values)) = values.split_first() else { return Ok(None) };
-        let found = jobs.iter().zip(values).filter_map(|(job, value)| Some((*job, value.as_ref()?.to_vec())));
-        Ok(Some(StoredState { meta: meta.to_vec(), jobs: found.collect(), ..StoredState::default() }))
     }
 
     pub(crate) async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {

@@ -192,6 +192,14 @@ pub(super) fn small_in_array(reply: &Reply) -> Result<Option<StoredState>, Store
     array(reply)?.first().map_or(Ok(None), |value| small(value))
 }
 
+/// Meta and the records of these jobs, as far as they have one.
+pub(super) fn excerpt(reply: &Reply, jobs: &[JobIndex]) -> Result<Option<StoredState>, StoreError> {
+    let values: Vec<Option<&Bytes>> = array(reply)?.into_iter().map(bytes).collect::<Result<_, _>>()?;
+    let Some((Some(meta), values)) = values.split_first() else { return Ok(None) };
+    let found = jobs.iter().zip(values).filter_map(|(job, value)| Some((*job, value.as_ref()?.to_vec())));
+    Ok(Some(StoredState { meta: meta.to_vec(), jobs: found.collect(), ..StoredState::default() }))
+}
+
 /// What a list shows of a small workflow.
 pub(super) fn small_head(reply: &Reply) -> Result<Option<Head>, StoreError> {
     let Some(value) = bytes(reply)? else { return Ok(None) };

@@ -14,11 +14,14 @@ pub(super) fn micros(at: Timestamp) -> i64 {
     i64::try_from(at.micros()).unwrap_or(i64::MAX)
 }
 
-/// The name of a result as a number. Each job has 512 numbers, and the first is its output.
+/// The name of a result as a number. Each job has 512 numbers: the first is its output, then come 256 errors, and then what its workers say.
 pub(super) fn field_number(field: ResultField) -> i64 {
     match field {
         ResultField::Output(job) => i64::from(job.0) << 9,
         ResultField::Error(job, slot) => (i64::from(job.0) << 9) + 1 + i64::from(slot),
+        ResultField::Progress(job) => (i64::from(job.0) << 9) + 300,
+        ResultField::Log(job) => (i64::from(job.0) << 9) + 301,
+        ResultField::LogPiece(job, slot) => (i64::from(job.0) << 9) + 302 + i64::from(slot),
     }
 }
 

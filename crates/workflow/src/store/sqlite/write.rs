@@ -14,6 +14,7 @@ use self::apply::Tables;
 use self::space::Space;
 use super::depths::{Added, Depths};
 use super::holders;
+use super::notes;
 use super::presence::Presence;
 use super::probe::{Probed, probe};
 use super::register;
@@ -23,6 +24,7 @@ use crate::record::change::{Applied, Change, Write};
 use crate::record::format::Format;
 use crate::store::error::StoreError;
 use crate::store::holders::Standing;
+use crate::store::notes::{Noted, Written as Note};
 use crate::store::query::Register;
 
 /// The number of changes at which a transaction takes no more requests: about 50 ms of work. The first request of a group does not wait
@@ -44,6 +46,10 @@ pub(super) enum Request {
     Holders {
         change: holders::Change,
         answer: Answer<Vec<Standing>>,
+    },
+    Notes {
+        notes: Vec<Note>,
+        answer: Answer<Vec<Noted>>,
     },
     /// The most pages that the file may have.
     Bound {
@@ -86,6 +92,7 @@ enum Done {
     /// So many entries were removed.
     Registered(u64),
     Held(Vec<Standing>),
+    Noted(Vec<Noted>),
     Entered,
     /// Nothing was written.
     Asked,
@@ -98,6 +105,7 @@ impl Request {
             Self::Bound { .. } | Self::Migrate { .. } => 1,
             Self::Register { change, .. } => change.entries(),
             Self::Holders { change, .. } => change.places(),
+            Self::Notes { notes, .. } => notes.len(),
             Self::Probe { .. } | Self::Count { .. } => 0,
         }
     }
@@ -110,6 +118,11 @@ impl Request {
             Self::Holders { change, .. } => change.frees(),
             _ => false,
         }
+    }
+
+    /// Whether it may be refused so that others find room.
+    fn gives_way(&self) -> bool {
+        matches!(self, Self::Notes { .. })
     }
 
     /// Whether it writes nothing.
@@ -125,6 +138,10 @@ impl Request {
             }
             Self::Register { register, change, .. } => Ok(Done::Registered(change.write(connection, *register)?)),
             Self::Holders { change, .. } => Ok(Done::Held(change.write(connection)?)),
+            Self::Notes { notes, .. } => {
+                let noted = notes.iter().map(|note| notes::add(connection, note));
+                Ok(Done::Noted(noted.collect::<Result<_, _>>()?))
+            }
             Self::Bound { pages, .. } => {
                 // SQLite answers with what is the bound now, which is at least the size of the file.
                 connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
@@ -152,7 +169,16 @@ impl Request {
             (Self::Register { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
             (Self::Holders { answer, .. }, Ok(Done::Held(held))) => drop(answer.send(Ok(held))),
             (Self::Holders { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
-            (Self::Apply { .. } | Self::Probe { .. } | Self::Register { .. } | Self::Holders { .. }, Ok(_)) => {
+            (Self::Notes { answer, .. }, Ok(Done::Noted(noted))) => drop(answer.send(Ok(noted))),
+            (Self::Notes { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
+            (
+                Self::Apply { .. }
+                | Self::Probe { .. }
+                | Self::Register { .. }
+                | Self::Holders { .. }
+                | Self::Notes { .. },
+                Ok(_),
+            ) => {
                 unreachable!("a request is done as what it is")
             }
             (Self::Bound { answer, .. } | Self::Migrate { answer, .. } | Self::Count { answer }, done) => {
@@ -214,17 +240,20 @@ fn answer_questions(written: &Written<'_>, questions: Vec<Request>) {
     }
 }
 
-/// Writes a group in one transaction and then answers. When there is no room for all of it, what only removes is written without the rest.
+/// Writes a group in one transaction and then answers. When there is no room for all of it, it is written without notes, and then what only
+/// removes without the rest.
 fn commit(written: &mut Written<'_>, group: Vec<Request>) {
     match write(written, &group) {
         Ok(done) => group.into_iter().zip(done).for_each(|(request, done)| request.answer(Ok(done))),
         Err(error) => {
-            let (freeing, others): (Vec<_>, Vec<_>) = group.into_iter().partition(Request::frees);
-            let alone = !others.is_empty() && !freeing.is_empty() && matches!(error, StoreError::Unavailable { .. });
+            let notes = group.iter().any(Request::gives_way);
+            let stays = |request: &Request| if notes { !request.gives_way() } else { request.frees() };
+            let (staying, others): (Vec<_>, Vec<_>) = group.into_iter().partition(stays);
+            let again = !others.is_empty() && !staying.is_empty() && matches!(error, StoreError::Unavailable { .. });
             others.into_iter().for_each(|request| request.answer(Err(error.clone())));
-            match alone {
-                true => commit(written, freeing),
-                false => freeing.into_iter().for_each(|request| request.answer(Err(error.clone()))),
+            match again {
+                true => commit(written, staying),
+                false => staying.into_iter().for_each(|request| request.answer(Err(error.clone()))),
             }
         }
     }
@@ -308,5 +337,28 @@ mod tests {
             answers((&opened.writer, &opened.presence), &group).iter().all(|answer| *answer == Ok(vec![Applied::Done]))
         );
         assert!(group.iter().all(|change| read::load(&opened.readers[0], change.workflow).unwrap().is_some()));
+    }
+
+    #[test]
+    fn notes_for_which_there_is_no_room_make_room_for_all_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let opened = file::open(&directory.path().join("store.sqlite"), 1).unwrap();
+        let (change, later) = (create(1, b"small"), create(2, b"small"));
+        assert_eq!(
+            answers((&opened.writer, &opened.presence), std::slice::from_ref(&change))[0],
+            Ok(vec![Applied::Done])
+        );
+        let pages: i64 = opened.writer.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+        opened.writer.pragma_update_and_check(None, "max_page_count", pages + 2, |_| Ok(())).unwrap();
+        let note = Note::of_lines(change.workflow, vec![7; 100_000]);
+        let (answer, mut noted) = oneshot::channel();
+        let (applies, mut applied) = oneshot::channel();
+        let group = vec![
+            Request::Notes { notes: vec![note], answer },
+            Request::Apply { partition: Partition(0), changes: [later].into(), answer: applies },
+        ];
+        commit(&mut Written::new(&opened.writer, &opened.presence, &Depths::default()), group);
+        assert!(matches!(noted.try_recv().unwrap(), Err(StoreError::Unavailable { .. })));
+        assert_eq!(applied.try_recv().unwrap(), Ok(vec![Applied::Done]));
     }
 }

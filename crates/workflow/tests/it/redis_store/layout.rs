@@ -7,8 +7,8 @@ use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
 use tidegate_workflow::change::{Delete, Moved, Put, ResultField, RowChange};
 use tidegate_workflow::rows::Section;
 use tidegate_workflow::{
-    Begin, Claim, Clockwork, Definition, Engine, EngineOptions, Graph, JobDefinition, JobIndex, Json, NewWorkflow,
-    Order, Outcome, Partition, RedisOptions, Report, Span, Store,
+    Begin, Claim, Clockwork, Definition, Engine, EngineOptions, Graph, JobDefinition, JobIndex, JobNote, Json,
+    NewWorkflow, Noted, Order, Outcome, Partition, RedisOptions, Report, Span, Store, WorkflowId,
 };
 
 use super::{open, open_with, open_with_client, options};
@@ -67,6 +67,40 @@ async fn a_workflow_has_few_keys_and_they_go_with_it() {
     assert_eq!(server.raw(&format!("OBJECT ENCODING {timers}")).lines().last().unwrap().trim(), "skiplist");
 }
 
+fn note_of(workflow: WorkflowId) -> JobNote {
+    JobNote {
+        workflow,
+        job: JobIndex(3),
+        attempt: 1,
+        at: micros(1),
+        progress: Some((7, "x".to_owned())),
+        lines: vec![],
+    }
+}
+
+#[tokio::test]
+async fn notes_are_beside_results_and_need_no_key_of_their_own() {
+    let (store, server) = open().await;
+    let id = id(7, 1);
+    done(&store, create(id, Put::default())).await;
+    let before = keys(&server);
+    assert_eq!(store.note(&[note_of(id)]).await, [Ok(Noted::Yes)]);
+    for _ in 0..40 {
+        let lines = vec!["x".repeat(3_000)];
+        assert_eq!(store.note(&[JobNote { lines, ..note_of(id) }]).await, [Ok(Noted::Yes)]);
+    }
+    let added: Vec<String> = keys(&server).into_iter().filter(|key| !before.contains(key)).collect();
+    let [results] = &added[..] else { panic!("{added:?}") };
+    assert!(results.ends_with(&format!(":o:{id}")), "{results}");
+    let fields = server.raw(&format!("HKEYS {results}"));
+    let mut fields: Vec<&str> = fields.lines().filter(|line| !line.starts_with(['*', '$'])).collect();
+    fields.sort_unstable();
+    // Pieces of two lines, of 20 the last ten.
+    let pieces = (10..20).map(|slot| format!("3.l{slot}"));
+    let expected: Vec<String> = ["3.l".to_owned()].into_iter().chain(pieces).chain(["3.p".to_owned()]).collect();
+    assert_eq!(fields, expected);
+}
+
 /// How often a client wrote to a socket while something ran.
 async fn writes<T>(client: &Client, what: impl Future<Output = T>) -> u64 {
     let before = client.stats().writes;
@@ -85,6 +119,9 @@ async fn check_round_trips(store: &Store, client: &Client, nodes: u64) {
         let changes = of_one(partition);
         assert_eq!(writes(client, store.apply(Partition(partition), &changes)).await, 1, "apply {}", changes.len());
     }
+    let note = |&workflow| JobNote { workflow, lines: vec!["line".to_owned()], ..note_of(workflow) };
+    let notes: Vec<JobNote> = ids.iter().map(note).collect();
+    assert_eq!(writes(client, store.note(&notes)).await, nodes, "notes");
     let results: Vec<_> = ids.iter().map(|&id| (id, vec![ResultField::Output(JobIndex(0))])).collect();
     let partitions: Vec<_> = (0..PARTITIONS).map(Partition).collect();
     let spans: Vec<_> = partitions.iter().map(|&at| (at, Span::of(Section::All.prefix()))).collect();

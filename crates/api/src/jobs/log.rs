@@ -1,0 +1,92 @@
+//! The log of a job, as workers have written it.
+
+use serde::Serialize;
+use tidegate_workflow::{Log, LogLine};
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use crate::edge::ask::{Answer, Ask, in_time};
+use crate::edge::json;
+use crate::edge::problem::{Code, Problem};
+use crate::edge::query::Query;
+use crate::edge::time::Rfc3339;
+use crate::workflows::list::MOST_ITEMS;
+
+/// Lines of a log, the oldest first.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct LogPage<'a> {
+    items: Vec<LogItem<'a>>,
+    /// How many lines there were before these that are not kept any more: at most 64 KiB of a log are.
+    dropped: u64,
+    /// Send it as `after` to get what follows.
+    next: String,
+}
+
+/// A line of a log.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+struct LogItem<'a> {
+    /// When it arrived.
+    at: Rfc3339,
+    /// The attempt of the job that it is of, from 1.
+    attempt: u16,
+    /// What the worker wrote. It may have any characters.
+    text: &'a str,
+}
+
+impl<'a> LogPage<'a> {
+    /// The lines after so many of all that there ever were, at most `limit`. After more than there were, all that are kept.
+    fn of(Log { dropped, lines }: &'a Log, after: u64, limit: usize) -> Self {
+        let after = if after > dropped + lines.len() as u64 { 0 } else { after };
+        let begin = usize::try_from(after.saturating_sub(*dropped)).unwrap_or(lines.len());
+        let shown = &lines[begin..lines.len().min(begin + limit)];
+        let item = |LogLine { attempt, at, text }: &'a LogLine| LogItem { at: Rfc3339(*at), attempt: *attempt, text };
+        Self {
+            items: shown.iter().map(item).collect(),
+            dropped: dropped.saturating_sub(after),
+            next: (dropped + (begin + shown.len()) as u64).to_string(),
+        }
+    }
+}
+
+pub(crate) async fn log(ask: &Ask<'_>) -> Answer {
+    let id = ask.workflow()?;
+    let job = ask.matched.name(1)?;
+    let mut query = Query::new(ask.query)?;
+    let limit = query.limit(MOST_ITEMS, MOST_ITEMS)?;
+    let wrong =
+        |_| Problem::new(Code::InvalidCursor, "after must be the next of an earlier page of this log").at("after");
+    let after = query.take("after").map(|text| text.parse().map_err(wrong)).transpose()?.unwrap_or(0);
+    query.end()?;
+    let log = in_time(ask.api.engine().log(id, &job)).await?;
+    Ok(json::ok(&LogPage::of(&log, after, limit)))
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_workflow::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_page_begins_where_the_one_before_ended() {
+        let line = |number: u64| LogLine { attempt: 1, at: Timestamp::from_micros(number), text: number.to_string() };
+        let log = Log { dropped: 10, lines: (10..15).map(line).collect() };
+        let check = |after: u64, limit: usize, texts: &[&str], dropped: u64, next: &str| {
+            let page = LogPage::of(&log, after, limit);
+            let shown: Vec<&str> = page.items.iter().map(|item| item.text).collect();
+            assert_eq!((&shown[..], page.dropped, page.next.as_str()), (texts, dropped, next), "{after} {limit}");
+        };
+        check(0, 2, &["10", "11"], 10, "12");
+        check(12, 2, &["12", "13"], 0, "14");
+        check(14, 2, &["14"], 0, "15");
+        check(15, 2, &[], 0, "15");
+        check(7, 9, &["10", "11", "12", "13", "14"], 3, "15");
+        // The log is another one than it was.
+        check(16, 1, &["10"], 10, "11");
+        check(u64::MAX, 1, &["10"], 10, "11");
+        let none = LogPage::of(&Log::default(), 0, 1_000).next;
+        assert_eq!(none, "0");
+    }
+}

@@ -1,0 +1,189 @@
+//! Workers say how far their jobs are, and add lines to their logs, with calls that they make anyway.
+
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tidegate_workflow::{EngineError, Note};
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use super::leases::parse_lease;
+use crate::edge::ask::Ask;
+use crate::edge::body;
+use crate::edge::problem::{self, Problem};
+use crate::edge::request_id::RequestId;
+
+/// Most notes of one call.
+const MOST: usize = 1_000;
+/// Most bytes of the text beside a percentage.
+const MOST_TEXT: usize = 256;
+/// Most lines of one note.
+const MOST_LINES: usize = 256;
+/// Most bytes of all lines of one note.
+const MOST_LOG: usize = 16 * 1024;
+
+/// What a worker says of a job that it has: progress, lines for its log, or both.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object with `lease`")]
+#[cfg_attr(test, derive(ToSchema), schema(as = Note))]
+pub(crate) struct NoteBody {
+    /// The lease that the claim gave.
+    lease: String,
+    /// How far it is. It takes the place of what was said before.
+    #[serde(default, deserialize_with = "body::optional_object")]
+    progress: Option<ProgressBody>,
+    /// Lines for its log: at most 256, and 16 KiB together.
+    #[cfg_attr(test, schema(max_items = 256))]
+    log: Option<Vec<String>>,
+}
+
+/// How far a job is.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object with `percent`")]
+#[cfg_attr(test, derive(ToSchema), schema(as = ProgressNote))]
+pub(crate) struct ProgressBody {
+    #[cfg_attr(test, schema(minimum = 0, maximum = 100))]
+    percent: i64,
+    /// A word for people: at most 256 bytes.
+    text: Option<String>,
+}
+
+/// What became of one note.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct NoteItem<'a> {
+    /// The status that a single call would have got.
+    status: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<problem::Body<'a>>,
+}
+
+/// What became of the notes of a call, in the order of the request. None: it had none.
+pub(crate) type Noted = Option<Vec<Result<(), Problem>>>;
+
+impl<'a> NoteItem<'a> {
+    /// What the answer says of notes, if the call had some.
+    pub(crate) fn all(noted: &'a Noted, request: &'a RequestId) -> Option<Vec<Self>> {
+        let of = |noted: &'a Result<(), Problem>| match noted {
+            Ok(()) => Self { status: StatusCode::OK.as_u16(), error: None },
+            Err(problem) => Self { status: problem.status().as_u16(), error: Some(problem.body(request)) },
+        };
+        noted.as_ref().map(|noted| noted.iter().map(of).collect())
+    }
+}
+
+impl NoteBody {
+    /// The note; the path of a problem begins at it.
+    fn resolve(self) -> Result<Note, Problem> {
+        let lease = parse_lease(&self.lease, "lease")?;
+        if self.progress.is_none() && self.log.is_none() {
+            return Err(Problem::field("", "the note says nothing: it needs progress, log, or both"));
+        }
+        let progress = self.progress.map(ProgressBody::resolve).transpose()?;
+        let lines = self.log.unwrap_or_default();
+        let bytes: usize = lines.iter().map(String::len).sum();
+        if lines.len() > MOST_LINES {
+            let detail = format!("{} lines, more than {MOST_LINES}: send them in several notes", lines.len());
+            return Err(Problem::field("log", detail));
+        }
+        if bytes > MOST_LOG {
+            let detail =
+                format!("the lines have {bytes} bytes, more than {MOST_LOG}: shorten them, or send several notes");
+            return Err(Problem::field("log", detail));
+        }
+        Ok(Note { lease, progress, lines })
+    }
+}
+
+impl ProgressBody {
+    fn resolve(self) -> Result<(u8, String), Problem> {
+        let wrong = |_| Problem::field("progress.percent", "expected an integer from 0 to 100");
+        let percent = u8::try_from(self.percent).map_err(wrong)?;
+        if percent > 100 {
+            return Err(Problem::field("progress.percent", "expected an integer from 0 to 100"));
+        }
+        let text = self.text.unwrap_or_default();
+        if text.len() > MOST_TEXT {
+            let detail = format!("the text has {} bytes, more than {MOST_TEXT}: shorten it", text.len());
+            return Err(Problem::field("progress.text", detail));
+        }
+        Ok((percent, text))
+    }
+}
+
+/// The notes of a call, each right or wrong for itself. None: it has none.
+pub(crate) type Notes = Option<Vec<Result<Note, Problem>>>;
+
+/// Reads the notes of a call.
+///
+/// # Errors
+/// There are too many.
+pub(crate) fn read(raw: Option<Vec<&RawValue>>) -> Result<Notes, Problem> {
+    let Some(raw) = raw else { return Ok(None) };
+    body::check_number(raw.len(), MOST, "notes")?;
+    let one = |(at, raw): (usize, &RawValue)| {
+        let note = body::read::<NoteBody>(raw.get().as_bytes()).and_then(NoteBody::resolve);
+        note.map_err(|problem| problem.under(&format!("notes[{at}].")))
+    };
+    Ok(Some(raw.into_iter().enumerate().map(one).collect()))
+}
+
+/// Keeps the notes that are right. What becomes of them changes nothing else.
+pub(crate) async fn keep(ask: &Ask<'_>, notes: Notes) -> Noted {
+    let notes = notes?;
+    let mut right = Vec::with_capacity(notes.len());
+    let order: Vec<Result<(), Problem>> = notes.into_iter().map(|note| note.map(|note| right.push(note))).collect();
+    let mut noted = ask.api.engine().note(right, ask.api.now()).await.into_iter();
+    let outcome = |valid: Result<(), Problem>| {
+        valid?;
+        let noted: Result<(), EngineError> = noted.next().expect("one answer for each note");
+        noted.map_err(Problem::from)
+    };
+    Some(order.into_iter().map(outcome).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(note: &str) -> Option<String> {
+        let raw: &RawValue = serde_json::from_str(note).unwrap();
+        let note = read(Some(vec![raw])).unwrap().unwrap().remove(0);
+        note.err().map(|problem| problem.path().unwrap_or_default().to_owned())
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_note_is_told() {
+        const LEASE: &str = "01M7Z85C8H08RJZ5Q5JGPKMY04-0-7066ddda7b6a22e8";
+        let of = |rest: &str| format!(r#"{{"lease":"{LEASE}"{rest}}}"#);
+        let check = |rest: &str, path: &str| assert_eq!(refused(&of(rest)).as_deref(), Some(path), "{rest}");
+        let taken = |rest: &str| assert_eq!(refused(&of(rest)), None, "{rest}");
+        for percent in ["0", "100"] {
+            taken(&format!(r#","progress":{{"percent":{percent}}}"#));
+        }
+        for percent in ["-1", "101", "256", "1.5", "\"1\"", "null", "1e300"] {
+            check(&format!(r#","progress":{{"percent":{percent}}}"#), "notes[0].progress.percent");
+        }
+        check(r#","progress":{}"#, "notes[0].progress.percent");
+        check(r#","progress":5"#, "notes[0].progress");
+        check(r#","progress":{"percent":1,"word":"x"}"#, "notes[0].progress.word");
+        let text = |bytes: usize| format!(r#","progress":{{"percent":1,"text":"{}"}}"#, "x".repeat(bytes));
+        taken(&text(MOST_TEXT));
+        check(&text(MOST_TEXT + 1), "notes[0].progress.text");
+        let log =
+            |lines: usize, bytes: usize| format!(r#","log":["{}"]"#, vec!["x".repeat(bytes); lines].join("\",\""));
+        taken(r#","log":[]"#);
+        taken(&log(MOST_LINES, MOST_LOG / MOST_LINES));
+        check(&log(MOST_LINES + 1, 0), "notes[0].log");
+        check(&log(1, MOST_LOG + 1), "notes[0].log");
+        check(r#","log":"line""#, "notes[0].log");
+        check(r#","log":["a",5]"#, "notes[0].log[1]");
+        check("", "notes[0]");
+        assert_eq!(refused(r#"{"log":[]}"#).as_deref(), Some("notes[0].lease"));
+        assert_eq!(refused(r#"{"lease":"x","log":[]}"#).as_deref(), Some("notes[0].lease"));
+        assert_eq!(refused("5").as_deref(), Some("notes[0]"));
+        let raw: &RawValue = serde_json::from_str("5").unwrap();
+        assert!(read(Some(vec![raw; MOST + 1])).is_err());
+        assert!(read(None).unwrap().is_none());
+    }
+}
