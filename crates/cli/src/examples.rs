@@ -26,6 +26,7 @@ const EXAMPLES: [(&str, &str); 46] = [
     ("workflow count", "tidegate workflow count --by-name --since 7d"),
     ("job list", "tidegate job list 01M7Z85C8H08RJZ5Q5JGPKMY04 --state failed"),
     ("job show", "tidegate job show 01M7Z85C8H08RJZ5Q5JGPKMY04 fetch"),
+    ("job log", "tidegate job log 01M7Z85C8H08RJZ5Q5JGPKMY04 fetch"),
     ("job retry", "tidegate job retry 01M7Z85C8H08RJZ5Q5JGPKMY04 fetch"),
     ("job skip", "tidegate job skip 01M7Z85C8H08RJZ5Q5JGPKMY04 fetch"),
     ("job mark-succeeded", "tidegate job mark-succeeded 01M7Z85C8H08RJZ5Q5JGPKMY04 fetch --result '{\"rows\": 3}'"),

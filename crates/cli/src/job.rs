@@ -1,5 +1,7 @@
 //! `tidegate job`: the jobs of a workflow.
 
+mod log;
+
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
@@ -28,8 +30,10 @@ pub struct Job {
 enum Verb {
     /// Lists the jobs of a workflow
     List(List),
-    /// Shows a job: params, output, and what went wrong in each attempt
+    /// Shows a job: how far it is, params, output, and what went wrong in each attempt
     Show(Named),
+    /// Shows what workers wrote to the log of a job: each line with its moment and attempt
+    Log(log::Log),
     /// Runs a failed or cancelled job again
     Retry(Named),
     /// Skips a job; the rule of a job after it decides whether that runs: with none_failed or all_done it does, with all_success it is skipped, too
@@ -93,6 +97,7 @@ impl Job {
         match self.verb {
             Verb::List(list) => list.run(remote, screen).await,
             Verb::Show(named) => named.show(remote, screen).await,
+            Verb::Log(log) => log.run(remote, screen).await,
             Verb::Retry(named) => named.act("retry", String::new(), remote, screen).await,
             Verb::Skip(named) => named.act("skip", String::new(), remote, screen).await,
             Verb::MarkSucceeded(mark) => mark.run(remote, screen).await,
@@ -129,6 +134,14 @@ impl List {
     }
 }
 
+/// How far a job is, as its worker said last.
+fn said(progress: &wire::Progress, job: &wire::Job, now: Moment) -> String {
+    let wire::Progress { percent, text, at, attempt } = progress;
+    let before = if *attempt == job.attempt { String::new() } else { format!(" in attempt {attempt}") };
+    let text = if text.is_empty() { String::new() } else { format!("  {}", printable(text)) };
+    format!("{percent}%{text}  {}{before}", at.relative(now))
+}
+
 /// Columns before the text of a line.
 const MARGIN: usize = 10;
 
@@ -146,6 +159,7 @@ fn shown(job: &wire::Job, screen: &Screen) -> String {
         ("state", screen.paint(&job.state, &job.state)),
         ("why", job.why_not_running.as_ref().map(|why| indented(&why.text, MARGIN)).unwrap_or_default()),
         ("attempt", show::attempt(job)),
+        ("progress", job.progress.as_ref().map(|progress| said(progress, job, now)).unwrap_or_default()),
         ("worker", job.worker.as_deref().map(printable).unwrap_or_default()),
         ("after", printable(&job.after.join(", "))),
         ("limits", job.limits.iter().map(LimitOfJob::to_string).collect::<Vec<_>>().join(&format!("\n{:MARGIN$}", ""))),

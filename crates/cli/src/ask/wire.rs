@@ -73,6 +73,36 @@ pub(crate) struct Job {
     pub(crate) output: Option<Box<RawValue>>,
     #[serde(default)]
     pub(crate) errors: Vec<AttemptError>,
+    pub(crate) progress: Option<Progress>,
+}
+
+/// How far a job is, as its worker said last.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Progress {
+    pub(crate) percent: u64,
+    #[serde(default)]
+    pub(crate) text: String,
+    pub(crate) at: Moment,
+    pub(crate) attempt: u64,
+}
+
+/// A part of a log. Its lines stay JSON text.
+#[derive(Debug, Deserialize)]
+pub(crate) struct LogPage {
+    pub(crate) items: Vec<Box<RawValue>>,
+    /// Lines before these that are not kept any more.
+    #[serde(default)]
+    pub(crate) dropped: u64,
+    /// What the next part comes after.
+    pub(crate) next: String,
+}
+
+/// A line of a log.
+#[derive(Debug, Deserialize)]
+pub(crate) struct LogLine {
+    pub(crate) at: Moment,
+    pub(crate) attempt: u64,
+    pub(crate) text: String,
 }
 
 /// Why a job is not running.
@@ -193,6 +223,10 @@ impl Counts {
 }
 
 impl Job {
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.state.as_str(), "succeeded" | "failed" | "cancelled" | "skipped")
+    }
+
     /// How long its latest attempt took, or has taken by `now`.
     pub(crate) fn duration(&self, now: Moment) -> Option<std::time::Duration> {
         let end = match self.state.as_str() {

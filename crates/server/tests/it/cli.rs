@@ -5,6 +5,7 @@ mod filters;
 mod follow;
 mod forms;
 mod hostile;
+mod log;
 mod outcomes;
 mod screen;
 mod silent;

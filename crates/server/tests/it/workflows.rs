@@ -10,6 +10,7 @@ mod kill;
 mod life;
 mod limits;
 mod list;
+mod notes;
 mod operate;
 mod protocol;
 mod run;

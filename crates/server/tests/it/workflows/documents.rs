@@ -116,7 +116,15 @@ fn answers_are_as_described() {
     let reports =
         json!([{"lease": job["lease"], "outcome": "succeeded", "output": 1}, {"lease": "?", "outcome": "succeeded"}]);
     let next = check("/v1/jobs/report", "post", "/v1/jobs/report", json!({"reports": reports, "claim": claim}));
-    check("/v1/jobs/extend", "post", "/v1/jobs/extend", json!({"leases": [next["jobs"][0]["lease"], "?"]}));
+    let lease = &next["jobs"][0]["lease"];
+    let notes = json!([{"lease": lease, "progress": {"percent": 1, "text": "x"}, "log": ["y"]}, {"lease": "?"}]);
+    check("/v1/jobs/extend", "post", "/v1/jobs/extend", json!({"leases": [lease, "?"], "notes": notes}));
+    check("/v1/jobs/report", "post", "/v1/jobs/report", json!({"reports": [], "notes": notes}));
+    for job in ["a", "b", "c"] {
+        let path = format!("/v1/workflows/{id}/jobs/{job}");
+        check("/v1/workflows/{id}/jobs/{name}", "get", &path, Value::Null);
+        check("/v1/workflows/{id}/jobs/{name}/log", "get", &format!("{path}/log"), Value::Null);
+    }
     described.flows.fail(&next["jobs"][0]);
     check("/v1/jobs/claim", "post", "/v1/jobs/claim", claim);
     for view in ["summary", "jobs", "full"] {

@@ -45,7 +45,7 @@ fn check(document: &str, paths: &[&str]) {
     for call in calls {
         let body = call.body.map(|body| with_lease(body, &lease).to_string()).unwrap_or_default();
         let answer = found(flows.ask(call.method, &call.path.replace(SHOWN, &id), &[], &body));
-        for items in ["items", "reports", "leases"] {
+        for items in ["items", "reports", "leases", "notes"] {
             assert!(answer[items][0]["error"].is_null(), "{document}: {answer}");
         }
         if let Some(created) = answer["id"].as_str().or(answer["items"][0]["id"].as_str()) {
@@ -75,11 +75,13 @@ const SHOWN: &str = "01M7Z85C8H08RJZ5Q5JGPKMY04";
 /// A body as it is shown, with the lease of today: the one that is shown is that of another day.
 fn with_lease(body: &str, lease: &Value) -> Value {
     let mut body: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{body}: {error}"));
-    for report in body.get_mut("reports").and_then(Value::as_array_mut).into_iter().flatten() {
-        report["lease"] = lease.clone();
+    for list in ["reports", "notes"] {
+        for item in body.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            item["lease"] = lease.clone();
+        }
     }
-    if let Some(leases) = body.get_mut("leases") {
-        *leases = serde_json::json!([lease]);
+    for one in body.get_mut("leases").and_then(Value::as_array_mut).into_iter().flatten() {
+        *one = lease.clone();
     }
     body
 }
@@ -96,7 +98,7 @@ fn calls_in_documents_do_what_they_say() {
     let many = ["/v1/workflows:batch", "/v1/workflows:bulk"];
     let acts: Vec<&str> = acts.iter().map(String::as_str).collect();
     let limits = ["/v1/limits/overrides", "/v1/limits/overrides", "/v1/limits/check"];
-    check("docs/http-api.md", &[&life[..], &looks, &[extend], &many[..1], &acts, &many[1..], &limits].concat());
+    check("docs/http-api.md", &[&life[..], &looks, &[extend, extend], &many[..1], &acts, &many[1..], &limits].concat());
     let terms = ["/v1/handlers/vendor.charge/limits", "/v1/queues/default/weights"];
     check("docs/workflows.md", &[&life[..1], &life[..1], &terms].concat());
 }

@@ -1,0 +1,110 @@
+//! `tidegate job log`: what workers wrote to the log of a job.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::value::RawValue;
+use tokio::time::sleep;
+
+use super::Named;
+use crate::ask::address::Query;
+use crate::ask::exit::{Exit, Failure};
+use crate::ask::remote::{Ask, Remote};
+use crate::ask::wire::{self, LogPage};
+use crate::screen::printable::{indented, printable};
+use crate::screen::{Format, Screen, print};
+
+/// The pause between two looks at a log that is followed.
+const LOOK: Duration = Duration::from_secs(1);
+/// Lines that are gathered at most: more than a server keeps.
+const MOST: usize = 100_000;
+
+#[derive(Debug, Args)]
+pub(super) struct Log {
+    #[command(flatten)]
+    named: Named,
+    /// Go on until the job has ended: each line comes within a second
+    #[arg(long)]
+    follow: bool,
+}
+
+impl Log {
+    pub(super) async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+        let job = self.named.path(remote).await?;
+        if self.follow { follow(&job, remote, screen).await } else { whole(&job, remote, screen).await }
+    }
+}
+
+/// The lines after a place, or the first that are kept.
+async fn page(job: &str, after: Option<&String>, remote: &Remote) -> Result<LogPage, Failure> {
+    remote.read(&Ask::get(Query::default().with("after", after).of(&format!("{job}/log")))).await
+}
+
+async fn whole(job: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    let (mut items, mut after, mut dropped) = (Vec::new(), None, 0);
+    while items.len() < MOST {
+        let LogPage { items: found, dropped: before, next } = page(job, after.as_ref(), remote).await?;
+        dropped += before;
+        if found.is_empty() || after.as_ref() == Some(&next) {
+            break;
+        }
+        (after, items) = (Some(next), [items, found].concat());
+    }
+    let text = |item: &RawValue| Ok(remote.parse::<wire::LogLine>(item.get())?.text);
+    let more = (dropped > 0).then(|| not_kept(dropped));
+    screen.list(&items, text, more.as_deref(), || {
+        if items.is_empty() { Ok("no lines\n".to_owned()) } else { lines(&items, remote) }
+    })?;
+    Ok(Exit::Done)
+}
+
+async fn follow(job: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    let (mut after, mut over) = (None, false);
+    loop {
+        let LogPage { items, dropped, next } = page(job, after.as_ref(), remote).await?;
+        if dropped > 0 && screen.is_table() {
+            screen.line(&format!("{} {}", screen.dots(), not_kept(dropped)))?;
+        }
+        show(&items, remote, screen)?;
+        let news = !items.is_empty() && after.as_ref() != Some(&next);
+        after = Some(next);
+        match (news, over) {
+            (true, _) => {}
+            (false, true) => return Ok(Exit::Done),
+            (false, false) => {
+                // Whoever reports the end of a job sends the last lines before it: a last look finds them.
+                over = remote.read::<wire::Job>(&Ask::whole(job)).await?.is_over();
+                if !over {
+                    sleep(LOOK).await;
+                }
+            }
+        }
+    }
+}
+
+fn not_kept(lines: u64) -> String {
+    format!("{lines} earlier lines are not kept any more")
+}
+
+/// Shows lines that came: for a program each on a line of its own.
+fn show(items: &[Box<RawValue>], remote: &Remote, screen: &Screen) -> Result<(), Failure> {
+    match screen.format {
+        Format::Table | Format::Wide => print(&lines(items, remote)?),
+        Format::Json => items.iter().try_for_each(|item| screen.object(item.get(), "", || Ok(String::new()))),
+        Format::Yaml | Format::Name if items.is_empty() => Ok(()),
+        Format::Yaml | Format::Name => {
+            let text = |item: &RawValue| Ok(remote.parse::<wire::LogLine>(item.get())?.text);
+            screen.list(items, text, None, || Ok(String::new()))
+        }
+    }
+}
+
+/// Lines for people, with their moments and attempts.
+fn lines(items: &[Box<RawValue>], remote: &Remote) -> Result<String, Failure> {
+    let line = |item: &RawValue| {
+        let wire::LogLine { at, attempt, text } = remote.parse(item.get())?;
+        let head = format!("{}  {attempt}  ", at.to_the_second());
+        Ok(format!("{}{}\n", printable(&head), indented(&text, head.chars().count())))
+    };
+    items.iter().map(|item| line(item)).collect()
+}
