@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use tidegate_workflow::{
-    AttemptError, Full, Holding, JobIndex, JobResult, JobState, Limit, Progress, Reason, Snapshot, Timestamp,
+    AttemptError, Full, Holding, JobIndex, JobResult, JobState, Limit, Progress, Reason, Snapshot,
 };
 #[cfg(test)]
 use utoipa::ToSchema;

@@ -36,7 +36,7 @@ fn every_command_is_documented_with_its_example() {
             commands += 1;
         }
     }
-    assert_eq!(commands, 45, "commands that the help lists");
+    assert_eq!(commands, 46, "commands that the help lists");
     for verb in ["create", "create_and_start", "start", "stop", "show", "rm", "list", "viz", "migrate"] {
         help(&[verb]);
         assert!(page.contains(&format!("| `{verb}")), "docs/cli.md does not know Gush's {verb}");
@@ -81,7 +81,7 @@ fn examples() -> Vec<String> {
 #[test]
 fn every_example_is_run() {
     let examples = examples();
-    assert_eq!(examples.len(), 38, "{examples:?}");
+    assert_eq!(examples.len(), 39, "{examples:?}");
     let files = Files::new(&[("report.yaml", REPORT), ("limits.yaml", LIMITS), ("weights.yaml", WEIGHTS)]);
     let limits = Limits::new(VENDOR);
     std::fs::create_dir(files.path("config")).unwrap();
