@@ -298,6 +298,12 @@ pub(crate) fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// A number that whoever starts the tests gives to some of them: how long to run, or what again.
+#[expect(clippy::disallowed_methods, reason = "it is no setting of the server")]
+pub(crate) fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is no number: {value}")))
+}
+
 /// The repository's folder.
 pub(crate) fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))

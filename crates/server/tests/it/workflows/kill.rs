@@ -1,7 +1,7 @@
 //! The real server, or a primary of its cluster, is killed under load. Whatever a client was told before is so afterwards, and all
 //! that was begun comes to its end.
 
-mod client;
+pub(super) mod client;
 mod pieces;
 mod random;
 mod traffic;
@@ -21,14 +21,14 @@ use traffic::{Loss, Told, Traffic};
 const KILLS: usize = 5;
 
 /// A server that is started again on its port, over the same store.
-struct Served {
+pub(super) struct Served {
     settings: Vec<(&'static str, String)>,
-    api: SocketAddr,
+    pub(super) api: SocketAddr,
     process: Option<Process>,
 }
 
 impl Served {
-    fn start(store: &[(&'static str, String)]) -> Self {
+    pub(super) fn start(store: &[(&'static str, String)]) -> Self {
         let api = SocketAddr::from(([127, 0, 0, 1], free_port()));
         // An outage makes it complain more than a pipe holds that nobody reads.
         let ours = [("TIDEGATE_HTTP_ADDR", api.to_string()), ("LOG_LEVEL", "error".to_owned())];
@@ -41,18 +41,23 @@ impl Served {
         self.settings.iter().map(|(name, value)| (*name, value.as_str())).collect()
     }
 
-    fn start_again(&mut self) {
+    pub(super) fn start_again(&mut self) {
         self.process = Some(Process::start(&self.settings()));
     }
 
-    fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         let process = self.process.take().expect("it runs");
         process.signal("KILL");
         process.end();
     }
 
+    /// The address of what it answers there: `gRPC` or `HTTP`.
+    pub(super) fn address(&self, what: &str) -> SocketAddr {
+        self.process.as_ref().expect("it runs").address(what)
+    }
+
     /// `tidegate store check` finds nothing; returns how many workflows there are.
-    fn check_store(&self) -> u64 {
+    pub(super) fn check_store(&self) -> u64 {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.args(["store", "check", "-o", "json"]).env_clear().envs(variables(&self.settings()));
         let output = command.output().unwrap();

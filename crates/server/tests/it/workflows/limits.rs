@@ -1,7 +1,10 @@
 //! One limit over requests and jobs.
 
+mod gateway;
 mod listed;
+mod moments;
 mod overrides;
+mod places;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

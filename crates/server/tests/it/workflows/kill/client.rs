@@ -14,7 +14,7 @@ const LONGEST: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// One connection, to one server of several.
-pub(super) struct Client {
+pub(crate) struct Client {
     servers: Arc<[SocketAddr]>,
     at: usize,
     stream: Option<BufReader<TcpStream>>,
@@ -24,17 +24,17 @@ pub(super) struct Client {
 
 impl Client {
     /// A client that begins with one of the servers, and changes to the next when it gets no answer.
-    pub(super) fn new(servers: Arc<[SocketAddr]>, first: usize, over: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(servers: Arc<[SocketAddr]>, first: usize, over: Arc<AtomicBool>) -> Self {
         let at = first % servers.len();
         Self { servers, at, stream: None, over }
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.over.load(Relaxed)
     }
 
     /// Asks until it is answered with something else than "not now"; none when the test is over.
-    pub(super) fn ask(&mut self, method: &str, path: &str, headers: &str, body: &str) -> Option<(u16, Value)> {
+    pub(crate) fn ask(&mut self, method: &str, path: &str, headers: &str, body: &str) -> Option<(u16, Value)> {
         let request = request(method, path, headers, body);
         while !self.is_over() {
             match self.attempt(&request) {
@@ -51,7 +51,7 @@ impl Client {
     }
 
     /// Asks once. None when no answer came; then the next call goes to the next server.
-    pub(super) fn ask_once(&mut self, method: &str, path: &str, headers: &str, body: &str) -> Option<(u16, Value)> {
+    pub(crate) fn ask_once(&mut self, method: &str, path: &str, headers: &str, body: &str) -> Option<(u16, Value)> {
         match self.attempt(&request(method, path, headers, body)) {
             Ok((status, body)) if body.is_empty() => Some((status, Value::Null)),
             Ok((status, body)) => Some((status, serde_json::from_slice(&body).unwrap())),
@@ -65,14 +65,14 @@ impl Client {
     }
 
     /// Asks, and goes away before the answer.
-    pub(super) fn ask_and_leave(&mut self, method: &str, path: &str, headers: &str, body: &str) {
+    pub(crate) fn ask_and_leave(&mut self, method: &str, path: &str, headers: &str, body: &str) {
         if let Ok(mut stream) = connect(self.servers[self.at]) {
             // A server that dies does not hear of it.
             let _written = stream.write_all(request(method, path, headers, body).as_bytes());
         }
     }
 
-    pub(super) fn post(&mut self, path: &str, body: &Value) -> Option<(u16, Value)> {
+    pub(crate) fn post(&mut self, path: &str, body: &Value) -> Option<(u16, Value)> {
         self.ask("POST", path, "", &body.to_string())
     }
 

@@ -16,6 +16,7 @@ use tidegate_pipeline::test_util::RedisServer;
 
 use super::client::Client;
 use super::{Served, show};
+use crate::support::number;
 use ledger::{Ledger, as_sent};
 use person::{Person, QUEUES};
 
@@ -26,11 +27,6 @@ const LONGER: &str = "TIDEGATE_RANDOM_SECONDS";
 const SEED: &str = "TIDEGATE_RANDOM_SEED";
 /// All leases that are lost end within seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-#[expect(clippy::disallowed_methods, reason = "how long to run, and what again, is up to whoever starts the tests")]
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().expect("it is a number"))
-}
 
 #[test]
 fn whatever_clients_do_while_servers_and_stores_die_all_can_be_finished() {
