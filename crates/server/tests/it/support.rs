@@ -172,9 +172,7 @@ impl Server {
 
     /// The value of a line of `/stats`.
     pub(crate) fn stat(&self, name: &str) -> u64 {
-        let stats = get(self.debug(), "/stats").body;
-        let line = stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-        line.unwrap_or_else(|| panic!("no {name} in\n{stats}")).parse().unwrap()
+        stat(self.debug(), name)
     }
 
     /// Asks the server to end, without waiting.
@@ -198,6 +196,13 @@ impl Drop for Server {
             assert!(ended.is_ok() || std::thread::panicking(), "the server panicked");
         }
     }
+}
+
+/// The value of a line of `/stats` at a debug port.
+pub(crate) fn stat(debug: SocketAddr, name: &str) -> u64 {
+    let stats = get(debug, "/stats").body;
+    let line = stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    line.unwrap_or_else(|| panic!("no {name} in\n{stats}")).parse().unwrap()
 }
 
 pub(crate) async fn channel(address: SocketAddr) -> Channel {

@@ -18,7 +18,7 @@ use super::super::kill::client::Client;
 use super::super::{ask, found, redis};
 use super::moments::{now, told};
 use crate::rls::envoy::{front_with, replaced};
-use crate::support::{Limits, await_that, number};
+use crate::support::{Limits, await_that, number, stat};
 use ledger::{Rule, Unit};
 use vendor::{Caller, Calls, EARLIEST, LATEST, Vendor};
 
@@ -101,8 +101,13 @@ fn one_limit_holds(stores: &[&[(&'static str, String)]]) {
         (begin, now())
     });
     let calls = vendor.calls();
-    check(&SECOND, &calls, span);
-    check(&MINUTE, &calls, span);
+    for rule in [SECOND, MINUTE] {
+        check(&rule, &calls, span);
+        let name = format!("ratelimit.service.rate_limit.vendor.{}.within_limit", rule.name);
+        let granted: u64 = servers.iter().map(|server| stat(server.address("debug"), &name)).sum();
+        let used = calls.iter().filter(|((name, _), _)| name == rule.name).map(|(_, calls)| calls.len()).sum::<usize>();
+        assert!(used as u64 <= granted, "{used} calls were made with {granted} units");
+    }
 }
 
 /// Ends all traffic when dropped.
