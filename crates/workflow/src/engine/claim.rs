@@ -7,12 +7,14 @@ pub(crate) mod leases;
 mod refill;
 pub(crate) mod report;
 pub(in crate::engine) mod settling;
+pub(in crate::engine) mod told;
 
 use std::time::Duration;
 
 use self::claimed::Claimed;
 use self::leases::Leases;
 use self::settling::Settling;
+use self::told::Told;
 use super::Engine;
 use super::desk::answer::{Answer, Leased};
 use super::desk::request::Request;
@@ -99,9 +101,10 @@ impl Engine {
     ) -> Result<Vec<(WorkflowId, Leased)>, EngineError> {
         self.check_handlers(claim)?;
         self.queues().open_due(now);
+        let told = Told::at(now);
         let (mut refreshed, mut denied) = (0, 0);
         loop {
-            let tried = self.try_lease(claim, except, now).await?;
+            let tried = self.try_lease(claim, except, told).await?;
             match tried {
                 Tried { leased, .. } if !leased.is_empty() => return Ok(leased),
                 Tried { refused: 0, denied: 0, .. } => return Ok(Vec::new()),
@@ -137,22 +140,23 @@ impl Engine {
     }
 
     /// Leases jobs, after what they need under their limits was taken.
-    async fn try_lease(&self, claim: &Claim, except: &Except, now: Timestamp) -> Result<Tried, EngineError> {
+    async fn try_lease(&self, claim: &Claim, except: &Except, told: Told) -> Result<Tried, EngineError> {
         let taken = self.take(claim, except).await?;
         if taken.jobs().iter().all(|taken| taken.lane.limits.is_empty()) {
-            return self.lease_taken(taken, claim, now).await;
+            return self.lease_taken(taken, claim, told).await;
         }
         // In a task of its own: whoever leaves half way does not leave behind what was taken under limits, and nobody has.
         let (engine, claim, taken) = (self.clone(), claim.clone(), taken.into_jobs());
         let leasing = async move {
             let taken = Settling::new(engine.queues(), taken);
-            engine.lease_taken(taken, &claim, now).await
+            engine.lease_taken(taken, &claim, told).await
         };
         self.core.tasks.spawn(leasing).await.unwrap_or(Err(EngineError::Closed))
     }
 
-    async fn lease_taken(&self, mut taken: Settling<'_>, claim: &Claim, now: Timestamp) -> Result<Tried, EngineError> {
-        let charge = self.charge(&mut taken, claim.lease, now).await;
+    async fn lease_taken(&self, mut taken: Settling<'_>, claim: &Claim, told: Told) -> Result<Tried, EngineError> {
+        let charge = self.charge(&mut taken, claim.lease, told).await;
+        let now = told.then();
         let (worker, expires) = (Worker::from(claim.worker.as_str()), now + claim.lease);
         let requests = taken.jobs().iter().zip(charge.tokens()).map(|(taken, &token)| {
             let lease = Lease { token, worker: worker.clone(), expires };

@@ -218,6 +218,22 @@ mod shared {
     }
 }
 
+/// A claim that had waited for long closed limits for as much less. They opened before their windows turned, and all who waited asked in vain.
+#[tokio::test]
+async fn a_limit_stays_closed_until_its_window_turns_however_long_the_claim_took() {
+    let windows = Windows::new(&[("vendor", 0)]);
+    windows.set_left(Duration::from_millis(800));
+    let engine = windows.server(&crate::support::memory().await.0).await;
+    put(&engine, units("a", 1)).await;
+    put(&engine, units("b", 1)).await;
+    windows.set_delay(Duration::from_millis(500));
+    assert_eq!(engine.claim(&claim(1), at(1)).await.unwrap().len(), 0);
+    assert_eq!(windows.calls(), 2, "first one key, then the other");
+    // The first window has turned, which ended 800 ms after the claim began; the other, which ends 500 ms later, has not.
+    assert_eq!(engine.claim(&claim(1), at(2) + Duration::from_millis(100)).await.unwrap().len(), 0);
+    assert!(windows.calls() <= 3, "both were asked");
+}
+
 /// Random runs: what was taken, given back and spent agrees.
 #[tokio::test]
 async fn what_is_taken_agrees_with_what_runs_in_memory() {

@@ -11,6 +11,7 @@ use super::name_of;
 use super::units::{Granted, NoRoom, Receipt, Units, Wanted};
 use crate::engine::Engine;
 use crate::engine::claim::settling::Settling;
+use crate::engine::claim::told::Told;
 use crate::engine::desk::answer::Answer;
 use crate::engine::desk::play::new_token;
 use crate::engine::error::EngineError;
@@ -90,14 +91,14 @@ impl Part {
 impl Engine {
     /// Takes what these jobs need under their limits. Those for which there is no room go back to their queues, where they wait until there is
     /// some.
-    pub(in crate::engine) async fn charge(&self, taken: &mut Settling<'_>, lease: Duration, now: Timestamp) -> Charge {
+    pub(in crate::engine) async fn charge(&self, taken: &mut Settling<'_>, lease: Duration, told: Told) -> Charge {
         let mut charge =
             Charge { engine: self.clone(), tokens: Vec::new(), parts: Vec::new(), denied: 0, asked: Asked::NotYet };
         charge.begin(taken.jobs());
         if !charge.parts.is_empty() {
             let asked = self.queues().returned();
-            charge.hold(taken.jobs(), (lease, now), asked).await;
-            charge.take_units(taken.jobs(), now, asked).await;
+            charge.hold(taken.jobs(), (lease, told), asked).await;
+            charge.take_units(taken.jobs(), told, asked).await;
             charge.leave_others(taken);
         }
         charge
@@ -206,7 +207,7 @@ impl Charge {
     }
 
     /// Takes places.
-    async fn hold(&mut self, taken: &[Taken], (lease, now): (Duration, Timestamp), asked: u64) {
+    async fn hold(&mut self, taken: &[Taken], (lease, told): (Duration, Told), asked: u64) {
         let parts: Vec<usize> = (0..self.parts.len()).filter(|&part| self.parts[part].has_sets()).collect();
         if parts.is_empty() {
             return;
@@ -216,7 +217,7 @@ impl Charge {
             self.parts[part].sets().map(move |(set, most)| (part, Hold { set, most, leases }))
         });
         let (of, holds): (Vec<usize>, Vec<Hold<'_>>) = holds.unzip();
-        let held = self.engine.store().hold(&holds, self.engine.server(), now, lease).await;
+        let held = self.engine.store().hold(&holds, self.engine.server(), told.then(), lease).await;
         let mut granted: Vec<usize> = self.parts.iter().map(|part| part.jobs.len()).collect();
         let (mut closed, mut taken_places, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
         for ((part, hold), held) in of.iter().zip(&holds).zip(held) {
@@ -240,7 +241,12 @@ impl Charge {
         }
         taken_places.into_iter().for_each(|(part, set, number)| self.parts[part].held.push((set, number)));
         for (part, set, after) in closed {
-            self.close(&taken[self.parts[part].jobs[0]], &set, Closing { until: now + after, room: Some(1) }, asked);
+            self.close(
+                &taken[self.parts[part].jobs[0]],
+                &set,
+                Closing { until: told.now() + after, room: Some(1) },
+                asked,
+            );
         }
         if !unknown.is_empty() {
             self.engine.release_later(unknown);
@@ -251,7 +257,7 @@ impl Charge {
     }
 
     /// Takes units of rate limits.
-    async fn take_units(&mut self, taken: &[Taken], now: Timestamp, asked: u64) {
+    async fn take_units(&mut self, taken: &[Taken], told: Told, asked: u64) {
         let wants = |part: &Part| part.has_units() && !part.leases.is_empty();
         let parts: Vec<usize> = (0..self.parts.len()).filter(|&part| wants(&self.parts[part])).collect();
         let Some(units) = self.engine.units().filter(|_| !parts.is_empty()).cloned() else { return };
@@ -259,13 +265,15 @@ impl Charge {
             let Part { limits, leases, .. } = &self.parts[part];
             Wanted { limits: Arc::clone(limits), jobs: leases.len() as u32 }
         });
+        // An earlier moment would open limits before their windows turn, and all who wait would ask in vain.
+        let asking = told.now();
         let granted = units.take(wanted.collect()).await;
         for (part, Granted { jobs, receipt, no_room }) in parts.into_iter().zip(granted) {
             self.parts[part].receipt = receipt;
             if let Some(NoRoom { limit, after, again }) = no_room
                 && let Some(limit) = self.parts[part].limits.each().get(limit).map(name_of)
             {
-                let until = now + again.unwrap_or_else(|| patience(after));
+                let until = asking + again.unwrap_or_else(|| patience(after));
                 self.close(&taken[self.parts[part].jobs[0]], &limit, Closing { until, room: None }, asked);
             }
             self.keep(part, jobs as usize);

@@ -26,6 +26,8 @@ struct State {
     /// Of each window and descriptor.
     taken: HashMap<(u64, String), u64>,
     calls: u64,
+    /// How long each answer takes.
+    delay: Duration,
 }
 
 /// What was taken of which window.
@@ -52,6 +54,10 @@ impl Windows {
     /// How long it is until the window turns, as is told to those who are refused.
     pub(crate) fn set_left(&self, left: Duration) {
         self.state.lock().unwrap().left = left;
+    }
+
+    pub(crate) fn set_delay(&self, delay: Duration) {
+        self.state.lock().unwrap().delay = delay;
     }
 
     /// What was taken in the current window, by descriptor.
@@ -110,9 +116,13 @@ fn name(domain: &str, entries: &[(String, String)]) -> String {
 impl Units for Windows {
     fn take(&self, wanted: Vec<Wanted>) -> Later<'_, Vec<Granted>> {
         Box::pin(async move {
-            let mut state = self.state.lock().unwrap();
-            state.calls += 1;
-            wanted.iter().map(|wanted| Self::take_one(&mut state, wanted)).collect()
+            let (granted, delay) = {
+                let mut state = self.state.lock().unwrap();
+                state.calls += 1;
+                (wanted.iter().map(|wanted| Self::take_one(&mut state, wanted)).collect(), state.delay)
+            };
+            tokio::time::sleep(delay).await;
+            granted
         })
     }
 

@@ -1,0 +1,28 @@
+//! The time that a call was told.
+
+use tokio::time::Instant;
+
+use crate::time::Timestamp;
+
+/// The time at which a call began. It may have waited for the store for long when it hears for how long a limit has no room.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::engine) struct Told {
+    then: Timestamp,
+    began: Instant,
+}
+
+impl Told {
+    pub(in crate::engine) fn at(now: Timestamp) -> Self {
+        Self { then: now, began: Instant::now() }
+    }
+
+    /// When the call began.
+    pub(in crate::engine) fn then(self) -> Timestamp {
+        self.then
+    }
+
+    /// What time it is by now.
+    pub(in crate::engine) fn now(self) -> Timestamp {
+        self.then + self.began.elapsed()
+    }
+}
