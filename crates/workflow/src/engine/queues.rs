@@ -323,10 +323,17 @@ impl Queues {
         names.iter().filter_map(to_read).collect()
     }
 
-    /// Marks all queues as incomplete, because other servers write too. Returns those that a worker waits for.
+    /// Marks queues as incomplete, because other servers write too. Those that a worker waits for are returned instead, to be read now: claims
+    /// need not read them meanwhile.
     pub(crate) fn mark_incomplete(&self) -> Vec<String> {
-        self.doubt_all();
-        self.each().iter_mut().filter_map(|(name, queue)| queue.is_wanted().then(|| name.clone())).collect()
+        let mut wanted = Vec::new();
+        for (name, queue) in self.each().iter_mut() {
+            match queue.is_wanted() {
+                true => wanted.push(name.clone()),
+                false => queue.doubt(),
+            }
+        }
+        wanted
     }
 
     /// At most `most` of these queues: they take turns.

@@ -8,10 +8,11 @@ use super::claim::report::Report;
 use super::create::NewWorkflow;
 use super::desk::request::Begin;
 use super::list::query::Query;
+use super::queues::Where;
 use super::snapshot::Reason;
 use super::*;
 use crate::graph::Graph;
-use crate::graph::definition::{Definition, JobDefinition};
+use crate::graph::definition::{Definition, JobDefinition, LimitDefinition, Scope};
 use crate::graph::json::Json;
 use crate::state::JobState;
 use crate::store::memory::MemoryStore;
@@ -178,4 +179,25 @@ async fn a_workflow_may_take_most_of_the_memory() {
         assert_eq!(store.calls() - before, 2, "a write for the report and one for the claim");
         claimed = next.unwrap();
     }
+}
+
+/// Of a queue with more jobs than are kept nobody ever believed that it was known, so each claim that found too few read all of its lanes.
+#[tokio::test]
+async fn a_queue_with_more_jobs_than_are_kept_is_known_when_it_was_read() {
+    let engine = engine().await;
+    for tenant in 0..20 {
+        let entries = vec![("tenant".to_owned(), format!("t{tenant}"))];
+        let limits = vec![LimitDefinition::Concurrency { most: 1, of: Scope::All, entries }];
+        let job = |at| JobDefinition { limits: limits.clone(), ..JobDefinition::new(format!("j{at}"), "Handler") };
+        let jobs = (0..1_000).map(job).collect();
+        let graph = Graph::build(Definition { name: "test".to_owned(), jobs, ..Definition::default() }).unwrap();
+        let new = NewWorkflow { graph, begin: Begin::Now, created_at: None };
+        engine.create(vec![new], at(0)).await.remove(0).unwrap();
+    }
+    let names = ["default".to_owned()];
+    engine.queues().advance(at(1));
+    engine.queues().doubt_all();
+    assert!(!engine.queues().incomplete(&names, Where::Anywhere).is_empty());
+    engine.refill(&names).await.unwrap();
+    assert!(engine.queues().incomplete(&names, Where::Anywhere).is_empty());
 }

@@ -17,10 +17,13 @@ use crate::store::lanes::Walk;
 
 /// How many of each queue, when a worker asks for many queues.
 const LEAST: usize = 32;
-/// How many of each lane of a queue that has more rows than were read.
+/// How many of each lane of a queue that has more rows than were read, of all partitions together, and of one at least: of many lanes not
+/// more are remembered.
 const EACH_LANE: usize = 32;
-/// The most lanes of a queue that are read from a partition at once. Others are found when these are known.
+const EACH_LANE_OF_ONE: usize = 2;
+/// The most lanes of a queue that are read from a partition with one call, and the most such calls. Others are found when these are known.
 pub(crate) const LANES: usize = 1_024;
+const CALLS: usize = 64;
 
 /// Which ready rows are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +99,11 @@ impl Engine {
                 }
             }
             if reads == Reads::All {
-                self.read_other_lanes(queues, &asked, &mut found).await?;
+                for _ in 0..CALLS {
+                    if !self.read_other_lanes(queues, &asked, &mut found).await? {
+                        break;
+                    }
+                }
             }
         }
         let refilled = reading.finish(found);
@@ -104,8 +111,13 @@ impl Engine {
         Ok((refilled.new.len(), left))
     }
 
-    /// Reads the lanes that come after the last row where a queue has more rows than were asked for.
-    async fn read_other_lanes(&self, queues: &[ToRead], asked: &Asked, found: &mut [Found]) -> Result<(), StoreError> {
+    /// Reads the lanes that come after the last row where a queue has more rows than were asked for. Returns whether there may be more.
+    async fn read_other_lanes(
+        &self,
+        queues: &[ToRead],
+        asked: &Asked,
+        found: &mut [Found],
+    ) -> Result<bool, StoreError> {
         let mut after: BTreeMap<Partition, Vec<(usize, Row)>> = BTreeMap::new();
         for (at, (to_read, found)) in queues.iter().zip(&*found).enumerate() {
             for (partition, read) in (0..).map(Partition).zip(&found.partitions) {
@@ -120,19 +132,22 @@ impl Engine {
             }
         }
         if after.is_empty() || self.store().format() < crate::record::format::Format::Fourth {
-            return Ok(());
+            return Ok(false);
         }
+        let each = (EACH_LANE / usize::from(self.store().partitions())).max(EACH_LANE_OF_ONE);
         let wanted: Vec<(Partition, Vec<Walk>)> =
             after.iter().map(|(at, lanes)| (*at, lanes.iter().map(|(_, lane)| Walk::behind(lane)).collect())).collect();
-        let read = self.store().lanes(&wanted, EACH_LANE, LANES).await;
+        let read = self.store().lanes(&wanted, each, LANES).await;
+        let mut more = false;
         for ((partition, places), lanes) in after.into_iter().zip(read) {
             for ((at, _), (rows, all)) in places.into_iter().zip(lanes?) {
+                more |= !all && !rows.is_empty();
                 if let Some(read) = &mut found[at].partitions[usize::from(partition.0)] {
-                    read.add_lanes(rows, all);
+                    read.add_lanes(rows, all, each);
                 }
             }
         }
-        Ok(())
+        Ok(more)
     }
 }
 
@@ -189,8 +204,8 @@ impl Asked {
 }
 
 impl Read {
-    /// Rows of lanes that come after those that were read, at most [`EACH_LANE`] of each, and whether these are all lanes.
-    fn add_lanes(&mut self, rows: Vec<Row>, all: bool) {
+    /// Rows of lanes that come after those that were read, at most so many of each, and whether these are all lanes.
+    fn add_lanes(&mut self, rows: Vec<Row>, all: bool, each: usize) {
         let mut last: Option<(LaneKey, usize)> = None;
         for row in &rows {
             let Some(lane) = lane_of(row) else { continue };
@@ -198,7 +213,9 @@ impl Read {
                 Some((same, number)) if *same == lane => *number += 1,
                 _ => last = Some((lane, 1)),
             }
-            if let Some((lane, EACH_LANE)) = &last {
+            if let Some((lane, number)) = &last
+                && *number >= each
+            {
                 self.more.insert(lane.clone());
             }
         }

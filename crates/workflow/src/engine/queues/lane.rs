@@ -54,6 +54,8 @@ pub(super) struct Lane {
     pub(super) more: More,
     /// Whether what is known may be gone.
     pub(super) stale: bool,
+    /// The number of the latest doubt about it: what a read found that began before it is not all.
+    pub(super) doubted: u64,
 }
 
 /// What a read found of a lane in one partition: places, lowest first, and whether there may be others behind them.

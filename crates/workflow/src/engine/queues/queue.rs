@@ -32,8 +32,10 @@ pub(super) struct Queue {
     pub(super) asked: Option<Timestamp>,
     /// What came and went during the reads that are under way.
     pub(super) changes: Changes,
-    /// Increases whenever the store may have a job that was dropped here.
+    /// Increases whenever the store may have a job that was dropped here: of a lane, which has the number, or of any.
     pub(super) doubts: u64,
+    /// The number of the latest doubt that was not about one lane.
+    pub(super) doubted: u64,
     /// The store failed during a claim: nobody was told of the job, so those who wait must be woken later.
     pub(super) failed: bool,
     /// How many rows of one partition the last read passed over.
@@ -88,6 +90,7 @@ impl Queue {
             asked: None,
             changes: Changes::default(),
             doubts: 0,
+            doubted: 0,
             failed: false,
             passed: 0,
             claims: Claims::default(),
@@ -108,11 +111,8 @@ impl Queue {
 
     fn add(&mut self, key: &LaneKey, head: ReadyPlace, mine: &Mine, now: Timestamp) {
         if !self.lanes.insert(key, head, mine, now) {
-            self.doubts += 1;
-            if self.lanes.group(&key.limits).is_none() {
-                // There is no room for its key: it is found when there is some.
-                self.complete = Complete::default();
-            }
+            // Another one of the lane was forgotten, which is noted there. Without room for its key it is found when there is some.
+            self.note_doubt(key, |_| {});
         }
     }
 
@@ -132,15 +132,26 @@ impl Queue {
     /// The store may have a job that is not known here.
     pub(super) fn doubt(&mut self) {
         self.doubts += 1;
+        self.doubted = self.doubts;
         self.complete = Complete::default();
+    }
+
+    /// Notes a doubt with its lane, or about all jobs if there is no room for the lane.
+    fn note_doubt(&mut self, key: &LaneKey, doubt: impl FnOnce(&mut Lane)) {
+        self.doubts += 1;
+        let number = self.doubts;
+        let noted = self.lanes.change(key, |lane| {
+            lane.doubted = number;
+            doubt(lane);
+        });
+        if noted.is_none() {
+            self.doubt();
+        }
     }
 
     /// The store may have a job of a lane in a partition that is not known here.
     pub(super) fn doubt_lane(&mut self, key: &LaneKey, partition: Partition, mine: &Mine) {
-        self.doubts += 1;
-        if self.lanes.change(key, |lane| lane.doubt(partition, mine)).is_none() {
-            self.complete = Complete::default();
-        }
+        self.note_doubt(key, |lane| lane.doubt(partition, mine));
     }
 
     /// A job of a lane was not there, or not for sure: others may be gone, too.
@@ -151,10 +162,7 @@ impl Queue {
 
     /// The store may have a job of a lane, wherever, that is not known here.
     pub(super) fn doubt_everywhere(&mut self, key: &LaneKey) {
-        self.doubts += 1;
-        if self.lanes.change(key, |lane| lane.more = More::ALL).is_none() {
-            self.complete = Complete::default();
-        }
+        self.note_doubt(key, |lane| lane.more = More::ALL);
     }
 
     /// Moves a job to those that are being claimed.
@@ -182,13 +190,12 @@ impl Queue {
         }
         let mut refilled = Refilled::default();
         (self.passed, self.failed) = (0, false);
-        let is_certain = began.doubts == self.doubts;
         let mut passed = vec![0; found.partitions.len()];
         for (key, rows) in by_lane {
             let in_lane = found.of_lane(&key, &rows);
             let certain = self.lanes.change(&key, |lane| {
                 lane.drop_others(&in_lane, &newer);
-                if is_certain {
+                if lane.doubted <= began.doubts {
                     lane.note_more(&in_lane, mine);
                 }
                 lane.heads.note_read(now);
@@ -211,8 +218,8 @@ impl Queue {
             }
         }
         self.passed = passed.into_iter().max().unwrap_or(0);
-        // What had no room is a doubt, too.
-        if is_certain && began.doubts == self.doubts {
+        // A key without room is a doubt, too. A job that was forgotten in favour of others of its lane is one about the lane alone.
+        if self.doubted <= began.doubts {
             self.note_complete(found, mine, now);
         }
         refilled
