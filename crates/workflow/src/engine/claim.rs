@@ -109,7 +109,12 @@ impl Engine {
                 Tried { leased, .. } if !leased.is_empty() => return Ok(leased),
                 Tried { refused: 0, denied: 0, .. } => return Ok(Vec::new()),
                 // Their limits are closed now, so the next ones are others.
-                Tried { refused: 0, .. } if denied < DENIALS => denied += 1,
+                Tried { refused: 0, .. } if denied < DENIALS => {
+                    denied += 1;
+                    if denied > 1 {
+                        self.close_ahead(&claim.queues, denied, told).await;
+                    }
+                }
                 _ if refreshed < TRIES => {
                     refreshed += 1;
                     self.refresh(&claim.queues).await?;

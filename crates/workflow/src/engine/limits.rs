@@ -2,6 +2,7 @@
 //!
 //! First what jobs need is taken, then they are leased. So a crash in between can waste units, and a limit is never exceeded.
 
+mod ahead;
 mod charge;
 pub(crate) mod look;
 mod openings;

@@ -193,6 +193,24 @@ async fn many_keys_are_found_and_closed_ones_are_passed_over(store: Store) {
     assert_eq!(urgent.len(), 301);
 }
 
+/// A worker that wanted one job got none when more keys had no room than it tried, although another key had some.
+async fn a_job_with_room_is_found_behind_many_keys_without(store: Store) {
+    const KEYS: usize = 300;
+    let windows = Windows::new(&[("vendor", 0), ("zoo", 1)]);
+    let engine = windows.server(&store).await;
+    for key in 0..KEYS {
+        put(&engine, units(&format!("t{key}-"), 1)).await;
+    }
+    let limit = LimitDefinition::Units {
+        domain: "zoo".to_owned(),
+        entries: vec![("tenant".to_owned(), "$.tenant".to_owned())],
+        hits: 1,
+    };
+    put(&engine, of_tenant("free", 1, vec![limit])).await;
+    assert_eq!(of(&claimed(&engine, 1, 1).await, "free"), 1);
+    assert!(windows.calls() < KEYS as u64 / 10, "units were asked for {} times", windows.calls());
+}
+
 async fn until(done: impl Fn() -> bool) {
     let begin = std::time::Instant::now();
     while !done() {
@@ -207,6 +225,7 @@ on_every_store! {
     a_worker_gets_what_it_can_run
     workers_are_woken_when_a_window_turns
     many_keys_are_found_and_closed_ones_are_passed_over
+    a_job_with_room_is_found_behind_many_keys_without
 }
 
 mod shared {

@@ -25,6 +25,11 @@ use crate::time::Timestamp;
 /// When a limit is asked again that could not be asked.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// When a limit without room is asked again.
+pub(super) fn until(no_room: NoRoom, now: Timestamp) -> Timestamp {
+    now + no_room.again.unwrap_or_else(|| patience(no_room.after))
+}
+
 /// What was taken for jobs.
 #[derive(Debug)]
 pub(in crate::engine) struct Charge {
@@ -270,11 +275,11 @@ impl Charge {
         let granted = units.take(wanted.collect()).await;
         for (part, Granted { jobs, receipt, no_room }) in parts.into_iter().zip(granted) {
             self.parts[part].receipt = receipt;
-            if let Some(NoRoom { limit, after, again }) = no_room
-                && let Some(limit) = self.parts[part].limits.each().get(limit).map(name_of)
+            if let Some(no_room) = no_room
+                && let Some(limit) = self.parts[part].limits.each().get(no_room.limit).map(name_of)
             {
-                let until = asking + again.unwrap_or_else(|| patience(after));
-                self.close(&taken[self.parts[part].jobs[0]], &limit, Closing { until, room: None }, asked);
+                let closing = Closing { until: until(no_room, asking), room: None };
+                self.close(&taken[self.parts[part].jobs[0]], &limit, closing, asked);
             }
             self.keep(part, jobs as usize);
         }

@@ -102,7 +102,7 @@ impl Group {
         self.known > 0 && self.closed.is_none()
     }
 
-    fn lane_keys(&self) -> impl Iterator<Item = (LaneKey, &Lane)> {
+    pub(super) fn lane_keys(&self) -> impl Iterator<Item = (LaneKey, &Lane)> {
         let key = |handler| LaneKey { limits: Arc::clone(&self.key), handler: Arc::clone(handler) };
         self.lanes.iter().map(move |(handler, lane)| (key(handler), lane))
     }

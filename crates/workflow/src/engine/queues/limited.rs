@@ -7,6 +7,7 @@ use hashbrown::HashSet;
 use super::Queues;
 use super::closings::{Closing, Parked};
 use super::lanes::LaneKey;
+use crate::graph::limits::Limits;
 use crate::time::Timestamp;
 
 impl Queues {
@@ -28,6 +29,20 @@ impl Queues {
         }
         drop((each, closings));
         self.closed.notify_one();
+    }
+
+    /// The first keys of these queues whose jobs may be taken now, if there is room: at most so many, in the order in which they take turns.
+    pub(crate) fn next_limited(&self, names: &[String], most: usize) -> Vec<(Arc<str>, LaneKey, Arc<Limits>)> {
+        let (each, closings) = (self.each(), self.closings());
+        let mut next = Vec::new();
+        for name in names {
+            let Some(queue) = each.get(name.as_str()).filter(|queue| !queue.paused) else { continue };
+            let name: Arc<str> = name.as_str().into();
+            let open = queue.lanes.in_order().filter(|group| closings.closes(&group.names).is_none());
+            let keys = open.filter_map(|group| Some((group.lane_keys().next()?.0, Arc::clone(group.limits.as_ref()?))));
+            next.extend(keys.take(most - next.len()).map(|(lane, limits)| (Arc::clone(&name), lane, limits)));
+        }
+        next
     }
 
     /// A unit returned to a limit, or it may have room for another reason: jobs that wait for it may be taken.
