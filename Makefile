@@ -37,6 +37,7 @@ bench: ## Measure the server and the engine, all in one run
 	target/release/tidegate-bench features
 	target/release/tidegate-bench reloads
 	target/release/tidegate-bench workflow --limits
+	target/release/tidegate-bench workflow --limits-at-scale
 
 compat: ## Run the version of the first store format and this one on one Redis
 	$(CARGO) build --release --package tidegate

@@ -72,7 +72,10 @@ pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<()> {
         return Ok(());
     }
     if arguments.limits {
-        return finish(&limits::measure(&arguments).await?, &arguments.results);
+        return finish(&limits::cost::measure(&arguments).await?, &arguments.results);
+    }
+    if arguments.scale.is_wanted() {
+        return finish(&limits::scale::measure(&arguments).await?, &arguments.results);
     }
     // Idle servers are watched for a while, which a small run has no time for.
     let numbers: &[usize] = if arguments.executed < WORTH_WATCHING { &[] } else { &SERVERS };

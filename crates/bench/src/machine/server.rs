@@ -22,7 +22,7 @@ descriptors:
     rate_limit: { unit: second, requests_per_unit: 4294967295 }
 ";
 
-/// Limits of jobs: one that is never reached, and one without room.
+/// Limits of jobs: one that is never reached, one without room, and such as are soon used up.
 const OF_JOBS: &str = "\
 domain: jobs
 descriptors:
@@ -30,6 +30,10 @@ descriptors:
     rate_limit: { unit: hour, requests_per_unit: 4294967295 }
   - key: closed
     rate_limit: { unit: hour, requests_per_unit: 0 }
+  - key: daily
+    rate_limit: { unit: day, requests_per_unit: 1 }
+  - key: secondly
+    rate_limit: { unit: second, requests_per_unit: 1 }
 ";
 
 /// Longest wait for the gRPC port to open.

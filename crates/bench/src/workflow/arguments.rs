@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::limits::scale::Scale;
+
 /// Arguments of the subcommand.
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -31,6 +33,8 @@ pub(crate) struct Arguments {
     /// Measures only what limits of jobs cost, and prints the table.
     #[arg(long)]
     pub(super) limits: bool,
+    #[command(flatten)]
+    pub(super) scale: Scale,
     /// Several servers are on a cluster of three primaries.
     #[arg(long)]
     pub(super) cluster: bool,

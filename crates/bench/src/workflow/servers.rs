@@ -47,7 +47,7 @@ enum Redis {
 }
 
 /// Servers that know of each other.
-struct Group {
+pub(super) struct Group {
     redis: Redis,
     servers: Vec<Server>,
     _folder: TempDir,
@@ -71,7 +71,7 @@ impl Redis {
 }
 
 impl Group {
-    async fn start(arguments: &Arguments, number: usize) -> anyhow::Result<Self> {
+    pub(super) async fn start(arguments: &Arguments, number: usize) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let redis = match arguments.cluster {
             true => Redis::Cluster(RedisCluster::start(3, 0).await),
@@ -113,7 +113,7 @@ impl Group {
         Ok(())
     }
 
-    fn apis(&self) -> Vec<SocketAddr> {
+    pub(super) fn apis(&self) -> Vec<SocketAddr> {
         self.servers.iter().map(Server::api).collect()
     }
 
