@@ -21,9 +21,10 @@ const LEAST: usize = 32;
 /// more are remembered.
 const EACH_LANE: usize = 32;
 const EACH_LANE_OF_ONE: usize = 2;
-/// The most lanes of a queue that are read from a partition with one call, and the most such calls. Others are found when these are known.
-pub(crate) const LANES: usize = 1_024;
-const CALLS: usize = 64;
+/// The most lanes of a queue that are read from a partition with one call: others that ask the store wait for it. The most such calls; lanes
+/// behind these are found when these are known.
+pub(crate) const LANES: usize = 128;
+const CALLS: usize = 512;
 
 /// Which ready rows are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +83,9 @@ impl Engine {
         // What is remembered of a partition that does not answer cannot be claimed, and is read again when it does.
         let partitioned =
             || (0..self.store().partitions()).map(|at| wanted.contains(&Partition(at)).then(Read::default));
-        let mut found: Vec<Found> = queues.iter().map(|_| Found { partitions: partitioned().collect() }).collect();
+        let skipped = self.queues().closed_lanes(queues).into_iter();
+        let mut found: Vec<Found> =
+            skipped.map(|skipped| Found { partitions: partitioned().collect(), skipped }).collect();
         let mut left = 0;
         if !partitions.is_empty() {
             let rows = self.store().ready(&asked.prefixes, asked.limit, &partitions).await;
@@ -142,8 +145,9 @@ impl Engine {
         for ((partition, places), lanes) in after.into_iter().zip(read) {
             for ((at, _), (rows, all)) in places.into_iter().zip(lanes?) {
                 more |= !all && !rows.is_empty();
-                if let Some(read) = &mut found[at].partitions[usize::from(partition.0)] {
-                    read.add_lanes(rows, all, each);
+                let Found { partitions, skipped } = &mut found[at];
+                if let Some(read) = &mut partitions[usize::from(partition.0)] {
+                    read.add_lanes(rows, all, (each, skipped));
                 }
             }
         }
@@ -204,27 +208,29 @@ impl Asked {
 }
 
 impl Read {
-    /// Rows of lanes that come after those that were read, at most so many of each, and whether these are all lanes.
-    fn add_lanes(&mut self, rows: Vec<Row>, all: bool, each: usize) {
+    /// Rows of lanes that come after those that were read, at most so many of each, and whether these are all lanes. Those of the lanes that are
+    /// skipped are left out.
+    fn add_lanes(&mut self, rows: Vec<Row>, all: bool, (each, skipped): (usize, &HashSet<LaneKey>)) {
         let mut last: Option<(LaneKey, usize)> = None;
-        for row in &rows {
-            let Some(lane) = lane_of(row) else { continue };
-            match &mut last {
-                Some((same, number)) if *same == lane => *number += 1,
-                _ => last = Some((lane, 1)),
+        for row in rows {
+            let Some(lane) = lane_of(&row) else { continue };
+            let number = match &last {
+                Some((same, number)) if *same == lane => number + 1,
+                _ => 1,
+            };
+            if !skipped.contains(&lane) {
+                if number >= each {
+                    self.more.insert(lane.clone());
+                }
+                self.rows.push(row);
             }
-            if let Some((lane, number)) = &last
-                && *number >= each
-            {
-                self.more.insert(lane.clone());
-            }
+            last = Some((lane, number));
         }
         self.lanes = match last {
             _ if all => Looked::All,
             Some((last, _)) => Looked::UpTo(last),
             None => std::mem::take(&mut self.lanes),
         };
-        self.rows.extend(rows);
     }
 }
 

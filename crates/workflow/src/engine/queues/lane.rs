@@ -79,6 +79,14 @@ impl Lane {
         }
     }
 
+    /// Forgets all jobs behind the first ones.
+    pub(super) fn forget_behind(&mut self, most: usize, mine: &Mine) {
+        while self.heads.len() > most {
+            let Some(forgotten) = self.heads.pop_last() else { return };
+            self.doubt(forgotten.workflow().partition(), mine);
+        }
+    }
+
     /// Forgets the jobs that a read did not find where it looked. What came or went here since it began is newer.
     pub(super) fn drop_others(&mut self, found: &[Option<LaneFound>], newer: &HashSet<ReadyPlace>) {
         let found = |partition: Partition| found.get(usize::from(partition.0))?.as_ref();

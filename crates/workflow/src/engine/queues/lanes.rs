@@ -20,7 +20,8 @@ use crate::time::Timestamp;
 
 /// How far a key of weight 1 moves on with each job.
 const STRIDE: u64 = 1 << 20;
-/// How many ready jobs of one queue are kept in memory, about 60 bytes each. The others are read from the store when these are used up.
+/// How many ready jobs of one queue are kept in memory, about 60 bytes each: so many that may be taken, and as many that wait for room under a
+/// limit. The others are read from the store when these are used up.
 const KEPT: usize = 16_384;
 /// How many of each lane are kept, however many lanes there are.
 const KEPT_EACH: usize = 16;
@@ -294,8 +295,12 @@ impl Lanes {
 
     /// Adds a job. Returns false when another one had to be forgotten for it, or itself.
     pub(super) fn insert(&mut self, key: &LaneKey, head: ReadyPlace, mine: &Mine, now: Timestamp) -> bool {
-        let lanes = self.limited.len() + self.free.lanes.len();
-        let (known, most) = (self.known, (KEPT / lanes.max(1)).max(KEPT_EACH));
+        // Those that wait take no room from those that may be taken.
+        let (known, lanes) = match self.group(&key.limits).is_some_and(|group| group.closed.is_some()) {
+            true => (self.closed, self.limited.len().saturating_sub(self.order.len())),
+            false => (self.open(), self.order.len() + self.free.lanes.len()),
+        };
+        let most = (KEPT / lanes.max(1)).max(KEPT_EACH);
         let inserted = self.change(key, |lane| {
             lane.heads.insert(head, mine, now);
             let full = known >= KEPT && lane.heads.len() > most;
@@ -336,13 +341,34 @@ impl Lanes {
     }
 
     /// Closes a key: its jobs wait for room under a limit.
-    pub(super) fn close(&mut self, key: &str, limit: &Arc<str>) {
+    pub(super) fn close(&mut self, key: &str, limit: &Arc<str>, mine: &Mine) {
         let Some(group) = self.limited.get_mut(key) else { return };
         self.order.remove(&(group.pass, Arc::clone(&group.key)));
         if group.closed.replace(Arc::clone(limit)).is_none() {
             self.closed += group.known;
         }
-        group.lane_keys().for_each(|(key, _)| _ = self.thirsty.remove(&key));
+        let lanes: Vec<LaneKey> = group.lane_keys().map(|(key, _)| key).collect();
+        for key in &lanes {
+            self.thirsty.remove(key);
+            if self.closed > KEPT {
+                self.change(key, |lane| lane.forget_behind(KEPT_EACH, mine));
+            }
+        }
+    }
+
+    /// Notes of lanes that what is known of them may be gone. They are read again before others are taken from them.
+    pub(super) fn make_stale(&mut self, lanes: &HashSet<LaneKey>) {
+        for key in lanes {
+            if self.group(&key.limits).is_some_and(|group| group.lanes.contains_key(&key.handler)) {
+                self.change(key, |lane| lane.stale = true);
+            }
+        }
+    }
+
+    /// The lanes whose jobs wait for room under a limit.
+    pub(super) fn closed_lanes(&self) -> HashSet<LaneKey> {
+        let closed = self.limited.values().filter(|group| group.closed.is_some());
+        closed.flat_map(|group| group.lane_keys().map(|(key, _)| key)).collect()
     }
 
     /// Opens a key again. Returns how many of its jobs are known.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
-use super::Queues;
 use super::closings::{Closing, Parked};
 use super::lanes::LaneKey;
+use super::{Queues, ToRead};
 use crate::graph::limits::Limits;
 use crate::time::Timestamp;
 
@@ -24,7 +24,7 @@ impl Queues {
             return;
         }
         if let Some(known) = each.get_mut(&**queue) {
-            known.lanes.close(&lane.limits, limit);
+            known.lanes.close(&lane.limits, limit, &self.mine);
             closings.park(limit, (Arc::clone(queue), Arc::clone(&lane.limits)));
         }
         drop((each, closings));
@@ -43,6 +43,16 @@ impl Queues {
             next.extend(keys.take(most - next.len()).map(|(lane, limits)| (Arc::clone(&name), lane, limits)));
         }
         next
+    }
+
+    /// For each queue of which all lanes are to be read, those without room under a limit.
+    pub(crate) fn closed_lanes(&self, queues: &[ToRead]) -> Vec<HashSet<LaneKey>> {
+        let each = self.each();
+        let of = |to_read: &ToRead| match to_read.lanes {
+            None => each.get(&*to_read.queue).map(|queue| queue.lanes.closed_lanes()).unwrap_or_default(),
+            Some(_) => HashSet::new(),
+        };
+        queues.iter().map(of).collect()
     }
 
     /// A unit returned to a limit, or it may have room for another reason: jobs that wait for it may be taken.

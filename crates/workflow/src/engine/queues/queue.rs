@@ -184,10 +184,11 @@ impl Queue {
         let newer = self.changes.end(began.change);
         let mut by_lane = self.sorted(found);
         if found.is_of_all_lanes() {
-            for key in self.lanes.keys() {
+            for key in self.lanes.keys().into_iter().filter(|key| !found.skipped.contains(key)) {
                 by_lane.entry(key).or_default();
             }
         }
+        self.lanes.make_stale(&found.skipped);
         let mut refilled = Refilled::default();
         (self.passed, self.failed) = (0, false);
         let mut passed = vec![0; found.partitions.len()];
@@ -231,7 +232,10 @@ impl Queue {
         for (at, read) in found.partitions.iter().enumerate() {
             let rows = read.iter().flat_map(|read| &read.rows);
             for (row, parts) in rows.filter_map(|row| Some((row, ReadyRow::read(row)?))) {
-                by_lane.entry(self.lanes.key_of(&parts)).or_default().push((at, parts.place, row));
+                let key = self.lanes.key_of(&parts);
+                if !found.skipped.contains(&key) {
+                    by_lane.entry(key).or_default().push((at, parts.place, row));
+                }
             }
         }
         by_lane

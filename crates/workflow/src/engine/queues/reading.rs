@@ -65,6 +65,8 @@ pub(super) struct Began {
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) partitions: Vec<Option<Read>>,
+    /// Lanes that had no room under their limits when it began: nothing is said about them, and they are read when they have room.
+    pub(crate) skipped: HashSet<LaneKey>,
 }
 
 /// What a read found of a queue in one partition.

@@ -70,7 +70,7 @@ impl Queues {
         let mut closings = self.closings();
         let (taken, shut) = first_of(&each, wanting, limit, (&closings, self.now()));
         for (queue, (key, limit)) in shut {
-            each.get_mut(&*queue).expect("it was just looked at").lanes.close(&key, &limit);
+            each.get_mut(&*queue).expect("it was just looked at").lanes.close(&key, &limit, &self.mine);
             closings.park(&limit, (queue, key));
         }
         drop(closings);
