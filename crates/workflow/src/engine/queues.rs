@@ -51,6 +51,8 @@ const NAMES: usize = 1_024;
 
 /// Memory for the keys of limits of all queues.
 const KEYS: usize = 64 << 20;
+/// How often claims that find enough jobs read a queue all the same: there may be others that go before them.
+const LOOKED: Duration = Duration::from_secs(10);
 /// So many lanes of a queue are read at once because no job of theirs is known any more.
 const THIRSTY: usize = 64;
 
@@ -312,11 +314,20 @@ impl Queues {
         names.iter().filter_map(to_read).collect()
     }
 
-    /// Lanes of these queues that had jobs, and may have more: a claim that finds enough others must not pass over them.
+    /// What a claim of these queues must not pass over although it finds enough other jobs: lanes that had jobs, and may have more; and all of a
+    /// queue that nobody has read for long.
     pub(crate) fn thirsty(&self, names: &[String]) -> Vec<ToRead> {
-        let each = self.each();
+        let (mut each, now) = (self.each(), self.now());
         let to_read = |name: &String| {
-            let queue = each.get(name.as_str()).filter(|queue| !queue.paused && queue.lanes.has_limits())?;
+            let queue = each.get_mut(name.as_str()).filter(|queue| !queue.paused)?;
+            if !queue.complete.here(now) && queue.looked.is_none_or(|looked| now.since(looked) > LOOKED) {
+                // Other claims go on meanwhile.
+                queue.looked = Some(now);
+                return Some(name.clone().into());
+            }
+            if !queue.lanes.has_limits() {
+                return None;
+            }
             let lanes: Vec<LaneKey> = queue.lanes.thirsty(|more| more.here).take(THIRSTY).cloned().collect();
             (!lanes.is_empty()).then(|| ToRead { queue: name.clone(), lanes: Some(lanes) })
         };

@@ -1,10 +1,12 @@
 //! Limits without room, and the keys whose jobs wait for them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 
+use crate::engine::limits::{counted_by, is_counted_by};
 use crate::time::Timestamp;
 
 /// So many limits are remembered to which units returned while nobody knew that they had none.
@@ -31,7 +33,7 @@ struct Closed {
 /// Limits without room.
 #[derive(Debug, Default)]
 pub(super) struct Closings {
-    each: HashMap<Arc<str>, Closed>,
+    each: BTreeMap<Arc<str>, Closed>,
     due: BTreeSet<(Timestamp, Arc<str>)>,
     /// How often units have returned, to whatever limit; and to which at what number.
     returned: u64,
@@ -56,11 +58,11 @@ impl Closings {
 
     /// A limit has no room. Returns false if a unit has returned since `asked`: then nobody knows.
     pub(super) fn close(&mut self, limit: &Arc<str>, closing: Closing, asked: u64) -> bool {
-        if self.returns.get(limit).copied().unwrap_or(self.forgotten) > asked {
+        if self.returns.get(counted_by(limit)).copied().unwrap_or(self.forgotten) > asked {
             return false;
         }
-        let closed =
-            self.each.entry_ref(limit).or_insert_with(|| Closed { closing: closing.clone(), parked: HashSet::new() });
+        let new = || Closed { closing: closing.clone(), parked: HashSet::new() };
+        let closed = self.each.entry(Arc::clone(limit)).or_insert_with(new);
         self.due.remove(&(closed.closing.until, Arc::clone(limit)));
         self.due.insert((closing.until, Arc::clone(limit)));
         closed.closing = closing;
@@ -74,15 +76,19 @@ impl Closings {
         }
     }
 
-    /// A unit returned to a limit, or it may have room for another reason. Returns who waited for it.
-    pub(super) fn open(&mut self, limit: &str) -> Option<(Closing, HashSet<Parked>)> {
+    /// A unit returned to a limit, or it may have room for another reason: for jobs that take however many. Returns who waited for it.
+    pub(super) fn open(&mut self, limit: &str) -> Vec<HashSet<Parked>> {
+        let limit = counted_by(limit);
         self.returned += 1;
         if self.returns.len() >= RETURNS {
             self.returns.clear();
             self.forgotten = self.returned;
         }
         self.returns.insert(limit.into(), self.returned);
-        self.take(limit)
+        let beginning = (Bound::Included(limit), Bound::Unbounded);
+        let names = self.each.range::<str, _>(beginning).map(|(name, _)| Arc::clone(name));
+        let names: Vec<Arc<str>> = names.take_while(|name| is_counted_by(name, limit)).collect();
+        names.iter().filter_map(|name| Some(self.take(name)?.1)).collect()
     }
 
     /// Units may have returned to any limit. Returns who waited for each.
@@ -91,7 +97,7 @@ impl Closings {
         self.returns.clear();
         self.forgotten = self.returned;
         self.due.clear();
-        self.each.drain().map(|(_, closed)| closed.parked).collect()
+        std::mem::take(&mut self.each).into_values().map(|closed| closed.parked).collect()
     }
 
     fn take(&mut self, limit: &str) -> Option<(Closing, HashSet<Parked>)> {

@@ -58,9 +58,7 @@ impl Queues {
     /// A unit returned to a limit, or it may have room for another reason: jobs that wait for it may be taken.
     pub(crate) fn open(&self, limit: &str) {
         let opened = self.closings().open(limit);
-        if let Some((_, parked)) = opened {
-            self.open_parked(parked, 1);
-        }
+        opened.into_iter().for_each(|parked| self.open_parked(parked, 1));
     }
 
     /// Units may have returned to any limit.

@@ -30,6 +30,8 @@ pub(super) struct Queue {
     pub(super) waiting: VecDeque<Arc<Waiter>>,
     /// When a worker last asked for its jobs.
     pub(super) asked: Option<Timestamp>,
+    /// When a claim last read it although there were enough jobs.
+    pub(super) looked: Option<Timestamp>,
     /// What came and went during the reads that are under way.
     pub(super) changes: Changes,
     /// Increases whenever the store may have a job that was dropped here: of a lane, which has the number, or of any.
@@ -88,6 +90,7 @@ impl Queue {
             paused: false,
             waiting: VecDeque::new(),
             asked: None,
+            looked: None,
             changes: Changes::default(),
             doubts: 0,
             doubted: 0,
