@@ -8,6 +8,7 @@ mod driver;
 mod heartbeat;
 mod patience;
 pub(crate) mod port;
+mod reconsider;
 mod revival;
 mod risks;
 pub(crate) mod store;
@@ -161,6 +162,7 @@ impl Thread {
             let driven = (opened.clone(), clock.clone());
             tokio::select! {
                 () = driver::run(driven, self.about(), self.activity.clone(), self.supervisor.clone()) => Next::End,
+                () = reconsider::run(&opened, &self.limits.shown.limiter) => Next::End,
                 () = risks::follow(opened.store(), self.settings.replicas, &self.activity) => Next::End,
                 () = opened.store().replaced() => Next::OpenAgain,
             }

@@ -81,11 +81,12 @@ impl OverrideStore {
         match self {
             Self::Memory(kept) => {
                 let mut kept = lock(kept);
-                kept.retain(|each| !each.has_ended(now) && each.name() != new.name());
-                if kept.len() >= most {
-                    return Err(OverrideError::TooMany { most });
+                kept.retain(|each| !each.has_ended(now));
+                match kept.iter().position(|each| each.name() == new.name()) {
+                    Some(known) => kept[known].clone_from(new),
+                    None if kept.len() >= most => return Err(OverrideError::TooMany { most }),
+                    None => kept.push(new.clone()),
                 }
-                kept.push(new.clone());
                 Ok(())
             }
             Self::Redis(store) => store.put((&field, &value), most, now, deadline).await,

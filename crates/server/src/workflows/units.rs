@@ -139,10 +139,14 @@ impl JobUnits {
         }
     }
 
-    fn tell(&self, error: &dyn fmt::Display) {
+    fn may_warn(&self) -> bool {
         let second = clock::now().0 / 1_000_000;
         let last = self.warned.load(Relaxed);
-        if second >= last + BETWEEN_WARNINGS && self.warned.swap(second, Relaxed) == last {
+        second >= last + BETWEEN_WARNINGS && self.warned.swap(second, Relaxed) == last
+    }
+
+    fn tell(&self, error: &dyn fmt::Display) {
+        if self.may_warn() {
             warn!(%error, "units of rate limits could not be taken or given back for jobs: jobs with these limits wait");
         }
     }
@@ -159,8 +163,10 @@ impl Units for JobUnits {
             let needs: Vec<Needs<'_>> = each.iter().map(Owned::needs).collect();
             let reaches = self.limiter.reach_when_throttled(&needs, clock::now());
             for (needs, reach) in each.iter().zip(reaches) {
-                if let Err(error) = self.throttle_one(needs, reach, pause).await {
-                    self.tell(&error);
+                if let Err(error) = self.throttle_one(needs, reach, pause).await
+                    && self.may_warn()
+                {
+                    warn!(%error, "a limit whose jobs were throttled could not be closed: they are handed out again");
                 }
             }
         })

@@ -173,8 +173,13 @@ impl Engine {
         let mut answers = self.ask_all(requests, now).await;
         asked.settle(&answers);
         let denied = charge.denied;
+        let was_limited = charge.has_limits();
         charge.settle(&mut answers);
         let (leased, refused) = sorted(ids.into_iter().zip(answers))?;
+        if was_limited && !leased.is_empty() {
+            // Whoever opened a limit woke one worker, however much room there is.
+            self.queues().pass_on(&claim.queues);
+        }
         Ok(Tried { leased, refused, denied })
     }
 

@@ -13,32 +13,37 @@ use std::sync::Arc;
 
 use crate::graph::limits::Limit;
 
-/// Stands before the number of units in the name of a rate limit. No domain, key or value contains it.
-const HITS: char = '\0';
+/// Stands before the number in the name of a limit. No domain, key, value or name of a set contains it.
+const NUMBER: char = '\0';
 
-/// What closes and opens by itself: a set of jobs, or a rate limit for jobs that take so many units of it. Where there is no room for many, there
-/// may be some for few.
+/// What closes and opens by itself: a rate limit for jobs that take so many units of it, or a set for jobs that run only while so many do. Where
+/// there is no room for some, there may be room for others.
 pub(crate) fn name_of(limit: &Limit) -> Arc<str> {
     match limit {
-        Limit::Concurrency { name, .. } => name.as_str().into(),
+        Limit::Concurrency { name, most } => name_of_set(name, *most),
         Limit::Units { domain, entries, hits } => {
             let mut name = format!("{domain}\n");
             for (key, value) in entries {
                 name.extend([key, "\t", value, "\n"]);
             }
-            name.push(HITS);
+            name.push(NUMBER);
             name.push_str(&hits.to_string());
             name.into()
         }
     }
 }
 
-/// What the name of a limit begins with, the same for all jobs that it counts, however many units they take.
+/// [`name_of`] a set for jobs that run only while so many do.
+pub(crate) fn name_of_set(set: &str, most: u32) -> Arc<str> {
+    format!("{set}{NUMBER}{most}").into()
+}
+
+/// What the name of a limit begins with, the same for all jobs that it counts, whatever their numbers are.
 pub(crate) fn counted_by(name: &str) -> &str {
-    name.split_once(HITS).map_or(name, |(counted, _)| counted)
+    name.split_once(NUMBER).map_or(name, |(counted, _)| counted)
 }
 
 /// Whether a name is one of those that begin with it, as [`counted_by`] says.
 pub(crate) fn is_counted_by(name: &str, counted: &str) -> bool {
-    name.strip_prefix(counted).is_some_and(|rest| rest.is_empty() || rest.starts_with(HITS))
+    name.strip_prefix(counted).is_some_and(|rest| rest.is_empty() || rest.starts_with(NUMBER))
 }

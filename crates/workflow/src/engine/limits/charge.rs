@@ -7,8 +7,8 @@ use std::time::Duration;
 use hashbrown::HashMap;
 
 use super::look::patience;
-use super::name_of;
 use super::units::{Granted, NoRoom, Receipt, Units, Wanted};
+use super::{name_of, name_of_set};
 use crate::engine::Engine;
 use crate::engine::claim::settling::Settling;
 use crate::engine::claim::told::Told;
@@ -24,6 +24,10 @@ use crate::time::Timestamp;
 
 /// When a limit is asked again that could not be asked.
 const AGAIN: Duration = Duration::from_secs(1);
+/// A set without places is asked again after this time at the latest: what is heard of places that are free may get lost, and so may the store.
+const LONGEST: Duration = Duration::from_secs(15);
+/// How often it is tried to free a place: for ten minutes.
+const RELEASES: u32 = 600;
 
 /// When a limit without room is asked again.
 pub(super) fn until(no_room: NoRoom, now: Timestamp) -> Timestamp {
@@ -146,11 +150,24 @@ impl Engine {
         self.spawn(async move { engine.release(&places).await });
     }
 
-    /// Frees places. What the store does not take ends by itself.
+    /// Frees places. While the store does not take it, that is tried again: a place outlives its job otherwise, by as long as the lease was to last.
     async fn release(&self, places: &[(String, LeaseRef)]) {
-        let each: Vec<(&str, LeaseRef)> = places.iter().map(|(set, lease)| (set.as_str(), *lease)).collect();
-        let _ended_later = self.store().release(&each, self.server(), self.queues().now()).await;
-        each.iter().for_each(|(set, _)| self.queues().open(set));
+        let mut each: Vec<(&str, LeaseRef)> = places.iter().map(|(set, lease)| (set.as_str(), *lease)).collect();
+        for tries in 1..=RELEASES {
+            let released = self.store().release(&each, self.server(), self.queues().now()).await;
+            let mut failed = Vec::new();
+            for ((set, lease), released) in each.into_iter().zip(released) {
+                match released {
+                    Ok(_) => self.queues().open(set),
+                    Err(_) => failed.push((set, lease)),
+                }
+            }
+            if failed.is_empty() || tries == RELEASES || self.core.tasks.is_closed() {
+                return;
+            }
+            each = failed;
+            tokio::time::sleep(AGAIN).await;
+        }
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -228,7 +245,7 @@ impl Charge {
         for ((part, hold), held) in of.iter().zip(&holds).zip(held) {
             let (number, after) = match held {
                 Ok(held) => {
-                    let next = held.next.unwrap_or(AGAIN);
+                    let next = held.next.unwrap_or(AGAIN).min(LONGEST);
                     // Who does not hear of places that others free has to look.
                     let next = if self.engine.hears_of_places() { next } else { next.min(AGAIN) };
                     (held.granted, (held.free == 0).then_some(next))
@@ -242,7 +259,7 @@ impl Charge {
             };
             granted[*part] = granted[*part].min(number);
             taken_places.push((*part, hold.set.to_owned(), number));
-            closed.extend(after.map(|after| (*part, Arc::<str>::from(hold.set), after)));
+            closed.extend(after.map(|after| (*part, name_of_set(hold.set, hold.most), after)));
         }
         taken_places.into_iter().for_each(|(part, set, number)| self.parts[part].held.push((set, number)));
         for (part, set, after) in closed {
@@ -283,6 +300,11 @@ impl Charge {
             }
             self.keep(part, jobs as usize);
         }
+    }
+
+    /// Whether any of the jobs needs something.
+    pub(in crate::engine) fn has_limits(&self) -> bool {
+        !self.parts.is_empty()
     }
 
     fn close(&self, taken: &Taken, limit: &Arc<str>, closing: Closing, asked: u64) {

@@ -8,6 +8,11 @@ use crate::engine::Engine;
 use crate::time::Timestamp;
 
 impl Engine {
+    /// There are other limits than before: jobs that wait under any of them may be tried again.
+    pub fn reconsider_limits(&self) {
+        self.queues().open_all();
+    }
+
     /// Wakes workers when the windows of limits turn for which jobs wait. Only one task at a time may do this. Until one does, jobs under limits
     /// are found by whoever claims next. Never returns.
     pub async fn open_limits(&self, now: impl Fn() -> Timestamp) {

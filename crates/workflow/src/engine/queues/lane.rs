@@ -71,6 +71,11 @@ impl Lane {
         self.stale || (self.heads.is_empty() && self.more.any())
     }
 
+    /// Whether nothing is known of it that would be missed.
+    pub(super) fn is_idle(&self) -> bool {
+        self.heads.is_empty() && !self.more.any() && !self.stale
+    }
+
     /// The store may have others where this one is.
     pub(super) fn doubt(&mut self, partition: Partition, mine: &Mine) {
         match mine.has(partition) {

@@ -1,11 +1,11 @@
 //! The ready jobs of one queue by the key of their limits, and under each key by handler.
 //!
-//! Keys take turns by weight: each has a place in the order, which moves on by less the more weight it has. Under a key the most urgent and oldest
-//! goes first. A key that is closed is in no order, so it costs nobody anything.
+//! Keys take turns by weight: each has a place in the order, which moves on by less the more weight it has. A key that comes anew goes behind those
+//! that wait, so however many come, each of these has its turn. Under a key the most urgent and oldest goes first. A key that is closed is in no order, so it costs nobody anything.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use hashbrown::{HashMap, HashSet};
 
@@ -25,6 +25,8 @@ const STRIDE: u64 = 1 << 20;
 const KEPT: usize = 16_384;
 /// How many of each lane are kept, however many lanes there are.
 const KEPT_EACH: usize = 16;
+/// So many keys each queue may have, however many others have: no queue keeps those of another from being served.
+const RESERVED: usize = 32;
 /// What a key takes in memory besides its text, which is there three times: for its order, its limits and its lanes.
 const AROUND_KEY: usize = 768;
 
@@ -39,19 +41,25 @@ pub(crate) struct LaneKey {
 
 /// Memory for the keys of all queues, in bytes.
 #[derive(Debug, Clone)]
-pub(super) struct Room(Arc<AtomicUsize>);
+pub(super) struct Room(Arc<AtomicI64>);
 
 impl Room {
     pub(super) fn new(bytes: usize) -> Self {
-        Self(Arc::new(bytes.into()))
+        Self(Arc::new((bytes as i64).into()))
     }
 
     fn take(&self, bytes: usize) -> bool {
-        self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes)).is_ok()
+        let rest = |left: i64| Some(left - bytes as i64).filter(|left| *left >= 0);
+        self.0.fetch_update(Relaxed, Relaxed, rest).is_ok()
+    }
+
+    /// Takes what there may not be.
+    fn overdraw(&self, bytes: usize) {
+        self.0.fetch_sub(bytes as i64, Relaxed);
     }
 
     fn give_back(&self, bytes: usize) {
-        self.0.fetch_add(bytes, Relaxed);
+        self.0.fetch_add(bytes as i64, Relaxed);
     }
 }
 
@@ -130,6 +138,10 @@ pub(super) struct Lanes {
     /// How many jobs are known, and how many of them wait for room under a limit.
     known: usize,
     closed: usize,
+    /// How many of the others each handler has.
+    open_of: HashMap<Arc<str>, usize>,
+    /// So many keys are refused before it is looked again for those that can be forgotten.
+    refusals: usize,
 }
 
 impl Lanes {
@@ -144,6 +156,21 @@ impl Lanes {
             clock: 0,
             known: 0,
             closed: 0,
+            open_of: HashMap::new(),
+            refusals: 0,
+        }
+    }
+
+    /// How many jobs of a handler may be taken now, if there is room under their limits.
+    pub(super) fn open_of(&self, handler: &str) -> usize {
+        self.open_of.get(handler).copied().unwrap_or(0)
+    }
+
+    fn count_open(&mut self, handler: &Arc<str>, before: usize, now: usize) {
+        let number = self.open_of.remove(handler).unwrap_or(0) + now - before;
+        // Names that nobody uses any more take no memory.
+        if number > 0 {
+            self.open_of.insert(Arc::clone(handler), number);
         }
     }
 
@@ -238,10 +265,14 @@ impl Lanes {
         };
         let (before, was_thirsty) = (lane.heads.len(), lane.is_thirsty());
         let result = change(lane);
-        let is_thirsty = lane.is_thirsty();
-        group.known = was_known + lane.heads.len() - before;
+        let (is_thirsty, now) = (lane.is_thirsty(), lane.heads.len());
+        if lane.is_idle() {
+            group.lanes.remove(&key.handler);
+        }
+        group.known = was_known + now - before;
         self.known = self.known + group.known - was_known;
-        if group.closed.is_some() {
+        let is_closed = group.closed.is_some();
+        if is_closed {
             self.closed = self.closed + group.known - was_known;
         } else if was_thirsty != is_thirsty {
             match is_thirsty {
@@ -251,13 +282,16 @@ impl Lanes {
         }
         match (was_active, group.is_active()) {
             (false, true) => {
-                group.pass = group.pass.max(self.clock);
+                group.pass = group.pass.max(self.clock + group.stride());
                 if !group.key.is_empty() {
                     self.order.insert((group.pass, Arc::clone(&group.key)));
                 }
             }
             (true, false) => _ = self.order.remove(&(group.pass, Arc::clone(&group.key))),
             _ => {}
+        }
+        if !is_closed && now != before {
+            self.count_open(&key.handler, before, now);
         }
         Some(result)
     }
@@ -266,6 +300,16 @@ impl Lanes {
         if self.room.take(bytes) {
             return Some(());
         }
+        if self.limited.len() < RESERVED {
+            self.room.overdraw(bytes);
+            return Some(());
+        }
+        if self.refusals > 0 {
+            self.refusals -= 1;
+            return None;
+        }
+        // To look at all of them for each new key would take the longer the more there are.
+        self.refusals = self.limited.len() / 8;
         let room = &self.room;
         self.limited.retain(|key, group| {
             let idle = group.is_idle();
@@ -344,12 +388,16 @@ impl Lanes {
     pub(super) fn close(&mut self, key: &str, limit: &Arc<str>, mine: &Mine) {
         let Some(group) = self.limited.get_mut(key) else { return };
         self.order.remove(&(group.pass, Arc::clone(&group.key)));
-        if group.closed.replace(Arc::clone(limit)).is_none() {
+        let was_open = group.closed.replace(Arc::clone(limit)).is_none();
+        if was_open {
             self.closed += group.known;
         }
-        let lanes: Vec<LaneKey> = group.lane_keys().map(|(key, _)| key).collect();
-        for key in &lanes {
+        let lanes: Vec<(LaneKey, usize)> = group.lane_keys().map(|(key, lane)| (key, lane.heads.len())).collect();
+        for (key, number) in &lanes {
             self.thirsty.remove(key);
+            if was_open && *number > 0 {
+                self.count_open(&key.handler, *number, 0);
+            }
             if self.closed > KEPT {
                 self.change(key, |lane| lane.forget_behind(KEPT_EACH, mine));
             }
@@ -379,9 +427,16 @@ impl Lanes {
             let thirsty = group.lane_keys().filter(|(_, lane)| lane.is_thirsty()).map(|(key, _)| key);
             self.thirsty.extend(thirsty);
             if group.is_active() {
-                group.pass = group.pass.max(self.clock);
+                group.pass = group.pass.max(self.clock + group.stride());
                 self.order.insert((group.pass, Arc::clone(&group.key)));
             }
+            let lanes: Vec<(Arc<str>, usize)> =
+                group.lanes.iter().map(|(handler, lane)| (Arc::clone(handler), lane.heads.len())).collect();
+            let known = group.known;
+            for (handler, number) in lanes.into_iter().filter(|(_, number)| *number > 0) {
+                self.count_open(&handler, 0, number);
+            }
+            return known;
         }
         group.known
     }

@@ -89,6 +89,19 @@ impl Queues {
         }
     }
 
+    /// Wakes one of those who wait for these queues, if there are jobs that may have room.
+    pub(crate) fn pass_on(&self, names: &[String]) {
+        let mut each = self.each();
+        for name in names {
+            if let Some(queue) = each.get_mut(name.as_str())
+                && !queue.paused
+                && queue.wake_one()
+            {
+                return;
+            }
+        }
+    }
+
     /// When [`Queues::open_due`] has something to do.
     pub(crate) fn next_opening(&self) -> Option<Timestamp> {
         self.closings().next()

@@ -53,8 +53,10 @@ pub(super) struct Line<'a> {
 
 impl<'a> Line<'a> {
     pub(super) fn new(lanes: &'a Lanes, claimant: Claimant<'a>, closings: &'a Closings) -> Self {
-        let rest: Box<dyn Iterator<Item = &'a Group> + 'a> = Box::new(lanes.in_order());
-        let free = (lanes.free.known() > 0).then_some(&lanes.free);
+        let any = claimant.handlers.is_none_or(|handlers| handlers.iter().any(|handler| lanes.open_of(handler) > 0));
+        let rest: Box<dyn Iterator<Item = &'a Group> + 'a> =
+            if any { Box::new(lanes.in_order()) } else { Box::new(std::iter::empty()) };
+        let free = (any && lanes.free.known() > 0).then_some(&lanes.free);
         let (parts, turns) = (Vec::new(), BinaryHeap::new());
         Self { claimant, closings, rest: rest.peekable(), free, parts, turns, shut: Vec::new() }
     }
@@ -121,9 +123,12 @@ impl<'a> Line<'a> {
 /// Many that are in order, as one.
 fn merged<'a, T: Iterator<Item = (Turn, &'a Arc<str>)>>(many: Vec<T>) -> impl Iterator<Item = (Turn, &'a Arc<str>)> {
     let mut many: Vec<Peekable<T>> = many.into_iter().map(Iterator::peekable).collect();
+    let first = many.iter_mut().enumerate().filter_map(|(at, one)| Some(Reverse((one.peek()?.0, at))));
+    let mut turns: BinaryHeap<Reverse<(Turn, usize)>> = first.collect();
     std::iter::from_fn(move || {
-        let turns = many.iter_mut().enumerate().filter_map(|(at, one)| Some((one.peek()?.0, at)));
-        let (_, at) = turns.min()?;
-        many[at].next()
+        let Reverse((_, at)) = turns.pop()?;
+        let next = many[at].next();
+        turns.extend(many[at].peek().map(|(turn, _)| Reverse((*turn, at))));
+        next
     })
 }

@@ -265,9 +265,9 @@ impl Queue {
         }
     }
 
-    /// Wakes a worker that may have one of the jobs.
-    pub(super) fn wake_one(&mut self) {
-        self.wake(may_have_one);
+    /// Wakes a worker that may have one of the jobs. Returns whether there was one.
+    pub(super) fn wake_one(&mut self) -> bool {
+        self.wake(may_have_one)
     }
 
     /// Wakes as many workers as there is room for jobs of a key that was opened.
@@ -336,5 +336,12 @@ fn may_have_one(lanes: &Lanes, waiter: &Waiter) -> bool {
     let has_one = |(handler, lane): (&Arc<str>, &Lane)| {
         waiter.can_run(handler) && lane.heads.iter().any(|head| waiter.except.allows(head))
     };
-    waiter.has_more(lanes) || lanes.open_lanes().any(has_one)
+    match &waiter.handlers {
+        // What is known of each handler says enough, unless the worker has been given some of these jobs already.
+        Some(handlers) => {
+            let most = handlers.iter().map(|handler| lanes.open_of(handler)).max().unwrap_or(0);
+            most > waiter.except.number() || (most > 0 && lanes.open_lanes().any(has_one))
+        }
+        None => waiter.has_more(lanes) || lanes.open_lanes().any(has_one),
+    }
 }

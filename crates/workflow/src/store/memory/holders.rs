@@ -46,7 +46,8 @@ impl Sets {
         }
         let next = holders.values().min().map(|until| until.since(now));
         let standing = Standing { granted, number: number(holders), next };
-        if granted < hold.leases.len() {
+        // Who got the last one knows that none is left, and waits, too.
+        if granted < hold.leases.len() || holders.len() >= hold.most as usize {
             self.waiting.entry(hold.set.to_owned()).or_default().insert(by);
         }
         standing

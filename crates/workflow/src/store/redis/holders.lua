@@ -49,8 +49,8 @@ if argv[1] == 'hold' then
   if at > 6 then
     call('PEXPIRE', holders, left(-1))
   end
-  if at <= #argv then
-    -- Who waits asks again when the first holder is over.
+  if at <= #argv or number >= most then
+    -- Who waits, or knows that none is left, asks again when the first holder is over.
     local known = call('GET', waits)
     call('SET', waits, known and known ~= argv[5] and '+' or argv[5], 'PX', left(-1) or length)
   end
