@@ -10,6 +10,8 @@ pub(crate) fn plain(said: &str) -> String {
         "duplicate" => format!("the {rest} appears twice"),
         "lone" | "unexpected" => "a string has half of a surrogate pair, which is not a character".to_owned(),
         "number" => "the number is too large".to_owned(),
+        // So begins what a type of ours says of itself.
+        "expected" if rest.starts_with("a ") => said.to_owned(),
         // The reader of a word that is one of a set says so about all that is not a string.
         "expected" | "key" => "expected a string".to_owned(),
         _ => said.to_owned(),

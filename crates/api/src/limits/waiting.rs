@@ -58,7 +58,7 @@ struct KeyShown<'a> {
 struct FullLimit {
     /// Its place among the limits, from 0.
     index: usize,
-    /// Until when at least.
+    /// For a rate limit: until then at least. For a limit of concurrency: until then at the latest, when no lease is extended.
     until: Rfc3339,
 }
 

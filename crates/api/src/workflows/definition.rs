@@ -87,7 +87,7 @@ pub(crate) struct JobBody<'a> {
     queue: Option<String>,
     /// The pause after the jobs before it are done; none if left out.
     wait: Option<Span>,
-    /// Higher first; among equals, the oldest first. 0 if left out.
+    /// Higher first; among equals, the oldest first, to within about two seconds. 0 if left out.
     #[cfg_attr(test, schema(minimum = 0, maximum = 255))]
     priority: Option<u8>,
     /// How often it runs again after a failure; 0 if left out.
@@ -288,6 +288,9 @@ mod tests {
             let json = format!(r#"{{"name":"w","jobs":[{{"handler":"a","limits":[{limit}]}}]}}"#);
             check(&json, Some((code, Some(&format!("jobs[0].limits[0]{path}")))));
         };
+        let entry = r#"{"name":"w","jobs":[{"handler":"a","limits":[{"domain":"d","entries":[["k"]]}]}]}"#;
+        let expected = r#"expected a key and a value, such as ["tenant", "$.tenant"]"#;
+        assert_eq!(check_definition(entry).unwrap_err().detail, expected);
         for (limit, path) in [
             ("{}", ""),
             ("[]", ""),
