@@ -52,7 +52,7 @@ struct Full {
 pub(super) async fn list(wanted: &List, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     let query = Query::default().with("queue", wanted.queue.as_ref());
     let (items, more) = pages_of(PAGE, "/v1/limits", &query, wanted.limit, remote).await?;
-    let name = |item: &RawValue| Ok(remote.parse::<Key>(item.get())?.handler);
+    let name = |item: &RawValue| Ok(remote.parse::<Key>(item.get())?.name());
     let more = more.map(|_| format!("there are more: --limit {}", wanted.limit.saturating_mul(10)));
     screen.list(&items, name, more.as_deref(), || {
         let keys: Vec<Key> = items.iter().map(|item| remote.parse(item.get())).collect::<Result<_, _>>()?;
@@ -88,10 +88,18 @@ fn table(keys: &[Key], screen: &Screen) -> Table {
     table
 }
 
+impl Key {
+    /// What tells it from all others: its queue, its handler and its limits.
+    fn name(&self) -> String {
+        let limits = self.limits.iter().map(|in_use| in_use.limit.to_string());
+        [self.queue.clone(), self.handler.clone()].into_iter().chain(limits).collect::<Vec<_>>().join("  ")
+    }
+}
+
 impl InUse {
     fn used(&self) -> String {
         match (&self.r#use, self.running) {
-            (Some(Use { used, requests_per_unit, unit }), _) => format!("{used} of {requests_per_unit} a {unit}"),
+            (Some(Use { used, requests_per_unit, unit }), _) => format!("{used} of {requests_per_unit} per {unit}"),
             (None, Some(running)) => format!("{} at work", counted(running, "job")),
             (None, None) => "no such limit".to_owned(),
         }

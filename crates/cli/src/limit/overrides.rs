@@ -64,7 +64,7 @@ impl Override {
 
     fn until(&self, screen: &Screen, now: Moment) -> String {
         match self.until {
-            None => "removed".to_owned(),
+            None => "until removed".to_owned(),
             Some(until) if screen.is_wide() => until.to_string(),
             Some(until) => until.relative(now),
         }
@@ -72,8 +72,10 @@ impl Override {
 
     /// One line.
     fn line(&self, screen: &Screen) -> String {
-        let until = self.until(screen, Moment::now());
-        let until = if self.until.is_some() { format!("ends {until}") } else { format!("until it is {until}") };
+        let until = match self.until {
+            Some(_) => format!("ends {}", self.until(screen, Moment::now())),
+            None => "until it is removed".to_owned(),
+        };
         printable(&format!("{}  {} for {}, {until}", self.name(), self.effect(), self.callers())) + "\n"
     }
 }

@@ -44,7 +44,7 @@ impl Top {
     fn text(&self, screen: &Screen) -> String {
         let now = Moment::now();
         let moment = |at: Moment| if screen.is_wide() { at.to_string() } else { at.relative(now) };
-        let mut keys = Table::new(&["HITS", "DOMAIN", "KEY"]);
+        let mut keys = Table::new(&["HITS (ESTIMATE)", "DOMAIN", "KEY"]);
         for key in &self.keys {
             keys.row(vec![key.hits.to_string().into(), Cell::from(&key.domain), Cell::from(shown(&key.entries))]);
         }

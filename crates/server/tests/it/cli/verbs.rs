@@ -328,7 +328,7 @@ fn limits_are_paused_scaled_checked_and_resumed() {
     limit(&["check", "vendor", "tenant=acme", "-o", "table"]).expect(DONE).says("over limit  tenant=acme");
     let scaled = limit(&["scale", "--rule", "vendor.tenant", "--by", "0.5", "-o", "table"]);
     scaled.expect(DONE).says("vendor.tenant  scaled by 0.5 for jobs, requests, until it is removed");
-    limit(&["overrides", "-o", "table"]).expect(DONE).says("vendor  tenant=acme");
+    limit(&["overrides", "-o", "table"]).expect(DONE).says("vendor  tenant=acme").says("until removed");
     assert_eq!(limit(&["overrides", "-o", "name"]).expect(DONE).out, "vendor.tenant\nvendor  tenant=acme\n");
     limit(&["resume", "vendor", "tenant=acme"]).expect(DONE);
     check("ok");

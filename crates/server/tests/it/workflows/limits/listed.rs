@@ -1,5 +1,7 @@
 //! Limits with their use, who waits for them and who has their places.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::{Flows, claimed, found, on_one_and_on_two};
@@ -78,7 +80,14 @@ fn limits_are_listed_with_their_use_waiters_and_holders() {
             let answer = other.ask("GET", &format!("/v1/limits{wrong}"), &[], "");
             assert!([400, 422].contains(&answer.status), "{wrong}: {}", answer.body);
         }
-        let text = tidegate(other, &["limit", "list", "-o", "table"]).out;
-        assert!(text.contains("2 of 10 a hour") && text.contains("2 jobs at work"), "{text}");
+        the_command_line_shows_them(other);
     });
+}
+
+fn the_command_line_shows_them(flows: &Flows) {
+    let text = tidegate(flows, &["limit", "list", "-o", "table"]).out;
+    assert!(text.contains("2 of 10 per hour") && text.contains("2 jobs at work"), "{text}");
+    let names = tidegate(flows, &["limit", "list", "-o", "name"]).out;
+    assert!(names.starts_with("default  call  1 unit of vendor  tenant=acme  "), "{names}");
+    assert_eq!(names.lines().collect::<BTreeSet<_>>().len(), 3, "{names}");
 }
