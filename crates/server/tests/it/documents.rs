@@ -36,7 +36,7 @@ fn assert_loads(name: &str, text: &str) {
 
 #[test]
 fn configurations_shown_to_users_load() {
-    for (page, number) in [("README.md", 1), ("docs/limits-file.md", 12)] {
+    for (page, number) in [("README.md", 1), ("docs/limits-file.md", 12), ("docs/workflows.md", 1)] {
         let text = read(page);
         let shown = blocks(&text, "yaml");
         assert_eq!(shown.len(), number, "{page}");
