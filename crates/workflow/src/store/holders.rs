@@ -239,7 +239,10 @@ mod tests {
             assert_eq!(hold(&store, "d", 2, by).await, 0);
         }
         release(&store, "d", 1, ONE).await;
-        for set in ["c", "d"] {
+        // Who took the last one knows that none is left, and waits for it wherever its job ends.
+        assert_eq!(hold(&store, "e", 1, OTHER).await, 1);
+        release(&store, "e", 1, ONE).await;
+        for set in ["c", "d", "e"] {
             let heard = ears.next().await;
             assert_eq!(heard, Some(Heard::Released(Release { by: ONE, set: set.to_owned() })));
         }
