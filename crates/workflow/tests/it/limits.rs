@@ -323,7 +323,8 @@ async fn all_who_wait_are_woken_when_several_places_are_free() {
     let waiting: Vec<_> = (0..PLACES).map(|_| tokio::spawn(wait(engine.clone()))).collect();
     tokio::task::yield_now().await;
     let reports = first.iter().map(|job| Report { lease: job.lease, outcome: crate::support::success("1") });
-    engine.report(reports.collect(), None, at(2)).await;
+    let (reported, _) = engine.report(reports.collect(), None, at(2)).await;
+    assert!(reported.iter().all(Result::is_ok));
     for waiter in waiting {
         tokio::time::timeout(Duration::from_secs(10), waiter).await.expect("it has a job").unwrap();
     }

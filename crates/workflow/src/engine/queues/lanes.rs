@@ -404,11 +404,11 @@ impl Lanes {
         }
     }
 
-    /// Notes of lanes that what is known of them may be gone. They are read again before others are taken from them.
-    pub(super) fn make_stale(&mut self, lanes: &HashSet<LaneKey>) {
+    /// Notes of lanes that the store may have others of their jobs. They are read when those that are known are used up.
+    pub(super) fn doubt(&mut self, lanes: &HashSet<LaneKey>) {
         for key in lanes {
             if self.group(&key.limits).is_some_and(|group| group.lanes.contains_key(&key.handler)) {
-                self.change(key, |lane| lane.stale = true);
+                self.change(key, |lane| lane.more = More::ALL);
             }
         }
     }

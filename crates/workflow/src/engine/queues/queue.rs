@@ -191,7 +191,7 @@ impl Queue {
                 by_lane.entry(key).or_default();
             }
         }
-        self.lanes.make_stale(&found.skipped);
+        self.lanes.doubt(&found.skipped);
         let mut refilled = Refilled::default();
         (self.passed, self.failed) = (0, false);
         let mut passed = vec![0; found.partitions.len()];

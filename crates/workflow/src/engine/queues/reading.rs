@@ -65,7 +65,7 @@ pub(super) struct Began {
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) partitions: Vec<Option<Read>>,
-    /// Lanes that had no room under their limits when it began: nothing is said about them, and they are read when they have room.
+    /// Lanes that had no room under their limits when it began: nothing is said about them, and they are read when what is known of them is used up.
     pub(crate) skipped: HashSet<LaneKey>,
 }
 
