@@ -161,8 +161,7 @@ impl Thread {
             engine = Some(opened.clone());
             let driven = (opened.clone(), clock.clone());
             tokio::select! {
-                () = driver::run(driven, self.about(), self.activity.clone(), self.supervisor.clone()) => Next::End,
-                () = reconsider::run(&opened, &self.limits.shown.limiter) => Next::End,
+                () = driver::run((driven, self.limits.shown.limiter.clone()), self.about(), self.activity.clone(), self.supervisor.clone()) => Next::End,
                 () = risks::follow(opened.store(), self.settings.replicas, &self.activity) => Next::End,
                 () = opened.store().replaced() => Next::OpenAgain,
             }

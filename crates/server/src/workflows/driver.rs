@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_api::Activity;
+use tidegate_ratelimit::Limiter;
 use tidegate_workflow::{AboutServer, Engine, Store, StoreError, Unserved};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
 use super::clock::StoreClock;
 use super::patience::{OnceAMinute, Patience};
-use super::{census, heartbeat, revival};
+use super::{census, heartbeat, reconsider, revival};
 use crate::supervise::Supervisor;
-use tidegate_api::Activity;
 
 /// How often to look for what other servers did. They tell of it, but what they tell may get lost.
 const LOOK: Duration = Duration::from_secs(10);
@@ -30,7 +31,7 @@ const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
 /// Drives the engine until the server stops.
 pub(super) async fn run(
-    (engine, clock): (Engine, StoreClock),
+    ((engine, clock), limiter): ((Engine, StoreClock), Limiter),
     about: AboutServer,
     activity: Arc<Activity>,
     supervisor: Supervisor,
@@ -43,7 +44,7 @@ pub(super) async fn run(
     tokio::select! {
         () = async { loop { driver.turn().await } } => {}
         () = listen => {}
-        () = engine.open_limits(|| clock.now()) => {}
+        () = engine.open_limits(|| clock.now(), reconsider::changes(limiter)) => {}
         () = census::run(&engine, &clock, &activity) => {}
         () = heartbeat::run(&engine, &clock, about, Arc::clone(&activity)) => {}
         () = revival::run(engine.clone()) => {}

@@ -1,14 +1,8 @@
-//! Lets jobs that wait under limits be tried again when there are other limits.
+//! Notices when there are other limits: jobs that wait under any of them may then be tried again.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tidegate_ratelimit::{Configuration, Limiter, Overrides};
-use tidegate_workflow::Engine;
-use tokio::time::sleep;
-
-/// How often it is looked whether there are others. Nothing is asked for that.
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// The limits that hold at some moment.
 struct InForce {
@@ -32,15 +26,13 @@ impl InForce {
     }
 }
 
-/// Follows the limits of a limiter. Never returns.
-pub(super) async fn run(engine: &Engine, limiter: &Limiter) {
-    let mut known = InForce::of(limiter);
-    loop {
-        sleep(PAUSE).await;
-        let now = InForce::of(limiter);
-        if !now.is(&known) {
-            known = now;
-            engine.reconsider_limits();
-        }
+/// Says whether a limiter has other limits than when it was last asked. Nothing is read for that.
+pub(super) fn changes(limiter: Limiter) -> impl FnMut() -> bool {
+    let mut known = InForce::of(&limiter);
+    move || {
+        let now = InForce::of(&limiter);
+        let changed = !now.is(&known);
+        known = now;
+        changed
     }
 }

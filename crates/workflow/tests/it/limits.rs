@@ -168,7 +168,7 @@ async fn workers_are_woken_when_a_window_turns(store: Store) {
     let now = clock(at(1));
     let opening = tokio::spawn({
         let (engine, now) = (engine.clone(), now.clone());
-        async move { engine.open_limits(now).await }
+        async move { engine.open_limits(now, || false).await }
     });
     put(&engine, units("a", 6)).await;
     assert_eq!(engine.claim(&claim(10), now()).await.unwrap().len(), 2);

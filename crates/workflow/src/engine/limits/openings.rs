@@ -1,26 +1,34 @@
-//! Opens limits at the moment at which they may have room again, so that workers that wait need not ask.
+//! Opens limits when there may be room again.
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::engine::Engine;
 use crate::time::Timestamp;
 
-impl Engine {
-    /// There are other limits than before: jobs that wait under any of them may be tried again.
-    pub fn reconsider_limits(&self) {
-        self.queues().open_all();
-    }
+/// How often it is looked whether there are other limits, while jobs wait under some.
+const LOOK: Duration = Duration::from_millis(500);
 
-    /// Wakes workers when the windows of limits turn for which jobs wait. Only one task at a time may do this. Until one does, jobs under limits
-    /// are found by whoever claims next. Never returns.
-    pub async fn open_limits(&self, now: impl Fn() -> Timestamp) {
+impl Engine {
+    /// Wakes workers when the windows of limits turn for which jobs wait, and when there are other limits: `changed` says whether there are since
+    /// it was last called. Only one task at a time may do this. Until one does, jobs under limits are found by whoever claims next. Never returns.
+    pub async fn open_limits(&self, now: impl Fn() -> Timestamp, mut changed: impl FnMut() -> bool) {
+        let mut looked = Instant::now();
         loop {
             let next = self.queues().next_opening();
-            let wait = next.map_or(Duration::MAX, |next| next.since(now()));
+            let look = (looked + LOOK).saturating_duration_since(Instant::now());
+            let wait = next.map_or(Duration::MAX, |next| next.since(now()).min(look));
             tokio::select! {
-                () = sleep(wait), if next.is_some() => self.queues().open_due(now()),
+                () = sleep(wait), if next.is_some() => {
+                    self.queues().open_due(now());
+                    if looked.elapsed() >= LOOK {
+                        looked = Instant::now();
+                        if changed() {
+                            self.queues().open_all();
+                        }
+                    }
+                }
                 () = self.queues().closed() => {}
             }
         }
