@@ -167,10 +167,14 @@ impl Lanes {
     }
 
     fn count_open(&mut self, handler: &Arc<str>, before: usize, now: usize) {
-        let number = self.open_of.remove(handler).unwrap_or(0) + now - before;
+        let Some(number) = self.open_of.get_mut(handler) else {
+            self.open_of.insert(Arc::clone(handler), now.saturating_sub(before));
+            return;
+        };
+        *number = (*number + now).saturating_sub(before);
         // Names that nobody uses any more take no memory.
-        if number > 0 {
-            self.open_of.insert(Arc::clone(handler), number);
+        if *number == 0 {
+            self.open_of.remove(handler);
         }
     }
 
