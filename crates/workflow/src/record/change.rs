@@ -192,9 +192,9 @@ pub enum ResultField {
     Error(JobIndex, u8),
     /// How far a job is, encoded.
     Progress(JobIndex),
-    /// Which pieces the log of a job has: a [`crate::store::notes::Extent`].
+    /// Which pieces the log of a job has, and how many bytes and lines.
     Log(JobIndex),
-    /// A piece of the log, numbered modulo [`crate::store::notes::SLOTS`].
+    /// A piece of the log, numbered modulo the number of slots.
     LogPiece(JobIndex, u8),
 }
 
