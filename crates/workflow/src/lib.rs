@@ -40,7 +40,7 @@ pub use engine::list::{Listed, Page};
 pub use engine::notes::Note;
 pub use engine::partial::{Missing, Partial};
 pub use engine::post::thread::Thread;
-pub use engine::queues::Paused;
+pub use engine::queues::{Patience, Paused};
 pub use engine::snapshot::{JobResult, Outline, Reason, Snapshot};
 pub use engine::trouble::{Trouble, Unserved};
 pub use engine::{Engine, EngineOptions};

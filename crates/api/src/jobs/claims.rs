@@ -200,7 +200,7 @@ pub(crate) async fn claim(ask: &Ask<'_>) -> Answer {
     if api.roll.is_draining(&claim.worker) {
         return Ok(answer(&ClaimResult { jobs: Vec::new(), drain: Some(true) }, None, AROUND));
     }
-    let leases = match engine.lease_except(&claim, &[], api.now()).await? {
+    let leases = match engine.lease_except(&claim, &[], waiting::patience(wait), api.now()).await? {
         none if none.is_empty() => waiting::claim((engine, &api.host, &api.roll), (&claim, &[]), wait).await?,
         leases => leases,
     };

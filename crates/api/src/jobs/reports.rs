@@ -296,7 +296,7 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
     }
     let worker = claim.as_ref().map_or_else(String::new, |(claim, _)| claim.worker.clone());
     let claim = claim.filter(|_| !api.roll.is_draining(&worker));
-    let wanted = claim.as_ref().map(|(claim, _)| claim);
+    let wanted = claim.as_ref().map(|(claim, wait)| (claim, waiting::patience(*wait)));
     // Before the reports, which may end their leases.
     let noted = notes::keep(ask, notes).await;
     let (reported, mut leases) = api.engine().report_and_lease(valid, wanted, api.now()).await;

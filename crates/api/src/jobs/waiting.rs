@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
-use tidegate_workflow::{Claim, Engine, EngineError, LeaseRef, Leases};
+use tidegate_workflow::{Claim, Engine, EngineError, LeaseRef, Leases, Patience};
 use tokio::time::{Instant, sleep_until};
 
 use crate::edge::ask::Host;
 use crate::workers::Roll;
+
+/// Of a claim that waits so long.
+pub(crate) fn patience(wait: Duration) -> Patience {
+    if wait.is_zero() { Patience::None } else { Patience::Some }
+}
 
 /// Claims again whenever work arrives, until there is some, the time is over, or the server or the worker drains. Jobs of the leases given are not
 /// work: the worker gave them back.
@@ -24,7 +29,7 @@ pub(crate) async fn claim(
     loop {
         // What arrives between the claim and the wait counts too.
         let arrival = engine.arrival_except(&claim.queues, claim.handlers.as_deref(), except);
-        let leases = engine.lease_except(claim, except, (host.clock)()).await?;
+        let leases = engine.lease_except(claim, except, Patience::Some, (host.clock)()).await?;
         if !leases.is_empty() || drain.is_cancelled() || Instant::now() >= until {
             return Ok(leases);
         }

@@ -156,7 +156,8 @@ impl Watch {
                 self.elsewhere = own.flat_map(|(_, told)| told.leases()).map(|(lease, _)| lease).collect();
             }
         }
-        self.roll.leases_of(&self.name).into_iter().chain(self.elsewhere.iter().copied()).take(MOST_LEASES).collect()
+        let own = self.roll.leases_of(&self.name, (self.clock)());
+        own.into_iter().chain(self.elsewhere.iter().copied()).take(MOST_LEASES).collect()
     }
 
     /// Those of these leases of one workflow that are over, and why.

@@ -1,10 +1,11 @@
 //! The workers that talk to this server, what they run, and which of all are to drain.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 use tidegate_workflow::{Claim, Claimed, LeaseRef, Timestamp};
 use tokio::sync::watch;
@@ -17,6 +18,8 @@ const MOST_LEASES: usize = 100_000;
 const MOST_NAMES: usize = 20;
 /// A worker that has called nothing for so long, and has no leases, is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(120);
+/// How old may be what is told of the leases of one worker: all are looked at to find its own.
+const SORTED: Duration = Duration::from_millis(250);
 
 /// A worker as its server knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,9 +29,10 @@ pub(super) struct Seen {
     /// What its latest claim asked for; the first of each.
     pub(super) queues: Vec<String>,
     pub(super) handlers: Option<Vec<String>>,
-    /// What it has, since when, and until when.
-    pub(super) leases: HashMap<LeaseRef, (Timestamp, Timestamp)>,
 }
+
+/// A worker, and what it has since when.
+pub(super) type Listed = (String, Seen, Vec<(LeaseRef, Timestamp)>);
 
 /// Why a worker is to take no more jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,8 +57,30 @@ pub(crate) struct Roll {
 #[derive(Debug, Default)]
 struct Known {
     workers: HashMap<Arc<str>, Seen>,
-    /// Whose each lease is.
-    leases: HashMap<LeaseRef, Arc<str>>,
+    /// One place for each lease, and nothing else: each job comes by here twice.
+    leases: HashMap<LeaseRef, Held>,
+    /// The leases of each worker, when somebody asked last.
+    sorted: Option<(Timestamp, Sorted)>,
+}
+
+/// A lease.
+#[derive(Debug)]
+struct Held {
+    worker: Arc<str>,
+    since: Timestamp,
+    until: Timestamp,
+}
+
+type Sorted = HashMap<Arc<str>, Vec<(LeaseRef, Timestamp)>>;
+
+impl Known {
+    fn sort(&self) -> Sorted {
+        let mut sorted = Sorted::new();
+        for (lease, held) in &self.leases {
+            sorted.entry_ref(&held.worker).or_default().push((*lease, held.since));
+        }
+        sorted
+    }
 }
 
 impl Default for Roll {
@@ -92,7 +118,7 @@ impl Roll {
             }
         } else if known.workers.len() < MOST_WORKERS {
             let handlers = claim.handlers.as_deref().map(first);
-            let seen = Seen { at: now, queues: first(&claim.queues), handlers, leases: HashMap::new() };
+            let seen = Seen { at: now, queues: first(&claim.queues), handlers };
             known.workers.insert(claim.worker.as_str().into(), seen);
         }
     }
@@ -103,24 +129,21 @@ impl Roll {
             return;
         }
         let mut known = self.known();
-        let Known { workers, leases } = &mut *known;
+        let Known { workers, leases, .. } = &mut *known;
         let Some((name, _)) = workers.get_key_value(worker) else { return };
-        let name = Arc::clone(name);
-        let seen = workers.get_mut(worker).expect("it was found");
-        for claimed in claimed.iter().take(MOST_LEASES.saturating_sub(leases.len())) {
-            seen.leases.insert(claimed.lease, (now, claimed.expires));
-            leases.insert(claimed.lease, Arc::clone(&name));
-        }
+        let held = |claimed: &Claimed| Held { worker: Arc::clone(name), since: now, until: claimed.expires };
+        let room = MOST_LEASES.saturating_sub(leases.len());
+        leases.extend(claimed.iter().take(room).map(|claimed| (claimed.lease, held(claimed))));
     }
 
     /// Notes that leases last longer.
     pub(crate) fn note_extended(&self, extended: impl Iterator<Item = LeaseRef>, until: Timestamp, now: Timestamp) {
         let mut known = self.known();
-        let Known { workers, leases } = &mut *known;
+        let Known { workers, leases, .. } = &mut *known;
         for lease in extended {
-            if let Some(seen) = leases.get(&lease).and_then(|worker| workers.get_mut(worker)) {
-                seen.at = now;
-                seen.leases.entry(lease).and_modify(|(_, end)| *end = until);
+            if let Some(held) = leases.get_mut(&lease) {
+                held.until = until;
+                workers.entry_ref(&held.worker).and_modify(|seen| seen.at = now);
             }
         }
     }
@@ -128,41 +151,41 @@ impl Roll {
     /// Notes that leases are over.
     pub(crate) fn note_over(&self, over: impl Iterator<Item = LeaseRef>) {
         let mut known = self.known();
-        let Known { workers, leases } = &mut *known;
         for lease in over {
-            if let Some(seen) = leases.remove(&lease).and_then(|worker| workers.get_mut(&worker)) {
-                seen.leases.remove(&lease);
-            }
+            known.leases.remove(&lease);
         }
     }
 
     /// Forgets leases that have ended, and workers that are gone.
     pub(super) fn forget(&self, now: Timestamp) {
         let mut known = self.known();
-        let Known { workers, leases } = &mut *known;
-        for seen in workers.values_mut() {
-            seen.leases.retain(|lease, (_, until)| {
-                let lasts = *until > now;
-                if !lasts {
-                    leases.remove(lease);
-                }
-                lasts
-            });
-        }
-        workers.retain(|_, seen| !seen.leases.is_empty() || now.since(seen.at) < FORGOTTEN);
+        let Known { workers, leases, sorted } = &mut *known;
+        *sorted = None;
+        leases.retain(|_, held| held.until > now);
+        // Each lease has the name of its worker.
+        workers.retain(|name, seen| Arc::strong_count(name) > 1 || now.since(seen.at) < FORGOTTEN);
     }
 
     /// All workers, by name.
-    pub(super) fn workers(&self) -> Vec<(String, Seen)> {
-        let mut all: Vec<(String, Seen)> =
-            self.known().workers.iter().map(|(name, seen)| (name.to_string(), seen.clone())).collect();
+    pub(super) fn workers(&self) -> Vec<Listed> {
+        let known = self.known();
+        let mut leases = known.sort();
+        let listed = |(name, seen): (&Arc<str>, &Seen)| {
+            (name.to_string(), seen.clone(), leases.remove(name).unwrap_or_default())
+        };
+        let mut all: Vec<Listed> = known.workers.iter().map(listed).collect();
         all.sort_by(|one, other| one.0.cmp(&other.0));
         all
     }
 
-    /// What a worker has.
-    pub(super) fn leases_of(&self, worker: &str) -> Vec<LeaseRef> {
-        self.known().workers.get(worker).map(|seen| seen.leases.keys().copied().collect()).unwrap_or_default()
+    /// What a worker has, or had not long ago.
+    pub(super) fn leases_of(&self, worker: &str, now: Timestamp) -> Vec<LeaseRef> {
+        let mut known = self.known();
+        if known.sorted.as_ref().is_none_or(|(at, _)| now.since(*at) > SORTED || *at > now) {
+            known.sorted = Some((now, known.sort()));
+        }
+        let own = known.sorted.as_ref().and_then(|(_, sorted)| sorted.get(worker));
+        own.into_iter().flatten().map(|(lease, _)| *lease).collect()
     }
 
     pub(super) fn follow(&self) -> watch::Receiver<Arc<Drains>> {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_workflow::{Engine, LeaseRef, Sheet, StoreError, Timestamp};
 use tokio::time::{Instant, sleep_until};
 
-use super::roll::{Drains, Roll, Seen};
+use super::roll::{Drains, Listed, Roll};
 use crate::edge::ask::Host;
 
 /// How often a server looks who is to drain that does not hear of it, as long as workers talk to it.
@@ -43,18 +43,13 @@ pub(super) struct Told {
 }
 
 impl Told {
-    fn of(seen: &Seen) -> Self {
-        let mut leases: Vec<(LeaseRef, Timestamp)> =
-            seen.leases.iter().map(|(lease, (since, _))| (*lease, *since)).collect();
+    /// The name of a worker, and what is told of it.
+    fn of((name, seen, mut leases): Listed) -> (String, Self) {
+        let running = leases.len();
         leases.sort_by_key(|(lease, since)| (*since, lease.workflow, lease.job));
-        let leases = leases.iter().take(MOST_LEASES).map(|(lease, since)| (lease.text(), since.micros()));
-        Self {
-            seen: seen.at.micros(),
-            queues: seen.queues.clone(),
-            handlers: seen.handlers.clone(),
-            running: seen.leases.len(),
-            leases: leases.collect(),
-        }
+        let first = leases.iter().take(MOST_LEASES).map(|(lease, since)| (lease.text(), since.micros()));
+        let (queues, handlers) = (seen.queues, seen.handlers);
+        (name, Self { seen: seen.at.micros(), queues, handlers, running, leases: first.collect() })
     }
 
     fn bytes(&self) -> usize {
@@ -109,7 +104,7 @@ pub(super) async fn keep(roll: Arc<Roll>, engine: Engine, host: Host) {
 
 fn note(roll: &Roll, now: Timestamp) -> Note {
     let mut bytes = 0;
-    let told = roll.workers().into_iter().map(|(name, seen)| (name, Told::of(&seen)));
+    let told = roll.workers().into_iter().map(Told::of);
     let fits = told.take_while(|(name, told)| {
         bytes += name.len() + told.bytes();
         bytes <= MOST_BYTES
@@ -130,8 +125,7 @@ pub(super) async fn workers(
     now: Timestamp,
 ) -> Result<BTreeMap<String, Told>, StoreError> {
     roll.forget(now);
-    let mut all: BTreeMap<String, Told> =
-        roll.workers().into_iter().map(|(name, seen)| (name, Told::of(&seen))).collect();
+    let mut all: BTreeMap<String, Told> = roll.workers().into_iter().map(Told::of).collect();
     for (name, told) in elsewhere(engine, now).await? {
         match all.get_mut(&name) {
             Some(known) => known.add(told),

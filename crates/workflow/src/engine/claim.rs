@@ -20,7 +20,7 @@ use super::desk::answer::{Answer, Leased};
 use super::desk::request::Request;
 use super::error::EngineError;
 use super::queues::except::Except;
-use super::queues::{Taken, Wanting, Where};
+use super::queues::{Patience, Taken, Wanting, Where};
 use crate::id::{Partition, WorkflowId};
 use crate::record::format::Format;
 use crate::record::lease::LeaseRef;
@@ -75,7 +75,7 @@ impl Engine {
         except: &[LeaseRef],
         now: Timestamp,
     ) -> Result<Vec<Claimed>, EngineError> {
-        self.deliver(self.lease_except(claim, except, now).await?).await
+        self.deliver(self.lease_except(claim, except, Patience::None, now).await?).await
     }
 
     /// The first half of [`Engine::claim_except`]: leases jobs and reads nothing of what they get. [`Engine::deliver`] is the other half,
@@ -87,16 +87,17 @@ impl Engine {
         &self,
         claim: &Claim,
         except: &[LeaseRef],
+        patience: Patience,
         now: Timestamp,
     ) -> Result<Leases, EngineError> {
-        Ok(Leases::of(self.lease(claim, &Except::of(except), now).await?))
+        Ok(Leases::of(self.lease(claim, (&Except::of(except), patience), now).await?))
     }
 
     /// Leases jobs. Those known here may have been taken elsewhere. Then the store is read, until there is work or it has none.
     async fn lease(
         &self,
         claim: &Claim,
-        except: &Except,
+        who: (&Except, Patience),
         now: Timestamp,
     ) -> Result<Vec<(WorkflowId, Leased)>, EngineError> {
         self.check_handlers(claim)?;
@@ -104,7 +105,7 @@ impl Engine {
         let told = Told::at(now);
         let (mut refreshed, mut denied) = (0, 0);
         loop {
-            let tried = self.try_lease(claim, except, told).await?;
+            let tried = self.try_lease(claim, who, told).await?;
             match tried {
                 Tried { leased, .. } if !leased.is_empty() => return Ok(leased),
                 Tried { refused: 0, denied: 0, .. } => return Ok(Vec::new()),
@@ -137,16 +138,20 @@ impl Engine {
         match self.queues().are_shared() {
             true => {
                 let here: Vec<Partition> = self.core.context.home.mine.each().collect();
-                self.refill_in(&self.queues().incomplete(queues, Where::Here), &here, REFRESH).await?
+                self.refill_in(&self.queues().incomplete(queues, Where::Here, Patience::None), &here, REFRESH).await?
             }
-            false => self.refill_up_to(&self.queues().incomplete(queues, Where::Anywhere), REFRESH).await?,
+            false => {
+                self.refill_up_to(&self.queues().incomplete(queues, Where::Anywhere, Patience::None), REFRESH).await?
+            }
         };
         Ok(())
     }
 
     /// Leases jobs, after what they need under their limits was taken.
-    async fn try_lease(&self, claim: &Claim, except: &Except, told: Told) -> Result<Tried, EngineError> {
-        let taken = self.take(claim, except).await?;
+    async fn try_lease(&self, claim: &Claim, who: (&Except, Patience), told: Told) -> Result<Tried, EngineError> {
+        let taken = self.take(claim, who).await?;
+        let place = if taken.jobs().is_empty() { Where::Anywhere } else { Where::Here };
+        self.refill_beside(&claim.queues, place);
         if taken.jobs().iter().all(|taken| taken.lane.limits.is_empty()) {
             return self.lease_taken(taken, claim, told).await;
         }
@@ -185,7 +190,7 @@ impl Engine {
 
     /// Takes jobs out of the queues. When memory has too few, the store is read first: where jobs are at home here, and elsewhere only if
     /// there are none.
-    async fn take(&self, claim: &Claim, except: &Except) -> Result<Settling<'_>, StoreError> {
+    async fn take(&self, claim: &Claim, (except, patience): (&Except, Patience)) -> Result<Settling<'_>, StoreError> {
         let wanting = Wanting { queues: &claim.queues, handlers: claim.handlers.as_deref(), except, near: self.near() };
         let thirsty = self.queues().thirsty(&claim.queues);
         if !thirsty.is_empty() {
@@ -196,10 +201,10 @@ impl Engine {
         let first = self.queues().take(wanting, claim.limit);
         let mut taken = Settling::new(self.queues(), first);
         if self.queues().are_shared() && taken.jobs().len() < claim.limit {
-            let incomplete = self.queues().incomplete(&claim.queues, Where::Here);
+            let incomplete = self.queues().incomplete(&claim.queues, Where::Here, patience);
             if !incomplete.is_empty() {
                 let here: Vec<Partition> = self.core.context.home.mine.each().collect();
-                self.refill_in(&incomplete, &here, REFILL).await?;
+                self.refill_with(patience, &incomplete, &here, REFILL).await?;
                 taken.add(self.queues().take(wanting, claim.limit - taken.jobs().len()));
             }
             if taken.jobs().is_empty() {
@@ -210,13 +215,14 @@ impl Engine {
             }
         }
         if taken.jobs().len() < claim.limit {
-            let incomplete = self.queues().incomplete(&claim.queues, Where::Anywhere);
+            let incomplete = self.queues().incomplete(&claim.queues, Where::Anywhere, patience);
             if !incomplete.is_empty() {
-                match self.queues().are_shared() {
-                    // Those at home here were read above.
-                    true => self.refill_in(&incomplete, &self.away(), REFRESH).await?,
-                    false => self.refill_up_to(&incomplete, REFILL).await?,
+                // Those at home here were read above.
+                let (partitions, most) = match self.queues().are_shared() {
+                    true => (self.away(), REFRESH),
+                    false => (self.store().all_partitions().collect(), REFILL),
                 };
+                self.refill_with(patience, &incomplete, &partitions, most).await?;
                 taken.add(self.queues().take(wanting, claim.limit - taken.jobs().len()));
             }
         }

@@ -51,7 +51,7 @@ const NAMES: usize = 1_024;
 
 /// Memory for the keys of limits of all queues.
 const KEYS: usize = 64 << 20;
-/// How often claims that find enough jobs read a queue all the same: there may be others that go before them.
+/// How often a queue is read beside the claims: there may be jobs that were missed, or that go before those that are known.
 const LOOKED: Duration = Duration::from_secs(10);
 /// So many lanes of a queue are read at once because no job of theirs is known any more.
 const THIRSTY: usize = 64;
@@ -291,8 +291,9 @@ impl Queues {
     }
 
     /// Those of `names` that are not paused and of which the store may have more jobs than are known here; with [`Where::Here`], more that are
-    /// at home here. Lanes that are known to have no room under a limit are left alone.
-    pub(crate) fn incomplete(&self, names: &[String], place: Where) -> Vec<ToRead> {
+    /// at home here. Lanes that are known to have no room under a limit are left alone. Whoever is patient leaves a queue to a read that is under
+    /// way.
+    pub(crate) fn incomplete(&self, names: &[String], place: Where, patience: Patience) -> Vec<ToRead> {
         let (each, now) = (self.each(), self.now());
         let trusted = self.trusted.load(Relaxed);
         let to_read = |name: &String| {
@@ -301,11 +302,12 @@ impl Queues {
                 return None;
             }
             let complete = match place {
-                Where::Here => queue.complete.here(now),
-                Where::Anywhere => queue.complete.everywhere(now) && !queue.lanes.are_stale(now),
+                Where::Here => queue.complete.here(patience, now),
+                Where::Anywhere => queue.complete.everywhere(patience, now) && !queue.lanes.are_stale(now),
             };
             if !trusted || !complete {
-                return Some(name.clone().into());
+                let leaves_it = queue.is_read && patience == Patience::Some;
+                return (!leaves_it).then(|| name.clone().into());
             }
             let wants = |more: More| more.here || (more.away && place == Where::Anywhere);
             let lanes: Vec<LaneKey> = queue.lanes.thirsty(wants).take(THIRSTY).cloned().collect();
@@ -314,34 +316,52 @@ impl Queues {
         names.iter().filter_map(to_read).collect()
     }
 
-    /// What a claim of these queues must not pass over although it finds enough other jobs: lanes that had jobs, and may have more; and all of a
-    /// queue that nobody has read for long.
-    pub(crate) fn thirsty(&self, names: &[String]) -> Vec<ToRead> {
+    /// Those of these queues that are to be read beside the claims, which the caller does: not all of their jobs may be known here, or anywhere.
+    pub(crate) fn overdue(&self, names: &[String], place: Where) -> Vec<ToRead> {
         let (mut each, now) = (self.each(), self.now());
+        let mut is_overdue = |name: &&String| {
+            let Some(queue) = each.get_mut(name.as_str()).filter(|queue| !queue.paused) else { return false };
+            let may = !queue.is_read && queue.looked.is_none_or(|looked| now.since(looked) > LOOKED);
+            let overdue = may && queue.complete.is_due(place, now);
+            if overdue {
+                (queue.looked, queue.is_read) = (Some(now), true);
+            }
+            overdue
+        };
+        names.iter().filter(&mut is_overdue).cloned().map(ToRead::from).collect()
+    }
+
+    /// A read beside the claims is over. If it did not find all, one of those who wait looks for itself.
+    pub(crate) fn end_beside(&self, queues: &[ToRead]) {
+        let (mut each, now) = (self.each(), self.now());
+        for to_read in queues {
+            let Some(queue) = each.get_mut(&to_read.queue) else { continue };
+            queue.is_read = false;
+            if !queue.paused && !queue.complete.everywhere(Patience::Some, now) {
+                queue.wake_any();
+            }
+        }
+    }
+
+    /// What a claim of these queues must not pass over although it finds enough other jobs: lanes that had jobs, and may have more.
+    pub(crate) fn thirsty(&self, names: &[String]) -> Vec<ToRead> {
+        let each = self.each();
         let to_read = |name: &String| {
-            let queue = each.get_mut(name.as_str()).filter(|queue| !queue.paused)?;
-            if !queue.complete.here(now) && queue.looked.is_none_or(|looked| now.since(looked) > LOOKED) {
-                // Other claims go on meanwhile.
-                queue.looked = Some(now);
-                return Some(name.clone().into());
-            }
-            if !queue.lanes.has_limits() {
-                return None;
-            }
+            let queue = each.get(name.as_str()).filter(|queue| !queue.paused && queue.lanes.has_limits())?;
             let lanes: Vec<LaneKey> = queue.lanes.thirsty(|more| more.here).take(THIRSTY).cloned().collect();
             (!lanes.is_empty()).then(|| ToRead { queue: name.clone(), lanes: Some(lanes) })
         };
         names.iter().filter_map(to_read).collect()
     }
 
-    /// Marks queues as incomplete, because other servers write too. Those that a worker waits for are returned instead, to be read now: claims
+    /// Marks queues as to be read again, because other servers write too. Those that a worker waits for are returned instead, to be read now: claims
     /// need not read them meanwhile.
-    pub(crate) fn mark_incomplete(&self) -> Vec<String> {
+    pub(crate) fn age(&self) -> Vec<String> {
         let mut wanted = Vec::new();
         for (name, queue) in self.each().iter_mut() {
             match queue.is_wanted() {
                 true => wanted.push(name.clone()),
-                false => queue.doubt(),
+                false => queue.age(),
             }
         }
         wanted
@@ -426,6 +446,15 @@ impl Queues {
     pub(crate) fn waiting_workers(&self, name: &str) -> usize {
         self.each().get_mut(name).map_or(0, |queue| if queue.is_wanted() { queue.waiting.len() } else { 0 })
     }
+}
+
+/// What whoever claims does when no job is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// It is told that there is none, so all of its queues are read if need be.
+    None,
+    /// It waits for [`crate::Engine::arrival_except`]. What others are about to find may be left to them.
+    Some,
 }
 
 /// Where jobs are looked for.

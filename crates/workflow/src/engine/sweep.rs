@@ -224,9 +224,9 @@ impl Engine {
         let read = self.read_names().await;
         let most = (RANGES / usize::from(self.store().partitions())).max(1);
         // Jobs are looked for all the same if that failed: the names may be on a node that is gone.
-        let named = self.named(self.queues().mark_incomplete()).await;
+        let named = self.named(self.queues().age()).await;
         let wanted = self.queues().in_turn(named, most);
-        let found = !wanted.is_empty() && self.refill(&wanted).await? > 0;
+        let found = self.refill_first(wanted).await? > 0;
         read.map(|()| found)
     }
 }

@@ -8,7 +8,7 @@ use super::claim::report::Report;
 use super::create::NewWorkflow;
 use super::desk::request::Begin;
 use super::list::query::Query;
-use super::queues::Where;
+use super::queues::{Patience, Where};
 use super::snapshot::Reason;
 use super::*;
 use crate::graph::Graph;
@@ -197,7 +197,7 @@ async fn a_queue_with_more_jobs_than_are_kept_is_known_when_it_was_read() {
     let names = ["default".to_owned()];
     engine.queues().advance(at(1));
     engine.queues().doubt_all();
-    assert!(!engine.queues().incomplete(&names, Where::Anywhere).is_empty());
+    assert!(!engine.queues().incomplete(&names, Where::Anywhere, Patience::None).is_empty());
     engine.refill(&names).await.unwrap();
-    assert!(engine.queues().incomplete(&names, Where::Anywhere).is_empty());
+    assert!(engine.queues().incomplete(&names, Where::Anywhere, Patience::None).is_empty());
 }

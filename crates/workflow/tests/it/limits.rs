@@ -6,8 +6,8 @@ pub(crate) mod windows;
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Begin, Claim, Claimed, Definition, Engine, JobDefinition, Json, LimitDefinition, Outcome, Report, Scope, Store,
-    WorkflowId,
+    Begin, Claim, Claimed, Definition, Engine, JobDefinition, Json, LimitDefinition, Outcome, Patience, Report, Scope,
+    Store, WorkflowId,
 };
 
 use crate::support::{LEASE, at, claim, create_of, names, report, succeed, take};
@@ -84,7 +84,7 @@ async fn what_is_taken_in_vain_is_given_back(store: Store) {
     assert_eq!(claimed(&other, 100, 1).await.len(), 0);
     // Who claims and leaves before the answer gives all back.
     put(&engine, units("a", 2)).await;
-    let leases = engine.lease_except(&claim(100), &[], at(2)).await.unwrap();
+    let leases = engine.lease_except(&claim(100), &[], Patience::None, at(2)).await.unwrap();
     assert_eq!(windows.taken("vendor/tenant=a"), 6);
     drop(leases);
     until(|| windows.taken("vendor/tenant=a") == 4).await;

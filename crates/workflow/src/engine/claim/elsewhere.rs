@@ -8,7 +8,7 @@ use super::REFRESH;
 use super::settling::Settling;
 use crate::engine::Engine;
 use crate::engine::queues::rivals::Rivals;
-use crate::engine::queues::{Wanting, Where};
+use crate::engine::queues::{Patience, Wanting, Where};
 use crate::id::Partition;
 use crate::record::rows::{ReadyRow, Row, lane_of};
 use crate::store::error::StoreError;
@@ -46,7 +46,7 @@ impl Engine {
         wanting: Wanting<'_>,
         taken: &mut Settling<'_>,
     ) -> Result<(), StoreError> {
-        let incomplete = self.queues().incomplete(wanting.queues, Where::Anywhere);
+        let incomplete = self.queues().incomplete(wanting.queues, Where::Anywhere, Patience::None);
         if !incomplete.is_empty() {
             self.refill_in(&incomplete, &self.few_away(), REFRESH).await?;
             taken.add(self.queues().take(wanting, limit));
@@ -66,7 +66,7 @@ impl Engine {
             if pauses > 0 {
                 sleep(PAUSE).await;
             }
-            let incomplete = self.queues().incomplete(wanting.queues, Where::Anywhere);
+            let incomplete = self.queues().incomplete(wanting.queues, Where::Anywhere, Patience::None);
             let left = match incomplete.is_empty() {
                 true => 0,
                 false => self.refill_beyond(&incomplete, &self.few_away(), DEEP).await?,

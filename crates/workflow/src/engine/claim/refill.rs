@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
-use super::{REFILL, elsewhere};
+use super::{REFILL, REFRESH, elsewhere};
 use crate::engine::Engine;
-use crate::engine::queues::ToRead;
 use crate::engine::queues::lanes::LaneKey;
 use crate::engine::queues::reading::{Found, Looked, Read};
+use crate::engine::queues::{Patience, ToRead, Where};
 use crate::id::Partition;
 use crate::record::rows::{ReadyRow, Row, lane_rows, queue_rows};
 use crate::store::error::StoreError;
@@ -25,11 +25,17 @@ const EACH_LANE_OF_ONE: usize = 2;
 /// behind these are found when these are known.
 pub(crate) const LANES: usize = 128;
 const CALLS: usize = 512;
+/// The most lanes of one call when nobody waits for the answer: so short is no other kept waiting that it is noticed.
+const LANES_BESIDE: usize = 16;
 
-/// Which ready rows are read.
+/// Which ready rows are read, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reads {
     All,
+    /// The same, in small pieces one after the other: nobody waits for them.
+    Beside,
+    /// The first of each partition alone.
+    First,
     /// Without the first of each partition.
     Beyond,
 }
@@ -53,6 +59,47 @@ impl Engine {
         most: usize,
     ) -> Result<usize, StoreError> {
         Ok(self.read_ready(queues, wanted, (most, Reads::All)).await?.0)
+    }
+
+    /// [`Engine::refill_in`] for a claim. One that is patient reads only the first rows of a queue: the others are read beside it.
+    pub(super) async fn refill_with(
+        &self,
+        patience: Patience,
+        queues: &[ToRead],
+        wanted: &[Partition],
+        most: usize,
+    ) -> Result<(), StoreError> {
+        let (whole, lanes): (Vec<ToRead>, _) = queues.iter().cloned().partition(|to_read| to_read.lanes.is_none());
+        let reads = match patience {
+            Patience::None => (most, Reads::All),
+            Patience::Some => (REFRESH, Reads::First),
+        };
+        self.read_ready(&lanes, wanted, (most, Reads::All)).await?;
+        self.read_ready(&whole, wanted, reads).await?;
+        Ok(())
+    }
+
+    /// Reads the first ready rows of queues in each partition. The others of queues that have more are read beside it.
+    pub(in crate::engine) async fn refill_first(&self, names: Vec<String>) -> Result<usize, StoreError> {
+        let queues: Vec<ToRead> = names.iter().cloned().map(ToRead::from).collect();
+        let all: Vec<Partition> = self.store().all_partitions().collect();
+        let found = self.read_ready(&queues, &all, (REFRESH, Reads::First)).await?.0;
+        self.refill_beside(&names, Where::Anywhere);
+        Ok(found)
+    }
+
+    /// Reads those of these queues of which nobody has known all for a while, in small pieces, so that those who want something else are not
+    /// kept waiting. What is found wakes those who wait.
+    pub(super) fn refill_beside(&self, names: &[String], place: Where) {
+        let queues = self.queues().overdue(names, place);
+        if !queues.is_empty() {
+            let beside = Beside { engine: self.clone(), queues };
+            self.core.tasks.spawn(async move {
+                let all: Vec<Partition> = beside.engine.store().all_partitions().collect();
+                // What cannot be read now is read by a claim later.
+                let _later = beside.engine.read_ready(&beside.queues, &all, (REFRESH, Reads::Beside)).await;
+            });
+        }
     }
 
     /// The same without the first rows of each partition. Returns how many of these there are.
@@ -93,7 +140,7 @@ impl Engine {
             for (partition, rows) in answered {
                 for ((at, read), found) in asked.reads(rows).into_iter().enumerate().zip(&mut found) {
                     let (read, first) = match reads {
-                        Reads::All => (read, 0),
+                        Reads::All | Reads::Beside | Reads::First => (read, 0),
                         Reads::Beyond => beyond(read),
                     };
                     left += first;
@@ -101,9 +148,14 @@ impl Engine {
                     found.partitions[usize::from(partition.0)] = Some(read);
                 }
             }
-            if reads == Reads::All {
-                for _ in 0..CALLS {
-                    if !self.read_other_lanes(queues, &asked, &mut found).await? {
+            let (together, lanes, calls) = match reads {
+                Reads::All => (partitions.len(), LANES, CALLS),
+                Reads::Beside => (1, LANES_BESIDE, CALLS * LANES / LANES_BESIDE),
+                Reads::First | Reads::Beyond => (partitions.len(), 0, 0),
+            };
+            for partitions in partitions.chunks(together) {
+                for _ in 0..calls {
+                    if !self.read_other_lanes((queues, partitions), (&asked, lanes), &mut found).await? {
                         break;
                     }
                 }
@@ -117,8 +169,8 @@ impl Engine {
     /// Reads the lanes that come after the last row where a queue has more rows than were asked for. Returns whether there may be more.
     async fn read_other_lanes(
         &self,
-        queues: &[ToRead],
-        asked: &Asked,
+        (queues, partitions): (&[ToRead], &[Partition]),
+        (asked, most): (&Asked, usize),
         found: &mut [Found],
     ) -> Result<bool, StoreError> {
         let mut after: BTreeMap<Partition, Vec<(usize, Row)>> = BTreeMap::new();
@@ -126,6 +178,7 @@ impl Engine {
             for (partition, read) in (0..).map(Partition).zip(&found.partitions) {
                 if let Some(Read { rows, lanes: Looked::UpTo(last), .. }) = read
                     && rows.len() >= asked.limit
+                    && partitions.contains(&partition)
                 {
                     after
                         .entry(partition)
@@ -140,7 +193,7 @@ impl Engine {
         let each = (EACH_LANE / usize::from(self.store().partitions())).max(EACH_LANE_OF_ONE);
         let wanted: Vec<(Partition, Vec<Walk>)> =
             after.iter().map(|(at, lanes)| (*at, lanes.iter().map(|(_, lane)| Walk::behind(lane)).collect())).collect();
-        let read = self.store().lanes(&wanted, each, LANES).await;
+        let read = self.store().lanes(&wanted, each, most).await;
         let mut more = false;
         for ((partition, places), lanes) in after.into_iter().zip(read) {
             for ((at, _), (rows, all)) in places.into_iter().zip(lanes?) {
@@ -152,6 +205,18 @@ impl Engine {
             }
         }
         Ok(more)
+    }
+}
+
+/// Queues that are read beside the claims. When this is dropped, whoever left them to it reads again what was not found.
+struct Beside {
+    engine: Engine,
+    queues: Vec<ToRead>,
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.engine.queues().end_beside(&self.queues);
     }
 }
 

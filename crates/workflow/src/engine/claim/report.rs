@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::engine::desk::answer::{Answer, Leased};
 use crate::engine::desk::request::{HandOver, Request};
 use crate::engine::error::EngineError;
+use crate::engine::queues::Patience;
 use crate::engine::queues::except::Except;
 use crate::id::WorkflowId;
 use crate::record::lease::LeaseRef;
@@ -87,6 +88,7 @@ impl Engine {
         then: Option<&Claim>,
         now: Timestamp,
     ) -> (Vec<Result<Reported, EngineError>>, Result<Vec<Claimed>, EngineError>) {
+        let then = then.map(|claim| (claim, Patience::None));
         let (reported, leases) = self.report_and_lease(reports, then, now).await;
         let claimed = match leases {
             Ok(leases) => self.deliver(leases).await,
@@ -99,12 +101,12 @@ impl Engine {
     pub async fn report_and_lease(
         &self,
         mut reports: Vec<Report>,
-        then: Option<&Claim>,
+        then: Option<(&Claim, Patience)>,
         now: Timestamp,
     ) -> (Vec<Result<Reported, EngineError>>, Result<Leases, EngineError>) {
         let throttled = self.throttled(&mut reports).await;
         let each: Vec<LeaseRef> = reports.iter().map(|report| report.lease).collect();
-        let hand_over = then.map(|claim| Arc::new(HandOver::of(claim, &reports)));
+        let hand_over = then.map(|(claim, _)| Arc::new(HandOver::of(claim, &reports)));
         let ids: Vec<WorkflowId> = reports.iter().map(|report| report.lease.workflow).collect();
         let mut seen = HashSet::new();
         let requests = reports.into_iter().map(|Report { lease, outcome }| {
@@ -136,14 +138,14 @@ impl Engine {
     async fn leases_after(
         &self,
         leased: Vec<(WorkflowId, Leased)>,
-        then: Option<(&Claim, Arc<HandOver>)>,
+        then: Option<((&Claim, Patience), Arc<HandOver>)>,
         now: Timestamp,
     ) -> Result<Leases, EngineError> {
-        let Some((claim, hand_over)) = then else { return Ok(Leases::default()) };
+        let Some(((claim, patience), hand_over)) = then else { return Ok(Leases::default()) };
         let mut leases = Leases::of(leased);
         let limit = hand_over.left.load(Relaxed);
         if limit > 0 && !leases.is_full() {
-            match self.lease(&Claim { limit, ..claim.clone() }, &hand_over.except, now).await {
+            match self.lease(&Claim { limit, ..claim.clone() }, (&hand_over.except, patience), now).await {
                 Ok(others) => leases.add(others),
                 Err(error) if leases.is_empty() => return Err(error),
                 Err(_) => {}

@@ -5,6 +5,7 @@ use std::time::Duration;
 use hashbrown::HashSet;
 
 use super::heads::Heads;
+use super::{Patience, Where};
 use crate::engine::home::mine::Mine;
 use crate::id::Partition;
 use crate::record::rows::ReadyPlace;
@@ -12,6 +13,8 @@ use crate::time::Timestamp;
 
 /// How long it is believed that the store has no others, when what other servers do is heard: some of it may have been missed.
 const BELIEVED: Duration = Duration::from_secs(11);
+/// How long those believe it who wait for jobs: meanwhile it is read beside their claims.
+const BELIEVED_WAITING: Duration = Duration::from_secs(30);
 
 /// When it was found that the store has no others than those known here.
 #[derive(Debug, Clone, Copy, Default)]
@@ -19,15 +22,32 @@ pub(super) struct Complete {
     /// Of those that are at home here.
     pub(super) here: Option<Timestamp>,
     pub(super) away: Option<Timestamp>,
+    /// Whether it is time to look again, whenever that was.
+    pub(super) is_old: bool,
 }
 
 impl Complete {
-    pub(super) fn here(&self, now: Timestamp) -> bool {
-        self.here.is_some_and(|found| now.since(found) <= BELIEVED)
+    pub(super) fn here(&self, patience: Patience, now: Timestamp) -> bool {
+        self.is_believed(self.here, patience, now)
     }
 
-    pub(super) fn everywhere(&self, now: Timestamp) -> bool {
-        self.here(now) && self.away.is_some_and(|found| now.since(found) <= BELIEVED)
+    pub(super) fn everywhere(&self, patience: Patience, now: Timestamp) -> bool {
+        self.here(patience, now) && self.is_believed(self.away, patience, now)
+    }
+
+    /// Whether it is time to look again: here, or everywhere if there is nothing to do here.
+    pub(super) fn is_due(&self, place: Where, now: Timestamp) -> bool {
+        let away = self.away.is_some() || place == Where::Anywhere;
+        !self.here(Patience::None, now) || (away && !self.is_believed(self.away, Patience::None, now))
+    }
+
+    fn is_believed(&self, found: Option<Timestamp>, patience: Patience, now: Timestamp) -> bool {
+        let long = match patience {
+            Patience::None if self.is_old => return false,
+            Patience::None => BELIEVED,
+            Patience::Some => BELIEVED_WAITING,
+        };
+        found.is_some_and(|found| now.since(found) <= long)
     }
 }
 

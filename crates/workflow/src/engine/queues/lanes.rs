@@ -138,7 +138,7 @@ pub(super) struct Lanes {
     /// How many jobs are known, and how many of them wait for room under a limit.
     known: usize,
     closed: usize,
-    /// How many of the others each handler has.
+    /// How many of the limited ones that do not wait each handler has.
     open_of: HashMap<Arc<str>, usize>,
     /// So many keys are refused before it is looked again for those that can be forgotten.
     refusals: usize,
@@ -163,9 +163,11 @@ impl Lanes {
 
     /// How many jobs of a handler may be taken now, if there is room under their limits.
     pub(super) fn open_of(&self, handler: &str) -> usize {
-        self.open_of.get(handler).copied().unwrap_or(0)
+        let free = self.free.lanes.get(handler).map_or(0, |lane| lane.heads.len());
+        free + self.open_of.get(handler).copied().unwrap_or(0)
     }
 
+    /// Counts jobs of a limited key that may be taken. Those without limits are counted by their lanes.
     fn count_open(&mut self, handler: &Arc<str>, before: usize, now: usize) {
         let Some(number) = self.open_of.get_mut(handler) else {
             self.open_of.insert(Arc::clone(handler), now.saturating_sub(before));
@@ -258,6 +260,10 @@ impl Lanes {
             let group = Group::new(Arc::clone(&key.limits), &self.weights);
             self.limited.insert(Arc::clone(&key.limits), group);
         }
+        self.change_lane(key, Missing::Made, change)
+    }
+
+    fn change_lane<T>(&mut self, key: &LaneKey, missing: Missing, change: impl FnOnce(&mut Lane) -> T) -> Option<T> {
         let group = match key.limits.is_empty() {
             true => &mut self.free,
             false => self.limited.get_mut(&key.limits)?,
@@ -265,6 +271,7 @@ impl Lanes {
         let (was_active, was_known) = (group.is_active(), group.known);
         let lane = match group.lanes.get_mut(&key.handler) {
             Some(lane) => lane,
+            None if missing == Missing::Left => return None,
             None => group.lanes.entry(Arc::clone(&key.handler)).or_default(),
         };
         let (before, was_thirsty) = (lane.heads.len(), lane.is_thirsty());
@@ -294,7 +301,7 @@ impl Lanes {
             (true, false) => _ = self.order.remove(&(group.pass, Arc::clone(&group.key))),
             _ => {}
         }
-        if !is_closed && now != before {
+        if !is_closed && now != before && !key.limits.is_empty() {
             self.count_open(&key.handler, before, now);
         }
         Some(result)
@@ -362,9 +369,7 @@ impl Lanes {
 
     /// Removes a job, if it is known.
     pub(super) fn remove(&mut self, key: &LaneKey, head: &ReadyPlace) {
-        if self.has(key, head) {
-            self.change(key, |lane| lane.heads.remove(head));
-        }
+        self.change_lane(key, Missing::Left, |lane| lane.heads.remove(head));
     }
 
     /// Notes that a job of a key was taken (or, with [`Served::Not`], was put back): the next of this key comes after those of others.
@@ -383,7 +388,7 @@ impl Lanes {
         if served == Served::Yes {
             self.clock = clock.max(before);
         }
-        if self.order.remove(&(before, Arc::clone(&group.key))) {
+        if !limits.is_empty() && self.order.remove(&(before, Arc::clone(&group.key))) {
             self.order.insert((group.pass, Arc::clone(&group.key)));
         }
     }
@@ -474,6 +479,13 @@ impl Drop for Lanes {
     fn drop(&mut self) {
         self.limited.keys().for_each(|key| self.room.give_back(Group::bytes(key)));
     }
+}
+
+/// What is done about a lane that is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Made,
+    Left,
 }
 
 /// What became of a job that was taken.

@@ -30,8 +30,9 @@ pub(super) struct Queue {
     pub(super) waiting: VecDeque<Arc<Waiter>>,
     /// When a worker last asked for its jobs.
     pub(super) asked: Option<Timestamp>,
-    /// When a claim last read it although there were enough jobs.
+    /// When a read beside the claims last began, and whether it is under way.
     pub(super) looked: Option<Timestamp>,
+    pub(super) is_read: bool,
     /// What came and went during the reads that are under way.
     pub(super) changes: Changes,
     /// Increases whenever the store may have a job that was dropped here: of a lane, which has the number, or of any.
@@ -91,6 +92,7 @@ impl Queue {
             waiting: VecDeque::new(),
             asked: None,
             looked: None,
+            is_read: false,
             changes: Changes::default(),
             doubts: 0,
             doubted: 0,
@@ -137,6 +139,13 @@ impl Queue {
         self.doubts += 1;
         self.doubted = self.doubts;
         self.complete = Complete::default();
+    }
+
+    /// The store may have jobs that others told nobody of.
+    pub(super) fn age(&mut self) {
+        self.doubts += 1;
+        self.doubted = self.doubts;
+        self.complete.is_old = true;
     }
 
     /// Notes a doubt with its lane, or about all jobs if there is no room for the lane.
@@ -250,12 +259,14 @@ impl Queue {
             let mut partitions = (0_u16..).map(Partition).zip(&found.partitions);
             partitions.all(|(at, read)| mine.has(at) != here || read.as_ref().is_some_and(Read::has_all_lanes))
         };
-        if all(true) {
+        let (here, away) = (all(true), all(false));
+        if here {
             self.complete.here = Some(now);
         }
-        if all(false) {
+        if away {
             self.complete.away = Some(now);
         }
+        self.complete.is_old &= !here;
     }
 
     /// Wakes a worker that may have this job.
@@ -263,6 +274,11 @@ impl Queue {
         if self.lanes.is_open(&key.limits) {
             self.wake(|_, waiter| waiter.may_have(head, &key.handler));
         }
+    }
+
+    /// Wakes a worker: whoever comes reads what is not known here.
+    pub(super) fn wake_any(&mut self) {
+        self.wake(|_, _| true);
     }
 
     /// Wakes a worker that may have one of the jobs. Returns whether there was one.
@@ -277,9 +293,8 @@ impl Queue {
                 break;
             }
         }
-        // Whoever comes reads what is not known here.
         if self.lanes.has_thirsty() {
-            self.wake(|_, _| true);
+            self.wake_any();
         }
     }
 
