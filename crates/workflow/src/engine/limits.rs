@@ -38,6 +38,11 @@ pub(crate) fn name_of_set(set: &str, most: u32) -> Arc<str> {
     format!("{set}{NUMBER}{most}").into()
 }
 
+/// Whether it is the name of a set for jobs that run, not of a rate limit.
+pub(crate) fn is_set(name: &str) -> bool {
+    !counted_by(name).ends_with('\n')
+}
+
 /// What the name of a limit begins with, the same for all jobs that it counts, whatever their numbers are.
 pub(crate) fn counted_by(name: &str) -> &str {
     name.split_once(NUMBER).map_or(name, |(counted, _)| counted)

@@ -331,13 +331,24 @@ impl Queues {
         names.iter().filter(&mut is_overdue).cloned().map(ToRead::from).collect()
     }
 
+    /// Others have written to these queues: they are to be read again, also if they were read not long ago, or are being read.
+    pub(crate) fn look_again(&self, names: &[String]) {
+        let mut each = self.each();
+        for name in names {
+            if let Some(queue) = each.get_mut(name.as_str()) {
+                queue.age();
+                queue.looked = None;
+            }
+        }
+    }
+
     /// A read beside the claims is over. If it did not find all, one of those who wait looks for itself.
     pub(crate) fn end_beside(&self, queues: &[ToRead]) {
         let (mut each, now) = (self.each(), self.now());
         for to_read in queues {
             let Some(queue) = each.get_mut(&to_read.queue) else { continue };
             queue.is_read = false;
-            if !queue.paused && !queue.complete.everywhere(Patience::Some, now) {
+            if !queue.paused && queue.complete.is_due(Where::Anywhere, now) {
                 queue.wake_any();
             }
         }

@@ -88,6 +88,23 @@ impl Engine {
         Ok(found)
     }
 
+    /// Reads in these partitions what may have become ready elsewhere: of whole queues the first rows, and then the others beside it. Returns how
+    /// many jobs were not known.
+    pub(in crate::engine) async fn refill_news(
+        &self,
+        queues: Vec<ToRead>,
+        wanted: &[Partition],
+    ) -> Result<usize, StoreError> {
+        let (whole, lanes): (Vec<ToRead>, Vec<ToRead>) =
+            queues.into_iter().partition(|to_read| to_read.lanes.is_none());
+        let names: Vec<String> = whole.iter().map(|to_read| to_read.queue.clone()).collect();
+        self.queues().look_again(&names);
+        let found = self.read_ready(&lanes, wanted, (REFRESH, Reads::All)).await?.0
+            + self.read_ready(&whole, wanted, (REFRESH, Reads::First)).await?.0;
+        self.refill_beside(&names, Where::Anywhere);
+        Ok(found)
+    }
+
     /// Reads those of these queues of which nobody has known all for a while, in small pieces, so that those who want something else are not
     /// kept waiting. What is found wakes those who wait.
     pub(super) fn refill_beside(&self, names: &[String], place: Where) {

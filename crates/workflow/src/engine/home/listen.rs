@@ -229,7 +229,8 @@ impl Listener<'_> {
     /// Anything may have happened in these partitions.
     fn missed(&mut self, partitions: &[Partition], now: Timestamp) {
         let context = &self.engine.core.context;
-        context.queues.open_all();
+        // Of units that return to rate limits nobody tells.
+        context.queues.open_sets();
         for &partition in partitions {
             context.expect_by(partition, now);
         }
@@ -266,7 +267,7 @@ impl Listener<'_> {
     async fn read(&mut self) {
         let ToRead { queues, partitions, .. } = std::mem::take(&mut self.to_read);
         let (queues, partitions): (Vec<_>, Vec<_>) = (queues.into_iter().collect(), partitions.into_iter().collect());
-        match self.engine.refill_in(&queues, &partitions, super::super::claim::REFRESH).await {
+        match self.engine.refill_news(queues, &partitions).await {
             Ok(0) => self.late = (self.late + 1).min(DOUBLINGS),
             Ok(_) => self.late = 0,
             // It is read again by the next look, or when the store answers again.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 
-use crate::engine::limits::{counted_by, is_counted_by};
+use crate::engine::limits::{counted_by, is_counted_by, is_set};
 use crate::time::Timestamp;
 
 /// So many limits are remembered to which units returned while nobody knew that they had none.
@@ -38,8 +38,9 @@ pub(super) struct Closings {
     /// How often units have returned, to whatever limit; and to which at what number.
     returned: u64,
     returns: HashMap<Arc<str>, u64>,
-    /// To limits that are not in `returns` none returned after this number.
+    /// To limits that are not in `returns` none returned after this number, to sets not after the other.
     forgotten: u64,
+    freed: u64,
 }
 
 impl Closings {
@@ -58,7 +59,8 @@ impl Closings {
 
     /// A limit has no room. Returns false if a unit has returned since `asked`: then nobody knows.
     pub(super) fn close(&mut self, limit: &Arc<str>, closing: Closing, asked: u64) -> bool {
-        if self.returns.get(counted_by(limit)).copied().unwrap_or(self.forgotten) > asked {
+        let forgotten = if is_set(limit) { self.forgotten.max(self.freed) } else { self.forgotten };
+        if self.returns.get(counted_by(limit)).copied().unwrap_or(forgotten) > asked {
             return false;
         }
         let new = || Closed { closing: closing.clone(), parked: HashSet::new() };
@@ -98,6 +100,15 @@ impl Closings {
         self.forgotten = self.returned;
         self.due.clear();
         std::mem::take(&mut self.each).into_values().map(|closed| closed.parked).collect()
+    }
+
+    /// Places may have been freed in any set. Returns who waited for each.
+    pub(super) fn open_sets(&mut self) -> Vec<HashSet<Parked>> {
+        self.returned += 1;
+        self.returns.retain(|limit, _| !is_set(limit));
+        self.freed = self.returned;
+        let sets: Vec<Arc<str>> = self.each.keys().filter(|name| is_set(name)).cloned().collect();
+        sets.iter().filter_map(|name| Some(self.take(name)?.1)).collect()
     }
 
     fn take(&mut self, limit: &str) -> Option<(Closing, HashSet<Parked>)> {

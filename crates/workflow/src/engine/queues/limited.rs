@@ -67,6 +67,12 @@ impl Queues {
         all.into_iter().for_each(|parked| self.open_parked(parked, 1));
     }
 
+    /// Places may have been freed in any set.
+    pub(crate) fn open_sets(&self) {
+        let sets = self.closings().open_sets();
+        sets.into_iter().for_each(|parked| self.open_parked(parked, 1));
+    }
+
     /// Opens the limits whose time has come.
     pub(crate) fn open_due(&self, now: Timestamp) {
         self.advance(now);
