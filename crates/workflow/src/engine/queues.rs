@@ -174,8 +174,7 @@ impl Queues {
         let mut each = self.each();
         for row in remove.iter().filter_map(|row| ReadyRow::read(row)) {
             if let Some(queue) = each.get_mut(row.queue) {
-                let key = queue.lanes.key_of(&row);
-                queue.remove(&key, &row.place);
+                queue.remove_row(&row);
             }
         }
         for row in add.iter().filter_map(|row| ReadyRow::read(row)) {

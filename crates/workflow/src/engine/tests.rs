@@ -201,3 +201,49 @@ async fn a_queue_with_more_jobs_than_are_kept_is_known_when_it_was_read() {
     engine.refill(&names).await.unwrap();
     assert!(engine.queues().incomplete(&names, Where::Anywhere, Patience::None).is_empty());
 }
+
+/// Each worker that waited read all lanes of a queue itself, while jobs arrived for it.
+#[tokio::test]
+async fn who_waits_leaves_most_of_a_queue_to_a_read_beside_its_claim() {
+    let store = MemoryStore::new(16);
+    let server = || Engine::start(Store::Memory(store.clone()), EngineOptions::default());
+    let job = |at: usize| JobDefinition::new(format!("j{at}"), format!("handler-{:02}", at / 100));
+    let definition =
+        Definition { name: "test".to_owned(), jobs: (0..2_000).map(job).collect(), ..Definition::default() };
+    let new = NewWorkflow { graph: Graph::build(definition).unwrap(), begin: Begin::Now, created_at: None };
+    server().await.unwrap().create(vec![new], at(0)).await.remove(0).unwrap();
+    let last = Claim { handlers: Some(vec!["handler-19".to_owned()]), ..claim(1) };
+    let engine = server().await.unwrap();
+    assert_eq!(engine.claim(&last, at(1)).await.unwrap().len(), 1, "who does not wait reads all");
+    let engine = server().await.unwrap();
+    let arrival = engine.arrival_except(&last.queues, last.handlers.as_deref(), &[]);
+    assert!(engine.lease_except(&last, &[], Patience::Some, at(1)).await.unwrap().is_empty());
+    tokio::time::timeout(Duration::from_secs(10), arrival).await.expect("it is called when the job was found");
+    let leases = engine.lease_except(&last, &[], Patience::Some, at(1)).await.unwrap();
+    assert_eq!(engine.deliver(leases).await.unwrap().len(), 1);
+    assert!(engine.queues().incomplete(&last.queues, Where::Anywhere, Patience::None).is_empty());
+}
+
+/// All limits were tried again whenever a server began to listen, however many had no room.
+#[tokio::test]
+async fn news_that_were_missed_open_sets_alone() {
+    let engine = engine().await;
+    let (rate, set): (Arc<str>, Arc<str>) = ("vendor\ntenant\ta\n\u{0}1".into(), "[\"all\",\"a\"]\u{0}1".into());
+    let queues = engine.queues();
+    let closing = || super::queues::closings::Closing { until: at(100), room: None };
+    let lane = |limit: &Arc<str>| {
+        (Arc::from("default"), super::queues::lanes::LaneKey { limits: Arc::clone(limit), handler: "h".into() })
+    };
+    for limit in [&rate, &set] {
+        let (queue, lane) = lane(limit);
+        queues.close((&queue, &lane), limit, closing(), queues.returned());
+    }
+    let asked = queues.returned();
+    queues.open_sets();
+    assert_eq!(queues.next_opening(), Some(at(100)), "the rate limit is closed as before");
+    queues.open("vendor\ntenant\ta\n");
+    assert_eq!(queues.next_opening(), None);
+    let (queue, lane) = lane(&set);
+    queues.close((&queue, &lane), &set, closing(), asked);
+    assert_eq!(queues.next_opening(), None, "an answer from before the news closes nothing");
+}

@@ -80,13 +80,13 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Takes it.
+    /// Takes the job that [`Line::peek`] has just returned.
     pub(super) fn take(&mut self) -> Option<(Turn, LaneKey)> {
-        self.peek()?;
-        let Reverse((pass, at)) = self.turns.pop()?;
-        let Part { group, heads } = &mut self.parts[at];
+        let mut next = self.turns.peek_mut()?;
+        let Reverse((pass, at)) = &mut *next;
+        let Part { group, heads } = &mut self.parts[*at];
         let (turn, handler) = heads.next()?;
-        self.turns.push(Reverse((pass + group.stride(), at)));
+        *pass += group.stride();
         Some((turn, LaneKey { limits: Arc::clone(&group.key), handler: Arc::clone(handler) }))
     }
 

@@ -127,6 +127,14 @@ impl Queue {
         self.doubt();
     }
 
+    /// Forgets a job that is not ready any more. Most of these were just taken, so their lanes do not have them.
+    pub(super) fn remove_row(&mut self, row: &ReadyRow<'_>) {
+        match self.claimed.remove(&row.place) {
+            true => self.changes.note(row.place),
+            false => self.remove(&self.lanes.key_of(row), &row.place),
+        }
+    }
+
     /// Forgets a job that is not ready any more.
     pub(super) fn remove(&mut self, key: &LaneKey, head: &ReadyPlace) {
         self.changes.note(*head);
