@@ -18,7 +18,7 @@ const MOST_LEASES: usize = 100_000;
 const MOST_NAMES: usize = 20;
 /// A worker that has called nothing for so long, and has no leases, is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(120);
-/// How old may be what is told of the leases of one worker: all are looked at to find its own.
+/// How late it may be known which leases are those of one worker: all are looked at to find its own.
 const SORTED: Duration = Duration::from_millis(250);
 
 /// A worker as its server knows it.
@@ -178,14 +178,15 @@ impl Roll {
         all
     }
 
-    /// What a worker has, or had not long ago.
+    /// What a worker has, but for what it has got just now.
     pub(super) fn leases_of(&self, worker: &str, now: Timestamp) -> Vec<LeaseRef> {
-        let mut known = self.known();
+        let known = &mut *self.known();
         if known.sorted.as_ref().is_none_or(|(at, _)| now.since(*at) > SORTED || *at > now) {
             known.sorted = Some((now, known.sort()));
         }
         let own = known.sorted.as_ref().and_then(|(_, sorted)| sorted.get(worker));
-        own.into_iter().flatten().map(|(lease, _)| *lease).collect()
+        let own = own.into_iter().flatten().map(|(lease, _)| *lease);
+        own.filter(|lease| known.leases.contains_key(lease)).collect()
     }
 
     pub(super) fn follow(&self) -> watch::Receiver<Arc<Drains>> {
