@@ -150,7 +150,9 @@ impl Engine {
     /// Leases jobs, after what they need under their limits was taken.
     async fn try_lease(&self, claim: &Claim, who: (&Except, Patience), told: Told) -> Result<Tried, EngineError> {
         let taken = self.take(claim, who).await?;
-        let place = if taken.jobs().is_empty() { Where::Anywhere } else { Where::Here };
+        // Who does not wait has just read what there may be elsewhere.
+        let waits = taken.jobs().is_empty() && who.1 == Patience::Some;
+        let place = if waits { Where::Anywhere } else { Where::Here };
         self.refill_beside(&claim.queues, place);
         if taken.jobs().iter().all(|taken| taken.lane.limits.is_empty()) {
             return self.lease_taken(taken, claim, told).await;
