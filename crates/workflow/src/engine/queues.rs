@@ -402,12 +402,15 @@ impl Queues {
         self.mine.is_part()
     }
 
-    /// Wakes one waiter of a queue that has something.
+    /// Wakes one waiter of a queue that has something, or may have.
     pub(crate) fn wake_one(&self, name: &str) {
-        if let Some(queue) = self.each().get_mut(name)
-            && queue.lanes.open() > 0
-        {
-            queue.wake_one();
+        let now = self.now();
+        if let Some(queue) = self.each().get_mut(name) {
+            let woken = queue.lanes.open() > 0 && queue.wake_one();
+            // Whoever leaves may have been woken to read it.
+            if !woken && !queue.paused && queue.complete.is_due(Where::Anywhere, now) {
+                queue.wake_any();
+            }
         }
     }
 

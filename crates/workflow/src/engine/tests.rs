@@ -247,3 +247,14 @@ async fn news_that_were_missed_open_sets_alone() {
     queues.close((&queue, &lane), &set, closing(), asked);
     assert_eq!(queues.next_opening(), None, "an answer from before the news closes nothing");
 }
+
+/// Who was woken to read the rest of a queue left, and the others waited until the next read.
+#[tokio::test]
+async fn who_is_woken_to_read_a_queue_and_leaves_wakes_another() {
+    let (engine, names) = (engine().await, ["default".to_owned()]);
+    let first = engine.arrival(&names);
+    let second = engine.arrival(&names);
+    engine.queues().end_beside(&names.clone().map(Into::into));
+    drop(first);
+    tokio::time::timeout(Duration::from_secs(10), second).await.expect("it is woken in place of the first");
+}
