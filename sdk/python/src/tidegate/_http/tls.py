@@ -1,0 +1,19 @@
+"""Which servers are trusted."""
+
+from __future__ import annotations
+
+import ssl
+
+from ..errors import TidegateError
+
+
+def trust(cacert: str | None) -> ssl.SSLContext:
+    """Returns a context that trusts the authorities of the system, and those of a PEM file besides."""
+    context = ssl.create_default_context()
+    if cacert:
+        try:
+            context.load_verify_locations(cafile=cacert)
+        except OSError as error:
+            why = error.strerror if error.errno else "it has no certificates in PEM"
+            raise TidegateError(f"the file {cacert!r} of TIDEGATE_CACERT cannot be used: {why}") from None
+    return context

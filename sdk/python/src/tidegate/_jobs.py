@@ -1,0 +1,363 @@
+"""Jobs: functions that workers run."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, cast, overload
+
+from . import _graph
+from ._values import decode, encode, hints, is_mapping, resolve
+from .errors import DefinitionError, InvalidParam, NonRetryable
+
+if TYPE_CHECKING:
+    # It is no dependency: type checkers bring it.
+    from typing_extensions import Self, Unpack
+
+    from . import api
+    from ._run import Run
+    from ._span import Span
+    from .client import Client
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Rule = Literal["all_success", "all_done", "any_success", "any_failed", "none_failed"]
+
+
+class Settings(TypedDict, total=False):
+    """What a job is like wherever it runs. Spans are seconds, a ``timedelta``, or text with a unit such as ``"1h30m"``."""
+
+    #: The name in definitions and queues; the function's name if left out.
+    handler: str
+    queue: str
+    #: How often it runs again after a failure.
+    retries: int
+    #: The pause before the first retry; it doubles each time, up to ``backoff_max``.
+    backoff: Span
+    backoff_max: Span
+    #: An attempt that takes longer has failed.
+    timeout: Span
+    #: 0 to 255, the highest first.
+    priority: int
+    #: See :func:`tidegate.limit` and :func:`tidegate.concurrency`.
+    limits: Iterable[api.LimitDefinition]
+
+
+class Options(Settings, total=False):
+    """What a job is like in one workflow."""
+
+    #: Unique in the workflow; the handler's name, with a number from the second on, if left out.
+    name: str
+    #: What it runs after, besides the jobs whose outputs it gets: handles or names of jobs.
+    after: object
+    #: What runs after it.
+    before: object
+    #: The pause after the jobs before it are done.
+    wait: Span
+    #: Which outcomes of the jobs before it let it run.
+    rule: Rule
+    #: Params in place of arguments, for those who build a graph from data.
+    params: Mapping[str, Any]
+
+
+class Base(Generic[P, R]):
+    """What jobs have in common. Use :func:`job` to make one."""
+
+    def __init__(self, function: Callable[..., Any], options: Options) -> None:
+        self.function = function
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.handler = options.get("handler") or function.__name__
+        self._options = options
+        functools.update_wrapper(cast("Any", self), function)
+
+    @property
+    def queue(self) -> str:
+        """The queue that it waits in, unless a workflow says another one."""
+        return self._options.get("queue") or "default"
+
+    @functools.cached_property
+    def signature(self) -> inspect.Signature:
+        return inspect.signature(self.function)
+
+    @functools.cached_property
+    def _annotations(self) -> dict[str, Any]:
+        return hints(self.function)
+
+    def __repr__(self) -> str:
+        return f"<job {self.handler}>"
+
+    def options(self, **options: Unpack[Options]) -> Self:
+        """Returns the same job with other options, to be called in a workflow: ``fetch.options(queue="web")(day)``."""
+        changed = type(self)(self.function, cast("Options", {**self._options, **options}))
+        changed.handler = options.get("handler") or self.handler
+        return changed
+
+    def params(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
+        """The arguments of a call by the names of the function's parameters.
+
+        Raises:
+            TypeError: the function cannot be called with them.
+        """
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"job '{self.handler}': {error}") from None
+        params: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            if self.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+                params.update(value)
+            else:
+                params[name] = value
+        return params
+
+    def _add(self, graph: _graph.Graph, *args: P.args, **kwargs: P.kwargs) -> Any:
+        given = self._options.get("params")
+        params = dict(given) if given is not None and not args and not kwargs else self.params(*args, **kwargs)
+        return graph.add(self.handler, params, self._options)
+
+    def step(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Adds the job to the workflow that is being built, and returns its output as a handle. So does a call; for an async job in a
+        workflow that is not async, this one has the right type."""
+        graph = _graph.building()
+        if graph is None:
+            raise DefinitionError(f"job '{self.handler}': step() is for workflows. Outside of one, call the job itself, or enqueue()")
+        return cast("R", self._add(graph, *args, **kwargs))
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+        """Creates a workflow of this job alone, and returns its run. It uses the client of :func:`tidegate.connect`.
+
+        Raises:
+            InvalidParam: an argument is not JSON.
+            ServerUnavailable: no server answers.
+        """
+        return self.enqueue_with(None, *args, **kwargs)
+
+    def enqueue_with(self, client: Client | None, /, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+        """The same by another client."""
+        from ._run import start
+
+        graph = _graph.Graph(self.handler)
+        return start(graph, self._add(graph, *args, **kwargs), self._annotations.get("return", Any), {}, client)
+
+    def arguments(self, params: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments of a call of the function with ``params`` of a workflow. Params that it has no parameter for, such as globals that
+        other jobs need, are left out.
+
+        Raises:
+            NonRetryable: a parameter is missing, or does not fit its annotation.
+        """
+        args: list[Any] = []
+        named: dict[str, Any] = {}
+        rest = dict(params)
+        for name, parameter in self.signature.parameters.items():
+            kind = parameter.kind
+            if kind is inspect.Parameter.VAR_KEYWORD:
+                named.update(rest)
+                continue
+            if name not in rest:
+                if parameter.default is inspect.Parameter.empty and kind is not inspect.Parameter.VAR_POSITIONAL:
+                    raise NonRetryable(f"job '{self.handler}' needs the param '{name}', which its workflow does not have")
+                continue
+            value = rest.pop(name)
+            annotation = self._annotations.get(name)
+            try:
+                if kind is inspect.Parameter.VAR_POSITIONAL:
+                    args.extend(decode(value, cast("Any", list)[annotation] if annotation else list, f"param '{name}'"))
+                    continue
+                if annotation is not None:
+                    value = decode(value, annotation, f"param '{name}'")
+            except InvalidParam as error:
+                raise NonRetryable(f"job '{self.handler}': {error}") from None
+            if kind is inspect.Parameter.KEYWORD_ONLY or (named and kind is not inspect.Parameter.POSITIONAL_ONLY):
+                named[name] = value
+            elif kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+                named[name] = value
+            else:
+                args.append(value)
+        return args, named
+
+    def _prepared(self, claimed: api.ClaimedJob) -> tuple[list[Any], dict[str, Any]]:
+        params = claimed["params"]
+        if not params and not self.signature.parameters:
+            return [], {}
+        inputs = claimed["inputs"]
+        if inputs:
+            outputs = {one["job"]: one.get("output") for one in inputs}
+            missing = set(claimed["omitted_inputs"])
+
+            def output(name: str) -> Any:
+                if name in missing:
+                    from .context import current
+
+                    return current().output(name)
+                return outputs.get(name)
+
+        else:
+
+            def output(name: str) -> Any:
+                return None
+
+        try:
+            return self.arguments(resolve(params, output))
+        except InvalidParam as error:
+            raise NonRetryable(f"job '{self.handler}': {error}") from None
+
+    def _encoded(self, value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            return encode(value, f"the output of job '{self.handler}'")
+        except InvalidParam as error:
+            raise NonRetryable(str(error)) from None
+
+    def invoke(self, claimed: api.ClaimedJob) -> Any:
+        """Runs the function for a claimed job, and returns its output as JSON-able objects.
+
+        Raises:
+            NonRetryable: the params do not fit the function, or the output is not JSON.
+            Exception: whatever the function raises.
+        """
+        args, named = self._prepared(claimed)
+        return self._encoded(self.function(*args, **named))
+
+    async def ainvoke(self, claimed: api.ClaimedJob) -> Any:
+        """The same for an async function."""
+        args, named = self._prepared(claimed)
+        return self._encoded(await self.function(*args, **named))
+
+
+class Job(Base[P, R]):
+    """A function that workers run. Called as a function it is one; called in a workflow, it becomes a job of it."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        graph = _graph.building()
+        if graph is None:
+            return cast("R", self.function(*args, **kwargs))
+        return cast("R", self._add(graph, *args, **kwargs))
+
+
+class AsyncJob(Base[P, R]):
+    """An async function that workers run."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        graph = _graph.building()
+        if graph is None:
+            return cast("Coroutine[Any, Any, R]", self.function(*args, **kwargs))
+        return cast("Coroutine[Any, Any, R]", self._add(graph, *args, **kwargs))
+
+
+@overload
+def job(function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncJob[P, R]: ...  # type: ignore[overload-overlap]  # pyright: ignore
+@overload
+def job(function: Callable[P, R], /) -> Job[P, R]: ...
+@overload
+def job(**settings: Unpack[Settings]) -> _Decorator: ...
+def job(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
+    """Makes a function a job: ``@job`` or ``@job(retries=3, queue="web")``.
+
+    The function can still be called and tested as before. Its arguments and what it returns are JSON, or what its annotations make of it:
+    dataclasses, pydantic models, enums, dates and UUIDs.
+
+    Raises:
+        DefinitionError: an option is unknown, or the function cannot be a job.
+    """
+    if function is None:
+        _known(settings)
+        return functools.partial(_made, settings=settings)
+    return _made(function, settings)
+
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class _Decorator(Protocol):
+        @overload
+        def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncJob[P, R]: ...  # type: ignore[overload-overlap]  # pyright: ignore
+        @overload
+        def __call__(self, function: Callable[P, R], /) -> Job[P, R]: ...
+
+
+def _known(settings: Mapping[str, Any]) -> None:
+    known = Settings.__annotations__
+    for name in settings:
+        if name not in known:
+            raise DefinitionError(f"@job has no option '{name}'. It has {', '.join(sorted(known))}")
+
+
+def _made(function: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
+    if not callable(function) or isinstance(function, type):
+        raise DefinitionError(f"@job is for functions, and {function!r} is none")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise DefinitionError(f"@job: {function.__name__} is a generator. A job returns its output: return a list")
+    kind: Any = AsyncJob if inspect.iscoroutinefunction(function) else Job
+    made: Base[..., Any] = kind(function, dict(settings))
+    _register(made)
+    return made
+
+
+#: Jobs by the module that made them, so that a module's jobs are found however they are named in it.
+_made_in: dict[str, list[Base[..., Any]]] = {}
+
+
+def _register(made: Base[..., Any]) -> None:
+    _made_in.setdefault(made.function.__module__, []).append(made)
+
+
+def load(target: str) -> dict[str, Base[..., Any]]:
+    """Imports ``module`` or ``module:attribute`` and returns its jobs by handler: of a module those that it defines or imports, of an
+    attribute the job or the iterable of jobs that it is.
+
+    Raises:
+        DefinitionError: there is no such module or attribute, it has no jobs, or two with the same handler.
+    """
+    name, _, attribute = target.partition(":")
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
+            raise
+        raise DefinitionError(f"there is no module '{error.name}'. Run this where it can be imported, or install its package") from None
+    if not attribute:
+        found: list[Base[..., Any]] = [value for value in vars(module).values() if isinstance(value, Base)]
+        return by_handler([*_made_in.get(module.__name__, ()), *found], target)
+    try:
+        value: Any = functools.reduce(getattr, attribute.split("."), module)
+    except AttributeError:
+        raise DefinitionError(f"module '{name}' has no '{attribute}'") from None
+    if inspect.ismodule(value):
+        return load(value.__name__)
+    if is_mapping(value):
+        value = list(value.values())
+    several: Iterable[Any] = value if hasattr(value, "__iter__") else ()
+    jobs: list[Any] = [value] if isinstance(value, Base) else list(several)
+    wrong = [one for one in jobs if not isinstance(one, Base)]
+    if wrong:
+        raise DefinitionError(f"{target} has {wrong[0]!r}, which is no job. Decorate it with @job")
+    return by_handler(jobs, target)
+
+
+def by_handler(jobs: Iterable[Base[..., Any]], where: str) -> dict[str, Base[..., Any]]:
+    """The jobs by their handlers.
+
+    Raises:
+        DefinitionError: there are none, or two functions have the same handler.
+    """
+    found: dict[str, Base[..., Any]] = {}
+    for one in jobs:
+        other = found.setdefault(one.handler, one)
+        if other.function is not one.function:
+            raise DefinitionError(
+                f"{where} has two jobs with the handler '{one.handler}': {_place(other)} and {_place(one)}. Give one another: @job(handler=..)"
+            )
+    if not found:
+        raise DefinitionError(f"{where} has no jobs. Decorate functions in it with @job")
+    return found
+
+
+def _place(one: Base[..., Any]) -> str:
+    module = sys.modules.get(one.function.__module__)
+    return f"{getattr(module, '__name__', one.function.__module__)}.{one.function.__qualname__}"

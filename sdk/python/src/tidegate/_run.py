@@ -1,0 +1,139 @@
+"""Runs: workflows on the server."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from . import _connect, _telemetry  # pyright: ignore[reportPrivateUsage]
+from ._graph import Graph
+from ._values import decode, encode, resolve
+from ._workflows import WorkflowOptions, description
+from .errors import JobError, TidegateError, WorkflowNotDone
+
+if TYPE_CHECKING:
+    from . import api
+    from .client import Client
+
+R = TypeVar("R")
+
+#: How long one request waits for the end. Proxies often end calls after a minute.
+LOOK = 30.0
+OVER = frozenset(("succeeded", "failed", "cancelled"))
+
+
+def start(graph: Graph, result: Any, wanted: Any, options: WorkflowOptions, client: Client | None) -> Run[Any]:
+    """Creates the workflow of a graph, whose function returned ``result``."""
+    client = client or _connect.client()
+    template = encode(result, f"workflow '{graph.name}', what it returns", lambda _: None)
+    definition = description(graph, options)
+    if "idempotency_key" not in definition:
+        # A key that others may use again stands for a definition, which a trace would change.
+        _telemetry.inject(definition)
+    created = client.create_workflow(definition, idempotency_key=definition.pop("idempotency_key", None) or str(uuid.uuid4()))
+    return Run(created["id"], client, name=graph.name, template=template, wanted=wanted)
+
+
+class Run(Generic[R]):
+    """A workflow on the server.
+
+    ``Run(id)`` finds one again in another process; its ``result()`` is then a dict of all outputs by job.
+    """
+
+    def __init__(
+        self, id: str, client: Client | None = None, *, name: str = "", template: Any = ..., wanted: Any = Any
+    ) -> None:
+        self.id, self.name = id, name
+        self._client = client or _connect.client()
+        self._template, self._wanted = template, wanted
+
+    def __repr__(self) -> str:
+        return f"<run {self.name or 'of a workflow'} {self.id}>"
+
+    def show(self) -> api.Workflow:
+        """The workflow as it is now, without its jobs."""
+        return self._client.show_workflow(self.id)
+
+    @property
+    def status(self) -> str:
+        """``pending``, ``running``, ``paused``, ``succeeded``, ``failed`` or ``cancelled``."""
+        return self.show()["status"]
+
+    def wait(self, timeout: float | None = None) -> str:
+        """Waits for the end, and returns the status.
+
+        Raises:
+            WorkflowNotDone: it is not over after ``timeout`` seconds.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = LOOK if until is None else min(LOOK, until - time.monotonic())
+            shown = self._client.show_workflow(self.id, wait=f"{max(int(left * 1000), 1)}ms")
+            self.name = shown["name"]
+            if shown["status"] in OVER:
+                return shown["status"]
+            if until is not None and time.monotonic() >= until:
+                counts = shown["job_counts"]
+                ended = counts["succeeded"] + counts["failed"] + counts["cancelled"] + counts["skipped"]
+                raise WorkflowNotDone(
+                    f"workflow '{self.name}' ({self.id}) is {shown['status']} after {timeout:g} s: {ended} of {counts['total']} jobs have ended"
+                )
+
+    def result(self, timeout: float | None = None) -> R:
+        """Waits for the end, and returns what the workflow's function returned, with the outputs in place of the handles.
+
+        Raises:
+            JobError: the workflow failed or was cancelled; the message names the job and its error.
+            WorkflowNotDone: it is not over after ``timeout`` seconds.
+        """
+        status = self.wait(timeout)
+        if status != "succeeded":
+            raise self._failure(status)
+        if self._template is ...:
+            return cast("R", self.outputs())
+        return cast("R", decode(resolve(self._template, self.output), self._wanted, f"the result of workflow '{self.name}'"))
+
+    def output(self, job: str) -> Any:
+        """What a job returned; None when it has not."""
+        return self._client.show_job(self.id, job).get("output")
+
+    def outputs(self) -> dict[str, Any]:
+        """What the jobs returned that did, by name."""
+        return {job["name"]: output for job in self.jobs() if (output := job.get("output")) is not None}
+
+    def jobs(self) -> list[api.Job]:
+        """All jobs with their params, outputs and errors."""
+        return self._client.show_workflow(self.id, view="full").get("jobs", [])
+
+    def events(self) -> Iterator[Any]:
+        """Follows the workflow: an event for each change, until it is removed."""
+        return self._client.watch_workflow(self.id)
+
+    def cancel(self) -> None:
+        """Cancels all jobs that have not ended."""
+        self._client.cancel_workflow(self.id)
+
+    def retry(self) -> None:
+        """Runs the jobs again that failed or were cancelled."""
+        shown = self.show()
+        finished = shown["finished_at"]
+        self._client.retry_workflow(self.id, {"as_of": finished} if finished else {})
+
+    def _failure(self, status: str) -> TidegateError:
+        for job in self._client.show_workflow(self.id, view="full").get("jobs", []):
+            if job["state"] == "failed":
+                errors = job.get("errors") or [cast("api.AttemptError", {"kind": "", "message": "its lease was lost too often"})]
+                last = errors[-1]
+                told = f"{last['kind']}: {last['message']}" if last["kind"] else last["message"]
+                return JobError(
+                    f"workflow '{self.name}' ({self.id}) failed: job '{job['name']}', attempt {job['attempt']}: {told}",
+                    job=job["name"],
+                    kind=last["kind"],
+                    workflow_id=self.id,
+                    trace=last.get("trace") or "",
+                )
+        return JobError(f"workflow '{self.name}' ({self.id}) is {status}", workflow_id=self.id)
+
+

@@ -1,0 +1,1352 @@
+"""What is sent to the API and what it answers: a type for each schema.
+
+This file is written by scripts/generate.py from docs/openapi.json. Do not change it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias, TypedDict
+
+BulkAction: TypeAlias = Literal["cancel", "retry", "pause", "resume", "delete", "start", "expire"]
+"""What is done to each."""
+
+JobState: TypeAlias = str
+"""What a job is doing. One of `waiting`, `scheduled`, `ready`, `running`, `succeeded`, `failed`, `cancelled`,
+`skipped`. More words may be added.
+"""
+
+Names: TypeAlias = str | list[str]
+"""One name, or a list of names."""
+
+OnFailure: TypeAlias = Literal["continue", "fail_fast"]
+"""What the failure of one job means for the others."""
+
+OnFailureShown: TypeAlias = str
+"""What the failure of one job means for the others. One of `continue`, `fail_fast`. More words may be added."""
+
+Outcome: TypeAlias = Literal["succeeded", "failed", "given_back", "throttled"]
+"""How an attempt ended; `given_back` when it did not take place, `throttled` when whoever is behind a rate limit of the
+job refused it.
+"""
+
+Params: TypeAlias = dict[str, Any]
+"""Any object."""
+
+Point: TypeAlias = list[int]
+"""A point: x and y."""
+
+Retention: TypeAlias = str
+"""A time span such as `7d`, or `forever`."""
+
+RetryWish: TypeAlias = Literal["policy", "never"]
+"""Whether another attempt may follow: as the definition says, or never."""
+
+Rule: TypeAlias = Literal["all_success", "all_done", "any_success", "any_failed", "none_failed"]
+"""Which outcomes of the jobs before it let a job run."""
+
+RuleShown: TypeAlias = str
+"""Which outcomes of the jobs before it let a job run. One of `all_success`, `all_done`, `any_success`, `any_failed`,
+`none_failed`. More words may be added.
+"""
+
+Scope: TypeAlias = Literal["workflow", "queue", "all"]
+"""Among which jobs those are counted that run at the same time: those of the same workflow, of the same queue, or all.
+"""
+
+Span: TypeAlias = str
+"""A time span: numbers with units such as `500ms`, `30s`, `1h30m` or `7d`, of at most 36500 days. A bare number is
+refused.
+"""
+
+Start: TypeAlias = Literal["now", "manual"]
+"""When a workflow starts: at once, or when it is told to."""
+
+Status: TypeAlias = str
+"""What a workflow is doing. One of `pending`, `running`, `paused`, `succeeded`, `failed`, `cancelled`. More words may
+be added.
+"""
+
+StatusNumbers: TypeAlias = dict[str, int]
+"""Numbers of workflows by status."""
+
+Time: TypeAlias = str
+"""A moment as RFC 3339 writes it: UTC with microseconds, such as `2026-11-21T12:00:00.000000Z`."""
+
+WorkflowId: TypeAlias = str
+"""26 characters that name a workflow. Ids sort by the time of creation."""
+
+Works: TypeAlias = Literal["yes", "partly", "no"]
+"""Whether something works."""
+
+
+
+class AttemptError(TypedDict):
+    """What went wrong in an attempt."""
+
+    at: Time
+    attempt: int
+    kind: str
+    message: str
+    trace: str | None
+    worker: str | None
+
+
+class Batch(TypedDict):
+    """Workflows to create. They may have 131,072 jobs in all."""
+
+    workflows: list[Definition]
+
+
+class _BatchItemRequired(TypedDict):
+    status: int
+    """The status that a single call would have got."""
+
+
+class BatchItem(_BatchItemRequired, total=False):
+    """What became of one workflow: `id` and `existing`, or `error`."""
+
+    error: Problem
+    existing: bool
+    """Whether it was created before, with the same idempotency key."""
+    id: WorkflowId
+
+
+class BatchResult(TypedDict):
+    """What became of each workflow, in the order of the request."""
+
+    items: list[BatchItem]
+
+
+class _BulkRequired(TypedDict):
+    action: BulkAction
+    filter: BulkFilter
+
+
+class Bulk(_BulkRequired, total=False):
+    """What to do to which workflows."""
+
+    after: Retention | None
+    """How long to keep them after their end: with `expire`, and only then."""
+    as_of: str | None
+    """With `retry`: only jobs that ended by then. With it, the call can be sent twice."""
+    cursor: str | None
+    """The `next_cursor` of the call before."""
+    limit: int | None
+    """How many at most, the oldest first; 1000 if left out."""
+
+
+class BulkFailure(TypedDict):
+    """A workflow to which it could not be done."""
+
+    error: Problem
+    id: WorkflowId
+    status: int
+    """The status that a single call would have got."""
+
+
+class BulkFilter(TypedDict, total=False):
+    """Which workflows: those to which all of this applies."""
+
+    created_after: str | None
+    """Created then or later."""
+    created_before: str | None
+    """Created before then."""
+    name: str | None
+    """Of this name."""
+    status: Names | None
+    """With one of these statuses; with any if this is left out. At least one."""
+    tag: str | None
+    """With this tag."""
+
+
+class BulkResult(TypedDict):
+    """How many workflows matched, and which of them refused."""
+
+    done: int
+    failed: list[BulkFailure]
+    matched: int
+    more: bool
+    """Whether there are more that match."""
+    next_cursor: str | None
+    """Leads to those after these; null when there are none."""
+
+
+class _ClaimRequired(TypedDict):
+    queues: list[str]
+    """The queues to take jobs from."""
+    worker: str
+    """Who asks: 1 to 200 bytes that people will read."""
+
+
+class Claim(_ClaimRequired, total=False):
+    """What a worker asks for."""
+
+    handlers: list[str] | None
+    """What the worker can run: it gets only jobs with these handlers. If left out, it gets jobs with any handler."""
+    lease: Span | None
+    """How long the jobs are the worker's unless it extends that: 5s to 1h, 30s if left out."""
+    limit: int | None
+    """How many jobs at most; 1 if left out."""
+    wait: Span | None
+    """How long to wait for work: at most 60s, not at all if left out."""
+
+
+class _ClaimResultRequired(TypedDict):
+    jobs: list[ClaimedJob]
+
+
+class ClaimResult(_ClaimResultRequired, total=False):
+    """The jobs that a worker gets. There are none when none came in time."""
+
+    drain: bool
+    """The worker should drain: it gets no more jobs. Left out otherwise."""
+
+
+class ClaimedJob(TypedDict):
+    """A job as a worker gets it."""
+
+    attempt: int
+    """Which attempt this is, from 1."""
+    fence: int | None
+    """The number of this lease: higher than those of all earlier leases of the job, also after a restart. Null when the
+    store is of schema 1, which does not keep it.
+    """
+    handler: str
+    inputs: list[JobInput]
+    """What the jobs before it left behind. With the rule `all_success`, jobs that returned nothing are left out."""
+    job: str
+    """The name of the job."""
+    lease: str
+    """What to report with."""
+    lease_expires_at: Time
+    omitted_inputs: list[str]
+    """Names of jobs before it whose output or error is too large for this answer. Read each by itself."""
+    params: dict[str, Any]
+    """The workflow's globals and the job's params as one object. Where both have a key, it is the value of the params,
+    also where both values are objects.
+    """
+    queue: str
+    timeout_ms: int | None
+    """An attempt that takes longer has failed; null when there is no limit."""
+    workflow_id: WorkflowId
+    workflow_name: str
+
+
+class Created(TypedDict):
+    """A workflow that was created, now or before."""
+
+    existing: bool
+    """Whether it was created before, with the same idempotency key."""
+    id: WorkflowId
+    name: str
+    status: Status
+
+
+class _DefinitionRequired(TypedDict):
+    jobs: list[JobDefinition]
+    name: str
+    """What workflows of this kind are called."""
+
+
+class Definition(_DefinitionRequired, total=False):
+    """A workflow to create."""
+
+    globals: Params | None
+    """Every job gets these, too; its own `params` win."""
+    idempotency_key: str | None
+    """Creating again with this key returns the first workflow. The header Idempotency-Key does the same."""
+    on_failure: OnFailure | None
+    """What the failure of one job means for the others; `continue` if left out."""
+    retention: Retention | None
+    """How long it is kept after its end; if left out, the server decides."""
+    start: Start | None
+    """When it starts; `now` if left out."""
+    tags: list[str] | None
+    """Words to find it by."""
+
+
+class Done(TypedDict):
+    """The workflow to which something was done."""
+
+    already: bool
+    """Whether there was nothing left to do: it was so already."""
+    id: WorkflowId
+    status: Status
+    """What it is doing now."""
+
+
+class DrainEvent(TypedDict):
+    """Whether the worker is to take no more jobs. It comes first, and whenever it changes."""
+
+    drain: bool
+
+
+class EdgeEnd(TypedDict):
+    """An end of a line."""
+
+    index: int
+    """The place among the nodes, blocks or junctions."""
+    kind: str
+    """What it leads to. One of `job`, `block`, `junction`. More words may be added."""
+
+
+class Expire(TypedDict):
+    """How long to keep a workflow."""
+
+    after: Retention
+    """How long after its end, or from now on when it has ended."""
+
+
+class _ExtendRequired(TypedDict):
+    leases: list[str]
+
+
+class Extend(_ExtendRequired, total=False):
+    """Leases to keep for longer."""
+
+    lease: Span | None
+    """How long from now on: 5s to 1h, 30s if left out."""
+    notes: list[Note] | None
+    """What to keep of jobs, of these leases or of others."""
+    worker: str | None
+    """Who asks, as in its claims: then the answer says whether it should drain."""
+
+
+class _ExtendResultRequired(TypedDict):
+    leases: list[LeaseItem]
+
+
+class ExtendResult(_ExtendResultRequired, total=False):
+    """What became of each lease, in the order of the request."""
+
+    drain: bool
+    """The worker should drain: it gets no more jobs. Left out otherwise."""
+    notes: list[NoteItem]
+    """What became of each note. Left out without notes."""
+
+
+class FullLimit(TypedDict):
+    """A limit that has no room."""
+
+    index: int
+    """Its place among the limits, from 0."""
+    until: Time
+    """For a rate limit: until then at least. For a limit of concurrency: until then at the latest, when no lease is
+    extended.
+    """
+
+
+class GraphLayout(TypedDict):
+    """Where a graph is drawn, in pixels from the upper left corner."""
+
+    blocks: list[LayoutBlock]
+    """Frames around many jobs with the same jobs before them and after them. Lines lead to the frame."""
+    edges: list[LayoutEdge]
+    height: int
+    id: WorkflowId
+    junctions: list[Point]
+    """Where lines meet that many jobs have in common."""
+    nodes: list[LayoutNode]
+    """One box for each job, in the order of the definition."""
+    status: Status
+    undrawn: int
+    """Lines that are left out: beyond 40,000, jobs have lines from the nearest jobs before them only."""
+    width: int
+
+
+class _HolderRequired(TypedDict):
+    index: int
+    """Its place in the definition of that workflow, from 0."""
+    until: Time
+    """When its place is free, unless its lease is extended."""
+    workflow: str
+
+
+class Holder(_HolderRequired, total=False):
+    """A job that runs under a limit."""
+
+    job: str
+    """Its name; left out when the jobs are of many workflows."""
+
+
+class Incomplete(TypedDict):
+    """What is missing in this answer, because a part of the store does not answer."""
+
+    partitions: list[int]
+    """The partitions of which nothing is in this answer."""
+    reason: str
+    """Why, in the words of the store."""
+
+
+class InputError(TypedDict):
+    """Why a job before this one failed."""
+
+    kind: str
+    message: str
+
+
+class _JobRequired(TypedDict):
+    after: list[str]
+    """Names of the jobs that it runs after."""
+    attempt: int
+    """Attempts so far, the running one included."""
+    before: list[str]
+    """Names of the jobs that run after it."""
+    blocked: bool
+    """Whether it cannot run because a job before it has failed, and all jobs before it have ended."""
+    due_at: Time | None
+    """When it becomes ready, while it is scheduled."""
+    finished_at: Time | None
+    handler: str
+    index: int
+    """Its place in the definition, from 0."""
+    lease_expires_at: Time | None
+    """When its lease ends, while it is running."""
+    lost: int
+    """Attempts that ended because their lease was lost."""
+    name: str
+    priority: int
+    queue: str
+    ready_at: Time | None
+    retries: int
+    rule: RuleShown
+    started_at: Time | None
+    state: JobState
+    timeout_ms: int | None
+    wait_ms: int
+    why_not_running: WhyNotRunning | None
+    worker: str | None
+    """Who runs it, or ran it last."""
+
+
+class Job(_JobRequired, total=False):
+    """A job. `params`, `output` and `errors` are there when it is shown alone, and with `view=full`."""
+
+    errors: list[AttemptError]
+    """The latest ten errors, the oldest first."""
+    limits: list[Limit]
+    """What it must be given before it runs; left out when there is nothing."""
+    output: Any
+    """What it returned; null when it returned nothing."""
+    params: dict[str, Any]
+    progress: JobProgress
+    """How far it is, as its worker said last. Left out when no worker did, and where only `view=full` or the job alone
+    has it.
+    """
+
+
+class _JobCountsRequired(TypedDict):
+    cancelled: int
+    failed: int
+    ready: int
+    running: int
+    scheduled: int
+    skipped: int
+    succeeded: int
+    total: int
+    waiting: int
+    """Those that are blocked are among them."""
+
+
+class JobCounts(_JobCountsRequired, total=False):
+    """Jobs by what they are doing."""
+
+    blocked: int
+    """Those of the waiting that cannot run because of a failure. Lists leave it out while the workflow is not over."""
+
+
+class _JobDefinitionRequired(TypedDict):
+    handler: str
+    """What a worker runs."""
+
+
+class JobDefinition(_JobDefinitionRequired, total=False):
+    """A job of a workflow."""
+
+    after: Names | None
+    """Names of jobs that it runs after."""
+    backoff: Span | None
+    """The pause before the first retry; it doubles each time, up to `backoff_max`. 1s if left out."""
+    backoff_max: Span | None
+    """The longest pause before a retry, not less than `backoff`; 1h, or `backoff` if that is longer, if left out."""
+    before: Names | None
+    """Names of jobs that run after it."""
+    limits: list[LimitDefinition] | None
+    """What it must be given before it runs, all at once."""
+    name: str | None
+    """Unique in the workflow; the handler if left out."""
+    params: Params | None
+    """What the handler gets, together with the workflow's globals: at most 256 KiB of both."""
+    priority: int | None
+    """Higher first; among equals, the oldest first, to within about two seconds. 0 if left out."""
+    queue: str | None
+    """The queue that workers take it from; `default` if left out."""
+    retries: int | None
+    """How often it runs again after a failure; 0 if left out."""
+    rule: Rule | None
+    """Which outcomes of the jobs before it let it run; `all_success` if left out."""
+    timeout: Span | None
+    """An attempt that takes longer has failed; more than 0."""
+    wait: Span | None
+    """The pause after the jobs before it are done; none if left out."""
+
+
+class JobEvent(TypedDict):
+    """A job of the workflow is doing something else."""
+
+    index: int
+    name: str
+    state: JobState
+
+
+class _JobInputRequired(TypedDict):
+    handler: str
+    job: str
+    output: Any
+    """What it returned; null when it returned nothing."""
+
+
+class JobInput(_JobInputRequired, total=False):
+    """What a job before this one left behind."""
+
+    error: InputError
+    """Why its latest attempt failed, when it failed."""
+    state: str
+    """What it is doing, or `doomed` or `blocked` when it cannot run because of a failure before it. Left out with the
+    rule `all_success`.
+    """
+
+
+class JobPage(TypedDict):
+    """A page of jobs, in the order of the definition."""
+
+    items: list[Job]
+    next_cursor: str | None
+    """The cursor of the next page; null when this is the last."""
+
+
+class JobProgress(TypedDict):
+    """How far a job is."""
+
+    at: Time
+    """When the worker said so."""
+    attempt: int
+    """The attempt that it was. A later one may have said nothing yet."""
+    percent: int
+    """From 0 to 100."""
+    text: str
+
+
+class LayoutBlock(TypedDict):
+    """A frame around jobs, which are given by their index."""
+
+    height: int
+    jobs: list[int]
+    layer: int
+    width: int
+    x: int
+    y: int
+
+
+_LayoutEdgeWords = TypedDict("_LayoutEdgeWords", {"from": "EdgeEnd"})
+
+
+class LayoutEdge(_LayoutEdgeWords):
+    """A line."""
+
+    points: list[Point]
+    to: EdgeEnd
+
+
+class LayoutNode(TypedDict):
+    """A box."""
+
+    blocked: bool
+    """Whether it cannot run because a job before it has failed."""
+    handler: str
+    height: int
+    index: int
+    layer: int
+    name: str
+    state: JobState
+    width: int
+    x: int
+    y: int
+
+
+class _LeaseItemRequired(TypedDict):
+    status: int
+    """The status that a single call would have got."""
+
+
+class LeaseItem(_LeaseItemRequired, total=False):
+    """What became of one lease: `lease_expires_at`, or `error`."""
+
+    error: Problem
+    lease_expires_at: Time
+
+
+class LeaseLostEvent(TypedDict):
+    """A lease of the worker is over before it has reported: it should stop the work."""
+
+    lease: str
+    reason: str
+    """As in a problem with `lease_lost`."""
+    workflow_id: WorkflowId
+
+
+class _LimitRequired(TypedDict):
+    entries: list[list[str]]
+    """Pairs of a key and a value."""
+
+
+class Limit(_LimitRequired, total=False):
+    """A limit: with `domain` and `hits` units of a rate limit, with `concurrency` and `of` a bound of jobs that run at
+    the same time.
+    """
+
+    concurrency: int
+    """How many jobs may run at the same time."""
+    domain: str
+    hits: int
+    """How many units each attempt takes."""
+    of: str
+    """Among which jobs. One of `workflow`, `queue`, `all`. More words may be added."""
+
+
+class LimitAnswer(TypedDict):
+    """What the request would be answered now. Nothing was charged."""
+
+    code: str
+    """The answer to the request as a whole. One of `ok`, `over_limit`. More words may be added."""
+    descriptors: list[LimitStatus]
+    """One for each descriptor, in their order."""
+
+
+class _LimitCheckRequired(TypedDict):
+    descriptors: list[LimitDescriptor]
+    domain: str
+    """The domain of the configuration of rate limits."""
+
+
+class LimitCheck(_LimitCheckRequired, total=False):
+    """A question about rate limits, as `/json` takes it."""
+
+    hits_addend: int | None
+    """Hits for each descriptor that has none of its own; 1 if left out."""
+
+
+class LimitDefinition(TypedDict, total=False):
+    """What a job must be given before it runs: with `domain`, units of a rate limit, which requests through the gateway
+    take, too; with `concurrency`, a place among the jobs that run at the same time.
+    """
+
+    concurrency: int | None
+    """How many jobs may run at the same time."""
+    domain: str | None
+    """The domain of the configuration of rate limits."""
+    entries: list[list[str]] | None
+    """Pairs of a key and a value: with `domain` at least one, which are its descriptor; with `concurrency`, jobs with
+    other entries are counted apart. A value that begins with `$.` is taken from the params of the job or from the
+    globals when the workflow is created.
+    """
+    hits: int | None
+    """How many units each attempt takes; 1 if left out."""
+    of: Scope | None
+    """With `concurrency`: among which jobs."""
+
+
+class _LimitDescriptorRequired(TypedDict):
+    entries: list[LimitEntry]
+
+
+class LimitDescriptor(_LimitDescriptorRequired, total=False):
+    """What may have a limit."""
+
+    hits_addend: int | None
+    """Hits of this descriptor."""
+
+
+class _LimitEntryRequired(TypedDict):
+    key: str
+
+
+class LimitEntry(_LimitEntryRequired, total=False):
+    """A key and a value."""
+
+    value: str
+    """Empty if left out."""
+
+
+class _LimitOverrideRequired(TypedDict):
+    at: Time
+    """When it was decided."""
+    by: str
+    """The name of the token of whoever decided it; `anonymous` where nobody needs a token."""
+    effect: str
+    """What it does. What is throttled is paused because whoever is behind the limit said so. One of `paused`,
+    `throttled`, `scaled`. More words may be added.
+    """
+    gateway: bool
+    """Whether it is also for requests; if not, only for jobs."""
+    reason: str
+    """Why."""
+    until: Time | None
+    """When it ends; null when somebody has to remove it."""
+
+
+class LimitOverride(_LimitOverrideRequired, total=False):
+    """A limit or a key that is paused, throttled or scaled."""
+
+    domain: str
+    """The domain, when it is about one key."""
+    entries: list[list[str]]
+    """The pairs of a key and a value, when it is about one key."""
+    rule: str
+    """The limit, when it is about all of its keys."""
+    scale: float
+    """By what the hits are multiplied that a scaled limit allows."""
+
+
+class LimitRefusal(TypedDict):
+    """A request that was refused, or jobs that had to wait."""
+
+    at: Time
+    caller: str
+    """Who was refused. One of `request`, `job`. More words may be added."""
+    domain: str
+    entries: list[list[str]]
+    """Pairs of a key and a value. What is long is cut."""
+
+
+class LimitStatus(TypedDict):
+    """The answer for a descriptor."""
+
+    code: str
+    """One of `ok`, `over_limit`. More words may be added."""
+    entries: list[list[str]]
+    """Pairs of a key and a value."""
+    limit: Rate | None
+    """The limit that applies; null when there is none, or it is unlimited."""
+    remaining: int | None
+    """Hits that the window would have left; null without a limit."""
+    reset_ms: int | None
+    """How long the window lasts, in whole seconds; null without a limit."""
+
+
+class LimitsDefinition(TypedDict):
+    """Limits that each job of a queue or a handler gets in front of its own."""
+
+    limits: list[LimitDefinition]
+
+
+class LimitsOf(TypedDict):
+    """The limits of a queue or a handler."""
+
+    limits: list[Limit]
+    name: str
+    """The queue or the handler."""
+
+
+class LogItem(TypedDict):
+    """A line of a log."""
+
+    at: Time
+    """When it arrived."""
+    attempt: int
+    """The attempt of the job that it is of, from 1."""
+    text: str
+    """What the worker wrote. It may have any characters."""
+
+
+class LogPage(TypedDict):
+    """Lines of a log, the oldest first."""
+
+    dropped: int
+    """How many lines there were before these that are not kept any more: at most 64 KiB of a log are."""
+    items: list[LogItem]
+    next: str
+    """Send it as `after` to get what follows."""
+
+
+class MarkSucceeded(TypedDict, total=False):
+    """What a job counts as having returned."""
+
+    output: Any
+    """Any JSON of at most 1 MiB."""
+
+
+class _NoteRequired(TypedDict):
+    lease: str
+    """The lease that the claim gave."""
+
+
+class Note(_NoteRequired, total=False):
+    """What a worker says of a job that it has: progress, lines for its log, or both."""
+
+    log: list[str] | None
+    """Lines for its log: at most 256, and 16 KiB together."""
+    progress: ProgressNote | None
+    """How far it is. It takes the place of what was said before."""
+
+
+class _NoteItemRequired(TypedDict):
+    status: int
+    """The status that a single call would have got."""
+
+
+class NoteItem(_NoteItemRequired, total=False):
+    """What became of one note."""
+
+    error: Problem
+
+
+_OverrideDefinitionMoreWords = TypedDict("_OverrideDefinitionMoreWords", {"for": "Span | None"}, total=False)
+
+
+class OverrideDefinition(_OverrideDefinitionMoreWords, total=False):
+    """A limit or a key to pause or to scale."""
+
+    domain: str | None
+    """For one key: the domain of the configuration of rate limits."""
+    entries: list[list[str]] | None
+    """For one key: pairs of a key and a value, as requests and jobs name them."""
+    gateway: bool | None
+    """With `pause`: whether requests are refused, too; if not, only jobs wait."""
+    pause: bool | None
+    """True to let nothing pass."""
+    reason: str | None
+    """Why, for those who see it."""
+    rule: str | None
+    """For all keys of a limit: its path in the configuration, such as `vendor.tenant`, as it is in the names of
+    metrics.
+    """
+    scale: float | None
+    """By what the hits that the limit allows are multiplied."""
+
+
+class OverrideList(TypedDict):
+    """All overrides, sorted by what they are about."""
+
+    items: list[LimitOverride]
+    unreadable: int
+    """How many more there are that a later version wrote. They have no effect at this server."""
+
+
+class PartitionTrouble(TypedDict):
+    """What does not work in some partitions."""
+
+    partitions: list[int]
+    """Their numbers."""
+    reads: bool
+    """Whether what is there can be read."""
+    reason: str
+    """In the words of the store."""
+    writes: bool
+    """Whether what workflows need can be written. What has expired may be removed all the same."""
+
+
+class _ProblemRequired(TypedDict):
+    code: str
+    """A stable word for what is wrong. One of `workflow_not_found`, `job_not_found`, `queue_not_found`,
+    `override_not_found`, `already_started`, `state_conflict`, `lease_lost`, `idempotency_mismatch`, `migration_needed`,
+    `too_many_overrides`, `invalid_json`, `invalid_field`, `graph_cycle`, `unknown_dependency`, `duplicate_job_name`,
+    `invalid_definition`, `invalid_cursor`, `payload_too_large`, `request_timeout`, `unauthorized`, `forbidden`,
+    `overloaded`, `store_unavailable`, `no_configuration`, `shutting_down`, `not_found`, `method_not_allowed`,
+    `internal`. More words may be added.
+    """
+    detail: str
+    """What is wrong with this request."""
+    request_id: str
+    """The id of the request, as in the header X-Request-Id."""
+    status: int
+    """The HTTP status."""
+    title: str
+    """What the code means."""
+    type: str
+    """A URN that ends with the code."""
+
+
+class Problem(_ProblemRequired, total=False):
+    """What is wrong, in the form of RFC 9457. Programs can rely on `code`."""
+
+    cycle: list[str]
+    """Names of jobs that wait for each other, each before the next."""
+    nothing_done: bool
+    """With `store_unavailable`: true when nothing was done. Else the request may have been carried out."""
+    path: str
+    """Where in the request it is, such as `jobs[3].after[0]`."""
+    reason: str
+    """With `lease_lost`: why. One of `expired`, `timed_out`, `cancelled`, `ended_by_hand`, `restarted`, `taken_over`,
+    `reported`, `unknown`. More words may be added.
+    """
+    retry_after: int
+    """Seconds after which it may be tried again."""
+    workflow_id: WorkflowId
+    """The workflow that the idempotency key belongs to."""
+
+
+class _ProgressNoteRequired(TypedDict):
+    percent: int
+
+
+class ProgressNote(_ProgressNoteRequired, total=False):
+    """How far a job is."""
+
+    text: str | None
+    """A word for people: at most 256 bytes."""
+
+
+class Queue(TypedDict):
+    """A queue."""
+
+    name: str
+    oldest_ready_at: Time | None
+    """Since when the oldest of them has waited; null when there are none."""
+    paused: bool
+    """Whether it hands out no jobs."""
+    ready: int
+    """Jobs that wait for a worker."""
+    waiting_workers: int
+    """Workers that wait for its jobs at this server."""
+
+
+class _QueuePageRequired(TypedDict):
+    items: list[Queue]
+    next_cursor: str | None
+    """The cursor of the next page; null when this is the last."""
+
+
+class QueuePage(_QueuePageRequired, total=False):
+    """A page of queues, by name."""
+
+    incomplete: Incomplete
+    """What is missing, when a part of the store does not answer. Left out when nothing is."""
+
+
+class QueuePaused(TypedDict):
+    """A queue that was paused or resumed."""
+
+    name: str
+    paused: bool
+
+
+class Rate(TypedDict):
+    """How much a limit allows."""
+
+    name: str
+    """Its name in the configuration; empty when it has none."""
+    requests_per_unit: int
+    """Hits allowed in each window."""
+    unit: str
+    """The length of a window, such as `minute`."""
+
+
+class RemovedEvent(TypedDict):
+    """The workflow was removed: this is the last event."""
+
+    id: WorkflowId
+
+
+class _ReportRequired(TypedDict):
+    lease: str
+    """The lease that the claim gave."""
+    outcome: Outcome
+
+
+class Report(_ReportRequired, total=False):
+    """How an attempt ended."""
+
+    error: ReportError | None
+    """With `failed`, and then required."""
+    output: Any
+    """With `succeeded`: any JSON of at most 1 MiB."""
+    pause: Span | None
+    """With `given_back`: how long nobody should take it."""
+    retry: RetryWish | None
+    """With `failed`: whether another attempt may follow; `policy` if left out."""
+    retry_after: Span | None
+    """With `failed`: the pause before the next attempt. With `throttled`, and then required: for how long no job is
+    handed out that has the same rate limits.
+    """
+
+
+class _ReportErrorRequired(TypedDict):
+    kind: str
+    """Such as the class of the error; cut to 200 bytes."""
+    message: str
+    """Cut to 16 KiB."""
+
+
+class ReportError(_ReportErrorRequired, total=False):
+    """What went wrong."""
+
+    trace: str | None
+    """Cut to 16 KiB."""
+
+
+class _ReportItemRequired(TypedDict):
+    status: int
+    """The status that a single call would have got."""
+
+
+class ReportItem(_ReportItemRequired, total=False):
+    """What became of one report: `job_state`, `workflow_status` and `already`, or `error`."""
+
+    already: bool
+    """Whether the same report came before."""
+    error: Problem
+    job_state: JobState
+    """What the job is doing now."""
+    workflow_status: Status
+
+
+class _ReportRequestRequired(TypedDict):
+    reports: list[Report]
+
+
+class ReportRequest(_ReportRequestRequired, total=False):
+    """Reports, and what to take next."""
+
+    claim: Claim | None
+    """Jobs to take in the same call. It waits only when the reports make no job ready."""
+    notes: list[Note] | None
+    """What to keep of jobs, of those that are reported or of others."""
+
+
+class _ReportResultRequired(TypedDict):
+    jobs: list[ClaimedJob]
+    """Jobs that were claimed in the same call."""
+    reports: list[ReportItem]
+
+
+class ReportResult(_ReportResultRequired, total=False):
+    """What became of each report, in the order of the request, and jobs."""
+
+    claim_error: Problem
+    """Why no job could be claimed. The reports were taken all the same."""
+    drain: bool
+    """The worker of the claim should drain: it gets no more jobs. Left out otherwise."""
+    notes: list[NoteItem]
+    """What became of each note. Left out without notes."""
+
+
+class _RestartRequired(TypedDict):
+    jobs: list[str]
+    """Names of jobs that have ended."""
+
+
+class Restart(_RestartRequired, total=False):
+    """Jobs to run again."""
+
+    as_of: str | None
+    """Only jobs that ended by then; those that ended later have run again since. With it, the call can be sent twice.
+    """
+    cascade: bool | None
+    """Whether the jobs after them run again, too."""
+
+
+class Retry(TypedDict, total=False):
+    """Which jobs to retry."""
+
+    as_of: str | None
+    """Only jobs that ended by then; those that ended later have run again since. With it, the call can be sent twice.
+    """
+
+
+class Server(TypedDict):
+    """A server that uses the same store."""
+
+    address: str
+    """Where its API listens, in its own words."""
+    answers: bool
+    """Whether it is the one that answers."""
+    began_at: Time
+    heard_at: Time
+    """When it last said that it lives; each does so every two seconds."""
+    home_partitions: list[int]
+    """The partitions that are at home there: it looks at their timers, and takes their jobs first."""
+    id: str
+    """Its name until it ends."""
+    version: str
+
+
+class ServerStatus(TypedDict):
+    """What works and what does not."""
+
+    limits: Works
+    """Whether calls of rate limits are answered. `no` when `/healthcheck` of the HTTP port says so, and when the store
+    of counters failed the latest calls, within the last minute; `partly` when it failed some in the last 10 s. As long
+    as nobody calls, nothing is known of it.
+    """
+    workflows: WorkflowStatus
+
+
+class TopKey(TypedDict):
+    """A key, and about how many hits were asked of it."""
+
+    domain: str
+    entries: list[list[str]]
+    """Pairs of a key and a value. What is long is cut."""
+    hits: int
+    """Hits of requests are estimated; those of jobs are the ones that were granted."""
+
+
+class TopKeys(TypedDict):
+    """What this server was asked for most, and what it refused last."""
+
+    keys: list[TopKey]
+    """Keys with a limit, at most 128, those with the most hits first. A key with less than about a hundredth of all
+    hits may be missing.
+    """
+    refusals: list[LimitRefusal]
+    """At most 128, the latest first. Of many in one second, some are missing."""
+    since: Time
+    """When the counting of `hits` began: one to two minutes ago."""
+
+
+class Version(TypedDict):
+    """Which server this is."""
+
+    api: str
+    """The version of the API, as in its paths."""
+    version: str
+    """The version of the server. What follows its `+` is the revision that it was built of."""
+
+
+class WaitingKey(TypedDict):
+    """Ready jobs of one queue and one handler that have the same limits."""
+
+    full: FullLimit | None
+    """The first of the limits that has no room for a job; null when all have."""
+    handler: str
+    limits: list[LimitInUse]
+    oldest_ready_at: Time | None
+    """Since when the oldest of them has waited."""
+    queue: str
+    waiting: int
+    """How many they are. Where they have room, they wait for a worker."""
+
+
+class _WaitingKeyPageRequired(TypedDict):
+    items: list[WaitingKey]
+    next_cursor: str | None
+    """The cursor of the next page; null when this is the last. There may be a next page after one that is not full."""
+
+
+class WaitingKeyPage(_WaitingKeyPageRequired, total=False):
+    """A page of keys that jobs wait under, by queue and handler."""
+
+    incomplete: Incomplete
+    """What is missing, when a part of the store does not answer. Left out when nothing is."""
+
+
+class Weight(TypedDict):
+    """A weight."""
+
+    entries: list[list[str]]
+    """Pairs of a key and a value."""
+    weight: int
+
+
+class WeightDefinition(TypedDict):
+    """The weight of jobs of which one limit has all of these entries."""
+
+    entries: list[list[str]]
+    """Pairs of a key and a value."""
+    weight: int
+    """How many of their jobs are handed out for each job of a key without a weight."""
+
+
+class WeightsDefinition(TypedDict):
+    """How the keys of a queue weigh against each other."""
+
+    weights: list[WeightDefinition]
+
+
+class WeightsOf(TypedDict):
+    """The weights of a queue."""
+
+    name: str
+    """The queue."""
+    weights: list[Weight]
+
+
+class _WhyNotRunningRequired(TypedDict):
+    reason: str
+    """One of `not_started`, `workflow_paused`, `waits_for`, `doomed`, `blocked_by`, `until`, `queue_paused`,
+    `no_worker`, `in_queue`. More words may be added.
+    """
+    text: str
+    """The reason as a sentence for people."""
+
+
+class WhyNotRunning(_WhyNotRunningRequired, total=False):
+    """Why a job does not run."""
+
+    holders: list[Holder]
+    """Which jobs run under that limit, if it is one of jobs that run at the same time: at most 100."""
+    jobs: list[str]
+    """The jobs that it waits for, or because of which it cannot run."""
+    limit: Limit
+    """The limit that has no room for it."""
+    until: Time
+    """Until when it waits."""
+
+
+class WindowUse(TypedDict):
+    """What the window of a rate limit has used."""
+
+    requests_per_unit: int
+    """Hits that the limit allows in each window."""
+    resets_at: Time
+    """When the window ends."""
+    unit: str
+    """The length of a window, such as `minute`."""
+    used: int
+    """Hits that are counted: with requests that were refused, more than the limit allows."""
+
+
+class _WorkerRequired(TypedDict):
+    draining_since: Time | None
+    """Since when it is to take no more jobs; null when it may take some."""
+    handlers: list[str] | None
+    """The handlers that it named, at most 20; null when it runs everything."""
+    jobs: list[WorkerJob]
+    """What it runs: the ten jobs that it has had for longest."""
+    name: str
+    queues: list[str]
+    """The queues that its latest claim named, at most 20."""
+    running: int
+    """How many leases it holds, about."""
+    seen_at: Time | None
+    """When it called last; null when that is not known."""
+
+
+class Worker(_WorkerRequired, total=False):
+    """A worker that has called in the last two minutes, or holds leases, or is to drain."""
+
+    draining_by: str
+    """The name of the token of whoever said so."""
+
+
+class WorkerDraining(TypedDict):
+    """Whether a worker is to take no more jobs."""
+
+    draining: bool
+    name: str
+
+
+class WorkerJob(TypedDict):
+    """A job that a worker runs."""
+
+    handler: str
+    job: str
+    queue: str
+    since: Time
+    """When it was claimed."""
+    workflow_id: WorkflowId
+
+
+class WorkerPage(TypedDict):
+    """A page of workers, by name."""
+
+    items: list[Worker]
+    next_cursor: str | None
+    """The cursor of the next page; null when this is the last."""
+
+
+class _WorkflowRequired(TypedDict):
+    created_at: Time
+    expires_at: Time | None
+    """When it is removed; null while it is not over, and when it is kept for ever."""
+    finished_at: Time | None
+    id: WorkflowId
+    job_counts: JobCounts
+    name: str
+    started_at: Time | None
+    status: Status
+    tags: list[str]
+
+
+class Workflow(_WorkflowRequired, total=False):
+    """A workflow. Lists, `view=summary` and events leave out `on_failure` and what follows it."""
+
+    globals: dict[str, Any]
+    """What every job gets below its own params, when there is any."""
+    jobs: list[Job]
+    keep_forever: bool
+    """Whether it is never removed."""
+    on_failure: OnFailureShown
+    retention_ms: int
+    """How long it is kept after its end; left out when the server decides, or when it is kept for ever."""
+
+
+class _WorkflowCountRequired(TypedDict):
+    as_of: Time
+    """The server's time before it counted. As `created_before` of a filter, it leaves out what is created later."""
+    by_status: StatusNumbers
+    total: int
+
+
+class WorkflowCount(_WorkflowCountRequired, total=False):
+    """How many workflows there are."""
+
+    by_name: dict[str, StatusNumbers]
+    """Numbers by name and status, with `by=name`."""
+    incomplete: Incomplete
+    """What is missing, when a part of the store does not answer. Left out when nothing is."""
+    next_cursor: str
+    """With `by=name`, the cursor of the next names. Left out when these are the last."""
+
+
+class _WorkflowPageRequired(TypedDict):
+    items: list[Workflow]
+    next_cursor: str | None
+    """The cursor of the next page; null when this is the last."""
+
+
+class WorkflowPage(_WorkflowPageRequired, total=False):
+    """A page of workflows."""
+
+    incomplete: Incomplete
+    """What is missing, when a part of the store does not answer. Left out when nothing is."""
+
+
+class WorkflowStatus(TypedDict):
+    """What works of workflows."""
+
+    clock_skew_ms: int | None
+    """How far the clock of this machine is ahead of that of the Redis with the workflows, which they follow, in
+    milliseconds; negative when it is behind. Rate limits follow this machine's. Null where there is no other clock, and
+    while the store is not open.
+    """
+    open: bool
+    """Whether the store is open. False: it cannot be opened, or nobody has needed it so far."""
+    partitions: int
+    """How many partitions the store has; 0 while it is not open."""
+    reads: Works
+    ready: bool
+    """Whether `/readyz` says ready."""
+    reason: str | None
+    """Why it cannot be opened; null when it can."""
+    risks: list[str]
+    """By what acknowledged work could be lost, and what to do about it, a sentence each: settings of Redis, looked at
+    every minute.
+    """
+    servers: list[Server]
+    """The servers that use the store and were heard of lately; empty where only this one can."""
+    troubles: list[PartitionTrouble]
+    """What does not work, by partition."""
+    writes: Works
+
+
+class LimitInUse(Limit, total=False):
+    """A limit, and how much of it is used."""
+
+    holders: list[Holder] | None
+    """Those that lose their places first: at most 10."""
+    running: int | None
+    """Of a limit of concurrency: how many jobs run under it."""
+    use: WindowUse | None
+    """Of a rate limit: what its window has used; left out when the configuration has no such limit."""

@@ -1,0 +1,254 @@
+"""What a job knows of its attempt, and what it can ask of its worker."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar, cast
+
+from . import _connect  # pyright: ignore[reportPrivateUsage]
+from ._span import span
+from .errors import GivenBack, Throttled
+
+if TYPE_CHECKING:
+    from . import api
+    from ._jobs import Base
+    from ._span import Span
+    from ._run import Run
+    from ._workflows import Template
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: The shortest and longest pause of a job between two looks at a workflow that it waits for.
+LOOKS = 0.05, 30.0
+
+
+class Port(Protocol):
+    """What a worker does for a context."""
+
+    def note(self, lease: str, percent: int | None, text: str | None, lines: list[str]) -> None:
+        """Keeps a note, to be sent soon."""
+
+    def extend(self, lease: str, span: str) -> None:
+        """Extends a lease now."""
+
+
+class Context:
+    """An attempt of a job. :func:`current` returns that of the job that runs here."""
+
+    def __init__(self, claimed: api.ClaimedJob, *, port: Port | None = None, worker: str = "") -> None:
+        self._claimed, self._port, self.worker = claimed, port, worker
+        self._cancelled = threading.Event()
+        #: Why the job is not wanted any more: the reason of its lost lease, ``timed_out`` or ``stopping``.
+        self.reason: str | None = None
+        self._spawned = 0
+        timeout = claimed["timeout_ms"]
+        #: When the attempt counts as failed, if it has a timeout.
+        self.deadline: datetime.datetime | None = None
+        if timeout is not None:
+            self.deadline = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(milliseconds=timeout)
+
+    @property
+    def workflow_id(self) -> str:
+        return self._claimed["workflow_id"]
+
+    @property
+    def workflow_name(self) -> str:
+        return self._claimed["workflow_name"]
+
+    @property
+    def job(self) -> str:
+        """The job's name in its workflow."""
+        return self._claimed["job"]
+
+    @property
+    def handler(self) -> str:
+        return self._claimed["handler"]
+
+    @property
+    def queue(self) -> str:
+        return self._claimed["queue"]
+
+    @property
+    def lease(self) -> str:
+        return self._claimed["lease"]
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first. Lost leases do not count, and a restart begins again."""
+        return self._claimed["attempt"]
+
+    @property
+    def fence(self) -> int | None:
+        """Grows with every lease of the job. Store it with results, and refuse to write over a higher one."""
+        return self._claimed["fence"]
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The params as they were sent, with the globals of the workflow."""
+        return self._claimed["params"]
+
+    @property
+    def inputs(self) -> list[api.JobInput]:
+        """The jobs directly before this one: ``job``, ``output``, and by the rule also ``state`` and ``error``."""
+        return self._claimed["inputs"]
+
+    def output(self, job: str) -> Any:
+        """What a job directly before this one returned. A large one is fetched from the server.
+
+        Raises:
+            KeyError: no such job is before this one.
+        """
+        for one in self.inputs:
+            if one["job"] == job:
+                if job not in self._claimed["omitted_inputs"]:
+                    return one["output"]
+                break
+        if job in self._claimed["omitted_inputs"]:
+            return _connect.client().show_job(self.workflow_id, job).get("output")
+        raise KeyError(job)
+
+    def error(self, job: str) -> api.InputError | None:
+        """The error of a job directly before this one whose latest attempt failed, if the rule of this one lets it see that."""
+        return next((one.get("error") for one in self.inputs if one["job"] == job), None)
+
+    def progress(self, percent: float, text: str = "") -> None:
+        """Says how far the job is: 0 to 100, and a word. It is sent within half a second."""
+        if self._port is not None:
+            self._port.note(self.lease, min(max(int(percent), 0), 100), text, [])
+
+    def log(self, text: str) -> None:
+        """Writes to the job's log. What a job logs with :mod:`logging` goes there too."""
+        if self._port is not None:
+            self._port.note(self.lease, None, None, str(text).splitlines() or [""])
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody wants the result any more. Long work looks at it now and then, and ends."""
+        return self._cancelled.is_set()
+
+    def wait_cancelled(self, seconds: float) -> bool:
+        """Sleeps for so long, or until the job is cancelled; returns whether it is."""
+        return self._cancelled.wait(seconds)
+
+    def cancel(self, reason: str) -> None:
+        """Called by the worker when the lease is lost or the attempt took too long."""
+        self.reason = self.reason or reason
+        self._cancelled.set()
+
+    def extend(self, lease: Span) -> None:
+        """Keeps the job for so long from now on. Workers do that by themselves; it is for work that outlives its worker's host."""
+        if self._port is not None:
+            self._port.extend(self.lease, span(lease))
+
+    def throttle(self, retry_after: Span, message: str = "") -> NoReturn:
+        """Ends the attempt: whoever is behind a rate limit of the job refused it, such as a vendor that answered with 429. Jobs with the
+        same limits wait so long, too, and the attempt does not count."""
+        raise Throttled(retry_after, message)
+
+    def give_back(self, pause: Span | None = None) -> NoReturn:
+        """Ends the attempt: the job goes back to its queue, and waits there for ``pause``. The attempt does not count."""
+        raise GivenBack(pause)
+
+    def spawn(self, what: Template[P, R] | Base[P, R], *args: P.args, **kwargs: P.kwargs) -> Child[R]:
+        """Starts another workflow, or a job alone, and returns it; ``result()`` waits for it.
+
+        Its key is made of this job, the attempt and the number of the call. So when the job runs again, because it waited or its worker
+        died, the same calls find the same workflows, and nothing is started twice. Call it in the same order each time.
+        """
+        from ._run import start
+        from ._values import hints
+        from ._workflows import Template
+
+        self._spawned += 1
+        key = f"{self.workflow_id}/{self.job}/{self.attempt}/{self._spawned}"
+        result: Any
+        if isinstance(what, Template):
+            graph, result = what.build(*args, **kwargs)
+        else:
+            from ._graph import Graph, build
+
+            graph = Graph(what.handler)
+            with build(graph):
+                result = what.step(*args, **kwargs)
+        run = start(graph, result, hints(what.function).get("return", Any), {"key": key}, None)
+        return Child(cast("Run[R]", run))
+
+
+class Child(Generic[R]):
+    """A workflow that a job started."""
+
+    def __init__(self, run: Run[R]) -> None:
+        self.run = run
+
+    def result(self) -> R:
+        """What it returned. While it is not over, the job is given back to its queue, and runs again from its beginning later: the worker has
+        its place free meanwhile.
+
+        Raises:
+            JobError: it failed.
+        """
+        from ._run import OVER
+
+        shown = self.run.show()
+        if shown["status"] not in OVER:
+            raise GivenBack(_pause(shown["created_at"]))
+        return self.run.result()
+
+
+def _pause(created: str) -> float:
+    """Half of the time since it was created: what is long is looked at seldom, and the end is noticed after at most half of it again."""
+    began = datetime.datetime.fromisoformat(created.replace("Z", "+00:00"))
+    age = (datetime.datetime.now(datetime.timezone.utc) - began).total_seconds()
+    return min(max(age / 2, LOOKS[0]), LOOKS[1])
+
+
+_current: ContextVar[Context | None] = ContextVar("tidegate_context", default=None)
+
+
+def current() -> Context:
+    """The context of the job that runs here. Outside of a job, such as in a test that calls the function, it is one that belongs to nothing:
+    attempt 1, never cancelled, and its notes go nowhere."""
+    return _current.get() or detached()
+
+
+def running() -> Context | None:
+    """The context of the job that runs here, if one does."""
+    return _current.get()
+
+
+def detached(params: Mapping[str, Any] | None = None) -> Context:
+    """A context that belongs to no job."""
+    return Context(
+        {
+            "lease": "",
+            "lease_expires_at": "",
+            "workflow_id": "",
+            "workflow_name": "",
+            "job": "",
+            "handler": "",
+            "queue": "",
+            "attempt": 1,
+            "fence": None,
+            "params": dict(params or {}),
+            "inputs": [],
+            "omitted_inputs": [],
+            "timeout_ms": None,
+        }
+    )
+
+
+@contextmanager
+def enter(context: Context) -> Generator[Context]:
+    """What runs in it is the job of this context."""
+    token = _current.set(context)
+    try:
+        yield context
+    finally:
+        _current.reset(token)
+
+
