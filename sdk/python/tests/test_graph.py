@@ -44,7 +44,7 @@ async def later(day: str) -> str:
 
 def test_functions_stay_functions() -> None:
     assert fetch("monday", pages=2) == [2, 2, 2]
-    assert fetch.__name__ == "fetch" and fetch.__doc__ == "Fetches."
+    assert repr(fetch) == "<job fetch>" and fetch.__doc__ == "Fetches."
     assert asyncio.run(send([1])) == "1 rows to ops, attempt 1"
     assert list(inspect.signature(fetch).parameters) == ["day", "pages"]
 

@@ -136,6 +136,12 @@ class Base(Generic[P, R]):
         """
         return self.enqueue_with(None, *args, **kwargs)
 
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+        """The same for async code, which is not held up by it."""
+        import asyncio
+
+        return await asyncio.to_thread(self.enqueue, *args, **kwargs)
+
     def enqueue_with(self, client: Client | None, /, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """The same by another client."""
         from ._run import start

@@ -95,6 +95,12 @@ class Run(Generic[R]):
             return cast("R", self.outputs())
         return cast("R", decode(resolve(self._template, self.output), self._wanted, f"the result of workflow '{self.name}'"))
 
+    async def aresult(self, timeout: float | None = None) -> R:
+        """The same for async code, which is not held up by it."""
+        import asyncio
+
+        return await asyncio.to_thread(self.result, timeout)
+
     def output(self, job: str) -> Any:
         """What a job returned; None when it has not."""
         return self._client.show_job(self.id, job).get("output")

@@ -67,7 +67,8 @@ class Template(Generic[P, R]):
     def __init__(self, function: Callable[..., Any], options: WorkflowOptions) -> None:
         self.function = function
         self.name = options.get("name") or function.__name__
-        self._options = options
+        #: What was chosen for it.
+        self.chosen = options
         functools.update_wrapper(self, function)
 
     def __repr__(self) -> str:
@@ -80,7 +81,7 @@ class Template(Generic[P, R]):
 
     def options(self, **options: Unpack[WorkflowOptions]) -> Self:
         """Returns the same workflow with other options: ``report.options(key="report/monday").start("monday")``."""
-        changed = type(self)(self.function, cast("WorkflowOptions", {**self._options, **options}))
+        changed = type(self)(self.function, cast("WorkflowOptions", {**self.chosen, **options}))
         changed.name = options.get("name") or self.name
         return changed
 
@@ -95,7 +96,7 @@ class Template(Generic[P, R]):
 
     def definition(self, *args: P.args, **kwargs: P.kwargs) -> api.Definition:
         """The definition that would be sent to the server."""
-        return description(self.build(*args, **kwargs)[0], self._options)
+        return description(self.build(*args, **kwargs)[0], self.chosen)
 
     def start(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """Creates a workflow on the server, and returns its run. It uses the client of :func:`tidegate.connect`.
@@ -107,12 +108,18 @@ class Template(Generic[P, R]):
         """
         return self.start_with(None, *args, **kwargs)
 
+    async def astart(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+        """The same for async code, which is not held up by it."""
+        import asyncio
+
+        return await asyncio.to_thread(self.start, *args, **kwargs)
+
     def start_with(self, client: Client | None, /, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """The same by another client."""
         from ._run import start
 
         graph, result = self.build(*args, **kwargs)
-        return start(graph, result, hints(self.function).get("return", Any), self._options, client)
+        return start(graph, result, hints(self.function).get("return", Any), self.chosen, client)
 
 
 def _finished(coroutine: Coroutine[Any, Any, Any], name: str) -> Any:
@@ -121,6 +128,9 @@ def _finished(coroutine: Coroutine[Any, Any, Any], name: str) -> Any:
         coroutine.send(None)
     except StopIteration as end:
         return end.value
+    except RuntimeError as error:
+        if "event loop" not in str(error):
+            raise
     coroutine.close()
     raise DefinitionError(f"workflow '{name}' waits for something that is no job. Do that in a job, or before the workflow is started")
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ._jobs import Base
     from ._span import Span
     from ._run import Run
-    from ._workflows import Template
+    from ._workflows import Template, WorkflowOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -167,7 +167,9 @@ class Context:
         self._spawned += 1
         key = f"{self.workflow_id}/{self.job}/{self.attempt}/{self._spawned}"
         result: Any
+        options: WorkflowOptions = {}
         if isinstance(what, Template):
+            options = what.chosen
             graph, result = what.build(*args, **kwargs)
         else:
             from ._graph import Graph, build
@@ -175,7 +177,7 @@ class Context:
             graph = Graph(what.handler)
             with build(graph):
                 result = what.step(*args, **kwargs)
-        run = start(graph, result, hints(what.function).get("return", Any), {"key": key}, None)
+        run = start(graph, result, hints(what.function).get("return", Any), {**options, "key": key}, None)
         return Child(cast("Run[R]", run))
 
 
@@ -184,6 +186,11 @@ class Child(Generic[R]):
 
     def __init__(self, run: Run[R]) -> None:
         self.run = run
+
+    @property
+    def id(self) -> str:
+        """The id of the workflow."""
+        return self.run.id
 
     def result(self) -> R:
         """What it returned. While it is not over, the job is given back to its queue, and runs again from its beginning later: the worker has
