@@ -5,7 +5,7 @@ CARGO ?= cargo
 BIN = $(or $(PREFIX),$(CARGO_HOME),$(HOME)/.cargo)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run install test lint bench compat publish gen image dist
+.PHONY: help run install test lint bench compat publish gen image dist wheels
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\): .*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -22,6 +22,8 @@ install: ## Install the command tidegate; PREFIX=/usr/local: into /usr/local/bin
 test: ## Install what the tests need, then run all of them
 	scripts/deps test
 	$(CARGO) test --workspace
+	$(CARGO) build --package tidegate
+	TIDEGATE_BINARY=$(CURDIR)/target/debug/tidegate .venv/bin/python -m pytest --quiet sdk/python/tests
 
 lint: ## Check format, lints, documentation and dependencies
 	scripts/deps lint
@@ -53,6 +55,10 @@ image: ## Make the root folder of the container image in target/image, with a st
 
 dist: ## Make an archive, its checksum, a bill of materials and release notes in dist
 	scripts/dist dist
+
+wheels: ## Make the wheels of the Python SDK and of the server in dist
+	scripts/deps test
+	scripts/wheels dist
 
 gen: ## Make the committed generated files again
 	$(CARGO) run --manifest-path proto/Cargo.toml

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class AsyncCalls:
-    """A method for each operation. All raise `Problem` when the server refuses, and `ServerUnavailable` without an answer."""
+    """A method for each operation.
+
+    All raise `Problem` when the server refuses, and `ServerUnavailable` when there is no answer.
+    """
 
     async def _call(
         self,
@@ -330,7 +333,17 @@ class AsyncCalls:
             answer: api.WorkflowPage = await self._call(
                 "GET",
                 "/v1/workflows",
-                query={"status": status, "name": name, "tag": tag, "created_after": created_after, "created_before": created_before, "id_prefix": id_prefix, "order": order, "limit": limit, "cursor": cursor},
+                query={
+                    "status": status,
+                    "name": name,
+                    "tag": tag,
+                    "created_after": created_after,
+                    "created_before": created_before,
+                    "id_prefix": id_prefix,
+                    "order": order,
+                    "limit": limit,
+                    "cursor": cursor,
+                },
             )
             return answer
         except TidegateError as error:
@@ -641,7 +654,17 @@ class AsyncCalls:
             answer: api.WorkflowCount = await self._call(
                 "GET",
                 "/v1/workflows:count",
-                query={"status": status, "name": name, "tag": tag, "created_after": created_after, "created_before": created_before, "id_prefix": id_prefix, "by": by, "limit": limit, "cursor": cursor},
+                query={
+                    "status": status,
+                    "name": name,
+                    "tag": tag,
+                    "created_after": created_after,
+                    "created_before": created_before,
+                    "id_prefix": id_prefix,
+                    "by": by,
+                    "limit": limit,
+                    "cursor": cursor,
+                },
             )
             return answer
         except TidegateError as error:

@@ -46,7 +46,8 @@ class Run(Generic[R]):
         self, id: str, client: Client | None = None, *, name: str = "", template: Any = ..., wanted: Any = Any
     ) -> None:
         self.id, self.name = id, name
-        self._client = client or _connect.client()
+        #: The client that it asks.
+        self.client = client or _connect.client()
         self._template, self._wanted = template, wanted
 
     def __repr__(self) -> str:
@@ -54,7 +55,7 @@ class Run(Generic[R]):
 
     def show(self) -> api.Workflow:
         """The workflow as it is now, without its jobs."""
-        return self._client.show_workflow(self.id)
+        return self.client.show_workflow(self.id)
 
     @property
     def status(self) -> str:
@@ -70,7 +71,7 @@ class Run(Generic[R]):
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             left = LOOK if until is None else min(LOOK, until - time.monotonic())
-            shown = self._client.show_workflow(self.id, wait=f"{max(int(left * 1000), 1)}ms")
+            shown = self.client.show_workflow(self.id, wait=f"{max(int(left * 1000), 1)}ms")
             self.name = shown["name"]
             if shown["status"] in OVER:
                 return shown["status"]
@@ -103,7 +104,7 @@ class Run(Generic[R]):
 
     def output(self, job: str) -> Any:
         """What a job returned; None when it has not."""
-        return self._client.show_job(self.id, job).get("output")
+        return self.client.show_job(self.id, job).get("output")
 
     def outputs(self) -> dict[str, Any]:
         """What the jobs returned that did, by name."""
@@ -111,24 +112,24 @@ class Run(Generic[R]):
 
     def jobs(self) -> list[api.Job]:
         """All jobs with their params, outputs and errors."""
-        return self._client.show_workflow(self.id, view="full").get("jobs", [])
+        return self.client.show_workflow(self.id, view="full").get("jobs", [])
 
     def events(self) -> Iterator[Any]:
         """Follows the workflow: an event for each change, until it is removed."""
-        return self._client.watch_workflow(self.id)
+        return self.client.watch_workflow(self.id)
 
     def cancel(self) -> None:
         """Cancels all jobs that have not ended."""
-        self._client.cancel_workflow(self.id)
+        self.client.cancel_workflow(self.id)
 
     def retry(self) -> None:
         """Runs the jobs again that failed or were cancelled."""
         shown = self.show()
         finished = shown["finished_at"]
-        self._client.retry_workflow(self.id, {"as_of": finished} if finished else {})
+        self.client.retry_workflow(self.id, {"as_of": finished} if finished else {})
 
     def _failure(self, status: str) -> TidegateError:
-        for job in self._client.show_workflow(self.id, view="full").get("jobs", []):
+        for job in self.client.show_workflow(self.id, view="full").get("jobs", []):
             if job["state"] == "failed":
                 errors = job.get("errors") or [cast("api.AttemptError", {"kind": "", "message": "its lease was lost too often"})]
                 last = errors[-1]

@@ -46,4 +46,5 @@ def _parts(text: str) -> list[tuple[str, str]]:
 
 
 def _wrong(value: object) -> InvalidParam:
-    return InvalidParam(f"{value!r} is not a time span: expected seconds, a timedelta, or a text such as '30s' or '1h30m'")
+    expected = "expected seconds, a timedelta, or a text such as '30s' or '1h30m'"
+    return InvalidParam(f"{value!r} is not a time span: {expected}")

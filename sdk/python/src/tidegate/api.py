@@ -79,7 +79,6 @@ Works: TypeAlias = Literal["yes", "partly", "no"]
 """Whether something works."""
 
 
-
 class AttemptError(TypedDict):
     """What went wrong in an attempt."""
 

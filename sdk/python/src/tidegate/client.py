@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from ._calls import Calls
-from ._http.address import Address, find_cacert, find_token
+from ._http.address import Address, find_cacert, find_token, part
 from ._http.call import Attempts, Lost, Pause
+from ._http.events import SILENCE, Event
 from ._http.plan import plan
+from ._http.response import Response, is_stream
 from ._http.sync import Pool
+from ._http.watch import Watch
 from .errors import TidegateError
+
+if TYPE_CHECKING:
+    from ._aclient import AsyncClient
+
+__all__ = ["AsyncClient", "Client", "Event"]
 
 
 class Client(Calls):
@@ -74,6 +83,17 @@ class Client(Calls):
             raise error.with_traceback(None) from None
         return answer
 
+    def watch_workflow(self, id: str) -> Iterator[Event]:
+        """Yields what happens to a workflow, until it is removed: first how it is now, then each change.
+
+        When the connection is lost it connects again, and goes on with what has changed since.
+        """
+        return self._watch(f"/v1/workflows/{part(id)}/events", id)
+
+    def watch_worker(self, worker: str) -> Iterator[Event]:
+        """Yields what a worker should know, without end: whether to drain, and which of its leases are lost."""
+        return self._watch(f"/v1/workers/{part(worker)}/events", None)
+
     def close(self) -> None:
         """Closes the connections. Calls that are under way in other threads end first."""
         self._pool.close()
@@ -114,3 +134,35 @@ class Client(Calls):
             if not isinstance(outcome, Pause):
                 return outcome
             time.sleep(outcome.seconds)
+
+    def _watch(self, path: str, workflow: str | None) -> Iterator[Event]:
+        watch = Watch(path, workflow, self._address, self._retry_for, self._timeout)
+        while not watch.over:
+            outcome: Response | Lost = Lost("the stream ended", sent=True)
+            try:
+                stream = self._pool.open(watch.call().request(self._address, self._head), self._timeout)
+                try:
+                    if not is_stream(stream.response):
+                        outcome = stream.response
+                    else:
+                        while not watch.over and (data := stream.read(SILENCE)):
+                            yield from watch.feed(data)
+                finally:
+                    stream.close()
+            except Lost as lost:
+                outcome = lost
+            if not watch.over:
+                found = watch.after(outcome, time.monotonic())
+                if isinstance(found, Event):
+                    yield found
+                else:
+                    time.sleep(found)
+
+
+def __getattr__(name: str) -> Any:
+    # asyncio is loaded by those who use it.
+    if name == "AsyncClient":
+        from ._aclient import AsyncClient
+
+        return AsyncClient
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -147,6 +147,18 @@ class GivenBack(BaseException):
         self.pause = pause
 
 
+class DefinitionError(TidegateError):
+    """A job or a workflow is not what it should be."""
+
+
+class GraphError(DefinitionError):
+    """The graph of a workflow cannot be built."""
+
+
+class WorkflowNotDone(TidegateError, TimeoutError):
+    """A workflow is not over after the time that its caller would wait."""
+
+
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
@@ -170,15 +182,3 @@ _BY_STATUS: dict[int, type[Problem]] = {
     422: InvalidRequest,
     503: Busy,
 }
-
-
-class DefinitionError(TidegateError):
-    """A job or a workflow is not what it should be."""
-
-
-class GraphError(DefinitionError):
-    """The graph of a workflow cannot be built."""
-
-
-class WorkflowNotDone(TidegateError, TimeoutError):
-    """A workflow is not over after the time that its caller would wait."""

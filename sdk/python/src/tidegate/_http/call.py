@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from typing import Any
+from typing import Any, TypeGuard
 
 from ..errors import NotFound, NotTidegate, Problem, ServerUnavailable, TidegateError
 from .address import Address
@@ -118,8 +118,8 @@ class Attempts:
 def unavailable(call: Call, address: Address, lost: Lost, *, sent: bool) -> ServerUnavailable:
     """Makes the error for a call without an answer."""
     if not sent:
-        text = f"{address.url} does not answer: {lost.reason}"
-        return ServerUnavailable(text if lost.lasting else f"{text}. Start the server (tidegate), or set TIDEGATE_SERVER")
+        advice = "" if lost.lasting else ". Start the server (tidegate), or set TIDEGATE_SERVER"
+        return ServerUnavailable(f"{address.url} does not answer: {lost.reason}{advice}")
     text = f"{address.url} did not answer {call.method} {call.target.partition('?')[0]}: {lost.reason}"
     if call.method != "GET":
         text += ". The call may have been carried out"
@@ -131,7 +131,7 @@ def refusal(address: Address, response: Response) -> TidegateError:
     status = response.status
     if response.headers.get("content-type", "").startswith("application/problem+json"):
         fields = _decode(response.body)
-        if isinstance(fields, dict) and "code" in fields:
+        if _is_problem(fields):
             return Problem.of(fields, status=status, hint=_TOKEN_HINT if status == 401 else "")
     return _strange(address, response, f"status {status}")
 
@@ -153,6 +153,10 @@ def _strange(address: Address, response: Response, what: str) -> NotTidegate:
     shown = "".join(character for character in text if character.isprintable())[:80]
     tail = f": {shown!r}" if shown else ""
     return NotTidegate(f"{address.url} does not answer like Tidegate ({what}){tail}. Look at TIDEGATE_SERVER")
+
+
+def _is_problem(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict) and "code" in value
 
 
 _NO_JSON = object()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Any
 
 from .._json import encode
@@ -34,13 +35,18 @@ def plan(
         claim: Any = body.get("claim") or body  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
         wait = claim.get("wait") if isinstance(claim, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     if isinstance(wait, str):
-        try:
+        # The server says what is wrong with it.
+        with suppress(InvalidParam):
             timeout += seconds(wait)
-        except InvalidParam:
-            pass  # The server says what is wrong with it.
     sent = body if body is None or isinstance(body, bytes) else encode(body)
     headers = header("idempotency-key", key) if key is not None else b""
     return Call(method, target, sent, headers=headers, safe=safe, accept=accept, timeout=timeout)
+
+
+def watching(path: str, last_id: str | None, timeout: float) -> Call:
+    """Returns the call for a stream of events, from after the event `last_id`."""
+    headers = header("last-event-id", last_id) if last_id else b""
+    return Call("GET", path, None, headers=headers, safe=True, accept="text/event-stream", timeout=timeout)
 
 
 def creation_key(key: str | None, body: Any) -> str | None:

@@ -6,6 +6,8 @@ MAX_HEAD = 64 * 1024
 MAX_BODY = 256 * 1024 * 1024
 # A line with the size of a chunk: 16 digits and some room for extensions, which are ignored.
 _MAX_LINE = 1024
+# What a server that wants TLS says to a request without it.
+_TLS_ALERT = b"\x15"
 _WRONG = "the answer is not HTTP/1.1"
 
 
@@ -92,6 +94,8 @@ class Response:
         if end < 0:
             if len(data) >= MAX_HEAD:
                 raise BadAnswer("the head of the answer is larger than 64 KiB")
+            if data.startswith(_TLS_ALERT):
+                raise BadAnswer("it speaks TLS. Use https:// in TIDEGATE_SERVER")
             if not data.startswith(b"HTTP/1."[: len(data)]):
                 raise BadAnswer(_WRONG)
             self._rest = data
@@ -207,6 +211,12 @@ class Response:
     def _check(self, more: int) -> None:
         if len(self._body) + more > self._max_body:
             raise BadAnswer(f"the answer is larger than {self._max_body} bytes")
+
+
+def is_stream(response: Response) -> bool:
+    """Whether it is a stream of events that goes on."""
+    kind = response.headers.get("content-type", "")
+    return response.has_head and 200 <= response.status < 300 and kind.startswith("text/event-stream")
 
 
 def _chunk_size(line: bytes) -> int:

@@ -8,11 +8,12 @@ import select
 import socket
 import time
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .address import Address
 from .call import Lost
-from .response import MAX_BODY, BadAnswer, Response
+from .response import MAX_BODY, BadAnswer, Response, is_stream
 
 if TYPE_CHECKING:
     import ssl
@@ -39,9 +40,7 @@ class Connection:
     def send(self, request: bytes, timeout: float) -> None:
         """Sends a request."""
         try:
-            if timeout != self._timeout:
-                self._timeout = timeout
-                self._socket.settimeout(timeout)
+            self.wait(timeout)
             self._socket.sendall(request)
         except OSError as error:
             # A request of which a part is missing is not carried out.
@@ -60,8 +59,14 @@ class Connection:
                 self._timeout = max(left, 0.001)
                 self._socket.settimeout(self._timeout)
 
+    def wait(self, timeout: float) -> None:
+        """Sets for how many seconds the next read may take."""
+        if timeout != self._timeout:
+            self._timeout = timeout
+            self._socket.settimeout(timeout)
+
     def is_open(self) -> bool:
-        """Whether the server has sent nothing since the last answer: neither the end of the connection nor anything else."""
+        """Whether nothing has come since the last answer, neither data nor the end of the connection."""
         if self._poll is not None:
             if not self._poll.poll(0):
                 return True
@@ -80,6 +85,41 @@ class Connection:
         self._socket.close()
 
 
+class Stream:
+    """An answer that may go on: `response` has its head, and all of it when it is no stream of events."""
+
+    def __init__(self, connection: Connection, request: bytes, timeout: float, max_body: int) -> None:
+        self.response = Response(max_body)
+        self._connection = connection
+        try:
+            connection.send(request, timeout)
+            ends = time.monotonic() + timeout
+            # An answer that is no stream is read whole.
+            while not (is_stream(self.response) or self.response.complete):
+                self._read(ends)
+        except BaseException:
+            connection.close()
+            raise
+
+    def read(self, timeout: float) -> bytes:
+        """Returns what comes next, nothing at the end. Raises `Lost` when nothing comes for `timeout` seconds."""
+        data = self.response.take()
+        while not data and not self.response.complete:
+            self._connection.wait(timeout)
+            self._read(time.monotonic() + timeout)
+            data = self.response.take()
+        return data
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _read(self, ends: float) -> None:
+        try:
+            self.response.feed(_more(self._connection, self.response, ends))
+        except BadAnswer as error:
+            raise Lost(str(error), sent=True, lasting=True) from None
+
+
 class Pool:
     """Connections to one server. Threads can use it at the same time."""
 
@@ -96,7 +136,7 @@ class Pool:
     def ask(self, request: bytes, timeout: float) -> Response:
         """Sends a request and returns the answer. Raises `Lost` when there is none."""
         ends = time.monotonic() + timeout
-        connection = self._take() or self.connect(timeout)
+        connection = self._take() or self._connect(timeout)
         response = Response(self._max_body)
         try:
             _send(connection, request, timeout, response)
@@ -115,8 +155,16 @@ class Pool:
             connection.close()
         return response
 
-    def connect(self, timeout: float) -> Connection:
-        """Opens a connection."""
+    def open(self, request: bytes, timeout: float) -> Stream:
+        """Sends a request whose answer is a stream, over a connection of its own."""
+        return Stream(self._connect(timeout), request, timeout, self._max_body)
+
+    def close(self) -> None:
+        """Closes the idle connections, and the others when their answer has come."""
+        self._closed = True
+        self._drop()
+
+    def _connect(self, timeout: float) -> Connection:
         if self._closed:
             raise Lost("the client is closed", sent=False, lasting=True)
         if self._address.encrypted and self._tls is None:
@@ -124,11 +172,6 @@ class Pool:
 
             self._tls = trust(self._cacert)
         return Connection(self._address, self._tls, timeout)
-
-    def close(self) -> None:
-        """Closes the idle connections, and the others when their answer has come."""
-        self._closed = True
-        self._drop()
 
     def _take(self) -> Connection | None:
         if self._process != os.getpid():
@@ -155,10 +198,8 @@ def _send(connection: Connection, request: bytes, timeout: float, response: Resp
     except Lost as lost:
         # A server that refuses a large request answers and closes before it has read all of it.
         response.keep_alive = False
-        try:
+        with suppress(Lost):
             response.feed(connection.receive(time.monotonic() + 1.0))
-        except Lost:
-            pass
         if not response.begun:
             raise lost from None
 
@@ -173,10 +214,8 @@ def _more(connection: Connection, response: Response, ends: float) -> bytes:
 def _connect(address: Address, tls: ssl.SSLContext | None, timeout: float) -> socket.socket:
     try:
         plain = socket.create_connection((address.host, address.port), timeout)
-    except socket.gaierror as error:
-        raise Lost(f"{address.host}: {error.strerror}", sent=False, lasting=error.errno != socket.EAI_AGAIN) from None
     except OSError as error:
-        raise Lost(reason(error), sent=False) from None
+        raise unconnected(error, address) from None
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return tls.wrap_socket(plain, server_hostname=address.host) if tls is not None else plain
@@ -191,7 +230,18 @@ def reason(error: OSError) -> str:
         return "no answer in time"
     if error.errno in _REASONS:
         return _REASONS[error.errno]
-    return (error.strerror or str(error) or type(error).__name__).lower()
+    text = str(error)
+    if error.errno is None and f"[Errno {errno.ECONNREFUSED}]" in text:
+        # asyncio tells of all addresses of a name at once.
+        return "connection refused"
+    return (error.strerror or text or type(error).__name__).lower()
+
+
+def unconnected(error: OSError, address: Address) -> Lost:
+    """Says why there is no connection."""
+    if isinstance(error, socket.gaierror):
+        return Lost(f"{address.host}: {error.strerror}", sent=False, lasting=error.errno != socket.EAI_AGAIN)
+    return Lost(reason(error), sent=False)
 
 
 def handshake(error: OSError) -> Lost:

@@ -14,6 +14,6 @@ def trust(cacert: str | None) -> ssl.SSLContext:
         try:
             context.load_verify_locations(cafile=cacert)
         except OSError as error:
-            why = error.strerror if error.errno else "it has no certificates in PEM"
+            why = "it has no certificates in PEM" if isinstance(error, ssl.SSLError) else error.strerror
             raise TidegateError(f"the file {cacert!r} of TIDEGATE_CACERT cannot be used: {why}") from None
     return context

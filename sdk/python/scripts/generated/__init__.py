@@ -1,0 +1,1 @@
+"""How the generated files of the SDK are written."""

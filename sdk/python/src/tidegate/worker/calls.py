@@ -1,0 +1,207 @@
+"""The two threads that call the server: one waits for jobs, the other reports and takes the next jobs along."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .._http.call import Lost
+from .line import Line, Refused
+from .notes import Notes
+from .work import Held, Work, refused
+
+_WAIT = 20
+_TIMEOUT = 30.0
+# The server takes 1,000 reports and 8 MiB in a call. Half of that leaves room for notes.
+_MAX_REPORTS = 1000
+_MAX_BYTES = 4 * 1024 * 1024
+# The first pause after a failure, and the longest, in seconds.
+_PAUSES = 0.1, 2.0
+# Jobs that have not moved for so long get all threads: one of them takes longer than was thought.
+_STUCK = 0.005
+
+
+class Calls:
+    """Claims and reports of a process. `tell` takes what the parent should know."""
+
+    def __init__(
+        self,
+        work: Work,
+        notes: Notes,
+        poll: Line,
+        report: Line,
+        claim: dict[str, Any],
+        tell: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._work = work
+        self._notes = notes
+        self._poll_line = poll
+        self._report_line = report
+        self._claim = json.dumps(claim, ensure_ascii=False, separators=(",", ":"))[:-1].encode()
+        self._tell = tell
+        self._connected = False
+        self._is_down = False
+        self.notes_due = False
+
+    def poll(self) -> None:
+        """The thread that waits for jobs, while there is room for any."""
+        work = self._work
+        failures = 0
+        while True:
+            with work.lock:
+                while not (limit := work.room_for_poll()):
+                    if work.stopping:
+                        return
+                    work.room.wait()
+                work.asked = limit
+                work.claims += 1
+            answer: dict[str, Any] | None = None
+            try:
+                body = b'%s,"limit":%d,"wait":"%ds"}' % (self._claim, limit, _WAIT)
+                answer = self._poll_line.post("/v1/jobs/claim", body, _WAIT + _TIMEOUT)
+            except (Lost, Refused) as error:
+                if work.stopping:
+                    return
+                self._failed(error)
+            with work.lock:
+                work.asked = 0
+                if answer is not None:
+                    work.add(answer["jobs"])
+                    work.publish()
+            if answer is not None:
+                failures = 0
+                self._answered(answer)
+            else:
+                failures += 1
+                self._pause(failures)
+
+    def report(self) -> None:
+        """The thread that reports what has ended."""
+        work = self._work
+        failures = 0
+        while True:
+            with work.lock:
+                batch, limit = self._gather()
+                if batch is None:
+                    return
+                work.calling = True
+            reported, claimed = self._send(batch, limit)
+            with work.lock:
+                work.calling = False
+                work.taken(reported)
+                left = set(batch).difference(reported)
+                # Reports that were not taken go first the next time.
+                work.outbox[:0] = [held for held in batch if held in left and held.lost is None]
+                work.taken([held for held in left if held.lost is not None])
+                work.again += len(left)
+                work.add(claimed)
+                work.publish()
+                work.room.notify()
+            failures = failures + 1 if left else 0
+            if failures:
+                self._pause(failures)
+
+    def _gather(self) -> tuple[list[Held] | None, int]:
+        """With the lock: waits for reports or notes. Returns what to send, and how many jobs to ask for; no list at the end."""
+        work = self._work
+        while not work.outbox and not self.notes_due:
+            if work.ended:
+                return None, 0
+            if not work.queue:
+                work.due.wait()
+                continue
+            begun = work.begun
+            if not work.due.wait(_STUCK) and work.begun == begun:
+                work.dispatch(all_threads=True)
+                work.due.wait()
+        size = 0
+        count = 0
+        for held in work.outbox[:_MAX_REPORTS]:
+            size += len(held.ending.report) if held.ending else 0
+            if count and size > _MAX_BYTES:
+                break
+            count += 1
+        batch = work.outbox[:count]
+        del work.outbox[:count]
+        limit = work.room_for_report(count) if batch and not work.outbox else 0
+        work.claims += 1 if limit else 0
+        self.notes_due = False
+        return batch, limit
+
+    def _send(self, batch: list[Held], limit: int) -> tuple[list[Held], list[Any]]:
+        """Reports; returns which reports are done with, and the jobs that came along."""
+        body = b'{"reports":[%s]' % b",".join([held.ending.report for held in batch if held.ending])
+        if limit:
+            body += b',"claim":%s,"limit":%d}' % (self._claim, limit)
+        notes = self._notes.take()
+        if notes:
+            body += b',"notes":%s' % json.dumps(notes, ensure_ascii=False).encode("utf-8", "replace")
+        try:
+            answer = self._report_line.post("/v1/jobs/report", body + b"}", _TIMEOUT)
+        except Lost as error:
+            self._failed(error)
+            return [], []
+        except Refused as error:
+            return self._refused(batch, error), []
+        self._answered(answer)
+        done: list[Held] = []
+        for held, item in zip(batch, answer["reports"], strict=True):
+            status = item["status"]
+            if status < 300 or status == 409:
+                done.append(held)
+            elif status < 500:
+                self._replace(held, item["error"].get("detail", ""), done)
+        return done, answer["jobs"]
+
+    def _refused(self, batch: list[Held], error: Refused) -> list[Held]:
+        status = error.problem.status
+        if status not in (400, 413, 422):
+            self._failed(error)
+            return []
+        # One of them is wrong, so each goes alone: the others must not be lost with it.
+        done: list[Held] = []
+        if len(batch) > 1:
+            for held in batch:
+                done += self._send([held], 0)[0]
+        elif batch:
+            self._replace(batch[0], error.problem.detail, done)
+        return done
+
+    def _replace(self, held: Held, detail: str, done: list[Held]) -> None:
+        """The server does not understand this report, so the attempt has failed; if it refuses that too, it is dropped."""
+        ending = refused(held, detail)
+        if held.ending is None or held.ending.problem == ending.problem:
+            self._tell({"warning": ending.problem})
+            done.append(held)
+        else:
+            held.ending = ending
+
+    def _answered(self, answer: dict[str, Any]) -> None:
+        self._connected = True
+        if self._is_down:
+            self._is_down = False
+            self._tell({"up": True})
+        if answer.get("drain"):
+            self._tell({"drain": True})
+
+    def _failed(self, error: Lost | Refused) -> None:
+        if isinstance(error, Refused):
+            status = error.problem.status
+            # Later, a token may be back soon; at the start it is a mistake.
+            if status in (400, 403, 409, 413, 422) or (status in (401, 404) and not self._connected):
+                self._tell({"fatal": str(error), "status": status})
+                return
+        if not self._is_down:
+            self._is_down = True
+            self._tell({"down": str(error)})
+
+    def _pause(self, failures: int) -> None:
+        pause = min(_PAUSES[0] * 2 ** min(failures - 1, 10), _PAUSES[1]) * random.uniform(0.5, 1.0)
+        ends = time.monotonic() + pause
+        work = self._work
+        with work.lock:
+            while not work.ended and (left := ends - time.monotonic()) > 0:
+                work.quiet.wait(left)

@@ -1,0 +1,175 @@
+"""What people see of a worker: a line for each job, one for each second when they are many, and a table at the end."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from .figures import Figures
+
+# More jobs in a second than this are told in one line.
+_MANY = 50
+_MARKS = {"succeeded": "✓", "failed": "✗", "lost": "–", "given_back": "↩", "throttled": "…"}
+_COLOURS = {"succeeded": "32", "failed": "31", "lost": "33", "given_back": "33", "throttled": "33"}
+_WORKFLOW = 12
+
+
+class Console:
+    """Writes lines for people, or one JSON object a line with `as_json`."""
+
+    def __init__(self, *, as_json: bool = False, out: TextIO | None = None, colours: bool | None = None) -> None:
+        self._json = as_json
+        self._out = out or sys.stdout
+        self._colours = (self._out.isatty() if colours is None else colours) and not as_json
+        self._second = 0
+        self._shown = 0
+        self._ended = 0
+        self._failed = 0
+        encoding = (getattr(self._out, "encoding", None) or "ascii").lower()
+        self._marks = _MARKS if "utf" in encoding else dict.fromkeys(_MARKS, "*")
+
+    def say(self, text: str, **fields: Any) -> None:
+        """An event of the worker itself."""
+        if self._json:
+            self._write({"at": _rfc3339(time.time()), "event": "worker", "text": text, **fields})
+        else:
+            self._print(f"{_clock(time.time())} {text}")
+
+    def fail(self, text: str) -> None:
+        """Why the worker ends, in one line on stderr."""
+        text = _clean(" ".join(text.split()))
+        if self._json:
+            self._write({"at": _rfc3339(time.time()), "event": "error", "text": text})
+        else:
+            print(f"tidegate-worker: {text}", file=sys.stderr, flush=True)
+
+    def jobs(self, lines: Sequence[list[Any]], ended: int) -> None:
+        """Jobs have ended: `ended` of them, and lines of some."""
+        self.tick()
+        self._ended += ended
+        self._failed += sum(1 for line in lines if line[1] != "succeeded")
+        for line in lines:
+            if self._shown >= _MANY and (line[1] == "succeeded" or self._shown >= 2 * _MANY):
+                continue
+            self._shown += 1
+            self._job(*line)
+
+    def tick(self) -> None:
+        """Ends the second when it is over."""
+        now = int(time.time())
+        if now == self._second:
+            return
+        hidden = self._ended - self._shown
+        if hidden > 0:
+            text = f"{self._ended:,} jobs, of which {self._shown} are above"
+            if self._json:
+                self._write({"at": _rfc3339(time.time()), "event": "jobs", "ended": self._ended, "shown": self._shown})
+            else:
+                self._print(f"{_clock(time.time())} {self._coloured(text, '2')}")
+        self._second = now
+        self._shown = self._ended = self._failed = 0
+
+    def summary(self, figures: Figures) -> None:
+        """The table at the end."""
+        self._second = 0
+        self.tick()
+        rows = [
+            (
+                handler,
+                figures.count(handler, "succeeded"),
+                figures.count(handler, "failed"),
+                figures.count(handler) - figures.count(handler, "succeeded", "failed"),
+                figures.percentile(handler, 0.5),
+                figures.percentile(handler, 0.99),
+            )
+            for handler in figures.handlers()
+        ]
+        if self._json:
+            for handler, good, bad, other, middle, high in rows:
+                self._write(
+                    {
+                        "at": _rfc3339(time.time()),
+                        "event": "summary",
+                        "handler": handler,
+                        "succeeded": good,
+                        "failed": bad,
+                        "other": other,
+                        "p50_ms": round(middle * 1000, 3),
+                        "p99_ms": round(high * 1000, 3),
+                    }
+                )
+            return
+        if not rows:
+            return
+        width = max(len("handler"), *(len(row[0]) for row in rows))
+        self._print(f"\n{'handler':<{width}}  succeeded   failed    other       p50       p99")
+        for handler, good, bad, other, middle, high in rows:
+            failed = self._coloured(f"{bad:>8,}", "31") if bad else f"{bad:>8,}"
+            self._print(
+                f"{handler:<{width}}  {good:>9,} {failed} {other:>8,} {duration(middle):>9} {duration(high):>9}"
+            )
+
+    def _job(
+        self, at: float, outcome: str, job: str, handler: str, seconds: float, workflow: str, problem: str
+    ) -> None:
+        if self._json:
+            told: dict[str, Any] = {
+                "at": _rfc3339(at),
+                "event": "job",
+                "outcome": outcome,
+                "job": job,
+                "handler": handler,
+                "ms": round(seconds * 1000, 3),
+                "workflow_id": workflow,
+            }
+            if problem:
+                told["problem"] = problem
+            self._write(told)
+            return
+        mark = self._coloured(self._marks.get(outcome, "?"), _COLOURS.get(outcome, "0"))
+        if self._marks is not _MARKS:
+            mark = outcome
+        name = _clean(job if job == handler else f"{job} ({handler})")
+        tail = self._coloured(f"  {_clean(problem)}", "31") if problem else ""
+        self._print(
+            f"{_clock(at)} {mark} {name:<32} {duration(seconds):>9}  {self._coloured(workflow[:_WORKFLOW], '2')}{tail}"
+        )
+
+    def _coloured(self, text: str, colour: str) -> str:
+        return f"\x1b[{colour}m{text}\x1b[0m" if self._colours else text
+
+    def _write(self, fields: dict[str, Any]) -> None:
+        self._print(json.dumps(fields, ensure_ascii=False))
+
+    def _print(self, text: str) -> None:
+        try:
+            self._out.write(text + "\n")
+            self._out.flush()
+        except (OSError, ValueError):
+            # Nobody reads any more. Jobs go on.
+            return
+
+
+def duration(seconds: float) -> str:
+    """Returns a time for people, with three digits."""
+    if seconds < 0.9995e-3:
+        return f"{seconds * 1e6:.0f} us"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 99.95 else f"{seconds:,.0f} s"
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def _rfc3339(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at % 1 * 1000):03d}Z"
+
+
+def _clean(text: str) -> str:
+    """Names and errors may have any characters: a terminal must not act on them."""
+    return "".join(character if character.isprintable() else "?" for character in text)

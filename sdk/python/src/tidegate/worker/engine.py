@@ -1,0 +1,211 @@
+"""Runs the jobs of one process: threads for sync jobs, an event loop for async ones."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .. import _telemetry
+from .._http.address import Address
+from .._http.call import Lost
+from .._jobs import Base
+from .._span import seconds
+from ..context import enter
+from ..errors import TidegateError
+from . import attempt
+from .attempt import Ending
+from .calls import Calls
+from .leases import LeaseTable, line
+from .line import Line, Refused
+from .loop import Loop
+from .notes import Notes
+from .settings import Settings
+from .work import Held, Work
+
+# How often the parent hears of jobs that have ended, and what waits is looked at, in seconds.
+_TICK = 0.1
+_NOTES_AFTER = 0.5
+
+
+class Engine:
+    """Claims, runs and reports until `stop`. `tell` takes what the parent should know."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        jobs: Mapping[str, Base[..., Any]],
+        table: LeaseTable,
+        tell: Callable[[dict[str, Any]], None],
+    ) -> None:
+        address = Address(settings.server)
+        self._settings = settings
+        self._tell = tell
+        self._notes = Notes()
+        self._notes_at = 0.0
+        self.work = Work(jobs, settings.concurrency, settings.lease, table, self, settings.name)
+        self.work.start_thread = lambda: self._start(self._run_jobs, "job")
+        self.work.start_tasks = self._start_tasks
+        self._loop: Loop | None = None
+        self._poll_line, report, self._extend_line = [Line(address, settings.token, settings.cacert) for _ in range(3)]
+        self._extend_lock = threading.Lock()
+        claim = {
+            "queues": list(settings.queues),
+            "handlers": sorted(jobs),
+            "worker": settings.name,
+            "lease": f"{round(settings.lease * 1000)}ms",
+        }
+        self._calls = Calls(self.work, self._notes, self._poll_line, report, claim, tell)
+
+    def start(self) -> None:
+        self._start(self._calls.poll, "claims")
+        self._start(self._calls.report, "reports")
+        self._start(self._tick, "tick")
+
+    def stop(self) -> None:
+        """Takes no more jobs. What has not begun is given back."""
+        with self.work.lock:
+            self.work.stop()
+        # Jobs of a claim that its caller leaves go back to their queue.
+        self._poll_line.cut()
+
+    def wait(self, most: float | None) -> bool:
+        """Waits at most so many seconds until all jobs have ended and are reported. Returns whether they are."""
+        ends = None if most is None else time.monotonic() + most
+        work = self.work
+        with work.lock:
+            while work.held:
+                left = 1.0 if ends is None else min(ends - time.monotonic(), 1.0)
+                if left <= 0:
+                    return False
+                work.quiet.wait(left)
+        return True
+
+    def abandon(self, most: float) -> None:
+        """Tells the jobs that run that they are not wanted, waits a moment for them, and gives back those that go on."""
+        with self.work.lock:
+            running = list(self.work.running)
+        for held in running:
+            self._interrupt(held, "stopping")
+        if not self.wait(most / 2):
+            with self.work.lock:
+                self.work.give_back_running()
+            self.wait(most / 2)
+
+    def end(self) -> None:
+        """Sends the last figures."""
+        self._tell_figures()
+        with self.work.lock:
+            self.work.end()
+
+    def lose(self, lease: str, reason: str) -> None:
+        """The lease is over: its job is not wanted any more."""
+        with self.work.lock:
+            held = self.work.lose(lease, reason)
+        if held is not None:
+            self._interrupt(held, reason)
+
+    # What contexts call.
+
+    def note(self, lease: str, percent: int | None, text: str | None, lines: list[str]) -> None:
+        """Keeps a note, to be sent within half a second."""
+        if self._notes.add(lease, percent, text, lines):
+            self._notes_at = time.monotonic() + _NOTES_AFTER
+            self.work.tick.set()
+
+    def extend(self, lease: str, span: str) -> None:
+        """Extends a lease now, and keeps the parent from shortening it."""
+        body = {"leases": [lease], "lease": span, "worker": self._settings.name}
+        try:
+            with self._extend_lock:
+                answer = self._extend_line.post("/v1/jobs/extend", json.dumps(body).encode(), 30.0)
+        except Lost as error:
+            raise TidegateError(f"the lease was not extended: {error}") from None
+        except Refused as error:
+            raise error.problem from None
+        item = answer["leases"][0]
+        if item["status"] >= 300:
+            problem = item["error"]
+            if problem.get("code") == "lease_lost":
+                self.lose(lease, problem.get("reason", "unknown"))
+            raise TidegateError(f"the lease was not extended: {problem.get('detail')}")
+        with self.work.lock:
+            held = self.work.held.get(lease)
+            if held is not None:
+                # From then on, the parent's extensions reach further than this one.
+                due = time.monotonic() + max(seconds(span) - self._settings.lease * 2 / 3, self._settings.lease / 3)
+                held.line = line(held.number, due, lease)
+                self.work.publish()
+
+    # Its threads.
+
+    def _start(self, run: Callable[[], None], name: str) -> None:
+        threading.Thread(target=run, name=f"tidegate-{name}", daemon=True).start()
+
+    def _run_jobs(self) -> None:
+        work = self.work
+        held = work.next(None, None)
+        while held is not None:
+            held = work.next(held, _run(held))
+
+    def _start_tasks(self, begun: list[Held]) -> None:
+        if self._loop is None:
+            self._loop = Loop(self.work.finish)
+            self._start(self._loop.run, "loop")
+        self._loop.add(begun)
+
+    def _interrupt(self, held: Held, reason: str) -> None:
+        if held.context is not None:
+            held.context.cancel(reason)
+        if held.task is not None and self._loop is not None:
+            self._loop.cancel(held)
+
+    def _tick(self) -> None:
+        work = self.work
+        while not work.ended:
+            work.tick.wait()
+            time.sleep(_TICK)
+            work.tick.clear()
+            now = time.monotonic()
+            late: list[Held] = []
+            with work.lock:
+                work.give_back_queue(now)
+                again = bool(work.queue)
+                for held in work.running:
+                    if held.ends is not None and held.context is not None and not held.context.cancelled:
+                        again = True
+                        if held.ends <= now:
+                            late.append(held)
+                if self._notes_at:
+                    again = True
+                    if self._notes_at <= now:
+                        self._notes_at = 0.0
+                        self._calls.notes_due = True
+                        work.due.notify()
+            for held in late:
+                self._interrupt(held, "timed_out")
+            self._tell_figures()
+            if again:
+                work.tick.set()
+
+    def _tell_figures(self) -> None:
+        work = self.work
+        with work.lock:
+            figures, lines, claims, again = work.figures.encode(), work.lines, work.claims, work.again
+            work.figures.counts, work.figures.seconds, work.lines = {}, {}, []
+            work.claims = work.again = 0
+            running = len(work.running)
+        self._tell({"figures": figures, "lines": lines, "running": running, "claims": claims, "again": again})
+
+
+def _run(held: Held) -> Ending:
+    job, context, lease = held.job, held.context, held.lease
+    assert job is not None and context is not None
+    try:
+        with enter(context), _telemetry.span(held.claimed):
+            output = job.invoke(held.claimed)
+    except BaseException as error:  # A job that calls exit() has failed like any other.
+        return attempt.raised(lease, error)
+    return attempt.succeeded(lease, job.handler, output)

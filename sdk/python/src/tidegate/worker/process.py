@@ -1,0 +1,107 @@
+"""A child process of the worker, as its parent sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import Any, NamedTuple
+
+from .leases import HeldLease, LeaseTable
+from .settings import Settings
+
+
+class Told(NamedTuple):
+    """What a child told; `message` is None when the child has ended."""
+
+    child: Child
+    message: dict[str, Any] | None
+
+
+class Child:
+    """A running process. What it tells is put into `events`."""
+
+    def __init__(self, place: int, settings: Settings, events: queue.SimpleQueue[Any]) -> None:
+        self.place = place
+        self.began = time.monotonic()
+        self.ready = False
+        self.retiring = False
+        self.running = 0
+        self.files: list[str] = []
+        # When it is killed if it has not ended.
+        self.kill_at: float | None = None
+        file = LeaseTable.file(settings.concurrency)
+        mine, other = socket.socketpair()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tidegate.worker.child", str(other.fileno()), str(file)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(other.fileno(), file),
+                # Ctrl-C is for the parent, which stops its children gracefully.
+                start_new_session=True,
+            )
+            self._table = LeaseTable(file, settings.concurrency)
+        finally:
+            other.close()
+            os.close(file)
+        self._socket = mine
+        self._events = events
+        self.send_line(settings.encode())
+        reader = threading.Thread(target=self._read, name="tidegate-child", daemon=True)
+        reader.start()
+        threading.Thread(target=self._wait, args=(reader,), name="tidegate-end", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def leases(self) -> list[HeldLease]:
+        """Returns the leases that it holds, or held when it ended."""
+        return self._table.read()
+
+    def stop(self, grace: float | None) -> None:
+        """Tells it to take no more jobs and to end within `grace` seconds, or when its jobs have ended."""
+        self.retiring = True
+        self.send({"stop": grace})
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.send_line(json.dumps(message).encode() + b"\n")
+
+    def send_line(self, data: bytes) -> None:
+        # When it has ended, the reader notices.
+        with contextlib.suppress(OSError):
+            self._socket.sendall(data)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def how_it_ended(self) -> str:
+        code = self._process.wait()
+        if code < 0:
+            try:
+                return f"was ended by {signal.Signals(-code).name}"
+            except ValueError:
+                return f"was ended by signal {-code}"
+        return f"ended with exit code {code}"
+
+    @property
+    def code(self) -> int:
+        return self._process.wait()
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError, ValueError), self._socket.makefile("rb") as reader:
+            for line in reader:
+                self._events.put(Told(self, json.loads(line)))
+
+    def _wait(self, reader: threading.Thread) -> None:
+        self._process.wait()
+        # What it told last is still to be read. Processes of its jobs may hold the connection open, so not without end.
+        reader.join(1.0)
+        self._events.put(Told(self, None))

@@ -1,0 +1,34 @@
+"""What a worker was asked to do, as the parent sends it to its children."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The options of the command. `lease` and `grace` are in seconds; `token` is never shown."""
+
+    target: str
+    name: str
+    server: str
+    token: str | None = dataclasses.field(default=None, repr=False)
+    cacert: str | None = None
+    queues: tuple[str, ...] = ()
+    concurrency: int = 16
+    processes: int = 1
+    lease: float = 30.0
+    grace: float = 30.0
+    log_jobs: bool = True
+
+    def encode(self) -> bytes:
+        """Returns the settings as one line of JSON."""
+        return json.dumps(dataclasses.asdict(self)).encode() + b"\n"
+
+    @staticmethod
+    def decode(line: bytes) -> Settings:
+        fields: dict[str, Any] = json.loads(line)
+        fields["queues"] = tuple(fields["queues"])
+        return Settings(**fields)

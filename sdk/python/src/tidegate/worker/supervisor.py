@@ -1,0 +1,273 @@
+"""The parent: starts the processes that run jobs, keeps their leases, and stops them."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+import time
+from typing import Any, NamedTuple
+
+from .console import Console
+from .figures import Figures
+from .health import Health, metrics
+from .keeper import Keeper
+from .listener import Listener
+from .process import Child, Told
+from .reload import Reload
+from .settings import Settings
+
+# The pause before a process that ended unasked is started again: doubled each time, until one has lived for a while.
+_PAUSES = 0.1, 10.0
+_LONG_LIFE = 10.0
+# How long a child may take to end after its grace.
+_KILL_AFTER = 8.0
+# Exit codes: something about the command or the program is wrong; the server refuses the worker.
+WRONG, REFUSED = 2, 69
+
+
+class Signalled(NamedTuple):
+    number: int
+
+
+class Drained(NamedTuple):
+    pass
+
+
+class Lost(NamedTuple):
+    lease: str
+    reason: str
+
+
+class Changed(NamedTuple):
+    file: str
+
+
+class Supervisor:
+    """Runs until it is told to stop; `run` returns the exit code."""
+
+    def __init__(self, settings: Settings, console: Console, *, reload: bool = False) -> None:
+        self._settings = settings
+        self._console = console
+        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._children: list[Child] = []
+        self._starts: dict[int, float] = {}
+        self._failures = [0] * settings.processes
+        self._keeper = Keeper(settings, lambda: list(self._children), self._lost)
+        self._listener = Listener(settings, self._lost, lambda: self._events.put(Drained()))
+        self._reload = Reload(lambda file: self._events.put(Changed(file))) if reload else None
+        self._figures = Figures()
+        # The thread that serves the figures reads them.
+        self._lock = threading.Lock()
+        self._claims = self._again = self._restarts = 0
+        self._is_ready = False
+        self._is_down = False
+        self._stopping = False
+        self._code: int | None = None
+
+    def run(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # Only a simple queue can be put to at any moment.
+            signal.signal(number, lambda number, _: self._events.put(Signalled(number)))
+        for place in range(self._settings.processes):
+            self._start(place)
+        self._keeper.start()
+        self._listener.start()
+        if self._reload is not None:
+            self._reload.start()
+        while self._children or (self._starts and not self._stopping):
+            try:
+                self._take(self._events.get(timeout=self._pause()))
+            except queue.Empty:
+                pass
+            self._tick()
+        self._keeper.flush(2.0)
+        if self._is_ready:
+            self._console.summary(self._figures)
+        return self._code or 0
+
+    def serve(self, host: str, port: int) -> int:
+        """Serves health and figures; returns the port. Raises OSError when it is not free."""
+        health = Health(port, host, self._healthy, self._metrics)
+        health.start()
+        return health.port
+
+    def _lost(self, lease: str, reason: str) -> None:
+        self._events.put(Lost(lease, reason))
+
+    def _start(self, place: int) -> None:
+        self._children.append(Child(place, self._settings, self._events))
+
+    def _pause(self) -> float:
+        """Until something is to be done without an event."""
+        now = time.monotonic()
+        moments = [*self._starts.values(), *(child.kill_at for child in self._children if child.kill_at is not None)]
+        return max(min([1.0, *(moment - now for moment in moments)]), 0.0)
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self._console.tick()
+        for place, moment in list(self._starts.items()):
+            if moment <= now and not self._stopping:
+                del self._starts[place]
+                self._start(place)
+        for child in self._children:
+            if child.kill_at is not None and child.kill_at <= now:
+                child.kill_at = None
+                child.kill()
+
+    def _take(self, event: Any) -> None:
+        if isinstance(event, Told):
+            if event.message is None:
+                self._ended(event.child)
+            else:
+                self._told(event.child, event.message)
+        elif isinstance(event, Lost):
+            for child in self._children:
+                child.send({"lost": event.lease, "reason": event.reason})
+        elif isinstance(event, Signalled):
+            self._signalled(signal.Signals(event.number).name)
+        elif isinstance(event, Drained):
+            if not self._stopping:
+                self._console.say(f"drain: the worker {self._settings.name} takes no more jobs")
+                self._stop(None)
+        elif isinstance(event, Changed) and not self._stopping:
+            self._console.say(f"{event.file} has changed: the program is loaded again")
+            self._starts.clear()
+            for child in list(self._children):
+                self._retire(child, self._settings.grace)
+            for place in range(self._settings.processes):
+                self._start(place)
+
+    def _told(self, child: Child, message: dict[str, Any]) -> None:
+        if "figures" in message:
+            with self._lock:
+                ended = self._figures.merge(message["figures"])
+            self._claims += message["claims"]
+            self._again += message["again"]
+            child.running = message["running"]
+            if ended:
+                self._console.jobs(message["lines"], ended)
+        elif "ready" in message:
+            self._ready(child, message["ready"])
+        elif "error" in message:
+            if self._reload is not None:
+                # The next change may be better.
+                self._console.say(message["error"])
+                child.retiring = True
+            elif not self._is_ready:
+                self._fail(message["error"], WRONG)
+            else:
+                self._console.say(message["error"])
+        elif "fatal" in message:
+            self._fail(message["fatal"], REFUSED if message["status"] in (401, 403, 404) else WRONG)
+        elif "warning" in message:
+            self._console.say(message["warning"])
+        elif "drain" in message:
+            self._take(Drained())
+        elif not self._stopping:
+            self._connection(message)
+
+    def _connection(self, message: dict[str, Any]) -> None:
+        """All children tell of it; it is said once."""
+        if "down" in message and not self._is_down:
+            self._is_down = True
+            self._console.say(f"{self._settings.server} does not answer: {message['down']}. Trying again")
+        elif "up" in message and self._is_down:
+            self._is_down = False
+            self._console.say("connected again")
+
+    def _ready(self, child: Child, ready: dict[str, Any]) -> None:
+        child.ready = True
+        if self._reload is not None:
+            self._reload.watch(ready["files"])
+        if self._is_ready:
+            return
+        self._is_ready = True
+        settings = self._settings
+        count = len(ready["handlers"])
+        self._console.say(
+            f"worker {settings.name}: {count} job{'s' if count > 1 else ''} of {settings.target}, "
+            f"queues {', '.join(ready['queues'])}; {settings.processes} x {settings.concurrency} at a time; {settings.server}",
+            handlers=ready["handlers"],
+            queues=ready["queues"],
+        )
+
+    def _ended(self, child: Child) -> None:
+        held = child.leases()
+        self._children.remove(child)
+        if held:
+            self._keeper.give_back(held)
+        if child.retiring:
+            if child.code and not self._stopping and self._reload is None:
+                self._console.say(f"process {child.pid} {child.how_it_ended()}")
+            return
+        if not child.ready and self._reload is not None:
+            return
+        place = child.place
+        if time.monotonic() - child.began > _LONG_LIFE:
+            self._failures[place] = 0
+        pause = min(_PAUSES[0] * 2 ** self._failures[place], _PAUSES[1])
+        self._failures[place] = min(self._failures[place] + 1, 10)
+        self._starts[place] = time.monotonic() + pause
+        self._restarts += 1
+        back = f", and {len(held)} jobs were given back" if held else ""
+        self._console.say(f"process {child.pid} {child.how_it_ended()}{back}. Another one starts in {pause:g} s")
+
+    def _signalled(self, name: str) -> None:
+        if self._stopping:
+            self._console.say(f"{name} again: ending at once")
+            for child in self._children:
+                child.kill()
+            self._code = 1
+            return
+        running = sum(child.running for child in self._children)
+        rest = f"; {running} jobs have {self._settings.grace:g} s to end" if running else ""
+        self._console.say(f"{name}: no more jobs are taken{rest}")
+        self._stop(self._settings.grace)
+
+    def _stop(self, grace: float | None) -> None:
+        self._stopping = True
+        for child in self._children:
+            self._retire(child, grace)
+
+    def _retire(self, child: Child, grace: float | None) -> None:
+        child.stop(grace)
+        if not child.ready:
+            # It has no jobs yet.
+            child.kill()
+        if grace is not None:
+            child.kill_at = time.monotonic() + grace + _KILL_AFTER
+
+    def _fail(self, text: str, code: int) -> None:
+        """The worker cannot do its work: it says so in one line."""
+        if self._code is None:
+            self._code = code
+            self._console.fail(text)
+        self._stopping = True
+        for child in self._children:
+            child.retiring = True
+            if self._is_ready:
+                child.stop(self._settings.grace)
+            else:
+                child.kill()
+
+    def _healthy(self) -> tuple[bool, str]:
+        if self._stopping:
+            return False, "the worker is stopping"
+        if self._is_down:
+            return False, "the server does not answer"
+        ready = sum(child.ready for child in self._children)
+        return ready > 0, f"{ready} of {self._settings.processes} processes run jobs"
+
+    def _metrics(self) -> str:
+        children = list(self._children)
+        with self._lock:
+            return metrics(
+                self._figures,
+                running=sum(child.running for child in children),
+                processes=sum(child.ready for child in children),
+                claims=self._claims,
+                again=self._again,
+                restarts=self._restarts,
+            )

@@ -1,0 +1,297 @@
+"""The jobs that a process has: which wait for a thread, which run, and which are to be reported."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .._jobs import Base
+from ..context import Context, Port
+from ..errors import NonRetryable
+from .attempt import Ending, failed, given_back
+from .figures import Figures
+from .leases import LeaseTable, line
+
+# As much work is taken beyond what can run at a time, so that short jobs do not wait for an answer each.
+_AHEAD_SECONDS = 0.020
+_AHEAD_JOBS = 256
+# For so much work one more thread is woken: below that, the change of threads costs more than it brings.
+_WORK_OF_A_THREAD = 0.005
+# Lines about single jobs that are told to the parent each time.
+_MAX_LINES = 50
+# Who waits longer for a place than this goes back to the queue: more than ten times what is taken ahead.
+STALE = 0.25
+
+
+class Held:
+    """A claimed job until the server has its report."""
+
+    __slots__ = (
+        "at",
+        "began",
+        "claimed",
+        "context",
+        "ending",
+        "ends",
+        "job",
+        "lease",
+        "line",
+        "lost",
+        "number",
+        "slot",
+        "task",
+    )
+
+    def __init__(self, claimed: Any, job: Base[..., Any] | None, number: int, at: float, due: float) -> None:
+        self.claimed = claimed
+        self.job = job
+        self.lease: str = claimed["lease"]
+        self.number = number
+        self.at = at
+        self.line = line(number, due, self.lease)
+        timeout = claimed["timeout_ms"]
+        self.ends: float | None = None if timeout is None else at + timeout / 1000
+        self.began = 0.0
+        self.slot = -1
+        self.context: Context | None = None
+        self.task: Any = None
+        self.ending: Ending | None = None
+        self.lost: str | None = None
+
+
+class Work:
+    """What the threads of a process share. Fields and methods that begin with `_` or say so need `lock`."""
+
+    def __init__(
+        self,
+        jobs: Mapping[str, Base[..., Any]],
+        concurrency: int,
+        lease: float,
+        table: LeaseTable,
+        port: Port,
+        worker: str,
+    ) -> None:
+        self.lock = threading.Lock()
+        self.ready = threading.Condition(self.lock)  # Threads wait for jobs.
+        self.due = threading.Condition(self.lock)  # The reporter waits for reports.
+        self.room = threading.Condition(self.lock)  # The poller waits for room.
+        self.quiet = threading.Condition(self.lock)  # Who ends the process waits for the last report.
+        self.tick = threading.Event()
+        self.held: dict[str, Held] = {}
+        self.queue: deque[Held] = deque()
+        self.outbox: list[Held] = []
+        self.running: set[Held] = set()
+        self.asked = 0
+        self.calling = False
+        self.stopping = False
+        self.ended = False
+        self.begun = 0
+        self.claims = 0
+        self.again = 0
+        self.figures = Figures()
+        self.lines: list[list[Any]] = []
+        self.start_thread: Callable[[], None] = lambda: None
+        self.start_tasks: Callable[[list[Held]], None] = lambda _: None
+        self._jobs = jobs
+        self._concurrency = concurrency
+        self._lease = lease
+        self._table = table
+        self._port = port
+        self._worker = worker
+        self._slots = list(range(concurrency))
+        self._number = 0
+        self._mean: float | None = None
+        self._threads = 0
+        self._idle = 0
+
+    # What the reporter and the poller call.
+
+    def room_for_poll(self) -> int:
+        """With the lock: how many jobs a claim that waits may ask for."""
+        if self.stopping or self.calling or self.outbox:
+            return 0
+        return max(self._concurrency - len(self.held), 0)
+
+    def room_for_report(self, reported: int) -> int:
+        """With the lock: how many jobs may be asked for beside so many reports."""
+        if self.stopping:
+            return 0
+        ahead = 0 if self._mean is None else min(_AHEAD_JOBS, int(_AHEAD_SECONDS / max(self._mean, 1e-6)))
+        return min(max(self._concurrency + ahead - (len(self.held) - reported) - self.asked, 0), 1000)
+
+    def add(self, claimed: list[Any]) -> None:
+        """With the lock: jobs were claimed."""
+        now = time.monotonic()
+        due = now + self._lease / 3
+        for one in claimed:
+            self._number += 1
+            held = Held(one, self._jobs.get(one["handler"]), self._number, now, due)
+            # A job that was in two answers has the same lease: it is here once.
+            if held.lease in self.held:
+                continue
+            self.held[held.lease] = held
+            if held.job is None or self.stopping:
+                self._give_back(held, None if self.stopping else "10s")
+            else:
+                self.queue.append(held)
+
+    def taken(self, reported: list[Held]) -> None:
+        """With the lock: the server has these reports, or does not want them."""
+        for held in reported:
+            self.held.pop(held.lease, None)
+
+    def publish(self) -> None:
+        """With the lock: shows the parent what is held now, and begins what can begin."""
+        self._table.write([held.line for held in self.held.values()])
+        if self.queue:
+            self.tick.set()
+            self.dispatch()
+        elif not self.held:
+            self.quiet.notify_all()
+
+    def dispatch(self, *, all_threads: bool = False) -> None:
+        """With the lock: begins async jobs, and wakes as many threads as the others need."""
+        self._start_tasks()
+        waiting = min(len(self.queue), self._concurrency - len(self.running))
+        if waiting > 0 and self._mean is not None and not all_threads:
+            waiting = min(waiting, 1 + int(len(self.queue) * self._mean / _WORK_OF_A_THREAD))
+        if waiting > self._idle:
+            more = min(waiting - self._idle, self._concurrency - self._threads)
+            for _ in range(more):
+                self._threads += 1
+                self.start_thread()
+        if waiting > 0 and self._idle:
+            self.ready.notify(waiting)
+
+    # What the threads and the event loop call.
+
+    def next(self, done: Held | None, ending: Ending | None) -> Held | None:
+        """Takes the end of the job before, and waits for another one. Returns None at the end of the process."""
+        with self.lock:
+            if done is not None and ending is not None:
+                self._finish(done, ending)
+            while not self.ended:
+                self._start_tasks()
+                if self.queue and self._slots:
+                    return self._begin(self.queue.popleft())
+                self._idle += 1
+                self.ready.wait()
+                self._idle -= 1
+            return None
+
+    def finish(self, held: Held, ending: Ending) -> None:
+        """The task of an async job has ended."""
+        with self.lock:
+            self._finish(held, ending)
+            if self.queue:
+                self.dispatch()
+
+    # What else happens to jobs.
+
+    def lose(self, lease: str, reason: str) -> Held | None:
+        """With the lock: the lease is over. Returns the job if it runs."""
+        held = self.held.get(lease)
+        if held is None or held.lost is not None or (reason == "reported" and held.ending is not None):
+            return None
+        held.lost = reason
+        if held in self.running:
+            return held
+        self.held.pop(lease)
+        if held.ending is None:
+            self.queue.remove(held)
+        elif held in self.outbox:
+            self.outbox.remove(held)
+        self.publish()
+        self.room.notify()
+        return None
+
+    def give_back_queue(self, now: float) -> None:
+        """With the lock: gives back what has waited too long, since the jobs before it take longer than was thought."""
+        while self.queue and now - self.queue[-1].at > STALE:
+            self._give_back(self.queue.pop(), None)
+            self._mean = STALE
+
+    def stop(self) -> None:
+        """With the lock: no more jobs are taken, and those that have not begun are given back."""
+        self.stopping = True
+        while self.queue:
+            self._give_back(self.queue.pop(), None)
+        for condition in (self.due, self.room, self.quiet):
+            condition.notify_all()
+
+    def give_back_running(self) -> None:
+        """With the lock: the process ends, and the jobs that run are to run elsewhere."""
+        for held in list(self.running):
+            self.running.discard(held)
+            self._give_back(held, None)
+
+    def end(self) -> None:
+        """With the lock: threads are to end."""
+        self.ended = True
+        for condition in (self.ready, self.due, self.room, self.quiet):
+            condition.notify_all()
+
+    def _start_tasks(self) -> None:
+        queue = self.queue
+        begun: list[Held] = []
+        while queue and self._slots and queue[0].job is not None and queue[0].job.is_async:
+            begun.append(self._begin(queue.popleft()))
+        if begun:
+            self.start_tasks(begun)
+
+    def _begin(self, held: Held) -> Held:
+        held.slot = self._slots.pop()
+        self._table.begin(held.slot, held.number)
+        self.running.add(held)
+        self.begun += 1
+        held.context = Context(held.claimed, port=self._port, worker=self._worker)
+        held.began = time.monotonic()
+        if held.ends is not None:
+            self.tick.set()
+        return held
+
+    def _finish(self, held: Held, ending: Ending) -> None:
+        if held not in self.running:
+            return
+        self.running.discard(held)
+        self._table.begin(held.slot, 0)
+        self._slots.append(held.slot)
+        seconds = time.monotonic() - held.began
+        mean = self._mean
+        # Rises fast and falls slowly: too few taken ahead cost little, too many wait here instead of elsewhere.
+        self._mean = seconds if mean is None else mean + (seconds - mean) * (0.3 if seconds > mean else 0.1)
+        if held.lost is None:
+            held.ending = ending
+            self.outbox.append(held)
+            self.due.notify()
+            self._tell(held, ending.outcome, seconds, ending.problem)
+        else:
+            self.held.pop(held.lease, None)
+            self._tell(held, "lost", seconds, f"the lease is over ({held.lost}), and the result was dropped")
+            self.publish()
+            self.room.notify()
+
+    def _give_back(self, held: Held, pause: str | None) -> None:
+        held.ending = given_back(held.lease, pause)
+        self.outbox.append(held)
+        self.due.notify()
+
+    def _tell(self, held: Held, outcome: str, seconds: float, problem: str) -> None:
+        claimed = held.claimed
+        handler = claimed["handler"]
+        self.figures.add(handler, outcome, seconds)
+        # Ends that are no success are always worth a line, as far as a screen can show them.
+        if len(self.lines) < (_MAX_LINES if outcome == "succeeded" else 2 * _MAX_LINES):
+            told = [time.time(), outcome, claimed["job"], handler, seconds, claimed["workflow_id"], problem]
+            self.lines.append(told)
+        self.tick.set()
+
+
+def refused(held: Held, detail: str) -> Ending:
+    """Returns what is reported instead of a report that the server did not understand."""
+    return failed(
+        held.lease, NonRetryable(f"the server refused the report of job '{held.claimed['handler']}': {detail}")
+    )

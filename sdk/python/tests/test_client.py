@@ -1,0 +1,361 @@
+"""The clients against a server: every call, repeated calls, and the errors that users see."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Server
+from every_call import Ask, SyncAsk, both, every_call
+from fake_server import FakeServer, answer
+
+from tidegate import (
+    Busy,
+    Client,
+    Conflict,
+    Forbidden,
+    IdempotencyMismatch,
+    InvalidParam,
+    InvalidRequest,
+    NotFound,
+    ServerUnavailable,
+    TidegateError,
+    Unauthorized,
+)
+from tidegate._calls import Calls
+from tidegate._http.events import Event
+
+SDK = Path(__file__).resolve().parents[1]
+ROOT = SDK.parents[1]
+JOB = {"name": "report", "jobs": [{"handler": "fetch"}]}
+DONE = answer(b'{"id":"x","status":"running","already":false}')
+
+
+def problem(status: int, code: str, **more: object) -> bytes:
+    fields = {"status": status, "code": code, "detail": "no", "title": "No", **more}
+    return answer(json.dumps(fields).encode(), f"{status} No", "application/problem+json")
+
+
+@both
+def test_every_operation_can_be_called(ask: type[Ask], server: str) -> None:
+    with ask(server) as client:
+        every_call(client)
+        described = client("describe_api")
+    operations = {one["operationId"] for methods in described["paths"].values() for one in methods.values()}
+    names = {re.sub("([A-Z])", lambda letter: "_" + letter[1].lower(), name) for name in operations}
+    assert client.called == names
+    assert names == {name for name in dir(Calls) if not name.startswith("_")} | {"watch_workflow", "watch_worker"}
+
+
+def test_the_generated_files_are_those_of_the_description() -> None:
+    check = [sys.executable, str(SDK / "scripts" / "generate.py"), "--check"]
+    assert subprocess.run(check, capture_output=True, text=True).stderr == ""
+
+
+def test_the_version_is_that_of_the_server() -> None:
+    import tidegate
+
+    wanted = re.search(r'^version = "(.*)"', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)
+    stated = re.search(r'^version = "(.*)"', (SDK / "pyproject.toml").read_text(), re.MULTILINE)
+    assert wanted is not None
+    assert stated is not None
+    assert wanted[1] == stated[1] == tidegate.__version__
+
+
+def test_the_import_loads_nothing_that_is_not_needed() -> None:
+    heavy = ["asyncio", "ssl", "http.client", "urllib.request", "email", "concurrent.futures", "multiprocessing"]
+    code = f"import sys, tidegate.client, tidegate; print([name for name in {heavy} if name in sys.modules])"
+    # -S: packages of the environment may load modules when Python starts.
+    told = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, env={"PYTHONPATH": str(SDK / "src")})
+    assert told.stdout.strip() == "[]", told.stderr
+
+
+@both
+def test_a_server_that_is_killed_and_comes_back_loses_no_call(ask: type[Ask], make_server: Callable[..., Server]) -> None:
+    server = make_server()
+    ended = threading.Event()
+    ids: list[str] = []
+
+    def create() -> None:
+        with ask(server.address, retry_for=30.0) as client:
+            while not ended.is_set():
+                ids.append(client("create_workflow", JOB)["id"])
+
+    thread = threading.Thread(target=create)
+    thread.start()
+    for _ in range(3):
+        before = len(ids)
+        while len(ids) < before + 20 and thread.is_alive():
+            time.sleep(0.01)
+        server.kill()
+        time.sleep(0.1)
+        server.start()
+    ended.set()
+    thread.join()
+    with Client(server.address) as client:
+        assert client.count_workflows()["total"] == len(set(ids)) == len(ids)
+
+
+@both
+def test_a_connection_that_was_closed_while_idle_is_replaced(ask: type[Ask], make_server: Callable[..., Server]) -> None:
+    server = make_server()
+    with ask(server.address, retry_for=0.0) as client:
+        id = client("create_workflow", JOB)["id"]
+        server.kill()
+        server.start()
+        # Not safe to repeat: it must not go to the connection that is no more.
+        assert client("retry_workflow", id)["already"] is True
+
+
+@both
+def test_a_creation_gets_a_key_and_is_repeated(ask: type[Ask]) -> None:
+    created = answer(b'{"id":"x","name":"report","status":"running","existing":false}', "201 Created")
+    with FakeServer(None, problem(503, "overloaded", retry_after=0), created) as server, ask(server.address) as client:
+        assert client("create_workflow", JOB)["id"] == "x"
+        keys = [re.search(rb"idempotency-key: (\S+)", request) for request in server.requests]
+    assert len({key[1] for key in keys if key}) == 1
+    assert len(keys) == 3
+
+
+@pytest.mark.parametrize("named", [{"idempotency_key": "order/17"}, {}])
+def test_the_key_of_the_caller_counts(server: str, named: dict[str, str]) -> None:
+    body = JOB if named else {**JOB, "idempotency_key": "order/17"}
+    with SyncAsk(server) as client:
+        first = client("create_workflow", body, **named)
+        second = client("create_workflow", body, **named)
+        assert (first["id"], second["existing"]) == (second["id"], True)
+        assert client("find_workflow", key="order/17")["id"] == first["id"]
+        with pytest.raises(IdempotencyMismatch) as caught:
+            client("create_workflow", {**body, "name": "other"}, **named)
+    assert caught.value.workflow_id == first["id"]
+
+
+@both
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("retry_workflow", ("x",)),
+        ("retry_job", ("x", "fetch")),
+        ("restart_jobs", ("x", {"jobs": ["fetch"]})),
+        ("act_on_workflows", ({"action": "retry", "filter": {}},)),
+    ],
+)
+def test_what_could_be_done_twice_is_not_repeated(ask: type[Ask], name: str, arguments: tuple[object, ...]) -> None:
+    with FakeServer(None, DONE) as server, ask(server.address) as client:
+        with pytest.raises(ServerUnavailable, match="may have been carried out") as caught:
+            client(name, *arguments)
+        assert caught.value.sent
+        assert len(server.requests) == 1
+
+
+@both
+def test_with_as_of_it_is_repeated(ask: type[Ask]) -> None:
+    with FakeServer(None, DONE) as server, ask(server.address) as client:
+        assert client("retry_workflow", "x", {"as_of": "2026-11-21T12:00:00Z"})["status"] == "running"
+
+
+def test_what_was_not_done_is_repeated() -> None:
+    with FakeServer(problem(503, "store_unavailable", retry_after=0, nothing_done=True), DONE) as server:
+        assert Client(server.address).retry_workflow("x")["status"] == "running"
+    with FakeServer(problem(503, "store_unavailable", retry_after=0), DONE) as server, pytest.raises(Busy):
+        Client(server.address).retry_workflow("x")
+
+
+def test_a_pause_that_is_too_long_is_not_waited_for() -> None:
+    begin = time.monotonic()
+    with FakeServer(problem(503, "overloaded", retry_after=60)) as server, pytest.raises(Busy) as caught:
+        Client(server.address).show_version()
+    assert caught.value.retry_after == 60
+    assert time.monotonic() - begin < 5
+
+
+def test_the_pause_of_the_server_is_kept() -> None:
+    begin = time.monotonic()
+    with FakeServer(problem(503, "overloaded", retry_after=1), answer(b"{}")) as server:
+        Client(server.address).show_version()
+    assert time.monotonic() - begin >= 1.0
+
+
+def test_a_second_removal_is_no_error() -> None:
+    with FakeServer(None, problem(404, "workflow_not_found")) as server:
+        Client(server.address).delete_workflow("x")
+    with FakeServer(problem(404, "workflow_not_found")) as server, pytest.raises(NotFound):
+        Client(server.address).delete_workflow("x")
+
+
+def test_a_refusal_after_a_lost_answer_says_so() -> None:
+    with FakeServer(None, problem(409, "already_started")) as server:
+        with pytest.raises(Conflict, match="An earlier try of this call"):
+            Client(server.address).start_workflow("x")
+
+
+@both
+def test_streams_go_on_after_a_restart(ask: type[Ask], make_server: Callable[..., Server]) -> None:
+    server = make_server()
+    with ask(server.address, retry_for=30.0) as client, Client(server.address, retry_for=30.0) as other:
+        id = other.create_workflow({"name": "report", "jobs": [{"handler": "fetch"}]})["id"]
+        seen: list[Event] = []
+
+        def change() -> None:
+            while len(seen) < 1:
+                time.sleep(0.01)
+            server.kill()
+            server.start()
+            other.cancel_workflow(id)
+            while seen[-1].data.get("status") != "cancelled":
+                time.sleep(0.01)
+            other.delete_workflow(id)
+
+        thread = threading.Thread(target=change)
+        thread.start()
+        client.watch("watch_workflow", id, seen.append)
+        thread.join()
+    assert seen[0].data["status"] == "running"
+    assert "job" in [event.kind for event in seen]
+    assert seen[-1] == Event("removed", {"id": id})
+
+
+@both
+def test_a_stream_of_nothing_is_refused(ask: type[Ask], server: str) -> None:
+    with ask(server) as client, pytest.raises(NotFound):
+        client.watch("watch_workflow", "01M7Z85C8H08RJZ5Q5JGPKMY04", print)
+
+
+@both
+def test_what_was_removed_in_the_meantime_ends_the_stream(ask: type[Ask]) -> None:
+    stream = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\nid: 1\nevent: workflow\ndata: {}\n\n"
+    seen: list[Event] = []
+    with FakeServer(stream, None, problem(404, "workflow_not_found")) as server, ask(server.address) as client:
+        client.watch("watch_workflow", "x", seen.append)
+        assert b"last-event-id: 1\r\n" in server.requests[-1]
+    assert seen == [Event("workflow", {}), Event("removed", {"id": "x"})]
+
+
+@both
+def test_a_wrong_token_says_what_to_set(ask: type[Ask], make_server: Callable[..., Server], tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("read dashboard readreadreadreadread1\nadmin ada adminadminadminadmin1\n")
+    tokens.chmod(0o600)
+    server = make_server(TIDEGATE_TOKENS_FILE=str(tokens))
+    with ask(server.address, token="adminadminadminadmin1") as client:
+        assert client("create_workflow", JOB)["status"] == "running"
+    with ask(server.address, token="readreadreadreadread1") as client, pytest.raises(Forbidden):
+        client("create_workflow", JOB)
+    for token in (None, "wrongwrongwrongwrong1"):
+        with ask(server.address, token=token) as client, pytest.raises(Unauthorized, match="TIDEGATE_TOKEN") as caught:
+            client("create_workflow", JOB)
+        assert "wrongwrong" not in f"{caught.value} {client!r}"
+
+
+def test_settings_come_from_the_environment(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEGATE_SERVER", server.removeprefix("http://"))
+    with Client() as client:
+        assert client.server == server
+        assert client.show_version()["api"] == "v1"
+        assert repr(client) == f"Client({server!r})"
+    monkeypatch.setenv("TIDEGATE_TOKEN", "a b")
+    with pytest.raises(TidegateError, match="TIDEGATE_TOKEN"):
+        Client()
+
+
+@both
+def test_tls_needs_an_authority(ask: type[Ask], make_server: Callable[..., Server], tmp_path: Path) -> None:
+    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=tidegate -addext subjectAltName=IP:127.0.0.1"
+    subprocess.run([*command.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    server = make_server(TIDEGATE_TLS_CERT=certificate, TIDEGATE_TLS_KEY=key)
+    with ask(server.address, cacert=certificate) as client:
+        for _ in range(3):
+            assert client("create_workflow", JOB)["status"] == "running"
+        assert len(client("describe_api")["paths"]) > 30
+    with ask(server.address) as client, pytest.raises(ServerUnavailable, match="TIDEGATE_CACERT"):
+        client("show_version")
+    with ask(server.address.replace("https", "http"), retry_for=0.0) as client, pytest.raises(TidegateError) as caught:
+        client("show_version")
+    assert "https://" in str(caught.value), caught.value
+    with ask(server.address, cacert=key) as client, pytest.raises(TidegateError, match="no certificates in PEM"):
+        client("show_version")
+
+
+@both
+def test_https_to_a_server_without_tls(ask: type[Ask], server: str) -> None:
+    with ask(server.replace("http", "https")) as client, pytest.raises(ServerUnavailable, match="Use http://"):
+        client("show_version")
+
+
+@both
+def test_a_server_that_is_down_is_one_line(ask: type[Ask], make_server: Callable[..., Server]) -> None:
+    server = make_server()
+    server.kill()
+    with ask(server.address, retry_for=0.2) as client, pytest.raises(ServerUnavailable) as caught:
+        client("show_version")
+    wanted = "does not answer: connection refused. Start the server (tidegate), or set TIDEGATE_SERVER"
+    assert str(caught.value) == f"{server.address} {wanted}"
+    assert not caught.value.sent
+    assert isinstance(caught.value, ConnectionError)
+
+
+@both
+def test_a_trace_ends_at_the_call(ask: type[Ask], server: str) -> None:
+    with ask(server) as client, pytest.raises(InvalidRequest) as caught:
+        client("create_workflow", {"name": "r", "jobs": [{"handler": "a", "params": []}]})
+    assert str(caught.value) == "jobs[0].params: expected a JSON object (invalid_field, 422)"
+    assert (caught.value.path, caught.value.code, caught.value.status) == ("jobs[0].params", "invalid_field", 422)
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    assert [frame.name for frame in frames if f"src{'/'}tidegate" in frame.filename] == ["create_workflow"]
+    assert caught.value.__suppress_context__
+
+
+@both
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"a": [1, {1}]}, "jobs[0].params.a[1]: a value of set is not JSON"),
+        ({"a": float("nan")}, "jobs[0].params.a: nan is not JSON"),
+        ({(1, 2): 1}, "jobs[0].params: a key of tuple is not JSON"),
+        ({"a": "\ud800"}, "jobs[0].params.a: a text with half of a surrogate pair is not JSON"),
+    ],
+)
+def test_a_param_that_is_not_json_is_named(ask: type[Ask], value: object, message: str) -> None:
+    with ask("127.0.0.1:1") as client, pytest.raises(InvalidParam) as caught:
+        client("create_workflow", {"name": "r", "jobs": [{"handler": "a", "params": value}]})
+    assert str(caught.value) == message
+
+
+@both
+def test_large_bodies_go_both_ways(ask: type[Ask], server: str) -> None:
+    jobs = [{"handler": "a", "name": f"j{index}", "params": {"text": "é" * 50_000}} for index in range(40)]
+    with ask(server) as client:
+        id = client("create_workflow", {"name": "large", "jobs": jobs})["id"]
+        shown = client("show_workflow", id, view="full")
+        assert [job["params"] for job in shown["jobs"]] == [job["params"] for job in jobs]
+
+
+def test_threads_share_a_client(server: str) -> None:
+    with Client(server) as client:
+        ids: list[str] = []
+
+        def create() -> None:
+            ids.extend(client.create_workflow({"name": "r", "jobs": [{"handler": "a"}]})["id"] for _ in range(20))
+
+        threads = [threading.Thread(target=create) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert client.count_workflows()["total"] == len(set(ids)) == 160
+
+
+def test_a_closed_client_says_so(server: str) -> None:
+    client = Client(server)
+    client.close()
+    with pytest.raises(ServerUnavailable, match="the client is closed"):
+        client.show_version()

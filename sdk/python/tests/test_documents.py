@@ -1,0 +1,104 @@
+"""What README.md and docs/python.md say about Python is done here as it is printed, from the installation to a finished graph."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+def blocks(document: Path) -> list[tuple[str, str, str]]:
+    """The code of a page: what the comment before a block says, its language, its text."""
+    found = re.findall(r"(?:<!-- ([^>]*) -->\n)?```(sh|python)\n(.*?)```", document.read_text(), re.DOTALL)
+    return [(note or "", language, text) for note, language, text in found]
+
+
+def write(folder: Path, note: str, text: str) -> None:
+    name = note.removeprefix("file ").split(",")[0]
+    path = folder / name
+    path.write_text((path.read_text() + "\n\n" if "appended" in note else "") + text)
+
+
+@pytest.fixture
+def readme(tmp_path: Path) -> tuple[Path, list[tuple[str, str, str]]]:
+    page = ROOT / "README.md"
+    part = page.read_text().split("## Jobs in Python")[1].split("\n## ")[0]
+    (tmp_path / "part.md").write_text(part)
+    # The commands are for the root of the repository.
+    (tmp_path / "sdk").symlink_to(ROOT / "sdk")
+    return tmp_path, blocks(tmp_path / "part.md")
+
+
+def test_the_quick_start_from_installation_to_a_finished_graph(
+    readme: tuple[Path, list[tuple[str, str, str]]], make_server: Callable[..., Any]
+) -> None:
+    folder, found = readme
+    environment = {**os.environ, "TIDEGATE_SERVER": make_server().address}
+    environment.pop("PYTHONPATH", None)
+    printed: list[str] = []
+    worker: subprocess.Popen[bytes] | None = None
+    command = ""
+
+    def stop(process: subprocess.Popen[bytes] | None) -> None:
+        if process is not None:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 0
+
+    try:
+        for note, language, text in found:
+            if language == "python":
+                write(folder, note, text)
+                first = len(text.splitlines()) if "appended" not in note else 0
+                assert first <= 6, "the first job has at most six lines"
+                if "appended" in note:
+                    # "start the worker again"
+                    stop(worker)
+                    worker = subprocess.Popen(command.split(), cwd=folder, env=environment)
+            elif "tidegate-worker" in text:
+                command = text.strip()
+                worker = subprocess.Popen(command.split(), cwd=folder, env=environment)
+            else:
+                done = subprocess.run(["bash", "-ec", text], cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+                assert done.returncode == 0, f"{text}\n{done.stderr}"
+                if " -c " in text:
+                    printed.append(done.stdout.strip())
+        assert printed == ["Hello, Ada!", "11"]
+    finally:
+        stop(worker)
+
+
+def test_the_page_about_python(tmp_path: Path, make_server: Callable[..., Any]) -> None:
+    environment = {**os.environ, "TIDEGATE_SERVER": make_server().address, "PYTHONPATH": str(ROOT / "sdk/python/src")}
+    found = blocks(ROOT / "docs/python.md")
+    for note, _, text in found:
+        if note.startswith("file "):
+            write(tmp_path, note, text)
+    worker = subprocess.Popen([sys.executable, "-m", "tidegate.worker", "shop"], cwd=tmp_path, env=environment)
+    try:
+        [program] = [text for note, _, text in found if note == "run"]
+        done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip().endswith("22.4 EUR to ops")
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0
+
+
+def test_every_option_and_field_is_in_the_page() -> None:
+    from tidegate._jobs import Options
+    from tidegate.context import Context
+
+    page = (ROOT / "docs/python.md").read_text()
+    options = {"params"} ^ set(Options.__annotations__)
+    members = {name for name in vars(Context) if not name.startswith("_")} | {"deadline"}
+    for name in options | (members - {"cancel", "lease", "workflow_id", "workflow_name", "job", "handler", "queue"}):
+        assert f"`{name}" in page, f"docs/python.md does not name {name}"

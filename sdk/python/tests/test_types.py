@@ -1,0 +1,104 @@
+"""Type checkers: the package and the examples are clean, and a wrong call of a job is found before it runs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SDK = Path(__file__).parents[1]
+EXAMPLES = SDK.parents[1] / "examples/python"
+
+PROGRAM = """
+from tidegate import Client, concurrency, current, job, limit, workflow
+
+
+@job(retries=3, limits=[limit("vendor", tenant="$.day"), concurrency(3)])
+def fetch(day: str, pages: int = 1) -> list[int]:
+    return [pages]
+
+
+@job
+async def send(rows: list[int]) -> str:
+    return str(rows)
+
+
+@workflow(tags=["a"])
+def report(day: str) -> str:
+    return send.step(fetch(day))
+
+
+@workflow
+async def later(day: str) -> str:
+    return await send(fetch.options(queue="web")(day))
+
+
+def use() -> None:
+    rows: list[int] = fetch("monday")
+    ended: str = report.start("monday").result()
+    again: str = later.start(day="monday").result(timeout=5)
+    alone: list[int] = fetch.enqueue("monday", pages=2).result()
+    sent: str = send.enqueue([1]).result()
+    child: str = current().spawn(report, "monday").result()
+    shown: str = Client().show_workflow("01M7Z85C8H08RJZ5Q5JGPKMY04")["status"]
+    print(rows, ended, again, alone, sent, child, shown)
+"""
+
+WRONG = [
+    "fetch(3)",
+    "fetch()",
+    "fetch.enqueue(day=3)",
+    "fetch.enqueue('monday', page=1)",
+    "report.start(1)",
+    "send.enqueue('text')",
+    "x: int = report.start('monday').result()",
+    "current().spawn(report, 7)",
+    "job(retry=3)",
+    "fetch.options(rule='sometimes')",
+]
+
+
+def run(*command: str, folder: Path) -> tuple[int, str]:
+    # What is installed beside the package: pyright does not look for it by itself.
+    more = ["--pythonpath", sys.executable] if command[0] == "pyright" else []
+    done = subprocess.run([sys.executable, "-m", command[0], *more, *command[1:]], cwd=folder, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("checker", ["pyright", "mypy"])
+def test_the_package_is_clean(checker: str) -> None:
+    code, told = run(checker, folder=SDK)
+    assert code == 0, told
+
+
+@pytest.mark.parametrize("checker", ["pyright", "mypy"])
+def test_the_examples_are_clean(checker: str, tmp_path: Path) -> None:
+    examples = sorted(str(path) for path in EXAMPLES.glob("*.py"))
+    assert examples
+    for example in examples:
+        shutil.copy(example, tmp_path)
+    code, told = run(*command(checker, tmp_path), *(Path(example).name for example in examples), folder=tmp_path)
+    assert code == 0, told
+
+
+def command(checker: str, folder: Path) -> list[str]:
+    if checker == "mypy":
+        return ["mypy", "--strict", "--python-version", "3.10", "--cache-dir", str(folder / "cache")]
+    (folder / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict", "pythonVersion": "3.10"}')
+    return ["pyright"]
+
+
+@pytest.mark.parametrize("checker", ["pyright", "mypy"])
+def test_wrong_calls_are_found(checker: str, tmp_path: Path) -> None:
+    (tmp_path / "right.py").write_text(PROGRAM)
+    code, told = run(*command(checker, tmp_path), "right.py", folder=tmp_path)
+    assert code == 0, told
+    wrong = PROGRAM + "".join(f"\n\ndef wrong_{place}() -> None:\n    {line}\n" for place, line in enumerate(WRONG))
+    (tmp_path / "wrong.py").write_text(wrong)
+    _, told = run(*command(checker, tmp_path), "wrong.py", folder=tmp_path)
+    for line in WRONG:
+        number = wrong.splitlines().index(f"    {line}") + 1
+        assert f"wrong.py:{number}:" in told, f"{checker} accepts {line}\n{told}"
