@@ -5,6 +5,7 @@
 //! **Invariant:** no rule lives here: outside words become inside words, and back. No environment, and no socket to Redis.
 
 mod activity;
+mod clock;
 mod edge;
 mod events;
 mod failures;
@@ -152,6 +153,8 @@ const fn needs_engine(call: Call) -> bool {
         Call::Version | Call::Status | Call::OpenApi | Call::Healthz | Call::Readyz => false,
         // Limits are kept elsewhere, and depend on no workflow.
         Call::Overrides | Call::SetOverride | Call::RemoveOverride | Call::CheckLimits | Call::TopKeys => false,
+        // Where nobody moves the clock, it waits for no store.
+        Call::AdvanceClock => false,
         _ => true,
     }
 }
@@ -195,6 +198,7 @@ async fn dispatch(ask: &Ask<'_>) -> Answer {
         Call::CheckLimits => check::check(ask).await,
         Call::TopKeys => Ok(top::show(ask)),
         Call::WaitingKeys => waiting::list(ask).await,
+        Call::AdvanceClock => clock::advance(ask).await,
         Call::Version => Ok(version(&ask.api.host)),
         Call::OpenApi => Ok(openapi::page()),
         Call::Status => readiness::status(ask).await,

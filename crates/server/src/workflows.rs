@@ -226,8 +226,11 @@ impl Thread {
         let (health, metrics) = (self.health.clone(), self.metrics.clone());
         let (drain, tasks) = (self.supervisor.drain.clone(), self.supervisor.tasks.clone());
         let (serving, counting) = (Arc::new(move || health.serving()), Arc::new(move || metrics.counting()));
+        let moved = clock.clone();
+        let advance: Arc<dyn Fn(Duration) -> bool + Send + Sync> = Arc::new(move |by| moved.advance(by));
+        let test_clock = self.settings.test_clock.then_some(advance);
         let (version, clock) = (crate::VERSION, Arc::new(move || clock.now()));
-        Host { version, clock, serving, counting, limits: self.limits.shown.clone(), drain, tasks }
+        Host { version, clock, test_clock, serving, counting, limits: self.limits.shown.clone(), drain, tasks }
     }
 }
 

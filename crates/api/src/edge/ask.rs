@@ -72,6 +72,8 @@ pub struct Host {
     pub version: &'static str,
     /// The time of the store of workflows.
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    /// Moves that time ahead, and returns whether it could be moved so far. None: nobody moves it.
+    pub test_clock: Option<Arc<dyn Fn(Duration) -> bool + Send + Sync>>,
     /// Whether the server as a whole is healthy.
     pub serving: Arc<dyn Fn() -> bool + Send + Sync>,
     /// Whether the store of counters counts, by the latest calls of rate limits.

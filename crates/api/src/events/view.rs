@@ -367,7 +367,7 @@ mod tests {
         let (clock, serving) = (Arc::new(Timestamp::default), Arc::new(|| true));
         let counting = Arc::new(|| crate::readiness::Works::Yes);
         let (limits, drain) = (crate::limits::RateLimits::in_memory(), CancellationToken::new());
-        Host { version: "0", clock, serving, counting, limits, drain, tasks: TaskTracker::new() }
+        Host { version: "0", clock, test_clock: None, serving, counting, limits, drain, tasks: TaskTracker::new() }
     }
 
     async fn workflow(engine: &Engine) -> WorkflowId {

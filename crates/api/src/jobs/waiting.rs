@@ -65,6 +65,7 @@ mod tests {
         Host {
             version: "test",
             clock: Arc::new(|| NOW),
+            test_clock: None,
             serving: Arc::new(|| true),
             counting: Arc::new(|| Works::Yes),
             limits: crate::limits::RateLimits::in_memory(),

@@ -163,6 +163,13 @@ pub(super) fn of(call: Call) -> Operation {
         | Call::CheckLimits
         | Call::TopKeys => of_limits(call),
         Call::Graph(form) => of_graph(form),
+        Call::AdvanceClock => operation("advanceClock", "Move the clock of a server for tests", Json("TestClock"))
+            .takes("Advance")
+            .describe(
+                "Only where TIDEGATE_TEST_CLOCK is true; `not_found` elsewhere. Takes either field. All that became due is done before the \
+                 answer.",
+            )
+            .problems(&[NotFound]),
         Call::Version => operation("showVersion", "Show the version of the server", Json("Version")),
         Call::Status => operation("showStatus", "Show what works and what does not", Json("ServerStatus")),
         Call::OpenApi => operation("describeApi", "Get this description", Content::Object),

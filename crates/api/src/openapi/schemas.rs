@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
 
+use crate::clock;
 use crate::edge::problem::{self, Code};
 use crate::events::{JobEvent, RemovedEvent};
 use crate::jobs::{JobPage, MarkBody, claims, leases, log, notes, reports};
@@ -41,6 +42,7 @@ fn requests() -> Schemas {
     add::<terms::WeightsBody>(&mut schemas);
     add::<overrides::OverrideBody>(&mut schemas);
     add::<check::CheckBody>(&mut schemas);
+    add::<clock::AdvanceBody>(&mut schemas);
     schemas
 }
 
@@ -76,6 +78,7 @@ fn answers() -> Schemas {
     add::<check::Checked<'_>>(&mut schemas);
     add::<top::Top<'_>>(&mut schemas);
     add::<waiting::WaitingKeyPage<'_>>(&mut schemas);
+    add::<clock::TestClock>(&mut schemas);
     add::<crate::Version>(&mut schemas);
     add::<crate::readiness::ServerStatus>(&mut schemas);
     schemas

@@ -107,6 +107,13 @@ fn workflows(settings: &Settings) -> Result<&Workflows, Failure> {
     settings.workflows.as_ref().ok_or_else(none)
 }
 
+/// What is in the memory of a server, only that server can look at.
+fn refuse_memory(settings: &Workflows) -> Result<(), Failure> {
+    let reason = "TIDEGATE_STORE_URL=memory: workflows are in the memory of the server, and nothing else can open them; `tidegate workflow \
+                  list` asks the server";
+    if settings.in_process { Err(Failure::usage(reason)) } else { Ok(()) }
+}
+
 fn no_store(shown: &str, settings: &Workflows) -> Failure {
     let named = match settings.redis {
         Some(_) => "TIDEGATE_STORE_URL (or REDIS_URL) and TIDEGATE_STORE_PREFIX say",
@@ -124,6 +131,7 @@ impl Here {
         let logging = Some(logging::start(settings.log).map_err(no_thread)?);
         let workflows = workflows(&settings)?;
         let shown = store::shown(workflows);
+        refuse_memory(workflows)?;
         let failed = |error: &StoreError| not_opened(&shown, error, workflows);
         let place = Place::new(workflows).map_err(|error| failed(&error))?;
         if missing == Missing::Refuse && !place.exists().await.map_err(|error| failed(&error))? {
@@ -196,6 +204,7 @@ fn file_of_store(instead: &str) -> Result<(PathBuf, String), Failure> {
     let settings = settings()?;
     let workflows = workflows(&settings)?;
     let shown = store::shown(workflows);
+    refuse_memory(workflows)?;
     if workflows.redis.is_some() {
         return Err(Failure::usage(format!("{shown}: {instead}")));
     }

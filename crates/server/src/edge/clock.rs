@@ -1,8 +1,22 @@
-//! The wall clock. It is read here and nowhere else, and passed on as an argument.
+//! The wall clock. It is read here and nowhere else, and passed on as an argument. A server for tests moves it ahead; nothing else does.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tidegate_ratelimit::Timestamp;
+
+/// How far the clock can be moved ahead in all: a thousand years, which leaves each moment a place in the store.
+const FARTHEST: u64 = 1_000 * 365 * 86_400 * 1_000_000;
+
+/// How far it was moved ahead, in microseconds.
+static AHEAD: AtomicU64 = AtomicU64::new(0);
+
+/// Moves the clock of this process ahead, for good. Returns whether it could be: there is an end to it.
+pub(crate) fn advance(by: Duration) -> bool {
+    let by = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
+    let moved = |ahead: u64| Some(ahead.saturating_add(by)).filter(|&ahead| ahead <= FARTHEST);
+    AHEAD.fetch_update(Relaxed, Relaxed, moved).is_ok()
+}
 
 /// The time now. A clock that is set before 1970 gives the epoch.
 pub(crate) fn now() -> Timestamp {
@@ -17,7 +31,7 @@ pub(crate) fn moment() -> tidegate_workflow::Timestamp {
 #[expect(clippy::disallowed_methods, reason = "the server is where clocks are read")]
 fn micros() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    shifted(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+    shifted(u64::try_from(since.as_micros()).unwrap_or(u64::MAX)).saturating_add(AHEAD.load(Relaxed))
 }
 
 /// The time itself.

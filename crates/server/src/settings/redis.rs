@@ -129,6 +129,8 @@ const STORE: Names = Names {
 const CREDENTIALS_BYTES: u64 = 64 * 1024;
 /// In place of the address of a Redis: workflows are in a file.
 const FILE: &str = "file";
+/// In place of it: workflows are in this process.
+const MEMORY: &str = "memory";
 
 pub(super) fn build(values: &mut Values, cores: usize) -> Option<Redis> {
     let second = values.boolean("REDIS_PERSECOND") && !memcache::is_wanted(values);
@@ -151,10 +153,15 @@ pub(super) fn build(values: &mut Values, cores: usize) -> Option<Redis> {
     })
 }
 
-/// The Redis of the workflows, which is the one of the counters unless they have their own. None: they are in a file.
+/// Whether workflows are in this process, and lost with it.
+pub(super) fn is_memory(values: &Values) -> bool {
+    values.text(STORE.url) == MEMORY
+}
+
+/// The Redis of the workflows, which is the one of the counters unless they have their own. None: they are in a file or in memory.
 pub(super) fn store(values: &mut Values, counters: Option<&RedisServer>, cores: usize) -> Option<RedisServer> {
     let (given, url) = (values.given.contains(STORE.url), values.text(STORE.url));
-    if given && url != FILE {
+    if given && url != FILE && url != MEMORY {
         return server(values, &STORE, cores);
     }
     let names = [STORE.kind, STORE.auth, STORE.sentinel_auth, STORE.tls, STORE.timeout];
@@ -184,7 +191,11 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
     let found = match deployment(values, names, &url) {
         Ok(found) => found,
         Err(reason) => {
-            let more = if names.url == STORE.url { "; or file, for a file in TIDEGATE_DATA_DIR" } else { "" };
+            let more = if names.url == STORE.url {
+                "; or file, for a file in TIDEGATE_DATA_DIR; or memory, for tests"
+            } else {
+                ""
+            };
             values.problem(names.url, &url, reason + more);
             return None;
         }

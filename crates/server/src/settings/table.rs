@@ -102,7 +102,8 @@ const TIDEGATE: &[Variable] = &[
 #[rustfmt::skip] // as above
 const WORKFLOWS: &[Variable] = &[
     row("TIDEGATE_HTTP_ADDR", Text, "127.0.0.1:7070", "Address and port of the HTTP API under `/v1`. Port 0 lets the system choose. An empty value turns the API and workflows off. When the default is taken, that is a warning, and workflows are off until it is free. An address given here is shared while an old process drains, as the other ports are, if workflows are in Redis; when it is taken, it ends the start."),
-    row("TIDEGATE_STORE_URL", Url, "", "The Redis of the workflows, written as REDIS_URL, or `file` for a file in TIDEGATE_DATA_DIR. Set it to keep counters in a Redis that may lose them, and workflows in one that keeps them.").unset("the Redis of REDIS_URL, else `file`"),
+    row("TIDEGATE_STORE_URL", Url, "", "The Redis of the workflows, written as REDIS_URL, or `file` for a file in TIDEGATE_DATA_DIR, or `memory` for this process, which loses them when it ends ([testing.md](testing.md)). Set it to keep counters in a Redis that may lose them, and workflows in one that keeps them.").unset("the Redis of REDIS_URL, else `file`"),
+    row("TIDEGATE_TEST_CLOCK", Boolean, "false", "A clock that tests move, for workflows and counters ([testing.md](testing.md)). A mistake unless both are in memory and TIDEGATE_HTTP_ADDR is an address of this machine alone."),
     row("TIDEGATE_STORE_TYPE", REDIS_TYPES, "single", "As REDIS_TYPE, for TIDEGATE_STORE_URL. This variable and those up to TIDEGATE_STORE_TIMEOUT are mistakes without a Redis in TIDEGATE_STORE_URL: then those of REDIS_URL count."),
     row("TIDEGATE_STORE_AUTH", Secret, "", "As REDIS_AUTH."),
     row("TIDEGATE_STORE_AUTH_FILE", Path, "", "As TIDEGATE_REDIS_AUTH_FILE."),

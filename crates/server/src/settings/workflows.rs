@@ -6,6 +6,7 @@ use tidegate_api::Tokens;
 use tidegate_workflow::{RetentionDefaults, SqliteOptions};
 
 use super::listen::{Endpoint, host_and_port, tls};
+use super::memcache;
 use super::read::Values;
 use super::redis::{self, RedisServer};
 use crate::certificates::PortTls;
@@ -15,6 +16,8 @@ const ADDRESS: &str = "TIDEGATE_HTTP_ADDR";
 const ACKNOWLEDGED_BY: &str = "TIDEGATE_ACKNOWLEDGED_BY";
 const PARTITIONS: &str = "TIDEGATE_PARTITIONS";
 const PREFIX: &str = "TIDEGATE_STORE_PREFIX";
+/// The clock that tests move.
+const TEST_CLOCK: &str = "TIDEGATE_TEST_CLOCK";
 const TOKENS: &str = "TIDEGATE_TOKENS_FILE";
 /// The most bytes of the file with tokens: ten thousand of them.
 const TOKENS_BYTES: u64 = 1 << 20;
@@ -28,8 +31,12 @@ pub struct Workflows {
     pub address_given: bool,
     /// TLS of the API. None: it speaks plaintext.
     pub tls: Option<PortTls>,
-    /// Where workflows are. None: in a file.
+    /// Where workflows are. None: in a file, or in this process.
     pub redis: Option<RedisServer>,
+    /// Workflows are in this process, and lost when it ends: for tests.
+    pub in_process: bool,
+    /// Tests move the clock. Only with workflows and counters in this process, on an address of this machine alone.
+    pub test_clock: bool,
     /// What the names of all their keys in Redis begin with.
     pub prefix: String,
     /// The folder of the file.
@@ -60,6 +67,7 @@ pub(super) fn build(values: &mut Values, counters: Option<&RedisServer>, threads
     let anonymous = values.boolean("TIDEGATE_ALLOW_ANONYMOUS");
     let tls = tls::api(values);
     let redis = redis::store(values, counters, threads);
+    let in_process = redis::is_memory(values);
     let prefix = prefix(values);
     let partitions = partitions(values, redis.is_some());
     let replicas = replicas(values);
@@ -72,6 +80,10 @@ pub(super) fn build(values: &mut Values, counters: Option<&RedisServer>, threads
                       TIDEGATE_ALLOW_ANONYMOUS=true to allow everything to everybody";
         values.problem(ADDRESS, &values.text(ADDRESS), reason.to_owned());
     }
+    let test_clock = values.boolean(TEST_CLOCK);
+    if test_clock && let Some(reason) = no_test_clock(in_process, counters, &address, values) {
+        values.problem(TEST_CLOCK, "true", reason.to_owned());
+    }
     // On an address of this machine alone, all that comes from elsewhere comes through a browser here.
     let anonymous = anonymous && !address.host.is_loopback();
     Some(Workflows {
@@ -79,6 +91,8 @@ pub(super) fn build(values: &mut Values, counters: Option<&RedisServer>, threads
         address_given: values.given.contains(ADDRESS),
         tls,
         redis,
+        in_process,
+        test_clock,
         prefix,
         data_dir: values.text("TIDEGATE_DATA_DIR").into(),
         partitions,
@@ -91,6 +105,27 @@ pub(super) fn build(values: &mut Values, counters: Option<&RedisServer>, threads
         memory,
         threads,
     })
+}
+
+/// Why the clock cannot be one that tests move: what others share must never see it.
+fn no_test_clock(
+    in_process: bool,
+    counters: Option<&RedisServer>,
+    address: &Endpoint,
+    values: &Values,
+) -> Option<&'static str> {
+    match () {
+        () if !in_process => {
+            Some("it is for tests alone, and needs workflows in memory: set TIDEGATE_STORE_URL=memory")
+        }
+        () if counters.is_some() || memcache::is_wanted(values) => {
+            Some("it is for tests alone, and needs counters in memory: set neither REDIS_URL nor BACKEND_TYPE")
+        }
+        () if !address.host.is_loopback() => Some(
+            "it is for tests alone, and needs an address of this machine alone in TIDEGATE_HTTP_ADDR, such as 127.0.0.1:0",
+        ),
+        () => None,
+    }
 }
 
 /// What keys begin with. Braces would change the slots of all of them.

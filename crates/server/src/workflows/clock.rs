@@ -96,6 +96,13 @@ impl StoreClock {
         *warned = large.is_some();
     }
 
+    /// Moves the clock of this process ahead, and with it that of a store that has none of its own. Returns whether it could be.
+    pub(super) fn advance(&self, by: Duration) -> bool {
+        let moved = clock::advance(by);
+        self.shared.set.notify_one();
+        moved
+    }
+
     async fn measure(&self, store: &Store) -> Result<(), StoreError> {
         let sent = Instant::now();
         if let Some(time) = store.time().await? {

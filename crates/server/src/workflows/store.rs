@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate_api::Api;
 use tidegate_pipeline::{Client, Config, Grouping, Parallelism};
 use tidegate_workflow::{
-    Engine, EngineOptions, RedisOptions, RedisStore, SqliteOptions, SqliteStore, Store, StoreError, Thread,
+    Engine, EngineOptions, MemoryStore, RedisOptions, RedisStore, SqliteOptions, SqliteStore, Store, StoreError, Thread,
 };
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -37,6 +37,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// Where a store is, or will be.
 #[derive(Debug)]
 pub(crate) enum Place {
+    Memory(MemoryStore),
     File { path: PathBuf, options: SqliteOptions },
     Redis { client: Client, options: RedisOptions, replicas: Option<(NonZeroU16, Client)> },
 }
@@ -48,6 +49,9 @@ impl Place {
     /// The settings of Redis make no sense.
     pub(crate) fn new(settings: &Settings) -> Result<Self, StoreError> {
         let (partitions, valid) = (settings.partitions, "settings bound partitions and the prefix");
+        if settings.in_process {
+            return Ok(Self::Memory(MemoryStore::new(partitions)));
+        }
         let Some(server) = &settings.redis else {
             return Ok(Self::File { path: file(settings), options: SqliteOptions::new(partitions).expect(valid) });
         };
@@ -66,6 +70,7 @@ impl Place {
     /// Whether there is a store.
     pub(crate) async fn exists(&self) -> Result<bool, StoreError> {
         match self {
+            Self::Memory(_) => Ok(true),
             Self::File { path, .. } => {
                 let (path, shown) = (path.clone(), path.display());
                 apart(move || path.try_exists()).await?.map_err(|error| unavailable(format!("{shown}: {error}")))
@@ -80,6 +85,7 @@ impl Place {
     /// It cannot be reached, or holds something else.
     pub(crate) async fn open(&self) -> Result<Store, StoreError> {
         match self {
+            Self::Memory(store) => Ok(Store::Memory(store.clone())),
             Self::File { path, options } => {
                 let (path, options) = (path.clone(), options.clone());
                 apart(move || SqliteStore::open(&path, &options)).await?.map(Store::Sqlite)
@@ -96,7 +102,7 @@ impl Place {
 
     fn pause(&self) -> Duration {
         match self {
-            Self::File { .. } => LOOK_AT_FILE,
+            Self::Memory(_) | Self::File { .. } => LOOK_AT_FILE,
             Self::Redis { .. } => LOOK,
         }
     }
@@ -116,9 +122,14 @@ pub(crate) fn file(settings: &Settings) -> PathBuf {
     settings.data_dir.join(FILE)
 }
 
+/// Where workflows are that are in no store that lasts.
+const MEMORY: &str = "memory of this process, lost when it ends";
+
 /// Where workflows are, without credentials.
 pub(crate) fn shown(settings: &Settings) -> String {
     match &settings.redis {
+        None if settings.test_clock => format!("{MEMORY}; tests move its clock"),
+        None if settings.in_process => MEMORY.to_owned(),
         // Said only where it is not what everybody has.
         Some(server) if settings.prefix != PREFIX => format!("redis at {}, prefix {}", server.shown, settings.prefix),
         Some(server) => format!("redis at {}", server.shown),

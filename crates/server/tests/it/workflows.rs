@@ -17,6 +17,7 @@ mod run;
 mod servers;
 mod shown;
 mod terms;
+mod test_clock;
 mod trouble;
 mod watch;
 mod who;

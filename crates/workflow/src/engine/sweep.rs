@@ -1,6 +1,7 @@
 //! Does what is due in workflows, and reads what other servers have changed.
 
 pub(crate) mod gone;
+mod jump;
 pub(crate) mod names;
 mod repair;
 

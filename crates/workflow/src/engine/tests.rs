@@ -230,7 +230,7 @@ async fn news_that_were_missed_open_sets_alone() {
     let engine = engine().await;
     let (rate, set): (Arc<str>, Arc<str>) = ("vendor\ntenant\ta\n\u{0}1".into(), "[\"all\",\"a\"]\u{0}1".into());
     let queues = engine.queues();
-    let closing = || super::queues::closings::Closing { until: at(100), room: None };
+    let closing = || super::queues::closings::Closing { until: at(100), room: None, turns_at: None };
     let lane = |limit: &Arc<str>| {
         (Arc::from("default"), super::queues::lanes::LaneKey { limits: Arc::clone(limit), handler: "h".into() })
     };

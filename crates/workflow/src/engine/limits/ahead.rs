@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use super::charge::until;
+use super::charge::without_units;
 use super::name_of;
 use super::units::Wanted;
 use crate::engine::Engine;
 use crate::engine::claim::told::Told;
-use crate::engine::queues::closings::Closing;
 
 /// The most keys that are looked at with one call.
 const MOST: usize = 512;
@@ -29,7 +28,7 @@ impl Engine {
             if let Some(no_room) = granted.no_room
                 && let Some(limit) = limits.each().get(no_room.limit)
             {
-                let closing = Closing { until: until(no_room, asking), room: None };
+                let closing = without_units(no_room, asking);
                 self.queues().close((queue, lane), &name_of(limit), closing, asked);
             }
         }

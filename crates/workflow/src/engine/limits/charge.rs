@@ -29,9 +29,10 @@ const LONGEST: Duration = Duration::from_secs(15);
 /// How often it is tried to free a place: for ten minutes.
 const RELEASES: u32 = 600;
 
-/// When a limit without room is asked again.
-pub(super) fn until(no_room: NoRoom, now: Timestamp) -> Timestamp {
-    now + no_room.again.unwrap_or_else(|| patience(no_room.after))
+/// A rate limit without room, by what it answered when it was asked at that time.
+pub(super) fn without_units(no_room: NoRoom, asked: Timestamp) -> Closing {
+    let until = asked + no_room.again.unwrap_or_else(|| patience(no_room.after));
+    Closing { until, room: None, turns_at: Some(asked + no_room.after) }
 }
 
 /// What was taken for jobs.
@@ -266,7 +267,7 @@ impl Charge {
             self.close(
                 &taken[self.parts[part].jobs[0]],
                 &set,
-                Closing { until: told.now() + after, room: Some(1) },
+                Closing { until: told.now() + after, room: Some(1), turns_at: None },
                 asked,
             );
         }
@@ -295,7 +296,7 @@ impl Charge {
             if let Some(no_room) = no_room
                 && let Some(limit) = self.parts[part].limits.each().get(no_room.limit).map(name_of)
             {
-                let closing = Closing { until: until(no_room, asking), room: None };
+                let closing = without_units(no_room, asking);
                 self.close(&taken[self.parts[part].jobs[0]], &limit, closing, asked);
             }
             self.keep(part, jobs as usize);

@@ -22,6 +22,8 @@ pub(crate) struct Closing {
     pub(crate) until: Timestamp,
     /// How many jobs have room then, if that is known.
     pub(crate) room: Option<usize>,
+    /// When it has room by the passing of time alone; none where somebody must give a unit back.
+    pub(crate) turns_at: Option<Timestamp>,
 }
 
 #[derive(Debug)]
@@ -125,6 +127,11 @@ impl Closings {
         }
         let limit = Arc::clone(limit);
         self.take(&limit)
+    }
+
+    /// When the first one has room by the passing of time alone. Looks at all of them.
+    pub(super) fn next_turn(&self) -> Option<Timestamp> {
+        self.each.values().filter_map(|closed| closed.closing.turns_at).min()
     }
 
     /// When the next one may have room again.

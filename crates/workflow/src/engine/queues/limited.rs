@@ -113,6 +113,11 @@ impl Queues {
         self.closings().next()
     }
 
+    /// When the first limit has room by the passing of time alone.
+    pub(crate) fn next_turn(&self) -> Option<Timestamp> {
+        self.closings().next_turn()
+    }
+
     /// Returns when [`Queues::next_opening`] may have become earlier. Only one task at a time may wait.
     pub(crate) async fn closed(&self) {
         self.closed.notified().await;
