@@ -1,7 +1,7 @@
 """Writes the types and the calls of the SDK from docs/openapi.json.
 
-    python scripts/generate.py            writes the files
-    python scripts/generate.py --check    fails when they are not what this script would write
+python scripts/generate.py            writes the files
+python scripts/generate.py --check    fails when they are not what this script would write
 """
 
 from __future__ import annotations

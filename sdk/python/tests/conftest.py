@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.register_assert_rewrite("every_call")
+
 _CONFIG = """domain: shop
 descriptors:
   - key: tenant
@@ -39,8 +41,8 @@ class Server:
         return f"{scheme}://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        here = {name: "127.0.0.1" for name in ("HOST", "GRPC_HOST", "DEBUG_HOST")}
-        ports = {name: "0" for name in ("PORT", "GRPC_PORT", "DEBUG_PORT")}
+        here = dict.fromkeys(("HOST", "GRPC_HOST", "DEBUG_HOST"), "127.0.0.1")
+        ports = dict.fromkeys(("PORT", "GRPC_PORT", "DEBUG_PORT"), "0")
         folders = {"RUNTIME_ROOT": str(self._folder), "TIDEGATE_DATA_DIR": str(self._folder / "data")}
         settings = {"TIDEGATE_HTTP_ADDR": f"127.0.0.1:{self._port}", **here, **ports, **folders, **self._settings}
         path = {"PATH": os.environ["PATH"]}
@@ -65,7 +67,7 @@ def make_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[.
     """Starts servers, with settings as keywords. They end with the test."""
     binary = os.environ.get("TIDEGATE_BINARY")
     if not binary:
-        pytest.skip("set TIDEGATE_BINARY to the path of the server's program")
+        pytest.fail("set TIDEGATE_BINARY to the path of the server's program")
     servers: list[Server] = []
 
     def make(**settings: str) -> Server:

@@ -15,7 +15,7 @@ from tidegate._http.events import Event
 class Ask:
     """A client whose calls are made by name, and blocks. `called` has the names."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: str, **settings: Any) -> None:
         self.called: set[str] = set()
 
     def __call__(self, call: str, /, *arguments: Any, **named: Any) -> Any:
@@ -41,7 +41,7 @@ class Ask:
 
 class SyncAsk(Ask):
     def __init__(self, server: str, **settings: Any) -> None:
-        super().__init__()
+        super().__init__(server, **settings)
         self._client = Client(server, **settings)
 
     def call(self, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -63,7 +63,7 @@ class SyncAsk(Ask):
 
 class AsyncAsk(Ask):
     def __init__(self, server: str, **settings: Any) -> None:
-        super().__init__()
+        super().__init__(server, **settings)
         self._client = AsyncClient(server, **settings)
         self._loop = asyncio.new_event_loop()
 
@@ -103,7 +103,8 @@ def every_call(ask: Ask) -> None:
     assert ask("is_ready").strip() == "ready"
     assert ask("show_version")["api"] == "v1"
     assert ask("show_status")["workflows"]["ready"] is True
-    jobs = [{"name": "one", "handler": "a", "queue": "web"}, {"name": "two", "handler": "b", "queue": "web", "after": "one"}]
+    first = {"name": "one", "handler": "a", "queue": "web"}
+    jobs = [first, {"name": "two", "handler": "b", "queue": "web", "after": "one"}]
     id = ask("create_workflow", {"name": "report", "jobs": jobs, "tags": ["t"]}, idempotency_key="k/1")["id"]
     _run(ask, id)
     _look(ask, id)
@@ -118,7 +119,8 @@ def _run(ask: Ask, id: str) -> None:
     claim = {"queues": ["web"], "worker": "me", "wait": "5s"}
     [first] = ask("claim_jobs", claim)["jobs"]
     note = {"lease": first["lease"], "log": ["hello"], "progress": {"percent": 40}}
-    assert ask("extend_leases", {"leases": [first["lease"]], "notes": [note], "worker": "me"})["leases"][0]["status"] == 200
+    extended = ask("extend_leases", {"leases": [first["lease"]], "notes": [note], "worker": "me"})
+    assert (extended["leases"][0]["status"], extended["notes"][0]["status"]) == (200, 200)
     report = {"lease": first["lease"], "outcome": "succeeded", "output": {"n": 1}}
     told = ask("report_jobs", {"reports": [report], "claim": claim})
     assert told["reports"][0]["status"] == 200
@@ -140,7 +142,7 @@ def _look(ask: Ask, id: str) -> None:
     assert len(ask("list_jobs", id, state="failed")["items"]) == 1
     page = ask("list_workflows", status="failed", name="report", tag="t", order="oldest", limit=1, id_prefix=id[:6])
     assert [workflow["id"] for workflow in page["items"]] == [id]
-    assert ask("count_workflows", by="name")["by_name"] == {"report": {"failed": 1}}
+    assert ask("count_workflows", by="name")["by_name"]["report"]["failed"] == 1
     assert ask("draw_dot", id).startswith("digraph")
     assert "one" in ask("draw_mermaid", id)
     assert ask("draw_svg", id).startswith("<svg")
@@ -158,7 +160,7 @@ def _act(ask: Ask, jobs: list[dict[str, Any]]) -> None:
     assert ask("resume_workflow", id)["status"] == "running"
     assert ask("expire_workflow", id, {"after": "90d"})["id"] == id
     assert ask("mark_job_succeeded", id, "one", {"output": 1})["already"] is False
-    assert ask("cancel_job", id, "two")["status"] == "cancelled"
+    assert ask("cancel_job", id, "two")["already"] is False
     assert ask("retry_job", id, "two")["status"] == "running"
     assert ask("skip_job", id, "two")["status"] == "succeeded"
     assert ask("restart_jobs", id, {"jobs": ["one"], "cascade": True})["status"] == "running"

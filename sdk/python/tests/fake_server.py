@@ -28,7 +28,7 @@ class FakeServer:
         self.requests: list[bytes] = []
         self._answers = list(answers)
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "http://127.0.0.1:{}".format(self._listener.getsockname()[1])
+        self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._serve, daemon=True).start()
 
     def __enter__(self) -> FakeServer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import subprocess
@@ -11,13 +12,15 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
 from conftest import Server
 from every_call import Ask, SyncAsk, both, every_call
 from fake_server import FakeServer, answer
-
 from tidegate import (
+    AsyncClient,
     Busy,
     Client,
     Conflict,
@@ -28,10 +31,14 @@ from tidegate import (
     NotFound,
     ServerUnavailable,
     TidegateError,
+    TooLarge,
     Unauthorized,
 )
 from tidegate._calls import Calls
 from tidegate._http.events import Event
+
+if TYPE_CHECKING:
+    from tidegate import api
 
 SDK = Path(__file__).resolve().parents[1]
 ROOT = SDK.parents[1]
@@ -74,12 +81,13 @@ def test_the_import_loads_nothing_that_is_not_needed() -> None:
     heavy = ["asyncio", "ssl", "http.client", "urllib.request", "email", "concurrent.futures", "multiprocessing"]
     code = f"import sys, tidegate.client, tidegate; print([name for name in {heavy} if name in sys.modules])"
     # -S: packages of the environment may load modules when Python starts.
-    told = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, env={"PYTHONPATH": str(SDK / "src")})
+    path = {"PYTHONPATH": str(SDK / "src")}
+    told = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, env=path)
     assert told.stdout.strip() == "[]", told.stderr
 
 
 @both
-def test_a_server_that_is_killed_and_comes_back_loses_no_call(ask: type[Ask], make_server: Callable[..., Server]) -> None:
+def test_a_server_that_is_killed_loses_no_call(ask: type[Ask], make_server: Callable[..., Server]) -> None:
     server = make_server()
     ended = threading.Event()
     ids: list[str] = []
@@ -105,7 +113,7 @@ def test_a_server_that_is_killed_and_comes_back_loses_no_call(ask: type[Ask], ma
 
 
 @both
-def test_a_connection_that_was_closed_while_idle_is_replaced(ask: type[Ask], make_server: Callable[..., Server]) -> None:
+def test_a_connection_that_was_closed_is_replaced(ask: type[Ask], make_server: Callable[..., Server]) -> None:
     server = make_server()
     with ask(server.address, retry_for=0.0) as client:
         id = client("create_workflow", JOB)["id"]
@@ -138,17 +146,17 @@ def test_the_key_of_the_caller_counts(server: str, named: dict[str, str]) -> Non
     assert caught.value.workflow_id == first["id"]
 
 
+UNSAFE: list[tuple[str, list[object]]] = [
+    ("retry_workflow", ["x"]),
+    ("retry_job", ["x", "fetch"]),
+    ("restart_jobs", ["x", {"jobs": ["fetch"]}]),
+    ("act_on_workflows", [{"action": "retry", "filter": {"name": "x"}}]),
+]
+
+
 @both
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("retry_workflow", ("x",)),
-        ("retry_job", ("x", "fetch")),
-        ("restart_jobs", ("x", {"jobs": ["fetch"]})),
-        ("act_on_workflows", ({"action": "retry", "filter": {}},)),
-    ],
-)
-def test_what_could_be_done_twice_is_not_repeated(ask: type[Ask], name: str, arguments: tuple[object, ...]) -> None:
+@pytest.mark.parametrize(("name", "arguments"), UNSAFE)
+def test_what_could_be_done_twice_is_not_repeated(ask: type[Ask], name: str, arguments: list[object]) -> None:
     with FakeServer(None, DONE) as server, ask(server.address) as client:
         with pytest.raises(ServerUnavailable, match="may have been carried out") as caught:
             client(name, *arguments)
@@ -192,9 +200,9 @@ def test_a_second_removal_is_no_error() -> None:
 
 
 def test_a_refusal_after_a_lost_answer_says_so() -> None:
-    with FakeServer(None, problem(409, "already_started")) as server:
-        with pytest.raises(Conflict, match="An earlier try of this call"):
-            Client(server.address).start_workflow("x")
+    told = pytest.raises(Conflict, match="An earlier try of this call")
+    with FakeServer(None, problem(409, "already_started")) as server, told:
+        Client(server.address).start_workflow("x")
 
 
 @both
@@ -337,6 +345,44 @@ def test_large_bodies_go_both_ways(ask: type[Ask], server: str) -> None:
         id = client("create_workflow", {"name": "large", "jobs": jobs})["id"]
         shown = client("show_workflow", id, view="full")
         assert [job["params"] for job in shown["jobs"]] == [job["params"] for job in jobs]
+
+
+@both
+def test_a_body_that_is_too_large_is_refused(ask: type[Ask], server: str) -> None:
+    job = {"handler": "a", "params": {"text": "x" * 12_000_000}}
+    with ask(server, retry_for=0.0) as client, pytest.raises((TooLarge, InvalidRequest)) as caught:
+        client("create_workflow", {"name": "r", "jobs": [job]})
+    assert caught.value.code == "payload_too_large"
+
+
+def test_tasks_share_a_client(server: str) -> None:
+    async def create() -> None:
+        async with AsyncClient(server) as client:
+            body: api.Definition = {"name": "r", "jobs": [{"handler": "a"}]}
+            created = await asyncio.gather(*(client.create_workflow(body) for _ in range(200)))
+            assert (await client.count_workflows())["total"] == len({one["id"] for one in created}) == 200
+
+    asyncio.run(create())
+
+
+def test_a_client_outlives_its_loop_and_a_call_its_cancellation(server: str) -> None:
+    client = AsyncClient(server)
+
+    async def cancel() -> None:
+        claim: api.Claim = {"queues": ["empty"], "worker": "me", "wait": "30s"}
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(client.claim_jobs(claim), 0.2)
+        assert (await client.show_version())["api"] == "v1"
+
+    for _ in range(2):
+        asyncio.run(cancel())
+
+
+def test_a_claim_may_wait_longer_than_the_timeout(server: str) -> None:
+    with Client(server, timeout=0.5, retry_for=0.0) as client:
+        assert client.claim_jobs({"queues": ["empty"], "worker": "me", "wait": "1s"})["jobs"] == []
+        reported = client.report_jobs({"reports": [], "claim": {"queues": ["empty"], "worker": "me", "wait": "1s"}})
+        assert reported["jobs"] == []
 
 
 def test_threads_share_a_client(server: str) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fake_server import FakeServer, answer, chunked
 
+from fake_server import FakeServer, answer, chunked
 from tidegate import AsyncClient, Client, NotTidegate, ServerUnavailable, TidegateError
 from tidegate._http.address import Address, part, query
 from tidegate._http.events import Event, EventReader
@@ -17,6 +17,7 @@ from tidegate._http.response import BadAnswer, Response
 from tidegate._http.sync import Pool
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
+TEN = b"0123456789"
 
 
 def read(data: bytes, step: int, *, end: bool = False) -> Response:
@@ -37,7 +38,12 @@ def read(data: bytes, step: int, *, end: bool = False) -> Response:
         (b"HTTP/1.1 204 No Content\r\n\r\n", 204, b"", True),
         (b"HTTP/1.1 100 Continue\r\n\r\n" + HEAD + b"content-length: 1\r\n\r\nx", 200, b"x", True),
         (b"HTTP/1.0 200 OK\r\ncontent-length: 1\r\n\r\nx", 200, b"x", False),
-        (HEAD + b"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\n\r\n", 200, b"abc0123456789", True),
+        (
+            HEAD + b"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\n\r\n",
+            200,
+            b"abc" + TEN,
+            True,
+        ),
         (HEAD + b"transfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\nx: y\r\n\r\n", 200, b"a", True),
     ],
 )
@@ -108,7 +114,8 @@ def test_an_address_is_a_url_or_a_host_and_a_port(text: str, url: str, host: str
 
 
 @pytest.mark.parametrize(
-    "text", ["redis://box:1", "http://", "http://box:x", "https://:1", "http://box?a=1", "box#a", "box:", "a b", "b\r\nx: y"]
+    "text",
+    ["redis://box:1", "http://", "http://box:x", "https://:1", "http://box?a=1", "box#a", "box:", "a b", "b\r\nx: y"],
 )
 def test_another_address_is_refused(text: str) -> None:
     with pytest.raises(TidegateError, match="the server"):
@@ -186,7 +193,9 @@ def test_a_strange_answer_is_an_error_of_one_line(
 
 
 @BOTH
-@pytest.mark.parametrize("given", [chunked(b'{"a"', b":1}"), answer(b'{"a":1}'), chunked(*(b"[1", b",2" * 10_000, b"]"))])
+@pytest.mark.parametrize(
+    "given", [chunked(b'{"a"', b":1}"), answer(b'{"a":1}'), chunked(*(b"[1", b",2" * 10_000, b"]"))]
+)
 def test_chunks_are_put_together(ask: Callable[[str], Any], given: bytes) -> None:
     with FakeServer(given) as server:
         assert ask(server.address) in ({"a": 1}, [1, *[2] * 10_000])
@@ -226,8 +235,9 @@ def test_an_answer_in_drops_does_not_stretch_the_time() -> None:
 
     threading.Thread(target=serve, daemon=True).start()
     begin = time.monotonic()
-    with pytest.raises(ServerUnavailable), Client(f"127.0.0.1:{listener.getsockname()[1]}", timeout=0.5, retry_for=0) as c:
-        c.show_version()
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    with pytest.raises(ServerUnavailable), Client(address, timeout=0.5, retry_for=0.0) as client:
+        client.show_version()
     assert time.monotonic() - begin < 5
     listener.close()
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from . import api
     from ._run import Run
     from ._span import Span
+    from ._workflows import WorkflowOptions
     from .client import Client
 
 P = ParamSpec("P")
@@ -60,6 +61,8 @@ class Options(Settings, total=False):
     wait: Span
     #: Which outcomes of the jobs before it let it run.
     rule: Rule
+    #: For ``enqueue``: enqueueing again with this key returns the first run.
+    key: str
     #: Params in place of arguments, for those who build a graph from data.
     params: Mapping[str, Any]
 
@@ -147,7 +150,9 @@ class Base(Generic[P, R]):
         from ._run import start
 
         graph = _graph.Graph(self.handler)
-        return start(graph, self._add(graph, *args, **kwargs), self._annotations.get("return", Any), {}, client)
+        more: WorkflowOptions = {"key": key} if (key := self._options.get("key")) else {}
+        alone = self._add(graph, *args, **kwargs)
+        return start(graph, alone, self._annotations.get("return", Any), more, client)
 
     def arguments(self, params: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of a call of the function with ``params`` of a workflow. Params that it has no parameter for, such as globals that

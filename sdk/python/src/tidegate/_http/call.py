@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from typing import Any, TypeGuard
 
 from ..errors import NotFound, NotTidegate, Problem, ServerUnavailable, TidegateError
@@ -109,8 +108,10 @@ class Attempts:
     def _pause(self, now: float, least: float) -> Pause | None:
         if self._ends is None:
             self._ends = now + self._retry_for
+        from random import uniform  # Few programs need it.
+
         # Jitter, so that the clients of a server that comes back do not call at the same moment.
-        seconds = max(self._next * random.uniform(0.5, 1.0), least)
+        seconds = max(self._next * uniform(0.5, 1.0), least)
         self._next = min(2 * self._next, _PAUSE_MAX)
         return Pause(seconds) if now + seconds < self._ends else None
 

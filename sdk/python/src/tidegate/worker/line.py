@@ -165,5 +165,6 @@ def _value(response: Response) -> Any:
     if not 200 <= response.status < 300:
         if not isinstance(value, dict) or "code" not in value:
             raise Lost(f"it does not answer like Tidegate (status {response.status})", sent=True, lasting=True)
-        raise Refused(Problem.of(cast("dict[str, Any]", value), status=response.status))
+        hint = "Set TIDEGATE_TOKEN to a token from the server's tokens file" if response.status == 401 else ""
+        raise Refused(Problem.of(cast("dict[str, Any]", value), status=response.status, hint=hint))
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import signal
 import threading
@@ -75,11 +76,9 @@ class Supervisor:
         self._listener.start()
         if self._reload is not None:
             self._reload.start()
-        while self._children or (self._starts and not self._stopping):
-            try:
+        while self._children or (not self._stopping and (self._starts or self._reload)):
+            with contextlib.suppress(queue.Empty):
                 self._take(self._events.get(timeout=self._pause()))
-            except queue.Empty:
-                pass
             self._tick()
         self._keeper.flush(2.0)
         if self._is_ready:

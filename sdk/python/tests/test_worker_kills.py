@@ -1,0 +1,165 @@
+"""Workers and servers that are killed: every job ends, once as recorded. TIDEGATE_TEST_KILLS is how many kills are made."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from test_worker_support import Server, Worker, is_alive, until
+
+KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "50"))
+
+
+@pytest.fixture
+def server(tmp_path: pathlib.Path) -> Iterator[Server]:
+    folder = tmp_path / "server"
+    folder.mkdir()
+    made = Server(folder)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def workers() -> Iterator[list[Worker]]:
+    made: list[Worker] = []
+    yield made
+    for worker in made:
+        worker.close()
+
+
+def test_a_killed_process_loses_no_job(server: Server, workers: list[Worker], tmp_path: pathlib.Path) -> None:
+    server.create_many("nap", 1000, {"seconds": 0.02})
+    workers.append(worker := Worker(server, tmp_path / "w", "--processes", "2").ready())
+    until(lambda: server.count("succeeded") > 200, "some have ended", 20)
+    killed = worker.children()[0]
+    os.kill(killed, signal.SIGKILL)
+    began = time.monotonic()
+    # Much less than the lease of 30 s: the parent gives back what the process had.
+    server.wait_all(15)
+    assert time.monotonic() - began < 15
+    assert server.count("succeeded") == 1000
+    worker.says("SIGKILL")
+    assert worker.stop() == 0
+
+
+def test_a_killed_worker_loses_no_job(server: Server, workers: list[Worker], tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "written"
+    server.create_many("writes", 500, {"file": str(file)})
+    server.create_many("nap", 500, {"seconds": 0.05})
+    workers.append(first := Worker(server, tmp_path / "w", "--processes", "2", "--lease", "5s").ready())
+    until(lambda: server.count("succeeded") > 200, "some have ended", 20)
+    children = first.children()
+    first.process.kill()
+    until(lambda: not any(is_alive(child) for child in children), "no process is left", 5)
+    workers.append(Worker(server, tmp_path / "w", "--processes", "2", "--lease", "5s"))
+    server.wait_all(20)
+    assert server.count("succeeded") == 1000
+
+
+def test_a_process_that_crashes_again_and_again_fails_its_job_alone(
+    server: Server, workers: list[Worker], tmp_path: pathlib.Path
+) -> None:
+    workers.append(Worker(server, tmp_path / "w").ready())
+    crash = server.create("crashes")
+    others = server.create_many("noop", 20)
+    job = server.job(crash, wait=40)
+    assert job["state"] == "failed"
+    assert "has ended 4 times" in str(job)
+    server.wait_all(10)
+    assert all(server.state(one) == "succeeded" for one in others)
+
+
+def test_a_job_that_blocks_the_interpreter_keeps_its_lease(
+    server: Server, workers: list[Worker], tmp_path: pathlib.Path
+) -> None:
+    seconds = int(os.environ.get("TIDEGATE_TEST_BLOCK", "9"))
+    workers.append(Worker(server, tmp_path / "w", "--lease", "5s").ready())
+    workflow = server.create("holds", {"seconds": seconds})
+    job = server.job(workflow, wait=seconds + 10)
+    assert (job["state"], job["output"], job["attempt"], job["lost"]) == ("succeeded", "held", 1, 0)
+
+
+def test_a_job_keeps_its_lease_for_longer_than_the_lease(
+    server: Server, workers: list[Worker], tmp_path: pathlib.Path
+) -> None:
+    workers.append(Worker(server, tmp_path / "w", "--lease", "5s").ready())
+    ids = [server.create("nap", {"seconds": 8}), server.create("anap", {"seconds": 8})]
+    for job in [server.job(one, wait=15) for one in ids]:
+        assert (job["state"], job["attempt"], job["lost"]) == ("succeeded", 1, 0)
+
+
+def test_reports_survive_a_restart_of_the_server(
+    server: Server, workers: list[Worker], tmp_path: pathlib.Path
+) -> None:
+    file = tmp_path / "written"
+    ids = server.create_many("nap", 8, {"seconds": 1.0})
+    ids += server.create_many("writes", 100, {"file": str(file)})
+    workers.append(worker := Worker(server, tmp_path / "w").ready())
+    until(lambda: server.count("running") < 108, "some have ended")
+    server.kill()
+    worker.says("does not answer")
+    time.sleep(2)
+    server.start()
+    worker.says("connected again")
+    server.wait_all(20)
+    assert server.count("succeeded") == 108
+    # Each was run once: what had been reported was not lost, and what ran went on.
+    assert max(Counter(file.read_text().splitlines()).values()) == 1
+    assert [server.job(one)["lost"] for one in ids] == [0] * 108
+    assert worker.stop() == 0
+
+
+def test_an_extended_lease_is_not_shortened(server: Server, workers: list[Worker], tmp_path: pathlib.Path) -> None:
+    workers.append(Worker(server, tmp_path / "w", "--lease", "5s").ready())
+    workflow = server.create("extends", {"file": "x"})
+    until(lambda: server.state(workflow) == "running", "it runs")
+    assert server.job(workflow)["state"] == "succeeded"
+
+
+def test_random_kills_leave_nothing_stuck(server: Server, workers: list[Worker], tmp_path: pathlib.Path) -> None:
+    seed = int(os.environ.get("TIDEGATE_TEST_SEED", str(time.time_ns() % 1_000_000)))
+    print(f"TIDEGATE_TEST_SEED={seed}")
+    dice = random.Random(seed)
+    file = tmp_path / "written"
+    arguments = ("--processes", "2", "--lease", "5s", "--concurrency", "8")
+    for _ in range(2):
+        workers.append(Worker(server, tmp_path / "w", *arguments).ready())
+    created = 0
+    for _ in range(KILLS):
+        if server.count("running") < 300:
+            for handler, params in (
+                ("writes", {"file": str(file)}),
+                ("nap", {"seconds": 0.02}),
+                ("anap", {"seconds": 0.02}),
+                ("anoop", {}),
+            ):
+                created += len(server.create_many(handler, 100, params))
+        time.sleep(dice.uniform(0.0, 0.4))
+        kind = dice.choice(["child", "child", "worker", "server", "stop"])
+        worker = dice.choice(workers)
+        if kind == "server":
+            server.kill()
+            time.sleep(dice.uniform(0.0, 0.3))
+            server.start()
+        elif kind == "child":
+            children = worker.children()
+            if children:
+                os.kill(dice.choice(children), signal.SIGKILL)
+        else:
+            workers.remove(worker)
+            if kind == "worker":
+                worker.process.kill()
+                worker.process.wait()
+            else:
+                # One that has just been started may not listen to signals yet.
+                assert worker.stop(seconds=30) in (0, -signal.SIGTERM), worker.text()
+            workers.append(Worker(server, tmp_path / "w", *arguments))
+    # Twice the lease: a job may be lost once more by a kill shortly before.
+    server.wait_all(60)
+    assert server.count("succeeded") == created, {status: server.count(status) for status in ("failed", "cancelled")}
