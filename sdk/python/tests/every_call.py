@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidegate import AsyncClient, Client
+from tidegate import AsyncClient, Client, NotFound
 from tidegate._http.events import Event
 
 
@@ -101,6 +101,8 @@ def every_call(ask: Ask) -> None:
     """Makes each call, and looks at what it answers."""
     assert ask("is_alive").strip() == "ok"
     assert ask("is_ready").strip() == "ready"
+    with pytest.raises(NotFound):
+        ask("advance_clock", {"by": "1s"})
     assert ask("show_version")["api"] == "v1"
     assert ask("show_status")["workflows"]["ready"] is True
     first = {"name": "one", "handler": "a", "queue": "web"}

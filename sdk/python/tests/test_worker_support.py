@@ -109,7 +109,8 @@ def crashes():
 @job
 def extends(file: str):
     current().extend("10m")
-    time.sleep(0.5)
+    pathlib.Path(file).write_text("extended")
+    time.sleep(4)
 
 @job
 def writes(file: str, size: int = 1):
@@ -219,7 +220,9 @@ class Worker:
         path = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
         found = pathlib.Path(path).read_text().split()
         tasks = pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()
-        return sorted({int(one) for task in tasks for one in (task / "children").read_text().split()} | set(map(int, found)))
+        return sorted(
+            {int(one) for task in tasks for one in (task / "children").read_text().split()} | set(map(int, found))
+        )
 
     def stop(self, number: int = signal.SIGTERM, seconds: float = 20) -> int:
         self.process.send_signal(number)

@@ -274,6 +274,16 @@ class Calls:
         except TidegateError as error:
             raise error.with_traceback(None) from None
 
+    def advance_clock(self, body: api.Advance) -> api.TestClock:
+        """Move the clock of a server for tests. Only where TIDEGATE_TEST_CLOCK is true; `not_found` elsewhere. Takes
+        either field. All that became due is done before the answer. Role: admin.
+        """
+        try:
+            answer: api.TestClock = self._call("POST", "/v1/test/clock:advance", body=body)
+            return answer
+        except TidegateError as error:
+            raise error.with_traceback(None) from None
+
     def show_version(self) -> api.Version:
         """Show the version of the server. Role: read."""
         try:

@@ -79,6 +79,17 @@ Works: TypeAlias = Literal["yes", "partly", "no"]
 """Whether something works."""
 
 
+class Advance(TypedDict, total=False):
+    """How far to move the clock: one of the two."""
+
+    by: Span | None
+    """So far. Leases end, timeouts pass and workflows are removed as if that time had passed."""
+    to_next: bool | None
+    """To the first moment at which a job is ready that waits for a time, or a rate limit has room again for jobs that
+    wait for it. Ends of leases, timeouts and removals are not waited for. Without such a moment, the clock stays.
+    """
+
+
 class AttemptError(TypedDict):
     """What went wrong in an attempt."""
 
@@ -1079,6 +1090,16 @@ class ServerStatus(TypedDict):
     as nobody calls, nothing is known of it.
     """
     workflows: WorkflowStatus
+
+
+class TestClock(TypedDict):
+    """The clock."""
+
+    advanced_ms: int
+    """How far it was moved, in milliseconds, rounded up."""
+    next: Time | None
+    """Where `to_next` would move it now; null when nothing waits for a time."""
+    now: Time
 
 
 class TopKey(TypedDict):

@@ -9,13 +9,18 @@ from collections.abc import Callable
 from typing import Any
 
 from .._span import span
-from ..errors import GivenBack, NonRetryable, Retry, Throttled
+from ..context import Context
+from ..errors import GivenBack, NonRetryable, Retry, Throttled, TidegateError
 from .notes import cut
 
 # The server's bound for an output.
 MAX_OUTPUT = 1024 * 1024
 _MAX_TEXT = 16 * 1024
 _SDK = str(pathlib.Path(__file__).parent.parent)
+
+
+class TimedOut(TidegateError):
+    """The attempt took longer than the timeout of its job."""
 
 
 class Ending:
@@ -58,6 +63,18 @@ def raised(lease: str, error: BaseException) -> Ending:
     except TypeError as wrong:
         # A time span that is none.
         return failed(lease, NonRetryable(str(wrong)))
+
+
+def interrupted(claimed: Any, context: Context) -> Ending | None:
+    """The end of an attempt that was told to stop, whatever it returned or raised: that may be half of the work.
+
+    None when it was not told so.
+    """
+    if not context.cancelled:
+        return None
+    if context.reason == "timed_out":
+        return failed(claimed["lease"], TimedOut(f"the attempt took longer than {claimed['timeout_ms']} ms"))
+    return given_back(claimed["lease"])
 
 
 def given_back(lease: str, pause: str | None = None) -> Ending:

@@ -45,7 +45,7 @@ class Engine:
         self._tell = tell
         self._notes = Notes()
         self._notes_at = 0.0
-        self.work = Work(jobs, settings.concurrency, settings.lease, table, self, settings.name)
+        self.work = Work(jobs, settings, table, self)
         self.work.start_thread = lambda: self._start(self._run_jobs, "job")
         self.work.start_tasks = self._start_tasks
         self._loop: Loop | None = None
@@ -207,5 +207,5 @@ def _run(held: Held) -> Ending:
         with enter(context), _telemetry.span(held.claimed):
             output = job.invoke(held.claimed)
     except BaseException as error:  # A job that calls exit() has failed like any other.
-        return attempt.raised(lease, error)
-    return attempt.succeeded(lease, job.handler, output)
+        return attempt.interrupted(held.claimed, context) or attempt.raised(lease, error)
+    return attempt.interrupted(held.claimed, context) or attempt.succeeded(lease, job.handler, output)

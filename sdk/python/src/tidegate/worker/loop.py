@@ -8,14 +8,9 @@ from collections.abc import Callable
 
 from .. import _telemetry
 from ..context import enter
-from ..errors import TidegateError
 from . import attempt
 from .attempt import Ending
 from .work import Held
-
-
-class TimedOut(TidegateError):
-    """The attempt took longer than the timeout of its job."""
 
 
 class Loop:
@@ -58,16 +53,7 @@ class Loop:
         try:
             with enter(context), _telemetry.span(held.claimed):
                 output = await job.ainvoke(held.claimed)
-            ending = attempt.succeeded(lease, job.handler, output)
-        except asyncio.CancelledError as error:
-            if context.reason == "stopping":
-                ending = attempt.given_back(lease)
-            elif context.reason == "timed_out":
-                ending = attempt.failed(
-                    lease, TimedOut(f"the attempt took longer than {held.claimed['timeout_ms']} ms")
-                )
-            else:
-                ending = attempt.failed(lease, error)
+            ending = attempt.interrupted(held.claimed, context) or attempt.succeeded(lease, job.handler, output)
         except BaseException as error:  # A job that calls exit() has failed like any other.
-            ending = attempt.raised(lease, error)
+            ending = attempt.interrupted(held.claimed, context) or attempt.raised(lease, error)
         self._finish(held, ending)

@@ -52,6 +52,7 @@ class Child:
             other.close()
             os.close(file)
         self._socket = mine
+        self._unsent = bytearray()
         self._events = events
         self.send_line(settings.encode())
         reader = threading.Thread(target=self._read, name="tidegate-child", daemon=True)
@@ -75,9 +76,17 @@ class Child:
         self.send_line(json.dumps(message).encode() + b"\n")
 
     def send_line(self, data: bytes) -> None:
-        # When it has ended, the reader notices.
-        with contextlib.suppress(OSError):
-            self._socket.sendall(data)
+        self._unsent += data
+        self.flush()
+
+    def flush(self) -> None:
+        """Sends what it can take now: a job may block it for minutes, and the others must not wait for that."""
+        while self._unsent:
+            try:
+                del self._unsent[: self._socket.send(self._unsent, socket.MSG_DONTWAIT)]
+            except OSError:
+                # It is full, or it has ended and its end is noticed elsewhere.
+                return
 
     def kill(self) -> None:
         self._process.kill()

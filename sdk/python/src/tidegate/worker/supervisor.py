@@ -111,6 +111,7 @@ class Supervisor:
                 del self._starts[place]
                 self._start(place)
         for child in self._children:
+            child.flush()
             if child.kill_at is not None and child.kill_at <= now:
                 child.kill_at = None
                 child.kill()

@@ -14,6 +14,7 @@ from ..errors import NonRetryable
 from .attempt import Ending, failed, given_back
 from .figures import Figures
 from .leases import LeaseTable, line
+from .settings import Settings
 
 # As much work is taken beyond what can run at a time, so that short jobs do not wait for an answer each.
 _AHEAD_SECONDS = 0.020
@@ -68,11 +69,9 @@ class Work:
     def __init__(
         self,
         jobs: Mapping[str, Base[..., Any]],
-        concurrency: int,
-        lease: float,
+        settings: Settings,
         table: LeaseTable,
         port: Port,
-        worker: str,
     ) -> None:
         self.lock = threading.Lock()
         self.ready = threading.Condition(self.lock)  # Threads wait for jobs.
@@ -96,12 +95,13 @@ class Work:
         self.start_thread: Callable[[], None] = lambda: None
         self.start_tasks: Callable[[list[Held]], None] = lambda _: None
         self._jobs = jobs
-        self._concurrency = concurrency
-        self._lease = lease
+        self._concurrency = settings.concurrency
+        self._processes = settings.processes
+        self._lease = settings.lease
         self._table = table
         self._port = port
-        self._worker = worker
-        self._slots = list(range(concurrency))
+        self._worker = settings.name
+        self._slots = list(range(settings.concurrency))
         self._number = 0
         self._mean: float | None = None
         self._threads = 0
@@ -113,7 +113,8 @@ class Work:
         """With the lock: how many jobs a claim that waits may ask for."""
         if self.stopping or self.calling or self.outbox:
             return 0
-        return max(self._concurrency - len(self.held), 0)
+        # A part of it, so that jobs that come at once are spread over the processes that wait.
+        return -(-max(self._concurrency - len(self.held), 0) // self._processes)
 
     def room_for_report(self, reported: int) -> int:
         """With the lock: how many jobs may be asked for beside so many reports."""
@@ -210,8 +211,8 @@ class Work:
 
     def give_back_queue(self, now: float) -> None:
         """With the lock: gives back what has waited too long, since the jobs before it take longer than was thought."""
-        while self.queue and now - self.queue[-1].at > STALE:
-            self._give_back(self.queue.pop(), None)
+        while self.queue and now - self.queue[0].at > STALE:
+            self._give_back(self.queue.popleft(), None)
             self._mean = STALE
 
     def stop(self) -> None:
@@ -249,7 +250,8 @@ class Work:
         self.begun += 1
         held.context = Context(held.claimed, port=self._port, worker=self._worker)
         held.began = time.monotonic()
-        if held.ends is not None:
+        # The parent hears how many run, and deadlines are looked at.
+        if not self.tick.is_set():
             self.tick.set()
         return held
 
@@ -287,7 +289,8 @@ class Work:
         if len(self.lines) < (_MAX_LINES if outcome == "succeeded" else 2 * _MAX_LINES):
             told = [time.time(), outcome, claimed["job"], handler, seconds, claimed["workflow_id"], problem]
             self.lines.append(told)
-        self.tick.set()
+        if not self.tick.is_set():
+            self.tick.set()
 
 
 def refused(held: Held, detail: str) -> Ending:

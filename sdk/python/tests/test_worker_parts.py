@@ -1,0 +1,157 @@
+"""Parts of the worker alone: the table of leases, figures, notes and what the console writes."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+
+import pytest
+from tidegate.errors import GivenBack, NonRetryable, Retry, Throttled
+from tidegate.worker import attempt
+from tidegate.worker.console import Console, duration
+from tidegate.worker.figures import Figures
+from tidegate.worker.leases import LeaseTable, line
+from tidegate.worker.notes import Notes, cut
+
+
+def test_leases_are_read_by_another_process() -> None:
+    file = LeaseTable.file(4)
+    writer, reader = LeaseTable(file, 4), LeaseTable(file, 4)
+    os.close(file)
+    assert reader.read() == []
+    writer.write([line(1, 10.5, "a-0-x"), line(2, 11.0, "b-0-y")])
+    writer.begin(3, 2)
+    assert reader.read() == [("a-0-x", 10.5, False), ("b-0-y", 11.0, True)]
+    writer.begin(3, 0)
+    writer.write([])
+    assert reader.read() == []
+
+
+def test_a_table_is_whole_while_it_is_written() -> None:
+    file = LeaseTable.file(16)
+    writer, reader = LeaseTable(file, 16), LeaseTable(file, 16)
+    os.close(file)
+    writer.write([line(0, 0.0, "lease-0")])
+    ended = threading.Event()
+
+    def write() -> None:
+        for turn in range(2000):
+            writer.write([line(turn, 1.0, f"lease-{turn}")] * (turn % 200 + 1))
+        ended.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    while not ended.is_set():
+        held = reader.read()
+        assert held
+        turn = int(held[0].lease.removeprefix("lease-"))
+        assert held == [(f"lease-{turn}", 1.0, held[0].begun)] * (turn % 200 + 1)
+    thread.join()
+
+
+def test_a_table_that_is_full_keeps_whole_lines() -> None:
+    file = LeaseTable.file(1)
+    table = LeaseTable(file, 1)
+    os.close(file)
+    table.write([line(turn, 1.0, "x" * 60) for turn in range(2000)])
+    held = table.read()
+    assert 578 <= len(held) < 2000
+    assert {one.lease for one in held} == {"x" * 60}
+
+
+def test_figures_of_processes_are_added() -> None:
+    together, one = Figures(), Figures()
+    for milliseconds in range(1, 101):
+        one.add("a", "succeeded", milliseconds / 1000)
+    one.add("b", "failed", 2.0)
+    assert together.merge(one.encode()) == 101
+    assert together.merge(one.encode()) == 101
+    assert (together.count("a"), together.count("b", "failed"), together.count("b", "succeeded")) == (200, 2, 0)
+    assert together.percentile("a", 0.5) == pytest.approx(0.05, rel=0.05)
+    assert together.percentile("a", 0.99) == pytest.approx(0.099, rel=0.05)
+    assert [together.below("a", bound) for bound in (0.001, 0.01, 0.05, 0.1, 1.0)] == [2, 20, 100, 200, 200]
+    assert together.seconds["a"] == pytest.approx(2 * 5.05)
+
+
+def test_notes_are_cut_at_the_bounds_of_the_server() -> None:
+    notes = Notes()
+    assert notes.add("a", 10, "ü" * 300, [])
+    assert not notes.add("a", 20, None, ["line"] * 300)
+    assert not notes.add("b", None, None, ["é" * 9000] * 10)
+    first, second = notes.take()
+    assert first["progress"] == {"percent": 20}
+    assert len(first["log"]) == 256
+    assert first["log"][-1] == "… 45 more lines in half a second were left out"
+    assert sum(len(text.encode()) for text in second["log"]) <= 16 * 1024
+    assert second["log"][0].endswith("…")
+    assert notes.take() == []
+
+
+@pytest.mark.parametrize(("text", "most", "expected"), [("abc", 3, "abc"), ("abcdef", 5, "ab…"), ("üüü", 4, "…"), ("üüü", 5, "ü…")])
+def test_texts_are_cut_between_characters(text: str, most: int, expected: str) -> None:
+    assert cut(text, most) == expected
+    assert len(cut(text, most).encode()) <= most
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "report"),
+    [
+        (Throttled(1.5), "throttled", b'{"lease":"l","outcome":"throttled","retry_after":"1500ms"}'),
+        (GivenBack("2s"), "given_back", b'{"lease":"l","outcome":"given_back","pause":"2s"}'),
+        (GivenBack(), "given_back", b'{"lease":"l","outcome":"given_back"}'),
+        (
+            NonRetryable("no"),
+            "failed",
+            b'{"lease":"l","outcome":"failed","retry":"never","error":{"kind":"NonRetryable","message":"no"}}',
+        ),
+        (
+            Retry("no", after=60),
+            "failed",
+            b'{"lease":"l","outcome":"failed","retry_after":"60000ms","error":{"kind":"Retry","message":"no"}}',
+        ),
+        (ValueError(), "failed", b'{"lease":"l","outcome":"failed","error":{"kind":"ValueError","message":""}}'),
+    ],
+)
+def test_errors_become_reports(error: BaseException, outcome: str, report: bytes) -> None:
+    ending = attempt.raised("l", error)
+    assert (ending.outcome, ending.report) == (outcome, report)
+
+
+def test_a_wrong_time_span_fails_the_attempt() -> None:
+    ending = attempt.raised("l", Throttled("soon"))
+    assert ending.outcome == "failed"
+    assert "'soon' is not a time span" in ending.problem
+
+
+def test_a_trace_has_the_frames_of_the_job_alone_and_is_bounded() -> None:
+    def deep(left: int) -> None:
+        if not left:
+            raise ValueError("x" * 20_000)
+        deep(left - 1)
+
+    try:
+        deep(50)
+    except ValueError as error:
+        report = attempt.raised("l", error).report
+    assert b"in deep" in report or b"xxxx" in report
+    assert len(report) < 40_000
+
+
+def test_lines_for_people() -> None:
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, "utf-8")
+    console = Console(out=out, colours=False)
+    console.jobs([[0.0, "succeeded", "charge", "charge", 0.0123, "01M7Z85C8H08RJZ5Q5JGPKMY04", ""]], 1)
+    console.jobs([[0.0, "failed", "mail", "send", 1.5, "01M7Z85C8H08RJZ5Q5JGPKMY04", "Error: \x1b[31mred"]], 1)
+    good, bad = raw.getvalue().decode().splitlines()
+    assert good[9:].split() == ["✓", "charge", "12.3", "ms", "01M7Z85C8H08"]
+    assert bad[9:].split() == ["✗", "mail", "(send)", "1.5", "s", "01M7Z85C8H08", "Error:", "?[31mred"]
+    assert "\x1b" not in raw.getvalue().decode()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(12e-6, "12 us"), (0.0123, "12.3 ms"), (0.9996, "1 s"), (75.0, "75 s"), (4000.0, "4,000 s")]
+)
+def test_durations_are_short(seconds: float, shown: str) -> None:
+    assert duration(seconds) == shown
