@@ -58,6 +58,8 @@ impl Api {
             .header("host", &self.host)
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body)))?;
+        // Its task may not have seen the end of the last answer yet.
+        self.sender.ready().await.with_context(|| format!("the connection for {path} is closed"))?;
         let response = self.sender.send_request(request).await.with_context(|| format!("{path} was not answered"))?;
         let status = response.status();
         let body = response.into_body().collect().await?.to_bytes();
