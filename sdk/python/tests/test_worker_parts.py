@@ -7,6 +7,7 @@ import os
 import threading
 
 import pytest
+
 from tidegate.errors import GivenBack, NonRetryable, Retry, Throttled
 from tidegate.worker import attempt
 from tidegate.worker.console import Console, duration
