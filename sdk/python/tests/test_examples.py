@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import shutil
 import socket
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import tidegate
 
 if TYPE_CHECKING:
     from conftest import Server
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples" / "python"
 GUIDES = ("from-gush.md", "from-celery.md", "from-bullmq.md")
+ENVOY = ROOT / ".venv" / "envoy"
 NODE_MODULES = ROOT / "crates" / "bench" / "peers" / "node_modules"
 
 # What the programs of the guides print, whatever they are written for.
@@ -97,12 +103,18 @@ def redis(tmp_path: Path) -> Iterator[int]:
     """The port of a Redis."""
     if (binary := shutil.which("redis-server")) is None:
         pytest.fail("there is no redis-server: run scripts/deps test")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
+    (port,) = free_ports(1)
     folder = tmp_path / "redis"
     folder.mkdir()
     with running([binary, "--port", str(port), "--save", "", "--dir", str(folder)], dict(os.environ), folder):
         yield port
+
+
+def test_limits() -> None:
+    if (binary := os.environ.get("TIDEGATE_BINARY")) is None:
+        pytest.fail("set TIDEGATE_BINARY to the path of the server's program")
+    told = printed([binary, "check", str(EXAMPLES / "config")], dict(os.environ), ROOT)
+    assert told.strip() == "ok: 2 files, 2 domains, 2 limits"
 
 
 def test_thumbnails(address: str, tmp_path: Path) -> None:
@@ -117,6 +129,68 @@ def test_crawler(address: str, tmp_path: Path) -> None:
     told = example("crawler.py", address, tmp_path)
     # Each page was answered once, however often the crawl was given back and the API refused.
     assert re.search(r"40 pages in [0-9.]+ s; the API answered 40 calls and refused [0-9]+", told), told
+
+
+def test_crawler_shares_its_limit_with_a_route_of_envoy(make_server: Callable[..., Server], tmp_path: Path) -> None:
+    ports = free_ports(4)
+    grpc, front = ports[:2]
+    limits = {"RUNTIME_ROOT": str(ROOT / "examples"), "RUNTIME_SUBDIRECTORY": "python"}
+    client = tidegate.Client(make_server(**limits, GRPC_PORT=str(grpc)).address)
+    # The command of the page makes the configuration; only the ports are others.
+    command = re.search(r"^sed .*? > /tmp/vendor.yaml$", (EXAMPLES / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert command
+    text = printed(["sh", "-c", command[0].removesuffix(" > /tmp/vendor.yaml")], dict(os.environ), ROOT)
+    for old, new in zip((8081, 10000, 10001, 9901), ports, strict=True):
+        text = text.replace(f"port_value: {old} ", f"port_value: {new} ")
+    (tmp_path / "vendor.yaml").write_text(text)
+
+    def asked(tenant: str) -> int:
+        try:
+            request = urllib.request.Request(f"http://127.0.0.1:{front}", headers={"x-tenant": tenant})
+            return int(urllib.request.urlopen(request, timeout=5).status)
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return 0
+
+    def handed_out() -> int:
+        claim: tidegate.api.Claim = {"queues": ["default"], "worker": "test", "wait": "100ms", "limit": 10}
+        return len(client.claim_jobs(claim)["jobs"])
+
+    crawler = importlib.util.spec_from_file_location("crawler", EXAMPLES / "crawler.py")
+    assert crawler and crawler.loader
+    module = importlib.util.module_from_spec(crawler)
+    sys.modules["crawler"] = module
+    crawler.loader.exec_module(module)
+    entries = [["tenant", "acme"]]
+    with running([str(ENVOY), "--concurrency", "1", "--disable-hot-restart", "-c", "vendor.yaml"], {}, tmp_path):
+        until(lambda: asked("bell") == 200)
+        # Nothing is left of the limit of one tenant: neither requests nor jobs of it pass, and those of another do.
+        client.set_override({"domain": "vendor", "entries": entries, "scale": 0})
+        until(lambda: asked("acme") == 429)
+        module.fetch.enqueue_with(client, "acme", "http://127.0.0.1:1")
+        assert handed_out() == 0
+        module.fetch.enqueue_with(client, "bell", "http://127.0.0.1:1")
+        assert handed_out() == 1
+        client.remove_override(domain="vendor", entries=json.dumps(entries))
+        until(lambda: asked("acme") == 200)
+        until(lambda: handed_out() == 1)
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports that nobody uses now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+    ports = [int(one.getsockname()[1]) for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def until(holds: Callable[[], bool]) -> None:
+    ends = time.monotonic() + LONG
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
@@ -204,9 +278,7 @@ def test_guide_knows_bullmq() -> None:
     names: set[str] = set()
     for file in OPTIONS:
         names |= set(re.findall(r"^ {4,8}([a-zA-Z]+)\??: ", (types / f"{file}.d.ts").read_text(), re.MULTILINE))
-    names |= set(
-        re.findall(r"^    '?([a-z-]+)'?: \(", (types / "classes" / "queue-events.d.ts").read_text(), re.MULTILINE)
-    )
+    names |= set(re.findall(r"^    '?([a-z-]+)'?: \(", (types / "classes" / "queue-events.d.ts").read_text(), re.MULTILINE))
     # Marked as internal, or as not in use anymore.
     assert_known("from-bullmq.md", names - {"prevMillis", "repeatJobKey", "blockingConnection"})
 

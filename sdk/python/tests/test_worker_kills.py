@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-
 from test_worker_support import Server, Worker, is_alive, until
 
 KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "50"))
