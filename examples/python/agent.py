@@ -16,9 +16,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate import Client, NonRetryable, current, job, limit, workflow
+from tidegate import NonRetryable, current, job, limit, workflow
 
-STEPS = 8
+# The most steps, and the tokens of a second in config/model.yaml.
+STEPS, BUDGET = 8, 120
 
 
 @dataclass
@@ -54,7 +55,7 @@ def calculate(text: str) -> str:
     """Computes a row of numbers with * and / between them, and nothing else: a model may write anything."""
     first, *rest = text.split()
     value = float(first)
-    for sign, number in zip(rest[::2], rest[1::2]):
+    for sign, number in zip(rest[::2], rest[1::2], strict=True):
         if sign not in ("*", "/"):
             raise NonRetryable(f"cannot compute {text!r}: {sign} is neither * nor /")
         value = value * float(number) if sign == "*" else value / float(number)
@@ -75,8 +76,11 @@ def agent(tenant: str, question: str) -> str:
     messages, spent = [Message("user", question)], 0
     for step in range(STEPS):
         current().progress(100 * step / STEPS, f"step {step + 1}, {spent} tokens")
-        # The limit counts tokens and not calls: of the 120 a second in config/model.yaml, a long talk takes more.
+        # The limit counts tokens and not calls, so a long talk takes more. One that needs more than a second has would
+        # wait for ever.
         cost = tokens(messages)
+        if cost > BUDGET:
+            raise NonRetryable(f"step {step + 1} needs {cost} tokens, more than the {BUDGET} of a second")
         budget = limit("model", tenant="$.tenant", hits=cost)
         reply = current().spawn(think.options(limits=[budget]), tenant, messages).result()
         spent += cost
@@ -102,7 +106,7 @@ def answer(tenant: str, question: str) -> str:
 def main() -> None:
     run = answer.start("acme", "How many pencils are as tall as the Eiffel Tower?")
     print(f"workflow {run.id}")
-    client, furthest = Client(), -1
+    client, furthest = run.client, -1
     while run.status == "running":
         progress = client.show_job(run.id, agent.handler).get("progress")
         # What runs again from its beginning says again that it is there.

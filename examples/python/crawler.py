@@ -20,6 +20,7 @@ from collections import deque
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 from tidegate import current, job, limit, workflow
 
@@ -75,7 +76,7 @@ class Api(BaseHTTPRequestHandler):
 
     pages, allowed = 40, 15
     lock = threading.Lock()
-    latest: deque[float] = deque()
+    latest: ClassVar[deque[float]] = deque()
     answered = refused = 0
 
     def do_GET(self) -> None:

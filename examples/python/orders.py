@@ -112,9 +112,10 @@ if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description="An order that a person decides on")
     arguments.add_argument("--answer", choices=["yes", "no"], help="what the person says")
     options = arguments.parse_args()
-    # The worker is another process, as it would be on another machine. It does not serve the queue of people.
+    # The worker is another process, as it would be on another machine. It does not serve the queue of people. What it
+    # says about its jobs would run into the question.
     command = [sys.executable, "-m", "tidegate.worker", "orders", "--queues", "default"]
-    worker = subprocess.Popen(command, cwd=Path(__file__).parent)
+    worker = subprocess.Popen(command, cwd=Path(__file__).parent, stdout=subprocess.DEVNULL)
     try:
         main(options.answer)
     finally:

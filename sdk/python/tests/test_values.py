@@ -34,7 +34,7 @@ class Line:
 class Order:
     id: uuid.UUID
     at: datetime.datetime
-    lines: list[Line] = field(default_factory=lambda: [])
+    lines: list[Line] = field(default_factory=list)
     colour: Optional[Colour] = None  # noqa: UP045
     more: dict[str, Line] | None = None
 

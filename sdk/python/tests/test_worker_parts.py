@@ -88,7 +88,9 @@ def test_notes_are_cut_at_the_bounds_of_the_server() -> None:
     assert notes.take() == []
 
 
-@pytest.mark.parametrize(("text", "most", "expected"), [("abc", 3, "abc"), ("abcdef", 5, "ab…"), ("üüü", 4, "…"), ("üüü", 5, "ü…")])
+@pytest.mark.parametrize(
+    ("text", "most", "expected"), [("abc", 3, "abc"), ("abcdef", 5, "ab…"), ("üüü", 4, "…"), ("üüü", 5, "ü…")]
+)
 def test_texts_are_cut_between_characters(text: str, most: int, expected: str) -> None:
     assert cut(text, most) == expected
     assert len(cut(text, most).encode()) <= most
@@ -130,10 +132,9 @@ def test_a_trace_has_the_frames_of_the_job_alone_and_is_bounded() -> None:
             raise ValueError("x" * 20_000)
         deep(left - 1)
 
-    try:
+    with pytest.raises(ValueError, match="x") as raised:
         deep(50)
-    except ValueError as error:
-        report = attempt.raised("l", error).report
+    report = attempt.raised("l", raised.value).report
     assert b"in deep" in report or b"xxxx" in report
     assert len(report) < 40_000
 

@@ -145,8 +145,10 @@ fn tests_named_for_failures_exist() {
 
 /// Every page of the repository that people read.
 fn pages() -> Vec<PathBuf> {
-    let folders = ["", "docs", "examples/envoy", "examples/envoy-gateway", "examples/istio", "examples/workflows"]
-        .map(|folder| Path::new(ROOT).join(folder));
+    let examples = ["envoy", "envoy-gateway", "istio", "python", "workflows"].map(|name| format!("examples/{name}"));
+    let folders = ["", "docs"].into_iter().chain(examples.iter().map(String::as_str))
+        .map(|folder| Path::new(ROOT).join(folder))
+        .collect::<Vec<_>>();
     let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()));
     files.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
 }

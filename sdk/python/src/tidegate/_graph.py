@@ -21,7 +21,7 @@ _building: ContextVar[Graph | None] = ContextVar("tidegate_graph", default=None)
 class Node:
     """A job of a graph that is being built."""
 
-    __slots__ = ("graph", "name", "definition")
+    __slots__ = ("definition", "graph", "name")
 
     def __init__(self, graph: Graph, name: str, definition: api.JobDefinition) -> None:
         self.graph, self.name, self.definition = graph, name, definition

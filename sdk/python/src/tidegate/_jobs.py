@@ -183,9 +183,7 @@ class Base(Generic[P, R]):
                     value = decode(value, annotation, f"param '{name}'")
             except InvalidParam as error:
                 raise NonRetryable(f"job '{self.handler}': {error}") from None
-            if kind is inspect.Parameter.KEYWORD_ONLY or (named and kind is not inspect.Parameter.POSITIONAL_ONLY):
-                named[name] = value
-            elif kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+            if kind is inspect.Parameter.KEYWORD_ONLY or (named and kind is not inspect.Parameter.POSITIONAL_ONLY) or kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
                 named[name] = value
             else:
                 args.append(value)

@@ -163,7 +163,7 @@ def decode(value: Any, wanted: Any, path: str) -> Any:
 
 
 _Decoder = Callable[[Any, str], Any]
-_decoders: dict[Any, "_Decoder | None"] = {}
+_decoders: dict[Any, _Decoder | None] = {}
 
 
 def _decoder(wanted: Any) -> _Decoder | None:

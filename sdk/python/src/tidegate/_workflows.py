@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from . import api
-    from ._span import Span
     from ._run import Run
+    from ._span import Span
     from .client import Client
 
 P = ParamSpec("P")

@@ -16,8 +16,8 @@ from .errors import GivenBack, Throttled
 if TYPE_CHECKING:
     from . import api
     from ._jobs import Base
-    from ._span import Span
     from ._run import Run
+    from ._span import Span
     from ._workflows import Template, WorkflowOptions
 
 P = ParamSpec("P")

@@ -79,16 +79,46 @@ class Calls:
                 self._pause(failures)
 
     def report(self) -> None:
-        """The thread that reports what has ended."""
+        """The thread that reports what has ended while the other threads run jobs."""
         work = self._work
-        failures = 0
         while True:
+            if work.failures:
+                self._pause(work.failures)
             with work.lock:
+                while work.calling or not (work.outbox or self.notes_due):
+                    if work.ended:
+                        return
+                    self._wait_for_reports()
                 batch, limit = self._gather()
-                if batch is None:
-                    return
-                work.calling = True
+            self._report(batch, limit, by_runner=False)
+
+    def report_here(self) -> None:
+        """A thread that has no job reports by itself, and runs what comes with the answer: a chain of jobs needs no change of threads."""
+        work = self._work
+        with work.lock:
+            if not work.can_report_here():
+                return
+            batch, limit = self._gather()
+        self._report(batch, limit, by_runner=True)
+
+    def _wait_for_reports(self) -> None:
+        """With the lock: waits until there may be something to report, and wakes threads when jobs do not move."""
+        work = self._work
+        if not work.queue or work.calling:
+            work.due.wait()
+            return
+        begun = work.begun
+        if not work.due.wait(_STUCK) and work.begun == begun:
+            work.dispatch(all_threads=True)
+            work.due.wait()
+
+    def _report(self, batch: list[Held], limit: int, *, by_runner: bool) -> None:
+        work = self._work
+        reported: list[Held] = []
+        claimed: list[Any] = []
+        try:
             reported, claimed = self._send(batch, limit)
+        finally:
             with work.lock:
                 work.calling = False
                 work.taken(reported)
@@ -97,26 +127,16 @@ class Calls:
                 work.outbox[:0] = [held for held in batch if held in left and held.lost is None]
                 work.taken([held for held in left if held.lost is not None])
                 work.again += len(left)
+                work.failures = work.failures + 1 if left else 0
                 work.add(claimed)
-                work.publish()
+                work.publish(by_runner=by_runner)
                 work.room.notify()
-            failures = failures + 1 if left else 0
-            if failures:
-                self._pause(failures)
+                if work.outbox or self.notes_due:
+                    work.due.notify()
 
-    def _gather(self) -> tuple[list[Held] | None, int]:
-        """With the lock: waits for reports or notes. Returns what to send, and how many jobs to ask for; no list at the end."""
+    def _gather(self) -> tuple[list[Held], int]:
+        """With the lock: returns what to send now, and how many jobs to ask for."""
         work = self._work
-        while not work.outbox and not self.notes_due:
-            if work.ended:
-                return None, 0
-            if not work.queue:
-                work.due.wait()
-                continue
-            begun = work.begun
-            if not work.due.wait(_STUCK) and work.begun == begun:
-                work.dispatch(all_threads=True)
-                work.due.wait()
         size = 0
         count = 0
         for held in work.outbox[:_MAX_REPORTS]:
@@ -129,6 +149,7 @@ class Calls:
         limit = work.room_for_report(count) if batch and not work.outbox else 0
         work.claims += 1 if limit else 0
         self.notes_due = False
+        work.calling = True
         return batch, limit
 
     def _send(self, batch: list[Held], limit: int) -> tuple[list[Held], list[Any]]:

@@ -58,6 +58,7 @@ class Engine:
             "lease": f"{round(settings.lease * 1000)}ms",
         }
         self._calls = Calls(self.work, self._notes, self._poll_line, report, claim, tell)
+        self.work.report_here = self._calls.report_here
 
     def start(self) -> None:
         self._start(self._calls.poll, "claims")

@@ -19,6 +19,8 @@ from .settings import Settings
 # As much work is taken beyond what can run at a time, so that short jobs do not wait for an answer each.
 _AHEAD_SECONDS = 0.020
 _AHEAD_JOBS = 256
+# For jobs that take longer than a call, nothing is gained, and the server looks for more than the next job of a chain.
+_SHORT = 0.002
 # For so much work one more thread is woken: below that, the change of threads costs more than it brings.
 _WORK_OF_A_THREAD = 0.005
 # Lines about single jobs that are told to the parent each time.
@@ -85,6 +87,7 @@ class Work:
         self.running: set[Held] = set()
         self.asked = 0
         self.calling = False
+        self.failures = 0
         self.stopping = False
         self.ended = False
         self.begun = 0
@@ -93,6 +96,7 @@ class Work:
         self.figures = Figures()
         self.lines: list[list[Any]] = []
         self.start_thread: Callable[[], None] = lambda: None
+        self.report_here: Callable[[], None] = lambda: None
         self.start_tasks: Callable[[list[Held]], None] = lambda _: None
         self._jobs = jobs
         self._concurrency = settings.concurrency
@@ -120,7 +124,9 @@ class Work:
         """With the lock: how many jobs may be asked for beside so many reports."""
         if self.stopping:
             return 0
-        ahead = 0 if self._mean is None else min(_AHEAD_JOBS, int(_AHEAD_SECONDS / max(self._mean, 1e-6)))
+        ahead = 0
+        if self._mean is not None and self._mean < _SHORT:
+            ahead = min(_AHEAD_JOBS, int(_AHEAD_SECONDS / max(self._mean, 1e-6)))
         return min(max(self._concurrency + ahead - (len(self.held) - reported) - self.asked, 0), 1000)
 
     def add(self, claimed: list[Any]) -> None:
@@ -144,23 +150,29 @@ class Work:
         for held in reported:
             self.held.pop(held.lease, None)
 
-    def publish(self) -> None:
-        """With the lock: shows the parent what is held now, and begins what can begin."""
+    def publish(self, *, by_runner: bool = False) -> None:
+        """With the lock: shows the parent what is held now, and begins what can begin. `by_runner`: the caller will take a job."""
         self._table.write([held.line for held in self.held.values()])
         if self.queue:
             self.tick.set()
-            self.dispatch()
+            self.dispatch(by_runner=by_runner)
         elif not self.held:
             self.quiet.notify_all()
 
-    def dispatch(self, *, all_threads: bool = False) -> None:
+    def dispatch(self, *, all_threads: bool = False, by_runner: bool = False) -> None:
         """With the lock: begins async jobs, and wakes as many threads as the others need."""
         self._start_tasks()
-        waiting = min(len(self.queue), self._concurrency - len(self.running))
+        waiting = possible = min(len(self.queue), self._concurrency - len(self.running))
         if waiting > 0 and self._mean is not None and not all_threads:
             waiting = min(waiting, 1 + int(len(self.queue) * self._mean / _WORK_OF_A_THREAD))
+            if waiting < possible:
+                # The reporter looks whether they move.
+                self.due.notify()
+        if by_runner:
+            waiting -= 1
         if waiting > self._idle:
-            more = min(waiting - self._idle, self._concurrency - self._threads)
+            # One more than jobs can run, since one may be calling the server.
+            more = min(waiting - self._idle, self._concurrency + 1 - self._threads)
             for _ in range(more):
                 self._threads += 1
                 self.start_thread()
@@ -171,22 +183,33 @@ class Work:
 
     def next(self, done: Held | None, ending: Ending | None) -> Held | None:
         """Takes the end of the job before, and waits for another one. Returns None at the end of the process."""
-        with self.lock:
-            if done is not None and ending is not None:
-                self._finish(done, ending)
-            while not self.ended:
-                self._start_tasks()
-                if self.queue and self._slots:
-                    return self._begin(self.queue.popleft())
-                self._idle += 1
-                self.ready.wait()
-                self._idle -= 1
-            return None
+        while True:
+            with self.lock:
+                if done is not None and ending is not None:
+                    self._finish(done, ending)
+                    done = None
+                while not self.can_report_here():
+                    if self.ended:
+                        return None
+                    self._start_tasks()
+                    if self.queue and self._slots:
+                        if self.outbox and not self.calling:
+                            self.due.notify()
+                        return self._begin(self.queue.popleft())
+                    self._idle += 1
+                    self.ready.wait()
+                    self._idle -= 1
+            self.report_here()
+
+    def can_report_here(self) -> bool:
+        """With the lock: whether a thread without a job may call the server, since nobody does and there is none to run."""
+        return bool(self.outbox) and not (self.calling or self.failures or self.queue or self.ended)
 
     def finish(self, held: Held, ending: Ending) -> None:
         """The task of an async job has ended."""
         with self.lock:
             self._finish(held, ending)
+            self.due.notify()
             if self.queue:
                 self.dispatch()
 
@@ -268,7 +291,6 @@ class Work:
         if held.lost is None:
             held.ending = ending
             self.outbox.append(held)
-            self.due.notify()
             self._tell(held, ending.outcome, seconds, ending.problem)
         else:
             self.held.pop(held.lease, None)

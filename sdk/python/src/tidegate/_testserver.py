@@ -1,0 +1,115 @@
+"""The process of a server for tests."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from typing import IO, Any
+
+from .errors import TidegateError
+
+_HERE = "127.0.0.1"
+#: Free ports of this machine alone, nothing on a disk, and no pause at the end.
+_SETTINGS = {
+    "TIDEGATE_STORE_URL": "memory",
+    "TIDEGATE_TEST_CLOCK": "true",
+    "TIDEGATE_HTTP_ADDR": f"{_HERE}:0",
+    "TIDEGATE_DRAIN_DELAY": "0s",
+    "TIDEGATE_CORES": "1",
+    **dict.fromkeys(("HOST", "GRPC_HOST", "DEBUG_HOST"), _HERE),
+    **dict.fromkeys(("PORT", "GRPC_PORT", "DEBUG_PORT"), "0"),
+}
+
+
+def find(binary: str | None = None) -> str:
+    """The path of the server's program.
+
+    Raises:
+        TidegateError: it is not installed.
+    """
+    if (given := binary or os.environ.get("TIDEGATE_BINARY")) is not None:
+        return given
+    try:
+        package: Any = importlib.import_module("tidegate_server")
+    except ModuleNotFoundError:
+        found = shutil.which("tidegate")
+    else:
+        found = str(package.path())
+    if found is None:
+        raise TidegateError(
+            "there is no server to test with: pip install 'tidegate[server]', "
+            "or set TIDEGATE_BINARY to the path of the program tidegate"
+        )
+    return found
+
+
+class Process:
+    """A server that runs."""
+
+    def __init__(
+        self, process: subprocess.Popen[str], folder: tempfile.TemporaryDirectory[str] | None, log: IO[str]
+    ) -> None:
+        self._process, self._folder, self._log = process, folder, log
+        self.url = ""
+        # Also when the program ends in the middle of a test.
+        atexit.register(self.end)
+
+    @classmethod
+    def start(cls, binary: str | None, limits: str | None, settings: Mapping[str, str]) -> Process:
+        """Starts a server, and returns when it answers.
+
+        Raises:
+            TidegateError: it does not start.
+        """
+        program = find(binary)
+        # Without what this process has: a server of production may be among its variables.
+        variables = {**_SETTINGS, **settings}
+        folder = None
+        if limits is not None:
+            folder = tempfile.TemporaryDirectory(prefix="tidegate-")
+            config = pathlib.Path(folder.name) / "config"
+            config.mkdir()
+            (config / "limits.yaml").write_text(limits)
+            variables["RUNTIME_ROOT"] = folder.name
+        log = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        try:
+            process = subprocess.Popen(
+                [program], env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        except OSError as error:
+            raise TidegateError(
+                f"{program} cannot be started: {error.strerror}. TIDEGATE_BINARY names the program tidegate"
+            ) from None
+        started = cls(process, folder, log)
+        started._await(program)
+        return started
+
+    def _await(self, program: str) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            words = line.split()
+            if words[:1] == ["API"]:
+                self.url = f"http://{words[1]}"
+                return
+        self._process.wait()
+        self._log.seek(0)
+        lines = [line.strip() for line in self._log if line.strip()]
+        self.end()
+        raise TidegateError(f"{program} did not start: {' '.join(lines)[:1000] or 'it said nothing'}")
+
+    def end(self) -> None:
+        """Ends it. Nothing of it stays."""
+        atexit.unregister(self.end)
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._log.close()
+        if self._folder is not None:
+            self._folder.cleanup()
