@@ -146,7 +146,9 @@ fn tests_named_for_failures_exist() {
 /// Every page of the repository that people read.
 fn pages() -> Vec<PathBuf> {
     let examples = ["envoy", "envoy-gateway", "istio", "python", "workflows"].map(|name| format!("examples/{name}"));
-    let folders = ["", "docs"].into_iter().chain(examples.iter().map(String::as_str))
+    let folders = ["", "docs"]
+        .into_iter()
+        .chain(examples.iter().map(String::as_str))
         .map(|folder| Path::new(ROOT).join(folder))
         .collect::<Vec<_>>();
     let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()));
