@@ -86,6 +86,8 @@ const STEPS: [Step; 8] = [
             "2000",
             "--parents",
             "100",
+            "--many-parents",
+            "1000",
             "--names",
             "1000",
         ],

@@ -52,9 +52,8 @@ def server(folder: pathlib.Path) -> Generator[str, None, None]:
     with log.open("w") as out:
         # The server refuses variables with its prefix that it does not know.
         env = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
-        process = subprocess.Popen(
-            [os.environ["TIDEGATE_BINARY"]], env={**env, **more, **ports}, stdout=out, stderr=out
-        )
+        env |= {**more, **ports}
+        process = subprocess.Popen([os.environ["TIDEGATE_BINARY"]], env=env, stdout=out, stderr=out)
     try:
         ends = time.monotonic() + 10
         while "API" not in log.read_text():
@@ -146,22 +145,27 @@ def _time(text: str) -> float:
     return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
     which = sys.argv[1:] or ["bulk", "chain", "idle"]
     if "bulk" in which:
         for arguments in (["--processes", "1"], ["--processes", "4"]):
             turns = [bulk(20_000, *arguments) for _ in range(3)]
             told = ", ".join(f"{seconds:.2f} s ({rate:,.0f} a second)" for seconds, rate in turns)
-            print(f"bulk, 20,000 jobs, {' '.join(arguments)}: {told}", flush=True)
+            say(f"bulk, 20,000 jobs, {' '.join(arguments)}: {told}")
     if "abulk" in which:
-        print("async bulk, 20,000 jobs, 1 process:", bulk(20_000, handler="anoop"), flush=True)
+        say("async bulk, 20,000 jobs, 1 process: {:.2f} s ({:,.0f} a second)".format(*bulk(20_000, handler="anoop")))
     if "chain" in which:
         overheads = chain(5)
-        print(f"chain of 40 x 10 ms, overhead: {', '.join(f'{one:.1f}' for one in overheads)} ms", flush=True)
+        say(f"chain of 40 x 10 ms, overhead: {', '.join(f'{one:.1f}' for one in overheads)} ms")
     if "idle" in which:
         waits = sorted(idle(500))
         high = waits[int(len(waits) * 0.99)]
-        print(f"create to handler, idle: p50 {statistics.median(waits):.2f} ms, p99 {high:.2f} ms", flush=True)
+        say(f"create to handler, idle: p50 {statistics.median(waits):.2f} ms, p99 {high:.2f} ms")
 
 
 main()

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from test_worker_support import APP, Server, Worker, is_alive, until
 
 

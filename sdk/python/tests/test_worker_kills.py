@@ -1,4 +1,4 @@
-"""Workers and servers that are killed: every job ends, once as recorded. TIDEGATE_TEST_KILLS is how many kills are made."""
+"""Workers and servers that are killed: every job ends, once as recorded. TIDEGATE_TEST_KILLS: how many kills."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+
 from test_worker_support import Server, Worker, is_alive, until
 
 KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "50"))
@@ -36,12 +37,12 @@ def workers() -> Iterator[list[Worker]]:
 
 def test_a_killed_process_loses_no_job(server: Server, workers: list[Worker], tmp_path: pathlib.Path) -> None:
     server.create_many("nap", 1000, {"seconds": 0.02})
-    workers.append(worker := Worker(server, tmp_path / "w", "--processes", "2").ready())
+    workers.append(worker := Worker(server, tmp_path / "w", "--processes", "2", "--lease", "5s").ready())
     until(lambda: server.count("succeeded") > 200, "some have ended", 20)
     killed = worker.children()[0]
     os.kill(killed, signal.SIGKILL)
     began = time.monotonic()
-    # Much less than the lease of 30 s: the parent gives back what the process had.
+    # The parent gives back what the process had. Jobs of an answer on its way to it wait for the end of their leases.
     server.wait_all(15)
     assert time.monotonic() - began < 15
     assert server.count("succeeded") == 1000
@@ -72,7 +73,7 @@ def test_a_process_that_crashes_again_and_again_fails_its_job_alone(
     job = server.job(crash, wait=40)
     assert job["state"] == "failed"
     assert "has ended 4 times" in str(job)
-    # A process that ends while an answer is on its way to it does not know of the jobs in it: they wait for the end of their leases.
+    # Jobs of an answer that was on its way to a process that ended wait for the end of their leases.
     server.wait_all(20)
     assert all(server.state(one) == "succeeded" for one in others)
 
@@ -132,7 +133,7 @@ def test_an_extended_lease_is_not_shortened(server: Server, workers: list[Worker
 
 def test_random_kills_leave_nothing_stuck(server: Server, workers: list[Worker], tmp_path: pathlib.Path) -> None:
     seed = int(os.environ.get("TIDEGATE_TEST_SEED", str(time.time_ns() % 1_000_000)))
-    print(f"TIDEGATE_TEST_SEED={seed}")
+    print(f"TIDEGATE_TEST_SEED={seed}")  # noqa: T201
     dice = random.Random(seed)
     file = tmp_path / "written"
     arguments = ("--processes", "2", "--lease", "5s", "--concurrency", "8")

@@ -7,6 +7,7 @@ import os
 import threading
 
 import pytest
+
 from tidegate.errors import GivenBack, NonRetryable, Retry, Throttled
 from tidegate.worker import attempt
 from tidegate.worker.console import Console, duration
@@ -65,8 +66,8 @@ def test_figures_of_processes_are_added() -> None:
     for milliseconds in range(1, 101):
         one.add("a", "succeeded", milliseconds / 1000)
     one.add("b", "failed", 2.0)
-    assert together.merge(one.encode()) == 101
-    assert together.merge(one.encode()) == 101
+    assert together.merge(one.encode()) == (101, 1)
+    assert together.merge(one.encode()) == (101, 1)
     assert (together.count("a"), together.count("b", "failed"), together.count("b", "succeeded")) == (200, 2, 0)
     assert together.percentile("a", 0.5) == pytest.approx(0.05, rel=0.05)
     assert together.percentile("a", 0.99) == pytest.approx(0.099, rel=0.05)
@@ -143,8 +144,8 @@ def test_lines_for_people() -> None:
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, "utf-8")
     console = Console(out=out, colours=False)
-    console.jobs([[0.0, "succeeded", "charge", "charge", 0.0123, "01M7Z85C8H08RJZ5Q5JGPKMY04", ""]], 1)
-    console.jobs([[0.0, "failed", "mail", "send", 1.5, "01M7Z85C8H08RJZ5Q5JGPKMY04", "Error: \x1b[31mred"]], 1)
+    console.jobs([[0.0, "succeeded", "charge", "charge", 0.0123, "01M7Z85C8H08RJZ5Q5JGPKMY04", ""]], 1, 0)
+    console.jobs([[0.0, "failed", "mail", "send", 1.5, "01M7Z85C8H08RJZ5Q5JGPKMY04", "Error: \x1b[31mred"]], 1, 1)
     good, bad = raw.getvalue().decode().splitlines()
     assert good[9:].split() == ["✓", "charge", "12.3", "ms", "01M7Z85C8H08"]
     assert bad[9:].split() == ["✗", "mail", "(send)", "1.5", "s", "01M7Z85C8H08", "Error:", "?[31mred"]

@@ -167,8 +167,12 @@ class Server:
 
     def job(self, workflow: str, *, wait: float = 20) -> dict[str, Any]:
         """Waits until the workflow is over, and returns its first job."""
-        shown = self.client.request("GET", f"/v1/workflows/{workflow}?view=full&wait={round(wait * 1000)}ms")
-        return dict(shown["jobs"][0])
+        ends = time.monotonic() + wait
+        while True:
+            pause = round(min(max(ends - time.monotonic(), 0), 30) * 1000)
+            shown = self.client.request("GET", f"/v1/workflows/{workflow}?view=full&wait={pause}ms")
+            if shown["status"] != "running" or time.monotonic() >= ends:
+                return dict(shown["jobs"][0])
 
     def state(self, workflow: str) -> str:
         return str(self.client.request("GET", f"/v1/workflows/{workflow}?view=jobs")["jobs"][0]["state"])

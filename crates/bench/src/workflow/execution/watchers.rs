@@ -85,6 +85,8 @@ impl Watchers {
         sleep(IDLE).await;
         let commands = testbed.redis_counts().commands - before;
         self.commands_per_second.push(commands as f64 / IDLE.as_secs_f64());
+        // To open many readers of a large workflow may take longer than the server keeps a connection without requests.
+        let mut api = Api::connect(address).await?;
         let batches = arguments.executed.div_ceil(BULK);
         for _ in 0..batches {
             api.post("/v1/workflows:batch", shapes::batch(&shapes::pair("now"), BULK)).await?;

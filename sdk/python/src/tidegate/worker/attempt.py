@@ -40,7 +40,7 @@ def succeeded(lease: str, handler: str, output: Any) -> Ending:
         return Ending("succeeded", b'{"lease":"%s","outcome":"succeeded"}' % lease.encode())
     try:
         encoded = _encode(output).encode()
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError, MemoryError) as error:
         # UnicodeEncodeError is a ValueError: half of a surrogate pair is not UTF-8.
         return failed(lease, NonRetryable(f"the output of job '{handler}' is not JSON: {error}"))
     if len(encoded) > MAX_OUTPUT:
@@ -58,7 +58,7 @@ def raised(lease: str, error: BaseException) -> Ending:
             return given_back(lease, None if error.pause is None else span(error.pause))
         if isinstance(error, Throttled):
             report = {"lease": lease, "outcome": "throttled", "retry_after": span(error.retry_after)}
-            return Ending("throttled", _encode(report).encode(), str(error))
+            return Ending("throttled", _encode(report).encode(), _text(error))
         return failed(lease, error)
     except TypeError as wrong:
         # A time span that is none.
@@ -87,7 +87,7 @@ def given_back(lease: str, pause: str | None = None) -> Ending:
 
 def failed(lease: str, error: BaseException) -> Ending:
     """The attempt failed with this error."""
-    kind, message = type(error).__name__, str(error)
+    kind, message = type(error).__name__, _text(error)
     report: dict[str, Any] = {"lease": lease, "outcome": "failed"}
     if isinstance(error, NonRetryable):
         report["retry"] = "never"
@@ -99,6 +99,14 @@ def failed(lease: str, error: BaseException) -> Ending:
         report["error"]["trace"] = trace
     first = message.strip().partition("\n")[0]
     return Ending("failed", _encode(report).encode(), f"{kind}: {cut(first, 200)}" if first else kind)
+
+
+def _text(error: BaseException) -> str:
+    """Returns what the error says. Making that is code of the program, too: a thread must not end with it, nor the job run without end."""
+    try:
+        return str(error)
+    except BaseException as wrong:
+        return f"(making the text of this error raised {type(wrong).__name__})"
 
 
 def _encode(value: Any) -> str:

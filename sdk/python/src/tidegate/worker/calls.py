@@ -6,7 +6,7 @@ import json
 import random
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from .._http.call import Lost
 from .line import Line, Refused
@@ -61,7 +61,7 @@ class Calls:
             answer: dict[str, Any] | None = None
             try:
                 body = b'%s,"limit":%d,"wait":"%ds"}' % (self._claim, limit, _WAIT)
-                answer = self._poll_line.post("/v1/jobs/claim", body, _WAIT + _TIMEOUT)
+                answer = _checked(self._poll_line.post("/v1/jobs/claim", body, _WAIT + _TIMEOUT), 0)
             except (Lost, Refused) as error:
                 if work.stopping:
                     return
@@ -93,7 +93,7 @@ class Calls:
             self._report(batch, limit, by_runner=False)
 
     def report_here(self) -> None:
-        """A thread that has no job reports by itself, and runs what comes with the answer: a chain of jobs needs no change of threads."""
+        """A thread without a job reports by itself, and runs what comes along: a chain needs no change of threads."""
         work = self._work
         with work.lock:
             if not work.can_report_here():
@@ -161,7 +161,7 @@ class Calls:
         if notes:
             body += b',"notes":%s' % json.dumps(notes, ensure_ascii=False).encode("utf-8", "replace")
         try:
-            answer = self._report_line.post("/v1/jobs/report", body + b"}", _TIMEOUT)
+            answer = _checked(self._report_line.post("/v1/jobs/report", body + b"}", _TIMEOUT), len(batch))
         except Lost as error:
             self._failed(error)
             return [], []
@@ -192,7 +192,7 @@ class Calls:
         return done
 
     def _replace(self, held: Held, detail: str, done: list[Held]) -> None:
-        """The server does not understand this report, so the attempt has failed; if it refuses that too, it is dropped."""
+        """This report is not understood, so the attempt has failed. If it refuses that too, it is dropped."""
         ending = refused(held, detail)
         if held.ending is None or held.ending.problem == ending.problem:
             self._tell({"warning": ending.problem})
@@ -226,3 +226,17 @@ class Calls:
         with work.lock:
             while not work.ended and (left := ends - time.monotonic()) > 0:
                 work.quiet.wait(left)
+
+
+def _checked(answer: Any, reports: int) -> dict[str, Any]:
+    """Returns the answer if it can be one of Tidegate: something between may answer in its place, and no thread must end with that."""
+    try:
+        if (
+            all(isinstance(one["lease"], str) and "handler" in one and "timeout_ms" in one for one in answer["jobs"])
+            and len(answer.get("reports") or ()) == reports
+            and all(one["status"] < 300 or isinstance(one["error"], dict) for one in answer.get("reports") or ())
+        ):
+            return cast("dict[str, Any]", answer)
+    except (LookupError, TypeError, AttributeError):
+        pass
+    raise Lost("it does not answer like Tidegate (status 200)", sent=True, lasting=True)

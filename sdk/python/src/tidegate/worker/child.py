@@ -1,4 +1,4 @@
-"""A process that runs jobs. The worker starts it as `python -m tidegate.worker.child CONTROL TABLE`, with two open files."""
+"""A process that runs jobs: `python -m tidegate.worker.child CONTROL TABLE`, with two files that its parent opened."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import pathlib
 import queue
 import signal
 import socket
@@ -18,6 +19,7 @@ from typing import Any
 from .._connect import connect
 from .._jobs import Base, load
 from ..errors import TidegateError
+from . import fork
 from .engine import Engine
 from .joblog import install
 from .leases import LeaseTable
@@ -62,6 +64,7 @@ def main() -> int:
     orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     signal.signal(signal.SIGTERM, lambda number, frame: orders.put({"stop": settings.grace}))
     signal.signal(signal.SIGINT, lambda number, frame: None)
+    fork.watch()
     connect(settings.server, token=settings.token, cacert=settings.cacert)
     try:
         jobs = _load(settings.target)
@@ -89,7 +92,16 @@ def main() -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+    # Python waits for threads that jobs have left behind, and some never end.
+    threading.Thread(target=_leave, args=(_LAST_WORDS,), name="tidegate-end", daemon=True).start()
     return 0
+
+
+def _leave(seconds: float) -> None:
+    threading.Event().wait(seconds)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _listen(control: Control, engine: Engine, orders: queue.SimpleQueue[dict[str, Any] | None]) -> None:
@@ -135,10 +147,10 @@ def _with_queues(settings: Settings, jobs: Mapping[str, Base[..., Any]]) -> Sett
 
 def _files() -> list[str]:
     """Returns the files of the program: those below the working folder, without installed packages."""
-    here = os.path.join(os.getcwd(), "")
+    here = pathlib.Path.cwd()
     files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     return sorted(
-        {file for file in files if file and os.path.abspath(file).startswith(here) and "site-packages" not in file}
+        {file for file in files if file and here in pathlib.Path(file).parents and "site-packages" not in file}
     )
 
 

@@ -20,7 +20,8 @@ examples:
   tidegate-worker shop.jobs --processes 4      four processes; each runs 16 jobs at a time
   tidegate-worker app --queues mail --reload   starts again when the program changes
 
-It stops on SIGTERM and Ctrl-C: jobs that run have --grace to end, the others go back to their queues. A second signal ends it at once.
+It stops on SIGTERM and Ctrl-C: jobs that run have --grace to end, the others go back to their queues.
+A second signal ends it at once.
 Server and token are those of TIDEGATE_SERVER, TIDEGATE_TOKEN and TIDEGATE_CACERT.
 
 exit codes: 0 it was stopped; 1 a second signal; 2 an argument or the program is wrong; 69 the server refuses the worker
@@ -30,9 +31,6 @@ exit codes: 0 it was stopped; 1 a second signal; 2 an argument or the program is
 def main(arguments: list[str] | None = None) -> int:
     """Runs the worker until it is stopped, and returns its exit code."""
     given = _parser().parse_args(arguments)
-    # The folder in which the command is run can be imported from, as with `python -m`.
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     console = Console(as_json=given.json)
     try:
         settings = _settings(given)

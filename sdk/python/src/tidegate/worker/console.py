@@ -12,7 +12,7 @@ from .figures import Figures
 
 # More jobs in a second than this are told in one line.
 _MANY = 50
-_MARKS = {"succeeded": "✓", "failed": "✗", "lost": "–", "given_back": "↩", "throttled": "…"}
+_MARKS = {"succeeded": "✓", "failed": "✗", "lost": "-", "given_back": "↩", "throttled": "…"}
 _COLOURS = {"succeeded": "32", "failed": "31", "lost": "33", "given_back": "33", "throttled": "33"}
 _WORKFLOW = 12
 
@@ -26,8 +26,9 @@ class Console:
         self._colours = (self._out.isatty() if colours is None else colours) and not as_json
         self._second = 0
         self._shown = 0
+        self._most = _MANY
         self._ended = 0
-        self._failed = 0
+        self._bad = 0
         encoding = (getattr(self._out, "encoding", None) or "ascii").lower()
         self._marks = _MARKS if "utf" in encoding else dict.fromkeys(_MARKS, "*")
 
@@ -44,15 +45,16 @@ class Console:
         if self._json:
             self._write({"at": _rfc3339(time.time()), "event": "error", "text": text})
         else:
-            print(f"tidegate-worker: {text}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"tidegate-worker: {text}\n")
+            sys.stderr.flush()
 
-    def jobs(self, lines: Sequence[list[Any]], ended: int) -> None:
-        """Jobs have ended: `ended` of them, and lines of some."""
+    def jobs(self, lines: Sequence[list[Any]], ended: int, bad: int) -> None:
+        """Jobs have ended: `ended` of them, of which `bad` did not succeed, and lines of some."""
         self.tick()
         self._ended += ended
-        self._failed += sum(1 for line in lines if line[1] != "succeeded")
+        self._bad += bad
         for line in lines:
-            if self._shown >= _MANY and (line[1] == "succeeded" or self._shown >= 2 * _MANY):
+            if self._shown >= (self._most if line[1] == "succeeded" else 2 * _MANY):
                 continue
             self._shown += 1
             self._job(*line)
@@ -64,13 +66,16 @@ class Console:
             return
         hidden = self._ended - self._shown
         if hidden > 0:
-            text = f"{self._ended:,} jobs, of which {self._shown} are above"
+            bad = f", {self._bad:,} of them did not succeed" if self._bad else ""
+            text = f"{self._ended:,} jobs in this second{bad}"
             if self._json:
                 self._write({"at": _rfc3339(time.time()), "event": "jobs", "ended": self._ended, "shown": self._shown})
             else:
                 self._print(f"{_clock(time.time())} {self._coloured(text, '2')}")
+        # While there are many, the lines of the next second would only be the first ones of it.
+        self._most = 0 if self._ended > _MANY else _MANY
         self._second = now
-        self._shown = self._ended = self._failed = 0
+        self._shown = self._ended = self._bad = 0
 
     def summary(self, figures: Figures) -> None:
         """The table at the end."""

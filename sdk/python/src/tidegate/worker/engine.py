@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _telemetry
 from .._http.address import Address
@@ -15,15 +15,17 @@ from .._jobs import Base
 from .._span import seconds
 from ..context import enter
 from ..errors import TidegateError
-from . import attempt
+from . import attempt, fork
 from .attempt import Ending
 from .calls import Calls
 from .leases import LeaseTable, line
 from .line import Line, Refused
-from .loop import Loop
 from .notes import Notes
 from .settings import Settings
 from .work import Held, Work
+
+if TYPE_CHECKING:
+    from .loop import Loop
 
 # How often the parent hears of jobs that have ended, and what waits is looked at, in seconds.
 _TICK = 0.1
@@ -49,6 +51,12 @@ class Engine:
         self.work.start_thread = lambda: self._start(self._run_jobs, "job")
         self.work.start_tasks = self._start_tasks
         self._loop: Loop | None = None
+        if any(job.is_async for job in jobs.values()):
+            # The import of asyncio takes as long as the start without it.
+            from .loop import Loop
+
+            self._loop = Loop(self.work.finish)
+        self._is_looping = False
         self._poll_line, report, self._extend_line = [Line(address, settings.token, settings.cacert) for _ in range(3)]
         self._extend_lock = threading.Lock()
         claim = {
@@ -85,7 +93,7 @@ class Engine:
         return True
 
     def abandon(self, most: float) -> None:
-        """Tells the jobs that run that they are not wanted, waits a moment for them, and gives back those that go on."""
+        """Tells the jobs that run that they are not wanted, waits a moment, and gives back those that go on."""
         with self.work.lock:
             running = list(self.work.running)
         for held in running:
@@ -152,8 +160,9 @@ class Engine:
             held = work.next(held, _run(held))
 
     def _start_tasks(self, begun: list[Held]) -> None:
-        if self._loop is None:
-            self._loop = Loop(self.work.finish)
+        assert self._loop is not None, "only async jobs come here"
+        if not self._is_looping:
+            self._is_looping = True
             self._start(self._loop.run, "loop")
         self._loop.add(begun)
 
@@ -208,5 +217,7 @@ def _run(held: Held) -> Ending:
         with enter(context), _telemetry.span(held.claimed):
             output = job.invoke(held.claimed)
     except BaseException as error:  # A job that calls exit() has failed like any other.
+        fork.leave(error)
         return attempt.interrupted(held.claimed, context) or attempt.raised(lease, error)
+    fork.leave(None)
     return attempt.interrupted(held.claimed, context) or attempt.succeeded(lease, job.handler, output)

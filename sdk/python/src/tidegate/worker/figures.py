@@ -31,17 +31,18 @@ class Figures:
         counts = [[handler, outcome, list(buckets.items())] for (handler, outcome), buckets in self.counts.items()]
         return {"counts": counts, "seconds": self.seconds}
 
-    def merge(self, encoded: dict[str, Any]) -> int:
-        """Adds figures that another process has encoded, and returns how many jobs they are of."""
-        added = 0
+    def merge(self, encoded: dict[str, Any]) -> tuple[int, int]:
+        """Adds figures that another process has encoded; returns how many jobs those are, and how many failed."""
+        added = bad = 0
         for handler, outcome, buckets in encoded["counts"]:
             mine = self.counts.setdefault((handler, outcome), {})
             for bucket, count in buckets:
                 mine[bucket] = mine.get(bucket, 0) + count
                 added += count
+                bad += count if outcome != "succeeded" else 0
         for handler, seconds in encoded["seconds"].items():
             self.seconds[handler] = self.seconds.get(handler, 0.0) + seconds
-        return added
+        return added, bad
 
     def handlers(self) -> list[str]:
         return sorted({handler for handler, _ in self.counts})

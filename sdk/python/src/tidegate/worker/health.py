@@ -10,7 +10,7 @@ from .figures import SHOWN, Figures
 
 
 class Health:
-    """Serves on a port. `healthy` says whether jobs can be run, and why not; `metrics` returns the text of the figures."""
+    """Serves on a port. `healthy` says whether jobs can be run, and why not; `metrics` returns the figures."""
 
     def __init__(
         self, port: int, host: str, healthy: Callable[[], tuple[bool, str]], metrics: Callable[[], str]

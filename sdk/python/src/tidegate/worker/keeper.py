@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -79,12 +80,11 @@ class Keeper:
         while True:
             self._wake.wait(_EVERY)
             self._wake.clear()
-            try:
-                self._report()
-                self._extend()
-            except (Lost, Refused):
-                # The children say that the server is away. Leases go on until their end.
-                continue
+            for step in (self._report, self._extend):
+                # The children say that the server is away, or that something else answers. Leases go on until their end.
+                # This thread must not end: the leases of all jobs would.
+                with contextlib.suppress(Exception):
+                    step()
 
     def _report(self) -> None:
         with self._lock:

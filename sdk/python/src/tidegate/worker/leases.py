@@ -32,8 +32,8 @@ class HeldLease(NamedTuple):
 class LeaseTable:
     """One process writes the table, another one reads it, also when the writer was killed while it wrote.
 
-    There are two areas. The writer fills the one that is not shown, and then shows it by the next version. A slot for each
-    job that can run at a time has the number of the lease whose job runs there.
+    There are two areas. The writer fills the one that is not shown, and then shows it by the next version. There is
+    a slot for each job that can run at a time, with the number of the lease whose job runs there.
     """
 
     def __init__(self, file: int, slots: int) -> None:

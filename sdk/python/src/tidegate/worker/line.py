@@ -71,7 +71,7 @@ class Line:
             return _value(response)
 
     def stream(self, path: str, timeout: float) -> Response:
-        """Begins to read a stream of events: call `more` with what this returns. `timeout` is between two pieces, in seconds."""
+        """Begins to read a stream of events: call `more` with what it returns. `timeout` is for a piece, in seconds."""
         self._drop()
         connection = self._open(timeout)
         request = b"GET %s%s HTTP/1.1\r\n%s\r\n" % (self._address.prefix.encode(), path.encode(), self._head)

@@ -35,7 +35,7 @@ class Listener:
         while True:
             try:
                 self._read()
-            except (Lost, Refused):
+            except Exception:
                 # The children say that the server is away; until it is back, extensions tell of lost leases.
                 pause.wait(_PAUSE)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections import deque
 from collections.abc import Callable
 
 from .. import _telemetry
 from ..context import enter
-from . import attempt
+from . import attempt, fork
 from .attempt import Ending
 from .work import Held
 
@@ -25,7 +27,12 @@ class Loop:
     def run(self) -> None:
         """The thread of the loop."""
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        while True:
+            # A task that a job made may raise SystemExit, and a job may stop the loop: the jobs of others go on.
+            with contextlib.suppress(BaseException):
+                self._loop.run_forever()
+            fork.leave(None)
+            time.sleep(0.001)
 
     def add(self, begun: list[Held]) -> None:
         """Begins these jobs. Any thread may call it."""
@@ -53,7 +60,9 @@ class Loop:
         try:
             with enter(context), _telemetry.span(held.claimed):
                 output = await job.ainvoke(held.claimed)
+            fork.leave(None)
             ending = attempt.interrupted(held.claimed, context) or attempt.succeeded(lease, job.handler, output)
         except BaseException as error:  # A job that calls exit() has failed like any other.
+            fork.leave(error)
             ending = attempt.interrupted(held.claimed, context) or attempt.raised(lease, error)
         self._finish(held, ending)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import pathlib
 import threading
 from collections.abc import Callable, Iterable
 
@@ -41,6 +41,6 @@ class Reload:
 def _version(file: str) -> int:
     """Returns the time of the last change, 0 while there is no such file: some editors replace files."""
     try:
-        return os.stat(file).st_mtime_ns
+        return pathlib.Path(file).stat().st_mtime_ns
     except OSError:
         return 0

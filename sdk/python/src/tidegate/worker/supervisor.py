@@ -142,12 +142,12 @@ class Supervisor:
     def _told(self, child: Child, message: dict[str, Any]) -> None:
         if "figures" in message:
             with self._lock:
-                ended = self._figures.merge(message["figures"])
+                ended, bad = self._figures.merge(message["figures"])
             self._claims += message["claims"]
             self._again += message["again"]
             child.running = message["running"]
             if ended:
-                self._console.jobs(message["lines"], ended)
+                self._console.jobs(message["lines"], ended, bad)
         elif "ready" in message:
             self._ready(child, message["ready"])
         elif "error" in message:
@@ -188,7 +188,8 @@ class Supervisor:
         count = len(ready["handlers"])
         self._console.say(
             f"worker {settings.name}: {count} job{'s' if count > 1 else ''} of {settings.target}, "
-            f"queues {', '.join(ready['queues'])}; {settings.processes} x {settings.concurrency} at a time; {settings.server}",
+            f"queues {', '.join(ready['queues'])}; {settings.processes} x {settings.concurrency} at a time; "
+            f"{settings.server}",
             handlers=ready["handlers"],
             queues=ready["queues"],
         )

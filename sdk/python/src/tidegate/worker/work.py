@@ -151,7 +151,10 @@ class Work:
             self.held.pop(held.lease, None)
 
     def publish(self, *, by_runner: bool = False) -> None:
-        """With the lock: shows the parent what is held now, and begins what can begin. `by_runner`: the caller will take a job."""
+        """With the lock: shows the parent what is held now, and begins what can begin.
+
+        `by_runner`: the caller is going to take a job itself.
+        """
         self._table.write([held.line for held in self.held.values()])
         if self.queue:
             self.tick.set()
@@ -202,7 +205,7 @@ class Work:
             self.report_here()
 
     def can_report_here(self) -> bool:
-        """With the lock: whether a thread without a job may call the server, since nobody does and there is none to run."""
+        """With the lock: whether a thread may call the server, since nobody does and there is no job to run."""
         return bool(self.outbox) and not (self.calling or self.failures or self.queue or self.ended)
 
     def finish(self, held: Held, ending: Ending) -> None:
