@@ -323,9 +323,12 @@ async fn a_job_is_no_reason_for_a_stampede() {
         timeout(SOON, taken.recv()).await.unwrap();
     }
     let spent = (asked(&redis, "evalsha").await - before.0, asked(&redis, "zrange").await - before.1);
-    // Created, claimed and reported; and a look at each server, and again after a claim that came too late.
+    // Created, claimed and reported.
+    let late = spent.0.saturating_sub(3 * JOBS as u64);
     assert!(spent.0 <= 5 * JOBS as u64, "{} calls of the script for {JOBS} jobs", spent.0);
-    assert!(spent.1 <= (2 * SERVERS * JOBS) as u64, "{} reads for {JOBS} jobs", spent.1);
+    // A look or two at each server; and at a few partitions, and then at all, after a claim that came too late.
+    let most = (2 * SERVERS * JOBS) as u64 + 2 * late * u64::from(store.partitions());
+    assert!(spent.1 <= most, "{} reads for {JOBS} jobs, {late} claims came too late", spent.1);
 }
 
 /// All of them read all partitions, went for the same jobs, and all but one came too late.
