@@ -124,6 +124,11 @@ impl Activity {
         self.counters[event as usize].fetch_add(number, Relaxed);
     }
 
+    /// How much of this there was.
+    pub(crate) fn get(&self, event: Event) -> u64 {
+        self.counters[event as usize].load(Relaxed)
+    }
+
     /// Names and values of all counters.
     pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         NAMES.into_iter().zip(self.counters.iter().map(|counter| counter.load(Relaxed)))
@@ -175,8 +180,13 @@ impl Activity {
 
     /// The queues as they were a few seconds ago; and they will be looked at again soon.
     pub fn queues(&self) -> Vec<QueueSample> {
-        self.wanted.notify_one();
+        self.look();
         self.queues.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Queues and workflows will be looked at again soon.
+    pub(crate) fn look(&self) {
+        self.wanted.notify_one();
     }
 
     /// What there was of workflows a few seconds ago.

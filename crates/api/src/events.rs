@@ -2,10 +2,10 @@
 
 mod frames;
 mod look;
+mod outlet;
 mod pace;
 mod view;
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,19 +24,20 @@ use utoipa::ToSchema;
 use crate::activity::OpenStream;
 use crate::edge::ask::{Answer, Ask, LOOK, in_time};
 use crate::edge::json::Id;
+use crate::edge::problem::Problem;
 use crate::edge::room::{self, Caller, Room, Share};
 use crate::edge::words::StateWord;
 use frames::Frames;
+pub(crate) use frames::push_event;
 use look::Told;
+pub(crate) use outlet::{Outlet, Piece};
 pub(crate) use view::{Known, View, Views};
 use view::{News, Since};
 
 /// How many bytes of large frames one reader gets in a second: what happens meanwhile is told at once.
 const PACE: usize = 1024 * 1024;
-/// Bytes of a text that are handed to the connection at once. Other connections have their turn between.
-const PIECE: usize = 64 * 1024;
 /// Proxies close connections that say nothing for a minute.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Frames that wait for a reader who is slow; then nothing is read of the store either.
 const FRAMES: usize = 1;
 
@@ -58,9 +59,41 @@ pub(crate) struct RemovedEvent {
 
 pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
     let id = ask.workflow()?;
-    let reader = Reader { caller: ask.caller(), room: ask.api.rooms.answers.clone() };
-    let share = ask.api.rooms.streams.take(&reader.caller, 1)?;
     let last = ask.headers.get("last-event-id").map(|last| last.to_str().unwrap_or_default().to_owned());
+    let (pieces, receiver) = mpsc::channel(FRAMES);
+    follow(ask, (id, last), Outlet::new(pieces), places(ask, 1)?).await?;
+    Ok(stream(receiver).into_response())
+}
+
+/// Streams that may be open, which one reader has.
+pub(crate) type Places = (Share, OpenStream);
+
+/// Takes the place of so many streams.
+///
+/// # Errors
+/// All are taken, or the caller has too many.
+pub(crate) fn places(ask: &Ask<'_>, streams: usize) -> Result<Arc<Places>, Problem> {
+    let share = ask.api.rooms.streams.take(&ask.caller(), streams)?;
+    Ok(Arc::new((share, ask.api.activity.open_stream())))
+}
+
+/// The answer that a reader gets piece by piece.
+pub(crate) fn stream(pieces: mpsc::Receiver<Piece>) -> impl IntoResponse {
+    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    (headers, Body::from_stream(ReceiverStream::new(pieces)))
+}
+
+/// Follows a workflow for a reader who has all up to the version `last`; it has nothing if there is none.
+///
+/// # Errors
+/// There is no such workflow, or it cannot be read.
+pub(crate) async fn follow(
+    ask: &Ask<'_>,
+    (id, last): (WorkflowId, Option<String>),
+    outlet: Outlet,
+    places: Arc<Places>,
+) -> Result<(), Problem> {
+    let reader = Reader { caller: ask.caller(), room: ask.api.rooms.answers.clone() };
     let engine = ask.api.engine().clone();
     // Before the first look, so that nothing falls between.
     let view = ask.api.follow(id).0;
@@ -69,13 +102,17 @@ pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
     let missed = last.is_some_and(|last| last != version.to_string());
     let since = if missed { Since::Ever } else { Since::Now };
     let news = in_time(view.news((&engine, id), version, &since)).await?;
-    let (frames, receiver) = mpsc::channel(FRAMES);
     let drain = ask.api.host.drain.clone();
-    let places = (share, ask.api.activity.open_stream());
-    let watch = Watch { engine, id, view, known, reader, _places: places, frames, drain };
+    let watch = Watch { engine, id, view, known, reader, _places: places, outlet, drain };
     ask.api.host.tasks.spawn(watch.run(news));
-    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
-    Ok((headers, Body::from_stream(ReceiverStream::new(receiver))).into_response())
+    Ok(())
+}
+
+/// The event that says that a workflow was removed.
+pub(crate) fn removed(id: WorkflowId) -> Bytes {
+    let mut text = Vec::new();
+    push_event(&mut text, "removed", &RemovedEvent { id: Id(id) });
+    text.into()
 }
 
 /// Who reads, and where their large frames take room.
@@ -92,8 +129,8 @@ struct Watch {
     known: watch::Receiver<Known>,
     reader: Reader,
     /// One of the streams that may be open.
-    _places: (Share, OpenStream),
-    frames: mpsc::Sender<Result<Bytes, Infallible>>,
+    _places: Arc<Places>,
+    outlet: Outlet,
     drain: CancellationToken,
 }
 
@@ -136,7 +173,7 @@ impl Watch {
         };
         tokio::select! {
             known = next => Some(known),
-            () = self.frames.closed() => None,
+            () = self.outlet.closed() => None,
             () = self.drain.cancelled() => None,
         }
     }
@@ -146,12 +183,12 @@ impl Watch {
     async fn send(&self, frames: &Frames) -> bool {
         tokio::select! {
             () = self.turn(frames.len()) => {}
-            () = self.frames.closed() => return false,
+            () = self.outlet.closed() => return false,
             () = self.drain.cancelled() => return false,
         }
         tokio::select! {
             kept = frames.keep(&self.reader.room, &self.reader.caller) => match kept {
-                Ok(text) => hand_over(&self.frames, text).await,
+                Ok(text) => self.outlet.hand_over(text).await,
                 Err(_) => false,
             },
             () = self.drain.cancelled() => false,
@@ -180,17 +217,6 @@ impl Watch {
     }
 }
 
-/// Gives a text to the connection in pieces. False: the reader has gone.
-async fn hand_over(frames: &mpsc::Sender<Result<Bytes, Infallible>>, mut text: Bytes) -> bool {
-    while !text.is_empty() {
-        let piece = text.split_to(text.len().min(PIECE));
-        if frames.send(Ok(piece)).await.is_err() {
-            return false;
-        }
-    }
-    true
-}
-
 /// How long a reader is told nothing after frames of so many bytes.
 fn rest(bytes: usize) -> Duration {
     if bytes <= room::SMALL { Duration::ZERO } else { Duration::from_secs_f64(bytes as f64 / PACE as f64) }
@@ -200,24 +226,8 @@ fn rest(bytes: usize) -> Duration {
 mod tests {
     use super::*;
 
-    /// Texts of ten megabytes for 256 readers went to their connections at once, and all others waited until they were written.
-    #[tokio::test]
-    async fn a_long_text_leaves_turns_to_others() {
-        let text: Bytes = (0..1_000_000_u32).map(|at| at as u8).collect::<Vec<_>>().into();
-        let (frames, mut pieces) = mpsc::channel::<Result<Bytes, Infallible>>(FRAMES);
-        let read = async {
-            let mut read = Vec::new();
-            while read.len() < text.len() {
-                let piece = pieces.recv().await.unwrap().unwrap();
-                assert!(piece.len() <= 64 * 1024 && pieces.len() <= 1, "{} bytes", piece.len());
-                read.extend_from_slice(&piece);
-            }
-            read
-        };
-        let (handed, read) = tokio::join!(hand_over(&frames, text.clone()), read);
-        assert!(handed && read == text);
-        drop(pieces);
-        assert!(!hand_over(&frames, text).await, "nobody reads");
+    #[test]
+    fn who_gets_much_rests() {
         assert_eq!((rest(1_000), rest(8 * PACE)), (Duration::ZERO, Duration::from_secs(8)));
     }
 }

@@ -11,8 +11,11 @@ mod events;
 mod failures;
 mod jobs;
 mod limits;
+mod live;
 mod openapi;
 mod opening;
+mod overview;
+mod page;
 mod queues;
 mod readiness;
 pub mod span;
@@ -47,6 +50,8 @@ use jobs::{claims, leases, reports};
 pub use limits::RateLimits;
 use limits::{check, overrides, top, waiting};
 use opening::Standing;
+pub use overview::{History, STEP, Times, Totals};
+use page::{files, session};
 pub use readiness::Works;
 pub use workflows::definition::{DefinitionMistake, check_definition};
 use workflows::{act, bulk, create, graph, list, show};
@@ -92,7 +97,7 @@ impl Api {
     }
 }
 
-/// No answer is a page: whatever is in it, a browser that shows it runs nothing and loads nothing. Pictures bring their own style.
+/// No answer but the page is one: whatever is in it, a browser that shows it runs nothing and loads nothing. Pictures bring their own style.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox";
 
 async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
@@ -107,7 +112,7 @@ async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
     let headers = response.headers_mut();
     headers.insert(request_id::HEADER, id.header());
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, const { HeaderValue::from_static("nosniff") });
-    headers.insert(header::CONTENT_SECURITY_POLICY, const { HeaderValue::from_static(POLICY) });
+    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(const { HeaderValue::from_static(POLICY) });
     response
 }
 
@@ -143,6 +148,8 @@ const fn has_parameters(call: Call) -> bool {
         Call::RemoveOverride => true,
         // Probes are configured in many places; they keep working whatever is added to their address.
         Call::Healthz | Call::Readyz => true,
+        // So do addresses of the page that others have made.
+        Call::Page | Call::Asset | Call::Live => true,
         _ => false,
     }
 }
@@ -151,6 +158,7 @@ const fn has_parameters(call: Call) -> bool {
 const fn needs_engine(call: Call) -> bool {
     match call {
         Call::Version | Call::Status | Call::OpenApi | Call::Healthz | Call::Readyz => false,
+        Call::Session | Call::SignIn | Call::SignOut | Call::Page | Call::Asset | Call::Overview => false,
         // Limits are kept elsewhere, and depend on no workflow.
         Call::Overrides | Call::SetOverride | Call::RemoveOverride | Call::CheckLimits | Call::TopKeys => false,
         // Where nobody moves the clock, it waits for no store.
@@ -204,6 +212,13 @@ async fn dispatch(ask: &Ask<'_>) -> Answer {
         Call::Status => readiness::status(ask).await,
         Call::Healthz => Ok((StatusCode::OK, "ok\n").into_response()),
         Call::Readyz => Ok(readiness::readyz(ask.api).await),
+        Call::Session => session::show(ask),
+        Call::SignIn => session::sign_in(ask),
+        Call::SignOut => session::sign_out(ask),
+        Call::Overview => Ok(overview::show(ask)),
+        Call::Live => live::live(ask).await,
+        Call::Page => Ok(files::page(ask)),
+        Call::Asset => files::asset(ask),
     }
 }
 

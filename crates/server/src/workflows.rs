@@ -19,12 +19,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_api::{Access, Activity, Api, Host};
+use tidegate_api::{Access, Activity, Api, History, Host, STEP};
 use tidegate_workflow::{AboutServer, Engine, Store};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{error, info, warn};
 
 use crate::edge::bounds::{Bounds, Budget, Most};
@@ -73,6 +73,7 @@ struct Thread {
     port: Arc<Port>,
     looked: Option<oneshot::Sender<()>>,
     limits: Limits,
+    history: Arc<History>,
 }
 
 /// What follows when workflows are not served any more.
@@ -97,7 +98,11 @@ impl Workflows {
         let mut store = store::shown(settings);
         let (activity, port) = (Arc::new(Activity::default()), Arc::new(Port::new(None)));
         let (looked, found) = oneshot::channel();
+        let history = Arc::new(History::default());
+        supervisor
+            .task("the last hour", remember(history.clone(), activity.clone(), metrics.clone(), supervisor.clone()));
         let mut thread = Thread {
+            history,
             settings: settings.clone(),
             activity: activity.clone(),
             health: health.clone(),
@@ -230,7 +235,22 @@ impl Thread {
         let advance: Arc<dyn Fn(Duration) -> bool + Send + Sync> = Arc::new(move |by| moved.advance(by));
         let test_clock = self.settings.test_clock.then_some(advance);
         let (version, clock) = (crate::VERSION, Arc::new(move || clock.now()));
-        Host { version, clock, test_clock, serving, counting, limits: self.limits.shown.clone(), drain, tasks }
+        let (history, metrics) = (self.history.clone(), self.metrics.clone());
+        let totals = Arc::new(move || metrics.totals());
+        let limits = self.limits.shown.clone();
+        Host { version, clock, test_clock, serving, counting, totals, history, limits, drain, tasks }
+    }
+}
+
+/// Keeps what was counted in the last hour, until the server stops.
+async fn remember(history: Arc<History>, activity: Arc<Activity>, metrics: Arc<Metrics>, supervisor: Supervisor) {
+    let mut turns = interval(STEP);
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = turns.tick() => history.note(&activity, metrics.totals()),
+            () = supervisor.drain.cancelled() => return,
+        }
     }
 }
 

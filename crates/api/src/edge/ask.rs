@@ -24,6 +24,7 @@ use crate::events::{Known, View, Views};
 use crate::failures::Lines;
 use crate::limits::RateLimits;
 use crate::opening::Opening;
+use crate::overview::{History, Totals};
 use crate::readiness::{Looks, Works};
 use crate::workers::Roll;
 
@@ -78,6 +79,10 @@ pub struct Host {
     pub serving: Arc<dyn Fn() -> bool + Send + Sync>,
     /// Whether the store of counters counts, by the latest calls of rate limits.
     pub counting: Arc<dyn Fn() -> Works + Send + Sync>,
+    /// What its gateway has counted.
+    pub totals: Arc<dyn Fn() -> Totals + Send + Sync>,
+    /// Its last hour.
+    pub history: Arc<History>,
     /// Its rate limits.
     pub limits: RateLimits,
     /// Cancelled when the server drains: streams and waits end.
@@ -89,6 +94,25 @@ pub struct Host {
 impl fmt::Debug for Host {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Host").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+impl Host {
+    /// A process that serves nothing but what a test asks for.
+    pub(crate) fn of_test(now: Timestamp) -> Self {
+        Self {
+            version: "test",
+            clock: Arc::new(move || now),
+            test_clock: None,
+            serving: Arc::new(|| true),
+            counting: Arc::new(|| Works::Yes),
+            totals: Arc::new(Totals::default),
+            history: Arc::default(),
+            limits: RateLimits::in_memory(),
+            drain: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        }
     }
 }
 

@@ -1,20 +1,32 @@
 //! Who may ask.
 
-use axum::http::{HeaderMap, header};
+use std::borrow::Cow;
+
+use axum::http::{HeaderMap, Method, header};
+use percent_encoding::percent_decode_str;
 
 use super::ask::Access;
 use super::problem::{Code, Problem};
 use super::route::Route;
+use super::tokens::Role;
+
+/// The cookie in which a browser keeps its token.
+pub(crate) const COOKIE: &str = "tidegate";
+/// The header that says that a request comes from the page itself: pages of other sites cannot send it.
+const PAGE: &str = "tidegate-page";
 
 /// Lets a request pass, or says why not. Returns the name of its token, if one was needed.
 pub(crate) fn check<'a>(access: &'a Access, headers: &HeaderMap, route: &Route) -> Result<Option<&'a str>, Problem> {
     let Some(needed) = route.role else { return Ok(None) };
     check_browser(access, headers)?;
     let Some(tokens) = &access.tokens else { return Ok(None) };
-    let Some(secret) = bearer(headers) else {
+    let Some(secret) = secret(headers) else {
         return Err(Problem::new(Code::Unauthorized, "the header `Authorization: Bearer <token>` is required"));
     };
-    match tokens.find(secret) {
+    if secret.by_cookie && route.method != Method::GET {
+        check_page(headers)?;
+    }
+    match tokens.find(&secret.text) {
         None => Err(Problem::new(Code::Unauthorized, "the token is not known to this server")),
         Some((role, name)) if role < needed => {
             let (role, needed) = (role.word(), needed.word());
@@ -25,6 +37,40 @@ pub(crate) fn check<'a>(access: &'a Access, headers: &HeaderMap, route: &Route) 
     }
 }
 
+/// The role and name of who asks, by token or cookie.
+pub(crate) fn who<'a>(access: &'a Access, headers: &HeaderMap) -> Option<(Role, &'a str)> {
+    access.tokens.as_ref()?.find(&secret(headers)?.text)
+}
+
+/// A browser adds its cookie to whatever some page asks for. Only the page of this server can add a header to it.
+///
+/// # Errors
+/// The header is not there.
+pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), Problem> {
+    match headers.contains_key(PAGE) {
+        true => Ok(()),
+        false => Err(Problem::new(Code::Forbidden, format!("this call needs the header `{PAGE}: 1`"))),
+    }
+}
+
+/// A token, and how it came.
+struct Secret<'a> {
+    text: Cow<'a, str>,
+    by_cookie: bool,
+}
+
+/// The token of a request. Who sends one with purpose does not mean the cookie.
+fn secret(headers: &HeaderMap) -> Option<Secret<'_>> {
+    if headers.contains_key(header::AUTHORIZATION) {
+        return bearer(headers).map(|token| Secret { text: token.into(), by_cookie: false });
+    }
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
+    let mut pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    let (_, value) = pairs.find(|(name, _)| *name == COOKIE)?;
+    let text = percent_decode_str(value).decode_utf8().ok()?;
+    Some(Secret { text, by_cookie: true })
+}
+
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let text = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = text.split_once(' ')?;
@@ -33,7 +79,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 /// Without tokens, being on this machine is all that it takes, and pages of strangers are on it too, in the browser. They come
 /// with the name of their own site: as the origin, or as the host when their site's name was made to lead here.
-fn check_browser(access: &Access, headers: &HeaderMap) -> Result<(), Problem> {
+pub(crate) fn check_browser(access: &Access, headers: &HeaderMap) -> Result<(), Problem> {
     let host = host(headers);
     let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
     let origin = origin.map(|origin| origin.split_once("://").map_or(origin, |(_, authority)| authority));

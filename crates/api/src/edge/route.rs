@@ -51,6 +51,13 @@ pub(crate) enum Call {
     OpenApi,
     Healthz,
     Readyz,
+    Session,
+    SignIn,
+    SignOut,
+    Overview,
+    Live,
+    Page,
+    Asset,
 }
 
 /// What is done to a workflow without more words.
@@ -105,8 +112,8 @@ const fn route(method: Method, template: &'static str, role: Role, call: Call) -
     Route { method, template, role: Some(role), call }
 }
 
-const fn open(template: &'static str, call: Call) -> Route {
-    Route { method: Method::GET, template, role: None, call }
+const fn open(method: Method, template: &'static str, call: Call) -> Route {
+    Route { method, template, role: None, call }
 }
 
 use Role::{Admin, Read, Work};
@@ -171,8 +178,15 @@ pub(crate) static ROUTES: &[Route] = &[
     route(Method::GET, "/v1/version", Read, Call::Version),
     route(Method::GET, "/v1/status", Read, Call::Status),
     route(Method::GET, "/v1/openapi.json", Read, Call::OpenApi),
-    open("/healthz", Call::Healthz),
-    open("/readyz", Call::Readyz),
+    route(Method::GET, "/v1/overview", Read, Call::Overview),
+    route(Method::GET, "/v1/live", Read, Call::Live),
+    open(Method::GET, "/v1/session", Call::Session),
+    open(Method::POST, "/v1/session", Call::SignIn),
+    open(Method::DELETE, "/v1/session", Call::SignOut),
+    open(Method::GET, "/healthz", Call::Healthz),
+    open(Method::GET, "/readyz", Call::Readyz),
+    open(Method::GET, "/", Call::Page),
+    open(Method::GET, "/assets/{name}", Call::Asset),
 ];
 
 /// A route, and what the path has in the place of its names.
@@ -300,7 +314,7 @@ mod tests {
         let check = |method: Method, path: &str, code: Code| {
             assert_eq!(find(&method, path).unwrap_err().code, code, "{path}");
         };
-        for path in ["/", "/v1", "/v1/", "/v1/workflows/", "/v1/workflows/a/b", "/v2/workflows", "/v1/queues/:pause"] {
+        for path in ["/v1", "/v1/", "/v1/workflows/", "/v1/workflows/a/b", "/v2/workflows", "/v1/queues/:pause"] {
             check(Method::POST, path, Code::NotFound);
         }
         check(Method::PUT, "/v1/workflows", Code::MethodNotAllowed);

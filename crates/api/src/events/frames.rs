@@ -87,7 +87,7 @@ impl Frames {
     }
 }
 
-fn push_event(text: &mut Vec<u8>, event: &str, data: &impl Serialize) {
+pub(crate) fn push_event(text: &mut Vec<u8>, event: &str, data: &impl Serialize) {
     text.extend_from_slice(b"event: ");
     text.extend_from_slice(event.as_bytes());
     text.extend_from_slice(b"\ndata: ");

@@ -358,16 +358,11 @@ mod tests {
         Action, Begin, Definition, EngineOptions, Graph, JobDefinition, MemoryStore, NewWorkflow, Store, Timestamp,
     };
     use tokio::time::timeout;
-    use tokio_util::sync::CancellationToken;
-    use tokio_util::task::TaskTracker;
 
     use super::*;
 
     fn host() -> Host {
-        let (clock, serving) = (Arc::new(Timestamp::default), Arc::new(|| true));
-        let counting = Arc::new(|| crate::readiness::Works::Yes);
-        let (limits, drain) = (crate::limits::RateLimits::in_memory(), CancellationToken::new());
-        Host { version: "0", clock, test_clock: None, serving, counting, limits, drain, tasks: TaskTracker::new() }
+        Host::of_test(Timestamp::default())
     }
 
     async fn workflow(engine: &Engine) -> WorkflowId {

@@ -47,38 +47,21 @@ pub(crate) async fn claim(
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
-    use std::sync::Arc;
 
     use tidegate_workflow::{
         Begin, Definition, EngineOptions, Graph, JobDefinition, MemoryStore, NewWorkflow, Store, Timestamp,
     };
     use tokio::time::{advance, timeout};
-    use tokio_util::sync::CancellationToken;
-    use tokio_util::task::TaskTracker;
 
     use super::*;
-    use crate::readiness::Works;
 
     const NOW: Timestamp = Timestamp::from_micros(1_795_000_000_000_000);
-
-    fn host() -> Host {
-        Host {
-            version: "test",
-            clock: Arc::new(|| NOW),
-            test_clock: None,
-            serving: Arc::new(|| true),
-            counting: Arc::new(|| Works::Yes),
-            limits: crate::limits::RateLimits::in_memory(),
-            drain: CancellationToken::new(),
-            tasks: TaskTracker::new(),
-        }
-    }
 
     /// A job that arrived in the last moment of a worker's wait was left to nobody: other workers that waited were not woken for it.
     #[tokio::test(start_paused = true)]
     async fn a_worker_that_is_woken_as_its_time_ends_claims() {
         let store = Store::Memory(MemoryStore::new(4));
-        let (engine, host) = (Engine::start(store, EngineOptions::default()).await.unwrap(), host());
+        let (engine, host) = (Engine::start(store, EngineOptions::default()).await.unwrap(), Host::of_test(NOW));
         let wanted = Claim {
             queues: vec!["default".into()],
             handlers: None,

@@ -17,7 +17,7 @@ const WIDTH: usize = 130;
 
 fn document() -> Value {
     let mut paths = Map::new();
-    for route in ROUTES {
+    for route in described() {
         let path = paths.entry(route.template).or_insert_with(|| json!({}));
         path[route.method.as_str().to_ascii_lowercase()] = operation(route);
     }
@@ -46,12 +46,18 @@ fn document() -> Value {
             "securitySchemes": {"token": {
                 "type": "http",
                 "scheme": "bearer",
-                "description": "A token of TIDEGATE_TOKENS_FILE. Without that file the server asks for none.",
+                "description": "A token of TIDEGATE_TOKENS_FILE. Without that file the server asks for none. Browsers may have it in the \
+                    cookie that `signIn` sets; then calls that are not GET need the header Tidegate-Page.",
             }},
             "headers": described_headers(),
             "schemas": schemas::all(),
         },
     })
+}
+
+/// All routes but those of the page, which is for people.
+fn described() -> impl Iterator<Item = &'static Route> {
+    ROUTES.iter().filter(|route| !matches!(route.call, Call::Page | Call::Asset))
 }
 
 fn operation(route: &Route) -> Value {
@@ -187,7 +193,7 @@ fn problems(route: &Route, about: &Operation) -> Vec<Code> {
     if route.method != Method::GET {
         codes.extend([Code::InvalidJson, Code::PayloadTooLarge, Code::RequestTimeout]);
     }
-    if matches!(route.call, Call::Version | Call::Status | Call::OpenApi | Call::TopKeys) {
+    if matches!(route.call, Call::Version | Call::Status | Call::OpenApi | Call::TopKeys | Call::Overview) {
         return codes;
     }
     codes.extend([Code::Overloaded, Code::StoreUnavailable, Code::ShuttingDown, Code::Internal]);
@@ -247,7 +253,7 @@ fn operations_have_names_of_their_own_and_schemas_that_exist() {
     let count = ids.len();
     ids.sort_unstable();
     ids.dedup();
-    assert_eq!((ids.len(), count), (ROUTES.len(), ROUTES.len()));
+    assert_eq!((ids.len(), count), (described().count(), described().count()));
     check_references(&document, &document["components"]["schemas"]);
 }
 

@@ -100,6 +100,13 @@ const OVERRIDE_EFFECT: Parameter =
 const IDEMPOTENCY: Parameter = header("Idempotency-Key", "The same as the field idempotency_key.");
 const LAST_EVENT: Parameter = header("Last-Event-ID", "The id of the last event that the reader has.");
 
+const WATCH: Parameter = query(
+    "watch",
+    "`overview`, `workflow:ID` or `workflow:ID@VERSION`; several are separated by commas.",
+    Kind::RequiredText,
+);
+const PAGE: Parameter = header("Tidegate-Page", "Any text: pages of other sites cannot send it.");
+
 const DEFINITION: [Code; 5] = [GraphCycle, UnknownDependency, DuplicateJobName, InvalidDefinition, IdempotencyMismatch];
 
 fn operation(id: &'static str, summary: &'static str, answer: Content) -> Operation {
@@ -170,6 +177,22 @@ pub(super) fn of(call: Call) -> Operation {
                  answer.",
             )
             .problems(&[NotFound]),
+        Call::Overview => operation("showOverview", "Show rates of the last hour at this server", Json("Overview")),
+        Call::Live => operation("watchAll", "Follow several things at once", Text("text/event-stream"))
+            .with(&[WATCH])
+            .describe(
+                "Server-sent events with JSON as data. `of` has an OfEvent and says what the events are about that follow it. About a workflow \
+                 they are those of `watchWorkflow`, about the overview there is an `overview` with an OverviewEvent each second.",
+            ),
+        Call::Session => operation("showSession", "Show who asks, and what they may do", Json("Session")).problems(&[Forbidden]),
+        Call::SignIn => operation("signIn", "Keep a token in a cookie of this browser", Json("Session"))
+            .with(&[PAGE])
+            .takes("SignIn")
+            .problems(&[Unauthorized, Forbidden, InvalidField, InvalidJson]),
+        Call::SignOut => Operation {
+            answers: vec![(204, "The cookie is removed.", Content::Nothing)],
+            ..operation("signOut", "Remove the cookie", Content::Nothing).with(&[PAGE]).problems(&[Forbidden])
+        },
         Call::Version => operation("showVersion", "Show the version of the server", Json("Version")),
         Call::Status => operation("showStatus", "Show what works and what does not", Json("ServerStatus")),
         Call::OpenApi => operation("describeApi", "Get this description", Content::Object),

@@ -11,6 +11,7 @@ use crate::edge::problem::{self, Code};
 use crate::events::{JobEvent, RemovedEvent};
 use crate::jobs::{JobPage, MarkBody, claims, leases, log, notes, reports};
 use crate::limits::{check, overrides, top, waiting};
+use crate::page::session;
 use crate::queues::{QueuePage, QueuePaused};
 use crate::terms;
 use crate::workers::events::{DrainEvent, LeaseLostEvent};
@@ -43,6 +44,7 @@ fn requests() -> Schemas {
     add::<overrides::OverrideBody>(&mut schemas);
     add::<check::CheckBody>(&mut schemas);
     add::<clock::AdvanceBody>(&mut schemas);
+    add::<session::SignInBody>(&mut schemas);
     schemas
 }
 
@@ -79,6 +81,9 @@ fn answers() -> Schemas {
     add::<top::Top<'_>>(&mut schemas);
     add::<waiting::WaitingKeyPage<'_>>(&mut schemas);
     add::<clock::TestClock>(&mut schemas);
+    add::<session::Session<'_>>(&mut schemas);
+    add::<crate::overview::Overview>(&mut schemas);
+    add::<crate::live::OfEvent>(&mut schemas);
     add::<crate::Version>(&mut schemas);
     add::<crate::readiness::ServerStatus>(&mut schemas);
     schemas

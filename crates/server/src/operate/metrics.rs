@@ -19,10 +19,10 @@ mod snapshot;
 
 use std::mem;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use tidegate_api::{Activity, Works};
+use tidegate_api::{Activity, Totals, Works};
 use tidegate_pipeline::Client;
 use tidegate_ratelimit::{Configuration, Limiter, MemoryStore};
 
@@ -33,6 +33,7 @@ use crate::operate::counting;
 use crate::operate::traces::Traces;
 use crate::settings;
 
+use limit_counts::LimitCounts;
 use made_names::MadeTotals;
 pub(crate) use method_counts::Method;
 use prometheus::Mapped;
@@ -221,6 +222,28 @@ impl Metrics {
         sum
     }
 
+    /// What the gateway has counted, for the overview.
+    pub(crate) fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for shard in &self.shards {
+            totals.calls += shard.methods[Method::ShouldRateLimit as usize].add_fine(&mut totals.times);
+            totals.failed += read(&shard.store_errors) + read(&shard.service_errors);
+        }
+        let mut add = |counts: LimitCounts| {
+            totals.within_limit = totals.within_limit.wrapping_add(counts.within_limit);
+            totals.near_limit = totals.near_limit.wrapping_add(counts.near_limit);
+            totals.over_limit = totals.over_limit.wrapping_add(counts.over_limit);
+        };
+        let registry = lock(&self.registry);
+        for slot in registry.slots() {
+            self.shards.iter().for_each(|shard| add(shard.limits.read(slot)));
+        }
+        let room = self.settings.max_names.saturating_sub(registry.len());
+        drop(registry);
+        add(self.made(room).sum);
+        totals
+    }
+
     /// Adds the counts of all limits and unknown domains.
     fn add_limits(&self, sum: &mut Snapshot) {
         let registry = lock(&self.registry);
@@ -231,11 +254,7 @@ impl Metrics {
         let room = self.settings.max_names.saturating_sub(registry.len());
         drop(registry);
 
-        let (mut made, now) = (lock(&self.made), Instant::now());
-        for shard in &self.shards {
-            let names = mem::take(&mut *lock(&shard.made));
-            made.add(names, room, now);
-        }
+        let made = self.made(room);
         let overflow = made.more_limits.iter().map(|counts| (OVERFLOW, counts));
         for (key, limit) in made.limits.iter().chain(overflow) {
             sum.limits.entry(name::sanitized(key)).or_default().merge(limit);
@@ -244,6 +263,16 @@ impl Metrics {
         for (domain, count) in made.unknown_domains.iter().chain(overflow) {
             *sum.unknown_domains.entry(name::sanitized(domain)).or_default() += count;
         }
+    }
+
+    /// What was counted under names that calls made, with room for so many.
+    fn made(&self, room: usize) -> MutexGuard<'_, MadeTotals> {
+        let (mut made, now) = (lock(&self.made), Instant::now());
+        for shard in &self.shards {
+            let names = mem::take(&mut *lock(&shard.made));
+            made.add(names, room, now);
+        }
+        made
     }
 
     fn ask_sources(&self, sum: &mut Snapshot) {

@@ -12,6 +12,7 @@ mod limits;
 mod list;
 mod notes;
 mod operate;
+mod page;
 mod protocol;
 mod run;
 mod servers;

@@ -83,6 +83,8 @@ pub(super) struct MadeTotals {
     pub(super) more_limits: Option<LimitCounts>,
     pub(super) unknown_domains: Names<u64>,
     pub(super) more_domains: u64,
+    /// Of all limits, also of those whose names were forgotten.
+    pub(super) sum: LimitCounts,
 }
 
 /// Names, each with a value.
@@ -108,18 +110,21 @@ impl MadeTotals {
             more_limits: None,
             unknown_domains: Names::new(DOMAINS * DOMAIN_BYTES, now),
             more_domains: 0,
+            sum: LimitCounts::default(),
         }
     }
 
     /// Adds what a core counted, under at most `most` names.
     pub(super) fn add(&mut self, names: MadeNames, most: usize, now: Instant) {
         for (name, counts) in names.limits {
+            self.sum.merge(&counts);
             match self.limits.entry(name, most, now) {
                 Some(value) => value.merge(&counts),
                 None => self.more_limits.get_or_insert_default().merge(&counts),
             }
         }
         if let Some(counts) = names.more_limits {
+            self.sum.merge(&counts);
             self.more_limits.get_or_insert_default().merge(&counts);
         }
         for (name, count) in names.unknown_domains {

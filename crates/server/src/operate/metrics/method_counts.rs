@@ -52,13 +52,27 @@ pub(super) struct MethodCounts {
 }
 
 /// The counts of one method that one core adds to and others read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SharedMethodCounts {
     calls: AtomicU64,
     microseconds: AtomicU64,
     buckets: [AtomicU64; BUCKETS.len()],
+    /// For percentiles, by [`tidegate_api::Times`].
+    fine: [AtomicU64; tidegate_api::Times::BUCKETS],
     /// None where nobody wants them.
     times: Option<SharedTimes>,
+}
+
+impl Default for SharedMethodCounts {
+    fn default() -> Self {
+        Self {
+            calls: AtomicU64::new(0),
+            microseconds: AtomicU64::new(0),
+            buckets: Default::default(),
+            fine: [const { AtomicU64::new(0) }; tidegate_api::Times::BUCKETS],
+            times: None,
+        }
+    }
 }
 
 impl SharedMethodCounts {
@@ -72,6 +86,7 @@ impl SharedMethodCounts {
         let microseconds = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         self.calls.fetch_add(1, Relaxed);
         self.microseconds.fetch_add(microseconds, Relaxed);
+        self.fine[tidegate_api::Times::bucket(microseconds)].fetch_add(1, Relaxed);
         // Old dashboards expect milliseconds in buckets that are named in seconds.
         let value = match unit {
             ResponseTime::Seconds => microseconds,
@@ -90,6 +105,14 @@ impl SharedMethodCounts {
         if let Some(times) = &self.times {
             times.add_to(sum);
         }
+    }
+
+    /// Adds all calls to `sum`. Returns how many there were.
+    pub(super) fn add_fine(&self, sum: &mut tidegate_api::Times) -> u64 {
+        for (bucket, calls) in self.fine.iter().enumerate() {
+            sum.add(bucket, calls.load(Relaxed));
+        }
+        self.calls.load(Relaxed)
     }
 
     pub(super) fn read(&self) -> MethodCounts {

@@ -36,7 +36,16 @@ impl Registry {
 
     /// The number of limits of the current configuration, by name.
     pub(super) fn len(&self) -> usize {
-        self.current().count()
+        self.slots().len()
+    }
+
+    /// The slot of every limit of the current configuration.
+    pub(super) fn slots(&self) -> Vec<u32> {
+        let current = self.loaded.last().and_then(Weak::upgrade);
+        let mut slots: Vec<u32> =
+            current.iter().flat_map(|current| current.stats_keys().map(|key| self.slots[key])).collect();
+        slots.dedup();
+        slots
     }
 
     /// Name and slot of every limit of the current configuration.

@@ -19,9 +19,18 @@ impl Events {
 
     /// The same with more headers.
     fn after(api: SocketAddr, id: &str, headers: &str) -> Self {
+        Self::asked(api, &format!("/v1/workflows/{id}/events"), headers)
+    }
+
+    /// Of another stream.
+    pub(super) fn of_path(api: SocketAddr, path: &str) -> Self {
+        Self::asked(api, path, "")
+    }
+
+    fn asked(api: SocketAddr, path: &str, headers: &str) -> Self {
         let mut stream = TcpStream::connect(api).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(stream, "GET /v1/workflows/{id}/events HTTP/1.1\r\nhost: {api}\r\n{headers}\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: {api}\r\n{headers}\r\n").unwrap();
         Self(BufReader::new(stream))
     }
 

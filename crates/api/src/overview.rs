@@ -1,0 +1,71 @@
+//! What an operator looks at first: rates of the last hour, and what there is now.
+
+pub(crate) mod history;
+mod percentile;
+
+use std::collections::BTreeMap;
+
+use axum::response::Response;
+use serde::Serialize;
+#[cfg(test)]
+use utoipa::ToSchema;
+
+pub use self::history::{History, STEP, Totals};
+pub use self::percentile::Times;
+
+use self::history::{NAMES, Point};
+use crate::edge::ask::{Ask, Context};
+use crate::edge::json;
+use crate::edge::time::Rfc3339;
+
+/// The last hour at this server, and what there is now.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct Overview {
+    /// The time between two numbers of a series, in milliseconds.
+    step_ms: u64,
+    /// The time of the last number of each series.
+    until: Rfc3339,
+    /// Numbers by name, the oldest first, at most 360: rates a second of `calls`, `decisions_ok`, `decisions_near_limit`,
+    /// `decisions_over_limit`, `decisions_failed`, `workflows_created`, `jobs_started`, `jobs_succeeded`, `jobs_failed`, `jobs_retried`,
+    /// `leases_lost`; and of calls that ask for decisions `decision_p50_ms` and `decision_p99_ms`. Null where nothing is known. Decisions
+    /// are hits of limits. More names may be added.
+    series: BTreeMap<&'static str, Vec<Option<f64>>>,
+    now: Moment,
+}
+
+/// What is known of the last second or a little more.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = OverviewEvent))]
+pub(crate) struct Moment {
+    until: Rfc3339,
+    /// A number for each name of the series.
+    values: BTreeMap<&'static str, Option<f64>>,
+    /// Workflows of the store by status; empty until they were counted, which is done every few seconds while somebody looks.
+    workflows: BTreeMap<&'static str, u64>,
+    /// Jobs by state, of workflows that have not ended.
+    jobs: BTreeMap<&'static str, u64>,
+    /// Partitions of the store whose home is this server.
+    home_partitions: u64,
+}
+
+pub(crate) fn show(ask: &Ask<'_>) -> Response {
+    let api = ask.api;
+    let now = moment(api);
+    let (until, points) = api.host.history.points();
+    let column = |at: usize| points.iter().map(|point| point.shown(at)).collect();
+    let series = NAMES.into_iter().enumerate().map(|(at, name)| (name, column(at))).collect();
+    let step_ms = u64::try_from(STEP.as_millis()).unwrap_or(u64::MAX);
+    json::ok(&Overview { step_ms, until: until.map_or(now.until, Rfc3339), series, now })
+}
+
+/// What is known now.
+pub(crate) fn moment(api: &Context) -> Moment {
+    let host = &api.host;
+    let (until, point) = host.history.now(&api.activity, &*host.totals);
+    let values = |point: Point| NAMES.into_iter().enumerate().map(|(at, name)| (name, point.shown(at))).collect();
+    api.activity.look();
+    let census = api.activity.census();
+    let (workflows, jobs) = (census.workflows.into_iter().collect(), census.jobs.into_iter().collect());
+    Moment { until: Rfc3339(until), values: values(point), workflows, jobs, home_partitions: census.home_partitions }
+}

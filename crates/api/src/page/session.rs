@@ -1,0 +1,80 @@
+//! Signing in: a browser keeps its token in a cookie that no script can read, since a stream of events can send no other header.
+
+use axum::http::header::{ORIGIN, SET_COOKIE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use crate::edge::ask::{Answer, Ask};
+use crate::edge::auth::{self, COOKIE};
+use crate::edge::body;
+use crate::edge::json;
+use crate::edge::problem::{Code, Problem};
+use crate::edge::tokens::Role;
+
+/// Who signs in.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(ToSchema), schema(as = SignIn))]
+pub(crate) struct SignInBody {
+    /// A token of TIDEGATE_TOKENS_FILE.
+    token: String,
+}
+
+/// Who asks, and what they may do.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct Session<'a> {
+    /// Whether this server asks for tokens.
+    sign_in: bool,
+    /// `read`, `work` or `admin`; null for whoever may do nothing.
+    #[cfg_attr(test, schema(required))]
+    role: Option<&'static str>,
+    /// The name of the token; null without one.
+    #[cfg_attr(test, schema(required))]
+    name: Option<&'a str>,
+    /// The version of the server; null for whoever may do nothing.
+    #[cfg_attr(test, schema(required))]
+    version: Option<&'static str>,
+}
+
+pub(crate) fn show(ask: &Ask<'_>) -> Answer {
+    auth::check_browser(&ask.api.access, ask.headers)?;
+    Ok(json::ok(&session(ask, auth::who(&ask.api.access, ask.headers))))
+}
+
+pub(crate) fn sign_in(ask: &Ask<'_>) -> Answer {
+    auth::check_browser(&ask.api.access, ask.headers)?;
+    auth::check_page(ask.headers)?;
+    let SignInBody { token } = body::read(ask.body)?;
+    let token = token.trim();
+    let Some(tokens) = &ask.api.access.tokens else { return Ok(json::ok(&session(ask, None))) };
+    let unknown = || Problem::new(Code::Unauthorized, "the token is not known to this server");
+    let found = tokens.find(token).ok_or_else(unknown)?;
+    let value = utf8_percent_encode(token, NON_ALPHANUMERIC).to_string();
+    Ok(([(SET_COOKIE, cookie(&value, "", ask.headers))], json::ok(&session(ask, Some(found)))).into_response())
+}
+
+pub(crate) fn sign_out(ask: &Ask<'_>) -> Result<Response, Problem> {
+    auth::check_browser(&ask.api.access, ask.headers)?;
+    auth::check_page(ask.headers)?;
+    Ok((StatusCode::NO_CONTENT, [(SET_COOKIE, cookie("", "; Max-Age=0", ask.headers))]).into_response())
+}
+
+fn session<'a>(ask: &Ask<'_>, found: Option<(Role, &'a str)>) -> Session<'a> {
+    let sign_in = ask.api.access.tokens.is_some();
+    let role = if sign_in { found.map(|(role, _)| role) } else { Some(Role::Admin) };
+    let version = role.map(|_| ask.api.host.version);
+    Session { sign_in, role: role.map(Role::word), name: found.map(|(_, name)| name), version }
+}
+
+/// It has no path: a browser sends it to the folder of the call that set it, so it works behind a proxy that puts a path in front. A
+/// browser says where its page came from, and a page that came over TLS keeps its cookie to that.
+fn cookie(value: &str, more: &str, headers: &HeaderMap) -> String {
+    let over_tls = headers.get(ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"));
+    let secure = if over_tls { "; Secure" } else { "" };
+    format!("{COOKIE}={value}; HttpOnly; SameSite=Strict{secure}{more}")
+}
