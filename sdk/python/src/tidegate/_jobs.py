@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, cast, overload
 
-from . import _graph
+from . import _graph, _telemetry  # pyright: ignore[reportPrivateUsage]
 from ._values import decode, encode, hints, is_mapping, resolve
 from .errors import DefinitionError, InvalidParam, NonRetryable
 
@@ -164,6 +164,7 @@ class Base(Generic[P, R]):
         args: list[Any] = []
         named: dict[str, Any] = {}
         rest = dict(params)
+        rest.pop(_telemetry.KEY, None)
         for name, parameter in self.signature.parameters.items():
             kind = parameter.kind
             if kind is inspect.Parameter.VAR_KEYWORD:

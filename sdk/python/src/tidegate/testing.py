@@ -179,15 +179,15 @@ class Server:
     def _run_one(self, claimed: api.ClaimedJob, notes: _Notes) -> bytes:
         lease, handler = claimed["lease"], claimed["handler"]
         job = self._job(claimed)
-        with enter(Context(claimed, port=notes, worker=_WORKER)), _telemetry.span(claimed):
-            try:
+        try:
+            with enter(Context(claimed, port=notes, worker=_WORKER)), _telemetry.span(claimed):
                 output = _finished(job.ainvoke(claimed)) if job.is_async else job.invoke(claimed)
-                return attempt.succeeded(lease, handler, output).report
-            except GivenBack as error:
-                return attempt.raised(lease, error).report
-            except Exception as error:
-                _log.info("job '%s', attempt %d: %s", claimed["job"], claimed["attempt"], error, exc_info=True)
-                return attempt.raised(lease, error).report
+        except GivenBack as error:
+            return attempt.raised(lease, error).report
+        except Exception as error:
+            _log.info("job '%s', attempt %d: %s", claimed["job"], claimed["attempt"], error, exc_info=True)
+            return attempt.raised(lease, error).report
+        return attempt.succeeded(lease, handler, output).report
 
     def _job(self, claimed: api.ClaimedJob) -> Base[..., Any]:
         handler = claimed["handler"]
