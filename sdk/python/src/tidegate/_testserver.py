@@ -56,7 +56,7 @@ class Process:
         self, process: subprocess.Popen[str], folder: tempfile.TemporaryDirectory[str] | None, log: IO[str]
     ) -> None:
         self._process, self._folder, self._log = process, folder, log
-        self.url = ""
+        self.url = self.limits_url = ""
         # Also when the program ends in the middle of a test.
         atexit.register(self.end)
 
@@ -94,6 +94,8 @@ class Process:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             words = line.split()
+            if words[:1] == ["HTTP"]:
+                self.limits_url = f"http://{words[1]}"
             if words[:1] == ["API"]:
                 self.url = f"http://{words[1]}"
                 return
