@@ -151,10 +151,10 @@ def test_a_trace_ends_at_the_call(ask: type[Ask], server: str) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"a": [1, {1}]}, "jobs[0].params.a[1]: a value of set is not JSON"),
-        ({"a": float("nan")}, "jobs[0].params.a: nan is not JSON"),
-        ({(1, 2): 1}, "jobs[0].params: a key of tuple is not JSON"),
-        ({"a": "\ud800"}, "jobs[0].params.a: a text with half of a surrogate pair is not JSON"),
+        ({"a": [1, {1}]}, "jobs[0].params.a[1]: a value of set is not JSON. Use None, bool, int, float, str, list or dict"),
+        ({"a": float("nan")}, "jobs[0].params.a: nan is not JSON. Use None"),
+        ({(1, 2): 1}, "jobs[0].params: a key of tuple is not JSON. Use str"),
+        ({"a": "\ud800"}, "jobs[0].params.a: a text with half of a surrogate pair is not JSON. Leave that out"),
     ],
 )
 def test_a_param_that_is_not_json_is_named(ask: type[Ask], value: object, message: str) -> None:

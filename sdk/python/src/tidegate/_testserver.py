@@ -33,7 +33,7 @@ def find(binary: str | None = None) -> str:
     Raises:
         TidegateError: it is not installed.
     """
-    if (given := binary or os.environ.get("TIDEGATE_BINARY")) is not None:
+    if given := binary or os.environ.get("TIDEGATE_BINARY"):
         return given
     try:
         package: Any = importlib.import_module("tidegate_server")
