@@ -63,15 +63,6 @@ def test_the_version_is_that_of_the_server() -> None:
     assert wanted[1] == stated[1] == tidegate.__version__
 
 
-def test_the_import_loads_nothing_that_is_not_needed() -> None:
-    heavy = ["asyncio", "ssl", "http.client", "urllib.request", "email", "concurrent.futures", "multiprocessing"]
-    code = f"import sys, tidegate.client, tidegate; print([name for name in {heavy} if name in sys.modules])"
-    # -S: packages of the environment may load modules when Python starts.
-    path = {"PYTHONPATH": str(SDK / "src")}
-    told = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, env=path)
-    assert told.stdout.strip() == "[]", told.stderr
-
-
 @both
 def test_a_wrong_token_says_what_to_set(ask: type[Ask], make_server: Callable[..., Server], tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
