@@ -9,9 +9,10 @@ import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, cast, overload
 
-from . import _graph
+from . import _graph, _telemetry  # pyright: ignore[reportPrivateUsage]
+from ._trace import short
 from ._values import decode, encode, hints, is_mapping, resolve
-from .errors import DefinitionError, InvalidParam, NonRetryable
+from .errors import DefinitionError, InvalidParam, NonRetryable, TidegateError
 
 if TYPE_CHECKING:
     # It is no dependency: type checkers bring it.
@@ -151,8 +152,11 @@ class Base(Generic[P, R]):
 
         graph = _graph.Graph(self.handler)
         more: WorkflowOptions = {"key": key} if (key := self._options.get("key")) else {}
-        alone = self._add(graph, *args, **kwargs)
-        return start(graph, alone, self._annotations.get("return", Any), more, client)
+        try:
+            alone = self._add(graph, *args, **kwargs)
+            return start(graph, alone, self._annotations.get("return", Any), more, client)
+        except TidegateError as error:
+            raise short(error)  # noqa: B904 (it is the same error)
 
     def arguments(self, params: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of a call of the function with ``params`` of a workflow. Params that it has no parameter for, such as globals that
@@ -164,6 +168,7 @@ class Base(Generic[P, R]):
         args: list[Any] = []
         named: dict[str, Any] = {}
         rest = dict(params)
+        rest.pop(_telemetry.KEY, None)
         for name, parameter in self.signature.parameters.items():
             kind = parameter.kind
             if kind is inspect.Parameter.VAR_KEYWORD:

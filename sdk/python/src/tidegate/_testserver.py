@@ -34,7 +34,7 @@ def find(binary: str | None = None) -> str:
     Raises:
         TidegateError: it is not installed.
     """
-    if (given := binary or os.environ.get("TIDEGATE_BINARY")) is not None:
+    if given := binary or os.environ.get("TIDEGATE_BINARY"):
         return given
     try:
         package: Any = importlib.import_module("tidegate_server")
@@ -58,7 +58,7 @@ class Process:
     ) -> None:
         self._process, self._folder, self._log = process, folder, log
         self._guard = _guard(process.pid)
-        self.url = ""
+        self.url = self.limits_url = ""
         # Also when the program ends in the middle of a test.
         atexit.register(self.end)
 
@@ -96,6 +96,8 @@ class Process:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             words = line.split()
+            if words[:1] == ["HTTP"]:
+                self.limits_url = f"http://{words[1]}"
             if words[:1] == ["API"]:
                 self.url = f"http://{words[1]}"
                 return

@@ -9,7 +9,6 @@ import math
 import sys
 import types
 import typing
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
 
@@ -103,7 +102,7 @@ def _special(value: Any, path: str, seen: Callable[[Reference], None] | None, de
         return encode(dump(mode="json"), path, seen, depth + 1)
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
         return value.isoformat()
-    if isinstance(value, uuid.UUID):
+    if isinstance(value, _uuid()):
         return str(value)
     # Subclasses of these, such as IntEnum's members or named tuples.
     for plain in (str, int, float):
@@ -202,14 +201,21 @@ def _class(wanted: Any) -> _Decoder | None:
         return lambda value, path: _made(wanted, value, path)
     if wanted in (datetime.datetime, datetime.date, datetime.time):
         return lambda value, path: _made(wanted.fromisoformat, _utc(_checked(value, str, path)), path)
-    if wanted is uuid.UUID:
-        return lambda value, path: _made(uuid.UUID, _checked(value, str, path), path)
+    if wanted is _uuid():
+        return lambda value, path: _made(wanted, _checked(value, str, path), path)
     if hasattr(wanted, "__dataclass_fields__"):
         return _dataclass(wanted)
     validate = getattr(wanted, "model_validate", None)
     if callable(validate):
         return lambda value, path: _made(validate, value, path)
     return None
+
+
+def _uuid() -> type:
+    # Few programs need it, and in Python 3.10 it imports subprocess.
+    from uuid import UUID
+
+    return UUID
 
 
 def _utc(text: str) -> str:

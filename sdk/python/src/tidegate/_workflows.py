@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, ParamSpec, Ty
 from . import _graph
 from ._jobs import Base, Options
 from ._span import span
+from ._trace import short
 from ._values import encode, hints
-from .errors import DefinitionError
+from .errors import DefinitionError, TidegateError
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -118,8 +119,11 @@ class Template(Generic[P, R]):
         """The same by another client."""
         from ._run import start
 
-        graph, result = self.build(*args, **kwargs)
-        return start(graph, result, hints(self.function).get("return", Any), self.chosen, client)
+        try:
+            graph, result = self.build(*args, **kwargs)
+            return start(graph, result, hints(self.function).get("return", Any), self.chosen, client)
+        except TidegateError as error:
+            raise short(error)  # noqa: B904 (it is the same error)
 
 
 def _finished(coroutine: Coroutine[Any, Any, Any], name: str) -> Any:
@@ -214,9 +218,12 @@ class Workflow:
         """Creates a workflow on the server with ``configure(*args, **kwargs)``. The result of its run has the outputs of all jobs by name."""
         from ._run import start
 
-        graph = cls._configured(args, kwargs)
-        every = {name: _graph.Handle(node) for name, node in graph.nodes.items()}
-        return start(graph, every, dict, cls.options, None)
+        try:
+            graph = cls._configured(args, kwargs)
+            every = {name: _graph.Handle(node) for name, node in graph.nodes.items()}
+            return start(graph, every, dict, cls.options, None)
+        except TidegateError as error:
+            raise short(error)  # noqa: B904 (it is the same error)
 
     @classmethod
     def _configured(cls, args: Iterable[Any], kwargs: Mapping[str, Any]) -> _graph.Graph:

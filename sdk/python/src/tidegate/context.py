@@ -161,6 +161,7 @@ class Context:
         died, the same calls find the same workflows, and nothing is started twice. Call it in the same order each time.
         """
         from ._run import start
+        from ._telemetry import inherited
         from ._values import hints
         from ._workflows import Template
 
@@ -177,7 +178,10 @@ class Context:
             graph = Graph(what.handler)
             with build(graph):
                 result = what.step(*args, **kwargs)
-        run = start(graph, result, hints(what.function).get("return", Any), {**options, "key": key}, None)
+        more: WorkflowOptions = {"key": key}
+        if trace := inherited(self.params):
+            more["globals"] = {**options.get("globals", {}), **trace}
+        run = start(graph, result, hints(what.function).get("return", Any), {**options, **more}, None)
         return Child(cast("Run[R]", run))
 
 

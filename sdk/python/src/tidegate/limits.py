@@ -8,7 +8,9 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 
 from ._http.address import DEFAULT, Address
@@ -29,6 +31,8 @@ Entry = tuple[str, Value]
 
 #: Where a server answers calls about rate limits, unless something else is said.
 PORT = 8080
+#: The most units of a request.
+_MOST = 2**32 - 1
 
 
 def limit(domain: str, /, *entries: Entry, hits: int = 1, **more: Value) -> api.LimitDefinition:
@@ -104,8 +108,27 @@ class RateLimits:
         """Closes the connections."""
         self._pool.close()
 
+    def pause(self, seconds: float) -> None:
+        """Sleeps before units are asked for again; in a job until it is cancelled, which ends the attempt."""
+        from .context import running
+
+        context = running()
+        if context is None:
+            time.sleep(seconds)
+        elif context.wait_cancelled(seconds):
+            raise Throttled(seconds, "cancelled while it waited for a rate limit")
+
+    async def apause(self, seconds: float) -> None:
+        """The same for async code."""
+        import asyncio
+
+        await asyncio.sleep(seconds)
+
     def _ask(self, domain: str, entries: list[list[str]], hits: int) -> float | None:
         """None when there was room, otherwise in how many seconds there is."""
+        if not 1 <= hits <= _MOST:
+            # The server would read 0 as 1.
+            raise InvalidParam(f"rate limit {domain!r}: hits is {hits}. Expected 1 to {_MOST}")
         descriptor = {"entries": [{"key": key, "value": value} for key, value in entries]}
         body = json.dumps({"domain": domain, "descriptors": [descriptor], "hitsAddend": hits}).encode()
         call = Call("POST", "/json", body, headers=b"", safe=False, accept="application/json", timeout=self._timeout)
@@ -117,7 +140,7 @@ class RateLimits:
                 sent=lost.sent,
             ) from None
         if response.status == 400:
-            raise InvalidParam(f"rate limit {domain}: the server refused the request. An entry has a key and a value that are not empty")
+            raise InvalidParam(f"rate limit {domain!r}: the server refused the request. A domain is not empty, and texts are UTF-8")
         if response.status not in (200, 429):
             raise NotTidegate(f"{self._address.url}/json answered with {response.status}. Look at TIDEGATE_LIMITS_SERVER")
         answer = json.loads(response.body)
@@ -133,6 +156,19 @@ def _address(server: str | None) -> Address:
     main = Address(os.environ.get("TIDEGATE_SERVER") or DEFAULT)
     host = f"[{main.host}]" if ":" in main.host else main.host
     return Address(f"http://{host}:{PORT}")
+
+
+_here: ContextVar[RateLimits | None] = ContextVar("tidegate_limits", default=None)
+
+
+@contextmanager
+def using(other: RateLimits) -> Generator[RateLimits]:
+    """Functions with ``@limited`` that are called in this context ask ``other``, unless they name one."""
+    token = _here.set(other)
+    try:
+        yield other
+    finally:
+        _here.reset(token)
 
 
 @functools.cache
@@ -164,9 +200,12 @@ def limited(
             bound.apply_defaults()
             return [[name, _lookup(bound.arguments, value)] for name, value in pairs]
 
+        def asked() -> RateLimits:
+            return limits or _here.get() or _default(os.getpid())
+
         def take(wanted: list[list[str]], ends: float) -> float:
             """How long to wait before the next try; 0 when the units were taken."""
-            left = (limits or _default(os.getpid()))._ask(domain, wanted, hits)  # pyright: ignore[reportPrivateUsage]
+            left = asked()._ask(domain, wanted, hits)  # pyright: ignore[reportPrivateUsage]
             if left is None:
                 return 0.0
             if time.monotonic() + left > ends:
@@ -180,7 +219,7 @@ def limited(
             async def later(*args: P.args, **kwargs: P.kwargs) -> Any:
                 wanted, ends = key(args, kwargs), time.monotonic() + longest
                 while pause := await asyncio.to_thread(take, wanted, ends):
-                    await asyncio.sleep(pause)
+                    await asked().apause(pause)
                 return await cast("Any", function)(*args, **kwargs)
 
             return cast("Callable[P, R]", later)
@@ -189,23 +228,12 @@ def limited(
         def now(*args: P.args, **kwargs: P.kwargs) -> R:
             wanted, ends = key(args, kwargs), time.monotonic() + longest
             while pause := take(wanted, ends):
-                _sleep(pause)
+                asked().pause(pause)
             return function(*args, **kwargs)
 
         return now
 
     return decorate
-
-
-def _sleep(pause: float) -> None:
-    """Sleeps, in a job until it is cancelled."""
-    from .context import running
-
-    context = running()
-    if context is None:
-        time.sleep(pause)
-    elif context.wait_cancelled(pause):
-        raise Throttled(pause, "cancelled while it waited for a rate limit")
 
 
 def _lookup(arguments: Mapping[str, Any], value: str) -> str:
