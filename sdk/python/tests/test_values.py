@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import datetime
 import enum
 import json
@@ -132,3 +133,27 @@ def test_references_are_resolved_with_their_paths() -> None:
     assert resolve(sent, lambda name: {"rows": [1, 2]}) == {"a": {"rows": [1, 2]}, "b": [2]}
     with pytest.raises(InvalidParam, match=r"the output of job 'fetch'\['rows'\]: has nothing at 7"):
         resolve({"$output": "fetch", "path": ["rows", 7]}, lambda name: {"rows": []})
+
+
+def test_many_threads_find_the_decoder_of_a_type_at_once() -> None:
+    """What stood for a type that one thread looked at was used by others, and called itself without end."""
+    for _ in range(20):
+
+        @dataclass
+        class Tree:
+            name: str
+            when: datetime.datetime | None = None
+
+        start = threading.Barrier(8)
+        found: list[object] = []
+
+        def read(wanted: type = Tree, start: threading.Barrier = start, found: list[object] = found) -> None:
+            start.wait()
+            found.append(decode({"name": "a", "when": "2026-01-02T03:04:05Z"}, wanted, "it"))
+
+        threads = [threading.Thread(target=read) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 8 and all(isinstance(one, Tree) for one in found)

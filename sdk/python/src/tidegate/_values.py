@@ -7,6 +7,7 @@ import datetime
 import enum
 import math
 import sys
+import threading
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -163,6 +164,9 @@ def decode(value: Any, wanted: Any, path: str) -> Any:
 
 _Decoder = Callable[[Any, str], Any]
 _decoders: dict[Any, _Decoder | None] = {}
+# Those that one thread is about to find. Others wait for it: what stands for a type that contains itself is of no use before.
+_unfinished: dict[Any, _Decoder] = {}
+_finding = threading.RLock()
 
 
 def _decoder(wanted: Any) -> _Decoder | None:
@@ -172,11 +176,18 @@ def _decoder(wanted: Any) -> _Decoder | None:
             return _decoders[wanted]
     except TypeError:  # An annotation that cannot be hashed.
         return _find(wanted)
-    # A type that contains itself would not end.
-    _decoders[wanted] = lambda value, path: decode(value, wanted, path)
-    decoder = _find(wanted)
-    _decoders[wanted] = decoder
-    return decoder
+    with _finding:
+        if wanted in _decoders:
+            return _decoders[wanted]
+        if wanted in _unfinished:
+            # A type that contains itself.
+            return _unfinished[wanted]
+        _unfinished[wanted] = lambda value, path: decode(value, wanted, path)
+        try:
+            _decoders[wanted] = _find(wanted)
+        finally:
+            del _unfinished[wanted]
+        return _decoders[wanted]
 
 
 def _find(wanted: Any) -> _Decoder | None:
