@@ -329,7 +329,7 @@ async fn a_job_is_no_reason_for_a_stampede() {
     let spent = (asked(&redis, "evalsha").await - before.0, asked(&redis, "zrange").await - before.1);
     // Created, claimed and reported.
     let late = spent.0.saturating_sub(3 * JOBS as u64);
-    assert!(spent.0 <= 5 * JOBS as u64, "{} calls of the script for {JOBS} jobs", spent.0);
+    assert!(spent.0 <= 6 * JOBS as u64, "{} calls of the script for {JOBS} jobs", spent.0);
     // A few looks at each server, at a partition or two; and at a few partitions, and then at all, after a claim that came too late. If
     // all servers looked at all partitions, that would be 2,560.
     let most = (5 * SERVERS * JOBS) as u64 + 2 * late * u64::from(PARTITIONS);
