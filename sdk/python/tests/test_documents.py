@@ -93,6 +93,23 @@ def test_the_page_about_python(tmp_path: Path, make_server: Callable[..., Any]) 
         assert worker.wait(20) == 0
 
 
+def test_the_page_of_the_package(tmp_path: Path, make_server: Callable[..., Any]) -> None:
+    found = blocks(ROOT / "sdk/python/README.md")
+    [first] = [text for note, _, text in found if note == "file hello.py"]
+    assert len(first.splitlines()) <= 6
+    (tmp_path / "hello.py").write_text(first)
+    [command] = [text.split()[1:] for _, _, text in found if text.startswith("tidegate-worker")]
+    [program] = [text for note, _, text in found if note == "run"]
+    environment = {**os.environ, "TIDEGATE_SERVER": make_server().address, "PYTHONPATH": str(ROOT / "sdk/python/src")}
+    worker = subprocess.Popen([sys.executable, "-m", "tidegate.worker", *command], cwd=tmp_path, env=environment)
+    try:
+        done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+        assert done.stdout == "Hello, Ada!\n", done.stderr
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0
+
+
 def test_every_option_and_field_is_in_the_page() -> None:
     from tidegate._jobs import Options
     from tidegate.context import Context
