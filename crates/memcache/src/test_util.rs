@@ -96,7 +96,7 @@ impl MemcachedServer {
             stream.set_read_timeout(Some(START_TIMEOUT))?;
             stream.write_all(format!("{command}\r\n").as_bytes())?;
             let (mut text, mut buffer) = (String::new(), [0; 4096]);
-            while !text.ends_with(end) {
+            while !text.ends_with(end) && !text.starts_with("BUSY") {
                 match stream.read(&mut buffer)? {
                     0 => return Err(io::Error::other(format!("it closed the connection after {text:?}"))),
                     read => text.push_str(&String::from_utf8_lossy(&buffer[..read])),
@@ -132,7 +132,14 @@ impl MemcachedServer {
     /// When the server does not answer.
     #[must_use]
     pub fn keys(&self) -> Vec<(String, i64)> {
-        let reply = self.raw("lru_crawler metadump all", "END\r\n");
+        let reply = loop {
+            let reply = self.raw("lru_crawler metadump all", "END\r\n");
+            // The server looks at its keys by itself now and then, and lists them to nobody meanwhile.
+            if !reply.starts_with("BUSY") {
+                break reply;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
         let word = |line: &str, name: &str| {
             let word = line.split(' ').find_map(|word| word.strip_prefix(name)).unwrap_or_default();
             word.replace("%2F", "/").replace("%3A", ":").replace("%2A", "*")
