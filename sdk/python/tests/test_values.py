@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import enum
 import json
+import threading
 import uuid
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Optional
@@ -132,3 +133,29 @@ def test_references_are_resolved_with_their_paths() -> None:
     assert resolve(sent, lambda name: {"rows": [1, 2]}) == {"a": {"rows": [1, 2]}, "b": [2]}
     with pytest.raises(InvalidParam, match=r"the output of job 'fetch'\['rows'\]: has nothing at 7"):
         resolve({"$output": "fetch", "path": ["rows", 7]}, lambda name: {"rows": []})
+
+
+def test_threads_that_meet_an_annotation_at_the_same_time_both_decode() -> None:
+    # A second thread found the decoder of the first one before it was complete, which called itself without end.
+    entered, go = threading.Event(), threading.Event()
+
+    class Slow(type):
+        @property
+        def model_validate(cls) -> Any:
+            if not entered.is_set():
+                entered.set()
+                assert go.wait(10)
+            return lambda value: ("made", value)
+
+    class Model(metaclass=Slow): ...
+
+    made: list[Any] = []
+    first = threading.Thread(target=lambda: made.append(decode([1], list[Model], "p")))
+    try:
+        first.start()
+        assert entered.wait(10)
+        assert decode([2], list[Model], "p") == [("made", 2)]
+    finally:
+        go.set()
+        first.join()
+    assert made == [[("made", 1)]]

@@ -7,6 +7,7 @@ import datetime
 import enum
 import math
 import sys
+import threading
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -165,17 +166,32 @@ _Decoder = Callable[[Any, str], Any]
 _decoders: dict[Any, _Decoder | None] = {}
 
 
+class _Finding(threading.local):
+    """The annotations whose decoders this thread is looking for. Another thread that needs one of them looks by itself: a lock would stay
+    locked in a child of fork()."""
+
+    def __init__(self) -> None:
+        self.wanted: set[Any] = set()
+
+
+_finding = _Finding()
+
+
 def _decoder(wanted: Any) -> _Decoder | None:
-    """What makes values for an annotation; None when they stay as they are. It is found once for each annotation."""
+    """What makes values for an annotation; None when they stay as they are. It is kept for the next time."""
     try:
         if wanted in _decoders:
             return _decoders[wanted]
     except TypeError:  # An annotation that cannot be hashed.
         return _find(wanted)
-    # A type that contains itself would not end.
-    _decoders[wanted] = lambda value, path: decode(value, wanted, path)
-    decoder = _find(wanted)
-    _decoders[wanted] = decoder
+    if wanted in _finding.wanted:
+        # A type that contains itself would not end.
+        return lambda value, path: decode(value, wanted, path)
+    _finding.wanted.add(wanted)
+    try:
+        decoder = _decoders[wanted] = _find(wanted)
+    finally:
+        _finding.wanted.discard(wanted)
     return decoder
 
 
