@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import datetime
 import enum
 import json
-import threading
 import uuid
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Optional
 
 import pytest
 
-from tidegate import InvalidParam
+from tidegate import InvalidParam, _values
 from tidegate._values import decode, encode, resolve
 
 
@@ -135,27 +136,24 @@ def test_references_are_resolved_with_their_paths() -> None:
         resolve({"$output": "fetch", "path": ["rows", 7]}, lambda name: {"rows": []})
 
 
-def test_threads_that_meet_an_annotation_at_the_same_time_both_decode() -> None:
-    # A second thread found the decoder of the first one before it was complete, which called itself without end.
-    entered, go = threading.Event(), threading.Event()
+def test_many_threads_find_the_decoder_of_a_type_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stood for a type that one thread looked at was used by others, and called itself without end."""
 
-    class Slow(type):
-        @property
-        def model_validate(cls) -> Any:
-            if not entered.is_set():
-                entered.set()
-                assert go.wait(10)
-            return lambda value: ("made", value)
+    @dataclass
+    class Point:
+        x: int
 
-    class Model(metaclass=Slow): ...
+    find = _values._find  # pyright: ignore[reportPrivateUsage]
 
-    made: list[Any] = []
-    first = threading.Thread(target=lambda: made.append(decode([1], list[Model], "p")))
-    try:
-        first.start()
-        assert entered.wait(10)
-        assert decode([2], list[Model], "p") == [("made", 2)]
-    finally:
-        go.set()
-        first.join()
-    assert made == [[("made", 1)]]
+    def slow(wanted: Any) -> Any:
+        time.sleep(0.02)
+        return find(wanted)
+
+    monkeypatch.setattr(_values, "_find", slow)
+    found: list[object] = []
+    threads = [threading.Thread(target=lambda: found.append(decode({"x": 1}, Point, "it"))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [Point(1)] * 4

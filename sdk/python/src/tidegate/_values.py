@@ -164,35 +164,30 @@ def decode(value: Any, wanted: Any, path: str) -> Any:
 
 _Decoder = Callable[[Any, str], Any]
 _decoders: dict[Any, _Decoder | None] = {}
-
-
-class _Finding(threading.local):
-    """The annotations whose decoders this thread is looking for. Another thread that needs one of them looks by itself: a lock would stay
-    locked in a child of fork()."""
-
-    def __init__(self) -> None:
-        self.wanted: set[Any] = set()
-
-
-_finding = _Finding()
+# Those that one thread is about to find. Others wait for it: what stands for a type that contains itself is of no use before.
+_unfinished: dict[Any, _Decoder] = {}
+_finding = threading.RLock()
 
 
 def _decoder(wanted: Any) -> _Decoder | None:
-    """What makes values for an annotation; None when they stay as they are. It is kept for the next time."""
+    """What makes values for an annotation; None when they stay as they are. It is found once for each annotation."""
     try:
         if wanted in _decoders:
             return _decoders[wanted]
     except TypeError:  # An annotation that cannot be hashed.
         return _find(wanted)
-    if wanted in _finding.wanted:
-        # A type that contains itself would not end.
-        return lambda value, path: decode(value, wanted, path)
-    _finding.wanted.add(wanted)
-    try:
-        decoder = _decoders[wanted] = _find(wanted)
-    finally:
-        _finding.wanted.discard(wanted)
-    return decoder
+    with _finding:
+        if wanted in _decoders:
+            return _decoders[wanted]
+        if wanted in _unfinished:
+            # A type that contains itself.
+            return _unfinished[wanted]
+        _unfinished[wanted] = lambda value, path: decode(value, wanted, path)
+        try:
+            _decoders[wanted] = _find(wanted)
+        finally:
+            del _unfinished[wanted]
+        return _decoders[wanted]
 
 
 def _find(wanted: Any) -> _Decoder | None:
