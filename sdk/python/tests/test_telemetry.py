@@ -1,4 +1,5 @@
-"""OpenTelemetry: the trace of whoever starts a workflow goes on in its jobs, and a program without it notices nothing."""
+"""OpenTelemetry: the trace of whoever starts a workflow goes on in its jobs, and a program without it notices
+nothing."""
 
 from __future__ import annotations
 
@@ -11,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tidegate
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+
+import tidegate
 from test_worker_support import Server, Worker
 from tidegate import current, job, testing, workflow
 

@@ -31,7 +31,8 @@ Rule = Literal["all_success", "all_done", "any_success", "any_failed", "none_fai
 
 
 class Settings(TypedDict, total=False):
-    """What a job is like wherever it runs. Spans are seconds, a ``timedelta``, or text with a unit such as ``"1h30m"``."""
+    """What a job is like wherever it runs. Spans are seconds, a ``timedelta``, or text with a unit such as
+    ``"1h30m"``."""
 
     #: The name in definitions and queues; the function's name if left out.
     handler: str
@@ -124,8 +125,8 @@ class Base(Generic[P, R]):
         return graph.add(self.handler, params, self._options)
 
     def step(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Adds the job to the workflow that is being built, and returns its output as a handle. So does a call; for an async job in a
-        workflow that is not async, this one has the right type."""
+        """Adds the job to the workflow that is being built, and returns its output as a handle. So does a call; for an
+        async job in a workflow that is not async, this one has the right type."""
         graph = _graph.building()
         if graph is None:
             raise DefinitionError(f"job '{self.handler}': step() is for workflows. Outside of one, call the job itself, or enqueue()")
@@ -159,8 +160,8 @@ class Base(Generic[P, R]):
             raise short(error)  # noqa: B904 (it is the same error)
 
     def arguments(self, params: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments of a call of the function with ``params`` of a workflow. Params that it has no parameter for, such as globals that
-        other jobs need, are left out.
+        """The arguments of a call of the function with ``params`` of a workflow. Params that it has no parameter for,
+        such as globals that other jobs need, are left out.
 
         Raises:
             NonRetryable: a parameter is missing, or does not fit its annotation.
@@ -273,8 +274,8 @@ def job(**settings: Unpack[Settings]) -> _Decorator: ...
 def job(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Makes a function a job: ``@job`` or ``@job(retries=3, queue="web")``.
 
-    The function can still be called and tested as before. Its arguments and what it returns are JSON, or what its annotations make of it:
-    dataclasses, pydantic models, enums, dates and UUIDs.
+    The function can still be called and tested as before. Its arguments and what it returns are JSON, or what its
+    annotations make of it: dataclasses, pydantic models, enums, dates and UUIDs.
 
     Raises:
         DefinitionError: an option is unknown, or the function cannot be a job.
@@ -322,8 +323,8 @@ def _register(made: Base[..., Any]) -> None:
 
 
 def load(target: str) -> dict[str, Base[..., Any]]:
-    """Imports ``module`` or ``module:attribute`` and returns its jobs by handler: of a module those that it defines or imports, of an
-    attribute the job or the iterable of jobs that it is.
+    """Imports ``module`` or ``module:attribute`` and returns its jobs by handler: of a module those that it defines or
+    imports, of an attribute the job or the iterable of jobs that it is.
 
     Raises:
         DefinitionError: there is no such module or attribute, it has no jobs, or two with the same handler.
@@ -365,7 +366,8 @@ def by_handler(jobs: Iterable[Base[..., Any]], where: str) -> dict[str, Base[...
         other = found.setdefault(one.handler, one)
         if other.function is not one.function:
             raise DefinitionError(
-                f"{where} has two jobs with the handler '{one.handler}': {_place(other)} and {_place(one)}. Give one another: @job(handler=..)"
+                f"{where} has two jobs with the handler '{one.handler}': {_place(other)} and {_place(one)}. "
+                "Give one another: @job(handler=..)"
             )
     if not found:
         raise DefinitionError(f"{where} has no jobs. Decorate functions in it with @job")

@@ -79,11 +79,13 @@ class Run(Generic[R]):
                 counts = shown["job_counts"]
                 ended = counts["succeeded"] + counts["failed"] + counts["cancelled"] + counts["skipped"]
                 raise WorkflowNotDone(
-                    f"workflow '{self.name}' ({self.id}) is {shown['status']} after {timeout:g} s: {ended} of {counts['total']} jobs have ended"
+                    f"workflow '{self.name}' ({self.id}) is {shown['status']} after {timeout:g} s: "
+                    f"{ended} of {counts['total']} jobs have ended"
                 )
 
     def result(self, timeout: float | None = None) -> R:
-        """Waits for the end, and returns what the workflow's function returned, with the outputs in place of the handles.
+        """Waits for the end, and returns what the workflow's function returned, with the outputs in place of the
+        handles.
 
         Raises:
             JobError: the workflow failed or was cancelled; the message names the job and its error.

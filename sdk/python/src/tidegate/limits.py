@@ -38,8 +38,8 @@ _MOST = 2**32 - 1
 def limit(domain: str, /, *entries: Entry, hits: int = 1, **more: Value) -> api.LimitDefinition:
     """A rate limit of a job: each attempt takes ``hits`` units of the limit of ``domain`` with these entries.
 
-    ``limit("vendor", tenant="$.tenant")``: a value that begins with ``$.`` is a param of the job. Entries whose keys are no names in Python
-    are pairs: ``limit("vendor", ("user-id", "$.user"))``.
+    ``limit("vendor", tenant="$.tenant")``: a value that begins with ``$.`` is a param of the job. Entries whose keys
+    are no names in Python are pairs: ``limit("vendor", ("user-id", "$.user"))``.
     """
     definition: api.LimitDefinition = {"domain": domain, "entries": _entries(entries, more)}
     if hits != 1:
@@ -50,7 +50,8 @@ def limit(domain: str, /, *entries: Entry, hits: int = 1, **more: Value) -> api.
 def concurrency(
     places: int, /, *entries: Entry, of: Literal["workflow", "queue", "all"] = "queue", **more: Value
 ) -> api.LimitDefinition:
-    """A limit of concurrency: so many jobs with these entries run at the same time, among those of the same workflow, queue or store."""
+    """A limit of concurrency: so many jobs with these entries run at the same time, among those of the same workflow,
+    queue or store."""
     definition: api.LimitDefinition = {"concurrency": places, "of": of}
     if pairs := _entries(entries, more):
         definition["entries"] = pairs
@@ -66,8 +67,8 @@ def _text(value: object) -> str:
 
 
 class LimitExceeded(Throttled):
-    """A rate limit has no room for ``retry_after`` seconds. In a job that does not catch it, the attempt is reported as throttled: it does
-    not count, and the job runs again when that time is over."""
+    """A rate limit has no room for ``retry_after`` seconds. In a job that does not catch it, the attempt is reported as
+    throttled: it does not count, and the job runs again when that time is over."""
 
     def __init__(self, domain: str, entries: list[list[str]], retry_after: float) -> None:
         key = ", ".join(f"{key}={value}" for key, value in entries)
@@ -81,7 +82,8 @@ class LimitExceeded(Throttled):
 class RateLimits:
     """A client for the rate limits of a server: what Envoy asks for requests, for any code.
 
-    ``server`` is the address of ``POST /json``; without it, ``TIDEGATE_LIMITS_SERVER``, or port 8080 of the machine in ``TIDEGATE_SERVER``.
+    ``server`` is the address of ``POST /json``; without it, ``TIDEGATE_LIMITS_SERVER``, or port 8080 of the machine in
+    ``TIDEGATE_SERVER``.
     """
 
     def __init__(self, server: str | None = None, *, timeout: float = 5.0) -> None:
@@ -136,7 +138,8 @@ class RateLimits:
             response = self._pool.ask(call.request(self._address, self._head), self._timeout)
         except Lost as lost:
             raise ServerUnavailable(
-                f"{self._address.url} does not answer: {lost.reason}. Start the server (tidegate), or set TIDEGATE_LIMITS_SERVER",
+                f"{self._address.url} does not answer: {lost.reason}. "
+                "Start the server (tidegate), or set TIDEGATE_LIMITS_SERVER",
                 sent=lost.sent,
             ) from None
         if response.status == 400:
@@ -180,10 +183,12 @@ def _default(process: int) -> RateLimits:
 def limited(
     domain: str, /, *entries: Entry, hits: int = 1, wait: Span = 0, limits: RateLimits | None = None, **more: Value
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Makes each call of a function take units of a rate limit first, together with requests through Envoy and with jobs.
+    """Makes each call of a function take units of a rate limit first, together with requests through Envoy and with
+    jobs.
 
-    ``@limited("vendor", tenant="$.tenant", wait="30s")``: a value that begins with ``$.`` is an argument of the call. When the limit has no
-    room, the call waits until it has, at most ``wait``; then it raises :class:`LimitExceeded`. Works for functions and async functions.
+    ``@limited("vendor", tenant="$.tenant", wait="30s")``: a value that begins with ``$.`` is an argument of the call.
+    When the limit has no room, the call waits until it has, at most ``wait``; then it raises :class:`LimitExceeded`.
+    Works for functions and async functions.
     """
     pairs = _entries(entries, more)
     longest = seconds(wait)

@@ -63,9 +63,10 @@ def server(
     """Starts a server with workflows in memory and a clock of its own, and ends it.
 
     What is started in this context without another client is started there, and ``@limited`` asks there: where it would
-    wait, it moves the clock. ``limits`` is the text of a file with rate limits. ``settings`` are further variables of the server, such as ``TIDEGATE_RETENTION="1h"``. A run may take
-    ``timeout`` seconds of real time. Jobs are found by their handlers: first among ``jobs``, then among those that the
-    workflow's function names, then among all of this process.
+    wait, it moves the clock. ``limits`` is the text of a file with rate limits. ``settings`` are further variables of
+    the server, such as ``TIDEGATE_RETENTION="1h"``. A run may take ``timeout`` seconds of real time. Jobs are found by
+    their handlers: first among ``jobs``, then among those that the workflow's function names, then among all of this
+    process.
 
     The program is ``binary``, or that of TIDEGATE_BINARY, of the package tidegate-server, or on the PATH.
 
