@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from test_worker_support import Server, Worker
 from tidegate._http.call import Lost
 from tidegate.worker.calls import _checked  # pyright: ignore[reportPrivateUsage]
-from test_worker_support import Server, Worker
 
 APP = """
 import asyncio, multiprocessing, os, sys, time
