@@ -68,7 +68,9 @@ def test_the_quick_start_from_installation_to_a_finished_graph(
                 command = text.strip()
                 worker = subprocess.Popen(command.split(), cwd=folder, env=environment)
             else:
-                done = subprocess.run(["bash", "-ec", text], cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+                done = subprocess.run(
+                    ["bash", "-ec", text], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+                )
                 assert done.returncode == 0, f"{text}\n{done.stderr}"
                 if " -c " in text:
                     printed.append(done.stdout.strip())
@@ -86,7 +88,9 @@ def test_the_page_about_python(tmp_path: Path, make_server: Callable[..., Any]) 
     worker = subprocess.Popen([sys.executable, "-m", "tidegate.worker", "shop"], cwd=tmp_path, env=environment)
     try:
         [program] = [text for note, _, text in found if note == "run"]
-        done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+        )
         assert done.returncode == 0, done.stderr
         assert done.stdout.strip().endswith("22.4 EUR to ops")
     finally:
@@ -104,7 +108,9 @@ def test_the_page_of_the_package(tmp_path: Path, make_server: Callable[..., Any]
     environment = {**os.environ, "TIDEGATE_SERVER": make_server().address, "PYTHONPATH": str(ROOT / "sdk/python/src")}
     worker = subprocess.Popen([sys.executable, "-m", "tidegate.worker", *command], cwd=tmp_path, env=environment)
     try:
-        done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+        )
         assert done.stdout == "Hello, Ada!\n", done.stderr
     finally:
         worker.send_signal(signal.SIGTERM)

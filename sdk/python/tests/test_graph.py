@@ -77,7 +77,12 @@ def test_a_graph_reads_like_calls() -> None:
                     {"concurrency": 10, "of": "queue"},
                 ],
             },
-            {"name": "send", "handler": "send", "params": {"rows": {"$output": "fetch"}, "to": "me"}, "after": ["fetch"]},
+            {
+                "name": "send",
+                "handler": "send",
+                "params": {"rows": {"$output": "fetch"}, "to": "me"},
+                "after": ["fetch"],
+            },
         ],
     }
 
@@ -198,7 +203,9 @@ def claimed(params: dict[str, Any], inputs: list[Any] | None = None) -> Any:
 
 
 def test_a_worker_calls_with_params_and_inputs() -> None:
-    rows = claimed({"rows": {"$output": "fetch"}, "currency": "EUR"}, [{"job": "fetch", "handler": "fetch", "output": [1, 2]}])
+    rows = claimed(
+        {"rows": {"$output": "fetch"}, "currency": "EUR"}, [{"job": "fetch", "handler": "fetch", "output": [1, 2]}]
+    )
     assert asyncio.run(send.ainvoke(rows)) == "2 rows to ops, attempt 1"
     assert note.invoke(claimed({"lines": ["a"], "x": 1})) == {"lines": ["a"], "more": {"x": 1}}
     with pytest.raises(NonRetryable, match="job 'fetch' needs the param 'day'"):

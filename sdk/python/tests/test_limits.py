@@ -56,7 +56,10 @@ def limits(server: testing.Server) -> Iterator[RateLimits]:
     [
         (limit("vendor"), {"domain": "vendor", "entries": []}),
         (limit("vendor", tenant="$.tenant"), {"domain": "vendor", "entries": [["tenant", "$.tenant"]]}),
-        (limit("vendor", ("user-id", "$.user"), free=True, hits=3), {"domain": "vendor", "entries": [["user-id", "$.user"], ["free", "true"]], "hits": 3}),
+        (
+            limit("vendor", ("user-id", "$.user"), free=True, hits=3),
+            {"domain": "vendor", "entries": [["user-id", "$.user"], ["free", "true"]], "hits": 3},
+        ),
         (concurrency(3), {"concurrency": 3, "of": "queue"}),
         (concurrency(1, tenant=7, of="all"), {"concurrency": 1, "of": "all", "entries": [["tenant", "7"]]}),
     ],
@@ -74,7 +77,12 @@ def test_units_are_taken_until_there_is_no_room(server: testing.Server, limits: 
     assert str(caught.value) == f"rate limit vendor (account=a) has no room for {caught.value.retry_after:g} s"
     # A worker process sends errors to another one.
     again = pickle.loads(pickle.dumps(caught.value))
-    assert (again.domain, again.entries, again.retry_after, str(again)) == ("vendor", [["account", "a"]], caught.value.retry_after, str(caught.value))
+    assert (again.domain, again.entries, again.retry_after, str(again)) == (
+        "vendor",
+        [["account", "a"]],
+        caught.value.retry_after,
+        str(caught.value),
+    )
     limits.take("vendor", account="b", hits=2)
     with pytest.raises(LimitExceeded):
         limits.take("vendor", account="b")
@@ -205,7 +213,9 @@ def test_arguments_and_what_is_in_them_are_entries(kind: str, server: testing.Se
     assert charge(Order(), cents=7) == 7
     with pytest.raises(LimitExceeded, match="account=a"):
         charge(Order())
-    with pytest.raises(InvalidParam, match=r"^@limited: '\$\.order\.tenant' is None here\. Expected a text or a number$"):
+    with pytest.raises(
+        InvalidParam, match=r"^@limited: '\$\.order\.tenant' is None here\. Expected a text or a number$"
+    ):
         charge({})
     with pytest.raises(TypeError, match="missing a required argument: 'order'"):
         charge()  # type: ignore[call-arg]  # pyright: ignore

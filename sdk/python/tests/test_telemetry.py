@@ -157,9 +157,13 @@ def test_the_trace_is_no_param_of_a_function(server: testing.Server) -> None:
         assert server.run(everything, day="monday").result() == {"day": "monday"}
 
 
-@pytest.mark.parametrize("left", ["text", 7, [1], {"traceparent": 7}, {"traceparent": ["00"], "tracestate": None}, {"traceparent": "00-x"}])
+@pytest.mark.parametrize(
+    "left", ["text", 7, [1], {"traceparent": 7}, {"traceparent": ["00"], "tracestate": None}, {"traceparent": "00-x"}]
+)
 def test_whatever_is_in_the_place_of_the_trace_the_job_runs(server: testing.Server, left: Any) -> None:
-    server.client.create_workflow({"name": "w", "globals": {"$trace": left}, "jobs": [{"handler": "add", "params": {"rows": [1]}}]})
+    server.client.create_workflow(
+        {"name": "w", "globals": {"$trace": left}, "jobs": [{"handler": "add", "params": {"rows": [1]}}]}
+    )
     assert server.work() == 1
     [span] = finished("job add")
     assert span.parent is None
@@ -255,5 +259,10 @@ def test_a_namespace_alone_is_not_opentelemetry(tmp_path: Path) -> None:
     (tmp_path / "opentelemetry" / "proto").mkdir(parents=True)
     (tmp_path / "opentelemetry" / "proto" / "__init__.py").write_text("")
     environment = {**os.environ, "PYTHONPATH": f"{SDK / 'src'}{os.pathsep}{tmp_path}"}
-    told = subprocess.run([sys.executable, "-S", "-c", f"import opentelemetry.proto\n{PLAIN}"], capture_output=True, text=True, env=environment)
+    told = subprocess.run(
+        [sys.executable, "-S", "-c", f"import opentelemetry.proto\n{PLAIN}"],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
     assert told.stdout == "['opentelemetry', 'opentelemetry.proto']\n", told.stderr

@@ -173,7 +173,9 @@ class Graph:
                 "Use a handle, a name or a job that was added before"
             )
         if len(named) > 1:
-            raise GraphError(f"job '{name}', {where}: the workflow has {len(named)} jobs '{handler}'. Use the handle of one")
+            raise GraphError(
+                f"job '{name}', {where}: the workflow has {len(named)} jobs '{handler}'. Use the handle of one"
+            )
         return named[0]
 
 

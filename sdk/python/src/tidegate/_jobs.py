@@ -129,7 +129,9 @@ class Base(Generic[P, R]):
         async job in a workflow that is not async, this one has the right type."""
         graph = _graph.building()
         if graph is None:
-            raise DefinitionError(f"job '{self.handler}': step() is for workflows. Outside of one, call the job itself, or enqueue()")
+            raise DefinitionError(
+                f"job '{self.handler}': step() is for workflows. Outside of one, call the job itself, or enqueue()"
+            )
         return cast("R", self._add(graph, *args, **kwargs))
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
@@ -177,7 +179,9 @@ class Base(Generic[P, R]):
                 continue
             if name not in rest:
                 if parameter.default is inspect.Parameter.empty and kind is not inspect.Parameter.VAR_POSITIONAL:
-                    raise NonRetryable(f"job '{self.handler}' needs the param '{name}', which its workflow does not have")
+                    raise NonRetryable(
+                        f"job '{self.handler}' needs the param '{name}', which its workflow does not have"
+                    )
                 continue
             value = rest.pop(name)
             annotation = self._annotations.get(name)
@@ -189,7 +193,11 @@ class Base(Generic[P, R]):
                     value = decode(value, annotation, f"param '{name}'")
             except InvalidParam as error:
                 raise NonRetryable(f"job '{self.handler}': {error}") from None
-            if kind is inspect.Parameter.KEYWORD_ONLY or (named and kind is not inspect.Parameter.POSITIONAL_ONLY) or kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+            if (
+                kind is inspect.Parameter.KEYWORD_ONLY
+                or (named and kind is not inspect.Parameter.POSITIONAL_ONLY)
+                or kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+            ):
                 named[name] = value
             else:
                 args.append(value)
@@ -335,7 +343,9 @@ def load(target: str) -> dict[str, Base[..., Any]]:
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
             raise
-        raise DefinitionError(f"there is no module '{error.name}'. Run this where it can be imported, or install its package") from None
+        raise DefinitionError(
+            f"there is no module '{error.name}'. Run this where it can be imported, or install its package"
+        ) from None
     if not attribute:
         found: list[Base[..., Any]] = [value for value in vars(module).values() if isinstance(value, Base)]
         return by_handler([*_made_in.get(module.__name__, ()), *found], target)

@@ -82,7 +82,9 @@ def encode(value: Any, path: str, seen: Callable[[Reference], None] | None = Non
     return _special(value, path, seen, depth)
 
 
-def _object(value: Mapping[Any, Any], path: str, seen: Callable[[Reference], None] | None, depth: int) -> dict[str, Any]:
+def _object(
+    value: Mapping[Any, Any], path: str, seen: Callable[[Reference], None] | None, depth: int
+) -> dict[str, Any]:
     encoded: dict[str, Any] = {}
     for key, item in value.items():
         if not isinstance(key, str):
@@ -302,7 +304,9 @@ def _mapping(item: Any) -> _Decoder | None:
     decoder = _decoder(item)
     if decoder is None:
         return None
-    return lambda value, path: {key: decoder(part, f"{path}.{key}") for key, part in _checked(value, dict, path).items()}
+    return lambda value, path: {
+        key: decoder(part, f"{path}.{key}") for key, part in _checked(value, dict, path).items()
+    }
 
 
 def _dataclass(wanted: type) -> _Decoder:
@@ -315,7 +319,8 @@ def _dataclass(wanted: type) -> _Decoder:
         if unknown:
             raise invalid(path, f"{wanted.__name__} has no field {unknown[0]!r}")
         decoded = {
-            key: item if (decoder := fields[key]) is None else decoder(item, f"{path}.{key}") for key, item in given.items()
+            key: item if (decoder := fields[key]) is None else decoder(item, f"{path}.{key}")
+            for key, item in given.items()
         }
         return _made(lambda fields: wanted(**fields), decoded, path)
 

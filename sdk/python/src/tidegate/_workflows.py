@@ -136,7 +136,9 @@ def _finished(coroutine: Coroutine[Any, Any, Any], name: str) -> Any:
         if "event loop" not in str(error):
             raise
     coroutine.close()
-    raise DefinitionError(f"workflow '{name}' waits for something that is no job. Do that in a job, or before the workflow is started")
+    raise DefinitionError(
+        f"workflow '{name}' waits for something that is no job. Do that in a job, or before the workflow is started"
+    )
 
 
 @overload

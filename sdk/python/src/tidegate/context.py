@@ -266,5 +266,3 @@ def enter(context: Context) -> Generator[Context]:
         yield context
     finally:
         _current.reset(token)
-
-

@@ -143,13 +143,19 @@ class RateLimits:
                 sent=lost.sent,
             ) from None
         if response.status == 400:
-            raise InvalidParam(f"rate limit {domain!r}: the server refused the request. A domain is not empty, and texts are UTF-8")
+            raise InvalidParam(
+                f"rate limit {domain!r}: the server refused the request. A domain is not empty, and texts are UTF-8"
+            )
         if response.status not in (200, 429):
-            raise NotTidegate(f"{self._address.url}/json answered with {response.status}. Look at TIDEGATE_LIMITS_SERVER")
+            raise NotTidegate(
+                f"{self._address.url}/json answered with {response.status}. Look at TIDEGATE_LIMITS_SERVER"
+            )
         answer = json.loads(response.body)
         if answer.get("overallCode") != "OVER_LIMIT":
             return None
-        spans = [one.get("durationUntilReset", "1s") for one in answer.get("statuses", ()) if one.get("code") == "OVER_LIMIT"]
+        spans = [
+            one.get("durationUntilReset", "1s") for one in answer.get("statuses", ()) if one.get("code") == "OVER_LIMIT"
+        ]
         return max((float(re.sub("s$", "", one)) for one in spans), default=1.0)
 
 
@@ -198,7 +204,9 @@ def limited(
         for _, value in pairs:
             name = value[2:].split(".")[0]
             if value.startswith("$.") and name not in signature.parameters:
-                raise DefinitionError(f"@limited: {function.__qualname__} has no parameter '{name}', which '{value}' names")
+                raise DefinitionError(
+                    f"@limited: {function.__qualname__} has no parameter '{name}', which '{value}' names"
+                )
 
         def key(args: Any, kwargs: Any) -> list[list[str]]:
             bound = signature.bind(*args, **kwargs)
