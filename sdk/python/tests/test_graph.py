@@ -23,7 +23,7 @@ from tidegate import (
     limit,
     workflow,
 )
-from tidegate._jobs import by_handler, load
+from tidegate._load import by_handler, load
 
 
 @job(retries=3, backoff="2s", timeout=600, queue="web", limits=[limit("vendor", tenant="$.day"), concurrency(10)])

@@ -21,7 +21,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 from . import _connect, _telemetry  # pyright: ignore[reportPrivateUsage]
-from ._jobs import Base, _made_in  # pyright: ignore[reportPrivateUsage]
+from ._jobs import Base, made_in
 from ._run import OVER
 from ._span import Span, span
 from ._testserver import Process
@@ -260,7 +260,7 @@ class _Notes:
 
 def _registered(handler: str, module: str) -> Base[..., Any] | None:
     """The latest job with this handler that a module made, or else that any module made."""
-    every = [*(one for made in _made_in.values() for one in made), *_made_in.get(module, [])]
+    every = [*(one for made in made_in.values() for one in made), *made_in.get(module, [])]
     same: list[Base[..., Any]] = [one for one in every if one.handler == handler]
     return same[-1] if same else None
 
