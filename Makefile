@@ -42,6 +42,7 @@ bench: ## Measure the server and the engine, all in one run
 	target/release/tidegate-bench all
 	target/release/tidegate-bench features
 	target/release/tidegate-bench reloads
+	target/release/tidegate-bench workflow --python
 	target/release/tidegate-bench workflow --limits
 	target/release/tidegate-bench workflow --limits-at-scale
 
