@@ -142,7 +142,10 @@ def test_a_trace_ends_at_the_call(ask: type[Ask], server: str) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"a": [1, {1}]}, "jobs[0].params.a[1]: a value of set is not JSON. Use None, bool, int, float, str, list or dict"),
+        (
+            {"a": [1, {1}]},
+            "jobs[0].params.a[1]: a value of set is not JSON. Use None, bool, int, float, str, list or dict",
+        ),
         ({"a": float("nan")}, "jobs[0].params.a: nan is not JSON. Use None"),
         ({(1, 2): 1}, "jobs[0].params: a key of tuple is not JSON. Use str"),
         ({"a": "\ud800"}, "jobs[0].params.a: a text with half of a surrogate pair is not JSON. Leave that out"),

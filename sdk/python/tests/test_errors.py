@@ -1,5 +1,5 @@
-"""Three errors that users make, and each ends in one line that says where it is and what to do: the server is down, the token is wrong, a
-param is not JSON."""
+"""Three errors that users make, and each ends in one line that says where it is and what to do: the server is down, the
+token is wrong, a param is not JSON."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 import tidegate
 from conftest import Server
 from test_worker_support import Worker
@@ -22,7 +23,10 @@ SDK = Path(__file__).parents[1] / "src" / "tidegate"
 DOWN = "http://127.0.0.1:9"
 IS_DOWN = f"{DOWN} does not answer: connection refused. Start the server (tidegate), or set TIDEGATE_SERVER"
 WRONG = "wrongwrongwrongwrong1"
-IS_WRONG = "the token is not known to this server (unauthorized, 401). Set TIDEGATE_TOKEN to a token from the server's tokens file"
+IS_WRONG = (
+    "the token is not known to this server (unauthorized, 401). "
+    "Set TIDEGATE_TOKEN to a token from the server's tokens file"
+)
 
 
 @job
@@ -141,7 +145,9 @@ APP = "from tidegate import job\n\n\n@job\ndef one() -> int:\n    return 1\n"
 def worker(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     (folder / "app.py").write_text(APP)
     command = [sys.executable, "-m", "tidegate.worker", "app"]
-    return subprocess.run(command, cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True, timeout=30)
+    return subprocess.run(
+        command, cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True, timeout=30
+    )
 
 
 def test_a_worker_with_a_wrong_token(closed: Server, tmp_path: Path) -> None:
@@ -162,7 +168,9 @@ def test_a_worker_whose_server_is_down_waits_for_it(tmp_path: Path) -> None:
     assert "Traceback" not in one.text()
 
 
-@pytest.mark.parametrize(("address", "message"), [("http://", "expected an address such as"), ("http://me:secret@host", "TIDEGATE_TOKEN")])
+@pytest.mark.parametrize(
+    ("address", "message"), [("http://", "expected an address such as"), ("http://me:secret@host", "TIDEGATE_TOKEN")]
+)
 def test_a_worker_with_a_wrong_address(address: str, message: str, tmp_path: Path) -> None:
     done = worker(tmp_path, TIDEGATE_SERVER=address)
     assert done.returncode == 2
@@ -196,16 +204,25 @@ def run_test(folder: Path, **variables: str) -> str:
 
 def test_the_fixture_tells_of_a_param_that_is_not_json(tmp_path: Path) -> None:
     told = run_test(tmp_path)
-    assert "E   tidegate.errors.InvalidParam: job 'fetch', param 'day': a value of type set is not JSON. Use a list\n" in told
+    assert (
+        "E   tidegate.errors.InvalidParam: job 'fetch', param 'day': a value of type set is not JSON. Use a list\n"
+        in told
+    )
     assert "_values.py" not in told
 
 
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({"TIDEGATE_BINARY": "/nowhere/tidegate"}, "/nowhere/tidegate cannot be started: No such file or directory. TIDEGATE_BINARY names the program tidegate"),
+        (
+            {"TIDEGATE_BINARY": "/nowhere/tidegate"},
+            "/nowhere/tidegate cannot be started: No such file or directory. TIDEGATE_BINARY names",
+        ),
         ({"TIDEGATE_BINARY": sys.executable}, "did not start: "),
-        ({"TIDEGATE_BINARY": "", "PATH": ""}, "there is no server to test with: pip install 'tidegate[server]', or set TIDEGATE_BINARY"),
+        (
+            {"TIDEGATE_BINARY": "", "PATH": ""},
+            "there is no server to test with: pip install 'tidegate[server]', or set TIDEGATE_BINARY",
+        ),
     ],
 )
 def test_the_fixture_without_a_server_is_one_line(variables: dict[str, str], message: str, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
 import tidegate
 from conftest import Server as RealServer
 from tidegate import (
@@ -55,7 +56,10 @@ def limits(server: testing.Server) -> Iterator[RateLimits]:
     [
         (limit("vendor"), {"domain": "vendor", "entries": []}),
         (limit("vendor", tenant="$.tenant"), {"domain": "vendor", "entries": [["tenant", "$.tenant"]]}),
-        (limit("vendor", ("user-id", "$.user"), free=True, hits=3), {"domain": "vendor", "entries": [["user-id", "$.user"], ["free", "true"]], "hits": 3}),
+        (
+            limit("vendor", ("user-id", "$.user"), free=True, hits=3),
+            {"domain": "vendor", "entries": [["user-id", "$.user"], ["free", "true"]], "hits": 3},
+        ),
         (concurrency(3), {"concurrency": 3, "of": "queue"}),
         (concurrency(1, tenant=7, of="all"), {"concurrency": 1, "of": "all", "entries": [["tenant", "7"]]}),
     ],
@@ -73,7 +77,12 @@ def test_units_are_taken_until_there_is_no_room(server: testing.Server, limits: 
     assert str(caught.value) == f"rate limit vendor (account=a) has no room for {caught.value.retry_after:g} s"
     # A worker process sends errors to another one.
     again = pickle.loads(pickle.dumps(caught.value))
-    assert (again.domain, again.entries, again.retry_after, str(again)) == ("vendor", [["account", "a"]], caught.value.retry_after, str(caught.value))
+    assert (again.domain, again.entries, again.retry_after, str(again)) == (
+        "vendor",
+        [["account", "a"]],
+        caught.value.retry_after,
+        str(caught.value),
+    )
     limits.take("vendor", account="b", hits=2)
     with pytest.raises(LimitExceeded):
         limits.take("vendor", account="b")
@@ -91,7 +100,12 @@ def test_what_has_no_limit_is_free(limits: RateLimits) -> None:
     ("domain", "account", "hits", "message"),
     [
         ("", "a", 1, "rate limit '': the server refused the request. A domain is not empty, and texts are UTF-8"),
-        ("vendor", "\ud800", 1, "rate limit 'vendor': the server refused the request. A domain is not empty, and texts are UTF-8"),
+        (
+            "vendor",
+            "\ud800",
+            1,
+            "rate limit 'vendor': the server refused the request. A domain is not empty, and texts are UTF-8",
+        ),
         ("vendor", "a", 0, "rate limit 'vendor': hits is 0. Expected 1 to 4294967295"),
         ("vendor", "a", 2**32, "rate limit 'vendor': hits is 4294967296. Expected 1 to 4294967295"),
     ],
@@ -105,7 +119,8 @@ def test_what_is_refused_is_told(limits: RateLimits, domain: str, account: str, 
 def test_a_server_that_is_down_and_one_that_is_another_are_one_line(server: testing.Server) -> None:
     with pytest.raises(ServerUnavailable) as down:
         RateLimits("http://127.0.0.1:9").take("vendor", account="a")
-    assert str(down.value) == "http://127.0.0.1:9 does not answer: connection refused. Start the server (tidegate), or set TIDEGATE_LIMITS_SERVER"
+    wanted = "http://127.0.0.1:9 does not answer: connection refused. Start the server (tidegate), or set "
+    assert str(down.value) == wanted + "TIDEGATE_LIMITS_SERVER"
     with pytest.raises(NotTidegate, match=r"/json answered with 404\. Look at TIDEGATE_LIMITS_SERVER$"):
         RateLimits(server.url).take("vendor", account="a")
 
@@ -119,7 +134,9 @@ def test_a_server_that_is_down_and_one_that_is_another_are_one_line(server: test
         ({"TIDEGATE_SERVER": "http://a", "TIDEGATE_LIMITS_SERVER": "b:81"}, "http://b:81"),
     ],
 )
-def test_the_address_comes_from_the_environment(variables: dict[str, str], address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_comes_from_the_environment(
+    variables: dict[str, str], address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("TIDEGATE_SERVER", "TIDEGATE_LIMITS_SERVER"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
@@ -196,7 +213,9 @@ def test_arguments_and_what_is_in_them_are_entries(kind: str, server: testing.Se
     assert charge(Order(), cents=7) == 7
     with pytest.raises(LimitExceeded, match="account=a"):
         charge(Order())
-    with pytest.raises(InvalidParam, match=r"^@limited: '\$\.order\.tenant' is None here\. Expected a text or a number$"):
+    with pytest.raises(
+        InvalidParam, match=r"^@limited: '\$\.order\.tenant' is None here\. Expected a text or a number$"
+    ):
         charge({})
     with pytest.raises(TypeError, match="missing a required argument: 'order'"):
         charge()  # type: ignore[call-arg]  # pyright: ignore

@@ -1,4 +1,5 @@
-"""OpenTelemetry: the trace of whoever starts a workflow goes on in its jobs, and a program without it notices nothing."""
+"""OpenTelemetry: the trace of whoever starts a workflow goes on in its jobs, and a program without it notices
+nothing."""
 
 from __future__ import annotations
 
@@ -11,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tidegate
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+
+import tidegate
 from test_worker_support import Server, Worker
 from tidegate import current, job, testing, workflow
 
@@ -155,9 +157,13 @@ def test_the_trace_is_no_param_of_a_function(server: testing.Server) -> None:
         assert server.run(everything, day="monday").result() == {"day": "monday"}
 
 
-@pytest.mark.parametrize("left", ["text", 7, [1], {"traceparent": 7}, {"traceparent": ["00"], "tracestate": None}, {"traceparent": "00-x"}])
+@pytest.mark.parametrize(
+    "left", ["text", 7, [1], {"traceparent": 7}, {"traceparent": ["00"], "tracestate": None}, {"traceparent": "00-x"}]
+)
 def test_whatever_is_in_the_place_of_the_trace_the_job_runs(server: testing.Server, left: Any) -> None:
-    server.client.create_workflow({"name": "w", "globals": {"$trace": left}, "jobs": [{"handler": "add", "params": {"rows": [1]}}]})
+    server.client.create_workflow(
+        {"name": "w", "globals": {"$trace": left}, "jobs": [{"handler": "add", "params": {"rows": [1]}}]}
+    )
     assert server.work() == 1
     [span] = finished("job add")
     assert span.parent is None
@@ -253,5 +259,10 @@ def test_a_namespace_alone_is_not_opentelemetry(tmp_path: Path) -> None:
     (tmp_path / "opentelemetry" / "proto").mkdir(parents=True)
     (tmp_path / "opentelemetry" / "proto" / "__init__.py").write_text("")
     environment = {**os.environ, "PYTHONPATH": f"{SDK / 'src'}{os.pathsep}{tmp_path}"}
-    told = subprocess.run([sys.executable, "-S", "-c", f"import opentelemetry.proto\n{PLAIN}"], capture_output=True, text=True, env=environment)
+    told = subprocess.run(
+        [sys.executable, "-S", "-c", f"import opentelemetry.proto\n{PLAIN}"],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
     assert told.stdout == "['opentelemetry', 'opentelemetry.proto']\n", told.stderr

@@ -107,7 +107,9 @@ WRONG = [
 def run(*command: str, folder: Path) -> tuple[int, str]:
     # What is installed beside the package: pyright does not look for it by itself.
     more = ["--pythonpath", sys.executable] if command[0] == "pyright" else []
-    done = subprocess.run([sys.executable, "-m", command[0], *more, *command[1:]], cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", command[0], *more, *command[1:]], cwd=folder, capture_output=True, text=True
+    )
     return done.returncode, done.stdout + done.stderr
 
 

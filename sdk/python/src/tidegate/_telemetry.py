@@ -1,4 +1,5 @@
-"""OpenTelemetry, when the program has it: the trace goes on from whoever creates a workflow to its jobs, and to their children."""
+"""OpenTelemetry, when the program has it: the trace goes on from whoever creates a workflow to its jobs, and to their
+children."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ def _is_used() -> bool:
 
 
 def inject(definition: api.Definition) -> None:
-    """Adds the current span to the globals of a workflow. It does nothing in a program that has not imported OpenTelemetry."""
+    """Adds the current span to the globals of a workflow. It does nothing in a program that has not imported
+    OpenTelemetry."""
     if not _is_used():
         return
     from opentelemetry import propagate  # pyright: ignore
@@ -34,13 +36,15 @@ def inject(definition: api.Definition) -> None:
 
 
 def inherited(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The global for a child of a job with these params. It is the same in each attempt of the job, so the child's definition is, too."""
+    """The global for a child of a job with these params. It is the same in each attempt of the job, so the child's
+    definition is, too."""
     return {KEY: params[KEY]} if KEY in params else {}
 
 
 @contextmanager
 def span(claimed: api.ClaimedJob) -> Generator[None]:
-    """The span of an attempt, as a child of the creator's. It does nothing in a program that has not imported OpenTelemetry."""
+    """The span of an attempt, as a child of the creator's. It does nothing in a program that has not imported
+    OpenTelemetry."""
     if not _is_used():
         yield
         return

@@ -14,7 +14,8 @@ _SDK = os.path.dirname(__file__) + os.sep  # noqa: PTH120
 
 
 def short(error: E) -> E:
-    """The error, whose trace keeps the frames of other code: where the caller's workflow or job was when it was found."""
+    """The error, whose trace keeps the frames of other code: where the caller's workflow or job was when it was
+    found."""
     frames: list[TracebackType] = []
     frame = error.__traceback__
     while frame is not None:

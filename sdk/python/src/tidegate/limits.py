@@ -38,8 +38,8 @@ _MOST = 2**32 - 1
 def limit(domain: str, /, *entries: Entry, hits: int = 1, **more: Value) -> api.LimitDefinition:
     """A rate limit of a job: each attempt takes ``hits`` units of the limit of ``domain`` with these entries.
 
-    ``limit("vendor", tenant="$.tenant")``: a value that begins with ``$.`` is a param of the job. Entries whose keys are no names in Python
-    are pairs: ``limit("vendor", ("user-id", "$.user"))``.
+    ``limit("vendor", tenant="$.tenant")``: a value that begins with ``$.`` is a param of the job. Entries whose keys
+    are no names in Python are pairs: ``limit("vendor", ("user-id", "$.user"))``.
     """
     definition: api.LimitDefinition = {"domain": domain, "entries": _entries(entries, more)}
     if hits != 1:
@@ -50,7 +50,8 @@ def limit(domain: str, /, *entries: Entry, hits: int = 1, **more: Value) -> api.
 def concurrency(
     places: int, /, *entries: Entry, of: Literal["workflow", "queue", "all"] = "queue", **more: Value
 ) -> api.LimitDefinition:
-    """A limit of concurrency: so many jobs with these entries run at the same time, among those of the same workflow, queue or store."""
+    """A limit of concurrency: so many jobs with these entries run at the same time, among those of the same workflow,
+    queue or store."""
     definition: api.LimitDefinition = {"concurrency": places, "of": of}
     if pairs := _entries(entries, more):
         definition["entries"] = pairs
@@ -66,8 +67,8 @@ def _text(value: object) -> str:
 
 
 class LimitExceeded(Throttled):
-    """A rate limit has no room for ``retry_after`` seconds. In a job that does not catch it, the attempt is reported as throttled: it does
-    not count, and the job runs again when that time is over."""
+    """A rate limit has no room for ``retry_after`` seconds. In a job that does not catch it, the attempt is reported as
+    throttled: it does not count, and the job runs again when that time is over."""
 
     def __init__(self, domain: str, entries: list[list[str]], retry_after: float) -> None:
         key = ", ".join(f"{key}={value}" for key, value in entries)
@@ -81,7 +82,8 @@ class LimitExceeded(Throttled):
 class RateLimits:
     """A client for the rate limits of a server: what Envoy asks for requests, for any code.
 
-    ``server`` is the address of ``POST /json``; without it, ``TIDEGATE_LIMITS_SERVER``, or port 8080 of the machine in ``TIDEGATE_SERVER``.
+    ``server`` is the address of ``POST /json``; without it, ``TIDEGATE_LIMITS_SERVER``, or port 8080 of the machine in
+    ``TIDEGATE_SERVER``.
     """
 
     def __init__(self, server: str | None = None, *, timeout: float = 5.0) -> None:
@@ -136,17 +138,24 @@ class RateLimits:
             response = self._pool.ask(call.request(self._address, self._head), self._timeout)
         except Lost as lost:
             raise ServerUnavailable(
-                f"{self._address.url} does not answer: {lost.reason}. Start the server (tidegate), or set TIDEGATE_LIMITS_SERVER",
+                f"{self._address.url} does not answer: {lost.reason}. "
+                "Start the server (tidegate), or set TIDEGATE_LIMITS_SERVER",
                 sent=lost.sent,
             ) from None
         if response.status == 400:
-            raise InvalidParam(f"rate limit {domain!r}: the server refused the request. A domain is not empty, and texts are UTF-8")
+            raise InvalidParam(
+                f"rate limit {domain!r}: the server refused the request. A domain is not empty, and texts are UTF-8"
+            )
         if response.status not in (200, 429):
-            raise NotTidegate(f"{self._address.url}/json answered with {response.status}. Look at TIDEGATE_LIMITS_SERVER")
+            raise NotTidegate(
+                f"{self._address.url}/json answered with {response.status}. Look at TIDEGATE_LIMITS_SERVER"
+            )
         answer = json.loads(response.body)
         if answer.get("overallCode") != "OVER_LIMIT":
             return None
-        spans = [one.get("durationUntilReset", "1s") for one in answer.get("statuses", ()) if one.get("code") == "OVER_LIMIT"]
+        spans = [
+            one.get("durationUntilReset", "1s") for one in answer.get("statuses", ()) if one.get("code") == "OVER_LIMIT"
+        ]
         return max((float(re.sub("s$", "", one)) for one in spans), default=1.0)
 
 
@@ -180,10 +189,12 @@ def _default(process: int) -> RateLimits:
 def limited(
     domain: str, /, *entries: Entry, hits: int = 1, wait: Span = 0, limits: RateLimits | None = None, **more: Value
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Makes each call of a function take units of a rate limit first, together with requests through Envoy and with jobs.
+    """Makes each call of a function take units of a rate limit first, together with requests through Envoy and with
+    jobs.
 
-    ``@limited("vendor", tenant="$.tenant", wait="30s")``: a value that begins with ``$.`` is an argument of the call. When the limit has no
-    room, the call waits until it has, at most ``wait``; then it raises :class:`LimitExceeded`. Works for functions and async functions.
+    ``@limited("vendor", tenant="$.tenant", wait="30s")``: a value that begins with ``$.`` is an argument of the call.
+    When the limit has no room, the call waits until it has, at most ``wait``; then it raises :class:`LimitExceeded`.
+    Works for functions and async functions.
     """
     pairs = _entries(entries, more)
     longest = seconds(wait)
@@ -193,7 +204,9 @@ def limited(
         for _, value in pairs:
             name = value[2:].split(".")[0]
             if value.startswith("$.") and name not in signature.parameters:
-                raise DefinitionError(f"@limited: {function.__qualname__} has no parameter '{name}', which '{value}' names")
+                raise DefinitionError(
+                    f"@limited: {function.__qualname__} has no parameter '{name}', which '{value}' names"
+                )
 
         def key(args: Any, kwargs: Any) -> list[list[str]]:
             bound = signature.bind(*args, **kwargs)

@@ -21,7 +21,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 from . import _connect, _telemetry  # pyright: ignore[reportPrivateUsage]
-from ._jobs import Base, _made_in  # pyright: ignore[reportPrivateUsage]
+from ._jobs import Base, made_in
 from ._run import OVER
 from ._span import Span, span
 from ._testserver import Process
@@ -63,9 +63,10 @@ def server(
     """Starts a server with workflows in memory and a clock of its own, and ends it.
 
     What is started in this context without another client is started there, and ``@limited`` asks there: where it would
-    wait, it moves the clock. ``limits`` is the text of a file with rate limits. ``settings`` are further variables of the server, such as ``TIDEGATE_RETENTION="1h"``. A run may take
-    ``timeout`` seconds of real time. Jobs are found by their handlers: first among ``jobs``, then among those that the
-    workflow's function names, then among all of this process.
+    wait, it moves the clock. ``limits`` is the text of a file with rate limits. ``settings`` are further variables of
+    the server, such as ``TIDEGATE_RETENTION="1h"``. A run may take ``timeout`` seconds of real time. Jobs are found by
+    their handlers: first among ``jobs``, then among those that the workflow's function names, then among all of this
+    process.
 
     The program is ``binary``, or that of TIDEGATE_BINARY, of the package tidegate-server, or on the PATH.
 
@@ -259,7 +260,7 @@ class _Notes:
 
 def _registered(handler: str, module: str) -> Base[..., Any] | None:
     """The latest job with this handler that a module made, or else that any module made."""
-    every = [*(one for made in _made_in.values() for one in made), *_made_in.get(module, [])]
+    every = [*(one for made in made_in.values() for one in made), *made_in.get(module, [])]
     same: list[Base[..., Any]] = [one for one in every if one.handler == handler]
     return same[-1] if same else None
 

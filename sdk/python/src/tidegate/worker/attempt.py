@@ -104,7 +104,8 @@ def failed(lease: str, error: BaseException) -> Ending:
 
 
 def _text(error: BaseException) -> str:
-    """Returns what the error says. Making that is code of the program, too: a thread must not end with it, nor the job run without end."""
+    """Returns what the error says. Making that is code of the program, too: a thread must not end with it, nor the job
+    run without end."""
     try:
         return str(error)
     except BaseException as wrong:

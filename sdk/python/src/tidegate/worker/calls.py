@@ -228,7 +228,8 @@ class Calls:
 
 
 def _checked(answer: Any, reports: int) -> dict[str, Any]:
-    """Returns the answer if it can be one of Tidegate: something between may answer in its place, and no thread must end with that."""
+    """Returns the answer if it can be one of Tidegate: something between may answer in its place, and no thread must
+    end with that."""
     try:
         if (
             all(isinstance(one["lease"], str) and "handler" in one and "timeout_ms" in one for one in answer["jobs"])

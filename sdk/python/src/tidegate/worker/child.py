@@ -19,7 +19,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .._connect import connect
-from .._jobs import Base, load
+from .._jobs import Base
+from .._load import load
 from ..errors import TidegateError
 from . import fork
 from .engine import Engine

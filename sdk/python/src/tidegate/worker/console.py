@@ -29,7 +29,7 @@ class Console:
     def __init__(self, *, as_json: bool = False, out: TextIO | None = None, colours: bool | None = None) -> None:
         self._json = as_json
         # A program that was started without an output has none.
-        self._out: TextIO = out or sys.stdout or pathlib.Path(os.devnull).open("w")
+        self._out: TextIO = out or sys.stdout or pathlib.Path(os.devnull).open("w")  # noqa: SIM115
         self._colours = (self._out.isatty() if colours is None else colours) and not as_json
         self._second = 0
         self._shown = 0
@@ -168,7 +168,8 @@ class Console:
         self._print(json.dumps(fields, ensure_ascii=False))
 
     def _print(self, text: str) -> None:
-        # Signals and processes that end must not wait for who reads this. After one pause, there is none until it goes on.
+        # Signals and processes that end must not wait for who reads this. After one pause, there is none until it goes
+        # on.
         if self._room is not None and not self._room.poll(0 if self._left_out else _PATIENCE):
             self._left_out += 1
             return

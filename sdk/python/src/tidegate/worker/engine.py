@@ -220,4 +220,6 @@ def _run(held: Held) -> Ending:
         fork.leave(error)
         return attempt.interrupted(held.claimed, context, late=held.is_late()) or attempt.raised(lease, error)
     fork.leave(None)
-    return attempt.interrupted(held.claimed, context, late=held.is_late()) or attempt.succeeded(lease, job.handler, output)
+    return attempt.interrupted(held.claimed, context, late=held.is_late()) or attempt.succeeded(
+        lease, job.handler, output
+    )

@@ -80,7 +80,8 @@ class Keeper:
             self._wake.wait(_EVERY)
             self._wake.clear()
             for step in (self._report, self._extend):
-                # The children say that the server is away, or that something else answers. Leases go on until their end.
+                # The children say that the server is away, or that something else answers. Leases go on until their
+                # end.
                 # This thread must not end: the leases of all jobs would.
                 with contextlib.suppress(Exception):
                     step()
