@@ -3,6 +3,8 @@
 CARGO ?= cargo
 # Where `cargo install` puts programs.
 BIN = $(or $(PREFIX),$(CARGO_HOME),$(HOME)/.cargo)/bin
+# What is checked with the settings in sdk/python, from there.
+PYTHON_CODE = . ../server ../../examples/python
 
 .DEFAULT_GOAL := help
 .PHONY: help run install test lint bench compat publish gen image dist wheels
@@ -31,6 +33,8 @@ lint: ## Check format, lints, documentation and dependencies
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
 	scripts/audit
+	cd sdk/python && ../../.venv/bin/ruff check --config pyproject.toml $(PYTHON_CODE)
+	cd sdk/python && ../../.venv/bin/ruff format --config pyproject.toml --check $(PYTHON_CODE)
 
 bench: ## Measure the server and the engine, all in one run
 	scripts/deps bench
@@ -38,6 +42,7 @@ bench: ## Measure the server and the engine, all in one run
 	target/release/tidegate-bench all
 	target/release/tidegate-bench features
 	target/release/tidegate-bench reloads
+	target/release/tidegate-bench workflow --python
 	target/release/tidegate-bench workflow --limits
 	target/release/tidegate-bench workflow --limits-at-scale
 

@@ -8,6 +8,7 @@ mod execution;
 pub(crate) mod layout;
 mod limits;
 mod listing;
+mod python;
 mod recovery;
 mod servers;
 pub(crate) mod shapes;
@@ -70,6 +71,9 @@ pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<()> {
     if arguments.watchers {
         println!("{}", watchers::sheet(&watchers::measure(&arguments).await?));
         return Ok(());
+    }
+    if arguments.python {
+        return finish(&python::measure(&arguments).await?, &arguments.results);
     }
     if arguments.limits {
         return finish(&limits::cost::measure(&arguments).await?, &arguments.results);

@@ -138,7 +138,7 @@ impl MemcachedServer {
             if !reply.starts_with("BUSY") {
                 break reply;
             }
-            std::thread::sleep(Duration::from_millis(50));
+            pause();
         };
         let word = |line: &str, name: &str| {
             let word = line.split(' ').find_map(|word| word.strip_prefix(name)).unwrap_or_default();

@@ -17,6 +17,8 @@ _CONFIG = """domain: shop
 descriptors:
   - key: tenant
     rate_limit: {unit: minute, requests_per_unit: 100}
+  - key: each
+    rate_limit: {unit: second, requests_per_unit: 1}
 """
 # A start takes some 50 ms; a machine that is busy with other tests may need much longer.
 _START = 30.0
@@ -55,6 +57,9 @@ class Server:
                 pytest.fail(f"the server did not start:\n{told.read_text()}")
             time.sleep(0.005)
         self._port = found[1]
+        limits = re.search(r"^ +HTTP +(127\.0\.0\.1:[0-9]+) ", told.read_text(), re.MULTILINE)
+        #: Where it answers calls about rate limits.
+        self.limits_address = f"http://{limits[1]}" if limits else ""
 
     def kill(self) -> None:
         if self._process is not None:

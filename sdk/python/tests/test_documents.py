@@ -1,4 +1,5 @@
-"""What README.md and docs/python.md say about Python is done here as it is printed, from the installation to a finished graph."""
+"""What README.md and docs/python.md say about Python is done here as it is printed, from the installation to a finished
+graph."""
 
 from __future__ import annotations
 
@@ -67,7 +68,9 @@ def test_the_quick_start_from_installation_to_a_finished_graph(
                 command = text.strip()
                 worker = subprocess.Popen(command.split(), cwd=folder, env=environment)
             else:
-                done = subprocess.run(["bash", "-ec", text], cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+                done = subprocess.run(
+                    ["bash", "-ec", text], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+                )
                 assert done.returncode == 0, f"{text}\n{done.stderr}"
                 if " -c " in text:
                     printed.append(done.stdout.strip())
@@ -85,9 +88,30 @@ def test_the_page_about_python(tmp_path: Path, make_server: Callable[..., Any]) 
     worker = subprocess.Popen([sys.executable, "-m", "tidegate.worker", "shop"], cwd=tmp_path, env=environment)
     try:
         [program] = [text for note, _, text in found if note == "run"]
-        done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+        )
         assert done.returncode == 0, done.stderr
         assert done.stdout.strip().endswith("22.4 EUR to ops")
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0
+
+
+def test_the_page_of_the_package(tmp_path: Path, make_server: Callable[..., Any]) -> None:
+    found = blocks(ROOT / "sdk/python/README.md")
+    [first] = [text for note, _, text in found if note == "file hello.py"]
+    assert len(first.splitlines()) <= 6
+    (tmp_path / "hello.py").write_text(first)
+    [command] = [text.split()[1:] for _, _, text in found if text.startswith("tidegate-worker")]
+    [program] = [text for note, _, text in found if note == "run"]
+    environment = {**os.environ, "TIDEGATE_SERVER": make_server().address, "PYTHONPATH": str(ROOT / "sdk/python/src")}
+    worker = subprocess.Popen([sys.executable, "-m", "tidegate.worker", *command], cwd=tmp_path, env=environment)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert done.stdout == "Hello, Ada!\n", done.stderr
     finally:
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(20) == 0

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 import tidegate
 
 if TYPE_CHECKING:
@@ -278,7 +279,9 @@ def test_guide_knows_bullmq() -> None:
     names: set[str] = set()
     for file in OPTIONS:
         names |= set(re.findall(r"^ {4,8}([a-zA-Z]+)\??: ", (types / f"{file}.d.ts").read_text(), re.MULTILINE))
-    names |= set(re.findall(r"^    '?([a-z-]+)'?: \(", (types / "classes" / "queue-events.d.ts").read_text(), re.MULTILINE))
+    names |= set(
+        re.findall(r"^    '?([a-z-]+)'?: \(", (types / "classes" / "queue-events.d.ts").read_text(), re.MULTILINE)
+    )
     # Marked as internal, or as not in use anymore.
     assert_known("from-bullmq.md", names - {"prevMillis", "repeatJobKey", "blockingConnection"})
 

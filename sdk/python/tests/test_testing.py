@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,10 +13,12 @@ import pytest
 
 import tidegate
 from tidegate import (
+    Client,
     InvalidParam,
     JobError,
     NonRetryable,
     Retry,
+    ServerUnavailable,
     TidegateError,
     WorkflowNotDone,
     current,
@@ -209,3 +213,18 @@ def test_wrong_arguments_are_told_at_once(server: testing.Server) -> None:
         server.run(double, 1, 2)  # type: ignore[call-overload]  # pyright: ignore
     with pytest.raises(InvalidParam):
         server.run(double, {1, 2})  # type: ignore[call-overload]  # pyright: ignore
+
+
+def test_no_server_outlives_tests_that_were_killed() -> None:
+    program = "import tidegate.testing as t, time\nwith t.server() as s: print(s.url, flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as tests:
+        assert tests.stdout is not None
+        url = tests.stdout.readline().strip()
+        with Client(url, retry_for=0) as client:
+            client.list_queues()
+            tests.kill()
+            ends = time.monotonic() + 10
+            with pytest.raises(ServerUnavailable):
+                while time.monotonic() < ends:
+                    client.list_queues()
+                    time.sleep(0.02)

@@ -13,7 +13,7 @@ SDK = Path(__file__).parents[1]
 EXAMPLES = SDK.parents[1] / "examples/python"
 
 PROGRAM = """
-from tidegate import Client, concurrency, current, job, limit, workflow
+from tidegate import Client, concurrency, current, job, limit, limited, testing, workflow
 
 
 @job(retries=3, limits=[limit("vendor", tenant="$.day"), concurrency(3)])
@@ -36,7 +36,15 @@ async def later(day: str) -> str:
     return await send(fetch.options(queue="web")(day))
 
 
+@job
+@limited("vendor", tenant="$.tenant")
+def charge(tenant: str) -> str:
+    return tenant
+
+
 def use() -> None:
+    paid: str = charge.enqueue("a").result()
+    tested: str = testing.Server(Client()).run(report, "monday").result()
     rows: list[int] = fetch("monday")
     ended: str = report.start("monday").result()
     again: str = later.start(day="monday").result(timeout=5)
@@ -44,10 +52,45 @@ def use() -> None:
     sent: str = send.enqueue([1]).result()
     child: str = current().spawn(report, "monday").result()
     shown: str = Client().show_workflow("01M7Z85C8H08RJZ5Q5JGPKMY04")["status"]
-    print(rows, ended, again, alone, sent, child, shown)
+    print(paid, tested, rows, ended, again, alone, sent, child, shown)
 """
 
 WRONG = [
+    "fetch.enqueue(3)",
+    "fetch.aenqueue(3)",
+    "fetch.enqueue_with(Client(), 3)",
+    "fetch.options(queue='web').enqueue(3)",
+    "fetch.options(queue='web')(3)",
+    "fetch.step(3)",
+    "fetch.enqueue()",
+    "report.astart(1)",
+    "report.options(tags=['a']).start(1)",
+    "report.start(days='monday')",
+    "later.start(1)",
+    "send.step('text')",
+    "current().spawn(fetch, 7)",
+    "current().throttle(None)",
+    "x: str = fetch.enqueue('monday').result()",
+    "x: int = send.enqueue([1]).result()",
+    "x: str = testing.Server(Client()).run(fetch, 'monday').result()",
+    "testing.Server(Client()).run(report, 3)",
+    "charge(3)",
+    "x: int = charge('a')",
+    "job(retries='3')(charge)",
+    "job(backoff=[1])(charge)",
+    "fetch.options(retries='3')",
+    "fetch.options(rate=3)",
+    "fetch.options(limits=[limit(1)])",
+    "fetch.options(limits=[3])",
+    "limit('vendor', tenant=1.5)",
+    "concurrency('3')",
+    "concurrency(3, of='worker')",
+    "report.options(on_failure='stop')",
+    "report.options(retries=3)",
+    "workflow(tag=['a'])",
+    "limited('vendor', wait=None)",
+    "Client().create_workflow({'name': 'w'})",
+    "Client().show_workflow(17)",
     "fetch(3)",
     "fetch()",
     "fetch.enqueue(day=3)",
@@ -64,7 +107,9 @@ WRONG = [
 def run(*command: str, folder: Path) -> tuple[int, str]:
     # What is installed beside the package: pyright does not look for it by itself.
     more = ["--pythonpath", sys.executable] if command[0] == "pyright" else []
-    done = subprocess.run([sys.executable, "-m", command[0], *more, *command[1:]], cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", command[0], *more, *command[1:]], cwd=folder, capture_output=True, text=True
+    )
     return done.returncode, done.stdout + done.stderr
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import datetime
 import enum
 import json
+import threading
+import time
 import uuid
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Optional
 
 import pytest
 
-from tidegate import InvalidParam
+from tidegate import InvalidParam, _values
 from tidegate._values import decode, encode, resolve
 
 
@@ -52,8 +54,8 @@ def test_what_goes_out_comes_back() -> None:
     ("value", "wanted", "expected"),
     [
         (3, int, 3),
-        (None, Optional[Line], None),
-        ({"sku": "a"}, Optional[Line], Line("a")),
+        (None, Line | None, None),
+        ({"sku": "a"}, Optional[Line], Line("a")),  # noqa: UP045 (users may write it so)
         ("text", Line | str, "text"),
         ([1, 2], tuple[int, int], (1, 2)),
         ([1, 2, 2], set[int], {1, 2}),
@@ -132,3 +134,26 @@ def test_references_are_resolved_with_their_paths() -> None:
     assert resolve(sent, lambda name: {"rows": [1, 2]}) == {"a": {"rows": [1, 2]}, "b": [2]}
     with pytest.raises(InvalidParam, match=r"the output of job 'fetch'\['rows'\]: has nothing at 7"):
         resolve({"$output": "fetch", "path": ["rows", 7]}, lambda name: {"rows": []})
+
+
+def test_many_threads_find_the_decoder_of_a_type_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stood for a type that one thread looked at was used by others, and called itself without end."""
+
+    @dataclass
+    class Point:
+        x: int
+
+    find = _values._find  # pyright: ignore[reportPrivateUsage]
+
+    def slow(wanted: Any) -> Any:
+        time.sleep(0.02)
+        return find(wanted)
+
+    monkeypatch.setattr(_values, "_find", slow)
+    found: list[object] = []
+    threads = [threading.Thread(target=lambda: found.append(decode({"x": 1}, Point, "it"))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [Point(1)] * 4

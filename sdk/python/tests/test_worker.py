@@ -159,6 +159,8 @@ def test_sigterm_finishes_what_runs(server: Server, workers: list[Worker], tmp_p
     ids = server.create_many("nap", 8, {"seconds": 3.0})
     workers.append(worker := Worker(server, tmp_path / "w", "--concurrency", "4", "--processes", "1").ready())
     until(lambda: [server.state(one) for one in ids].count("running") == 4, "four run")
+    # A job that was handed out and has not begun is given back.
+    time.sleep(0.5)
     assert worker.stop() == 0
     states = sorted(server.state(one) for one in ids)
     assert states == ["ready"] * 4 + ["succeeded"] * 4

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from test_worker_support import Server, Worker
 from tidegate._http.call import Lost
 from tidegate.worker.calls import _checked  # pyright: ignore[reportPrivateUsage]
-from test_worker_support import Server, Worker
 
 APP = """
 import asyncio, multiprocessing, os, sys, time
@@ -96,9 +96,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
         ("terminates", "succeeded", -15),
     ],
 )
-def test_the_job_ends_and_others_go_on(
-    running: tuple[Server, Worker], handler: str, state: str, found: object
-) -> None:
+def test_the_job_ends_and_others_go_on(running: tuple[Server, Worker], handler: str, state: str, found: object) -> None:
     server, _ = running
     job = server.job(server.create(handler))
     assert (job["state"], job["lost"]) == (state, 0)

@@ -15,7 +15,7 @@ import pytest
 
 from test_worker_support import Server, Worker, is_alive, until
 
-KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "50"))
+KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "500"))
 
 
 @pytest.fixture

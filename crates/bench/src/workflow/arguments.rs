@@ -30,6 +30,9 @@ pub(crate) struct Arguments {
     /// Measures only what readers of events cost others, and prints the table.
     #[arg(long)]
     pub(super) watchers: bool,
+    /// Measures only the worker of the Python SDK beside others, and prints the table.
+    #[arg(long)]
+    pub(super) python: bool,
     /// Measures only what limits of jobs cost, and prints the table.
     #[arg(long)]
     pub(super) limits: bool,

@@ -30,13 +30,7 @@ struct Turn {
 
 /// None when BullMQ is not installed.
 pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Option<BullMq>> {
-    let package = arguments.peers.join("node_modules/bullmq/package.json");
-    let Ok(package) = std::fs::read(&package) else {
-        eprintln!("BullMQ is not in {} and left out", arguments.peers.display());
-        return Ok(None);
-    };
-    let package: serde_json::Value = serde_json::from_slice(&package).context("the package of BullMQ is damaged")?;
-    let version = package["version"].as_str().context("the package of BullMQ has no version")?.to_owned();
+    let Some(version) = version(arguments)? else { return Ok(None) };
     let mut turns = Vec::new();
     for round in 1..=arguments.rounds {
         eprintln!("BullMQ, round {round} of {}", arguments.rounds);
@@ -44,6 +38,25 @@ pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Option<Bull
         turns.push(turn(&arguments.peers.join("bullmq.mjs"), &redis, arguments)?);
     }
     Ok(Some(BullMq { version, turns }))
+}
+
+/// Works off as many jobs as were asked for. Returns how many it did in a second, and the version of BullMQ.
+pub(crate) async fn work_off(arguments: &Arguments) -> anyhow::Result<(f64, String)> {
+    let version = version(arguments)?.context("BullMQ is not installed")?;
+    let redis = RedisServer::start().await;
+    let turn = turn(&arguments.peers.join("bullmq.mjs"), &redis, arguments)?;
+    Ok((turn.jobs_per_second, version))
+}
+
+/// The version that is installed.
+fn version(arguments: &Arguments) -> anyhow::Result<Option<String>> {
+    let package = arguments.peers.join("node_modules/bullmq/package.json");
+    let Ok(package) = std::fs::read(&package) else {
+        eprintln!("BullMQ is not in {} and left out", arguments.peers.display());
+        return Ok(None);
+    };
+    let package: serde_json::Value = serde_json::from_slice(&package).context("the package of BullMQ is damaged")?;
+    Ok(Some(package["version"].as_str().context("the package of BullMQ has no version")?.to_owned()))
 }
 
 fn turn(script: &Path, redis: &RedisServer, arguments: &Arguments) -> anyhow::Result<Turn> {

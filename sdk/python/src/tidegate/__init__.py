@@ -1,6 +1,7 @@
 """Tidegate: workflows of jobs, and rate limits, from Python.
 
-``@job`` makes a function a job, ``@workflow`` makes a graph of them, and the command ``tidegate-worker module`` runs them.
+``@job`` makes a function a job, ``@workflow`` makes a graph of them, and the command ``tidegate-worker module`` runs
+them.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ _here: ContextVar[Client | None] = ContextVar("tidegate_client", default=None)
 
 
 def connect(server: str | None = None, *, token: str | None = None, cacert: str | None = None, **more: Any) -> None:
-    """Says which server this process uses. Without it, that is ``TIDEGATE_SERVER`` with ``TIDEGATE_TOKEN`` and ``TIDEGATE_CACERT``,
-    and ``http://127.0.0.1:7070`` without these. Takes what :class:`tidegate.Client` takes."""
+    """Says which server this process uses. Without it, that is ``TIDEGATE_SERVER`` with ``TIDEGATE_TOKEN`` and
+    ``TIDEGATE_CACERT``, and ``http://127.0.0.1:7070`` without these. Takes what :class:`tidegate.Client` takes."""
     global _default
     with _lock:
         _settings.clear()

@@ -30,8 +30,8 @@ class Node:
 class Handle(Reference):
     """The output of a job that has not run yet, or a part of it.
 
-    Pass it to another job as a parameter, or name it in ``after``. ``handle["key"]`` and ``handle.field`` are parts of it. Its value is
-    known only when the job has run, so nothing else can be done with it.
+    Pass it to another job as a parameter, or name it in ``after``. ``handle["key"]`` and ``handle.field`` are parts of
+    it. Its value is known only when the job has run, so nothing else can be done with it.
     """
 
     __slots__ = ("_node", "_path")
@@ -155,7 +155,8 @@ class Graph:
         return name
 
     def _known(self, one: object, where: str, name: str) -> str:
-        """The name of a job that was named by its handle, its name or, where there is only one of it, the job itself."""
+        """The name of a job that was named by its handle, its name or, where there is only one of it, the job
+        itself."""
         if isinstance(one, Handle):
             node = one._job  # pyright: ignore[reportPrivateUsage]
             if node.graph is not self:
@@ -167,9 +168,14 @@ class Graph:
         handler = getattr(one, "handler", None)
         named = [node.name for node in self.nodes.values() if node.definition["handler"] == handler]
         if handler is None or not named:
-            raise GraphError(f"job '{name}', {where}: {one!r} is no job of this workflow. Use a handle, a name or a job that was added before")
+            raise GraphError(
+                f"job '{name}', {where}: {one!r} is no job of this workflow. "
+                "Use a handle, a name or a job that was added before"
+            )
         if len(named) > 1:
-            raise GraphError(f"job '{name}', {where}: the workflow has {len(named)} jobs '{handler}'. Use the handle of one")
+            raise GraphError(
+                f"job '{name}', {where}: the workflow has {len(named)} jobs '{handler}'. Use the handle of one"
+            )
         return named[0]
 
 

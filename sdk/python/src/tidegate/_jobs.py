@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
-import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, cast, overload
 
-from . import _graph
-from ._values import decode, encode, hints, is_mapping, resolve
-from .errors import DefinitionError, InvalidParam, NonRetryable
+from . import _graph, _telemetry  # pyright: ignore[reportPrivateUsage]
+from ._trace import short
+from ._values import decode, encode, hints, resolve
+from .errors import DefinitionError, InvalidParam, NonRetryable, TidegateError
 
 if TYPE_CHECKING:
     # It is no dependency: type checkers bring it.
@@ -30,7 +29,8 @@ Rule = Literal["all_success", "all_done", "any_success", "any_failed", "none_fai
 
 
 class Settings(TypedDict, total=False):
-    """What a job is like wherever it runs. Spans are seconds, a ``timedelta``, or text with a unit such as ``"1h30m"``."""
+    """What a job is like wherever it runs. Spans are seconds, a ``timedelta``, or text with a unit such as
+    ``"1h30m"``."""
 
     #: The name in definitions and queues; the function's name if left out.
     handler: str
@@ -123,11 +123,13 @@ class Base(Generic[P, R]):
         return graph.add(self.handler, params, self._options)
 
     def step(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Adds the job to the workflow that is being built, and returns its output as a handle. So does a call; for an async job in a
-        workflow that is not async, this one has the right type."""
+        """Adds the job to the workflow that is being built, and returns its output as a handle. So does a call; for an
+        async job in a workflow that is not async, this one has the right type."""
         graph = _graph.building()
         if graph is None:
-            raise DefinitionError(f"job '{self.handler}': step() is for workflows. Outside of one, call the job itself, or enqueue()")
+            raise DefinitionError(
+                f"job '{self.handler}': step() is for workflows. Outside of one, call the job itself, or enqueue()"
+            )
         return cast("R", self._add(graph, *args, **kwargs))
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
@@ -151,12 +153,15 @@ class Base(Generic[P, R]):
 
         graph = _graph.Graph(self.handler)
         more: WorkflowOptions = {"key": key} if (key := self._options.get("key")) else {}
-        alone = self._add(graph, *args, **kwargs)
-        return start(graph, alone, self._annotations.get("return", Any), more, client)
+        try:
+            alone = self._add(graph, *args, **kwargs)
+            return start(graph, alone, self._annotations.get("return", Any), more, client)
+        except TidegateError as error:
+            raise short(error)  # noqa: B904 (it is the same error)
 
     def arguments(self, params: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments of a call of the function with ``params`` of a workflow. Params that it has no parameter for, such as globals that
-        other jobs need, are left out.
+        """The arguments of a call of the function with ``params`` of a workflow. Params that it has no parameter for,
+        such as globals that other jobs need, are left out.
 
         Raises:
             NonRetryable: a parameter is missing, or does not fit its annotation.
@@ -164,6 +169,7 @@ class Base(Generic[P, R]):
         args: list[Any] = []
         named: dict[str, Any] = {}
         rest = dict(params)
+        rest.pop(_telemetry.KEY, None)
         for name, parameter in self.signature.parameters.items():
             kind = parameter.kind
             if kind is inspect.Parameter.VAR_KEYWORD:
@@ -171,7 +177,9 @@ class Base(Generic[P, R]):
                 continue
             if name not in rest:
                 if parameter.default is inspect.Parameter.empty and kind is not inspect.Parameter.VAR_POSITIONAL:
-                    raise NonRetryable(f"job '{self.handler}' needs the param '{name}', which its workflow does not have")
+                    raise NonRetryable(
+                        f"job '{self.handler}' needs the param '{name}', which its workflow does not have"
+                    )
                 continue
             value = rest.pop(name)
             annotation = self._annotations.get(name)
@@ -183,7 +191,11 @@ class Base(Generic[P, R]):
                     value = decode(value, annotation, f"param '{name}'")
             except InvalidParam as error:
                 raise NonRetryable(f"job '{self.handler}': {error}") from None
-            if kind is inspect.Parameter.KEYWORD_ONLY or (named and kind is not inspect.Parameter.POSITIONAL_ONLY) or kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+            if (
+                kind is inspect.Parameter.KEYWORD_ONLY
+                or (named and kind is not inspect.Parameter.POSITIONAL_ONLY)
+                or kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+            ):
                 named[name] = value
             else:
                 args.append(value)
@@ -268,8 +280,8 @@ def job(**settings: Unpack[Settings]) -> _Decorator: ...
 def job(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Makes a function a job: ``@job`` or ``@job(retries=3, queue="web")``.
 
-    The function can still be called and tested as before. Its arguments and what it returns are JSON, or what its annotations make of it:
-    dataclasses, pydantic models, enums, dates and UUIDs.
+    The function can still be called and tested as before. Its arguments and what it returns are JSON, or what its
+    annotations make of it: dataclasses, pydantic models, enums, dates and UUIDs.
 
     Raises:
         DefinitionError: an option is unknown, or the function cannot be a job.
@@ -309,64 +321,8 @@ def _made(function: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
 
 
 #: Jobs by the module that made them, so that a module's jobs are found however they are named in it.
-_made_in: dict[str, list[Base[..., Any]]] = {}
+made_in: dict[str, list[Base[..., Any]]] = {}
 
 
 def _register(made: Base[..., Any]) -> None:
-    _made_in.setdefault(made.function.__module__, []).append(made)
-
-
-def load(target: str) -> dict[str, Base[..., Any]]:
-    """Imports ``module`` or ``module:attribute`` and returns its jobs by handler: of a module those that it defines or imports, of an
-    attribute the job or the iterable of jobs that it is.
-
-    Raises:
-        DefinitionError: there is no such module or attribute, it has no jobs, or two with the same handler.
-    """
-    name, _, attribute = target.partition(":")
-    try:
-        module = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
-            raise
-        raise DefinitionError(f"there is no module '{error.name}'. Run this where it can be imported, or install its package") from None
-    if not attribute:
-        found: list[Base[..., Any]] = [value for value in vars(module).values() if isinstance(value, Base)]
-        return by_handler([*_made_in.get(module.__name__, ()), *found], target)
-    try:
-        value: Any = functools.reduce(getattr, attribute.split("."), module)
-    except AttributeError:
-        raise DefinitionError(f"module '{name}' has no '{attribute}'") from None
-    if inspect.ismodule(value):
-        return load(value.__name__)
-    if is_mapping(value):
-        value = list(value.values())
-    several: Iterable[Any] = value if hasattr(value, "__iter__") else ()
-    jobs: list[Any] = [value] if isinstance(value, Base) else list(several)
-    wrong = [one for one in jobs if not isinstance(one, Base)]
-    if wrong:
-        raise DefinitionError(f"{target} has {wrong[0]!r}, which is no job. Decorate it with @job")
-    return by_handler(jobs, target)
-
-
-def by_handler(jobs: Iterable[Base[..., Any]], where: str) -> dict[str, Base[..., Any]]:
-    """The jobs by their handlers.
-
-    Raises:
-        DefinitionError: there are none, or two functions have the same handler.
-    """
-    found: dict[str, Base[..., Any]] = {}
-    for one in jobs:
-        other = found.setdefault(one.handler, one)
-        if other.function is not one.function:
-            raise DefinitionError(
-                f"{where} has two jobs with the handler '{one.handler}': {_place(other)} and {_place(one)}. Give one another: @job(handler=..)"
-            )
-    if not found:
-        raise DefinitionError(f"{where} has no jobs. Decorate functions in it with @job")
-    return found
-
-
-def _place(one: Base[..., Any]) -> str:
-    module = sys.modules.get(one.function.__module__)
-    return f"{getattr(module, '__name__', one.function.__module__)}.{one.function.__qualname__}"
+    made_in.setdefault(made.function.__module__, []).append(made)

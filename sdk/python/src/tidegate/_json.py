@@ -25,9 +25,9 @@ def _find(value: Any, path: str, depth: int = 0) -> str | None:
     if value is None or isinstance(value, (bool, int)):
         return None
     if isinstance(value, str):
-        return None if _is_text(value) else f"{where}a text with half of a surrogate pair is not JSON"
+        return None if _is_text(value) else f"{where}a text with half of a surrogate pair is not JSON. Leave that out"
     if isinstance(value, float):
-        return None if abs(value) < float("inf") else f"{where}{value} is not JSON"
+        return None if abs(value) < float("inf") else f"{where}{value} is not JSON. Use None"
     if depth > 100:
         return f"{where}nested more than 100 levels deep"
     if isinstance(value, dict):
@@ -42,15 +42,15 @@ def _find(value: Any, path: str, depth: int = 0) -> str | None:
             if mistake:
                 return mistake
         return None
-    return f"{where}a value of {type(value).__name__} is not JSON"
+    return f"{where}a value of {type(value).__name__} is not JSON. Use None, bool, int, float, str, list or dict"
 
 
 def _find_key(key: Any, where: str) -> str | None:
     if isinstance(key, str):
-        return None if _is_text(key) else f"{where}a key with half of a surrogate pair is not JSON"
+        return None if _is_text(key) else f"{where}a key with half of a surrogate pair is not JSON. Leave that out"
     if key is None or isinstance(key, (bool, int, float)):
         return None
-    return f"{where}a key of {type(key).__name__} is not JSON"
+    return f"{where}a key of {type(key).__name__} is not JSON. Use str"
 
 
 def _is_text(value: str) -> bool:

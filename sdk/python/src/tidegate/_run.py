@@ -32,7 +32,9 @@ def start(graph: Graph, result: Any, wanted: Any, options: WorkflowOptions, clie
     if "idempotency_key" not in definition:
         # A key that others may use again stands for a definition, which a trace would change.
         _telemetry.inject(definition)
-    created = client.create_workflow(definition, idempotency_key=definition.pop("idempotency_key", None) or str(uuid.uuid4()))
+    created = client.create_workflow(
+        definition, idempotency_key=definition.pop("idempotency_key", None) or str(uuid.uuid4())
+    )
     return Run(created["id"], client, name=graph.name, template=template, wanted=wanted)
 
 
@@ -79,11 +81,13 @@ class Run(Generic[R]):
                 counts = shown["job_counts"]
                 ended = counts["succeeded"] + counts["failed"] + counts["cancelled"] + counts["skipped"]
                 raise WorkflowNotDone(
-                    f"workflow '{self.name}' ({self.id}) is {shown['status']} after {timeout:g} s: {ended} of {counts['total']} jobs have ended"
+                    f"workflow '{self.name}' ({self.id}) is {shown['status']} after {timeout:g} s: "
+                    f"{ended} of {counts['total']} jobs have ended"
                 )
 
     def result(self, timeout: float | None = None) -> R:
-        """Waits for the end, and returns what the workflow's function returned, with the outputs in place of the handles.
+        """Waits for the end, and returns what the workflow's function returned, with the outputs in place of the
+        handles.
 
         Raises:
             JobError: the workflow failed or was cancelled; the message names the job and its error.
@@ -94,7 +98,9 @@ class Run(Generic[R]):
             raise self._failure(status)
         if self._template is ...:
             return cast("R", self.outputs())
-        return cast("R", decode(resolve(self._template, self.output), self._wanted, f"the result of workflow '{self.name}'"))
+        return cast(
+            "R", decode(resolve(self._template, self.output), self._wanted, f"the result of workflow '{self.name}'")
+        )
 
     async def aresult(self, timeout: float | None = None) -> R:
         """The same for async code, which is not held up by it."""
@@ -131,7 +137,9 @@ class Run(Generic[R]):
     def _failure(self, status: str) -> TidegateError:
         for job in self.client.show_workflow(self.id, view="full").get("jobs", []):
             if job["state"] == "failed":
-                errors = job.get("errors") or [cast("api.AttemptError", {"kind": "", "message": "its lease was lost too often"})]
+                errors = job.get("errors") or [
+                    cast("api.AttemptError", {"kind": "", "message": "its lease was lost too often"})
+                ]
                 last = errors[-1]
                 told = f"{last['kind']}: {last['message']}" if last["kind"] else last["message"]
                 return JobError(
@@ -142,5 +150,3 @@ class Run(Generic[R]):
                     trace=last.get("trace") or "",
                 )
         return JobError(f"workflow '{self.name}' ({self.id}) is {status}", workflow_id=self.id)
-
-

@@ -1,4 +1,5 @@
-"""OpenTelemetry, when the program has it: the trace goes on from whoever creates a workflow to its jobs."""
+"""OpenTelemetry, when the program has it: the trace goes on from whoever creates a workflow to its jobs, and to their
+children."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+from .errors import GivenBack, Throttled
+
 if TYPE_CHECKING:
     from . import api
 
@@ -14,9 +17,15 @@ if TYPE_CHECKING:
 KEY = "$trace"
 
 
+def _is_used() -> bool:
+    """Whether the program has imported the API of OpenTelemetry. A namespace alone may be that of another package."""
+    return sys.modules.get("opentelemetry.trace") is not None
+
+
 def inject(definition: api.Definition) -> None:
-    """Adds the current span to the globals of a workflow. It does nothing in a program that has not imported OpenTelemetry."""
-    if "opentelemetry" not in sys.modules:
+    """Adds the current span to the globals of a workflow. It does nothing in a program that has not imported
+    OpenTelemetry."""
+    if not _is_used():
         return
     from opentelemetry import propagate  # pyright: ignore
 
@@ -26,16 +35,21 @@ def inject(definition: api.Definition) -> None:
         definition["globals"] = {**(definition.get("globals") or {}), KEY: carrier}
 
 
+def inherited(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The global for a child of a job with these params. It is the same in each attempt of the job, so the child's
+    definition is, too."""
+    return {KEY: params[KEY]} if KEY in params else {}
+
+
 @contextmanager
 def span(claimed: api.ClaimedJob) -> Generator[None]:
-    """The span of an attempt, as a child of the creator's. It does nothing in a program that has not imported OpenTelemetry."""
-    if "opentelemetry" not in sys.modules:
+    """The span of an attempt, as a child of the creator's. It does nothing in a program that has not imported
+    OpenTelemetry."""
+    if not _is_used():
         yield
         return
     from opentelemetry import propagate, trace  # pyright: ignore
 
-    carrier: Any = claimed["params"].get(KEY)
-    parent = propagate.extract(cast("Mapping[str, str]", carrier)) if isinstance(carrier, Mapping) else None
     attributes: dict[str, Any] = {
         "messaging.system": "tidegate",
         "messaging.destination.name": claimed["queue"],
@@ -43,6 +57,22 @@ def span(claimed: api.ClaimedJob) -> Generator[None]:
         "tidegate.job": claimed["job"],
         "tidegate.attempt": claimed["attempt"],
     }
+    parent = propagate.extract(_carrier(claimed["params"]))
     tracer = trace.get_tracer("tidegate")
+    returned: GivenBack | Throttled | None = None
     with tracer.start_as_current_span(f"job {claimed['handler']}", parent, trace.SpanKind.CONSUMER, attributes):
-        yield
+        try:
+            yield
+        except (GivenBack, Throttled) as error:
+            # The attempt has not failed, so its span is no error.
+            returned = error
+    if returned is not None:
+        raise returned
+
+
+def _carrier(params: Mapping[str, Any]) -> dict[str, str]:
+    """The headers that the creator left. Whoever can create workflows can leave anything there."""
+    left: Any = params.get(KEY)
+    if not isinstance(left, Mapping):
+        return {}
+    return {name: value for name, value in cast("Mapping[str, object]", left).items() if isinstance(value, str)}

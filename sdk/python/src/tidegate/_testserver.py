@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib
 import os
 import pathlib
@@ -33,7 +34,7 @@ def find(binary: str | None = None) -> str:
     Raises:
         TidegateError: it is not installed.
     """
-    if (given := binary or os.environ.get("TIDEGATE_BINARY")) is not None:
+    if given := binary or os.environ.get("TIDEGATE_BINARY"):
         return given
     try:
         package: Any = importlib.import_module("tidegate_server")
@@ -56,7 +57,8 @@ class Process:
         self, process: subprocess.Popen[str], folder: tempfile.TemporaryDirectory[str] | None, log: IO[str]
     ) -> None:
         self._process, self._folder, self._log = process, folder, log
-        self.url = ""
+        self._guard = _guard(process.pid)
+        self.url = self.limits_url = ""
         # Also when the program ends in the middle of a test.
         atexit.register(self.end)
 
@@ -94,6 +96,8 @@ class Process:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             words = line.split()
+            if words[:1] == ["HTTP"]:
+                self.limits_url = f"http://{words[1]}"
             if words[:1] == ["API"]:
                 self.url = f"http://{words[1]}"
                 return
@@ -106,6 +110,10 @@ class Process:
     def end(self) -> None:
         """Ends it. Nothing of it stays."""
         atexit.unregister(self.end)
+        if self._guard is not None:
+            # First: later, the number of the server may be that of another process.
+            self._guard.kill()
+            self._guard.communicate()
         self._process.kill()
         self._process.wait()
         if self._process.stdout is not None:
@@ -113,3 +121,17 @@ class Process:
         self._log.close()
         if self._folder is not None:
             self._folder.cleanup()
+
+
+def _guard(server: int) -> subprocess.Popen[bytes] | None:
+    """Starts a process that ends the server when this one was killed: then its standard input is at its end."""
+    with contextlib.suppress(OSError):
+        return subprocess.Popen(
+            ["/bin/sh", "-c", 'read -r _; kill -KILL "$0"', str(server)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            # Ctrl-C is for the tests, which end the server themselves.
+            start_new_session=True,
+        )
+    return None

@@ -7,9 +7,9 @@ import datetime
 import enum
 import math
 import sys
+import threading
 import types
 import typing
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
 
@@ -52,11 +52,12 @@ class Reference:
 def encode(value: Any, path: str, seen: Callable[[Reference], None] | None = None, depth: int = 0) -> Any:
     """Returns ``value`` as JSON-able objects.
 
-    Dataclasses, pydantic models, enums, dates, times and UUIDs become what JSON has for them. ``seen`` is called for each handle in it;
-    without ``seen``, handles are refused.
+    Dataclasses, pydantic models, enums, dates, times and UUIDs become what JSON has for them. ``seen`` is called for
+    each handle in it; without ``seen``, handles are refused.
 
     Raises:
-        InvalidParam: something in it has no place in JSON. The message names it by its path, which begins with ``path``.
+        InvalidParam: something in it has no place in JSON. The message names it by its path, which begins with
+        ``path``.
     """
     if value is None or value is True or value is False:
         return value
@@ -81,7 +82,9 @@ def encode(value: Any, path: str, seen: Callable[[Reference], None] | None = Non
     return _special(value, path, seen, depth)
 
 
-def _object(value: Mapping[Any, Any], path: str, seen: Callable[[Reference], None] | None, depth: int) -> dict[str, Any]:
+def _object(
+    value: Mapping[Any, Any], path: str, seen: Callable[[Reference], None] | None, depth: int
+) -> dict[str, Any]:
     encoded: dict[str, Any] = {}
     for key, item in value.items():
         if not isinstance(key, str):
@@ -103,7 +106,7 @@ def _special(value: Any, path: str, seen: Callable[[Reference], None] | None, de
         return encode(dump(mode="json"), path, seen, depth + 1)
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
         return value.isoformat()
-    if isinstance(value, uuid.UUID):
+    if isinstance(value, _uuid()):
         return str(value)
     # Subclasses of these, such as IntEnum's members or named tuples.
     for plain in (str, int, float):
@@ -164,6 +167,10 @@ def decode(value: Any, wanted: Any, path: str) -> Any:
 
 _Decoder = Callable[[Any, str], Any]
 _decoders: dict[Any, _Decoder | None] = {}
+# Those that one thread is about to find. Others wait for it: what stands for a type that contains itself is of no use
+# before.
+_unfinished: dict[Any, _Decoder] = {}
+_finding = threading.RLock()
 
 
 def _decoder(wanted: Any) -> _Decoder | None:
@@ -173,11 +180,18 @@ def _decoder(wanted: Any) -> _Decoder | None:
             return _decoders[wanted]
     except TypeError:  # An annotation that cannot be hashed.
         return _find(wanted)
-    # A type that contains itself would not end.
-    _decoders[wanted] = lambda value, path: decode(value, wanted, path)
-    decoder = _find(wanted)
-    _decoders[wanted] = decoder
-    return decoder
+    with _finding:
+        if wanted in _decoders:
+            return _decoders[wanted]
+        if wanted in _unfinished:
+            # A type that contains itself.
+            return _unfinished[wanted]
+        _unfinished[wanted] = lambda value, path: decode(value, wanted, path)
+        try:
+            _decoders[wanted] = _find(wanted)
+        finally:
+            del _unfinished[wanted]
+        return _decoders[wanted]
 
 
 def _find(wanted: Any) -> _Decoder | None:
@@ -202,14 +216,21 @@ def _class(wanted: Any) -> _Decoder | None:
         return lambda value, path: _made(wanted, value, path)
     if wanted in (datetime.datetime, datetime.date, datetime.time):
         return lambda value, path: _made(wanted.fromisoformat, _utc(_checked(value, str, path)), path)
-    if wanted is uuid.UUID:
-        return lambda value, path: _made(uuid.UUID, _checked(value, str, path), path)
+    if wanted is _uuid():
+        return lambda value, path: _made(wanted, _checked(value, str, path), path)
     if hasattr(wanted, "__dataclass_fields__"):
         return _dataclass(wanted)
     validate = getattr(wanted, "model_validate", None)
     if callable(validate):
         return lambda value, path: _made(validate, value, path)
     return None
+
+
+def _uuid() -> type:
+    # Few programs need it, and in Python 3.10 it imports subprocess.
+    from uuid import UUID
+
+    return UUID
 
 
 def _utc(text: str) -> str:
@@ -241,7 +262,7 @@ def _union(parts: tuple[Any, ...]) -> _Decoder | None:
         if value is None and len(members) < len(parts):
             return None
         failure: InvalidParam | None = None
-        for member, decoder in zip(members, decoders):
+        for member, decoder in zip(members, decoders, strict=True):
             if decoder is None:
                 if not isinstance(member, type) or isinstance(value, member):
                     return value
@@ -266,7 +287,7 @@ def _collection(origin: Callable[[Any], Any], parts: tuple[Any, ...]) -> _Decode
                 raise invalid(path, f"expected {len(decoders)} items, got {len(value)}")
             return tuple(
                 item if decoder is None else decoder(item, f"{path}[{place}]")
-                for place, (item, decoder) in enumerate(zip(value, decoders))
+                for place, (item, decoder) in enumerate(zip(value, decoders, strict=True))
             )
 
         return fixed
@@ -283,7 +304,9 @@ def _mapping(item: Any) -> _Decoder | None:
     decoder = _decoder(item)
     if decoder is None:
         return None
-    return lambda value, path: {key: decoder(part, f"{path}.{key}") for key, part in _checked(value, dict, path).items()}
+    return lambda value, path: {
+        key: decoder(part, f"{path}.{key}") for key, part in _checked(value, dict, path).items()
+    }
 
 
 def _dataclass(wanted: type) -> _Decoder:
@@ -296,7 +319,8 @@ def _dataclass(wanted: type) -> _Decoder:
         if unknown:
             raise invalid(path, f"{wanted.__name__} has no field {unknown[0]!r}")
         decoded = {
-            key: item if (decoder := fields[key]) is None else decoder(item, f"{path}.{key}") for key, item in given.items()
+            key: item if (decoder := fields[key]) is None else decoder(item, f"{path}.{key}")
+            for key, item in given.items()
         }
         return _made(lambda fields: wanted(**fields), decoded, path)
 
@@ -304,7 +328,8 @@ def _dataclass(wanted: type) -> _Decoder:
 
 
 def hints(target: Any) -> dict[str, Any]:
-    """The annotations of a function or class as types. One that cannot be looked up (a name that exists for type checkers only) is left out."""
+    """The annotations of a function or class as types. One that cannot be looked up (a name that exists for type
+    checkers only) is left out."""
     try:
         return typing.get_type_hints(target, include_extras=True)
     except Exception:  # Whatever code an annotation runs.

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, ParamSpec, Ty
 from . import _graph
 from ._jobs import Base, Options
 from ._span import span
+from ._trace import short
 from ._values import encode, hints
-from .errors import DefinitionError
+from .errors import DefinitionError, TidegateError
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -75,8 +76,8 @@ class Template(Generic[P, R]):
         return f"<workflow {self.name}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Calls the function. Outside of a workflow its jobs run here, one after the other, as plain calls; in another workflow they become
-        jobs of that."""
+        """Calls the function. Outside of a workflow its jobs run here, one after the other, as plain calls; in another
+        workflow they become jobs of that."""
         return cast("R", self.function(*args, **kwargs))
 
     def options(self, **options: Unpack[WorkflowOptions]) -> Self:
@@ -118,8 +119,11 @@ class Template(Generic[P, R]):
         """The same by another client."""
         from ._run import start
 
-        graph, result = self.build(*args, **kwargs)
-        return start(graph, result, hints(self.function).get("return", Any), self.chosen, client)
+        try:
+            graph, result = self.build(*args, **kwargs)
+            return start(graph, result, hints(self.function).get("return", Any), self.chosen, client)
+        except TidegateError as error:
+            raise short(error)  # noqa: B904 (it is the same error)
 
 
 def _finished(coroutine: Coroutine[Any, Any, Any], name: str) -> Any:
@@ -132,7 +136,9 @@ def _finished(coroutine: Coroutine[Any, Any, Any], name: str) -> Any:
         if "event loop" not in str(error):
             raise
     coroutine.close()
-    raise DefinitionError(f"workflow '{name}' waits for something that is no job. Do that in a job, or before the workflow is started")
+    raise DefinitionError(
+        f"workflow '{name}' waits for something that is no job. Do that in a job, or before the workflow is started"
+    )
 
 
 @overload
@@ -144,8 +150,9 @@ def workflow(**options: Unpack[WorkflowOptions]) -> _Decorator: ...
 def workflow(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Makes a function a workflow: ``@workflow`` or ``@workflow(tags=["team:data"])``.
 
-    In the function, calls of jobs make jobs of the graph and return handles of their outputs. A job runs after the jobs whose handles it
-    gets as parameters. The function returns a handle, or lists, tuples and dicts of handles: what the run's ``result()`` is.
+    In the function, calls of jobs make jobs of the graph and return handles of their outputs. A job runs after the jobs
+    whose handles it gets as parameters. The function returns a handle, or lists, tuples and dicts of handles: what the
+    run's ``result()`` is.
 
     Raises:
         DefinitionError: an option is unknown.
@@ -197,8 +204,8 @@ class Workflow:
         raise DefinitionError(f"{type(self).__name__} has no configure(self, ..)")
 
     def run(self, job: Base[..., Any], **options: Unpack[Options]) -> Any:
-        """Adds a job, and returns the handle of its output. ``after`` and ``before`` name jobs by handle, by name, or, where there is only
-        one of it, by the job itself."""
+        """Adds a job, and returns the handle of its output. ``after`` and ``before`` name jobs by handle, by name, or,
+        where there is only one of it, by the job itself."""
         if not isinstance(job, Base):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise DefinitionError(f"{type(self).__name__}: {job!r} is no job. Decorate it with @job")
         changed: Any = job.options(**cast("Options", {"params": {}, **options}))
@@ -211,12 +218,16 @@ class Workflow:
 
     @classmethod
     def start(cls, *args: Any, **kwargs: Any) -> Run[dict[str, Any]]:
-        """Creates a workflow on the server with ``configure(*args, **kwargs)``. The result of its run has the outputs of all jobs by name."""
+        """Creates a workflow on the server with ``configure(*args, **kwargs)``. The result of its run has the outputs
+        of all jobs by name."""
         from ._run import start
 
-        graph = cls._configured(args, kwargs)
-        every = {name: _graph.Handle(node) for name, node in graph.nodes.items()}
-        return start(graph, every, dict, cls.options, None)
+        try:
+            graph = cls._configured(args, kwargs)
+            every = {name: _graph.Handle(node) for name, node in graph.nodes.items()}
+            return start(graph, every, dict, cls.options, None)
+        except TidegateError as error:
+            raise short(error)  # noqa: B904 (it is the same error)
 
     @classmethod
     def _configured(cls, args: Iterable[Any], kwargs: Mapping[str, Any]) -> _graph.Graph:

@@ -113,7 +113,8 @@ class Context:
         raise KeyError(job)
 
     def error(self, job: str) -> api.InputError | None:
-        """The error of a job directly before this one whose latest attempt failed, if the rule of this one lets it see that."""
+        """The error of a job directly before this one whose latest attempt failed, if the rule of this one lets it see
+        that."""
         return next((one.get("error") for one in self.inputs if one["job"] == job), None)
 
     def progress(self, percent: float, text: str = "") -> None:
@@ -141,26 +142,30 @@ class Context:
         self._cancelled.set()
 
     def extend(self, lease: Span) -> None:
-        """Keeps the job for so long from now on. Workers do that by themselves; it is for work that outlives its worker's host."""
+        """Keeps the job for so long from now on. Workers do that by themselves; it is for work that outlives its
+        worker's host."""
         if self._port is not None:
             self._port.extend(self.lease, span(lease))
 
     def throttle(self, retry_after: Span, message: str = "") -> NoReturn:
-        """Ends the attempt: whoever is behind a rate limit of the job refused it, such as a vendor that answered with 429. Jobs with the
-        same limits wait so long, too, and the attempt does not count."""
+        """Ends the attempt: whoever is behind a rate limit of the job refused it, such as a vendor that answered with
+        429. Jobs with the same limits wait so long, too, and the attempt does not count."""
         raise Throttled(retry_after, message)
 
     def give_back(self, pause: Span | None = None) -> NoReturn:
-        """Ends the attempt: the job goes back to its queue, and waits there for ``pause``. The attempt does not count."""
+        """Ends the attempt: the job goes back to its queue, and waits there for ``pause``. The attempt does not
+        count."""
         raise GivenBack(pause)
 
     def spawn(self, what: Template[P, R] | Base[P, R], *args: P.args, **kwargs: P.kwargs) -> Child[R]:
         """Starts another workflow, or a job alone, and returns it; ``result()`` waits for it.
 
-        Its key is made of this job, the attempt and the number of the call. So when the job runs again, because it waited or its worker
-        died, the same calls find the same workflows, and nothing is started twice. Call it in the same order each time.
+        Its key is made of this job, the attempt and the number of the call. So when the job runs again, because it
+        waited or its worker died, the same calls find the same workflows, and nothing is started twice. Call it in the
+        same order each time.
         """
         from ._run import start
+        from ._telemetry import inherited
         from ._values import hints
         from ._workflows import Template
 
@@ -177,7 +182,10 @@ class Context:
             graph = Graph(what.handler)
             with build(graph):
                 result = what.step(*args, **kwargs)
-        run = start(graph, result, hints(what.function).get("return", Any), {**options, "key": key}, None)
+        more: WorkflowOptions = {"key": key}
+        if trace := inherited(self.params):
+            more["globals"] = {**options.get("globals", {}), **trace}
+        run = start(graph, result, hints(what.function).get("return", Any), {**options, **more}, None)
         return Child(cast("Run[R]", run))
 
 
@@ -193,8 +201,8 @@ class Child(Generic[R]):
         return self.run.id
 
     def result(self) -> R:
-        """What it returned. While it is not over, the job is given back to its queue, and runs again from its beginning later: the worker has
-        its place free meanwhile.
+        """What it returned. While it is not over, the job is given back to its queue, and runs again from its beginning
+        later: the worker has its place free meanwhile.
 
         Raises:
             JobError: it failed.
@@ -208,7 +216,8 @@ class Child(Generic[R]):
 
 
 def _pause(created: str) -> float:
-    """Half of the time since it was created: what is long is looked at seldom, and the end is noticed after at most half of it again."""
+    """Half of the time since it was created: what is long is looked at seldom, and the end is noticed after at most
+    half of it again."""
     began = datetime.datetime.fromisoformat(created.replace("Z", "+00:00"))
     age = (datetime.datetime.now(datetime.timezone.utc) - began).total_seconds()
     return min(max(age / 2, LOOKS[0]), LOOKS[1])
@@ -218,8 +227,8 @@ _current: ContextVar[Context | None] = ContextVar("tidegate_context", default=No
 
 
 def current() -> Context:
-    """The context of the job that runs here. Outside of a job, such as in a test that calls the function, it is one that belongs to nothing:
-    attempt 1, never cancelled, and its notes go nowhere."""
+    """The context of the job that runs here. Outside of a job, such as in a test that calls the function, it is one
+    that belongs to nothing: attempt 1, never cancelled, and its notes go nowhere."""
     return _current.get() or detached()
 
 
@@ -257,5 +266,3 @@ def enter(context: Context) -> Generator[Context]:
         yield context
     finally:
         _current.reset(token)
-
-

@@ -8,7 +8,9 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 
 from ._http.address import DEFAULT, Address
@@ -29,13 +31,15 @@ Entry = tuple[str, Value]
 
 #: Where a server answers calls about rate limits, unless something else is said.
 PORT = 8080
+#: The most units of a request.
+_MOST = 2**32 - 1
 
 
 def limit(domain: str, /, *entries: Entry, hits: int = 1, **more: Value) -> api.LimitDefinition:
     """A rate limit of a job: each attempt takes ``hits`` units of the limit of ``domain`` with these entries.
 
-    ``limit("vendor", tenant="$.tenant")``: a value that begins with ``$.`` is a param of the job. Entries whose keys are no names in Python
-    are pairs: ``limit("vendor", ("user-id", "$.user"))``.
+    ``limit("vendor", tenant="$.tenant")``: a value that begins with ``$.`` is a param of the job. Entries whose keys
+    are no names in Python are pairs: ``limit("vendor", ("user-id", "$.user"))``.
     """
     definition: api.LimitDefinition = {"domain": domain, "entries": _entries(entries, more)}
     if hits != 1:
@@ -46,7 +50,8 @@ def limit(domain: str, /, *entries: Entry, hits: int = 1, **more: Value) -> api.
 def concurrency(
     places: int, /, *entries: Entry, of: Literal["workflow", "queue", "all"] = "queue", **more: Value
 ) -> api.LimitDefinition:
-    """A limit of concurrency: so many jobs with these entries run at the same time, among those of the same workflow, queue or store."""
+    """A limit of concurrency: so many jobs with these entries run at the same time, among those of the same workflow,
+    queue or store."""
     definition: api.LimitDefinition = {"concurrency": places, "of": of}
     if pairs := _entries(entries, more):
         definition["entries"] = pairs
@@ -62,8 +67,8 @@ def _text(value: object) -> str:
 
 
 class LimitExceeded(Throttled):
-    """A rate limit has no room for ``retry_after`` seconds. In a job that does not catch it, the attempt is reported as throttled: it does
-    not count, and the job runs again when that time is over."""
+    """A rate limit has no room for ``retry_after`` seconds. In a job that does not catch it, the attempt is reported as
+    throttled: it does not count, and the job runs again when that time is over."""
 
     def __init__(self, domain: str, entries: list[list[str]], retry_after: float) -> None:
         key = ", ".join(f"{key}={value}" for key, value in entries)
@@ -77,7 +82,8 @@ class LimitExceeded(Throttled):
 class RateLimits:
     """A client for the rate limits of a server: what Envoy asks for requests, for any code.
 
-    ``server`` is the address of ``POST /json``; without it, ``TIDEGATE_LIMITS_SERVER``, or port 8080 of the machine in ``TIDEGATE_SERVER``.
+    ``server`` is the address of ``POST /json``; without it, ``TIDEGATE_LIMITS_SERVER``, or port 8080 of the machine in
+    ``TIDEGATE_SERVER``.
     """
 
     def __init__(self, server: str | None = None, *, timeout: float = 5.0) -> None:
@@ -104,8 +110,27 @@ class RateLimits:
         """Closes the connections."""
         self._pool.close()
 
+    def pause(self, seconds: float) -> None:
+        """Sleeps before units are asked for again; in a job until it is cancelled, which ends the attempt."""
+        from .context import running
+
+        context = running()
+        if context is None:
+            time.sleep(seconds)
+        elif context.wait_cancelled(seconds):
+            raise Throttled(seconds, "cancelled while it waited for a rate limit")
+
+    async def apause(self, seconds: float) -> None:
+        """The same for async code."""
+        import asyncio
+
+        await asyncio.sleep(seconds)
+
     def _ask(self, domain: str, entries: list[list[str]], hits: int) -> float | None:
         """None when there was room, otherwise in how many seconds there is."""
+        if not 1 <= hits <= _MOST:
+            # The server would read 0 as 1.
+            raise InvalidParam(f"rate limit {domain!r}: hits is {hits}. Expected 1 to {_MOST}")
         descriptor = {"entries": [{"key": key, "value": value} for key, value in entries]}
         body = json.dumps({"domain": domain, "descriptors": [descriptor], "hitsAddend": hits}).encode()
         call = Call("POST", "/json", body, headers=b"", safe=False, accept="application/json", timeout=self._timeout)
@@ -113,17 +138,24 @@ class RateLimits:
             response = self._pool.ask(call.request(self._address, self._head), self._timeout)
         except Lost as lost:
             raise ServerUnavailable(
-                f"{self._address.url} does not answer: {lost.reason}. Start the server (tidegate), or set TIDEGATE_LIMITS_SERVER",
+                f"{self._address.url} does not answer: {lost.reason}. "
+                "Start the server (tidegate), or set TIDEGATE_LIMITS_SERVER",
                 sent=lost.sent,
             ) from None
         if response.status == 400:
-            raise InvalidParam(f"rate limit {domain}: the server refused the request. An entry has a key and a value that are not empty")
+            raise InvalidParam(
+                f"rate limit {domain!r}: the server refused the request. A domain is not empty, and texts are UTF-8"
+            )
         if response.status not in (200, 429):
-            raise NotTidegate(f"{self._address.url}/json answered with {response.status}. Look at TIDEGATE_LIMITS_SERVER")
+            raise NotTidegate(
+                f"{self._address.url}/json answered with {response.status}. Look at TIDEGATE_LIMITS_SERVER"
+            )
         answer = json.loads(response.body)
         if answer.get("overallCode") != "OVER_LIMIT":
             return None
-        spans = [one.get("durationUntilReset", "1s") for one in answer.get("statuses", ()) if one.get("code") == "OVER_LIMIT"]
+        spans = [
+            one.get("durationUntilReset", "1s") for one in answer.get("statuses", ()) if one.get("code") == "OVER_LIMIT"
+        ]
         return max((float(re.sub("s$", "", one)) for one in spans), default=1.0)
 
 
@@ -135,6 +167,19 @@ def _address(server: str | None) -> Address:
     return Address(f"http://{host}:{PORT}")
 
 
+_here: ContextVar[RateLimits | None] = ContextVar("tidegate_limits", default=None)
+
+
+@contextmanager
+def using(other: RateLimits) -> Generator[RateLimits]:
+    """Functions with ``@limited`` that are called in this context ask ``other``, unless they name one."""
+    token = _here.set(other)
+    try:
+        yield other
+    finally:
+        _here.reset(token)
+
+
 @functools.cache
 def _default(process: int) -> RateLimits:
     # A child of fork() must not use the connections of its parent.
@@ -144,10 +189,12 @@ def _default(process: int) -> RateLimits:
 def limited(
     domain: str, /, *entries: Entry, hits: int = 1, wait: Span = 0, limits: RateLimits | None = None, **more: Value
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Makes each call of a function take units of a rate limit first, together with requests through Envoy and with jobs.
+    """Makes each call of a function take units of a rate limit first, together with requests through Envoy and with
+    jobs.
 
-    ``@limited("vendor", tenant="$.tenant", wait="30s")``: a value that begins with ``$.`` is an argument of the call. When the limit has no
-    room, the call waits until it has, at most ``wait``; then it raises :class:`LimitExceeded`. Works for functions and async functions.
+    ``@limited("vendor", tenant="$.tenant", wait="30s")``: a value that begins with ``$.`` is an argument of the call.
+    When the limit has no room, the call waits until it has, at most ``wait``; then it raises :class:`LimitExceeded`.
+    Works for functions and async functions.
     """
     pairs = _entries(entries, more)
     longest = seconds(wait)
@@ -157,16 +204,21 @@ def limited(
         for _, value in pairs:
             name = value[2:].split(".")[0]
             if value.startswith("$.") and name not in signature.parameters:
-                raise DefinitionError(f"@limited: {function.__qualname__} has no parameter '{name}', which '{value}' names")
+                raise DefinitionError(
+                    f"@limited: {function.__qualname__} has no parameter '{name}', which '{value}' names"
+                )
 
         def key(args: Any, kwargs: Any) -> list[list[str]]:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
             return [[name, _lookup(bound.arguments, value)] for name, value in pairs]
 
+        def asked() -> RateLimits:
+            return limits or _here.get() or _default(os.getpid())
+
         def take(wanted: list[list[str]], ends: float) -> float:
             """How long to wait before the next try; 0 when the units were taken."""
-            left = (limits or _default(os.getpid()))._ask(domain, wanted, hits)  # pyright: ignore[reportPrivateUsage]
+            left = asked()._ask(domain, wanted, hits)  # pyright: ignore[reportPrivateUsage]
             if left is None:
                 return 0.0
             if time.monotonic() + left > ends:
@@ -180,7 +232,7 @@ def limited(
             async def later(*args: P.args, **kwargs: P.kwargs) -> Any:
                 wanted, ends = key(args, kwargs), time.monotonic() + longest
                 while pause := await asyncio.to_thread(take, wanted, ends):
-                    await asyncio.sleep(pause)
+                    await asked().apause(pause)
                 return await cast("Any", function)(*args, **kwargs)
 
             return cast("Callable[P, R]", later)
@@ -189,23 +241,12 @@ def limited(
         def now(*args: P.args, **kwargs: P.kwargs) -> R:
             wanted, ends = key(args, kwargs), time.monotonic() + longest
             while pause := take(wanted, ends):
-                _sleep(pause)
+                asked().pause(pause)
             return function(*args, **kwargs)
 
         return now
 
     return decorate
-
-
-def _sleep(pause: float) -> None:
-    """Sleeps, in a job until it is cancelled."""
-    from .context import running
-
-    context = running()
-    if context is None:
-        time.sleep(pause)
-    elif context.wait_cancelled(pause):
-        raise Throttled(pause, "cancelled while it waited for a rate limit")
 
 
 def _lookup(arguments: Mapping[str, Any], value: str) -> str:

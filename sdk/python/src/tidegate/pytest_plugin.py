@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,12 @@ if TYPE_CHECKING:
 def tidegate_server() -> Iterator[Server]:
     """A server with workflows in memory and a clock of its own."""
     # Tests that do not use it do not wait for the import.
+    from .errors import TidegateError
     from .testing import server
 
-    with server() as one:
+    with ExitStack() as stack:
+        try:
+            one = stack.enter_context(server())
+        except TidegateError as error:
+            pytest.fail(str(error), pytrace=False)
         yield one

@@ -17,11 +17,11 @@ import logging
 import threading
 import time
 from collections.abc import Coroutine, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 from . import _connect, _telemetry  # pyright: ignore[reportPrivateUsage]
-from ._jobs import Base, _made_in  # pyright: ignore[reportPrivateUsage]
+from ._jobs import Base, made_in
 from ._run import OVER
 from ._span import Span, span
 from ._testserver import Process
@@ -29,6 +29,7 @@ from ._workflows import Template, Workflow
 from .client import Client
 from .context import Context, enter
 from .errors import DefinitionError, GivenBack, TidegateError, WorkflowNotDone
+from .limits import RateLimits, using
 from .worker import attempt
 
 if TYPE_CHECKING:
@@ -61,10 +62,11 @@ def server(
 ) -> Generator[Server]:
     """Starts a server with workflows in memory and a clock of its own, and ends it.
 
-    What is started in this context without another client is started there. ``limits`` is the text of a file with rate
-    limits. ``settings`` are further variables of the server, such as ``TIDEGATE_RETENTION="1h"``. A run may take
-    ``timeout`` seconds of real time. Jobs are found by their handlers: first among ``jobs``, then among those that the
-    workflow's function names, then among all of this process.
+    What is started in this context without another client is started there, and ``@limited`` asks there: where it would
+    wait, it moves the clock. ``limits`` is the text of a file with rate limits. ``settings`` are further variables of
+    the server, such as ``TIDEGATE_RETENTION="1h"``. A run may take ``timeout`` seconds of real time. Jobs are found by
+    their handlers: first among ``jobs``, then among those that the workflow's function names, then among all of this
+    process.
 
     The program is ``binary``, or that of TIDEGATE_BINARY, of the package tidegate-server, or on the PATH.
 
@@ -74,7 +76,10 @@ def server(
     process = Process.start(binary, limits, settings)
     try:
         with Client(process.url) as client, _connect.using(client):
-            yield Server(client, jobs, timeout)
+            one = Server(client, jobs, timeout)
+            one.limits_url = process.limits_url
+            with closing(_Limits(one)) as limiter, using(limiter):
+                yield one
     finally:
         process.end()
 
@@ -84,6 +89,8 @@ class Server:
 
     def __init__(self, client: Client, jobs: Iterable[Base[..., Any]] = (), timeout: float = 60.0) -> None:
         self.client = client
+        #: The address for :class:`tidegate.limits.RateLimits`.
+        self.limits_url = ""
         self._timeout = timeout
         self._given: dict[str, Base[..., Any]] = {one.handler: one for one in jobs}
         self._named: dict[str, Base[..., Any]] = {}
@@ -179,15 +186,15 @@ class Server:
     def _run_one(self, claimed: api.ClaimedJob, notes: _Notes) -> bytes:
         lease, handler = claimed["lease"], claimed["handler"]
         job = self._job(claimed)
-        with enter(Context(claimed, port=notes, worker=_WORKER)), _telemetry.span(claimed):
-            try:
+        try:
+            with enter(Context(claimed, port=notes, worker=_WORKER)), _telemetry.span(claimed):
                 output = _finished(job.ainvoke(claimed)) if job.is_async else job.invoke(claimed)
-                return attempt.succeeded(lease, handler, output).report
-            except GivenBack as error:
-                return attempt.raised(lease, error).report
-            except Exception as error:
-                _log.info("job '%s', attempt %d: %s", claimed["job"], claimed["attempt"], error, exc_info=True)
-                return attempt.raised(lease, error).report
+        except GivenBack as error:
+            return attempt.raised(lease, error).report
+        except Exception as error:
+            _log.info("job '%s', attempt %d: %s", claimed["job"], claimed["attempt"], error, exc_info=True)
+            return attempt.raised(lease, error).report
+        return attempt.succeeded(lease, handler, output).report
 
     def _job(self, claimed: api.ClaimedJob) -> Base[..., Any]:
         handler = claimed["handler"]
@@ -218,6 +225,20 @@ class Server:
         return WorkflowNotDone(f"workflow '{run.name}' ({run.id}) is {status}, and {why}: {', '.join(told)}{more}")
 
 
+class _Limits(RateLimits):
+    """The rate limits of a server for tests. The server's clock stands still, so waiting would not end."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server.limits_url)
+        self._server = server
+
+    def pause(self, seconds: float) -> None:
+        self._server.advance(seconds)
+
+    async def apause(self, seconds: float) -> None:
+        self._server.advance(seconds)
+
+
 class _Notes:
     """What jobs say of themselves: sent with their reports."""
 
@@ -239,7 +260,7 @@ class _Notes:
 
 def _registered(handler: str, module: str) -> Base[..., Any] | None:
     """The latest job with this handler that a module made, or else that any module made."""
-    every = [*(one for made in _made_in.values() for one in made), *_made_in.get(module, [])]
+    every = [*(one for made in made_in.values() for one in made), *made_in.get(module, [])]
     same: list[Base[..., Any]] = [one for one in every if one.handler == handler]
     return same[-1] if same else None
 

@@ -40,6 +40,17 @@ enum Reads {
     Beyond,
 }
 
+/// What a read found.
+#[derive(Debug, Default)]
+struct Done {
+    /// How many jobs were not known.
+    new: usize,
+    /// How many rows were left to their homes.
+    left: usize,
+    /// Queues that have lanes which were not looked at.
+    cut: Vec<String>,
+}
+
 impl Engine {
     /// Reads ready rows of queues whose rows may not all be in memory. Returns how many jobs were not known.
     pub(crate) async fn refill(&self, queues: &[String]) -> Result<usize, StoreError> {
@@ -58,7 +69,7 @@ impl Engine {
         wanted: &[Partition],
         most: usize,
     ) -> Result<usize, StoreError> {
-        Ok(self.read_ready(queues, wanted, (most, Reads::All)).await?.0)
+        Ok(self.read_ready(queues, wanted, (most, Reads::All)).await?.new)
     }
 
     /// [`Engine::refill_in`] for a claim. One that is patient reads only the first rows of a queue: the others are read beside it.
@@ -83,9 +94,9 @@ impl Engine {
     pub(in crate::engine) async fn refill_first(&self, names: Vec<String>) -> Result<usize, StoreError> {
         let queues: Vec<ToRead> = names.iter().cloned().map(ToRead::from).collect();
         let all: Vec<Partition> = self.store().all_partitions().collect();
-        let found = self.read_ready(&queues, &all, (REFRESH, Reads::First)).await?.0;
-        self.refill_beside(&names, Where::Anywhere);
-        Ok(found)
+        let found = self.read_ready(&queues, &all, (REFRESH, Reads::First)).await?;
+        self.refill_beside(&found.cut, Where::Anywhere);
+        Ok(found.new)
     }
 
     /// Reads in these partitions what may have become ready elsewhere: of whole queues the first rows, and then the others beside it. Returns how
@@ -97,12 +108,12 @@ impl Engine {
     ) -> Result<usize, StoreError> {
         let (whole, lanes): (Vec<ToRead>, Vec<ToRead>) =
             queues.into_iter().partition(|to_read| to_read.lanes.is_none());
-        let names: Vec<String> = whole.iter().map(|to_read| to_read.queue.clone()).collect();
-        self.queues().look_again(&names);
-        let found = self.read_ready(&lanes, wanted, (REFRESH, Reads::All)).await?.0
-            + self.read_ready(&whole, wanted, (REFRESH, Reads::First)).await?.0;
-        self.refill_beside(&names, Where::Anywhere);
-        Ok(found)
+        let of_lanes = self.read_ready(&lanes, wanted, (REFRESH, Reads::All)).await?;
+        let first = self.read_ready(&whole, wanted, (REFRESH, Reads::First)).await?;
+        // What became ready may be behind the first rows of those that have more. Of the others all is known there.
+        self.queues().look_again(&first.cut);
+        self.refill_beside(&first.cut, Where::Anywhere);
+        Ok(of_lanes.new + first.new)
     }
 
     /// Reads those of these queues of which nobody has known all for a while, in small pieces, so that those who want something else are not
@@ -126,18 +137,17 @@ impl Engine {
         wanted: &[Partition],
         most: usize,
     ) -> Result<usize, StoreError> {
-        Ok(self.read_ready(queues, wanted, (most, Reads::Beyond)).await?.1)
+        Ok(self.read_ready(queues, wanted, (most, Reads::Beyond)).await?.left)
     }
 
-    /// Returns how many jobs were not known, and how many were left.
     async fn read_ready(
         &self,
         queues: &[ToRead],
         wanted: &[Partition],
         (most, reads): (usize, Reads),
-    ) -> Result<(usize, usize), StoreError> {
+    ) -> Result<Done, StoreError> {
         if queues.is_empty() || wanted.is_empty() {
-            return Ok((0, 0));
+            return Ok(Done::default());
         }
         let names: Vec<String> = queues.iter().map(|to_read| to_read.queue.clone()).collect();
         let reading = self.queues().read(&names);
@@ -178,9 +188,11 @@ impl Engine {
                 }
             }
         }
+        let is_cut = |found: &Found| found.partitions.iter().flatten().any(Read::is_cut);
+        let cut = names.iter().zip(&found).filter(|(_, found)| is_cut(found)).map(|(name, _)| name.clone()).collect();
         let refilled = reading.finish(found);
         self.bury_rows(refilled.stale).await;
-        Ok((refilled.new.len(), left))
+        Ok(Done { new: refilled.new.len(), left, cut })
     }
 
     /// Reads the lanes that come after the last row where a queue has more rows than were asked for. Returns whether there may be more.

@@ -100,6 +100,11 @@ impl Read {
         self.lanes == Looked::All
     }
 
+    /// Whether there may be lanes behind those that were looked at.
+    pub(crate) fn is_cut(&self) -> bool {
+        matches!(self.lanes, Looked::UpTo(_))
+    }
+
     fn looked_at(&self, key: &LaneKey) -> bool {
         match &self.lanes {
             Looked::All => true,

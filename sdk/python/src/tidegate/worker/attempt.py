@@ -65,11 +65,13 @@ def raised(lease: str, error: BaseException) -> Ending:
         return failed(lease, NonRetryable(str(wrong)))
 
 
-def interrupted(claimed: Any, context: Context) -> Ending | None:
+def interrupted(claimed: Any, context: Context, *, late: bool) -> Ending | None:
     """The end of an attempt that was told to stop, whatever it returned or raised: that may be half of the work.
 
-    None when it was not told so.
+    None when it was not told so. `late`: its time is over, and a job that held the interpreter could not be told.
     """
+    if late:
+        context.cancel("timed_out")
     if not context.cancelled:
         return None
     if context.reason == "timed_out":
@@ -102,7 +104,8 @@ def failed(lease: str, error: BaseException) -> Ending:
 
 
 def _text(error: BaseException) -> str:
-    """Returns what the error says. Making that is code of the program, too: a thread must not end with it, nor the job run without end."""
+    """Returns what the error says. Making that is code of the program, too: a thread must not end with it, nor the job
+    run without end."""
     try:
         return str(error)
     except BaseException as wrong:

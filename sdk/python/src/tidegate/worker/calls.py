@@ -42,8 +42,9 @@ class Calls:
         self._report_line = report
         self._claim = json.dumps(claim, ensure_ascii=False, separators=(",", ":"))[:-1].encode()
         self._tell = tell
+        # What the parent was told last: the status of a refused call, 0 when no answer came, None when all is well.
+        self._told: int | None = None
         self._connected = False
-        self._is_down = False
         self.notes_due = False
 
     def poll(self) -> None:
@@ -60,7 +61,9 @@ class Calls:
                 work.claims += 1
             answer: dict[str, Any] | None = None
             try:
-                body = b'%s,"limit":%d,"wait":"%ds"}' % (self._claim, limit, _WAIT)
+                # After a failure, the answer comes at once, and says that the server is there again.
+                wait = 0 if failures else _WAIT
+                body = b'%s,"limit":%d,"wait":"%ds"}' % (self._claim, limit, wait)
                 answer = _checked(self._poll_line.post("/v1/jobs/claim", body, _WAIT + _TIMEOUT), 0)
             except (Lost, Refused) as error:
                 if work.stopping:
@@ -201,23 +204,19 @@ class Calls:
             held.ending = ending
 
     def _answered(self, answer: dict[str, Any]) -> None:
-        self._connected = True
-        if self._is_down:
-            self._is_down = False
+        if self._told is not None or not self._connected:
+            self._connected = True
+            self._told = None
             self._tell({"up": True})
         if answer.get("drain"):
             self._tell({"drain": True})
 
     def _failed(self, error: Lost | Refused) -> None:
-        if isinstance(error, Refused):
-            status = error.problem.status
-            # Later, a token may be back soon; at the start it is a mistake.
-            if status in (400, 403, 409, 413, 422) or (status in (401, 404) and not self._connected):
-                self._tell({"fatal": str(error), "status": status})
-                return
-        if not self._is_down:
-            self._is_down = True
-            self._tell({"down": str(error)})
+        status = error.problem.status if isinstance(error, Refused) else 0
+        # Another reason is worth a word: a server that was away may come back with other tokens.
+        if self._told != status:
+            self._told = status
+            self._tell({"down": str(error), "status": status})
 
     def _pause(self, failures: int) -> None:
         pause = min(_PAUSES[0] * 2 ** min(failures - 1, 10), _PAUSES[1]) * random.uniform(0.5, 1.0)
@@ -229,7 +228,8 @@ class Calls:
 
 
 def _checked(answer: Any, reports: int) -> dict[str, Any]:
-    """Returns the answer if it can be one of Tidegate: something between may answer in its place, and no thread must end with that."""
+    """Returns the answer if it can be one of Tidegate: something between may answer in its place, and no thread must
+    end with that."""
     try:
         if (
             all(isinstance(one["lease"], str) and "handler" in one and "timeout_ms" in one for one in answer["jobs"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import queue
@@ -12,25 +13,38 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .._connect import connect
-from .._jobs import Base, load
+from .._jobs import Base
+from .._load import load
 from ..errors import TidegateError
 from . import fork
 from .engine import Engine
 from .joblog import install
 from .leases import LeaseTable
+from .reload import places
 from .settings import Settings
 
 # The claim of a worker names at most so many handlers and queues.
 _MAX_HANDLERS, _MAX_QUEUES = 256, 100
+# How often later orders are looked at while jobs end.
+_LOOK = 0.1
 # How long jobs have after `grace` to notice that they are not wanted, and the rest to be given back.
 _LAST_WORDS = 3.0
 # Without its parent, nobody extends the leases, so what has ended is reported at once.
 _ORPHAN = 1.0
+
+
+class NotLoaded(TidegateError):
+    """The program cannot be used. A change of `files` may repair it."""
+
+    def __init__(self, text: str, files: Iterable[str] = ()) -> None:
+        super().__init__(text)
+        self.files = files
 
 
 class Control:
@@ -68,10 +82,11 @@ def main() -> int:
     connect(settings.server, token=settings.token, cacert=settings.cacert)
     try:
         jobs = _load(settings.target)
+        settings = _with_queues(settings, jobs)
     except TidegateError as error:
-        control.tell({"error": str(error)})
+        files = error.files if isinstance(error, NotLoaded) else ()
+        control.tell({"error": str(error), "files": _files([*places(settings.target), *files])})
         return 2
-    settings = _with_queues(settings, jobs)
     if settings.log_jobs:
         install()
     engine = Engine(settings, jobs, table, control.tell)
@@ -80,28 +95,61 @@ def main() -> int:
     threading.Thread(target=_listen, args=(control, engine, orders), name="tidegate-control", daemon=True).start()
     order = orders.get()
     engine.stop()
-    if order is None:
-        engine.wait(_ORPHAN)
-        os._exit(1)
-    is_done = engine.wait(order["stop"])
+    is_done, has_parent = _finish(engine, order, orders)
+    if not has_parent:
+        _leave_all()
     if not is_done:
         engine.abandon(_LAST_WORDS)
     engine.end()
     if not is_done:
         # Threads that do not notice cannot be ended; the process can.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+        _leave_all()
     # Python waits for threads that jobs have left behind, and some never end.
     threading.Thread(target=_leave, args=(_LAST_WORDS,), name="tidegate-end", daemon=True).start()
     return 0
 
 
+def _finish(
+    engine: Engine, order: dict[str, Any] | None, orders: queue.SimpleQueue[dict[str, Any] | None]
+) -> tuple[bool, bool]:
+    """Waits for the jobs that run. Returns whether they have ended, and whether there is a parent.
+
+    A later order may leave them less time: a drain has no end, and a signal after it has one.
+    """
+    ends: float | None = None
+    has_parent = True
+    while True:
+        most = _ORPHAN if order is None else order["stop"]
+        has_parent = has_parent and order is not None
+        if most is not None:
+            ends = min(ends or math.inf, time.monotonic() + most)
+        while orders.empty():
+            if engine.wait(_LOOK if ends is None else max(min(ends - time.monotonic(), _LOOK), 0.0)):
+                return True, has_parent
+            if ends is not None and ends <= time.monotonic():
+                return False, has_parent
+        order = orders.get()
+
+
 def _leave(seconds: float) -> None:
     threading.Event().wait(seconds)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     os._exit(0)
+
+
+def _leave_all() -> None:
+    """Ends this process and those that its jobs have started: the jobs run elsewhere now, and not twice."""
+    _flush()
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(1)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # They may be closed, or their disk full.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
 
 
 def _listen(control: Control, engine: Engine, orders: queue.SimpleQueue[dict[str, Any] | None]) -> None:
@@ -114,7 +162,7 @@ def _listen(control: Control, engine: Engine, orders: queue.SimpleQueue[dict[str
     orders.put(None)
     # The main thread may be busy with an earlier order.
     threading.Event().wait(2 * _ORPHAN)
-    os._exit(1)
+    _leave_all()
 
 
 def _load(target: str) -> dict[str, Base[..., Any]]:
@@ -123,7 +171,7 @@ def _load(target: str) -> dict[str, Base[..., Any]]:
     except TidegateError:
         raise
     except BaseException as error:  # An app may even call exit() while it is imported.
-        raise TidegateError(f"{target} cannot be imported: {_place(error)}") from None
+        raise NotLoaded(f"{target} cannot be imported: {_place(error)}", _files_of(error)) from None
     if len(jobs) > _MAX_HANDLERS:
         raise TidegateError(
             f"{target} has {len(jobs)} jobs, and a worker serves at most {_MAX_HANDLERS}: name some, as in module:jobs"
@@ -142,13 +190,29 @@ def _place(error: BaseException) -> str:
 
 def _with_queues(settings: Settings, jobs: Mapping[str, Base[..., Any]]) -> Settings:
     names = settings.queues or tuple(sorted({job.queue for job in jobs.values()}))
-    return dataclasses.replace(settings, queues=names[:_MAX_QUEUES])
+    if len(names) > _MAX_QUEUES:
+        whose = "--queues names" if settings.queues else f"the jobs of {settings.target} name"
+        raise TidegateError(
+            f"{whose} {len(names)} queues, and a worker serves at most {_MAX_QUEUES}: "
+            "start several workers, and give each some of them with --queues"
+        )
+    return dataclasses.replace(settings, queues=names)
 
 
-def _files() -> list[str]:
+def _files_of(error: BaseException) -> list[str]:
+    """Returns the files in which a program that cannot be imported may be repaired."""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError) and error.filename:
+        files.append(error.filename)
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        files += places(error.name)
+    return [str(pathlib.Path(file).absolute()) for file in files]
+
+
+def _files(more: Iterable[str] = ()) -> list[str]:
     """Returns the files of the program: those below the working folder, without installed packages."""
     here = pathlib.Path.cwd()
-    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    files = [*more, *(getattr(module, "__file__", None) for module in list(sys.modules.values()))]
     return sorted(
         {file for file in files if file and here in pathlib.Path(file).parents and "site-packages" not in file}
     )

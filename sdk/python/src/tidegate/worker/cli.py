@@ -31,6 +31,7 @@ exit codes: 0 it was stopped; 1 a second signal; 2 an argument or the program is
 def main(arguments: list[str] | None = None) -> int:
     """Runs the worker until it is stopped, and returns its exit code."""
     given = _parser().parse_args(arguments)
+    _keep_standard_files()
     console = Console(as_json=given.json)
     try:
         settings = _settings(given)
@@ -44,7 +45,20 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         console.fail(f"--health {given.health}: {error.strerror}")
         return WRONG
-    return supervisor.run()
+    try:
+        return supervisor.run()
+    finally:
+        console.close()
+
+
+def _keep_standard_files() -> None:
+    """Opens those of the files 0 to 2 that are closed: another one with such a number would get what jobs print."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is taken.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def _settings(given: argparse.Namespace) -> Settings:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pathlib
+import select
 import sys
 import time
 from collections.abc import Sequence
@@ -15,6 +19,8 @@ _MANY = 50
 _MARKS = {"succeeded": "✓", "failed": "✗", "lost": "-", "given_back": "↩", "throttled": "…"}
 _COLOURS = {"succeeded": "32", "failed": "31", "lost": "33", "given_back": "33", "throttled": "33"}
 _WORKFLOW = 12
+# So long, in milliseconds, a reader of the output may hold the worker up.
+_PATIENCE = 500
 
 
 class Console:
@@ -22,13 +28,16 @@ class Console:
 
     def __init__(self, *, as_json: bool = False, out: TextIO | None = None, colours: bool | None = None) -> None:
         self._json = as_json
-        self._out = out or sys.stdout
+        # A program that was started without an output has none.
+        self._out: TextIO = out or sys.stdout or pathlib.Path(os.devnull).open("w")  # noqa: SIM115
         self._colours = (self._out.isatty() if colours is None else colours) and not as_json
         self._second = 0
         self._shown = 0
         self._most = _MANY
         self._ended = 0
         self._bad = 0
+        self._left_out = 0
+        self._room = _room(self._out)
         encoding = (getattr(self._out, "encoding", None) or "ascii").lower()
         self._marks = _MARKS if "utf" in encoding else dict.fromkeys(_MARKS, "*")
 
@@ -45,8 +54,9 @@ class Console:
         if self._json:
             self._write({"at": _rfc3339(time.time()), "event": "error", "text": text})
         else:
-            sys.stderr.write(f"tidegate-worker: {text}\n")
-            sys.stderr.flush()
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                sys.stderr.write(f"tidegate-worker: {text}\n")
+                sys.stderr.flush()
 
     def jobs(self, lines: Sequence[list[Any]], ended: int, bad: int) -> None:
         """Jobs have ended: `ended` of them, of which `bad` did not succeed, and lines of some."""
@@ -117,6 +127,14 @@ class Console:
                 f"{handler:<{width}}  {good:>9,} {failed} {other:>8,} {duration(middle):>9} {duration(high):>9}"
             )
 
+    def close(self) -> None:
+        """Drops what cannot be written: at the end of the process, that would be an error with a trace."""
+        try:
+            self._out.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._out.fileno())
+
     def _job(
         self, at: float, outcome: str, job: str, handler: str, seconds: float, workflow: str, problem: str
     ) -> None:
@@ -150,12 +168,30 @@ class Console:
         self._print(json.dumps(fields, ensure_ascii=False))
 
     def _print(self, text: str) -> None:
+        # Signals and processes that end must not wait for who reads this. After one pause, there is none until it goes
+        # on.
+        if self._room is not None and not self._room.poll(0 if self._left_out else _PATIENCE):
+            self._left_out += 1
+            return
+        if self._left_out:
+            left_out, self._left_out = self._left_out, 0
+            self.say(f"{left_out:,} lines were left out here: nobody read them")
         try:
             self._out.write(text + "\n")
             self._out.flush()
         except (OSError, ValueError):
             # Nobody reads any more. Jobs go on.
             return
+
+
+def _room(out: TextIO) -> select.poll | None:
+    """Returns what says whether the output takes a line; None when it always does."""
+    try:
+        room = select.poll()
+        room.register(out.fileno(), select.POLLOUT)
+    except (OSError, ValueError, AttributeError):
+        return None
+    return room
 
 
 def duration(seconds: float) -> str:

@@ -218,6 +218,8 @@ def _run(held: Held) -> Ending:
             output = job.invoke(held.claimed)
     except BaseException as error:  # A job that calls exit() has failed like any other.
         fork.leave(error)
-        return attempt.interrupted(held.claimed, context) or attempt.raised(lease, error)
+        return attempt.interrupted(held.claimed, context, late=held.is_late()) or attempt.raised(lease, error)
     fork.leave(None)
-    return attempt.interrupted(held.claimed, context) or attempt.succeeded(lease, job.handler, output)
+    return attempt.interrupted(held.claimed, context, late=held.is_late()) or attempt.succeeded(
+        lease, job.handler, output
+    )

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .._http.address import Address
-from .._http.call import Lost
 from .attempt import Ending, failed, given_back
 from .leases import HeldLease
-from .line import Line, Refused
+from .line import Line
 from .process import Child
 from .settings import Settings
 
@@ -49,12 +48,12 @@ class Keeper:
     def start(self) -> None:
         threading.Thread(target=self._run, name="tidegate-leases", daemon=True).start()
 
-    def give_back(self, held: list[HeldLease]) -> None:
-        """Their process has ended, so they are to run again at once."""
+    def give_back(self, held: list[HeldLease], *, crashed: bool) -> None:
+        """Their process has ended, so they are to run again at once. `crashed`: nobody has asked it to."""
         ends = time.monotonic() + self._settings.lease
         with self._lock:
             for one in held:
-                self._orphans.append((ends, self._ending(one)))
+                self._orphans.append((ends, self._ending(one) if crashed else given_back(one.lease)))
         self._wake.set()
 
     def flush(self, seconds: float) -> None:
@@ -81,7 +80,8 @@ class Keeper:
             self._wake.wait(_EVERY)
             self._wake.clear()
             for step in (self._report, self._extend):
-                # The children say that the server is away, or that something else answers. Leases go on until their end.
+                # The children say that the server is away, or that something else answers. Leases go on until their
+                # end.
                 # This thread must not end: the leases of all jobs would.
                 with contextlib.suppress(Exception):
                     step()

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._http.address import Address, part
 from .._http.call import Lost
-from .line import Line, Refused
+from .line import Line
 from .settings import Settings
 
 # The server sends a comment after 15 s without an event.

@@ -61,8 +61,10 @@ class Loop:
             with enter(context), _telemetry.span(held.claimed):
                 output = await job.ainvoke(held.claimed)
             fork.leave(None)
-            ending = attempt.interrupted(held.claimed, context) or attempt.succeeded(lease, job.handler, output)
+            ending = attempt.interrupted(held.claimed, context, late=held.is_late()) or attempt.succeeded(
+                lease, job.handler, output
+            )
         except BaseException as error:  # A job that calls exit() has failed like any other.
             fork.leave(error)
-            ending = attempt.interrupted(held.claimed, context) or attempt.raised(lease, error)
+            ending = attempt.interrupted(held.claimed, context, late=held.is_late()) or attempt.raised(lease, error)
         self._finish(held, ending)

@@ -38,6 +38,12 @@ class Reload:
                 self._changed(changed[0])
 
 
+def places(target: str) -> list[str]:
+    """Returns where a module of the program would be. Also a file that does not exist yet is noticed when it comes."""
+    path = pathlib.Path.cwd() / target.partition(":")[0].replace(".", "/")
+    return [f"{path}.py", str(path / "__init__.py")]
+
+
 def _version(file: str) -> int:
     """Returns the time of the last change, 0 while there is no such file: some editors replace files."""
     try:

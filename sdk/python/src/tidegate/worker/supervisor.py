@@ -14,8 +14,9 @@ from .figures import Figures
 from .health import Health, metrics
 from .keeper import Keeper
 from .listener import Listener
+from .outage import Outage
 from .process import Child, Told
-from .reload import Reload
+from .reload import Reload, places
 from .settings import Settings
 
 # The pause before a process that ended unasked is started again: doubled each time, until one has lived for a while.
@@ -23,6 +24,8 @@ _PAUSES = 0.1, 10.0
 _LONG_LIFE = 10.0
 # How long a child may take to end after its grace.
 _KILL_AFTER = 8.0
+# The answers that another try does not change, and those that are mistakes as long as no call was answered otherwise.
+_WRONG, _REFUSED = (400, 409, 413, 422), (401, 403, 404)
 # Exit codes: something about the command or the program is wrong; the server refuses the worker.
 WRONG, REFUSED = 2, 69
 
@@ -62,8 +65,10 @@ class Supervisor:
         self._lock = threading.Lock()
         self._claims = self._again = self._restarts = 0
         self._is_ready = False
-        self._is_down = False
+        self._is_connected = False
+        self._outage = Outage(settings.server, console.say)
         self._stopping = False
+        self._signals = 0
         self._code: int | None = None
 
     def run(self) -> int:
@@ -75,6 +80,7 @@ class Supervisor:
         self._keeper.start()
         self._listener.start()
         if self._reload is not None:
+            self._reload.watch(places(self._settings.target))
             self._reload.start()
         while self._children or (not self._stopping and (self._starts or self._reload)):
             with contextlib.suppress(queue.Empty):
@@ -106,6 +112,8 @@ class Supervisor:
     def _tick(self) -> None:
         now = time.monotonic()
         self._console.tick()
+        if not self._stopping:
+            self._outage.tick()
         for place, moment in list(self._starts.items()):
             if moment <= now and not self._stopping:
                 del self._starts[place]
@@ -153,29 +161,31 @@ class Supervisor:
         elif "error" in message:
             if self._reload is not None:
                 # The next change may be better.
+                self._reload.watch(message["files"])
                 self._console.say(message["error"])
                 child.retiring = True
             elif not self._is_ready:
                 self._fail(message["error"], WRONG)
             else:
                 self._console.say(message["error"])
-        elif "fatal" in message:
-            self._fail(message["fatal"], REFUSED if message["status"] in (401, 403, 404) else WRONG)
         elif "warning" in message:
             self._console.say(message["warning"])
         elif "drain" in message:
             self._take(Drained())
-        elif not self._stopping:
-            self._connection(message)
+        elif "up" in message:
+            self._is_connected = True
+            self._outage.end()
+        elif "down" in message:
+            self._down(message["down"], message["status"])
 
-    def _connection(self, message: dict[str, Any]) -> None:
-        """All children tell of it; it is said once."""
-        if "down" in message and not self._is_down:
-            self._is_down = True
-            self._console.say(f"{self._settings.server} does not answer: {message['down']}. Trying again")
-        elif "up" in message and self._is_down:
-            self._is_down = False
-            self._console.say("connected again")
+    def _down(self, text: str, status: int) -> None:
+        if status in _WRONG:
+            self._fail(text, WRONG)
+        elif status in _REFUSED and not self._is_connected:
+            self._fail(text, REFUSED)
+        elif not self._stopping or status in _REFUSED:
+            # A token may be back soon, and jobs that run have something to report then.
+            self._outage.begin(text, status)
 
     def _ready(self, child: Child, ready: dict[str, Any]) -> None:
         child.ready = True
@@ -198,12 +208,14 @@ class Supervisor:
         held = child.leases()
         self._children.remove(child)
         if held:
-            self._keeper.give_back(held)
+            self._keeper.give_back(held, crashed=not child.retiring)
         if child.retiring:
             if child.code and not self._stopping and self._reload is None:
                 self._console.say(f"process {child.pid} {child.how_it_ended()}")
             return
         if not child.ready and self._reload is not None:
+            # The next change may be better.
+            self._console.say(f"process {child.pid} {child.how_it_ended()} while it loaded the program")
             return
         place = child.place
         if time.monotonic() - child.began > _LONG_LIFE:
@@ -216,7 +228,8 @@ class Supervisor:
         self._console.say(f"process {child.pid} {child.how_it_ended()}{back}. Another one starts in {pause:g} s")
 
     def _signalled(self, name: str) -> None:
-        if self._stopping:
+        self._signals += 1
+        if self._signals > 1:
             self._console.say(f"{name} again: ending at once")
             for child in self._children:
                 child.kill()
@@ -247,17 +260,13 @@ class Supervisor:
             self._console.fail(text)
         self._stopping = True
         for child in self._children:
-            child.retiring = True
-            if self._is_ready:
-                child.stop(self._settings.grace)
-            else:
-                child.kill()
+            self._retire(child, self._settings.grace)
 
     def _healthy(self) -> tuple[bool, str]:
         if self._stopping:
             return False, "the worker is stopping"
-        if self._is_down:
-            return False, "the server does not answer"
+        if (outage := self._outage.shown()) is not None:
+            return False, outage
         ready = sum(child.ready for child in self._children)
         return ready > 0, f"{ready} of {self._settings.processes} processes run jobs"
 

@@ -64,6 +64,9 @@ class Held:
         self.ending: Ending | None = None
         self.lost: str | None = None
 
+    def is_late(self) -> bool:
+        return self.ends is not None and self.ends <= time.monotonic()
+
 
 class Work:
     """What the threads of a process share. Fields and methods that begin with `_` or say so need `lock`."""

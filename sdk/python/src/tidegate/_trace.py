@@ -1,0 +1,28 @@
+"""Traces of errors that users make: their own code is in them, and ours is not."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import TypeVar
+
+from .errors import TidegateError
+
+E = TypeVar("E", bound=TidegateError)
+
+_SDK = os.path.dirname(__file__) + os.sep  # noqa: PTH120
+
+
+def short(error: E) -> E:
+    """The error, whose trace keeps the frames of other code: where the caller's workflow or job was when it was
+    found."""
+    frames: list[TracebackType] = []
+    frame = error.__traceback__
+    while frame is not None:
+        if not frame.tb_frame.f_code.co_filename.startswith(_SDK):
+            frames.append(frame)
+        frame = frame.tb_next
+    trace = None
+    for one in reversed(frames):
+        trace = TracebackType(trace, one.tb_frame, one.tb_lasti, one.tb_lineno)
+    return error.with_traceback(trace)

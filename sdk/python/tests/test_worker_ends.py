@@ -1,0 +1,157 @@
+"""How a worker ends, and what it says when it cannot do its work."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from test_worker_support import APP, Server, Worker, is_alive, until
+from tidegate.worker.console import Console
+
+_SUBPROCESS = """
+import subprocess
+
+@job
+def starts(file: str):
+    started = subprocess.Popen(["sleep", "60"])
+    part = pathlib.Path(file + ".part")
+    part.write_text(str(started.pid))
+    part.rename(file)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    made = Server(tmp_path_factory.mktemp("server"))
+    yield made
+    made.close()
+
+
+def test_a_signal_after_a_drain_leaves_the_grace(server: Server, tmp_path: pathlib.Path) -> None:
+    worker = Worker(server, tmp_path, "--name", "drained").ready()
+    workflow = server.create("nap", {"seconds": 1.5})
+    until(lambda: server.state(workflow) == "running", "it runs")
+    server.client.drain_worker("drained")
+    worker.says("drain: ")
+    assert worker.stop() == 0
+    assert server.job(workflow)["state"] == "succeeded"
+
+
+def test_the_grace_after_a_drain_has_an_end(server: Server, tmp_path: pathlib.Path) -> None:
+    worker = Worker(server, tmp_path, "--name", "drained-2", "--grace", "0.2s").ready()
+    workflow = server.create("nap", {"seconds": 60})
+    until(lambda: server.state(workflow) == "running", "it runs")
+    server.client.drain_worker("drained-2")
+    worker.says("drain: ")
+    assert worker.stop() == 0
+    assert server.state(workflow) == "ready"
+    server.client.cancel_workflow(workflow)
+
+
+@pytest.mark.parametrize("how", ["child", "worker", "stop", "twice"])
+def test_what_a_job_has_started_does_not_outlive_it(server: Server, tmp_path: pathlib.Path, how: str) -> None:
+    (tmp_path / "app.py").write_text(APP + _SUBPROCESS)
+    worker = Worker(server, tmp_path, "--grace", "0.2s").ready()
+    workflow = server.create("starts", {"file": str(tmp_path / "pid")})
+    until((tmp_path / "pid").exists, "it has started a process")
+    started = int((tmp_path / "pid").read_text())
+    if how == "child":
+        # It would begin again in another process.
+        server.client.cancel_workflow(workflow)
+        os.kill(worker.children()[0], signal.SIGKILL)
+    elif how == "worker":
+        worker.process.kill()
+    else:
+        worker.process.terminate()
+        if how == "twice":
+            worker.says("no more jobs")
+            worker.process.terminate()
+    until(lambda: not is_alive(started), "it has ended")
+    worker.close()
+    if how != "child":
+        server.client.cancel_workflow(workflow)
+
+
+def test_too_many_queues_are_an_error(server: Server, tmp_path: pathlib.Path) -> None:
+    worker = Worker(server, tmp_path, "--queues", ",".join(f"q{n}" for n in range(101)))
+    assert worker.process.wait(10) == 2
+    assert "names 101 queues, and a worker serves at most 100" in worker.text()
+
+
+def test_a_token_that_is_refused_later_is_named(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_TOKEN", "adminadminadminadmin")
+    tokens = tmp_path / "tokens"
+    admin = "admin boss adminadminadminadmin\n"
+    tokens.write_text(f"{admin}work worker workworkworkworkwork\n")
+    (tmp_path / "server").mkdir()
+    server = Server(tmp_path / "server", TIDEGATE_TOKENS_FILE=str(tokens))
+    worker = Worker(server, tmp_path / "w", TIDEGATE_TOKEN="workworkworkworkwork").ready()
+    try:
+        assert server.job(server.create("noop"))["state"] == "succeeded"
+        for left, said in (
+            (admin, "refuses the token of this worker: the token is not known"),
+            (f"{admin}read worker workworkworkworkwork\n", "refuses the token of this worker: the token of worker has"),
+        ):
+            tokens.write_text(left)
+            server.kill()
+            server.start()
+            worker.says(said)
+            assert worker.process.poll() is None
+        tokens.write_text(f"{admin}work worker workworkworkworkwork\n")
+        server.kill()
+        server.start()
+        worker.says("connected again")
+        assert server.job(server.create("noop"))["state"] == "succeeded"
+        assert worker.stop() == 0
+        assert "workwork" not in worker.text()
+    finally:
+        worker.close()
+        server.close()
+
+
+def test_a_program_that_was_broken_is_loaded_when_it_is_whole(server: Server, tmp_path: pathlib.Path) -> None:
+    whole = APP.replace("def noop", "def mended")
+    (tmp_path / "app.py").write_text("def f(:\n")
+    worker = Worker(server, tmp_path, "--reload")
+    try:
+        worker.says("SyntaxError")
+        (tmp_path / "part.py").write_text("x = = 1\n")
+        (tmp_path / "app.py").write_text("import part\n" + whole)
+        worker.says("(part.py, line 1)")
+        (tmp_path / "part.py").write_text("x = 1\n")
+        worker.ready()
+        assert server.job(server.create("mended"))["state"] == "succeeded"
+    finally:
+        worker.close()
+
+
+def test_a_worker_without_an_output_works(server: Server, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    command = f"exec {sys.executable} -m tidegate.worker app --name mute >&- 2>&-"
+    environment = {**os.environ, "TIDEGATE_SERVER": server.url}
+    process = subprocess.Popen(["sh", "-c", command], cwd=tmp_path, env=environment)
+    try:
+        assert server.job(server.create("noop"))["state"] == "succeeded"
+    finally:
+        process.terminate()
+        assert process.wait(20) == 0
+
+
+def test_nobody_waits_for_who_does_not_read() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as out, os.fdopen(reading, "rb") as read:
+        console = Console(out=out)
+        for _ in range(2000):
+            console.say("x" * 100)
+        read.read1(1_000_000)
+        console.say("the last")
+        told = read.read1(1_000_000).decode()
+    assert "lines were left out here" in told
+    assert "the last" in told
