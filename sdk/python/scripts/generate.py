@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -18,8 +19,20 @@ SDK = Path(__file__).resolve().parents[1]
 OPENAPI = SDK.parents[1] / "docs" / "openapi.json"
 
 
+def without_page(api: dict[str, Any]) -> dict[str, Any]:
+    """The description without what only the page in a browser asks for."""
+    for path, operations in list(api["paths"].items()):
+        kept = {method: one for method, one in operations.items() if "page" not in one["tags"]}
+        api["paths"][path] = kept
+        if not kept:
+            del api["paths"][path]
+    for schema in ("SignIn", "Session", "OfEvent"):
+        del api["components"]["schemas"][schema]
+    return api
+
+
 def main() -> int:
-    api = json.loads(OPENAPI.read_text("utf-8"))
+    api = without_page(json.loads(OPENAPI.read_text("utf-8")))
     package = SDK / "src" / "tidegate"
     files = {
         package / "api.py": types.write(api),

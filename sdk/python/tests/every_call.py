@@ -105,6 +105,7 @@ def every_call(ask: Ask) -> None:
         ask("advance_clock", {"by": "1s"})
     assert ask("show_version")["api"] == "v1"
     assert ask("show_status")["workflows"]["ready"] is True
+    assert ask("show_overview")["step_ms"] == 10_000
     first = {"name": "one", "handler": "a", "queue": "web"}
     jobs = [first, {"name": "two", "handler": "b", "queue": "web", "after": "one"}]
     id = ask("create_workflow", {"name": "report", "jobs": jobs, "tags": ["t"]}, idempotency_key="k/1")["id"]

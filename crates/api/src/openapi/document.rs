@@ -40,6 +40,7 @@ fn document() -> Value {
             {"name": "queues", "description": "What waits for workers."},
             {"name": "limits", "description": "Rate limits of requests and jobs."},
             {"name": "server", "description": "The server itself."},
+            {"name": "page", "description": "What only the page in a browser needs."},
         ],
         "paths": paths,
         "components": {
@@ -96,6 +97,7 @@ fn tag(route: &Route) -> &'static str {
         path if path.starts_with("/v1/queues") || path.starts_with("/v1/handlers") => "queues",
         path if path.starts_with("/v1/workflows") => "workflows",
         path if path.starts_with("/v1/limits") => "limits",
+        "/v1/session" | "/v1/live" => "page",
         _ => "server",
     }
 }

@@ -191,6 +191,14 @@ class Calls:
         except TidegateError as error:
             raise error.with_traceback(None) from None
 
+    def show_overview(self) -> api.Overview:
+        """Show rates of the last hour at this server. Role: read."""
+        try:
+            answer: api.Overview = self._call("GET", "/v1/overview")
+            return answer
+        except TidegateError as error:
+            raise error.with_traceback(None) from None
+
     def list_queues(self, *, limit: int | None = None, cursor: str | None = None) -> api.QueuePage:
         """List queues by name. A queue exists from the first job that names it. It is forgotten some hours after the
         last workflow that can have such a job is removed, unless it is paused. Role: read. `limit`: How many items at

@@ -843,6 +843,39 @@ class OverrideList(TypedDict):
     """How many more there are that a later version wrote. They have no effect at this server."""
 
 
+class Overview(TypedDict):
+    """The last hour at this server, and what there is now."""
+
+    now: OverviewEvent
+    series: dict[str, list[float | None]]
+    """Numbers by name, the oldest first, at most 360: rates a second of `calls`, `decisions_ok`,
+    `decisions_near_limit`, `decisions_over_limit`, `decisions_failed`, `workflows_created`, `jobs_started`,
+    `jobs_succeeded`, `jobs_failed`, `jobs_retried`, `leases_lost`; and of calls that ask for decisions
+    `decision_p50_ms` and `decision_p99_ms`. Null where nothing is known. Decisions are hits of limits. More names may
+    be added.
+    """
+    step_ms: int
+    """The time between two numbers of a series, in milliseconds."""
+    until: Time
+    """The time of the last number of each series."""
+
+
+class OverviewEvent(TypedDict):
+    """What is known of the last second or a little more."""
+
+    home_partitions: int
+    """Partitions of the store whose home is this server."""
+    jobs: dict[str, int]
+    """Jobs by state, of workflows that have not ended."""
+    until: Time
+    values: dict[str, float | None]
+    """A number for each name of the series."""
+    workflows: dict[str, int]
+    """Workflows of the store by status; empty until they were counted, which is done every few seconds while somebody
+    looks.
+    """
+
+
 class PartitionTrouble(TypedDict):
     """What does not work in some partitions."""
 
