@@ -1,0 +1,3 @@
+export function WorkflowPage({ id }: { id: string }) {
+  return <h1>{id}</h1>;
+}

@@ -1,0 +1,3 @@
+export function Workflows() {
+  return <h1>Workflows</h1>;
+}
