@@ -6,7 +6,11 @@ export interface Call {
   /** Such as `v1/workflows`, with its parameters. */
   readonly path: string;
   readonly body?: unknown;
+  /** A body that is JSON already, and is sent as it is. */
+  readonly raw?: string;
 }
+
+const bodyOf = (call: Call): string | null => call.raw ?? (call.body === undefined ? null : JSON.stringify(call.body));
 
 export interface Session {
   readonly sign_in: boolean;
@@ -46,10 +50,10 @@ async function refusal(answer: Response): Promise<Refused> {
 /** The answer as text, for what must be shown as it was sent: numbers of JSON can have more digits than those of scripts. */
 export async function text(call: Call, signal?: AbortSignal): Promise<string> {
   const headers: Record<string, string> = {};
-  if (call.body !== undefined) headers["content-type"] = "application/json";
+  const body = bodyOf(call);
+  if (body !== null) headers["content-type"] = "application/json";
   // A page of another site cannot send it.
   if (call.method !== "GET") headers["tidegate-page"] = "1";
-  const body = call.body === undefined ? null : JSON.stringify(call.body);
   let answer: Response;
   try {
     answer = await fetch(call.path, { method: call.method, headers, body, signal: signal ?? null, cache: "no-store" });
@@ -96,6 +100,7 @@ export function curl(call: Call): string {
   if (call.method !== "GET") words.push("-X", call.method);
   if (session.value?.sign_in) words.push("-H", '"Authorization: Bearer $TIDEGATE_TOKEN"');
   words.push(quoted(url));
-  if (call.body !== undefined) words.push("-H", quoted("content-type: application/json"), "-d", quoted(JSON.stringify(call.body)));
+  const body = bodyOf(call);
+  if (body !== null) words.push("-H", quoted("content-type: application/json"), "-d", quoted(body));
   return words.join(" ");
 }

@@ -142,6 +142,8 @@ export class Frames {
     const value: unknown = JSON.parse(data.join("\n"));
     if (event === "of") {
       const of = (value as { workflow?: string }).workflow;
+      if (this.events.length > 0) this.frame(this.thing, this.events, null);
+      this.events = [];
       this.thing = of === undefined ? "overview" : `workflow:${of}`;
       return;
     }
