@@ -186,7 +186,7 @@ function Actions({ workflow, changed }: { workflow: Workflow; changed: () => voi
       {is("paused") ? <Action label="resume" call={post("resume")} done={changed} /> : null}
       {is("failed", "cancelled") ? <Action label="retry" call={post("retry", finished_at ? { as_of: finished_at } : undefined)} done={changed} /> : null}
       {is("pending", "running", "paused") ? <Action label="cancel" call={post("cancel")} confirm="Running jobs are told to stop, and no others start." danger done={changed} /> : null}
-      <Action label={`expire after ${after}`} call={post("expire", { after })} done={changed} />
+      <Action label="expire" said={`expires after ${after}`} call={post("expire", { after })} done={changed} />
       <Expire after={after} set={setAfter} />
       {is("pending", "succeeded", "failed", "cancelled") ? (
         <Action label="remove" call={{ method: "DELETE", path: `v1/workflows/${id}` }} confirm="It is gone with its jobs, outputs and logs." danger done={() => go(["workflows"])} />
@@ -197,7 +197,7 @@ function Actions({ workflow, changed }: { workflow: Workflow; changed: () => voi
 
 function Expire({ after, set }: { after: string; set: (after: string) => void }) {
   return (
-    <label><span class="hidden">expire after</span>
+    <label>after
       <select value={after} onChange={(event) => set(event.currentTarget.value)}>{SPANS.map((one) => <option key={one}>{one}</option>)}</select>
     </label>
   );

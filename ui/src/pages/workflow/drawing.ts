@@ -27,6 +27,8 @@ export class Drawing {
   /** The job that has the ring, and the one whose panel is open. */
   focus: number | null = null;
   open: number | null = null;
+  /** All is shown, until the reader moves it. */
+  private whole = false;
   /** How long the main thread took for the latest frame, in milliseconds. */
   took = 0;
 
@@ -59,11 +61,13 @@ export class Drawing {
     this.canvas.width = Math.round(this.width * this.ratio);
     this.canvas.height = Math.round(this.height * this.ratio);
     this.lines.forget();
+    if (this.whole) this.fit();
     this.draw();
   }
 
   /** All of it; small graphs are not made larger than they are. */
   fit(): void {
+    this.whole = true;
     const { width, height } = this.scene.graph;
     this.scale = Math.max(LEAST, Math.min(1, this.width / Math.max(1, width), this.height / Math.max(1, height)));
     this.x = (this.width - width * this.scale) / 2;
@@ -89,6 +93,7 @@ export class Drawing {
 
   /** A corner of the picture stays in view. */
   private keep(): void {
+    this.whole = false;
     const { width, height } = this.scene.graph;
     const edge = 40;
     this.x = Math.min(this.width - edge, Math.max(edge - width * this.scale, this.x));
@@ -100,6 +105,7 @@ export class Drawing {
     const area = this.area(0);
     const inside = box.x >= area.left && box.y >= area.top && box.x + box.width <= area.right && box.y + box.height <= area.bottom;
     if (inside && this.scale >= least) return this.later();
+    this.whole = false;
     this.scale = Math.max(this.scale, least);
     this.x = this.width / 2 - (box.x + box.width / 2) * this.scale;
     this.y = this.height / 2 - (box.y + box.height / 2) * this.scale;

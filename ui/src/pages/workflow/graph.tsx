@@ -57,7 +57,9 @@ export function GraphView({ graph, onScene, open, onOpen }: GraphViewProps) {
     const at = open === null ? -1 : graph.nodes.findIndex((node) => node.name === open);
     drawing.open = at < 0 ? null : at;
     drawing.focus = drawing.open ?? drawing.focus;
-    drawing.later();
+    const node = graph.nodes[at];
+    if (node) drawing.show(node, 0);
+    else drawing.later();
   }, [drawing, open]);
   usePointer(canvas, drawing, (name) => {
     frame.current?.focus({ preventScroll: true });
