@@ -1,0 +1,106 @@
+// Calls of the HTTP API (docs/http-api.md), and the same calls as curl lines. Addresses are relative: any base path works.
+import { signal } from "@preact/signals";
+
+export interface Call {
+  readonly method: "GET" | "POST" | "PUT" | "DELETE";
+  /** Such as `v1/workflows`, with its parameters. */
+  readonly path: string;
+  readonly body?: unknown;
+  /** A body that is JSON already, and is sent as it is. */
+  readonly raw?: string;
+}
+
+const bodyOf = (call: Call): string | null => call.raw ?? (call.body === undefined ? null : JSON.stringify(call.body));
+
+export interface Session {
+  readonly sign_in: boolean;
+  readonly role: "read" | "work" | "admin" | null;
+  readonly name: string | null;
+  readonly version: string | null;
+}
+
+/** Null until the server has answered. */
+export const session = signal<Session | null>(null);
+export const mayAct = (): boolean => session.value?.role === "admin";
+/** Creating and starting workflows. */
+export const mayStart = (): boolean => mayAct() || session.value?.role === "work";
+
+/** What the server refused, or that it could not be reached: then `status` is 0. */
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    detail: string,
+    readonly path: string | null = null,
+  ) {
+    super(detail);
+  }
+}
+
+async function refusal(answer: Response): Promise<Refused> {
+  try {
+    const problem = (await answer.json()) as { code?: unknown; detail?: unknown; path?: unknown };
+    const path = typeof problem.path === "string" ? problem.path : null;
+    return new Refused(answer.status, String(problem.code), String(problem.detail), path);
+  } catch {
+    return new Refused(answer.status, "unknown", `the server answered ${answer.status}`);
+  }
+}
+
+/** The answer as text, for what must be shown as it was sent: numbers of JSON can have more digits than those of scripts. */
+export async function text(call: Call, signal?: AbortSignal): Promise<string> {
+  const headers: Record<string, string> = {};
+  const body = bodyOf(call);
+  if (body !== null) headers["content-type"] = "application/json";
+  // A page of another site cannot send it.
+  if (call.method !== "GET") headers["tidegate-page"] = "1";
+  let answer: Response;
+  try {
+    answer = await fetch(call.path, { method: call.method, headers, body, signal: signal ?? null, cache: "no-store" });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Refused(0, "unreachable", "the server does not answer");
+  }
+  if (answer.ok) return answer.text();
+  const refused = await refusal(answer);
+  if (answer.status === 401 && session.value && !call.path.startsWith("v1/session")) {
+    session.value = { ...session.value, sign_in: true, role: null };
+  }
+  throw refused;
+}
+
+export async function ask<T>(call: Call, signal?: AbortSignal): Promise<T> {
+  const got = await text(call, signal);
+  return (got === "" ? null : JSON.parse(got)) as T;
+}
+
+export const get = <T>(path: string, signal?: AbortSignal): Promise<T> => ask<T>({ method: "GET", path }, signal);
+
+/** `path("v1/queues", [name], ":pause")`, with escapes in the names. */
+export function path(before: string, names: readonly string[], after = ""): string {
+  return [before, ...names.map((name) => encodeURIComponent(name))].join("/") + after;
+}
+
+/** A path with those parameters that have a value. */
+export function withQuery(path: string, query: Readonly<Record<string, string | number | null | undefined>>): string {
+  const words = new URLSearchParams();
+  for (const [key, value] of Object.entries(query)) {
+    if (value !== null && value !== undefined && value !== "") words.set(key, String(value));
+  }
+  const asked = words.toString();
+  return asked ? `${path}?${asked}` : path;
+}
+
+const quoted = (word: string): string => `'${word.replaceAll("'", "'\\''")}'`;
+
+/** The call for a shell. The token is never in it: whoever runs it has it in TIDEGATE_TOKEN. */
+export function curl(call: Call): string {
+  const url = new URL(call.path, document.baseURI.replace(/#.*/, "")).href;
+  const words = ["curl", "-s"];
+  if (call.method !== "GET") words.push("-X", call.method);
+  if (session.value?.sign_in) words.push("-H", '"Authorization: Bearer $TIDEGATE_TOKEN"');
+  words.push(quoted(url));
+  const body = bodyOf(call);
+  if (body !== null) words.push("-H", quoted("content-type: application/json"), "-d", quoted(body));
+  return words.join(" ");
+}

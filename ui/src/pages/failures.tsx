@@ -1,0 +1,135 @@
+// The inbox of failures: failed jobs of the newest failed workflows, those with the same error together.
+import { useEffect, useState } from "preact/hooks";
+import { ask, get, mayAct, path, Refused, withQuery } from "../api";
+import { confirm } from "../parts/dialog";
+import { Problem, say, sayError } from "../parts/says";
+import { Table } from "../parts/table";
+import { Name } from "../parts/text";
+import { Ago } from "../parts/time";
+import { usePoll } from "../poll";
+import { href } from "../router";
+import type { Job, Page, Workflow } from "../model";
+
+/** Workflows that are looked at, and jobs of each: the newest failures are what is asked for. */
+const WORKFLOWS = 100;
+const JOBS = 20;
+/** Calls at a time. */
+const TOGETHER = 4;
+
+interface Failure {
+  readonly workflow: Workflow;
+  readonly job: Job;
+}
+
+interface Group {
+  readonly key: string;
+  readonly handler: string;
+  readonly kind: string;
+  readonly message: string;
+  readonly failures: readonly Failure[];
+}
+
+/** Numbers and ids differ from one failure to the next of the same kind. */
+const alike = (text: string): string => text.slice(0, 400).replace(/[0-9a-f]{8,}|[0-9A-Z]{20,}|\d+/gi, "#");
+
+function grouped(failures: readonly Failure[]): Group[] {
+  const groups = new Map<string, Failure[]>();
+  for (const failure of failures) {
+    const error = failure.job.errors?.at(-1);
+    const key = JSON.stringify([failure.job.handler, error?.kind ?? "", alike(error?.message ?? "")]);
+    groups.set(key, [...(groups.get(key) ?? []), failure]);
+  }
+  return [...groups].map(([key, all]) => {
+    const first = all[0] as Failure;
+    const error = first.job.errors?.at(-1);
+    return { key, handler: first.job.handler, kind: error?.kind ?? "", message: error?.message ?? "", failures: all };
+  }).sort((one, other) => other.failures.length - one.failures.length);
+}
+
+/** Does something for each, a few at a time. */
+async function each<T>(all: readonly T[], act: (one: T) => Promise<void>): Promise<void> {
+  const left = [...all];
+  await Promise.all(Array.from({ length: TOGETHER }, async () => {
+    for (let one = left.shift(); one !== undefined; one = left.shift()) await act(one);
+  }));
+}
+
+export function Failures() {
+  const list = usePoll<Page<Workflow>>(withQuery("v1/workflows", { status: "failed", limit: WORKFLOWS }), 5000);
+  const [failures, put] = useState<readonly Failure[] | null>(null);
+  const [error, fail] = useState<Refused | null>(null);
+  const workflows = list.data?.items;
+  useEffect(() => {
+    if (!workflows) return;
+    const ended = new AbortController();
+    const found: Failure[] = [];
+    const look = async (workflow: Workflow): Promise<void> => {
+      const jobs = await get<Page<Job>>(withQuery(path("v1/workflows", [workflow.id], "/jobs"), { state: "failed", limit: JOBS }), ended.signal);
+      await each(jobs.items, async (job) => {
+        const whole = await get<Job>(path(path("v1/workflows", [workflow.id], "/jobs"), [job.name]), ended.signal);
+        found.push({ workflow, job: whole });
+      });
+    };
+    each(workflows, (workflow) => look(workflow).catch((problem: unknown) => {
+      // It may have been removed meanwhile.
+      if (!(problem instanceof Refused && problem.status === 404)) throw problem;
+    })).then(() => put(found), (problem: unknown) => {
+      if (!ended.signal.aborted) fail(problem instanceof Refused ? problem : new Refused(0, "unknown", String(problem)));
+    });
+    return () => ended.abort();
+  }, [workflows]);
+  const groups = failures ? grouped(failures) : null;
+  return (
+    <>
+      <h1>Failures</h1>
+      <p class="dim">Failed jobs of the {WORKFLOWS} newest failed workflows, those with the same error together. <a href={href(["workflows"], { status: "failed" })}>All failed workflows</a></p>
+      <Problem error={list.error ?? error} />
+      <Table label="Failures" rows={groups} rowKey={(group) => group.key} empty="no workflow has failed" columns={[
+        { head: "jobs", kind: "number", cell: (group) => group.failures.length },
+        { head: "handler", names: true, cell: (group) => <Name text={group.handler} most={40} /> },
+        { head: "error", kind: "wide", cell: (group) => <><b><Name text={group.kind} most={60} /></b> <Name text={group.message} most={200} /></> },
+        { head: "latest", cell: (group) => <Latest group={group} /> },
+        { head: "", cell: (group) => <Buttons group={group} done={list.again} /> },
+      ]} />
+    </>
+  );
+}
+
+function Latest({ group }: { group: Group }) {
+  return <>{group.failures.slice(0, 3).map(({ workflow, job }) => (
+    <div key={`${workflow.id} ${job.name}`}>
+      <a href={href(["workflows", workflow.id], { job: job.name })}><Name text={`${workflow.name} / ${job.name}`} most={50} /></a> <Ago at={workflow.finished_at} />
+    </div>
+  ))}</>;
+}
+
+function Buttons({ group, done }: { group: Group; done: () => void }) {
+  const [busy, setBusy] = useState(false);
+  if (!mayAct()) return null;
+  const act = (label: string, question: string, call: (failure: Failure) => Promise<unknown>) => async (): Promise<void> => {
+    if (!(await confirm(label, question, label))) return;
+    setBusy(true);
+    let count = 0;
+    try {
+      await each(group.failures, async (failure) => {
+        await call(failure).then(() => count++, (problem: unknown) => {
+          // Another job of the same workflow has done it.
+          if (!(problem instanceof Refused && (problem.status === 409 || problem.status === 404))) throw problem;
+        });
+      });
+      say(`${label}: ${count}`);
+    } catch (problem) {
+      sayError(problem);
+    }
+    setBusy(false);
+    done();
+  };
+  const count = group.failures.length;
+  const jobPath = ({ workflow, job }: Failure): string => path(path("v1/workflows", [workflow.id], "/jobs"), [job.name], ":retry");
+  return (
+    <span class="buttons">
+      <button disabled={busy} onClick={act("Retry jobs", `${count} jobs run again. Their workflows go on.`, (failure) => ask({ method: "POST", path: jobPath(failure) }))}>Retry</button>
+      <button class="danger" disabled={busy} onClick={act("Remove workflows", `The workflows of these ${count} jobs are removed with all that is in them.`, ({ workflow }) => ask({ method: "DELETE", path: path("v1/workflows", [workflow.id]) }))}>Remove</button>
+    </span>
+  );
+}

@@ -1,0 +1,204 @@
+// One workflow, as it happens: its graph, its jobs over time and as a table, and the panel of one job.
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { get, mayStart, Refused, withQuery, type Call } from "../api";
+import { watch } from "../live";
+import type { Graph, Job, Page, Workflow } from "../model";
+import { Action } from "../parts/action";
+import { field, Json } from "../parts/json";
+import { Problem } from "../parts/says";
+import { State } from "../parts/state";
+import { Ago, Duration, now, Time } from "../parts/time";
+import { Name } from "../parts/text";
+import { usePoll } from "../poll";
+import { go, href, place, setQuery } from "../router";
+import { GraphView } from "./workflow/graph";
+import { JobPanel } from "./workflow/job-panel";
+import { Jobs, JobsFilter, Timeline } from "./workflow/jobs";
+import type { Scene } from "./workflow/scene";
+
+const SPANS = ["1h", "1d", "7d", "30d", "90d", "forever"];
+/** Jobs of one page of the table and of the bars. */
+const PAGE = 200;
+/** The rows follow the states at most so often. */
+const OFTEN = 400;
+
+interface JobEvent {
+  readonly index: number;
+  readonly state: string;
+}
+
+/** The newest of the workflow, the graph, and a number that grows with every change. */
+function useLive(id: string) {
+  const [workflow, setWorkflow] = useState<Workflow | null>(null);
+  const [graph, setGraph] = useState<Graph | null>(null);
+  const [error, setError] = useState<Refused | null>(null);
+  const [removed, setRemoved] = useState(false);
+  const [changes, setChanges] = useState(0);
+  const scene = useRef<{ scene: Scene; redraw: () => void } | null>(null);
+  /** States that came before the graph. */
+  const early = useRef(new Map<number, string>());
+  const failed = useRef(-1);
+
+  const onScene = useCallback((made: Scene, redraw: () => void) => {
+    scene.current = { scene: made, redraw };
+    for (const [job, state] of early.current) put(made, job, state);
+    early.current.clear();
+  }, []);
+  useEffect(() => {
+    const ended = new AbortController();
+    let timer = 0;
+    const read = async (): Promise<void> => {
+      const began = performance.now();
+      try {
+        const got = await get<Graph>(`v1/workflows/${id}/graph.json`, ended.signal);
+        const own = scene.current?.scene;
+        if (own) {
+          got.nodes.forEach((node, at) => own.states.set(at, node.blocked && node.state === "waiting" ? "blocked" : node.state));
+          scene.current?.redraw();
+        } else setGraph(got);
+      } catch (refused) {
+        if (!ended.signal.aborted && refused instanceof Refused) setError(refused);
+      }
+      pause = Math.max(2000, 20 * (performance.now() - began));
+    };
+    let pause = 2000;
+    void read();
+    const change = (): void => {
+      timer ||= window.setTimeout(() => {
+        timer = 0;
+        setChanges((count) => count + 1);
+      }, OFTEN);
+    };
+    let again = 0;
+    const stop = watch(`workflow:${id}`, (events) => {
+      for (const { event, data } of events) {
+        if (event === "job") {
+          const { index, state } = data as JobEvent;
+          if (scene.current) put(scene.current.scene, index, state);
+          else early.current.set(index, state);
+        } else if (event === "workflow") {
+          const shown = data as Workflow;
+          setWorkflow(shown);
+          setError(null);
+          // Which jobs cannot run any more is not in the events.
+          const broken = (shown.job_counts["failed"] ?? 0) + (shown.job_counts["cancelled"] ?? 0);
+          if (failed.current >= 0 && broken !== failed.current) again ||= window.setTimeout(() => ((again = 0), void read()), pause);
+          failed.current = broken;
+        } else if (event === "removed") setRemoved(true);
+      }
+      scene.current?.redraw();
+      change();
+    });
+    return () => {
+      ended.abort();
+      stop();
+      clearTimeout(timer);
+      clearTimeout(again);
+    };
+  }, [id]);
+  return { workflow, graph, error, removed, changes, onScene, changed: () => setChanges((count) => count + 1) };
+}
+
+function put(scene: Scene, job: number, state: string): void {
+  // A blocked job waits, too: the events know no other word for it.
+  if (state === "waiting" && scene.states.get(job) === "blocked") return;
+  scene.states.set(job, state);
+}
+
+export function WorkflowPage({ id }: { id: string }) {
+  const { workflow, graph, error, removed, changes, onScene, changed } = useLive(id);
+  const query = place.value.query;
+  const open = query["job"] ?? null;
+  const view = query["view"] === "timeline" ? "timeline" : "graph";
+  const list = withQuery(`v1/workflows/${id}/jobs`, { limit: PAGE, state: query["state"], cursor: query["cursor"] });
+  const jobs = usePoll<Page<Job>>(removed ? null : list, 3000);
+  useEffect(() => {
+    if (changes > 0) jobs.again();
+  }, [changes]);
+  if (removed) return <><h1>Workflow <span class="mono"><Name text={id} /></span></h1><p class="warning">It was removed, or never was.</p><p><a href={href(["workflows"])}>All workflows</a></p></>;
+  const table = { id, page: jobs.data, counts: workflow?.job_counts ?? {}, open };
+  return (
+    <>
+      {workflow ? <Head workflow={workflow} changed={changed} /> : <h1>Workflow <span class="mono"><Name text={id} /></span></h1>}
+      <Problem error={workflow && !graph ? error : jobs.error} />
+      <div class={open === null ? "with-panel" : "with-panel open"}>
+        <div class="beside">
+          <div class="tabs" role="group" aria-label="View">
+            {["graph", "timeline"].map((one) => (
+              <button key={one} aria-pressed={view === one} onClick={() => setQuery({ view: one === "graph" ? null : one })}>{one}</button>
+            ))}
+          </div>
+          <div class={view === "graph" ? undefined : "gone"}>
+            {graph ? <GraphView graph={graph} onScene={onScene} open={open} onOpen={(job) => setQuery({ job })} /> : <p class="dim">{error ? "" : "loading…"}</p>}
+          </div>
+          <JobsFilter {...table} />
+          {view === "graph" ? <Jobs {...table} /> : <Timeline {...table} />}
+        </div>
+        {open === null ? null : <JobPanel key={open} id={id} name={open} changes={changes} changed={changed} />}
+      </div>
+    </>
+  );
+}
+
+function Head({ workflow, changed }: { workflow: Workflow; changed: () => void }) {
+  const { id, name, status, tags, started_at, finished_at } = workflow;
+  const ran = started_at === null ? null : (finished_at ? Date.parse(finished_at) : Math.max(now.value, Date.parse(started_at))) - Date.parse(started_at);
+  return (
+    <>
+      <h1><Name text={name} most={200} /> <State state={status} /></h1>
+      <p class="facts-line">
+        <span class="mono">{id}</span>
+        <span><span class="dim">created</span> <Time at={workflow.created_at} /> (<Ago at={workflow.created_at} />)</span>
+        {started_at ? <span><span class="dim">took</span> <Duration ms={ran} /></span> : null}
+        {finished_at ? <span><span class="dim">finished</span> <Time at={finished_at} /></span> : null}
+        {workflow.expires_at ? <span><span class="dim">kept until</span> <Time at={workflow.expires_at} /></span> : null}
+        {tags.map((tag) => <a key={tag} class="tag" href={href(["workflows"], { tag })}><Name text={tag} most={60} /></a>)}
+        <a href={href(["workflows"], { name })}>others of this name</a>
+      </p>
+      <Actions workflow={workflow} changed={changed} />
+      <Globals id={id} />
+    </>
+  );
+}
+
+/** A link of its own: the call has the jobs, too. */
+function Globals({ id }: { id: string }) {
+  const [wanted, want] = useState(false);
+  const { data, error } = usePoll<string>(wanted ? `v1/workflows/${id}?view=jobs` : null, 86_400_000, (text) => field(text, "globals") ?? "null");
+  return (
+    <details onToggle={(event) => event.currentTarget.open && want(true)}>
+      <summary>globals</summary>
+      <Problem error={error} />
+      {data === null ? <p class="dim">loading…</p> : data === "null" || data === "{}" ? <p class="dim">none</p> : <Json text={data} label="globals" />}
+    </details>
+  );
+}
+
+function Actions({ workflow, changed }: { workflow: Workflow; changed: () => void }) {
+  const { id, status, finished_at } = workflow;
+  const [after, setAfter] = useState("30d");
+  const post = (word: string, body?: unknown): Call => ({ method: "POST", path: `v1/workflows/${id}:${word}`, ...(body === undefined ? {} : { body }) });
+  const is = (...words: string[]): boolean => words.includes(status);
+  return (
+    <div class="buttons" role="group" aria-label="Actions on the workflow">
+      {is("pending") ? <Action label="start" call={post("start")} may={mayStart} done={changed} /> : null}
+      {is("running") ? <Action label="pause" call={post("pause")} done={changed} /> : null}
+      {is("paused") ? <Action label="resume" call={post("resume")} done={changed} /> : null}
+      {is("failed", "cancelled") ? <Action label="retry" call={post("retry", finished_at ? { as_of: finished_at } : undefined)} done={changed} /> : null}
+      {is("pending", "running", "paused") ? <Action label="cancel" call={post("cancel")} confirm="Running jobs are told to stop, and no others start." danger done={changed} /> : null}
+      <Action label="expire" said={`expires after ${after}`} call={post("expire", { after })} done={changed} />
+      <Expire after={after} set={setAfter} />
+      {is("pending", "succeeded", "failed", "cancelled") ? (
+        <Action label="remove" call={{ method: "DELETE", path: `v1/workflows/${id}` }} confirm="It is gone with its jobs, outputs and logs." danger done={() => go(["workflows"])} />
+      ) : null}
+    </div>
+  );
+}
+
+function Expire({ after, set }: { after: string; set: (after: string) => void }) {
+  return (
+    <label>after
+      <select value={after} onChange={(event) => set(event.currentTarget.value)}>{SPANS.map((one) => <option key={one}>{one}</option>)}</select>
+    </label>
+  );
+}

@@ -1,0 +1,254 @@
+// One job: what it got, what it left, what went wrong, what it says, why it waits, and what can be done.
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { path, Refused, text, withQuery, type Call } from "../../api";
+import { limitWords, type AttemptError, type Job, type LogPage } from "../../model";
+import { Action } from "../../parts/action";
+import { field, Json } from "../../parts/json";
+import { Problem } from "../../parts/says";
+import { State } from "../../parts/state";
+import { Ago, clock, Duration, Time } from "../../parts/time";
+import { cut, Name, plain, Text } from "../../parts/text";
+import { usePoll } from "../../poll";
+import { href, setQuery } from "../../router";
+import { JobLink, stateOf } from "./jobs";
+
+interface Raw {
+  readonly job: Job;
+  readonly text: string;
+}
+
+const over = (job: Job): boolean => ["succeeded", "failed", "cancelled", "skipped"].includes(job.state);
+
+export interface JobPanelProps {
+  readonly id: string;
+  readonly name: string;
+  /** Grows when the workflow has changed. */
+  readonly changes: number;
+  readonly changed: () => void;
+}
+
+export function JobPanel({ id, name, changes, changed }: JobPanelProps) {
+  const own = path(`v1/workflows/${id}/jobs`, [name]);
+  const { data, error, again } = usePoll<Raw>(own, 3000, (text) => ({ job: JSON.parse(text) as Job, text }));
+  const heading = useRef<HTMLHeadingElement>(null);
+  useEffect(() => heading.current?.focus({ preventScroll: innerWidth > 1100 }), [name]);
+  useEffect(() => {
+    if (changes > 0) again();
+  }, [changes]);
+  const close = (): void => setQuery({ job: null });
+  const done = (): void => {
+    again();
+    changed();
+  };
+  return (
+    <aside class="panel" aria-label="Job" onKeyDown={(event) => event.key === "Escape" && close()}>
+      <div class="panel-head">
+        <h2 ref={heading} tabIndex={-1}><Name text={name} most={200} /></h2>
+        <button class="small" onClick={close} aria-label="close the job">×</button>
+      </div>
+      <Problem error={error} />
+      {data ? <Shown id={id} raw={data} own={own} done={done} /> : error ? null : <p class="dim">loading…</p>}
+    </aside>
+  );
+}
+
+function Shown({ id, raw: { job, text }, own, done }: { id: string; raw: Raw; own: string; done: () => void }) {
+  const state = stateOf(job);
+  return (
+    <>
+      <p><State state={state} /> {job.progress && job.state === "running" ? <Progress of={job.progress} /> : null}</p>
+      {job.why_not_running ? <WhyNot job={job} id={id} /> : null}
+      <Actions id={id} job={job} own={own} done={done} />
+      <dl class="facts">
+        <dt>handler</dt><dd><Name text={job.handler} most={200} /></dd>
+        <dt>queue</dt><dd><Name text={job.queue} most={200} />{job.priority ? `, priority ${job.priority}` : ""}</dd>
+        <dt>attempts</dt><dd>{job.attempt} of {job.retries + 1}{job.lost > 0 ? `, ${job.lost} lost` : ""}</dd>
+        {job.worker ? <><dt>worker</dt><dd><Name text={job.worker} most={200} /></dd></> : null}
+        <dt>ready</dt><dd><Time at={job.ready_at} /></dd>
+        <dt>started</dt><dd><Time at={job.started_at} /></dd>
+        <dt>finished</dt><dd><Time at={job.finished_at} /></dd>
+        {job.due_at ? <><dt>due</dt><dd><Time at={job.due_at} /> (<Ago at={job.due_at} />)</dd></> : null}
+        {job.lease_expires_at ? <><dt>lease ends</dt><dd><Ago at={job.lease_expires_at} /></dd></> : null}
+        {job.timeout_ms === null ? null : <><dt>timeout</dt><dd><Duration ms={job.timeout_ms} /></dd></>}
+        {job.wait_ms ? <><dt>waits first</dt><dd><Duration ms={job.wait_ms} /></dd></> : null}
+        {job.limits?.length ? <><dt>limits</dt><dd>{job.limits.map((limit, at) => <div key={at}><Name text={limitWords(limit)} most={200} /></div>)}</dd></> : null}
+        <dt>after</dt><dd><Names id={id} names={job.after} />{job.after.length > 0 ? <span class="dim"> rule {job.rule}</span> : null}</dd>
+        <dt>before</dt><dd><Names id={id} names={job.before} /></dd>
+      </dl>
+      {job.errors?.length ? <Errors errors={job.errors} /> : null}
+      <Section title="Output"><Value text={field(text, "output")} none="it returned nothing" label="output" /></Section>
+      <Section title="Params"><Value text={field(text, "params")} none="none" label="params" /></Section>
+      {job.after.length > 0 ? <Section title="Inputs"><Inputs key={job.name} id={id} names={job.after} /></Section> : null}
+      <Section title="Log"><Log key={job.name} own={own} live={!over(job)} /></Section>
+    </>
+  );
+}
+
+function Section({ title, children }: { title: string; children: ComponentChildren }) {
+  return <section><h3>{title}</h3>{children}</section>;
+}
+
+function Value({ text, none, label }: { text: string | null; none: string; label: string }) {
+  return text === null || text === "null" || text === "{}" ? <p class="dim">{none}</p> : <Json text={text} label={label} />;
+}
+
+function Progress({ of }: { of: NonNullable<Job["progress"]> }) {
+  return (
+    <>
+      <progress max={100} value={of.percent} aria-label="progress" /> {of.percent} % <bdi>{cut(plain(of.text), 300)}</bdi> <span class="dim"><Ago at={of.at} /></span>
+    </>
+  );
+}
+
+function WhyNot({ job, id }: { job: Job; id: string }) {
+  const why = job.why_not_running;
+  if (!why) return null;
+  return (
+    <div class="warning">
+      <b>{why.reason}</b> <bdi>{cut(plain(why.text), 1000)}</bdi>
+      {why.until ? <> (<Ago at={why.until} />)</> : null}
+      {why.jobs?.length ? <div>jobs: <Names id={id} names={why.jobs} /></div> : null}
+      {why.holders?.length ? (
+        <div>held by: {why.holders.slice(0, 10).map((holder, at) => (
+          <span key={at}>{at > 0 ? ", " : ""}<a href={href(["workflows", holder.workflow], { job: holder.job })}><Name text={holder.job ?? `job ${holder.index}`} most={40} /></a></span>
+        ))}</div>
+      ) : null}
+    </div>
+  );
+}
+
+/** Ten at a time: a job can come after a hundred thousand others. */
+function Names({ id, names }: { id: string; names: readonly string[] }) {
+  const [most, more] = useState(10);
+  if (names.length === 0) return <span class="none">–</span>;
+  return (
+    <>
+      {names.slice(0, most).map((name, at) => <span key={name}>{at > 0 ? ", " : ""}<JobLink id={id} name={name} most={40} /></span>)}
+      {names.length > most ? <> <button class="small" onClick={() => more(most + 100)}>{(names.length - most).toLocaleString("en")} more</button></> : null}
+    </>
+  );
+}
+
+function Errors({ errors }: { errors: readonly AttemptError[] }) {
+  return (
+    <Section title={errors.length > 1 ? `Errors (${errors.length})` : "Error"}>
+      {[...errors].reverse().map((error, at) => (
+        <details key={`${error.attempt} ${error.at}`} open={at === 0} class="error">
+          <summary><span class="s-failed">attempt {error.attempt}</span> <b><Name text={error.kind} most={80} /></b> <span class="dim"><Time at={error.at} />{error.worker ? <> at <Name text={error.worker} most={40} /></> : null}</span></summary>
+          <Text text={error.message} lines={6} label={`message of attempt ${error.attempt}`} />
+          {error.trace ? <Text text={error.trace} lines={12} label={`trace of attempt ${error.attempt}`} /> : null}
+        </details>
+      ))}
+    </Section>
+  );
+}
+
+/** What the jobs before left behind, each when asked for: it can be a megabyte. */
+function Inputs({ id, names }: { id: string; names: readonly string[] }) {
+  const [most, more] = useState(10);
+  return (
+    <>
+      {names.slice(0, most).map((name) => <Input key={name} id={id} name={name} />)}
+      {names.length > most ? <button class="small" onClick={() => more(most + 50)}>{(names.length - most).toLocaleString("en")} more</button> : null}
+    </>
+  );
+}
+
+function Input({ id, name }: { id: string; name: string }) {
+  const [got, put] = useState<string | Refused | null>(null);
+  const [wanted, want] = useState(false);
+  useEffect(() => {
+    if (!wanted) return;
+    text({ method: "GET", path: path(`v1/workflows/${id}/jobs`, [name]) }).then(put, put);
+  }, [wanted]);
+  return (
+    <details onToggle={(event) => event.currentTarget.open && want(true)}>
+      <summary><Name text={name} most={80} /></summary>
+      {got === null ? <p class="dim">loading…</p> : got instanceof Error ? <Problem error={got} /> : <Value text={field(got, "output")} none="it returned nothing" label={`output of ${cut(name, 40)}`} />}
+    </details>
+  );
+}
+
+interface Lines {
+  readonly items: LogPage["items"];
+  readonly next: string | null;
+  readonly dropped: number;
+}
+
+/** Lines in the page: the server keeps 64 KiB. */
+const LINES = 2000;
+
+/** Followed from where it was read last. */
+function Log({ own, live }: { own: string; live: boolean }) {
+  const [log, put] = useState<Lines>({ items: [], next: null, dropped: 0 });
+  const page = usePoll<LogPage>(withQuery(`${own}/log`, { limit: 1000, after: log.next }), live ? 1000 : 5000);
+  const end = useRef<HTMLPreElement>(null);
+  useEffect(() => {
+    const got = page.data;
+    if (!got || (got.items.length === 0 && log.next !== null)) return;
+    put((was) => ({ items: [...was.items, ...got.items].slice(-LINES), next: got.next, dropped: Math.max(was.dropped, got.dropped) }));
+  }, [page.data]);
+  useEffect(() => {
+    const box = end.current;
+    // Follows the end, unless the reader has scrolled up.
+    if (box && box.scrollHeight - box.scrollTop - box.clientHeight < 200) box.scrollTop = box.scrollHeight;
+  }, [log.items]);
+  if (page.error) return <Problem error={page.error} />;
+  if (log.items.length === 0) return <p class="dim">no lines</p>;
+  return (
+    <div class="text">
+      {log.dropped > 0 ? <p class="dim">{log.dropped} older lines are not kept</p> : null}
+      <pre ref={end} class="log" tabIndex={0} role="log" aria-label="log" aria-live="off">
+        {log.items.map((line, at) => (
+          <div key={at}><span class="dim">{clock(Date.parse(line.at))} #{line.attempt}</span> <bdi dir="auto">{cut(plain(line.text), 4000)}</bdi></div>
+        ))}
+      </pre>
+    </div>
+  );
+}
+
+function Actions({ id, job, own, done }: { id: string; job: Job; own: string; done: () => void }) {
+  const { state } = job;
+  const post = (word: string, body?: unknown): Call => ({ method: "POST", path: `${own}:${word}`, ...(body === undefined ? {} : { body }) });
+  // Sent twice, it does nothing the second time: a job that ran again meanwhile has ended later.
+  const seen = job.finished_at ? { as_of: job.finished_at } : {};
+  const restart = (cascade: boolean): Call => ({
+    method: "POST",
+    path: `v1/workflows/${id}:restart`,
+    body: { jobs: [job.name], cascade, ...seen },
+  });
+  const ended = over(job);
+  return (
+    <div class="buttons" role="group" aria-label="Actions on the job">
+      {state === "failed" || state === "cancelled" ? <Action label="retry" call={post("retry", seen)} done={done} /> : null}
+      {ended ? <Action label="restart" call={restart(false)} done={done} confirm="The job runs again; jobs after it keep what they have." /> : null}
+      {ended && job.before.length > 0 ? <Action label="restart with all that follows" call={restart(true)} done={done} confirm="The job and all jobs after it run again. Their outputs are lost." danger /> : null}
+      {!ended || state === "failed" || state === "cancelled" ? (
+        state === "running" ? null : <Action label="skip" call={post("skip")} done={done} confirm="The rules of the jobs after it decide whether they run." danger />
+      ) : null}
+      {ended ? null : <Action label="cancel" call={post("cancel")} done={done} confirm={state === "running" ? "Its worker is told to stop, and its result is not taken." : "It will not run."} danger />}
+      {state === "succeeded" ? null : <MarkSucceeded path={`${own}:mark_succeeded`} done={done} />}
+    </div>
+  );
+}
+
+function MarkSucceeded({ path: to, done }: { path: string; done: () => void }) {
+  const [output, put] = useState("null");
+  let wrong = "";
+  try {
+    JSON.parse(output);
+  } catch (error) {
+    wrong = `not JSON: ${(error as Error).message}`;
+  }
+  // As it was typed: scripts would round numbers.
+  const call: Call = { method: "POST", path: to, raw: `{"output": ${output.trim()}}` };
+  return (
+    <details class="mark-succeeded">
+      <summary>mark succeeded…</summary>
+      <label>output, as JSON <textarea dir="auto" value={output} spellcheck={false} onInput={(event) => put(event.currentTarget.value)} /></label>
+      {wrong ? <p class="problem" role="alert">{wrong}</p> : null}
+      <Action label="mark succeeded" call={call} disabled={wrong !== ""} done={done} confirm="Jobs after it get this output." />
+    </details>
+  );
+}

@@ -1,0 +1,104 @@
+// One action for all workflows that match the filter of the list, in calls that each take a part.
+import { useRef, useState } from "preact/hooks";
+import { ask, get, mayAct, withQuery, type Call } from "../../api";
+import { Curl } from "../../parts/action";
+import { confirm } from "../../parts/dialog";
+import { say, sayError } from "../../parts/says";
+import { STATUSES } from "../../parts/state";
+
+/** The statuses that each action can change (docs/actions.md). */
+const ACTIONS: Readonly<Record<string, readonly string[]>> = {
+  cancel: ["pending", "running", "paused"],
+  pause: ["running"],
+  resume: ["paused"],
+  retry: ["failed", "cancelled"],
+  start: ["pending"],
+  expire: STATUSES,
+  delete: ["pending", "succeeded", "failed", "cancelled"],
+};
+const SPANS = ["1h", "1d", "7d", "30d", "90d", "forever"];
+/** Workflows in a call: an answer comes within a second. */
+const PART = 200;
+
+type Filter = Readonly<Record<string, string | undefined>>;
+
+interface Result {
+  readonly matched: number;
+  readonly done: number;
+  readonly failed: readonly { readonly error: { readonly detail: string } }[];
+  readonly more: boolean;
+  readonly next_cursor: string | null;
+}
+
+/** What the filter of the list is for `:bulk`; null when it has what `:bulk` does not know. */
+function bulkFilter(filter: Filter, action: string): Record<string, unknown> | null {
+  if (filter["id_prefix"]) return null;
+  const chosen = (filter["status"] ?? "").split(",").filter(Boolean);
+  const status = (ACTIONS[action] ?? []).filter((one) => chosen.length === 0 || chosen.includes(one));
+  const names = ["name", "tag", "created_after", "created_before"].filter((name) => filter[name]);
+  return { status, ...Object.fromEntries(names.map((name) => [name, filter[name]])) };
+}
+
+export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
+  const [action, setAction] = useState("cancel");
+  const [after, setAfter] = useState("30d");
+  const [progress, setProgress] = useState<string | null>(null);
+  const stopped = useRef(false);
+  if (!mayAct()) return null;
+  const chosen = bulkFilter(filter, action);
+  const some = chosen !== null && (chosen["status"] as string[]).length > 0;
+  const call = (more: Record<string, unknown>, bounds: Record<string, unknown> = {}): Call => ({
+    method: "POST",
+    path: "v1/workflows:bulk",
+    body: { action, ...(action === "expire" ? { after } : {}), filter: { ...chosen, ...bounds }, limit: PART, ...more },
+  });
+  const run = async (): Promise<void> => {
+    const { status, ...rest } = chosen as Record<string, string | undefined> & { status: unknown };
+    const words = { ...rest, status: (status as string[]).join(",") };
+    const counted = await get<{ total: number; as_of: string }>(withQuery("v1/workflows:count", words));
+    if (counted.total === 0) return say(`no workflow matches that ${action} can change`, "bad");
+    const many = `${counted.total.toLocaleString("en")} workflow${counted.total === 1 ? "" : "s"}`;
+    const about = Object.entries(words).filter(([, value]) => value).map(([name, value]) => `${name}: ${value}`).join("; ");
+    const verb = action === "expire" ? `expire after ${after}` : action;
+    if (!(await confirm(`${verb} ${many}?`, <p><bdi>{about}</bdi></p>, `${verb} ${many}`))) return;
+    stopped.current = false;
+    // Those that are created from now on were not counted.
+    const bounds = rest["created_before"] && rest["created_before"] < counted.as_of ? {} : { created_before: counted.as_of };
+    let [made, failed, why] = [0, 0, ""];
+    for (let cursor: string | null = null; !stopped.current; ) {
+      const got: Result = await ask<Result>(call(cursor ? { cursor } : {}, bounds));
+      made += got.done;
+      failed += got.failed.length;
+      why = got.failed[0]?.error.detail ?? why;
+      setProgress(`${made.toLocaleString("en")} of ${many}`);
+      cursor = got.next_cursor;
+      if (!got.more || cursor === null) break;
+    }
+    say(`${verb}: ${made.toLocaleString("en")} of ${many}${failed > 0 ? `; ${failed} refused, such as: ${why}` : ""}`, failed > 0 ? "bad" : "good");
+    done();
+  };
+  const start = (): void => {
+    setProgress("…");
+    run().catch(sayError).finally(() => setProgress(null));
+  };
+  return (
+    <div class="buttons" role="group" aria-label="Action for all that match">
+      <label>all that match:
+        <select value={action} onChange={(event) => setAction(event.currentTarget.value)} disabled={progress !== null}>
+          {Object.keys(ACTIONS).map((one) => <option key={one}>{one}</option>)}
+        </select>
+      </label>
+      {action === "expire" ? (
+        <label>after
+          <select value={after} onChange={(event) => setAfter(event.currentTarget.value)}>{SPANS.map((one) => <option key={one}>{one}</option>)}</select>
+        </label>
+      ) : null}
+      <span class="action">
+        <button type="button" class="danger" disabled={!some || progress !== null} onClick={start}>{action}…</button>
+        <Curl call={call({})} label={`${action} all that match`} />
+      </span>
+      {progress === null ? null : <><span role="status">{progress}</span> <button class="small" onClick={() => (stopped.current = true)}>Stop</button></>}
+      {chosen === null ? <span class="dim">not with a beginning of an id</span> : some ? null : <span class="dim">{action} changes no workflow with this status</span>}
+    </div>
+  );
+}

@@ -1,0 +1,59 @@
+// A button that makes one call of the API, with the same call as a curl line beside it.
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { ask, curl, mayAct, type Call } from "../api";
+import { confirm, show } from "./dialog";
+import { say, sayError } from "./says";
+
+export function Curl({ call, label }: { call: Call; label: string }) {
+  const open = (): void => {
+    const line = curl(call);
+    const copy = (): void => {
+      navigator.clipboard?.writeText(line).then(() => say("copied"), sayError);
+    };
+    show(`${label} with curl`, (
+      <>
+        <pre class="curl" tabIndex={0} role="region" aria-label="curl line">{line}</pre>
+        {"clipboard" in navigator ? <button type="button" onClick={copy}>Copy</button> : null}
+      </>
+    ));
+  };
+  return <button type="button" class="curl-button" onClick={open} title={`${label}: the call as a curl line`} aria-label={`curl: ${label}`}>curl</button>;
+}
+
+export interface ActionProps {
+  readonly label: string;
+  readonly call: Call;
+  /** Asked once before: what will happen. */
+  readonly confirm?: ComponentChildren;
+  readonly danger?: boolean;
+  /** What is said when it is done; a function gets the answer. */
+  readonly said?: string | ((answer: unknown) => string);
+  readonly done?: (answer: unknown) => void;
+  readonly disabled?: boolean;
+  /** Who may do it; else it is not shown. */
+  readonly may?: () => boolean;
+}
+
+export function Action({ label, call, confirm: question, danger = false, said, done, disabled = false, may = mayAct }: ActionProps) {
+  const [busy, setBusy] = useState(false);
+  if (!may()) return null;
+  const act = async (): Promise<void> => {
+    if (question && !(await confirm(label, question, label, danger))) return;
+    setBusy(true);
+    try {
+      const answer = await ask<unknown>(call);
+      say(typeof said === "function" ? said(answer) : (said ?? label));
+      done?.(answer);
+    } catch (error) {
+      sayError(error);
+    }
+    setBusy(false);
+  };
+  return (
+    <span class="action">
+      <button type="button" class={danger ? "danger" : undefined} disabled={busy || disabled} onClick={() => void act()}>{label}</button>
+      <Curl call={call} label={label} />
+    </span>
+  );
+}

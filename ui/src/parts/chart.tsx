@@ -1,0 +1,72 @@
+// Lines over the last hour. The numbers of the latest moment stand beside them as text, so the picture is never all there is.
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import { theme } from "../theme";
+
+export interface Line {
+  readonly label: string;
+  /** The name of a colour of the style sheet, such as `--succeeded`. */
+  readonly colour: string;
+  readonly values: readonly (number | null)[];
+}
+
+export interface ChartProps {
+  readonly label: string;
+  readonly unit: string;
+  /** Seconds since the Unix epoch, one for each value. */
+  readonly times: readonly number[];
+  readonly lines: readonly Line[];
+}
+
+const HEIGHT = 150;
+
+export const short = (value: number | null | undefined): string =>
+  value === null || value === undefined ? "–" : value >= 1000 ? value.toLocaleString("en", { maximumFractionDigits: 0 }) : String(Math.round(value * 100) / 100);
+
+export function Chart({ label, unit, times, lines }: ChartProps) {
+  const place = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const data = (): uPlot.AlignedData => [times as number[], ...lines.map((line) => line.values as (number | null)[])];
+  useEffect(() => {
+    const element = place.current;
+    if (!element) return;
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name: string): string => style.getPropertyValue(name).trim();
+    const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
+    const made = new uPlot(
+      {
+        width: Math.max(element.clientWidth, 100),
+        height: HEIGHT,
+        legend: { show: false },
+        cursor: { show: false },
+        scales: { y: { range: (_, __, most) => [0, Math.max(most * 1.1, 1e-3)] } },
+        axes: [axis, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => short(tick)) }],
+        series: [{}, ...lines.map((line) => ({ label: line.label, stroke: colour(line.colour), width: 1.5, points: { show: false } }))],
+      },
+      data(),
+      element,
+    );
+    plot.current = made;
+    const sizes = new ResizeObserver(() => made.setSize({ width: Math.max(element.clientWidth, 100), height: HEIGHT }));
+    sizes.observe(element);
+    return () => {
+      sizes.disconnect();
+      made.destroy();
+    };
+  }, [theme.value, lines.length]);
+  useEffect(() => plot.current?.setData(data()), [times, lines]);
+  return (
+    <figure class="chart">
+      <figcaption>{label} <span class="dim">{unit}</span></figcaption>
+      <div class="plot" ref={place} aria-hidden="true" />
+      <ul class="legend">
+        {lines.map((line) => (
+          <li key={line.label}>
+            <span class="swatch" aria-hidden="true" style={{ background: `var(${line.colour})` }} /> {line.label}{" "}
+            <b class="num">{short(line.values.at(-1))}</b>
+          </li>
+        ))}
+      </ul>
+    </figure>
+  );
+}

@@ -1,0 +1,52 @@
+// A question or a text before the page. The browser keeps the keyboard inside, and Escape closes it.
+import { signal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+
+interface Shown {
+  readonly title: string;
+  readonly body: ComponentChildren;
+  /** The word on the button that does it; a dialog that only shows something has none. */
+  readonly verb: string | null;
+  readonly danger: boolean;
+  readonly end: (done: boolean) => void;
+}
+
+const shown = signal<Shown | null>(null);
+
+/** Asks once. True when it is to be done. */
+export function confirm(title: string, body: ComponentChildren, verb: string, danger = true): Promise<boolean> {
+  shown.value?.end(false);
+  return new Promise((end) => (shown.value = { title, body, verb, danger, end }));
+}
+
+export function show(title: string, body: ComponentChildren): void {
+  shown.value?.end(false);
+  shown.value = { title, body, verb: null, danger: false, end: () => {} };
+}
+
+/** Stands once in the page. */
+export function Dialogs() {
+  const at = shown.value;
+  const element = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    if (at) element.current?.showModal();
+  }, [at]);
+  if (!at) return null;
+  const close = (done: boolean): void => {
+    shown.value = null;
+    at.end(done);
+  };
+  return (
+    <dialog ref={element} onClose={() => shown.value === at && close(false)} aria-labelledby="dialog-title">
+      <form method="dialog" onSubmit={(event) => (event.preventDefault(), close(at.verb !== null))}>
+        <h2 id="dialog-title">{at.title}</h2>
+        <div class="dialog-body">{at.body}</div>
+        <div class="buttons">
+          <button type="button" onClick={() => close(false)} autoFocus={at.danger}>{at.verb ? "Cancel" : "Close"}</button>
+          {at.verb ? <button type="submit" class={at.danger ? "danger" : "primary"} autoFocus={!at.danger}>{at.verb}</button> : null}
+        </div>
+      </form>
+    </dialog>
+  );
+}

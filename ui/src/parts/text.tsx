@@ -1,0 +1,50 @@
+// Texts of others: names, errors, outputs. They are shown as text only, in their own direction, and never at any length.
+import { useState } from "preact/hooks";
+
+const END = "…";
+/** More than this is not put on the page at once: a browser lays out a line of a megabyte for seconds. */
+const PIECE = 100_000;
+
+/** Cut so that no half of a character is left. */
+export function cut(text: string, most: number): string {
+  if (text.length <= most) return text;
+  const last = text.charCodeAt(most - 1);
+  return text.slice(0, last >= 0xd800 && last < 0xdc00 ? most - 1 : most) + END;
+}
+
+/** Signs that a reader does not see and that change how the rest is read get a name. */
+export const plain = (text: string): string =>
+  text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g, (sign) =>
+    `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+
+/** A short text in a line: a name or an id. All of it is in the title. */
+export function Name({ text, most = 80, mono = false }: { text: string; most?: number; mono?: boolean }) {
+  const line = plain(text).replace(/[\n\t]/g, " ");
+  return (
+    <bdi dir="auto" class={mono ? "mono" : undefined} title={line.length > most ? cut(line, 1000) : undefined}>
+      {cut(line, most)}
+    </bdi>
+  );
+}
+
+/** A text of any length: its beginning, and all of it piece by piece when asked. */
+export function Text({ text, lines = 12, label = "text" }: { text: string; lines?: number; label?: string }) {
+  const [shown, show] = useState(0);
+  const clean = shown === 0 ? plain(text.slice(0, 4000)) : plain(text.slice(0, shown));
+  const start = clean.split("\n", lines + 1);
+  const short = start.length <= lines && text.length <= 2000;
+  const part = shown > 0 || short ? clean : cut(start.slice(0, lines).join("\n"), 2000);
+  const more = shown > 0 ? shown < text.length : !short;
+  return (
+    <div class="text">
+      <pre dir="auto" tabIndex={0} role="region" aria-label={label}>{part}</pre>
+      {more ? (
+        <button class="small" onClick={() => show(shown + PIECE)}>
+          {shown === 0 ? `show all ${text.length.toLocaleString("en")} characters` : "show more"}
+        </button>
+      ) : null}
+      {shown > 0 ? <button class="small" onClick={() => show(0)}>show less</button> : null}
+    </div>
+  );
+}

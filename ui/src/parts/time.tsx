@@ -1,0 +1,53 @@
+// Moments and spans. Moments of the API are RFC 3339 in UTC; people see them in their own zone.
+import { signal } from "@preact/signals";
+
+/** The clock of the page: whoever reads `.value` while drawing is drawn again each second. */
+export const now = signal(Date.now());
+setInterval(() => {
+  if (!document.hidden) now.value = Date.now();
+}, 1000);
+
+const two = (number: number): string => String(number).padStart(2, "0");
+
+/** `340 ms`, `1.2 s`, `12 s`, `3m 20s`, `2h 05m`, `4d 3h`. */
+export function span(ms: number): string {
+  if (!Number.isFinite(ms)) return "";
+  if (ms < 0) return `-${span(-ms)}`;
+  if (ms < 1) return ms === 0 ? "0 ms" : "<1 ms";
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 9950) return `${(ms / 1000).toFixed(1)} s`;
+  const seconds = Math.round(ms / 1000);
+  if (seconds < 60) return `${seconds} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes}m ${two(seconds % 60)}s`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return `${hours}h ${two(minutes % 60)}m`;
+  return `${Math.floor(hours / 24)}d ${hours % 24}h`;
+}
+
+export function Duration({ ms }: { ms: number | null | undefined }) {
+  return ms === null || ms === undefined ? <span class="none">–</span> : <span class="num">{span(ms)}</span>;
+}
+
+/** The local time of day, with the day when it is another one. */
+export function clock(at: number): string {
+  const date = new Date(at);
+  const time = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+  if (date.toDateString() === new Date().toDateString()) return time;
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${time}`;
+}
+
+/** A moment in the zone of the reader; its full text in UTC on hover. */
+export function Time({ at }: { at: string | null | undefined }) {
+  if (!at) return <span class="none">–</span>;
+  const ms = Date.parse(at);
+  return <time class="num" dateTime={at} title={at}>{Number.isNaN(ms) ? at : clock(ms)}</time>;
+}
+
+/** How long ago, or in how long. */
+export function Ago({ at }: { at: string | null | undefined }) {
+  if (!at) return <span class="none">–</span>;
+  const away = now.value - Date.parse(at);
+  const words = away < -500 ? `in ${span(Math.ceil(-away / 1000) * 1000)}` : away < 1000 ? "now" : `${span(Math.floor(away / 1000) * 1000)} ago`;
+  return <time class="num" dateTime={at} title={at}>{words}</time>;
+}

@@ -1,0 +1,61 @@
+// Answers that are asked for again and again, only while somebody can see the page.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Refused, text } from "./api";
+
+export interface Polled<T> {
+  /** The latest answer, also when the latest call failed. */
+  readonly data: T | null;
+  readonly error: Refused | null;
+  /** Asks now. */
+  readonly again: () => void;
+}
+
+/** Asks `path` at once and then `every` so many milliseconds; null asks nothing. An answer to another path is never shown. */
+export function usePoll<T>(path: string | null, every = 2000, parse: (text: string) => T = JSON.parse): Polled<T> {
+  const [got, put] = useState<{ path: string | null; data: T | null; error: Refused | null }>({ path, data: null, error: null });
+  const kick = useRef<() => void>(() => {});
+  const reader = useRef(parse);
+  reader.current = parse;
+  useEffect(() => {
+    if (path === null) return;
+    const ended = new AbortController();
+    let timer = 0;
+    let busy = false;
+    let last: string | null = null;
+    const turn = async (): Promise<void> => {
+      clearTimeout(timer);
+      if (busy) return;
+      busy = true;
+      const began = performance.now();
+      try {
+        const answer = await text({ method: "GET", path }, ended.signal);
+        // The same text again is not drawn again.
+        if (answer !== last) {
+          last = answer;
+          put({ path, data: reader.current(answer), error: null });
+        } else put((was) => (was.error ? { ...was, error: null } : was));
+      } catch (error) {
+        if (ended.signal.aborted) return;
+        const refused = error instanceof Refused ? error : new Refused(0, "unknown", String(error));
+        put((was) => ({ path, data: was.path === path ? was.data : null, error: refused }));
+      }
+      busy = false;
+      // A server that takes long is asked less often.
+      const pause = Math.max(every, 4 * (performance.now() - began));
+      if (!document.hidden) timer = window.setTimeout(turn, pause);
+    };
+    const seen = (): void => {
+      if (!document.hidden) void turn();
+    };
+    kick.current = () => void turn();
+    void turn();
+    document.addEventListener("visibilitychange", seen);
+    return () => {
+      ended.abort();
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", seen);
+    };
+  }, [path, every]);
+  const own = got.path === path;
+  return { data: own ? got.data : null, error: own ? got.error : null, again: () => kick.current() };
+}
