@@ -37,7 +37,7 @@ impl RateLimits {
         self.limiter.refresh_overrides(&self.overrides, self.now(), deadline()).await
     }
 
-    fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         (self.clock)()
     }
 
@@ -67,7 +67,7 @@ fn without_store(error: &StoreError) -> Problem {
     Problem::new(Code::StoreUnavailable, format!("the store of rate limits: {error}"))
 }
 
-fn moment(at: Timestamp) -> Rfc3339 {
+pub(crate) fn moment(at: Timestamp) -> Rfc3339 {
     Rfc3339(tidegate_workflow::Timestamp::from_micros(at.0))
 }
 

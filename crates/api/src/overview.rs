@@ -17,6 +17,7 @@ use self::history::{NAMES, Point};
 use crate::edge::ask::{Ask, Context};
 use crate::edge::json;
 use crate::edge::time::Rfc3339;
+use crate::limits::moment as moment_of;
 
 /// The last hour at this server, and what there is now.
 #[derive(Debug, Serialize)]
@@ -62,10 +63,16 @@ pub(crate) fn show(ask: &Ask<'_>) -> Response {
 /// What is known now.
 pub(crate) fn moment(api: &Context) -> Moment {
     let host = &api.host;
-    let (until, point) = host.history.now(&api.activity, &*host.totals);
+    let point = host.history.now(&api.activity, &*host.totals);
     let values = |point: Point| NAMES.into_iter().enumerate().map(|(at, name)| (name, point.shown(at))).collect();
     api.activity.look();
     let census = api.activity.census();
     let (workflows, jobs) = (census.workflows.into_iter().collect(), census.jobs.into_iter().collect());
-    Moment { until: Rfc3339(until), values: values(point), workflows, jobs, home_partitions: census.home_partitions }
+    Moment {
+        until: moment_of(host.limits.now()),
+        values: values(point),
+        workflows,
+        jobs,
+        home_partitions: census.home_partitions,
+    }
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_api::{Access, Activity, Api, History, Host, STEP};
-use tidegate_workflow::{AboutServer, Engine, Store};
+use tidegate_workflow::{AboutServer, Engine, Store, Timestamp};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
@@ -28,9 +28,9 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{error, info, warn};
 
 use crate::edge::bounds::{Bounds, Budget, Most};
-use crate::edge::http;
 use crate::edge::runtime::ThreadRuntime;
 use crate::edge::tls::Gate;
+use crate::edge::{clock as edge_clock, http};
 use crate::error::ServeError;
 use crate::operate::health::Health;
 use crate::operate::metrics::Metrics;
@@ -248,7 +248,7 @@ async fn remember(history: Arc<History>, activity: Arc<Activity>, metrics: Arc<M
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            _ = turns.tick() => history.note(&activity, metrics.totals()),
+            _ = turns.tick() => history.note(&activity, metrics.totals(), Timestamp::from_micros(edge_clock::now().0)),
             () = supervisor.drain.cancelled() => return,
         }
     }

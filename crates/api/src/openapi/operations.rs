@@ -177,6 +177,22 @@ pub(super) fn of(call: Call) -> Operation {
                  answer.",
             )
             .problems(&[NotFound]),
+        Call::Overview | Call::Live | Call::Session | Call::SignIn | Call::SignOut => of_page(call),
+        Call::Version => operation("showVersion", "Show the version of the server", Json("Version")),
+        Call::Status => operation("showStatus", "Show what works and what does not", Json("ServerStatus")),
+        Call::OpenApi => operation("describeApi", "Get this description", Content::Object),
+        Call::Healthz => operation("isAlive", "Check that the process is alive", Text("text/plain")),
+        Call::Readyz => Operation {
+            answers: vec![(200, "Ready.", Text("text/plain")), (503, "Not ready.", Text("text/plain"))],
+            ..operation("isReady", "Check that the server can take requests", Text("text/plain"))
+        },
+        _ => of_workflow(call),
+    }
+}
+
+fn of_page(call: Call) -> Operation {
+    use Content::{Json, Text};
+    match call {
         Call::Overview => operation("showOverview", "Show rates of the last hour at this server", Json("Overview")),
         Call::Live => operation("watchAll", "Follow several things at once", Text("text/event-stream"))
             .with(&[WATCH])
@@ -189,19 +205,10 @@ pub(super) fn of(call: Call) -> Operation {
             .with(&[PAGE])
             .takes("SignIn")
             .problems(&[Unauthorized, Forbidden, InvalidField, InvalidJson]),
-        Call::SignOut => Operation {
+        _ => Operation {
             answers: vec![(204, "The cookie is removed.", Content::Nothing)],
             ..operation("signOut", "Remove the cookie", Content::Nothing).with(&[PAGE]).problems(&[Forbidden])
         },
-        Call::Version => operation("showVersion", "Show the version of the server", Json("Version")),
-        Call::Status => operation("showStatus", "Show what works and what does not", Json("ServerStatus")),
-        Call::OpenApi => operation("describeApi", "Get this description", Content::Object),
-        Call::Healthz => operation("isAlive", "Check that the process is alive", Text("text/plain")),
-        Call::Readyz => Operation {
-            answers: vec![(200, "Ready.", Text("text/plain")), (503, "Not ready.", Text("text/plain"))],
-            ..operation("isReady", "Check that the server can take requests", Text("text/plain"))
-        },
-        _ => of_workflow(call),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use tidegate_workflow::Timestamp;
 
@@ -130,8 +130,8 @@ impl Counted {
 }
 
 impl History {
-    /// Adds a point: call this every [`STEP`].
-    pub fn note(&self, activity: &Activity, totals: Totals) {
+    /// Adds a point, at the time `now`: call this every [`STEP`].
+    pub fn note(&self, activity: &Activity, totals: Totals, now: Timestamp) {
         let counted = Counted::of(activity, totals);
         let mut state = self.lock();
         let point = state.noted.as_ref().map(|before| counted.since(before));
@@ -139,7 +139,7 @@ impl History {
             state.points.pop_front();
         }
         state.points.extend(point);
-        state.until = Some(wall_clock());
+        state.until = Some(now);
         state.noted = Some(counted);
     }
 
@@ -150,12 +150,12 @@ impl History {
     }
 
     /// What is known of the last second or a little more.
-    pub(super) fn now(&self, activity: &Activity, totals: &dyn Fn() -> Totals) -> (Timestamp, Point) {
+    pub(super) fn now(&self, activity: &Activity, totals: &dyn Fn() -> Totals) -> Point {
         let (now, mut state) = (Instant::now(), self.lock());
         if let Some((point, counted)) = &state.fresh
             && now.saturating_duration_since(counted.at) < APART
         {
-            return (wall_clock(), *point);
+            return *point;
         }
         let counted = Counted::of(activity, totals());
         // Who looks for the first time since long gets the rates since the latest point.
@@ -163,18 +163,12 @@ impl History {
         let recent = recent.filter(|before| counted.at.saturating_duration_since(before.at) <= STEP);
         let point = recent.or(state.noted.as_ref()).map_or(Point::UNKNOWN, |before| counted.since(before));
         state.fresh = Some((point, counted));
-        (wall_clock(), point)
+        point
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The time of this machine, which axes are labelled with.
-fn wall_clock() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -185,12 +179,12 @@ mod tests {
     fn points_are_rates_and_their_number_is_bounded() {
         let (history, activity) = (History::default(), Activity::default());
         assert!(history.points().1.is_empty());
-        assert!(history.now(&activity, &Totals::default).1.shown(0).is_none(), "nothing is known yet");
+        assert!(history.now(&activity, &Totals::default).shown(0).is_none(), "nothing is known yet");
         for calls in 0..POINTS as u64 + 5 {
-            history.note(&activity, Totals { calls, ..Totals::default() });
+            history.note(&activity, Totals { calls, ..Totals::default() }, Timestamp::from_micros(calls));
         }
         let (until, points) = history.points();
-        assert_eq!((until.is_some(), points.len()), (true, POINTS));
+        assert_eq!((until, points.len()), (Some(Timestamp::from_micros(POINTS as u64 + 4)), POINTS));
         assert!(points.iter().all(|point| point.shown(0).is_some_and(|rate| rate > 0.0)));
         assert!(points[0].shown(RATES).is_none(), "no call, no time");
     }
