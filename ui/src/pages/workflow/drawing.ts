@@ -75,6 +75,24 @@ export class Drawing {
     this.later();
   }
 
+  /** What a reader sees first: all, or of a long chain the place where something happens. */
+  begin(): void {
+    this.fit();
+    const { width, height, nodes } = this.scene.graph;
+    const high = Math.min(1, this.height / Math.max(1, height), this.width / 300);
+    const wide = Math.min(1, this.width / Math.max(1, width), this.height / 150);
+    const scale = Math.max(high, wide);
+    if (scale < 8 * this.scale) return;
+    const job = nodes.findIndex((_, at) => ["running", "failed", "ready"].includes(this.scene.states.get(at)));
+    const node = nodes[job < 0 ? 0 : job];
+    if (!node) return;
+    this.whole = false;
+    this.scale = scale;
+    this.x = Math.min(0, this.width / 3 - node.x * scale);
+    this.y = high > wide ? (this.height - height * scale) / 2 : Math.min(0, this.height / 3 - node.y * scale);
+    if (high <= wide) this.x = (this.width - width * scale) / 2;
+  }
+
   pan(dx: number, dy: number): void {
     this.x += dx;
     this.y += dy;
@@ -237,7 +255,7 @@ export class Drawing {
       for (const at of list) {
         const node = scene.graph.nodes[at];
         if (!node) continue;
-        context.rect(node.x * scale + this.x, node.y * scale + this.y, Math.max(1.5, node.width * scale), Math.max(1.5, node.height * scale));
+        context.rect(node.x * scale + this.x, node.y * scale + this.y, Math.max(2, node.width * scale), Math.max(2, node.height * scale));
       }
       context.fillStyle = named ? this.colour("ground") : own;
       context.fill();
@@ -335,7 +353,9 @@ class Lines {
     if (picture) {
       const has = picture.view;
       const by = view.scale / has.scale;
-      const [x, y] = [view.x - (has.x + has.width / 2) * by, view.y - (has.y + has.height / 2) * by];
+      // On whole points of the screen, else all lines are blurred.
+      const round = (at: number): number => Math.round(at * view.ratio) / view.ratio;
+      const [x, y] = [round(view.x - (has.x + has.width / 2) * by), round(view.y - (has.y + has.height / 2) * by)];
       context.drawImage(picture.canvas, x, y, 2 * has.width * by, 2 * has.height * by);
     }
     return this.next !== null;
@@ -363,7 +383,8 @@ class Lines {
     context.setTransform(view.ratio, 0, 0, view.ratio, view.width * view.ratio * 0.5, view.height * view.ratio * 0.5);
     context.strokeStyle = colour;
     context.lineWidth = view.scale < 0.2 ? 0.6 : 1;
-    context.globalAlpha = view.scale < 0.2 ? 0.55 : 0.9;
+    // Boxes are what one looks for: thousands of lines stay behind them.
+    context.globalAlpha = view.scale >= 0.2 ? 0.9 : scene.graph.edges.length > 5000 ? 0.22 : 0.6;
     context.beginPath();
     for (let pieces = 0; pieces < PIECES && left.length > 0; ) {
       pieces += line(context, scene, left.pop() as number, view.x, view.y, view.scale);
