@@ -1,7 +1,7 @@
 // A question or a text before the page. The browser keeps the keyboard inside, and Escape closes it.
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 interface Shown {
   readonly title: string;
@@ -29,7 +29,7 @@ export function show(title: string, body: ComponentChildren): void {
 export function Dialogs() {
   const at = shown.value;
   const element = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (at) element.current?.showModal();
   }, [at]);
   if (!at) return null;
