@@ -43,7 +43,7 @@ export function Dialogs() {
         <h2 id="dialog-title">{at.title}</h2>
         <div class="dialog-body">{at.body}</div>
         <div class="buttons">
-          <button type="button" onClick={() => close(false)} autoFocus={at.danger}>{at.verb ? "Cancel" : "Close"}</button>
+          <button type="button" onClick={() => close(false)} autoFocus={at.danger}>{at.verb ? "Back" : "Close"}</button>
           {at.verb ? <button type="submit" class={at.danger ? "danger" : "primary"} autoFocus={!at.danger}>{at.verb}</button> : null}
         </div>
       </form>

@@ -5,7 +5,7 @@ import { colour } from "../../theme";
 import type { Area, Scene } from "./scene";
 
 /** Boxes are one colour each below, with a name above. */
-const NAMED = 0.42;
+const NAMED = 0.45;
 /** Below, a frame around many jobs is one box with numbers. */
 const FOLDED = 0.5;
 /** Pieces of lines in one frame of the screen: some 5 ms where nothing but the processor draws. */
@@ -248,7 +248,7 @@ export class Drawing {
       if (list) list.push(at);
       else byState.set(state, [at]);
     });
-    const size = Math.min(13, 13 * scale);
+    const size = Math.max(9.5, Math.min(13 * MOST, 13 * scale));
     for (const [state, list] of byState) {
       const own = this.colour(state);
       context.beginPath();
