@@ -109,13 +109,12 @@ export class Drawing {
     this.later();
   }
 
-  /** A corner of the picture stays in view. */
+  /** The middle of the view stays on the picture: whoever makes it larger there sees something. */
   private keep(): void {
     this.whole = false;
     const { width, height } = this.scene.graph;
-    const edge = 40;
-    this.x = Math.min(this.width - edge, Math.max(edge - width * this.scale, this.x));
-    this.y = Math.min(this.height - edge, Math.max(edge - height * this.scale, this.y));
+    this.x = Math.min(this.width / 2, Math.max(this.width / 2 - width * this.scale, this.x));
+    this.y = Math.min(this.height / 2, Math.max(this.height / 2 - height * this.scale, this.y));
   }
 
   /** Moves a box into view, large enough to be read. */
