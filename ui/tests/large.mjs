@@ -65,6 +65,7 @@ for (const [name, jobs] of Object.entries(graphs)) {
       return ((1000 * ((await metric("TaskDuration")) - busy)) / (await page.evaluate(() => globalThis.frames_))).toFixed(1);
     };
     const whole = await pan();
+    await page.getByRole("button", { name: "fit" }).click();
     for (let at = 0; at < 14; at++) await page.getByRole("button", { name: "larger" }).click();
     await page.waitForTimeout(300);
     await picture(page, `large-${name.replaceAll(/[ ,]+/g, "-")}-near`);

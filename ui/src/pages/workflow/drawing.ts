@@ -6,6 +6,8 @@ import type { Area, Scene } from "./scene";
 
 /** Boxes are one colour each below, with a name above. */
 const NAMED = 0.45;
+/** Jobs in a frame of thousands have a small square each, which is a colour at any size. */
+const SQUARE = 40;
 /** Below, a frame around many jobs is one box with numbers. */
 const FOLDED = 0.5;
 /** Pieces of lines in one frame of the screen: some 5 ms where nothing but the processor draws. */
@@ -243,12 +245,15 @@ export class Drawing {
       const node = scene.graph.nodes[at];
       if (!node || node.x > area.right || node.y > area.bottom || node.x + node.width < area.left || node.y + node.height < area.top) return;
       const state = scene.states.get(at);
-      const list = byState.get(state);
+      // Squares apart from boxes: the first of a group tells what the others are.
+      const key = node.width < SQUARE ? `${state} ` : state;
+      const list = byState.get(key);
       if (list) list.push(at);
-      else byState.set(state, [at]);
+      else byState.set(key, [at]);
     });
-    const size = Math.max(9.5, Math.min(13 * MOST, 13 * scale));
-    for (const [state, list] of byState) {
+    const size = Math.max(9.5, 13 * scale);
+    for (const [key, list] of byState) {
+      const state = key.trimEnd();
       const own = this.colour(state);
       context.beginPath();
       for (const at of list) {
@@ -256,9 +261,14 @@ export class Drawing {
         if (!node) continue;
         context.rect(node.x * scale + this.x, node.y * scale + this.y, Math.max(2, node.width * scale), Math.max(2, node.height * scale));
       }
-      context.fillStyle = named ? this.colour("ground") : own;
+      const small = (scene.graph.nodes[list[0] ?? 0]?.width ?? 0) < SQUARE;
+      context.fillStyle = named && !small ? this.colour("ground") : own;
       context.fill();
       if (!named) continue;
+      if (small) {
+        for (const at of list) this.square(at);
+        continue;
+      }
       context.strokeStyle = own;
       context.lineWidth = state === "running" || state === "failed" ? 2 : 1.2;
       context.stroke();
@@ -272,6 +282,17 @@ export class Drawing {
       context.lineWidth = 2.5;
       context.strokeRect(node.x * scale + this.x - 3, node.y * scale + this.y - 3, Math.max(1.5, node.width * scale) + 6, Math.max(1.5, node.height * scale) + 6);
     }
+  }
+
+  /** The name, when the square has been made large enough. */
+  private square(at: number): void {
+    const { context, scene, scale } = this;
+    const node = scene.graph.nodes[at];
+    if (!node || node.width * scale < 34) return;
+    context.textBaseline = "middle";
+    context.font = "10px system-ui, sans-serif";
+    context.fillStyle = this.colour("ground");
+    context.fillText(this.fitted(node.name, node.width * scale - 4, 10), node.x * scale + this.x + 2, (node.y + node.height / 2) * scale + this.y);
   }
 
   private label(at: number, state: string, own: string, size: number): void {
