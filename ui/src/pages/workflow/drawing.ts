@@ -292,7 +292,11 @@ export class Drawing {
     context.textBaseline = "middle";
     context.font = "10px system-ui, sans-serif";
     context.fillStyle = this.colour("ground");
-    context.fillText(this.fitted(node.name, node.width * scale - 4, 10), node.x * scale + this.x + 2, (node.y + node.height / 2) * scale + this.y);
+    // Names of jobs that are alike differ at their end.
+    const most = Math.floor((node.width * scale - 4) / 6.3);
+    const name = plain(node.name.slice(-100));
+    const shown = name.length <= most ? name : `…${[...name].slice(1 - most).join("")}`;
+    context.fillText(this.fitted(shown, node.width * scale - 4, 10), node.x * scale + this.x + 2, (node.y + node.height / 2) * scale + this.y);
   }
 
   private label(at: number, state: string, own: string, size: number): void {
