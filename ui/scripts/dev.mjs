@@ -1,8 +1,7 @@
 // Serves dist/ and passes all other calls on to a server: node scripts/dev.mjs PORT http://127.0.0.1:7070 [/base/path]
 // With --watch, dist/ is bundled again at each change of src/.
 import { createServer, request } from "node:http";
-import { readFileSync } from "node:fs";
-import { watch } from "node:fs";
+import { readFileSync, watch } from "node:fs";
 import { bundle } from "./build.mjs";
 
 const words = process.argv.slice(2).filter((word) => !word.startsWith("--"));
@@ -17,7 +16,7 @@ if (process.argv.includes("--watch")) {
   watch("src", { recursive: true }, () => bundle().catch((error) => console.error(error.message)));
 }
 
-createServer((ask, answer) => {
+const server = createServer((ask, answer) => {
   if (!ask.url.startsWith(`${base}/`)) return answer.writeHead(404).end();
   const path = ask.url.slice(base.length);
   const name = path === "/" ? "index.html" : (/^\/assets\/([a-z]+\.[a-z]+)$/.exec(path)?.[1] ?? null);
@@ -36,4 +35,5 @@ createServer((ask, answer) => {
   on.on("error", () => answer.headersSent ? answer.destroy() : answer.writeHead(502).end());
   answer.on("close", () => on.destroy());
   ask.pipe(on);
-}).listen(Number(port), "127.0.0.1", () => console.log(`http://127.0.0.1:${port}${base}/`));
+});
+server.listen(Number(port), "127.0.0.1", () => console.log(`http://127.0.0.1:${server.address().port}${base}/`));

@@ -96,7 +96,7 @@ function Page({ parts }: { parts: readonly string[] }) {
 /** `/` goes to the filter of the page, as in other tools. */
 function keys(event: KeyboardEvent): void {
   const from = event.target as HTMLElement;
-  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || from.closest("input, textarea, select, dialog")) return;
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || from.closest("input:not([type=checkbox], [type=radio]), textarea, select, dialog")) return;
   const filter = document.querySelector<HTMLElement>("[data-filter]");
   if (!filter) return;
   event.preventDefault();

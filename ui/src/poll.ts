@@ -21,11 +21,14 @@ export function usePoll<T>(path: string | null, every = 2000, parse: (text: stri
     const ended = new AbortController();
     let timer = 0;
     let busy = false;
+    // Asked for while an answer was on its way, which may be older than what one wants to see.
+    let wanted = false;
     let last: string | null = null;
     const turn = async (): Promise<void> => {
       clearTimeout(timer);
-      if (busy) return;
+      if (busy) return void (wanted = true);
       busy = true;
+      wanted = false;
       const began = performance.now();
       try {
         const answer = await text({ method: "GET", path }, ended.signal);
@@ -41,7 +44,8 @@ export function usePoll<T>(path: string | null, every = 2000, parse: (text: stri
       }
       busy = false;
       // A server that takes long is asked less often.
-      const pause = Math.max(every, 4 * (performance.now() - began));
+      const took = performance.now() - began;
+      const pause = wanted ? took : Math.max(every, 4 * took);
       if (!document.hidden) timer = window.setTimeout(turn, pause);
     };
     const seen = (): void => {

@@ -1,6 +1,6 @@
 // One workflow, as it happens: its graph, its jobs over time and as a table, and the panel of one job.
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { get, mayStart, Refused, withQuery, type Call } from "../api";
+import { get, mayAct, mayStart, Refused, withQuery, type Call } from "../api";
 import { watch } from "../live";
 import type { Graph, Job, Page, Workflow } from "../model";
 import { Action } from "../parts/action";
@@ -63,11 +63,13 @@ function useLive(id: string) {
     };
     let pause = 2000;
     void read();
+    let last = 0;
     const change = (): void => {
       timer ||= window.setTimeout(() => {
         timer = 0;
+        last = performance.now();
         setChanges((count) => count + 1);
-      }, OFTEN);
+      }, Math.max(0, last + OFTEN - performance.now()));
     };
     let again = 0;
     const stop = watch(`workflow:${id}`, (events) => {
@@ -96,7 +98,19 @@ function useLive(id: string) {
       clearTimeout(again);
     };
   }, [id]);
-  return { workflow, graph, error, removed, changes, onScene, changed: () => setChanges((count) => count + 1) };
+  const live = (job: Job): string | undefined => scene.current?.scene.states.get(job.index);
+  return { workflow, graph, error, removed, changes, onScene, live, changed: () => setChanges((count) => count + 1) };
+}
+
+/** The rows with the states of now: those of the table were asked for a moment ago. */
+function asOfNow(page: Page<Job> | null, live: (job: Job) => string | undefined): Page<Job> | null {
+  if (!page) return null;
+  const items = page.items.map((job) => {
+    const state = live(job);
+    if (state === undefined || state === job.state || state === "blocked") return job;
+    return { ...job, state, blocked: false, why_not_running: null };
+  });
+  return { ...page, items };
 }
 
 function put(scene: Scene, job: number, state: string): void {
@@ -106,7 +120,7 @@ function put(scene: Scene, job: number, state: string): void {
 }
 
 export function WorkflowPage({ id }: { id: string }) {
-  const { workflow, graph, error, removed, changes, onScene, changed } = useLive(id);
+  const { workflow, graph, error, removed, changes, onScene, live, changed } = useLive(id);
   const query = place.value.query;
   const open = query["job"] ?? null;
   const view = query["view"] === "timeline" ? "timeline" : "graph";
@@ -116,7 +130,7 @@ export function WorkflowPage({ id }: { id: string }) {
     if (changes > 0) jobs.again();
   }, [changes]);
   if (removed) return <><h1>Workflow <span class="mono"><Name text={id} /></span></h1><p class="warning">It was removed, or never was.</p><p><a href={href(["workflows"])}>All workflows</a></p></>;
-  const table = { id, page: jobs.data, counts: workflow?.job_counts ?? {}, open };
+  const table = { id, page: asOfNow(jobs.data, live), counts: workflow?.job_counts ?? {}, open };
   return (
     <>
       {workflow ? <Head workflow={workflow} changed={changed} /> : <h1>Workflow <span class="mono"><Name text={id} /></span></h1>}
@@ -187,7 +201,7 @@ function Actions({ workflow, changed }: { workflow: Workflow; changed: () => voi
       {is("failed", "cancelled") ? <Action label="retry" call={post("retry", finished_at ? { as_of: finished_at } : undefined)} done={changed} /> : null}
       {is("pending", "running", "paused") ? <Action label="cancel" call={post("cancel")} confirm="Running jobs are told to stop, and no others start." danger done={changed} /> : null}
       <Action label="expire" said={`expires after ${after}`} call={post("expire", { after })} done={changed} />
-      <Expire after={after} set={setAfter} />
+      {mayAct() ? <Expire after={after} set={setAfter} /> : null}
       {is("pending", "succeeded", "failed", "cancelled") ? (
         <Action label="remove" call={{ method: "DELETE", path: `v1/workflows/${id}` }} confirm="It is gone with its jobs, outputs and logs." danger done={() => go(["workflows"])} />
       ) : null}

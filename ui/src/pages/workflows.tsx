@@ -137,9 +137,14 @@ function Filters({ filter }: { filter: Filter }) {
       </fieldset>
       <Field name="name" label="name" value={filter["name"]} set={set} first />
       <Field name="tag" label="tag" value={filter["tag"]} set={set} />
-      <Field name="id_prefix" label="id begins with" value={filter["id_prefix"]} set={set} least={4} />
-      <Moment name="created_after" label="created after" value={filter["created_after"]} set={set} />
-      <Moment name="created_before" label="created before" value={filter["created_before"]} set={set} />
+      <details open={Boolean(rest["id_prefix"] || rest["created_after"] || rest["created_before"])}>
+        <summary>more</summary>
+        <div class="filters">
+          <Field name="id_prefix" label="id begins with" value={filter["id_prefix"]} set={set} least={4} />
+          <Moment name="created_after" label="created after" value={filter["created_after"]} set={set} />
+          <Moment name="created_before" label="created before" value={filter["created_before"]} set={set} />
+        </div>
+      </details>
       <label>order
         <select value={order ?? "newest"} onChange={(event) => set("order", event.currentTarget.value === "oldest" ? "oldest" : "")}>
           <option>newest</option>

@@ -1,7 +1,7 @@
 // A question or a text before the page. The browser keeps the keyboard inside, and Escape closes it.
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 interface Shown {
   readonly title: string;
@@ -29,7 +29,7 @@ export function show(title: string, body: ComponentChildren): void {
 export function Dialogs() {
   const at = shown.value;
   const element = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (at) element.current?.showModal();
   }, [at]);
   if (!at) return null;
@@ -43,7 +43,7 @@ export function Dialogs() {
         <h2 id="dialog-title">{at.title}</h2>
         <div class="dialog-body">{at.body}</div>
         <div class="buttons">
-          <button type="button" onClick={() => close(false)} autoFocus={at.danger}>{at.verb ? "Cancel" : "Close"}</button>
+          <button type="button" onClick={() => close(false)} autoFocus={at.danger}>{at.verb ? "Back" : "Close"}</button>
           {at.verb ? <button type="submit" class={at.danger ? "danger" : "primary"} autoFocus={!at.danger}>{at.verb}</button> : null}
         </div>
       </form>

@@ -44,10 +44,12 @@ export function Time({ at }: { at: string | null | undefined }) {
   return <time class="num" dateTime={at} title={at}>{Number.isNaN(ms) ? at : clock(ms)}</time>;
 }
 
+const whole = (seconds: number): string => (seconds < 60 ? `${seconds} s` : span(1000 * seconds));
+
 /** How long ago, or in how long. */
 export function Ago({ at }: { at: string | null | undefined }) {
   if (!at) return <span class="none">–</span>;
   const away = now.value - Date.parse(at);
-  const words = away < -500 ? `in ${span(Math.ceil(-away / 1000) * 1000)}` : away < 1000 ? "now" : `${span(Math.floor(away / 1000) * 1000)} ago`;
+  const words = away < -500 ? `in ${whole(Math.ceil(-away / 1000))}` : away < 1000 ? "now" : `${whole(Math.floor(away / 1000))} ago`;
   return <time class="num" dateTime={at} title={at}>{words}</time>;
 }

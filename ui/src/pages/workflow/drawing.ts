@@ -5,7 +5,9 @@ import { colour } from "../../theme";
 import type { Area, Scene } from "./scene";
 
 /** Boxes are one colour each below, with a name above. */
-const NAMED = 0.42;
+const NAMED = 0.45;
+/** Jobs in a frame of thousands have a small square each, which is a colour at any size. */
+const SQUARE = 40;
 /** Below, a frame around many jobs is one box with numbers. */
 const FOLDED = 0.5;
 /** Pieces of lines in one frame of the screen: some 5 ms where nothing but the processor draws. */
@@ -75,6 +77,24 @@ export class Drawing {
     this.later();
   }
 
+  /** What a reader sees first: all, or of a long chain the place where something happens. */
+  begin(): void {
+    this.fit();
+    const { width, height, nodes } = this.scene.graph;
+    const high = Math.min(1, this.height / Math.max(1, height), this.width / 300);
+    const wide = Math.min(1, this.width / Math.max(1, width), this.height / 150);
+    const scale = Math.max(high, wide);
+    if (scale < 8 * this.scale) return;
+    const job = nodes.findIndex((_, at) => ["running", "failed", "ready"].includes(this.scene.states.get(at)));
+    const node = nodes[job < 0 ? 0 : job];
+    if (!node) return;
+    this.whole = false;
+    this.scale = scale;
+    this.x = Math.min(0, this.width / 3 - node.x * scale);
+    this.y = high > wide ? (this.height - height * scale) / 2 : Math.min(0, this.height / 3 - node.y * scale);
+    if (high <= wide) this.x = (this.width - width * scale) / 2;
+  }
+
   pan(dx: number, dy: number): void {
     this.x += dx;
     this.y += dy;
@@ -91,13 +111,12 @@ export class Drawing {
     this.later();
   }
 
-  /** A corner of the picture stays in view. */
+  /** The middle of the view stays on the picture: whoever makes it larger there sees something. */
   private keep(): void {
     this.whole = false;
     const { width, height } = this.scene.graph;
-    const edge = 40;
-    this.x = Math.min(this.width - edge, Math.max(edge - width * this.scale, this.x));
-    this.y = Math.min(this.height - edge, Math.max(edge - height * this.scale, this.y));
+    this.x = Math.min(this.width / 2, Math.max(this.width / 2 - width * this.scale, this.x));
+    this.y = Math.min(this.height / 2, Math.max(this.height / 2 - height * this.scale, this.y));
   }
 
   /** Moves a box into view, large enough to be read. */
@@ -226,22 +245,30 @@ export class Drawing {
       const node = scene.graph.nodes[at];
       if (!node || node.x > area.right || node.y > area.bottom || node.x + node.width < area.left || node.y + node.height < area.top) return;
       const state = scene.states.get(at);
-      const list = byState.get(state);
+      // Squares apart from boxes: the first of a group tells what the others are.
+      const key = node.width < SQUARE ? `${state} ` : state;
+      const list = byState.get(key);
       if (list) list.push(at);
-      else byState.set(state, [at]);
+      else byState.set(key, [at]);
     });
-    const size = Math.min(13, 13 * scale);
-    for (const [state, list] of byState) {
+    const size = Math.max(9.5, 13 * scale);
+    for (const [key, list] of byState) {
+      const state = key.trimEnd();
       const own = this.colour(state);
       context.beginPath();
       for (const at of list) {
         const node = scene.graph.nodes[at];
         if (!node) continue;
-        context.rect(node.x * scale + this.x, node.y * scale + this.y, Math.max(1.5, node.width * scale), Math.max(1.5, node.height * scale));
+        context.rect(node.x * scale + this.x, node.y * scale + this.y, Math.max(2, node.width * scale), Math.max(2, node.height * scale));
       }
-      context.fillStyle = named ? this.colour("ground") : own;
+      const small = (scene.graph.nodes[list[0] ?? 0]?.width ?? 0) < SQUARE;
+      context.fillStyle = named && !small ? this.colour("ground") : own;
       context.fill();
       if (!named) continue;
+      if (small) {
+        for (const at of list) this.square(at);
+        continue;
+      }
       context.strokeStyle = own;
       context.lineWidth = state === "running" || state === "failed" ? 2 : 1.2;
       context.stroke();
@@ -255,6 +282,21 @@ export class Drawing {
       context.lineWidth = 2.5;
       context.strokeRect(node.x * scale + this.x - 3, node.y * scale + this.y - 3, Math.max(1.5, node.width * scale) + 6, Math.max(1.5, node.height * scale) + 6);
     }
+  }
+
+  /** The name, when the square has been made large enough. */
+  private square(at: number): void {
+    const { context, scene, scale } = this;
+    const node = scene.graph.nodes[at];
+    if (!node || node.width * scale < 34) return;
+    context.textBaseline = "middle";
+    context.font = "10px system-ui, sans-serif";
+    context.fillStyle = this.colour("ground");
+    // Names of jobs that are alike differ at their end.
+    const most = Math.floor((node.width * scale - 4) / 6.3);
+    const name = plain(node.name.slice(-100));
+    const shown = name.length <= most ? name : `…${[...name].slice(1 - most).join("")}`;
+    context.fillText(this.fitted(shown, node.width * scale - 4, 10), node.x * scale + this.x + 2, (node.y + node.height / 2) * scale + this.y);
   }
 
   private label(at: number, state: string, own: string, size: number): void {
@@ -335,7 +377,9 @@ class Lines {
     if (picture) {
       const has = picture.view;
       const by = view.scale / has.scale;
-      const [x, y] = [view.x - (has.x + has.width / 2) * by, view.y - (has.y + has.height / 2) * by];
+      // On whole points of the screen, else all lines are blurred.
+      const round = (at: number): number => Math.round(at * view.ratio) / view.ratio;
+      const [x, y] = [round(view.x - (has.x + has.width / 2) * by), round(view.y - (has.y + has.height / 2) * by)];
       context.drawImage(picture.canvas, x, y, 2 * has.width * by, 2 * has.height * by);
     }
     return this.next !== null;
@@ -363,7 +407,8 @@ class Lines {
     context.setTransform(view.ratio, 0, 0, view.ratio, view.width * view.ratio * 0.5, view.height * view.ratio * 0.5);
     context.strokeStyle = colour;
     context.lineWidth = view.scale < 0.2 ? 0.6 : 1;
-    context.globalAlpha = view.scale < 0.2 ? 0.55 : 0.9;
+    // Boxes are what one looks for: thousands of lines stay behind them.
+    context.globalAlpha = view.scale >= 0.2 ? 0.9 : scene.graph.edges.length > 5000 ? 0.22 : 0.6;
     context.beginPath();
     for (let pieces = 0; pieces < PIECES && left.length > 0; ) {
       pieces += line(context, scene, left.pop() as number, view.x, view.y, view.scale);

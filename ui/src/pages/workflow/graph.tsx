@@ -37,7 +37,7 @@ export function GraphView({ graph, onScene, open, onOpen }: GraphViewProps) {
     const made = new Drawing(own, scene);
     const size = (): void => made.resize(place.clientWidth, place.clientHeight);
     size();
-    made.fit();
+    made.begin();
     const sizes = new ResizeObserver(size);
     sizes.observe(place);
     const recolour = effect(() => {

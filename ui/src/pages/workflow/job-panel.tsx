@@ -1,7 +1,7 @@
 // One job: what it got, what it left, what went wrong, what it says, why it waits, and what can be done.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { path, Refused, text, withQuery, type Call } from "../../api";
+import { mayAct, path, Refused, text, withQuery, type Call } from "../../api";
 import { limitWords, type AttemptError, type Job, type LogPage } from "../../model";
 import { Action } from "../../parts/action";
 import { field, Json } from "../../parts/json";
@@ -219,6 +219,7 @@ function Actions({ id, job, own, done }: { id: string; job: Job; own: string; do
     body: { jobs: [job.name], cascade, ...seen },
   });
   const ended = over(job);
+  if (!mayAct()) return null;
   return (
     <div class="buttons" role="group" aria-label="Actions on the job">
       {state === "failed" || state === "cancelled" ? <Action label="retry" call={post("retry", seen)} done={done} /> : null}

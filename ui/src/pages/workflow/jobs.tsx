@@ -31,8 +31,8 @@ function Waited({ job }: { job: Job }) {
 
 function columns(id: string): readonly Column<Job>[] {
   return [
-    { head: "job", names: true, cell: (job) => <JobLink id={id} name={job.name} /> },
     { head: "state", cell: (job) => <State state={stateOf(job)} /> },
+    { head: "job", names: true, cell: (job) => <JobLink id={id} name={job.name} most={48} /> },
     { head: "handler", kind: "narrow", cell: (job) => <Name text={job.handler} most={40} /> },
     { head: "attempt", kind: "number", cell: (job) => `${job.attempt}/${job.retries + 1}` },
     { head: "waited", kind: "number", cell: (job) => <Waited job={job} /> },

@@ -1,0 +1,121 @@
+// The list of workflows: filters, pages, what is new, and actions for all that match.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { looksRight, startBrowser } from "./parts/browser.mjs";
+import { startServer } from "./parts/server.mjs";
+
+let server, browser;
+before(async () => {
+  server = await startServer();
+  browser = await startBrowser();
+  const jobs = [{ name: "a", handler: "h", queue: "idle" }];
+  for (let at = 0; at < 45; at++) {
+    await server.create({ name: at % 3 ? "report" : "invoice", tags: at % 5 ? [] : ["nightly"], jobs, start: at % 9 ? "now" : "manual" });
+  }
+  await server.create({ name: "broken", jobs: [{ name: "a", handler: "h", queue: "broken" }, { name: "b", handler: "h", queue: "broken" }, { name: "c", handler: "h", queue: "broken", after: "a" }] });
+  const [one, two] = await server.claim("broken", 2);
+  await server.report({ lease: one.lease, outcome: "failed", error: { kind: "E", message: "no" }, retry: "never" }, { lease: two.lease, outcome: "succeeded" });
+});
+after(async () => {
+  await browser?.close();
+  server?.stop();
+});
+
+const rows = (page) => page.locator('[aria-label="Workflows"] tbody tr:has(a)');
+const total = async (status) => (await server.get(`v1/workflows:count?status=${status}`)).total;
+const confirm = (page) => page.locator("dialog button[type=submit]").click();
+
+test("pages go forward and back by cursor, and the address keeps the place", async () => {
+  const page = await browser.open(`${server.page}#/workflows?limit=20`);
+  await rows(page).nth(19).waitFor();
+  const first = await rows(page).first().innerText();
+  await page.getByRole("button", { name: "Next" }).click();
+  await page.getByText("page 2").waitFor();
+  await page.waitForFunction((text) => !document.querySelector("tbody")?.innerText.includes(text), first.split("\t")[2]);
+  const second = await rows(page).first().locator("td.narrow").innerText();
+  await page.getByRole("button", { name: "Next" }).click();
+  await page.getByText("page 3").waitFor();
+  await page.waitForFunction(() => document.querySelectorAll('[aria-label="Workflows"] tbody tr').length === 6);
+  assert.equal(await page.getByRole("button", { name: "Next" }).isDisabled(), true);
+  await page.getByRole("button", { name: "Previous" }).click();
+  await page.getByText(second).waitFor();
+  await page.reload();
+  await page.getByText(second).waitFor();
+  await page.goBack();
+  await page.getByRole("button", { name: "First" }).click();
+  await page.getByText("page 1").waitFor();
+  assert.deepEqual(page.mistakes, []);
+});
+
+test("filters stand in the address", async () => {
+  const page = await browser.open(`${server.page}#/workflows?status=failed`);
+  await page.getByRole("link", { name: "broken" }).waitFor();
+  assert.equal(await rows(page).count(), 1);
+  await page.getByRole("checkbox", { name: "failed" }).uncheck();
+  await page.keyboard.press("/");
+  await page.keyboard.type("invoice");
+  await page.waitForFunction(() => location.hash === "#/workflows?name=invoice");
+  await page.waitForFunction(() => document.querySelectorAll('[aria-label="Workflows"] tbody tr').length === 15);
+  await page.getByLabel("tag").fill("nightly");
+  await page.waitForFunction(() => document.querySelectorAll('[aria-label="Workflows"] tbody tr').length === 3);
+  await page.getByRole("link", { name: "no filter" }).click();
+  await page.waitForFunction(() => document.querySelectorAll('[aria-label="Workflows"] tbody tr').length === 46);
+  await page.getByText("more", { exact: true }).click();
+  const id = (await server.get("v1/workflows?limit=1")).items[0].id;
+  await page.getByLabel("id begins with").fill(id);
+  await page.waitForFunction(() => document.querySelectorAll('[aria-label="Workflows"] tbody tr').length === 1);
+  await page.getByLabel("order").selectOption("oldest");
+  await page.waitForFunction(() => location.hash.includes("order=oldest"));
+  assert.deepEqual(page.mistakes, []);
+});
+
+test("a new workflow is there within a second", async () => {
+  const page = await browser.open(`${server.page}#/workflows`);
+  await rows(page).first().waitFor();
+  const { id } = await server.create({ name: "newest", jobs: [{ handler: "h", queue: "idle" }] });
+  const began = Date.now();
+  await page.getByText(id).waitFor({ timeout: 1000 });
+  assert.ok(Date.now() - began < 1000);
+});
+
+test("actions for all that match do no more than was counted", async () => {
+  const page = await browser.open(`${server.page}#/workflows?name=invoice`);
+  await rows(page).first().waitFor();
+  const act = async (action, status, now) => {
+    const had = await total(status);
+    await page.getByLabel("all that match:").selectOption(action);
+    await page.getByRole("button", { name: `${action}…` }).click();
+    await confirm(page);
+    await page.locator(".saying.good").last().waitFor();
+    await page.getByRole("button", { name: "close this note" }).last().click();
+    assert.notEqual(await total(status), had, `${action}: ${status}`);
+    if (now) assert.ok((await total(now)) > 0, `${action}: ${now}`);
+  };
+  await act("pause", "running", "paused");
+  await act("resume", "paused", "running");
+  await act("start", "pending", "running");
+  await act("cancel", "running", "cancelled");
+  await act("retry", "cancelled", "running");
+  await act("cancel", "running", "cancelled");
+  await page.getByLabel("all that match:").selectOption("expire");
+  await page.getByRole("button", { name: "expire…" }).click();
+  await confirm(page);
+  await page.getByText("15 of 15 workflows").waitFor();
+  await act("delete", "cancelled");
+  assert.equal((await server.get("v1/workflows:count?name=invoice")).total, 0);
+  await page.getByLabel("all that match:").selectOption("cancel");
+  await page.getByRole("button", { name: "curl: cancel all that match" }).click();
+  const line = await page.locator("pre.curl").innerText();
+  assert.match(line, /^curl -s -X POST 'http.*\/v1\/workflows:bulk' -H 'content-type: application\/json' -d '\{"action":"cancel"/);
+  assert.deepEqual(page.mistakes, []);
+});
+
+test("it looks right", async () => {
+  const page = await browser.open(`${server.page}#/workflows`);
+  await rows(page).first().waitFor();
+  await looksRight(page, "workflows");
+  await page.getByRole("button", { name: "cancel…" }).click();
+  await page.locator("dialog").waitFor();
+  await looksRight(page, "workflows-ask");
+  assert.deepEqual(page.mistakes, []);
+});
