@@ -7,13 +7,16 @@ BIN = $(or $(PREFIX),$(CARGO_HOME),$(HOME)/.cargo)/bin
 PYTHON_CODE = . ../server ../../examples/python
 
 .DEFAULT_GOAL := help
-.PHONY: help run install test lint bench compat publish gen image dist wheels
+.PHONY: help run demo install test lint bench compat publish gen image dist wheels
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\): .*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 run: ## Build the server and start it; nothing else is needed
 	$(CARGO) run --release --package tidegate
+
+demo: ## Build the server and start it with sample limits, workflows, workers and calls, to look at the page
+	$(CARGO) run --release --package tidegate -- demo
 
 install: ## Install the command tidegate; PREFIX=/usr/local: into /usr/local/bin; LINKS=yes: also as ratelimit and its tools
 	$(CARGO) install --locked --path crates/server $(if $(PREFIX),--root $(PREFIX))
@@ -25,6 +28,7 @@ test: ## Install what the tests need, then run all of them
 	scripts/deps test
 	$(CARGO) test --workspace
 	$(CARGO) build --package tidegate
+	cd ui && npm run --silent check && node scripts/build.mjs --compare && TIDEGATE_PAGE=embedded npm run --silent test
 	TIDEGATE_BINARY=$(CURDIR)/target/debug/tidegate .venv/bin/python -m pytest --quiet sdk/python/tests
 
 lint: ## Check format, lints, documentation and dependencies

@@ -1,5 +1,8 @@
 // Bundles src/ into dist/, which is committed: a build of the server needs no Node. The same sources give the same bytes.
-import { copyFileSync, mkdirSync, readFileSync, readdirSync } from "node:fs";
+// With --compare nothing is written: it fails when dist/ is not what src/ gives.
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { build, context } from "esbuild";
 
@@ -20,12 +23,33 @@ export const options = {
   logLevel: "warning",
 };
 
-export async function bundle() {
-  mkdirSync("dist", { recursive: true });
-  await build(options);
-  await build({ ...options, entryPoints: { app: "src/style.css" } });
-  copyFileSync("src/index.html", "dist/index.html");
-  copyFileSync("src/icon.svg", "dist/icon.svg");
+export async function bundle(outdir = "dist") {
+  mkdirSync(outdir, { recursive: true });
+  await build({ ...options, outdir });
+  await build({ ...options, outdir, entryPoints: { app: "src/style.css" } });
+  copyFileSync("src/index.html", join(outdir, "index.html"));
+  copyFileSync("src/icon.svg", join(outdir, "icon.svg"));
+}
+
+/** The names of files that differ between two folders, or are in one of them only. */
+function different(one, other) {
+  const names = (folder) => readdirSync(folder).sort();
+  const both = names(one).filter((name) => names(other).includes(name));
+  const same = both.filter((name) => readFileSync(join(one, name)).equals(readFileSync(join(other, name))));
+  return [...new Set([...names(one), ...names(other)])].filter((name) => !same.includes(name));
+}
+
+async function compare() {
+  const built = mkdtempSync(join(tmpdir(), "tidegate-page-"));
+  try {
+    await bundle(built);
+    const names = different(built, "dist");
+    if (names.length === 0) return;
+    console.error(`dist/ is not what src/ gives: ${names.join(", ")}. Run npm run build in ui, and commit dist/`);
+    process.exitCode = 1;
+  } finally {
+    rmSync(built, { recursive: true });
+  }
 }
 
 export function size() {
@@ -40,7 +64,8 @@ export function size() {
 export { context };
 
 if (import.meta.url === `file://${process.argv[1]}`) {
-  await bundle();
+  if (process.argv.includes("--compare")) await compare();
+  else await bundle();
   if (size() > MOST) {
     console.error("the page is too large");
     process.exit(1);

@@ -3,9 +3,10 @@
 use clap::Command;
 
 /// Commands, and how each is used.
-const EXAMPLES: [(&str, &str); 47] = [
+const EXAMPLES: [(&str, &str); 48] = [
     ("check", "tidegate check config/shop.yaml report.yaml"),
     ("settings", "tidegate settings"),
+    ("demo", "tidegate demo"),
     ("health", "tidegate health"),
     ("completion", "tidegate completion bash > /etc/bash_completion.d/tidegate"),
     ("workflow create", "tidegate workflow create report.yaml --tag nightly --key report-2026-11-21"),

@@ -10,6 +10,7 @@
 
 mod ask;
 mod definition;
+mod demo;
 mod examples;
 mod gush;
 mod handler;
@@ -26,6 +27,7 @@ pub use ask::environment::{DEFAULT_SERVER, Environment};
 pub use ask::exit::{Exit, Failure, complain};
 pub use ask::options::{Options, without_options};
 pub use definition::{Definition, Mistake, fields_of, text_of};
+pub use demo::Demo;
 pub use examples::with_examples;
 pub use screen::counted::counted;
 pub use screen::moment::span_of;

@@ -41,6 +41,8 @@ enum Command {
     Check(Check),
     /// Prints every setting with its value
     Settings(Show),
+    /// Starts a server in memory with sample limits, workflows, workers and calls, to look at
+    Demo,
     /// Asks whether the server of this machine is healthy, for the health check of a container
     Health,
     #[command(flatten)]
@@ -100,7 +102,7 @@ fn arguments() -> clap::Command {
     let command = ["store", "import", "migrate"].into_iter().fold(command, |command, name| {
         command.mut_subcommand(name, |command| without_options(command, &["server", "token_file", "cacert"]))
     });
-    ["check", "settings", "health", "completion"].into_iter().fold(command, |command, name| {
+    ["check", "settings", "demo", "health", "completion"].into_iter().fold(command, |command, name| {
         command.mut_subcommand(name, |command| without_options(command, &["server", "token_file", "cacert", "output"]))
     })
 }
@@ -127,6 +129,7 @@ pub fn main() -> ExitCode {
             ended(Err(Failure::usage("--server, --token-file, --cacert and --output need a command")))
         }
         Ok(Arguments { command: None, .. }) => serve::serve(),
+        Ok(Arguments { options, command: Some(Command::Demo) }) if !options.is_given() => serve::demo(),
         Ok(Arguments { options, command: Some(command) }) => ended(start(command, &options)),
         Err(error) => {
             let error = explained(error);
@@ -211,6 +214,7 @@ async fn run(command: Command, options: &Options) -> Result<Exit, Failure> {
         }
         Command::Settings(Show { markdown: true }) => print(&settings::markdown()).map(|()| Exit::Done),
         Command::Settings(Show { markdown: false }) => show_settings(),
+        Command::Demo => Err(Failure::usage("the demo is a server of its own, and takes no options")),
         Command::Health => health::health(),
         Command::Completion(Completion { shell }) => {
             let mut script = Vec::new();

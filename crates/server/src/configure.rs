@@ -31,9 +31,18 @@ use watch::Watch;
 /// The name of the thread.
 const PART: &str = "configure";
 /// The configuration of a fresh start.
-const SAMPLE: &str = include_str!("configure/sample.yaml");
-/// The sample's name in messages.
-const SAMPLE_NAME: &str = "sample.yaml";
+static SAMPLE: BuiltIn = BuiltIn {
+    shown: "built-in sample (set RUNTIME_ROOT to use your own files)",
+    files: &[("sample.yaml", include_str!("configure/sample.yaml"))],
+};
+/// The configuration of `tidegate demo`.
+static DEMO: BuiltIn = BuiltIn {
+    shown: "built-in demo",
+    files: &[
+        ("shop.yaml", include_str!("configure/demo/shop.yaml")),
+        ("partner.yaml", include_str!("configure/demo/partner.yaml")),
+    ],
+};
 /// How often files are read without an event. Some mounts send none.
 const POLL: Duration = Duration::from_secs(10);
 /// After an event, files are read once no other event came for this long, so that a file is not read half written.
@@ -61,11 +70,20 @@ struct Applied {
     domains: usize,
 }
 
+/// A configuration that is part of the program.
+#[derive(Debug)]
+pub(crate) struct BuiltIn {
+    /// What the banner says of it.
+    shown: &'static str,
+    /// Names, for messages, and texts.
+    files: &'static [(&'static str, &'static str)],
+}
+
 /// Where the configuration comes from.
 #[derive(Debug, Clone)]
 pub(crate) enum Origin {
-    /// The built-in sample: RUNTIME_ROOT is not set, and its default does not exist.
-    Sample,
+    /// That of the demo, or the sample: RUNTIME_ROOT is not set, and its default does not exist.
+    BuiltIn(&'static BuiltIn),
     /// Files under a folder.
     Files(Files),
     /// A management server.
@@ -94,11 +112,14 @@ impl Origin {
     /// The folder that was asked for does not exist, and the server is not to start without it.
     pub(crate) fn new(settings: &Settings) -> Result<Self, ServeError> {
         let Settings { files, xds, .. } = settings;
+        if settings.demo {
+            return Ok(Self::BuiltIn(&DEMO));
+        }
         if let Some(xds) = xds {
             return Ok(Self::Server(Box::new(xds.clone())));
         }
         match (files.root.exists(), files.root_given, files.first_load) {
-            (false, false, _) => Ok(Self::Sample),
+            (false, false, _) => Ok(Self::BuiltIn(&SAMPLE)),
             (false, true, FirstLoad::BeforePorts) if !awaits_root(files) => {
                 Err(ServeError::NoRoot { path: files.root.clone() })
             }
@@ -117,7 +138,7 @@ fn awaits_root(files: &Files) -> bool {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Sample => f.write_str("built-in sample (set RUNTIME_ROOT to use your own files)"),
+            Self::BuiltIn(built_in) => f.write_str(built_in.shown),
             Self::Files(files) => write!(f, "{}", files.folder().display()),
             Self::Server(xds) => write!(f, "management server {}", xds.shown),
         }
@@ -125,9 +146,10 @@ impl fmt::Display for Origin {
 }
 
 impl Target {
-    /// Loads the sample.
-    pub(crate) fn load_sample(&self) {
-        self.load(&[Source { name: SAMPLE_NAME.to_owned(), text: SAMPLE.as_bytes().to_vec() }]);
+    /// Loads a configuration that is part of the program.
+    pub(crate) fn load_built_in(&self, built_in: &BuiltIn) {
+        let source = |&(name, text): &(&str, &str)| Source { name: name.to_owned(), text: text.as_bytes().to_vec() };
+        self.load(&built_in.files.iter().map(source).collect::<Vec<_>>());
     }
 
     /// Applies the configuration in `sources`, and says whether it did. When it has mistakes, the current configuration stays.

@@ -240,8 +240,8 @@ impl Server {
         };
         let (sender, loaded) = oneshot::channel();
         match origin {
-            Origin::Sample => {
-                target.load_sample();
+            Origin::BuiltIn(built_in) => {
+                target.load_built_in(built_in);
                 return Ok(());
             }
             Origin::Files(files) => {

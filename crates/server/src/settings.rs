@@ -3,6 +3,7 @@
 //! One table (settings/table.rs) has a row for each variable. `read` turns texts into values, and a file for each subject turns
 //! values into settings. All mistakes are reported together, and no secret is printed.
 
+mod demo;
 mod files;
 mod limiter;
 mod listen;
@@ -68,6 +69,8 @@ pub struct Settings {
     pub log: Log,
     /// Where files with the configuration are, and how configuration is read.
     pub files: Files,
+    /// Serve the limits of the demo, from neither files nor a management server.
+    pub demo: bool,
     /// The management server that the configuration comes from. None: it comes from files.
     pub xds: Option<Xds>,
     /// How metrics are exported.
@@ -169,6 +172,7 @@ impl Settings {
             connection_age: listen::connection_age(values),
             log: log::build(values),
             files: files::build(values),
+            demo: false,
             xds: xds::build(values),
             metrics: metrics::build(values),
             traces: traces::build(values),

@@ -1,20 +1,46 @@
-//! Without a subcommand: the server.
+//! Without a subcommand: the server. With `demo`: the same, with somebody who uses it.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
+use std::thread;
 
+use tidegate_cli::{Demo, Exit, print};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
+use crate::edge::runtime::runtime;
 use crate::operate::logging;
-use crate::settings::{LogFormat, Settings};
+use crate::settings::{LogFormat, Settings, SettingsError};
 use crate::{Started, Stop, run};
-use tidegate_cli::Exit;
-use tidegate_cli::print;
 
 pub(crate) fn serve() -> ExitCode {
-    let settings = match Settings::from_environment() {
+    start(Settings::from_environment(), |_, _| {})
+}
+
+/// A server in memory with sample limits, workflows, workers and calls.
+pub(crate) fn demo() -> ExitCode {
+    start(Settings::demo(), |started, asked| {
+        let Some(api) = started.addresses.api else {
+            warn!("TIDEGATE_HTTP_ADDR is empty: without the API there is no page, and the demo has no workflows");
+            return;
+        };
+        let begun = Demo::new(api, started.addresses.http).map_err(|failure| failure.text).and_then(|demo| {
+            let runtime = runtime().map_err(|error| error.to_string())?;
+            let run = move || runtime.block_on(asked.run_until_cancelled(demo.run()));
+            thread::Builder::new().name("demo".to_owned()).spawn(run).map_err(|error| error.to_string())
+        });
+        if let Err(reason) = begun {
+            error!("the workers and callers of the demo cannot start: {reason}");
+        }
+    })
+}
+
+/// Serves. `beside` is started when the server is, and is told when the server is asked to end: its connections would otherwise keep the
+/// server until the drain timeout.
+fn start(settings: Result<Settings, SettingsError>, beside: impl FnOnce(&Started, CancellationToken)) -> ExitCode {
+    let settings = match settings {
         Ok(settings) => settings,
         Err(problems) => {
             // Before logging is set up, and for a person.
@@ -37,14 +63,22 @@ pub(crate) fn serve() -> ExitCode {
         warn!("{warning}");
     }
     let format = settings.log.format;
-    let banner = |started: &Started| match format {
-        // A server needs no reader.
-        LogFormat::Text | LogFormat::Colourless => drop(print(&started.to_string())),
-        LogFormat::Json => started.log(),
+    let stopping = CancellationToken::new();
+    let banner = |started: &Started| {
+        match format {
+            // A server needs no reader.
+            LogFormat::Text | LogFormat::Colourless => drop(print(&started.to_string())),
+            LogFormat::Json => started.log(),
+        }
+        beside(started, stopping.clone());
     };
     let mut signals = None;
     // Handlers can only be installed where the server runs.
-    let asked = async || signals.get_or_insert_with(Signals::listen).next().await;
+    let asked = async || {
+        let stop = signals.get_or_insert_with(Signals::listen).next().await;
+        stopping.cancel();
+        stop
+    };
     let ended = run(settings, asked, banner);
     if let Err(failure) = &ended {
         error!("{failure}");

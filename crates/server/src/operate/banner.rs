@@ -95,6 +95,9 @@ impl fmt::Display for Started {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let addresses = &self.addresses;
         writeln!(f, "tidegate {}", crate::VERSION)?;
+        if let Some(api) = addresses.api {
+            writeln!(f, "  page           {}/  open it in a browser", self.page(api))?;
+        }
         writeln!(f, "  store          {}", self.store)?;
         if let Some(workflows) = &self.workflows {
             writeln!(f, "  workflows      {workflows}")?;
@@ -126,6 +129,14 @@ impl fmt::Display for Started {
             }
             other => writeln!(f, "{other}"),
         }
+    }
+}
+
+impl Started {
+    /// The address of the page, without the slash, as a browser on this machine opens it.
+    fn page(&self, api: SocketAddr) -> String {
+        let scheme = if self.api_encryption == Encryption::Off { "http" } else { "https" };
+        format!("{scheme}://{}", reachable(api))
     }
 }
 

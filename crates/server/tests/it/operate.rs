@@ -1,5 +1,6 @@
 //! What those who run the server meet: the process, its settings, its health and its numbers.
 
+mod demo;
 mod drain;
 mod health;
 mod logs;

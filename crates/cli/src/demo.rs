@@ -1,0 +1,79 @@
+//! What makes the page alive in a demo: workers, workflows and calls of a gateway, all through the public ports of a server.
+
+mod graphs;
+mod traffic;
+mod worker;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::sleep;
+
+use crate::ask::address::Target;
+use crate::ask::exit::Failure;
+use crate::ask::remote::{Ask, Remote};
+
+/// How many jobs run at the same time.
+const WORKERS: usize = 12;
+/// How long a part waits after a call that failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The workers and callers of a demo.
+#[derive(Debug)]
+pub struct Demo {
+    api: Arc<Remote>,
+    gateway: Remote,
+}
+
+impl Demo {
+    /// `api` is the port of the API, and `http` the one that answers `/json`. Both speak plaintext, without tokens.
+    ///
+    /// # Errors
+    /// The client cannot be made.
+    pub fn new(api: SocketAddr, http: SocketAddr) -> Result<Self, Failure> {
+        let remote = |address| Remote::new(target(address)?, None, None);
+        Ok(Self { api: Arc::new(remote(api)?), gateway: remote(http)? })
+    }
+
+    /// Runs until it is dropped. What fails is tried again after a second.
+    pub async fn run(self) {
+        let mut parts = tokio::task::JoinSet::new();
+        for worker in 0..WORKERS {
+            let api = self.api.clone();
+            parts.spawn(async move { worker::run(&api, &format!("demo-{}", worker + 1)).await });
+        }
+        for repeated in graphs::repeated() {
+            let api = self.api.clone();
+            parts.spawn(async move { create(&api, repeated).await });
+        }
+        traffic::run(&self.gateway).await;
+    }
+}
+
+/// Creates a workflow again and again.
+async fn create(api: &Remote, repeated: graphs::Repeated) {
+    // The small ones come first, so that something ends within seconds.
+    sleep(repeated.every / 4).await;
+    for number in 1.. {
+        let created = post(api, "/v1/workflows", &(repeated.graph)(number)).await;
+        sleep(if created.is_some() { repeated.every } else { PAUSE }).await;
+    }
+}
+
+/// The text of the answer; none when the call failed or was refused.
+async fn post(remote: &Remote, path: &str, body: &Value) -> Option<String> {
+    remote.text(&Ask::post(path, body.to_string())).await.ok()
+}
+
+/// The address as a client on this machine uses it.
+fn target(mut address: SocketAddr) -> Result<Target, Failure> {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        });
+    }
+    Target::parse(&format!("http://{address}")).map_err(Failure::usage)
+}
