@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::process::Process;
-use crate::support::{await_that, get};
+use crate::support::{await_that, http_with};
 
 fn demo(more: &[(&str, &str)]) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
@@ -18,15 +18,16 @@ fn the_demo_has_workflows_with_logs_and_limits_that_refuse() {
     let server = demo(&[]);
     let api = server.address("API");
     assert!(server.banner.contains(&format!("  page           http://{api}/ ")), "{}", server.banner);
-    assert!(get(api, "/").body.contains("<html"), "the page");
-    let asked = |path: &str| serde_json::from_str::<Value>(&get(api, path).body).unwrap();
-    await_that("an order that has ended well, a limit that has refused, and jobs that wait under it", || {
+    let get = |path: &str| http_with(api, "GET", path, &[("host", "localhost")], b"").body;
+    assert!(get("/").contains("<html"), "the page");
+    let asked = |path: &str| serde_json::from_str::<Value>(&get(path)).unwrap();
+    await_that("an order that has ended well, and a limit that has refused", || {
         let ended = asked("/v1/workflows?status=succeeded&name=order");
         let refused = asked("/v1/limits/top");
         ended["items"][0].is_object() && refused["refusals"].as_array().is_some_and(|refusals| !refusals.is_empty())
     });
     let order = asked("/v1/workflows?status=succeeded&name=order")["items"][0]["id"].as_str().unwrap().to_owned();
-    let log = get(api, &format!("/v1/workflows/{order}/jobs/reserve/log")).body;
+    let log = get(&format!("/v1/workflows/{order}/jobs/reserve/log"));
     assert!(log.contains("reserve: attempt 1") && log.contains("reserve has ended"), "{log}");
 }
 
