@@ -55,7 +55,7 @@ impl Demo {
 /// Creates a workflow again and again.
 async fn create(api: &Remote, repeated: graphs::Repeated) {
     // The small ones come first, so that something ends within seconds.
-    sleep(repeated.every / 4).await;
+    sleep(repeated.every / 10).await;
     for number in 1.. {
         let created = post(api, "/v1/workflows", &(repeated.graph)(number)).await;
         sleep(if created.is_some() { repeated.every } else { PAUSE }).await;

@@ -23,6 +23,9 @@ const HEIGHT = 150;
 export const short = (value: number | null | undefined): string =>
   value === null || value === undefined ? "–" : value >= 1000 ? value.toLocaleString("en", { maximumFractionDigits: 0 }) : String(Math.round(value * 100) / 100);
 
+const clock = (seconds: number): string =>
+  new Date(seconds * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(seconds % 60 === 0 ? {} : { second: "2-digit" }) });
+
 export function Chart({ label, unit, times, lines }: ChartProps) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
@@ -40,7 +43,7 @@ export function Chart({ label, unit, times, lines }: ChartProps) {
         legend: { show: false },
         cursor: { show: false },
         scales: { y: { range: (_, __, most) => [0, Math.max(most * 1.1, 1e-3)] } },
-        axes: [axis, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => short(tick)) }],
+        axes: [{ ...axis, space: 70, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => short(tick)) }],
         series: [{}, ...lines.map((line) => ({ label: line.label, stroke: colour(line.colour), width: 1.5, points: { show: false } }))],
       },
       data(),

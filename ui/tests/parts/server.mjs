@@ -26,8 +26,8 @@ function said(child, pattern, name) {
   });
 }
 
-/** `settings` are environment variables; `tokens` the lines of a tokens file. */
-export async function startServer({ settings = {}, tokens = null } = {}) {
+/** `settings` are environment variables; `tokens` the lines of a tokens file; `command` is a command that serves, such as `demo`. */
+export async function startServer({ settings = {}, tokens = null, command = [] } = {}) {
   const folder = mkdtempSync(join(tmpdir(), "tidegate-page-"));
   const env = {
     PATH: process.env.PATH,
@@ -43,7 +43,7 @@ export async function startServer({ settings = {}, tokens = null } = {}) {
     env.TIDEGATE_TOKENS_FILE = join(folder, "tokens");
     writeFileSync(env.TIDEGATE_TOKENS_FILE, tokens, { mode: 0o600 });
   }
-  const child = spawn(program, [], { env, cwd: folder, stdio: ["ignore", "pipe", "pipe"] });
+  const child = spawn(program, command, { env, cwd: folder, stdio: ["ignore", "pipe", "pipe"] });
   const [, address] = await said(child, /API\s+(127\.0\.0\.1:\d+)/, "the server");
   const api = `http://${address}/`;
   let page = api;

@@ -15,7 +15,7 @@ pub(super) struct Repeated {
 /// All of them.
 pub(super) fn repeated() -> [Repeated; 4] {
     let every = |seconds, graph| Repeated { every: Duration::from_secs(seconds), graph };
-    [every(3, order), every(20, thumbnails), every(30, crawl), every(240, report)]
+    [every(3, order), every(20, thumbnails), every(60, crawl), every(120, report)]
 }
 
 /// Some orders fail at the payment, for good or for one attempt.
@@ -60,7 +60,7 @@ fn report(number: u64) -> Value {
     let job = |step: usize, job: usize| match step {
         1 => json!({"name": name(1, job), "handler": "report.read", "queue": "reports"}),
         _ => json!({
-            "name": name(step, job), "handler": "report.sum", "queue": "reports",
+            "name": name(step, job), "handler": "report.sum", "queue": "reports", "limits": [{"concurrency": 4, "entries": [["kind", "report"]]}],
             "after": [name(step - 1, job), name(step - 1, job + 1)],
         }),
     };

@@ -73,7 +73,7 @@ fn time(handler: &str) -> Duration {
     let milliseconds = match handler {
         "bank.charge" => 300,
         "image.resize" | "report.read" => 400,
-        "report.sum" => 700,
+        "report.sum" => 1_200,
         "partner.page" => 100,
         _ => 150,
     };

@@ -26,6 +26,10 @@ fn the_demo_has_workflows_with_logs_and_limits_that_refuse() {
         let refused = asked("/v1/limits/top");
         ended["items"][0].is_object() && refused["refusals"].as_array().is_some_and(|refusals| !refusals.is_empty())
     });
+    for name in ["order", "thumbnails", "crawl", "report"] {
+        let created = || asked(&format!("/v1/workflows?name={name}"))["items"][0].is_object();
+        await_that(&format!("a workflow {name}"), created);
+    }
     let order = asked("/v1/workflows?status=succeeded&name=order")["items"][0]["id"].as_str().unwrap().to_owned();
     let log = get(&format!("/v1/workflows/{order}/jobs/reserve/log"));
     assert!(log.contains("reserve: attempt 1") && log.contains("reserve has ended"), "{log}");

@@ -1,0 +1,119 @@
+// The pages of operators: overview, limits, queues, workers and failures, each as the demo fills it, and each of their actions.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { looksRight, startBrowser } from "./parts/browser.mjs";
+import { startServer } from "./parts/server.mjs";
+
+let server, demo, browser;
+before(async () => {
+  [server, demo, browser] = await Promise.all([startServer(), startServer({ command: ["demo"] }), startBrowser()]);
+  for (let at = 0; at < 3; at++) {
+    await server.create({ name: "broken", jobs: [{ name: "a", handler: "bank.charge", queue: "broken" }] });
+  }
+  const failed = ({ lease }) => ({ lease, outcome: "failed", error: { kind: "CardDeclined", message: "no" }, retry: "never" });
+  await server.report(...(await server.claim("broken", 3)).map(failed));
+  await server.create({ name: "still", jobs: [{ name: "a", handler: "h", queue: "mail" }, { name: "b", handler: "h", queue: "mail" }] });
+  await server.claim("mail", 1);
+});
+after(async () => {
+  await browser?.close();
+  server?.stop();
+  demo?.stop();
+});
+
+const confirm = (page) => page.locator("dialog button[type=submit]").click();
+const table = (page, label) => page.locator(`[aria-label="${label}"]`).last();
+const item = async (path, name) => (await server.get(path)).items.find((one) => one.name === name);
+
+/** Waits until the server says so: a page that shows what it hopes for is wrong. */
+async function become(what, condition) {
+  for (let tries = 0; tries < 100; tries++) {
+    if (await condition()) return;
+    await new Promise((end) => setTimeout(end, 100));
+  }
+  assert.fail(`it never became so: ${what}`);
+}
+
+for (const [place, sign] of [
+  ["overview", (page) => page.getByText("shop: route=/search").first()],
+  ["limits", (page) => page.getByText("shop: route=/search").first()],
+  ["queues", (page) => table(page, "Queues").getByText("default").first()],
+  ["workers", (page) => table(page, "Workers").getByText("demo-12")],
+]) {
+  test(`${place} looks right`, async () => {
+    const page = await browser.open(`${demo.page}#/${place}`);
+    await sign(page).waitFor({ timeout: 20_000 });
+    await looksRight(page, place);
+    assert.deepEqual(page.mistakes, []);
+  });
+}
+
+test("a limit is seen to refuse, in the overview", async () => {
+  const page = await browser.open(`${demo.page}#/overview`);
+  await page.getByText("Refused lately").waitFor();
+  await page.locator("tr", { hasText: "request" }).filter({ hasText: "shop: plan=free" }).first().waitFor({ timeout: 20_000 });
+  assert.deepEqual(page.mistakes, []);
+});
+
+test("a queue is paused and resumed", async () => {
+  const page = await browser.open(`${server.page}#/queues`);
+  const row = table(page, "Queues").locator("tr", { hasText: "mail" });
+  await row.getByRole("button", { name: "Pause", exact: true }).click();
+  await confirm(page);
+  await become("paused", async () => (await item("v1/queues", "mail")).paused);
+  await row.getByRole("button", { name: "Resume", exact: true }).click();
+  await become("resumed", async () => !(await item("v1/queues", "mail")).paused);
+  assert.deepEqual(page.mistakes, []);
+});
+
+test("a worker is drained and gets jobs again", async () => {
+  const page = await browser.open(`${server.page}#/workers`);
+  const row = table(page, "Workers").locator("tr", { hasText: "tests-1" });
+  await row.getByRole("button", { name: "Drain", exact: true }).click();
+  await confirm(page);
+  await become("draining", async () => (await item("v1/workers", "tests-1")).draining_since);
+  await row.getByRole("button", { name: "Undrain", exact: true }).click();
+  await become("not draining", async () => !(await item("v1/workers", "tests-1")).draining_since);
+  assert.deepEqual(page.mistakes, []);
+});
+
+test("a key is paused for a while and resumed, and a request is checked without charging it", async () => {
+  const page = await browser.open(`${server.page}#/limits`);
+  await page.getByText("Pause or scale a key").click();
+  const form = page.locator("details form");
+  await form.getByLabel("domain").fill("sample");
+  await form.getByLabel("entries").fill("client=me");
+  await form.getByRole("button", { name: "Pause", exact: true }).click();
+  await confirm(page);
+  await become("paused", async () => (await server.get("v1/limits/overrides")).items.some((one) => one.domain === "sample"));
+  await table(page, "Paused and scaled").getByRole("button", { name: "Remove", exact: true }).click();
+  await become("resumed", async () => (await server.get("v1/limits/overrides")).items.length === 0);
+  const check = page.getByRole("region", { name: "Check a request" });
+  await check.getByLabel("domain").fill("sample");
+  await check.getByLabel("entries").fill("client=me");
+  for (let times = 0; times < 7; times++) {
+    await check.getByRole("button", { name: "Check", exact: true }).click();
+    await table(page, "Answer").getByText("ok").waitFor();
+  }
+  // The limit is five a minute: a check that charged would be refused by now.
+  assert.match(await table(page, "Answer").innerText(), /5 a minute/);
+  assert.deepEqual(page.mistakes, []);
+});
+
+test("failures stand together by error, and are retried and removed together", async () => {
+  const page = await browser.open(`${server.page}#/failures`);
+  const row = table(page, "Failures").locator("tbody tr", { hasText: "CardDeclined" });
+  await row.waitFor();
+  assert.match(await row.innerText(), /^3\s/);
+  await looksRight(page, "failures");
+  await row.getByRole("button", { name: "Retry", exact: true }).click();
+  await confirm(page);
+  await become("retried", async () => (await server.get("v1/workflows:count?status=failed")).total === 0);
+  const failed = ({ lease }) => ({ lease, outcome: "failed", error: { kind: "CardDeclined", message: "no" }, retry: "never" });
+  await server.report(...(await server.claim("broken", 3)).map(failed));
+  await row.waitFor();
+  await row.getByRole("button", { name: "Remove", exact: true }).click();
+  await confirm(page);
+  await become("removed", async () => (await server.get("v1/workflows:count?name=broken")).total === 0);
+  assert.deepEqual(page.mistakes, []);
+});
