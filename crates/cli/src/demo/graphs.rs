@@ -60,7 +60,8 @@ fn report(number: u64) -> Value {
     let job = |step: usize, job: usize| match step {
         1 => json!({"name": name(1, job), "handler": "report.read", "queue": "reports"}),
         _ => json!({
-            "name": name(step, job), "handler": "report.sum", "queue": "reports", "limits": [{"concurrency": 4, "entries": [["kind", "report"]]}],
+            "name": name(step, job), "handler": "report.sum", "queue": "reports",
+            "limits": [{"concurrency": 4, "of": "workflow"}],
             "after": [name(step - 1, job), name(step - 1, job + 1)],
         }),
     };
