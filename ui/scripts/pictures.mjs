@@ -29,7 +29,12 @@ const first = async (query) => (await (await fetch(`${page}v1/workflows?${query}
 
 /** A graph that runs says more than one that has ended. */
 async function waitForReport() {
-  while (!(await (await fetch(`${page}v1/workflows?name=report&status=running`)).json()).items.some((one) => one.job_counts.succeeded > 40)) await pause(500);
+  for (let tries = 0; tries < 500; tries++) {
+    const { items } = await (await fetch(`${page}v1/workflows?name=report&status=running`)).json();
+    if (items.some((one) => one.job_counts.succeeded > 40)) return;
+    await pause(500);
+  }
+  throw new Error("no report runs in the demo");
 }
 
 async function pictures(browser) {

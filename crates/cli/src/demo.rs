@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::ask::address::Target;
-use crate::ask::exit::Failure;
+use crate::ask::exit::{Failure, complain};
 use crate::ask::remote::{Ask, Remote};
 
 /// How many jobs run at the same time.
@@ -57,8 +57,16 @@ async fn create(api: &Remote, repeated: graphs::Repeated) {
     // The small ones come first, so that something ends within seconds.
     sleep(repeated.every / 10).await;
     for number in 1.. {
-        let created = post(api, "/v1/workflows", &(repeated.graph)(number)).await;
-        sleep(if created.is_some() { repeated.every } else { PAUSE }).await;
+        let ask = Ask::post("/v1/workflows", (repeated.graph)(number).to_string());
+        let wait = match api.text(&ask).await {
+            Ok(_) => repeated.every,
+            Err(failure) => {
+                // A definition that the server refuses is a mistake of the demo, and somebody should see it.
+                complain(&failure);
+                PAUSE
+            }
+        };
+        sleep(wait).await;
     }
 }
 
