@@ -43,8 +43,13 @@ pub(super) fn call(sender: &mut SendRequest<Bytes>) -> (ResponseFuture, SendStre
 }
 
 pub(super) fn call_of(sender: &mut SendRequest<Bytes>, path: &str) -> (ResponseFuture, SendStream<Bytes>) {
+    try_call_of(sender, path).unwrap()
+}
+
+/// As above, on a connection that the server may end at any moment.
+fn try_call_of(sender: &mut SendRequest<Bytes>, path: &str) -> Result<(ResponseFuture, SendStream<Bytes>), h2::Error> {
     let request = http::Request::post(format!("http://x{path}")).header("content-type", "application/grpc");
-    sender.send_request(request.header("te", "trailers").body(()).unwrap(), false).unwrap()
+    sender.send_request(request.header("te", "trailers").body(()).unwrap(), false)
 }
 
 /// The gRPC status of an answer without a message.
@@ -182,7 +187,7 @@ async fn taking_an_answer_now_and_then_keeps_no_others() {
             let Ok(ready) = sender.ready().await else { return };
             sender = ready;
             // A refusal needs no room of the peer.
-            let (answer, _body) = call_of(&mut sender, "/unknown");
+            let Ok((answer, _body)) = try_call_of(&mut sender, "/unknown") else { return };
             let _ = answer.await;
         }
     };
@@ -201,7 +206,7 @@ async fn calls_that_are_reset_at_once_hurt_nobody() {
                 // The server may have ended the connection.
                 let Ok(ready) = sender.ready().await else { break };
                 sender = ready;
-                let (_answer, mut body) = call(&mut sender);
+                let Ok((_answer, mut body)) = try_call_of(&mut sender, PATH) else { break };
                 if body.send_data(CALL, true).is_err() {
                     break;
                 }
