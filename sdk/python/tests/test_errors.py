@@ -77,9 +77,9 @@ def check(way: Callable[[Any], object], day: Any, kind: type[TidegateError], mes
         way(day)
     assert "\n" not in str(caught.value)
     assert message is None or str(caught.value) == message
-    # A user who does not catch it sees one or two calls of this package, and not what is below them.
+    # A user who does not catch it sees the call of this package, and not what is below it.
     shown = "".join(traceback.format_exception(caught.value))
-    assert shown.count(str(SDK)) <= 4, shown
+    assert shown.count(str(SDK)) <= (2 if way is by_a_client else 1), shown
     assert "direct cause" not in shown and "another exception" not in shown, shown
     return str(caught.value)
 
@@ -137,6 +137,57 @@ def test_the_trace_keeps_the_line_of_the_workflow() -> None:
     names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
     assert names[-1] == "report"
     assert "encode" not in names
+
+
+@job
+def pair(left: int, right: int) -> int:
+    return left + right
+
+
+def cyclic() -> object:
+    @workflow
+    def around() -> int:
+        first = fetch.options(name="a", after="b")(1)
+        return fetch.options(name="b", after=first)(2)
+
+    return around.start()
+
+
+def of_too_few() -> object:
+    return pair.enqueue(1)  # type: ignore[call-arg]  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [(cyclic, "a -> b|circle|cycle"), (of_too_few, "job 'pair': missing a required argument: 'right'")],
+)
+def test_other_mistakes_have_one_frame_of_ours(server: str, wrong: Callable[[], object], told: str) -> None:
+    with tidegate.using(Client(server)), pytest.raises(TidegateError) as caught:
+        wrong()
+    assert any(one in str(caught.value) for one in told.split("|")), caught.value
+    shown = "".join(traceback.format_exception(caught.value))
+    assert shown.count(str(SDK)) <= 1, shown
+
+
+def test_a_decorator_refuses_what_could_not_run() -> None:
+    with pytest.raises(tidegate.DefinitionError, match="backoff: '2 parsecs' is not a time span"):
+        job(backoff="2 parsecs")
+    with pytest.raises(tidegate.DefinitionError, match="a lambda has no name"):
+        job(lambda: 1)
+    with pytest.raises(tidegate.DefinitionError, match="is a method, and a worker has no object"):
+
+        class Mailer:  # pyright: ignore[reportUnusedClass]
+            @job
+            def send(self) -> None: ...
+
+    assert job(handler="one")(lambda: 1)() == 1
+
+
+def test_a_run_that_no_worker_serves_says_so(server: str) -> None:
+    with tidegate.using(Client(server)):
+        run = fetch.options(queue="nobody-here").enqueue("monday")
+        with pytest.raises(tidegate.WorkflowNotDone, match=r"0 of 1 jobs have ended\. Job 'fetch': .*nobody-here"):
+            run.result(timeout=0.05)
 
 
 APP = "from tidegate import job\n\n\n@job\ndef one() -> int:\n    return 1\n"

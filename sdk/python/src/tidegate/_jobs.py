@@ -8,7 +8,8 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, cast, overload
 
 from . import _graph, _telemetry  # pyright: ignore[reportPrivateUsage]
-from ._trace import short
+from ._span import span
+from ._trace import tried
 from ._values import decode, encode, hints, resolve
 from .errors import DefinitionError, InvalidParam, NonRetryable, TidegateError
 
@@ -103,12 +104,12 @@ class Base(Generic[P, R]):
         """The arguments of a call by the names of the function's parameters.
 
         Raises:
-            TypeError: the function cannot be called with them.
+            InvalidParam: the function cannot be called with them. It is a TypeError, too.
         """
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"job '{self.handler}': {error}") from None
+            raise InvalidParam(f"job '{self.handler}': {error}") from None
         params: dict[str, Any] = {}
         for name, value in bound.arguments.items():
             if self.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
@@ -139,25 +140,37 @@ class Base(Generic[P, R]):
             InvalidParam: an argument is not JSON.
             ServerUnavailable: no server answers.
         """
-        return self.enqueue_with(None, *args, **kwargs)
+        run = self._tried(None, args, kwargs)
+        if isinstance(run, TidegateError):
+            raise run
+        return run
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """The same for async code, which is not held up by it."""
         import asyncio
 
-        return await asyncio.to_thread(self.enqueue, *args, **kwargs)
+        run = await asyncio.to_thread(self._tried, None, args, kwargs)
+        if isinstance(run, TidegateError):
+            raise run
+        return run
 
     def enqueue_with(self, client: Client | None, /, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """The same by another client."""
+        run = self._tried(client, args, kwargs)
+        if isinstance(run, TidegateError):
+            raise run
+        return run
+
+    def _tried(self, client: Client | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Run[R] | TidegateError:
         from ._run import start
 
-        graph = _graph.Graph(self.handler)
-        more: WorkflowOptions = {"key": key} if (key := self._options.get("key")) else {}
-        try:
+        def made() -> Run[R]:
+            graph = _graph.Graph(self.handler)
+            more: WorkflowOptions = {"key": key} if (key := self._options.get("key")) else {}
             alone = self._add(graph, *args, **kwargs)
             return start(graph, alone, self._annotations.get("return", Any), more, client)
-        except TidegateError as error:
-            raise short(error)  # noqa: B904 (it is the same error)
+
+        return tried(made)
 
     def arguments(self, params: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of a call of the function with ``params`` of a workflow. Params that it has no parameter for,
@@ -286,8 +299,8 @@ def job(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     Raises:
         DefinitionError: an option is unknown, or the function cannot be a job.
     """
+    _check(settings)
     if function is None:
-        _known(settings)
         return functools.partial(_made, settings=settings)
     return _made(function, settings)
 
@@ -302,11 +315,17 @@ if TYPE_CHECKING:
         def __call__(self, function: Callable[P, R], /) -> Job[P, R]: ...
 
 
-def _known(settings: Mapping[str, Any]) -> None:
+def _check(settings: Mapping[str, Any]) -> None:
     known = Settings.__annotations__
     for name in settings:
         if name not in known:
             raise DefinitionError(f"@job has no option '{name}'. It has {', '.join(sorted(known))}")
+    for name in ("backoff", "backoff_max", "timeout"):
+        if (given := settings.get(name)) is not None:
+            try:
+                span(given)
+            except InvalidParam as error:
+                raise DefinitionError(f"@job, {name}: {error}") from None
 
 
 def _made(function: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
@@ -314,10 +333,24 @@ def _made(function: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
         raise DefinitionError(f"@job is for functions, and {function!r} is none")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise DefinitionError(f"@job: {function.__name__} is a generator. A job returns its output: return a list")
+    if _is_method(function):
+        raise DefinitionError(
+            f"@job: {function.__qualname__} is a method, and a worker has no object to call it of. "
+            "Use a function outside of the class"
+        )
+    if function.__name__ == "<lambda>" and "handler" not in settings:
+        raise DefinitionError('@job: a lambda has no name to find it by. Use def, or @job(handler="a_name")')
     kind: Any = AsyncJob if inspect.iscoroutinefunction(function) else Job
     made: Base[..., Any] = kind(function, dict(settings))
     _register(made)
     return made
+
+
+def _is_method(function: Callable[..., Any]) -> bool:
+    """Whether it is a function in the body of a class whose first parameter is the object, or the class."""
+    holder = function.__qualname__.rpartition(".")[0]
+    first = next(iter(inspect.signature(function).parameters), None)
+    return holder != "" and not holder.endswith("<locals>") and first in ("self", "cls")
 
 
 #: Jobs by the module that made them, so that a module's jobs are found however they are named in it.

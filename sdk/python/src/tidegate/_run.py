@@ -82,7 +82,7 @@ class Run(Generic[R]):
                 ended = counts["succeeded"] + counts["failed"] + counts["cancelled"] + counts["skipped"]
                 raise WorkflowNotDone(
                     f"workflow '{self.name}' ({self.id}) is {shown['status']} after {timeout:g} s: "
-                    f"{ended} of {counts['total']} jobs have ended"
+                    f"{ended} of {counts['total']} jobs have ended{self._held_up()}"
                 )
 
     def result(self, timeout: float | None = None) -> R:
@@ -133,6 +133,15 @@ class Run(Generic[R]):
         shown = self.show()
         finished = shown["finished_at"]
         self.client.retry_workflow(self.id, {"as_of": finished} if finished else {})
+
+    def _held_up(self) -> str:
+        """Says of a job that waits for a worker why it does: often there is none that serves its queue."""
+        try:
+            ready = self.client.list_jobs(self.id, state="ready", limit=1)["items"]
+            why = self.client.show_job(self.id, ready[0]["name"]).get("why_not_running") if ready else None
+        except TidegateError:
+            return ""
+        return f". Job '{ready[0]['name']}': {why['text']}" if why else ""
 
     def _failure(self, status: str) -> TidegateError:
         for job in self.client.show_workflow(self.id, view="full").get("jobs", []):

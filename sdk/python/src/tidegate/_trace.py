@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from types import TracebackType
 from typing import TypeVar
 
 from .errors import TidegateError
 
 E = TypeVar("E", bound=TidegateError)
+R = TypeVar("R")
 
 _SDK = os.path.dirname(__file__) + os.sep  # noqa: PTH120
+
+
+def tried(call: Callable[[], R]) -> R | TidegateError:
+    """What a call returns, or the error that it raises. A caller who raises that one is its only frame of ours."""
+    try:
+        return call()
+    except TidegateError as error:
+        return short(error)
 
 
 def short(error: E) -> E:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, ParamSpec, Ty
 from . import _graph
 from ._jobs import Base, Options
 from ._span import span
-from ._trace import short
+from ._trace import tried
 from ._values import encode, hints
 from .errors import DefinitionError, TidegateError
 
@@ -107,23 +107,35 @@ class Template(Generic[P, R]):
             InvalidParam: a parameter of a job is not JSON.
             ServerUnavailable: no server answers.
         """
-        return self.start_with(None, *args, **kwargs)
+        run = self._tried(None, args, kwargs)
+        if isinstance(run, TidegateError):
+            raise run
+        return run
 
     async def astart(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """The same for async code, which is not held up by it."""
         import asyncio
 
-        return await asyncio.to_thread(self.start, *args, **kwargs)
+        run = await asyncio.to_thread(self._tried, None, args, kwargs)
+        if isinstance(run, TidegateError):
+            raise run
+        return run
 
     def start_with(self, client: Client | None, /, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """The same by another client."""
+        run = self._tried(client, args, kwargs)
+        if isinstance(run, TidegateError):
+            raise run
+        return run
+
+    def _tried(self, client: Client | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Run[R] | TidegateError:
         from ._run import start
 
-        try:
+        def made() -> Run[R]:
             graph, result = self.build(*args, **kwargs)
             return start(graph, result, hints(self.function).get("return", Any), self.chosen, client)
-        except TidegateError as error:
-            raise short(error)  # noqa: B904 (it is the same error)
+
+        return tried(made)
 
 
 def _finished(coroutine: Coroutine[Any, Any, Any], name: str) -> Any:
@@ -222,12 +234,15 @@ class Workflow:
         of all jobs by name."""
         from ._run import start
 
-        try:
+        def made() -> Run[dict[str, Any]]:
             graph = cls._configured(args, kwargs)
             every = {name: _graph.Handle(node) for name, node in graph.nodes.items()}
             return start(graph, every, dict, cls.options, None)
-        except TidegateError as error:
-            raise short(error)  # noqa: B904 (it is the same error)
+
+        run = tried(made)
+        if isinstance(run, TidegateError):
+            raise run
+        return run
 
     @classmethod
     def _configured(cls, args: Iterable[Any], kwargs: Mapping[str, Any]) -> _graph.Graph:

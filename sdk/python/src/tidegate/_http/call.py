@@ -122,6 +122,8 @@ def unavailable(call: Call, address: Address, lost: Lost, *, sent: bool) -> Serv
         advice = "" if lost.lasting else ". Start the server (tidegate), or set TIDEGATE_SERVER"
         return ServerUnavailable(f"{address.url} does not answer: {lost.reason}{advice}")
     text = f"{address.url} did not answer {call.method} {call.target.partition('?')[0]}: {lost.reason}"
+    if lost.lasting:
+        text += ". Look at TIDEGATE_SERVER: it is the address of the API, by default http://127.0.0.1:7070"
     if call.method != "GET":
         text += ". The call may have been carried out"
     return ServerUnavailable(text, sent=True)
