@@ -172,7 +172,10 @@ pub(crate) fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<()
     if is_name(name) {
         return Ok(());
     }
-    Err(Problem::field(path(), format!("expected a name of 1 to {MAX_NAME} bytes without control characters")))
+    Err(Problem::field(
+        path(),
+        format!("expected a name of 1 to {MAX_NAME} bytes without control characters, and not '.' or '..'"),
+    ))
 }
 
 fn each_once(mut names: Vec<String>) -> Vec<String> {
@@ -183,7 +186,7 @@ fn each_once(mut names: Vec<String>) -> Vec<String> {
 
 /// Whether a queue could have this name, and a terminal show it.
 fn is_name(text: &str) -> bool {
-    (1..=MAX_NAME).contains(&text.len()) && !text.chars().any(char::is_control)
+    (1..=MAX_NAME).contains(&text.len()) && !text.chars().any(char::is_control) && !matches!(text, "." | "..")
 }
 
 /// The length of a lease, if it is within bounds.

@@ -48,8 +48,10 @@ pub enum GraphError {
         /// How many.
         count: usize,
     },
-    /// A name is empty, too long, or has a control character in it.
-    #[error("{path}: a name must have 1 to {MAX_NAME} bytes and no control characters, but this is {found}")]
+    /// A name is empty, too long, `.` or `..`, or has a control character in it.
+    #[error(
+        "{path}: a name must have 1 to {MAX_NAME} bytes and no control characters, and not be '.' or '..', but this is {found}"
+    )]
     InvalidName {
         /// Where it is, such as `jobs[3].queue`.
         path: String,

@@ -140,7 +140,7 @@ fn two_jobs_of_one_name_are_refused() {
 
 #[test]
 fn names_have_bounds() {
-    const RULE: &str = "a name must have 1 to 200 bytes and no control characters, but this is";
+    const RULE: &str = "a name must have 1 to 200 bytes and no control characters, and not be '.' or '..', but this is";
     let edge = "é".repeat(MAX_NAME / 2);
     let long = format!("{edge}x");
     type Place = fn(&mut Definition, String);
@@ -160,6 +160,9 @@ fn names_have_bounds() {
         };
         check(with(""), &format!("{path}: {RULE} empty"));
         check(with(&long), &format!("{path}: {RULE} 201 bytes long"));
+        check(with("."), &format!("{path}: {RULE} '.'"));
+        check(with(".."), &format!("{path}: {RULE} '..'"));
+        assert!(Graph::build(with("...")).is_ok(), "{path}");
         check(with("a\nb"), &format!("{path}: {RULE} \"a\\nb\""));
         check(with("\u{85}"), &format!("{path}: {RULE} \"\\u{{85}}\""));
         assert!(Graph::build(with(&edge)).is_ok() && Graph::build(with(" ")).is_ok(), "{path}");

@@ -449,7 +449,10 @@ fn a_problem_of_an_item_is_whole_by_itself() {
                     "workflows[2].jobs[1].name",
                     "'a' is also the name of an earlier job: give each job a name of its own",
                 ),
-                ("workflows[3].name", "a name must have 1 to 200 bytes and no control characters, but this is empty"),
+                (
+                    "workflows[3].name",
+                    "a name must have 1 to 200 bytes and no control characters, and not be '.' or '..', but this is empty",
+                ),
                 ("workflows[4].name", "expected a string, got 7"),
             ][..],
         ),
