@@ -28,7 +28,7 @@ pub(crate) async fn claim(
     tokio::pin!(drained);
     loop {
         // What arrives between the claim and the wait counts too.
-        let arrival = engine.arrival_except(&claim.queues, claim.handlers.as_deref(), except);
+        let arrival = engine.arrival_for(claim, except);
         let leases = engine.lease_except(claim, except, Patience::Some, (host.clock)()).await?;
         if !leases.is_empty() || drain.is_cancelled() || Instant::now() >= until {
             return Ok(leases);
@@ -36,7 +36,11 @@ pub(crate) async fn claim(
         tokio::select! {
             // A worker that was woken claims, also when its time is over by then: no other one was woken for that job.
             biased;
-            () = arrival => {}
+            leases = arrival => {
+                if !leases.is_empty() {
+                    return Ok(engine.fill_up(leases, claim, except, (host.clock)()).await);
+                }
+            }
             () = sleep_until(until) => return Ok(Leases::default()),
             () = drain.cancelled() => return Ok(Leases::default()),
             () = &mut drained => return Ok(Leases::default()),

@@ -19,6 +19,8 @@ use crate::delay::DelayProxy;
 pub(crate) enum Store {
     /// Counters in the server's memory, workflows in a SQLite file.
     Embedded,
+    /// Counters and workflows in the server's memory.
+    Memory,
     Redis,
     /// Redis, a millisecond away in each direction.
     FarRedis,
@@ -66,7 +68,7 @@ impl Testbed {
     ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("could not make a temporary folder")?;
         let redis = match store {
-            Store::Embedded | Store::Memcached => None,
+            Store::Embedded | Store::Memory | Store::Memcached => None,
             Store::Redis | Store::FarRedis => Some(RedisServer::start().await),
         };
         let mut environment = settings.to_vec();
@@ -80,6 +82,9 @@ impl Testbed {
                 proxy = Some(far);
             }
             environment.extend([("REDIS_SOCKET_TYPE", "tcp".to_owned()), ("REDIS_URL", address)]);
+        }
+        if store == Store::Memory {
+            environment.push(("TIDEGATE_STORE_URL", "memory".to_owned()));
         }
         let memcached = (store == Store::Memcached).then(MemcachedServer::start);
         if let Some(memcached) = &memcached {

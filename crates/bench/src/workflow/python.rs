@@ -57,7 +57,9 @@ pub(crate) struct Results {
     workers: Vec<Worker>,
 }
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 12] = [
+    Kind::Sdk(1, Store::Memory),
+    Kind::Bare(Store::Memory),
     Kind::Sdk(1, Store::Embedded),
     Kind::Bare(Store::Embedded),
     Kind::Sdk(4, Store::Embedded),
@@ -72,7 +74,11 @@ const KINDS: [Kind; 10] = [
 
 impl Kind {
     fn name(self) -> String {
-        let store = |store: Store| if store == Store::Redis { "Redis" } else { "SQLite" };
+        let store = |store: Store| match store {
+            Store::Memory => "memory",
+            Store::Redis => "Redis",
+            _ => "SQLite",
+        };
         match self {
             Self::Sdk(1, on) => format!("SDK, 1 process, {}", store(on)),
             Self::Sdk(processes, on) => format!("SDK, {processes} processes, {}", store(on)),

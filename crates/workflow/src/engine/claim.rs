@@ -20,6 +20,7 @@ use super::desk::answer::{Answer, Leased};
 use super::desk::request::Request;
 use super::error::EngineError;
 use super::queues::except::Except;
+use super::queues::lessee::Lessee;
 use super::queues::{Patience, Taken, Wanting, Where};
 use crate::id::{Partition, WorkflowId};
 use crate::record::format::Format;
@@ -244,8 +245,33 @@ impl Engine {
         handlers: Option<&[String]>,
         except: &[LeaseRef],
     ) -> impl Future<Output = ()> + use<'a> {
-        let waiting = self.queues().wait(queues, handlers, Except::of(except));
-        waiting.arrived()
+        let waiting = self.queues().wait(queues, handlers, (Except::of(except), None));
+        async { drop(waiting.arrived().await) }
+    }
+
+    /// [`Engine::arrival_except`] for the same claim as before: jobs that become ready at this server while the future is polled may come leased, with the
+    /// write that makes them ready. Without any, there may be some to claim.
+    ///
+    /// # Cancellation
+    /// When the future is dropped, jobs that were leased go back at once.
+    pub fn arrival_for<'a>(&'a self, claim: &'a Claim, except: &[LeaseRef]) -> impl Future<Output = Leases> + use<'a> {
+        let lessee = Lessee { worker: Worker::from(claim.worker.as_str()), lease: claim.lease, limit: claim.limit };
+        let waiting = self.queues().wait(&claim.queues, claim.handlers.as_deref(), (Except::of(except), Some(lessee)));
+        async { Leases::of(waiting.arrived().await) }
+    }
+
+    /// Adds jobs that are known here to those that came, up to the limit of the claim.
+    ///
+    /// # Cancellation
+    /// When the future is dropped, all of them go back at once.
+    pub async fn fill_up(&self, mut leases: Leases, claim: &Claim, except: &[LeaseRef], now: Timestamp) -> Leases {
+        let limit = claim.limit.saturating_sub(leases.number());
+        if limit > 0 && !leases.is_full() && self.queues().have_some(&claim.queues) {
+            let more = self.lease(&Claim { limit, ..claim.clone() }, (&Except::of(except), Patience::Some), now).await;
+            // Whoever asks has jobs in any case, and asks again.
+            leases.add(more.unwrap_or_default());
+        }
+        leases
     }
 }
 

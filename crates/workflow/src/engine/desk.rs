@@ -5,6 +5,7 @@ pub(crate) mod answer;
 mod entry;
 mod event;
 mod group;
+mod hand_out;
 mod load;
 pub(crate) mod play;
 pub(crate) mod request;

@@ -8,6 +8,7 @@ mod heads;
 mod interest;
 mod lane;
 pub(crate) mod lanes;
+pub(crate) mod lessee;
 mod limited;
 mod line;
 mod paused;
@@ -20,7 +21,7 @@ mod turns;
 mod waiting;
 mod weights;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -87,6 +88,8 @@ pub(crate) struct Queues {
     waited_at: AtomicU64,
     /// How often a worker that waited was woken.
     woken: AtomicU64,
+    /// How many workers wait that take jobs as they become ready.
+    takers: AtomicUsize,
 }
 
 /// A queue to be read.
@@ -123,6 +126,7 @@ impl Queues {
             worked: Notify::default(),
             waited_at: AtomicU64::default(),
             woken: AtomicU64::default(),
+            takers: AtomicUsize::default(),
         }
     }
 
@@ -282,6 +286,13 @@ impl Queues {
     /// How many jobs of a queue are known here.
     pub(crate) fn known(&self, name: &str) -> usize {
         self.each().get(name).map_or(0, |queue| queue.lanes.len())
+    }
+
+    /// Whether a job of one of these queues is known here that a worker may have.
+    pub(crate) fn have_some(&self, names: &[String]) -> bool {
+        let each = self.each();
+        let has_some = |queue: &Queue| !queue.paused && queue.lanes.open() > 0;
+        names.iter().filter_map(|name| each.get(name.as_str())).any(has_some)
     }
 
     /// How many workflows are passed over.
@@ -489,10 +500,10 @@ mod tests {
         let names = |from: usize| (from..from + 100).map(|at| format!("q{at}")).collect::<Vec<_>>();
         queues.set_paused("paused", Paused::Yes);
         let kept = ["kept".to_owned()];
-        let _waiting = queues.wait(&kept, None, Except::default());
+        let _waiting = queues.wait(&kept, None, (Except::default(), None));
         for from in (0..100_000).step_by(100) {
             let names = names(from);
-            drop(queues.wait(&names, None, Except::default()));
+            drop(queues.wait(&names, None, (Except::default(), None)));
             queues.read(&names).finish(names.iter().map(|_| Found::default()));
         }
         assert!(queues.each().len() < 4 * NAMES, "{} are known", queues.each().len());

@@ -22,6 +22,7 @@ use crate::support::{
 
 mod again;
 mod crowd;
+mod handed;
 mod places;
 
 on_every_store! {

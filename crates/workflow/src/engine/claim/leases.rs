@@ -48,6 +48,10 @@ impl Leases {
         self.values + self.names
     }
 
+    pub(super) fn number(&self) -> usize {
+        self.jobs.len()
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.full
     }

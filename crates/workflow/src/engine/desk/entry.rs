@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use quick_cache::Weighter;
 
-use super::answer::Answer;
+use super::answer::Leased;
 use crate::graph::{Graph, allocated};
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::change::{Later, ResultField};
@@ -104,8 +104,8 @@ impl Entry {
     }
 
     /// Fills in outputs of parents that were reported in the same round and are written now.
-    pub(super) fn fill_inputs(&self, answer: &mut Answer) {
-        for input in answer.leased.iter_mut().flat_map(|leased| &mut leased.inputs) {
+    pub(super) fn fill_inputs(&self, leased: &mut [Leased]) {
+        for input in leased.iter_mut().flat_map(|leased| &mut leased.inputs) {
             if input.output.is_none() {
                 input.output = self.outputs.get(&input.job).cloned();
             }

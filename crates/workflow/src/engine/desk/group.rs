@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::answer::Answer;
 use super::entry::{Entry, Kept};
+use super::hand_out::HandedOut;
 use super::play::Player;
 use super::request::{Begin, Posted, Request};
 use crate::engine::error::EngineError;
@@ -28,6 +29,8 @@ pub(super) struct Group {
     /// What may be in the store and should not, if a write stopped half way.
     pub(super) strays: Option<Box<Delete>>,
     pub(super) answers: Vec<Result<Answer, EngineError>>,
+    /// Jobs that go to workers that wait.
+    pub(super) handed: Vec<HandedOut>,
     /// Why the store did not say that the latest change was written. It was not.
     pub(super) refused: Option<Box<StoreError>>,
 }
@@ -61,6 +64,7 @@ impl Group {
             since: None,
             strays: None,
             answers: Vec::new(),
+            handed: Vec::new(),
             refused: None,
         }
     }
@@ -91,6 +95,7 @@ impl Group {
             entry.workflow.mend(*strays);
         }
         let now = self.posted[0].now;
+        self.handed = player.hand_out(entry, now);
         let mut change = entry.workflow.change(fastrand::u32(..), player.store.style(), now)?;
         if let formats @ [_, _, ..] = player.store.formats_of_rows() {
             change.remove_rows_of(formats, &entry.workflow.graph);
@@ -171,8 +176,12 @@ impl Group {
         self.graph = self.entry.take().map(|entry| entry.workflow.graph);
     }
 
-    /// Gives back the jobs that the answers contain.
+    /// Gives back the jobs that the answers contain. Workers that wait look for themselves.
     fn take_back(&mut self) {
+        for HandedOut { leased, .. } in &mut self.handed {
+            leased.iter_mut().for_each(|leased| leased.undelivered.settle());
+        }
+        self.handed.clear();
         for (posted, answer) in self.posted.iter().zip(self.answers.drain(..)) {
             let Ok(mut answer) = answer else { continue };
             answer.leased.iter_mut().for_each(|leased| leased.undelivered.settle());

@@ -133,7 +133,13 @@ impl Player<'_> {
     }
 
     /// What a worker gets with a leased job.
-    fn leased(&self, entry: &Entry, job: JobIndex, (token, expires): (u64, Timestamp), now: Timestamp) -> Leased {
+    pub(super) fn leased(
+        &self,
+        entry: &Entry,
+        job: JobIndex,
+        (token, expires): (u64, Timestamp),
+        now: Timestamp,
+    ) -> Leased {
         let workflow = &entry.workflow;
         let about = &workflow.graph.jobs[job.index()];
         let output = |job| entry.outputs.get(&job).cloned();

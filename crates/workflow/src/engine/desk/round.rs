@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::group::{Basis, Group};
+use super::hand_out::HandedOut;
 use super::load::load_missing;
 use super::play::Player;
 use super::request::Request;
@@ -243,8 +244,12 @@ impl Round<'_> {
             if let (Some(entry), Write::Put(put)) = (&mut group.entry, &change.write) {
                 entry.workflow.settle_written();
                 entry.keep_outputs(&put.results);
-                group.answers.iter_mut().flatten().for_each(|answer| entry.fill_inputs(answer));
+                group.answers.iter_mut().flatten().for_each(|answer| entry.fill_inputs(&mut answer.leased));
+                group.handed.iter_mut().for_each(|handed| entry.fill_inputs(&mut handed.leased));
             }
+        }
+        for HandedOut { chosen, leased } in group.handed {
+            chosen.give(leased.into_iter().map(|leased| (group.id, leased)).collect());
         }
         for (posted, outcome) in group.posted.into_iter().zip(group.answers) {
             posted.answer(outcome);

@@ -1,8 +1,8 @@
 //! The ready jobs of one queue, and the workers that wait for them.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use hashbrown::{HashMap, HashSet};
 use tokio::sync::Notify;
@@ -11,6 +11,7 @@ use super::aside::Aside;
 use super::except::Except;
 use super::lane::{Complete, Lane, More};
 use super::lanes::{LaneKey, Lanes, Room, Served};
+use super::lessee::{Handed, Lessee};
 use super::reading::{Began, Changes, Found, Read, Refilled};
 use super::rivals::Claims;
 use super::weights::Weights;
@@ -54,8 +55,15 @@ pub(super) struct Waiter {
     pub(super) except: Except,
     /// What it can run. None: everything.
     pub(super) handlers: Option<Vec<String>>,
-    /// Whether it was woken or has left.
+    /// Whether it was woken, chosen, or has left.
     pub(super) done: AtomicBool,
+    /// What it would claim, if it takes jobs as they become ready.
+    pub(super) lessee: Option<Lessee>,
+    /// Whether it takes them already.
+    pub(super) is_open: AtomicBool,
+    /// Whether it was chosen for some.
+    pub(super) is_chosen: AtomicBool,
+    pub(super) handed: Mutex<Handed>,
 }
 
 impl Waiter {
@@ -64,7 +72,7 @@ impl Waiter {
         self.handlers.is_none() && lanes.open() > self.except.number()
     }
 
-    fn can_run(&self, handler: &str) -> bool {
+    pub(super) fn can_run(&self, handler: &str) -> bool {
         self.handlers.as_ref().is_none_or(|known| known.iter().any(|known| known == handler))
     }
 

@@ -132,9 +132,10 @@ async fn report(
 /// As a server does for a worker that waits: claims, and when there is nothing sleeps until somebody wakes it. The server looks at the
 /// store from time to time.
 async fn wait(engine: &Engine, asked: &Asked, now: Timestamp) -> Told {
+    let claim = asked.claim();
     for woken in 0..WAKE_UPS {
-        let mut arrival = Box::pin(engine.arrival(&asked.queues));
-        match engine.claim(&asked.claim(), now).await {
+        let mut arrival = Box::pin(engine.arrival_for(&claim, &[]));
+        match engine.claim(&claim, now).await {
             Ok(claimed) if claimed.is_empty() => {}
             done => return Told::Waited(woken, done),
         }
@@ -143,7 +144,12 @@ async fn wait(engine: &Engine, asked: &Asked, now: Timestamp) -> Told {
         }
         tokio::select! {
             biased;
-            () = &mut arrival => {}
+            leases = &mut arrival => {
+                if !leases.is_empty() {
+                    let leases = engine.fill_up(leases, &claim, &[], now).await;
+                    return Told::Waited(woken, engine.deliver(leases).await);
+                }
+            }
             () = turns(TURNS) => return Told::Waited(woken, Ok(Vec::new())),
         }
     }

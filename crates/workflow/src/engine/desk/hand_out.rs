@@ -1,0 +1,84 @@
+//! Jobs that become ready go to workers that wait, with the write that makes them ready: without a claim, that is one write instead of two.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::answer::Leased;
+use super::entry::Entry;
+use super::play::{Player, new_token};
+use crate::engine::queues::lessee::{Chosen, ForWhom};
+use crate::id::JobIndex;
+use crate::state::{JobState, Status};
+use crate::time::Timestamp;
+use crate::transition::event::{Event, Lease};
+use crate::transition::transition;
+
+/// Jobs of one workflow for one worker. It is given them when they are written.
+pub(super) struct HandedOut {
+    pub(super) chosen: Chosen,
+    pub(super) leased: Vec<Leased>,
+}
+
+/// The workers that were chosen for jobs of one handler in one queue, and want more.
+#[derive(Default)]
+struct Line {
+    /// Their places. The first has the fewest jobs.
+    chosen: VecDeque<usize>,
+    /// Whether no other one waits.
+    is_complete: bool,
+}
+
+impl Player<'_> {
+    /// Leases jobs that became ready since the last write to workers that wait at this server. Each worker gets one before any gets another.
+    ///
+    /// Limited jobs go through the queue, since what they need must be taken before. While a part of the store is in trouble all jobs do: a worker must
+    /// not wait for a write that may take long, as others could have work for it.
+    pub(super) fn hand_out(&self, entry: &mut Entry, now: Timestamp) -> Vec<HandedOut> {
+        let may = self.context.queues.have_takers()
+            && entry.workflow.meta().status == Status::Running
+            && self.context.troubles.is_none();
+        if !may || entry.workflow.newly_ready().is_empty() {
+            return Vec::new();
+        }
+        let graph = Arc::clone(&entry.workflow.graph);
+        let mut handed: Vec<HandedOut> = Vec::new();
+        let mut lines: HashMap<(&str, &str), Line> = HashMap::new();
+        for job in entry.workflow.newly_ready().to_vec() {
+            if entry.workflow.job(job).state != JobState::Ready || graph.limits(job).is_some() {
+                continue;
+            }
+            let about = &graph.jobs[job.index()];
+            let (queue, handler) = (&*about.queue, &*about.handler);
+            let for_whom = ForWhom { queue, handler, priority: about.priority, workflow: entry.workflow.id, job };
+            let line = lines.entry((queue, handler)).or_default();
+            if !line.is_complete {
+                match self.context.queues.choose(for_whom) {
+                    Some(chosen) => {
+                        line.chosen.push_front(handed.len());
+                        handed.push(HandedOut { chosen, leased: Vec::with_capacity(1) });
+                    }
+                    None => line.is_complete = true,
+                }
+            }
+            let Some(at) = line.chosen.pop_front() else { continue };
+            let HandedOut { chosen, leased } = &mut handed[at];
+            if chosen.takes(for_whom) {
+                leased.extend(self.lease_to(entry, job, chosen, now));
+            }
+            if leased.len() < chosen.lessee().limit {
+                line.chosen.push_back(at);
+            }
+        }
+        handed
+    }
+
+    fn lease_to(&self, entry: &mut Entry, job: JobIndex, chosen: &Chosen, now: Timestamp) -> Option<Leased> {
+        let lessee = chosen.lessee();
+        let lease = Lease { token: new_token(), worker: lessee.worker.clone(), expires: now + lessee.lease };
+        let (token, expires) = (lease.token, lease.expires);
+        transition(&mut entry.workflow, &Event::Claim { job, lease }, self.context.retention, now).ok()?;
+        Some(self.leased(entry, job, (token, expires), now))
+    }
+}
