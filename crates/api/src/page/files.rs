@@ -1,9 +1,13 @@
 //! The files of the page, as `ui/` was bundled: a build needs no Node.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::Write as _;
+use std::sync::OnceLock;
 
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 
 use crate::edge::ask::{Answer, Ask};
 use crate::edge::problem::{Code, Problem};
@@ -16,16 +20,18 @@ struct File {
     name: &'static str,
     media: &'static str,
     bytes: &'static [u8],
+    /// Made when it is first asked for.
+    compressed: OnceLock<Vec<u8>>,
 }
 
 /// The first is the page, the others are what it loads.
 #[rustfmt::skip] // a line for each
 static FILES: [File; 5] = [
-    File { name: "", media: "text/html; charset=utf-8", bytes: include_bytes!("../../../../ui/dist/index.html") },
-    File { name: "app.js", media: "text/javascript; charset=utf-8", bytes: include_bytes!("../../../../ui/dist/app.js") },
-    File { name: "app.css", media: "text/css; charset=utf-8", bytes: include_bytes!("../../../../ui/dist/app.css") },
-    File { name: "live.js", media: "text/javascript; charset=utf-8", bytes: include_bytes!("../../../../ui/dist/live.js") },
-    File { name: "icon.svg", media: "image/svg+xml", bytes: include_bytes!("../../../../ui/dist/icon.svg") },
+    File::new("", "text/html; charset=utf-8", include_bytes!("../../../../ui/dist/index.html")),
+    File::new("app.js", "text/javascript; charset=utf-8", include_bytes!("../../../../ui/dist/app.js")),
+    File::new("app.css", "text/css; charset=utf-8", include_bytes!("../../../../ui/dist/app.css")),
+    File::new("live.js", "text/javascript; charset=utf-8", include_bytes!("../../../../ui/dist/live.js")),
+    File::new("icon.svg", "image/svg+xml", include_bytes!("../../../../ui/dist/icon.svg")),
 ];
 
 pub(crate) fn page(ask: &Ask<'_>) -> Response {
@@ -40,25 +46,52 @@ pub(crate) fn asset(ask: &Ask<'_>) -> Answer {
 }
 
 impl File {
+    const fn new(name: &'static str, media: &'static str, bytes: &'static [u8]) -> Self {
+        Self { name, media, bytes, compressed: OnceLock::new() }
+    }
+
     /// The file; or that it has not changed, to a browser that keeps it. It asks each time, so that a new server has a new page at once.
-    fn answer(&self, headers: &HeaderMap) -> Response {
-        let tag = self.tag();
+    fn answer(&'static self, headers: &HeaderMap) -> Response {
+        let bytes = if accepts_gzip(headers) { self.compressed() } else { self.bytes };
+        let tag = tag(bytes);
         let about = [
             (header::CONTENT_TYPE, self.media),
             (header::CACHE_CONTROL, "no-cache"),
             (header::CONTENT_SECURITY_POLICY, POLICY),
             (header::REFERRER_POLICY, "no-referrer"),
+            (header::VARY, "accept-encoding"),
             (header::ETAG, &tag),
         ];
         if headers.get_all(header::IF_NONE_MATCH).iter().any(|known| known == tag.as_str()) {
             return (StatusCode::NOT_MODIFIED, about).into_response();
         }
-        (about, self.bytes).into_response()
+        let encoding = (bytes.len() < self.bytes.len()).then_some([(header::CONTENT_ENCODING, "gzip")]);
+        (about, encoding, bytes).into_response()
     }
 
-    fn tag(&self) -> String {
-        let mut hasher = DefaultHasher::new();
-        self.bytes.hash(&mut hasher);
-        format!("\"{:016x}\"", hasher.finish())
+    /// The file, compressed; as it is when that is not smaller.
+    fn compressed(&'static self) -> &'static [u8] {
+        let compressed = self.compressed.get_or_init(|| {
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+            let written = encoder.write_all(self.bytes).and_then(|()| encoder.finish());
+            written.expect("memory takes all bytes")
+        });
+        if compressed.len() < self.bytes.len() { compressed } else { self.bytes }
     }
+}
+
+fn tag(bytes: &[u8]) -> String {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    format!("\"{:016x}\"", hasher.finish())
+}
+
+/// Whether a client takes gzip: it names it, and not with the weight 0.
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let all = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    all.flat_map(|value| value.split(',')).any(|part| {
+        let (name, weight) = part.split_once(';').unwrap_or((part, ""));
+        let refused = weight.trim().strip_prefix("q=").is_some_and(|weight| weight.parse() == Ok(0.0));
+        name.trim().eq_ignore_ascii_case("gzip") && !refused
+    })
 }

@@ -1,5 +1,8 @@
 //! The page: its files, signing in, the overview, and one stream for all that a browser watches.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
 use serde_json::{Value, json};
 
 use super::watch::Events;
@@ -44,6 +47,32 @@ fn its_files_are_served_and_kept_until_they_change() {
     }
     for path in ["/assets/", "/assets/index.html", "/assets/..%2Fapp.js", "/assets/app.js/x"] {
         assert_eq!(flows.ask("GET", path, &[], "").status, 404, "{path}");
+    }
+}
+
+#[test]
+fn its_files_are_compressed_for_who_takes_that() {
+    let flows = Flows::start(&[]);
+    let ask = |accepts: &str| {
+        let mut stream = TcpStream::connect(flows.server.started.addresses.api.unwrap()).unwrap();
+        let about = format!("host: localhost\r\naccept-encoding: {accepts}\r\nconnection: close");
+        write!(stream, "GET /assets/app.js HTTP/1.1\r\n{about}\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+        (String::from_utf8(answer[..end].to_vec()).unwrap(), answer[end + 4..].to_vec())
+    };
+    let (_, whole) = ask("identity");
+    for accepts in ["gzip", "br, GZIP;q=0.5", "deflate , gzip"] {
+        let (head, body) = ask(accepts);
+        assert!(head.contains("content-encoding: gzip") && head.contains("vary: accept-encoding"), "{accepts}: {head}");
+        let mut unpacked = Vec::new();
+        flate2::read::GzDecoder::new(&*body).read_to_end(&mut unpacked).unwrap();
+        assert!(unpacked == whole && body.len() < whole.len() / 2, "{accepts}: {} bytes", body.len());
+    }
+    for accepts in ["", "br", "gzip;q=0", "gzip; q=0.0", "notgzip"] {
+        let (head, body) = ask(accepts);
+        assert!(!head.contains("content-encoding") && body == whole, "{accepts}: {head}");
     }
 }
 
