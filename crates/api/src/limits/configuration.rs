@@ -1,0 +1,327 @@
+//! The configuration that is in force, with what was counted of each limit, and what is wrong with the one that is not.
+//!
+//! A configuration can have hundreds of thousands of descriptors. An answer has those of one level, with what is below them as long as there is room,
+//! and costs what it shows.
+
+pub(crate) mod loads;
+mod shown;
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use tidegate_ratelimit::{Configuration, Domain, Level, Node};
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use self::loads::{ConfigurationSource, Loads, Mistake, Refused};
+use self::shown::{DescriptorShown, DomainShown, UseShown};
+use super::moment;
+use crate::edge::ask::{Answer, Ask, Host};
+use crate::edge::json::{self, Verbatim};
+use crate::edge::problem::{Code, Problem};
+use crate::edge::query::Query;
+use crate::edge::time::Rfc3339;
+
+/// Most descriptors of an answer.
+const MOST_ITEMS: usize = 1_000;
+/// Bytes of all descriptors of an answer. A common one has 300, and none alone has a quarter of this.
+const MOST_BYTES: usize = 248 * 1024;
+
+/// One level of the configuration.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = LimitConfiguration))]
+pub(crate) struct ConfigurationShown<'a> {
+    /// How many configurations this server has put in force since it started, with this one; 0 before there is one.
+    version: u64,
+    /// When hits were read: two answers give rates.
+    counted_at: Rfc3339,
+    /// Where the configuration comes from, and what is wrong. Left out when a domain was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    load: Option<LoadShown<'a>>,
+    /// The domains in the order of the files. Left out when one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schema(value_type = Option<Vec<DomainShown>>))]
+    domains: Option<Verbatim<'a>>,
+    /// The descriptors of the level that was asked for, in the order of the files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schema(value_type = Option<Vec<DescriptorShown>>))]
+    descriptors: Option<Verbatim<'a>>,
+    /// The cursor of the next page of this level; null when this is the last.
+    #[cfg_attr(test, schema(required))]
+    next_cursor: Option<String>,
+}
+
+/// Where the configuration comes from, what is in force, and what is wrong.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = ConfigurationLoad))]
+struct LoadShown<'a> {
+    /// The kind of place that it comes from.
+    source: &'static str,
+    /// The folder, or the address of the management server.
+    place: &'a str,
+    /// When this server began to count.
+    counting_since: Rfc3339,
+    /// When the configuration that is in force was loaded; null before there is one.
+    #[cfg_attr(test, schema(required))]
+    loaded_at: Option<Rfc3339>,
+    /// How many files or resources it has.
+    files: usize,
+    /// How many domains, descriptors and limits it has.
+    domains: usize,
+    descriptors: usize,
+    limits: usize,
+    /// The latest load, when it was refused: the configuration that is in force is an older one. Null when nothing is wrong.
+    #[cfg_attr(test, schema(required))]
+    refused: Option<RefusedShown<'a>>,
+    /// Files and folders that could not be read. Their last texts stay in use.
+    unreadable: Vec<MistakeShown<'a>>,
+}
+
+/// A load that was refused. The configuration before it stays in force.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = RefusedLoad))]
+struct RefusedShown<'a> {
+    at: Rfc3339,
+    /// The first mistakes, by file and line.
+    mistakes: Vec<MistakeShown<'a>>,
+    /// How many others there are.
+    more: usize,
+}
+
+/// A mistake in the configuration, and where it is.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = ConfigurationMistake))]
+struct MistakeShown<'a> {
+    /// The file or resource; empty when it is about all of them.
+    file: &'a str,
+    /// Left out when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+    /// In characters. Left out when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    column: Option<u32>,
+    /// The path to the value, such as `descriptors[0].rate_limit.unit`. Left out when it is about all of the file.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    path: &'a str,
+    /// What is wrong.
+    text: &'a str,
+    /// How to correct it. Left out when that is not known.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    hint: &'a str,
+}
+
+/// The words for the places that a configuration comes from.
+#[cfg(test)]
+pub(crate) const SOURCES: [&str; 3] = [
+    source(ConfigurationSource::BuiltIn),
+    source(ConfigurationSource::Files),
+    source(ConfigurationSource::ManagementServer),
+];
+
+const fn source(source: ConfigurationSource) -> &'static str {
+    match source {
+        ConfigurationSource::BuiltIn => "built_in",
+        ConfigurationSource::Files => "files",
+        ConfigurationSource::ManagementServer => "management_server",
+    }
+}
+
+impl<'a> LoadShown<'a> {
+    fn of(loads: &'a Loads, configuration: Option<&Configuration>) -> Self {
+        let (descriptors, limits) = configuration.map(Configuration::counts).unwrap_or_default();
+        Self {
+            source: source(loads.source),
+            place: &loads.place,
+            counting_since: moment(loads.counting_since),
+            loaded_at: loads.in_force.map(|in_force| moment(in_force.at)),
+            files: loads.in_force.map_or(0, |in_force| in_force.sources),
+            domains: configuration.map_or(0, Configuration::domain_count),
+            descriptors,
+            limits,
+            refused: loads.refused.as_ref().map(RefusedShown::of),
+            unreadable: loads.unreadable.iter().map(MistakeShown::of).collect(),
+        }
+    }
+}
+
+impl<'a> RefusedShown<'a> {
+    fn of(Refused { at, mistakes, more }: &'a Refused) -> Self {
+        Self { at: moment(*at), mistakes: mistakes.iter().map(MistakeShown::of).collect(), more: *more }
+    }
+}
+
+impl<'a> MistakeShown<'a> {
+    fn of(Mistake { file, line, column, path, text, hint }: &'a Mistake) -> Self {
+        let place = |number: &u32| Some(*number).filter(|number| *number > 0);
+        Self { file, line: place(line), column: place(column), path, text, hint }
+    }
+}
+
+/// What is asked for.
+struct Wanted {
+    domain: Option<String>,
+    /// The way from the domain: keys and values.
+    entries: Vec<(String, String)>,
+    limit: usize,
+    from: usize,
+}
+
+impl Wanted {
+    fn of(text: Option<&str>) -> Result<Self, Problem> {
+        let mut query = Query::new(text)?;
+        let domain = query.take("domain");
+        let entries = query.take("entries").map(|text| entries(&text)).transpose()?.unwrap_or_default();
+        if domain.is_none() && !entries.is_empty() {
+            return Err(Problem::field("domain", "'entries' are those of a 'domain'"));
+        }
+        let limit = query.limit(100, MOST_ITEMS)?;
+        let wrong = |_| Problem::new(Code::InvalidCursor, "the cursor must be the next_cursor of a page of this level");
+        let from = query.take("cursor").map(|text| text.parse().map_err(wrong)).transpose()?.unwrap_or(0);
+        query.end()?;
+        Ok(Self { domain, entries, limit, from })
+    }
+
+    /// The level that the entries lead to, and the file that it is in; none: that of each place of the domain.
+    fn level<'c>(&self, domain: &'c Domain) -> Option<(&'c Level, Option<&'c str>)> {
+        let (mut level, mut file) = (&domain.level, None);
+        for (key, value) in &self.entries {
+            let place = level.place(key, value)?;
+            file = file.or_else(|| Some(domain.file_of(place)));
+            level = &level.nodes()[place].below;
+        }
+        Some((level, file))
+    }
+}
+
+/// Reads `[["key","value"],["key"]]`.
+fn entries(text: &str) -> Result<Vec<(String, String)>, Problem> {
+    let wrong = || Problem::field("entries", r#"expected keys and their values, such as [["tenant","acme"],["path"]]"#);
+    let entries: Vec<Vec<String>> = serde_json::from_str(text).map_err(|_| wrong())?;
+    let pair = |entry: Vec<String>| {
+        let mut parts = entry.into_iter();
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some(key), value, None) => Ok((key, value.unwrap_or_default())),
+            _ => Err(wrong()),
+        }
+    };
+    entries.into_iter().map(pair).collect()
+}
+
+pub(crate) fn show(ask: &Ask<'_>) -> Answer {
+    let wanted = Wanted::of(ask.query)?;
+    let host = &ask.api.host;
+    let loads = (host.loads)();
+    // It is held until its hits were read, so that its slots are of no other limits.
+    let configuration = host.limits.limiter.configuration();
+    let configuration = configuration.as_deref();
+    let mut shown = ConfigurationShown {
+        version: loads.in_force.map_or(0, |in_force| in_force.version),
+        counted_at: moment(host.limits.now()),
+        load: None,
+        domains: None,
+        descriptors: None,
+        next_cursor: None,
+    };
+    let Some(name) = &wanted.domain else {
+        let (text, next) = configuration.map_or_else(|| (b"[]".to_vec(), None), |known| domains(host, known, &wanted));
+        shown.load = Some(LoadShown::of(&loads, configuration));
+        shown.domains = Some(Verbatim(Cow::Owned(utf8(text))));
+        shown.next_cursor = next;
+        return Ok(json::ok(&shown));
+    };
+    let level = configuration.and_then(|known| known.domain_named(name)).and_then(|domain| {
+        let (level, file) = wanted.level(domain)?;
+        Some((domain, level, file))
+    });
+    let missing =
+        || Problem::new(Code::DescriptorNotFound, "the configuration has no descriptor with this domain and entries");
+    let (domain, level, file) = level.ok_or_else(missing)?;
+    let file_of = |place: usize| file.unwrap_or_else(|| domain.file_of(place));
+    let (text, next) = descriptors(host, level, file_of, &wanted);
+    shown.descriptors = Some(Verbatim(Cow::Owned(utf8(text))));
+    shown.next_cursor = next;
+    Ok(json::ok(&shown))
+}
+
+fn utf8(text: Vec<u8>) -> String {
+    String::from_utf8(text).expect("JSON that serde writes is UTF-8")
+}
+
+/// A page of domains.
+fn domains(host: &Host, configuration: &Configuration, wanted: &Wanted) -> (Vec<u8>, Option<String>) {
+    let all = configuration.domains(wanted.from);
+    let more = all.len() > wanted.limit;
+    let here: Vec<(&str, &Domain)> = all.take(wanted.limit).collect();
+    let mut room = wanted.limit - here.len();
+    let shown = here.iter().map(|&(name, domain)| {
+        let shown = DomainShown::of((name, domain));
+        if takes(&mut room, &domain.level) { shown.with_descriptors(domain) } else { shown }
+    });
+    let mut shown: Vec<DomainShown<'_>> = shown.collect();
+    count(host, shown.iter_mut().flat_map(|domain| domain.descriptors.iter_mut().flatten()));
+    page(wanted.from, more, shown, |domain| domain.descriptors.take().is_some())
+}
+
+/// A page of descriptors of a level.
+fn descriptors<'c>(
+    host: &Host,
+    level: &'c Level,
+    file_of: impl Fn(usize) -> &'c str,
+    wanted: &Wanted,
+) -> (Vec<u8>, Option<String>) {
+    let all: &[Node] = level.nodes().get(wanted.from..).unwrap_or_default();
+    let here = &all[..all.len().min(wanted.limit)];
+    let mut room = wanted.limit - here.len();
+    let shown = here.iter().zip(wanted.from..).map(|(node, place)| {
+        let shown = DescriptorShown::of(node, file_of(place));
+        if takes(&mut room, &node.below) { shown.with_descriptors(node, 1) } else { shown }
+    });
+    let mut shown: Vec<DescriptorShown<'_>> = shown.collect();
+    count(host, shown.iter_mut());
+    page(wanted.from, all.len() > here.len(), shown, |descriptor| descriptor.descriptors.take().is_some())
+}
+
+/// Takes the room of everything in a level, if there is so much.
+fn takes(room: &mut usize, level: &Level) -> bool {
+    let size = level.descriptors();
+    let fits = size <= *room;
+    if fits {
+        *room -= size;
+    }
+    fits
+}
+
+/// Puts in what was counted.
+fn count<'s, 'c: 's>(host: &Host, shown: impl Iterator<Item = &'s mut DescriptorShown<'c>>) {
+    let mut places: Vec<(u32, &mut Option<UseShown>)> = Vec::new();
+    for descriptor in shown {
+        descriptor.each_counted(&mut places);
+    }
+    let slots: Vec<u32> = places.iter().map(|(slot, _)| *slot).collect();
+    for ((_, place), counted) in places.into_iter().zip((host.uses)(&slots)) {
+        *place = Some(counted.into());
+    }
+}
+
+/// Items as JSON, as many as fit, and the cursor of the first one that does not. `without_below` makes an item smaller, if it can.
+fn page<T: Serialize>(
+    from: usize,
+    more: bool,
+    mut items: Vec<T>,
+    without_below: impl Fn(&mut T) -> bool,
+) -> (Vec<u8>, Option<String>) {
+    let mut text = vec![b'['];
+    for (at, item) in items.iter_mut().enumerate() {
+        let begin = text.len();
+        text.extend((at > 0).then_some(b','));
+        let fits = json::add_within(&mut text, MOST_BYTES, item)
+            || (without_below(item) && json::add_within(&mut text, MOST_BYTES, item));
+        if !fits {
+            text.truncate(begin);
+            text.push(b']');
+            return (text, Some((from + at).to_string()));
+        }
+    }
+    text.push(b']');
+    (text, more.then(|| (from + items.len()).to_string()))
+}
