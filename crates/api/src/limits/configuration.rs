@@ -66,9 +66,11 @@ struct LoadShown<'a> {
     loaded_at: Option<Rfc3339>,
     /// How many files or resources it has.
     files: usize,
-    /// How many domains, descriptors and limits it has.
+    /// How many domains it has.
     domains: usize,
+    /// How many descriptors, at all levels.
     descriptors: usize,
+    /// How many limits.
     limits: usize,
     /// The latest load, when it was refused: the configuration that is in force is an older one. Null when nothing is wrong.
     #[cfg_attr(test, schema(required))]
