@@ -4,6 +4,7 @@
 //! and costs what it shows.
 
 pub(crate) mod loads;
+mod search;
 mod shown;
 
 use std::borrow::Cow;
@@ -14,7 +15,8 @@ use tidegate_ratelimit::{Configuration, Domain, Level, Node};
 use utoipa::ToSchema;
 
 use self::loads::{ConfigurationSource, Loads, Mistake, Refused};
-use self::shown::{DescriptorShown, DomainShown, UseShown};
+use self::search::{Found, search};
+use self::shown::{DescriptorShown, DomainShown, FoundShown, UseShown};
 use super::moment;
 use crate::edge::ask::{Answer, Ask, Host};
 use crate::edge::json::{self, Verbatim};
@@ -46,7 +48,11 @@ pub(crate) struct ConfigurationShown<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schema(value_type = Option<Vec<DescriptorShown>>))]
     descriptors: Option<Verbatim<'a>>,
-    /// The cursor of the next page of this level; null when this is the last.
+    /// The descriptors that were searched for, in the order of the files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schema(value_type = Option<Vec<FoundShown>>))]
+    found: Option<Verbatim<'a>>,
+    /// The cursor of the next page; null when this is the last. Of a search, there may be a next page after one that is not full, or empty.
     #[cfg_attr(test, schema(required))]
     next_cursor: Option<String>,
 }
@@ -161,26 +167,37 @@ impl<'a> MistakeShown<'a> {
 
 /// What is asked for.
 struct Wanted {
+    find: Option<String>,
     domain: Option<String>,
     /// The way from the domain: keys and values.
     entries: Vec<(String, String)>,
     limit: usize,
-    from: usize,
+    /// The places of a cursor; none: from the start.
+    from: Vec<usize>,
 }
 
 impl Wanted {
     fn of(text: Option<&str>) -> Result<Self, Problem> {
         let mut query = Query::new(text)?;
-        let domain = query.take("domain");
+        let (find, domain) = (query.take("find"), query.take("domain"));
         let entries = query.take("entries").map(|text| entries(&text)).transpose()?.unwrap_or_default();
         if domain.is_none() && !entries.is_empty() {
             return Err(Problem::field("domain", "'entries' are those of a 'domain'"));
         }
+        if find.is_some() && domain.is_some() {
+            return Err(Problem::field("find", "all domains are searched: leave 'domain' out"));
+        }
         let limit = query.limit(100, MOST_ITEMS)?;
         let wrong = |_| Problem::new(Code::InvalidCursor, "the cursor must be the next_cursor of a page of this level");
-        let from = query.take("cursor").map(|text| text.parse().map_err(wrong)).transpose()?.unwrap_or(0);
+        let places = |text: String| text.split('.').map(str::parse).collect::<Result<Vec<usize>, _>>();
+        let from = query.take("cursor").map(|text| places(text).map_err(wrong)).transpose()?.unwrap_or_default();
         query.end()?;
-        Ok(Self { domain, entries, limit, from })
+        Ok(Self { find, domain, entries, limit, from })
+    }
+
+    /// The place in a level from which on to show it.
+    fn place(&self) -> usize {
+        self.from.first().copied().unwrap_or(0)
     }
 
     /// The level that the entries lead to, and the file that it is in; none: that of each place of the domain.
@@ -222,8 +239,16 @@ pub(crate) fn show(ask: &Ask<'_>) -> Answer {
         load: None,
         domains: None,
         descriptors: None,
+        found: None,
         next_cursor: None,
     };
+    if let Some(text) = &wanted.find {
+        let found = configuration.map(|known| search(known, text, wanted.limit, &wanted.from));
+        let (text, next) = found.map_or_else(|| (b"[]".to_vec(), None), |found| counted(host, found));
+        shown.found = Some(Verbatim(Cow::Owned(utf8(text))));
+        shown.next_cursor = next;
+        return Ok(json::ok(&shown));
+    }
     let Some(name) = &wanted.domain else {
         let (text, next) = configuration.map_or_else(|| (b"[]".to_vec(), None), |known| domains(host, known, &wanted));
         shown.load = Some(LoadShown::of(&loads, configuration));
@@ -249,9 +274,16 @@ fn utf8(text: Vec<u8>) -> String {
     String::from_utf8(text).expect("JSON that serde writes is UTF-8")
 }
 
+/// A page of what was found.
+fn counted(host: &Host, found: Found<'_>) -> (Vec<u8>, Option<String>) {
+    let Found { mut items, cursors, next } = found;
+    count(host, items.iter_mut().map(FoundShown::descriptor));
+    page(items, next, |at| cursors[at].clone(), |_| false)
+}
+
 /// A page of domains.
 fn domains(host: &Host, configuration: &Configuration, wanted: &Wanted) -> (Vec<u8>, Option<String>) {
-    let all = configuration.domains(wanted.from);
+    let all = configuration.domains(wanted.place());
     let more = all.len() > wanted.limit;
     let here: Vec<(&str, &Domain)> = all.take(wanted.limit).collect();
     let mut room = wanted.limit - here.len();
@@ -261,7 +293,8 @@ fn domains(host: &Host, configuration: &Configuration, wanted: &Wanted) -> (Vec<
     });
     let mut shown: Vec<DomainShown<'_>> = shown.collect();
     count(host, shown.iter_mut().flat_map(|domain| domain.descriptors.iter_mut().flatten()));
-    page(wanted.from, more, shown, |domain| domain.descriptors.take().is_some())
+    let cursor = |at: usize| (wanted.place() + at).to_string();
+    page(shown, more.then(|| cursor(here.len())), cursor, |domain| domain.descriptors.take().is_some())
 }
 
 /// A page of descriptors of a level.
@@ -271,16 +304,18 @@ fn descriptors<'c>(
     file_of: impl Fn(usize) -> &'c str,
     wanted: &Wanted,
 ) -> (Vec<u8>, Option<String>) {
-    let all: &[Node] = level.nodes().get(wanted.from..).unwrap_or_default();
+    let all: &[Node] = level.nodes().get(wanted.place()..).unwrap_or_default();
     let here = &all[..all.len().min(wanted.limit)];
     let mut room = wanted.limit - here.len();
-    let shown = here.iter().zip(wanted.from..).map(|(node, place)| {
+    let shown = here.iter().zip(wanted.place()..).map(|(node, place)| {
         let shown = DescriptorShown::of(node, file_of(place));
         if takes(&mut room, &node.below) { shown.with_descriptors(node, 1) } else { shown }
     });
     let mut shown: Vec<DescriptorShown<'_>> = shown.collect();
     count(host, shown.iter_mut());
-    page(wanted.from, all.len() > here.len(), shown, |descriptor| descriptor.descriptors.take().is_some())
+    let cursor = |at: usize| (wanted.place() + at).to_string();
+    let next = (all.len() > here.len()).then(|| cursor(here.len()));
+    page(shown, next, cursor, |descriptor| descriptor.descriptors.take().is_some())
 }
 
 /// Takes the room of everything in a level, if there is so much.
@@ -305,11 +340,11 @@ fn count<'s, 'c: 's>(host: &Host, shown: impl Iterator<Item = &'s mut Descriptor
     }
 }
 
-/// Items as JSON, as many as fit, and the cursor of the first one that does not. `without_below` makes an item smaller, if it can.
+/// Items as JSON, as many as fit, and the cursor of the first one that does not, or else `next`. `without_below` makes an item smaller, if it can.
 fn page<T: Serialize>(
-    from: usize,
-    more: bool,
     mut items: Vec<T>,
+    next: Option<String>,
+    cursor: impl Fn(usize) -> String,
     without_below: impl Fn(&mut T) -> bool,
 ) -> (Vec<u8>, Option<String>) {
     let mut text = vec![b'['];
@@ -321,9 +356,9 @@ fn page<T: Serialize>(
         if !fits {
             text.truncate(begin);
             text.push(b']');
-            return (text, Some((from + at).to_string()));
+            return (text, Some(cursor(at)));
         }
     }
     text.push(b']');
-    (text, more.then(|| (from + items.len()).to_string()))
+    (text, next)
 }

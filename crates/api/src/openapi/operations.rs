@@ -103,6 +103,8 @@ const CONFIGURED_ENTRIES: Parameter = query(
     "With `domain`: the descriptors below the one that these keys and values lead to, in JSON, such as `[[\"tenant\",\"acme\"],[\"path\"]]`.",
     Kind::Text,
 );
+const FIND: Parameter =
+    query("find", "The descriptors of all domains whose key or value contains this text.", Kind::Text);
 const LIMIT_OF_DESCRIPTORS: Parameter =
     query("limit", "How many domains and descriptors at most.", Kind::Number(1, 1_000, 100));
 const IDEMPOTENCY: Parameter = header("Idempotency-Key", "The same as the field idempotency_key.");
@@ -385,7 +387,7 @@ fn of_limits(call: Call) -> Operation {
             .problems(&[NoConfiguration]),
         Call::Configuration => {
             operation("showConfiguration", "Show the configuration of rate limits, with the hits of each limit", Json("LimitConfiguration"))
-                .with(&[CONFIGURED_DOMAIN, CONFIGURED_ENTRIES, LIMIT_OF_DESCRIPTORS, CURSOR])
+                .with(&[CONFIGURED_DOMAIN, CONFIGURED_ENTRIES, FIND, LIMIT_OF_DESCRIPTORS, CURSOR])
                 .describe(
                     "Of this server. Without a domain: all domains, where the configuration comes from, and the mistakes of the latest load when it \
                      was refused. With one: a level of its descriptors. Items have what is below them when there is room for all of it.",

@@ -1,6 +1,6 @@
 // The cells of a limit: what it allows, how it is marked, and what it counts.
 import { cut, plain } from "../../parts/text";
-import type { ConfiguredLimit, Use } from "./model";
+import { aUnit, type ConfiguredLimit, type Use } from "./model";
 
 const MARKS: readonly (readonly [keyof ConfiguredLimit, string, string])[] = [
   ["shadow_mode", "shadow", "counts, and refuses nothing"],
@@ -25,7 +25,7 @@ export function LimitCells({ limit, rates }: { limit: ConfiguredLimit; rates: Us
     <>
       <td>
         {unit === null || number === null ? <span class="tag" title="lets everything through; nothing is counted">unlimited</span>
-        : <><b class="num">{number.toLocaleString("en")}</b> a {unit}</>}
+        : <><b class="num">{number.toLocaleString("en")}</b> {aUnit(unit)}</>}
         {MARKS.filter(([mark]) => limit[mark]).map(([mark, word, means]) => <span key={mark} class={`tag mark-${word}`} title={means}>{word}</span>)}
         {names.map((name) => <span key={name} class="tag"><bdi title={cut(plain(name), 1000)}>{cut(plain(name), 30)}</bdi></span>)}
       </td>

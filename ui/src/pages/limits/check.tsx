@@ -7,6 +7,7 @@ import { Table } from "../../parts/table";
 import { Name } from "../../parts/text";
 import { Duration } from "../../parts/time";
 import { keyText } from "../overview/top";
+import { aUnit } from "./model";
 import { CHECK_FORM, checking, pairs } from "./subject";
 
 interface Answer {
@@ -45,7 +46,7 @@ export function Check() {
         <Table label="Answer" rows={answer.descriptors} rowKey={(row) => JSON.stringify(row.entries)} columns={[
           { head: "key", names: true, cell: (row) => <Name text={keyText(domain, row.entries)} most={120} /> },
           { head: "answer", cell: (row) => <b class={row.code === "ok" ? "s-succeeded" : "s-failed"}>{row.code}</b> },
-          { head: "limit", cell: (row) => (row.limit ? `${row.limit.requests_per_unit} a ${row.limit.unit}` : "none: it is let through") },
+          { head: "limit", cell: (row) => (row.limit ? `${row.limit.requests_per_unit} ${aUnit(row.limit.unit)}` : "none: it is let through") },
           { head: "remaining", kind: "number", cell: (row) => row.remaining ?? "–" },
           { head: "until the window ends", kind: "number", cell: (row) => <Duration ms={row.reset_ms} /> },
         ]} />

@@ -1,23 +1,39 @@
 // The configuration that is in force as a tree, with what each limit counts, and what is wrong with the one that was refused.
+import { useEffect, useState } from "preact/hooks";
 import { Problem } from "../../parts/says";
 import { cut, Name, plain } from "../../parts/text";
 import { Ago, Time } from "../../parts/time";
 import { placeOf, type Load, type Mistake } from "./model";
 import { usePages } from "./pages";
-import { Tree } from "./tree";
+import { Searched, Tree } from "./tree";
 
 export function Configuration() {
-  const pages = usePages([], 2000);
+  const pages = usePages({});
   const load = pages.level?.load;
+  const [typed, type] = useState("");
+  const find = useSettled(typed);
   return (
     <section aria-label="Configuration">
       <h2>Configuration</h2>
       <Problem error={pages.error} />
       {load ? <Wrong load={load} /> : null}
       {load ? <From load={load} version={pages.level?.version ?? 0} /> : null}
-      <Tree pages={pages} mistakes={load?.refused?.mistakes ?? []} large={(load?.descriptors ?? 0) > 60} />
+      <p class="filters">
+        <label>find <input type="search" size={24} placeholder="a part of a key or value" value={typed} onInput={(event) => type(event.currentTarget.value)} /></label>
+      </p>
+      {find ? <Searched key={find} find={find} /> : <Tree pages={pages} mistakes={load?.refused?.mistakes ?? []} large={(load?.descriptors ?? 0) > 60} />}
     </section>
   );
+}
+
+/** A text as it is once nobody has changed it for a moment: each search costs the server some milliseconds. */
+function useSettled(text: string): string {
+  const [settled, settle] = useState(text);
+  useEffect(() => {
+    const timer = setTimeout(() => settle(text), 300);
+    return () => clearTimeout(timer);
+  }, [text]);
+  return settled;
 }
 
 const count = (number: number, noun: string): string => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;

@@ -1,5 +1,7 @@
 // The configuration as the API answers it (docs/openapi.json has all fields).
 
+export const aUnit = (unit: string): string => `${unit === "hour" ? "an" : "a"} ${unit}`;
+
 export interface Mistake {
   readonly file: string;
   readonly line?: number;
@@ -69,11 +71,19 @@ export interface Domain {
   readonly descriptors?: readonly Descriptor[];
 }
 
+export interface Found {
+  readonly domain: string;
+  readonly entries: readonly (readonly string[])[];
+  readonly way_cut?: boolean;
+  readonly descriptor: Descriptor;
+}
+
 export interface Level {
   readonly version: number;
   readonly counted_at: string;
   readonly load?: Load;
   readonly domains?: readonly Domain[];
   readonly descriptors?: readonly Descriptor[];
+  readonly found?: readonly Found[];
   readonly next_cursor: string | null;
 }

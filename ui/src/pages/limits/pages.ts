@@ -1,5 +1,5 @@
 // One level of the configuration, asked for again and again, a page at a time.
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { withQuery, type Refused } from "../../api";
 import { usePoll } from "../../poll";
 import type { Level } from "./model";
@@ -18,21 +18,32 @@ export interface Pages {
   readonly back: (() => void) | null;
 }
 
-/** `path` is a domain, and pairs of a key and a value below it; empty: all domains. */
-export function usePages(path: readonly (string | readonly string[])[], every: number): Pages {
+export interface Asked {
+  readonly domain?: string;
+  readonly entries?: readonly (readonly string[])[];
+  readonly find?: string;
+}
+
+/** All domains, what is below a domain or a descriptor, or what was searched for. */
+export function usePages({ domain, entries = [], find }: Asked, every = 2000): Pages {
   // The cursors of this page and of those before it.
   const [cursors, turn] = useState<readonly string[]>([]);
-  const [domain, ...entries] = path;
   const asked = withQuery("v1/limits/configuration", {
-    domain: domain === undefined ? null : String(domain),
+    find,
+    domain,
     entries: entries.length > 0 ? JSON.stringify(entries) : null,
     limit: MOST,
     cursor: cursors[cursors.length - 1],
   });
   const { data, error } = usePoll<Level>(asked, every);
   const next = data?.next_cursor;
+  // The server looks at a part of the tree in each call: what has nothing is passed over.
+  const skipped = data?.found?.length === 0 && next ? next : null;
+  useEffect(() => {
+    if (skipped !== null) turn((before) => [...before.slice(0, -1), skipped]);
+  }, [skipped]);
   return {
-    level: data,
+    level: skipped === null ? data : null,
     error,
     rates: useRates(data),
     number: cursors.length + 1,

@@ -23,6 +23,7 @@ function collect(descriptors: readonly Descriptor[], into: Map<string, Use>): vo
 function sample(level: Level): Sample {
   const uses = new Map<string, Use>();
   collect(level.descriptors ?? [], uses);
+  collect((level.found ?? []).map(({ descriptor }) => descriptor), uses);
   for (const domain of level.domains ?? []) collect(domain.descriptors ?? [], uses);
   return { at: Date.parse(level.counted_at), uses };
 }

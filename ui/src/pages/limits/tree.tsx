@@ -4,6 +4,7 @@ import type { ComponentChildren } from "preact";
 import { mayAct } from "../../api";
 import { Problem } from "../../parts/says";
 import { cut, Name, plain } from "../../parts/text";
+import { keyText } from "../overview/top";
 import { LimitCells, NoLimit } from "./cells";
 import { arrows } from "./keys";
 import { placeOf, type Descriptor, type Domain, type Mistake } from "./model";
@@ -32,11 +33,10 @@ function toggle(way: Way, large: boolean): void {
   turned.value = new Map(turned.value).set(JSON.stringify(way), !isOpen(way, large));
 }
 
-export function Tree({ pages, ...shared }: { pages: Pages } & Shared) {
-  const domains = pages.level?.domains;
+function Frame({ label, children }: { label: string; children: ComponentChildren }) {
   return (
     <div class="scroll">
-      <table class="tree" role="treegrid" aria-label="Configuration" aria-readonly="true" onKeyDown={arrows}>
+      <table class="tree" role="treegrid" aria-label={label} aria-readonly="true" onKeyDown={arrows}>
         <thead>
           <tr>
             <th scope="col" rowSpan={2}>descriptor</th><th scope="col" rowSpan={2}>limit</th>
@@ -45,13 +45,46 @@ export function Tree({ pages, ...shared }: { pages: Pages } & Shared) {
           </tr>
           <tr>{["hits", "near", "refused", "hits", "near", "refused"].map((head, at) => <th key={at} scope="col" class="number">{head}</th>)}</tr>
         </thead>
-        <tbody>
-          {domains?.map((domain) => <DomainRows key={domain.name} domain={domain} rates={pages.rates} shared={shared} />)}
-          {domains && domains.length > 0 ? null : <tr><td class="empty" colSpan={ALL}>{domains ? "no domain is configured: nothing is limited" : "loading…"}</td></tr>}
-          <Turns pages={pages} depth={1} all={pages.level?.load?.domains ?? 0} />
-        </tbody>
+        <tbody>{children}</tbody>
       </table>
     </div>
+  );
+}
+
+function Empty({ of, text }: { of: readonly unknown[] | undefined; text: string }) {
+  return of && of.length > 0 ? null : <tr><td class="empty" colSpan={ALL}>{of ? text : "loading…"}</td></tr>;
+}
+
+export function Tree({ pages, ...shared }: { pages: Pages } & Shared) {
+  const domains = pages.level?.domains;
+  return (
+    <Frame label="Configuration">
+      {domains?.map((domain) => <DomainRows key={domain.name} domain={domain} rates={pages.rates} shared={shared} />)}
+      <Empty of={domains} text="no domain is configured: nothing is limited" />
+      <Turns pages={pages} depth={1} all={pages.level?.load?.domains ?? 0} />
+    </Frame>
+  );
+}
+
+const NOTHING: Shared = { large: true, mistakes: [] };
+
+/** The descriptors that have a text in them, each with the way to it. */
+export function Searched({ find }: { find: string }) {
+  const pages = usePages({ find });
+  const found = pages.level?.found;
+  return (
+    <>
+      <Problem error={pages.error} />
+      <Frame label="Found in the configuration">
+        {found?.map(({ domain, entries, way_cut, descriptor }) => {
+          const one = { ...descriptor, cut: way_cut ?? descriptor.cut ?? false, children: 0 };
+          const way: Way = [domain, ...entries];
+          return <One key={JSON.stringify(way)} way={way} depth={1} one={one} text={keyText(domain, entries)} rates={pages.rates} shared={NOTHING} />;
+        })}
+        <Empty of={found} text="no key and no value has this text in it" />
+        <Turns pages={pages} depth={1} />
+      </Frame>
+    </>
   );
 }
 
@@ -133,7 +166,8 @@ function Below({ way, depth, of, rates, shared }: BelowProps) {
 }
 
 function Asked({ way, depth, all, shared }: { way: Way; depth: number; all: number; shared: Shared }) {
-  const pages = usePages(way, 2000);
+  const [domain, ...entries] = way;
+  const pages = usePages({ domain, entries });
   const of = pages.level?.descriptors;
   return (
     <>
@@ -144,7 +178,7 @@ function Asked({ way, depth, all, shared }: { way: Way; depth: number; all: numb
   );
 }
 
-function Turns({ pages, depth, all }: { pages: Pages; depth: number; all: number }) {
+function Turns({ pages, depth, all }: { pages: Pages; depth: number; all?: number }) {
   if (!pages.next && !pages.back) return null;
   return (
     <tr>
@@ -153,7 +187,7 @@ function Turns({ pages, depth, all }: { pages: Pages; depth: number; all: number
           <span class="twist" />
           <button class="small" disabled={!pages.back} onClick={() => pages.back?.()}>Previous</button>
           <button class="small" disabled={!pages.next} onClick={() => pages.next?.()}>Next</button>
-          <span class="dim">page {pages.number} of {all.toLocaleString("en")} at this level</span>
+          <span class="dim">page {pages.number}{all === undefined ? "" : `, ${all.toLocaleString("en")} at this level`}</span>
         </div>
       </td>
     </tr>
@@ -176,12 +210,21 @@ function Descriptors({ way, depth, of, rates, shared }: Omit<BelowProps, "of"> &
   );
 }
 
-function One({ way, depth, one, rates, shared }: { way: Way; depth: number; one: Descriptor; rates: RatesOf; shared: Shared }) {
+interface OneProps {
+  readonly way: Way;
+  readonly depth: number;
+  readonly one: Descriptor;
+  /** What the row is called; its key and value when left out. */
+  readonly text?: string;
+  readonly rates: RatesOf;
+  readonly shared: Shared;
+}
+
+function One({ way, depth, one, text = one.value === "" ? one.key : `${one.key}=${one.value}`, rates, shared }: OneProps) {
   const [domain, ...entries] = way;
-  const text = one.value === "" ? one.key : `${one.key}=${one.value}`;
   const name = (
     <>
-      <Name text={text} most={70} />
+      <Name text={text} most={120} />
       {one.cut ? <span class="dim"> (cut)</span> : null}
       {one.value === "" ? <span class="dim" title="values without a descriptor of their own"> any value</span> : null}
       {one.share_threshold ? <span class="tag" title="all values that match share one counter">shared</span> : null}

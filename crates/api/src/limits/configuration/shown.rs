@@ -9,6 +9,8 @@ use super::loads::LimitUse;
 
 /// Bytes of a text. Who writes a configuration may write longer ones.
 const MOST_TEXT: usize = 400;
+/// Bytes of all texts of a way.
+const MOST_WAY: usize = 2_000;
 /// Files of a domain, and limits that one replaces.
 const MOST_NAMES: usize = 10;
 /// Levels inside each other in one answer. Readers of JSON bound them, too.
@@ -68,6 +70,20 @@ pub(crate) struct DescriptorShown<'a> {
     pub(super) descriptors: Option<Vec<DescriptorShown<'a>>>,
 }
 
+/// A descriptor that was searched for, with the way to it.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = FoundDescriptor))]
+pub(crate) struct FoundShown<'a> {
+    domain: &'a str,
+    /// Keys and values from the top of the domain to this one.
+    #[cfg_attr(test, schema(value_type = Vec<Vec<String>>))]
+    entries: Vec<(&'a str, &'a str)>,
+    /// True when the domain or the way is too long to be shown as a whole. Left out when they are not.
+    #[serde(skip_serializing_if = "is_false")]
+    way_cut: bool,
+    descriptor: DescriptorShown<'a>,
+}
+
 /// A limit of the configuration, and what was counted of it.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ConfiguredLimit))]
@@ -123,8 +139,12 @@ fn is_false(flag: &bool) -> bool {
 }
 
 /// The longest beginning that is shown.
-pub(super) fn cut(text: &str) -> &str {
-    let mut end = MOST_TEXT.min(text.len());
+fn cut(text: &str) -> &str {
+    cut_to(text, MOST_TEXT)
+}
+
+fn cut_to(text: &str, most: usize) -> &str {
+    let mut end = most.min(text.len());
     while !text.is_char_boundary(end) {
         end -= 1;
     }
@@ -186,6 +206,26 @@ impl<'a> DescriptorShown<'a> {
             into.push((limit.slot, &mut limit.r#use));
         }
         self.descriptors.iter_mut().flatten().for_each(|below| below.each_counted(into));
+    }
+}
+
+impl<'a> FoundShown<'a> {
+    /// The way ends with the descriptor itself.
+    pub(super) fn of(domain: &'a str, way: impl Iterator<Item = &'a Node>, descriptor: DescriptorShown<'a>) -> Self {
+        let (mut left, mut way_cut) = (MOST_WAY, domain.len() > MOST_TEXT);
+        let mut part = |text: &'a str| {
+            let part = cut_to(text, left);
+            left -= part.len();
+            way_cut |= part.len() < text.len();
+            part
+        };
+        let entries = way.map(|node| (part(node.key()), part(node.value()))).collect();
+        Self { domain: cut(domain), entries, way_cut, descriptor }
+    }
+
+    /// The descriptor itself.
+    pub(super) fn descriptor(&mut self) -> &mut DescriptorShown<'a> {
+        &mut self.descriptor
     }
 }
 

@@ -86,7 +86,7 @@ fn the_tree_is_in_the_order_of_the_files_with_the_hits_of_each_limit() {
     assert_eq!(["files", "domains", "descriptors", "limits"].map(|name| load[name].as_u64().unwrap()), [2, 2, 7, 5]);
     let domains = shown["domains"].as_array().unwrap();
     assert_eq!((&domains[0]["name"], &domains[1]["name"]), (&json!("first"), &json!("shop")));
-    assert_eq!((&domains[1]["files"], &domains[1]["limits"]), (&json!(["limits.yaml"]), &json!(4)));
+    assert_eq!((&domains[1]["files"], &domains[1]["limits"]), (&json!(["config.limits.yaml"]), &json!(4)));
 
     let [user, path, plan] = [0, 1, 2].map(|at| &domains[1]["descriptors"][at]);
     assert_eq!((&user["key"], &user["value"], &user["line"]), (&json!("user"), &json!(""), &json!(3)));
@@ -100,10 +100,16 @@ fn the_tree_is_in_the_order_of_the_files_with_the_hits_of_each_limit() {
     assert_eq!((&path["limit"]["shadow_mode"], counts(&path["limit"])), (&json!(true), [5, 1, 1, 4, 4]));
     assert_eq!([&plan["limit"], &plan["children"], &plan["limits_below"]], [&Value::Null, &json!(2), &json!(2)]);
     let tenant = &plan["descriptors"][0]["descriptors"][0];
-    assert_eq!((&tenant["file"], &tenant["line"]), (&json!("limits.yaml"), &json!(16)));
+    assert_eq!((&tenant["file"], &tenant["line"]), (&json!("config.limits.yaml"), &json!(16)));
     assert_eq!((&tenant["limit"]["detailed_metric"], counts(&tenant["limit"])), (&json!(true), [4, 3, 1, 1, 0]));
     let admin = &plan["descriptors"][1]["limit"];
     assert_eq!([&admin["unit"], &admin["requests_per_unit"], &admin["use"]], [&Value::Null; 3]);
+
+    let nested = |limit: usize| {
+        let shown = asked(&flows, &format!("?limit={limit}"));
+        [0, 1].map(|at| shown["domains"][at]["descriptors"].is_array())
+    };
+    assert_eq!([nested(2), nested(8), nested(9)], [[false; 2], [true, false], [true; 2]], "there are nine rows in all");
 
     assert_eq!(level(&flows, "shop", r#"[["plan","free"],["region"]]"#)[0], *tenant);
     assert_eq!(level(&flows, "shop", "[]")[2], *plan);
@@ -116,10 +122,32 @@ fn the_tree_is_in_the_order_of_the_files_with_the_hits_of_each_limit() {
         ("?entries=[[%22user%22]]", "invalid_field"),
         ("?limit=1001", "invalid_field"),
         ("?other=1", "invalid_field"),
+        ("?find=a&domain=shop", "invalid_field"),
         ("?cursor=x", "invalid_cursor"),
+        ("?find=a&cursor=1..2", "invalid_cursor"),
     ] {
         assert_eq!(problem(&flows.ask("GET", &format!("{PATH}{wrong}"), &[], "")).1, code, "{wrong}");
     }
+}
+
+#[test]
+fn descriptors_are_found_by_a_part_of_their_key_or_value() {
+    let files = Limits::new(SHOP);
+    let flows = Flows::start(&[("RUNTIME_ROOT", files.root())]);
+    decide(&flows, &[("user", "ada")]);
+    let found = |text: &str| {
+        let page = asked(&flows, &format!("?find={text}"));
+        assert!(page["load"].is_null() && page["domains"].is_null() && page["next_cursor"].is_null(), "{page}");
+        page["found"].as_array().unwrap().clone()
+    };
+    let tenant = &found("ten")[0];
+    assert_eq!(
+        (&tenant["domain"], &tenant["entries"]),
+        (&json!("shop"), &json!([["plan", "free"], ["region", ""], ["tenant", ""]]))
+    );
+    assert_eq!((&tenant["descriptor"]["line"], &tenant["descriptor"]["limit"]["unit"]), (&json!(16), &json!("hour")));
+    assert_eq!(counts(&found("user")[0]["descriptor"]["limit"])[0], 1);
+    assert_eq!((found("plan%3Dfr").len(), found("n").len(), found("nobody").len()), (1, 4, 0));
 }
 
 #[test]
@@ -158,7 +186,7 @@ fn a_load_that_is_refused_is_shown_with_its_places_while_the_one_before_holds() 
     let shown = refused();
     let mistakes = shown["mistakes"].as_array().unwrap();
     assert_eq!((mistakes.len(), &shown["more"]), (2, &json!(0)), "{shown}");
-    assert_eq!((&mistakes[0]["file"], &mistakes[0]["line"]), (&json!("limits.yaml"), &json!(9)), "{shown}");
+    assert_eq!((&mistakes[0]["file"], &mistakes[0]["line"]), (&json!("config.limits.yaml"), &json!(9)), "{shown}");
     assert_eq!(mistakes[0]["text"], "invalid rate limit unit 'fortnight'");
     assert_eq!(mistakes[0]["path"], "descriptors[1].rate_limit.unit");
     assert_eq!(
@@ -255,8 +283,26 @@ fn a_large_configuration_is_shown_in_small_answers() {
     // With all room taken by a level, what is below it is asked for by itself.
     let page = ask("?domain=many&limit=8");
     assert!((&page["descriptors"][7]["children"], &page["descriptors"][7]["descriptors"]) == (&json!(1), &Value::Null));
-    assert_eq!(ask("?domain=many&limit=9")["descriptors"][7]["descriptors"][0]["key"], "below");
     assert_eq!(level(&flows, "many", r#"[["tenant","t7"]]"#)[0]["key"], "below");
+    // The second half is looked at by another call.
+    let (mut cursor, mut found, mut calls) = (String::new(), Vec::new(), 0);
+    loop {
+        let page = ask(&format!("?find=9999&limit=1000{cursor}"));
+        found.extend(
+            page["found"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|item| item["descriptor"]["value"].as_str().unwrap().to_owned()),
+        );
+        calls += 1;
+        let Some(next) = page["next_cursor"].as_str() else { break };
+        cursor = format!("&cursor={next}");
+    }
+    assert_eq!(
+        (found, calls),
+        (["9999", "19999", "29999", "39999", "49999"].map(|number| format!("t{number}")).to_vec(), 2)
+    );
     assert_eq!(ask("?domain=many&cursor=50001")["descriptors"], json!([]));
 }
 
