@@ -3,9 +3,11 @@
 //! A configuration can have hundreds of thousands of descriptors. An answer has those of one level, with what is below them as long as there is room,
 //! and costs what it shows.
 
+mod load;
 pub(crate) mod loads;
 mod search;
 mod shown;
+mod wanted;
 
 use std::borrow::Cow;
 
@@ -14,20 +16,20 @@ use tidegate_ratelimit::{Configuration, Domain, Level, Node};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use self::loads::{ConfigurationSource, Loads, Mistake, Refused};
+pub(crate) use self::load::LoadShown;
+#[cfg(test)]
+pub(crate) use self::load::SOURCES;
 use self::search::{Found, search};
 use self::shown::{DescriptorShown, DomainShown, FoundShown, UseShown};
+use self::wanted::Wanted;
 use super::moment;
 use crate::edge::ask::{Answer, Ask, Host};
 use crate::edge::json::{self, Verbatim};
 use crate::edge::problem::{Code, Problem};
-use crate::edge::query::Query;
 use crate::edge::time::Rfc3339;
 
-/// Most descriptors of an answer.
-const MOST_ITEMS: usize = 1_000;
 /// Bytes of all descriptors of an answer. A common one has 300, and none alone has a quarter of this.
-const MOST_BYTES: usize = 248 * 1024;
+const MOST_BYTES: usize = 168 * 1024;
 
 /// One level of the configuration.
 #[derive(Debug, Serialize)]
@@ -55,175 +57,6 @@ pub(crate) struct ConfigurationShown<'a> {
     /// The cursor of the next page; null when this is the last. Of a search, there may be a next page after one that is not full, or empty.
     #[cfg_attr(test, schema(required))]
     next_cursor: Option<String>,
-}
-
-/// Where the configuration comes from, what is in force, and what is wrong.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(ToSchema), schema(as = ConfigurationLoad))]
-struct LoadShown<'a> {
-    /// The kind of place that it comes from.
-    source: &'static str,
-    /// The folder, or the address of the management server.
-    place: &'a str,
-    /// When this server began to count.
-    counting_since: Rfc3339,
-    /// When the configuration that is in force was loaded; null before there is one.
-    #[cfg_attr(test, schema(required))]
-    loaded_at: Option<Rfc3339>,
-    /// How many files or resources it has.
-    files: usize,
-    /// How many domains it has.
-    domains: usize,
-    /// How many descriptors, at all levels.
-    descriptors: usize,
-    /// How many limits.
-    limits: usize,
-    /// The latest load, when it was refused: the configuration that is in force is an older one. Null when nothing is wrong.
-    #[cfg_attr(test, schema(required))]
-    refused: Option<RefusedShown<'a>>,
-    /// Files and folders that could not be read. Their last texts stay in use.
-    unreadable: Vec<MistakeShown<'a>>,
-}
-
-/// A load that was refused. The configuration before it stays in force.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(ToSchema), schema(as = RefusedLoad))]
-struct RefusedShown<'a> {
-    at: Rfc3339,
-    /// The first mistakes, by file and line.
-    mistakes: Vec<MistakeShown<'a>>,
-    /// How many others there are.
-    more: usize,
-}
-
-/// A mistake in the configuration, and where it is.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(ToSchema), schema(as = ConfigurationMistake))]
-struct MistakeShown<'a> {
-    /// The file or resource; empty when it is about all of them.
-    file: &'a str,
-    /// Left out when there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    line: Option<u32>,
-    /// In characters. Left out when there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    column: Option<u32>,
-    /// The path to the value, such as `descriptors[0].rate_limit.unit`. Left out when it is about all of the file.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    path: &'a str,
-    /// What is wrong.
-    text: &'a str,
-    /// How to correct it. Left out when that is not known.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    hint: &'a str,
-}
-
-/// The words for the places that a configuration comes from.
-#[cfg(test)]
-pub(crate) const SOURCES: [&str; 3] = [
-    source(ConfigurationSource::BuiltIn),
-    source(ConfigurationSource::Files),
-    source(ConfigurationSource::ManagementServer),
-];
-
-const fn source(source: ConfigurationSource) -> &'static str {
-    match source {
-        ConfigurationSource::BuiltIn => "built_in",
-        ConfigurationSource::Files => "files",
-        ConfigurationSource::ManagementServer => "management_server",
-    }
-}
-
-impl<'a> LoadShown<'a> {
-    fn of(loads: &'a Loads, configuration: Option<&Configuration>) -> Self {
-        let (descriptors, limits) = configuration.map(Configuration::counts).unwrap_or_default();
-        Self {
-            source: source(loads.source),
-            place: &loads.place,
-            counting_since: moment(loads.counting_since),
-            loaded_at: loads.in_force.map(|in_force| moment(in_force.at)),
-            files: loads.in_force.map_or(0, |in_force| in_force.sources),
-            domains: configuration.map_or(0, Configuration::domain_count),
-            descriptors,
-            limits,
-            refused: loads.refused.as_ref().map(RefusedShown::of),
-            unreadable: loads.unreadable.iter().map(MistakeShown::of).collect(),
-        }
-    }
-}
-
-impl<'a> RefusedShown<'a> {
-    fn of(Refused { at, mistakes, more }: &'a Refused) -> Self {
-        Self { at: moment(*at), mistakes: mistakes.iter().map(MistakeShown::of).collect(), more: *more }
-    }
-}
-
-impl<'a> MistakeShown<'a> {
-    fn of(Mistake { file, line, column, path, text, hint }: &'a Mistake) -> Self {
-        let place = |number: &u32| Some(*number).filter(|number| *number > 0);
-        Self { file, line: place(line), column: place(column), path, text, hint }
-    }
-}
-
-/// What is asked for.
-struct Wanted {
-    find: Option<String>,
-    domain: Option<String>,
-    /// The way from the domain: keys and values.
-    entries: Vec<(String, String)>,
-    limit: usize,
-    /// The places of a cursor; none: from the start.
-    from: Vec<usize>,
-}
-
-impl Wanted {
-    fn of(text: Option<&str>) -> Result<Self, Problem> {
-        let mut query = Query::new(text)?;
-        let (find, domain) = (query.take("find"), query.take("domain"));
-        let entries = query.take("entries").map(|text| entries(&text)).transpose()?.unwrap_or_default();
-        if domain.is_none() && !entries.is_empty() {
-            return Err(Problem::field("domain", "'entries' are those of a 'domain'"));
-        }
-        if find.is_some() && domain.is_some() {
-            return Err(Problem::field("find", "all domains are searched: leave 'domain' out"));
-        }
-        let limit = query.limit(100, MOST_ITEMS)?;
-        let wrong = |_| Problem::new(Code::InvalidCursor, "the cursor must be the next_cursor of a page of this level");
-        let places = |text: String| text.split('.').map(str::parse).collect::<Result<Vec<usize>, _>>();
-        let from = query.take("cursor").map(|text| places(text).map_err(wrong)).transpose()?.unwrap_or_default();
-        query.end()?;
-        Ok(Self { find, domain, entries, limit, from })
-    }
-
-    /// The place in a level from which on to show it.
-    fn place(&self) -> usize {
-        self.from.first().copied().unwrap_or(0)
-    }
-
-    /// The level that the entries lead to, and the file that it is in; none: that of each place of the domain.
-    fn level<'c>(&self, domain: &'c Domain) -> Option<(&'c Level, Option<&'c str>)> {
-        let (mut level, mut file) = (&domain.level, None);
-        for (key, value) in &self.entries {
-            let place = level.place(key, value)?;
-            file = file.or_else(|| Some(domain.file_of(place)));
-            level = &level.nodes()[place].below;
-        }
-        Some((level, file))
-    }
-}
-
-/// Reads `[["key","value"],["key"]]`.
-fn entries(text: &str) -> Result<Vec<(String, String)>, Problem> {
-    let wrong = || Problem::field("entries", r#"expected keys and their values, such as [["tenant","acme"],["path"]]"#);
-    let entries: Vec<Vec<String>> = serde_json::from_str(text).map_err(|_| wrong())?;
-    let pair = |entry: Vec<String>| {
-        let mut parts = entry.into_iter();
-        match (parts.next(), parts.next(), parts.next()) {
-            (Some(key), value, None) => Ok((key, value.unwrap_or_default())),
-            _ => Err(wrong()),
-        }
-    };
-    entries.into_iter().map(pair).collect()
 }
 
 pub(crate) fn show(ask: &Ask<'_>) -> Answer {

@@ -10,12 +10,12 @@ use super::files::Failure;
 use crate::edge::clock;
 use crate::quote::quoted;
 
-/// The most mistakes that are kept: nobody reads more on a page.
-const MISTAKES: usize = 50;
+/// The most mistakes that are kept, and bytes of them: nobody reads more on a page.
+const MISTAKES: (usize, usize) = (50, 32 * 1024);
 /// The most files that cannot be read, likewise.
-const UNREADABLE: usize = 20;
+const UNREADABLE: (usize, usize) = (20, 8 * 1024);
 /// The most characters of each of their texts. Names and values of a file may be as long as the file.
-const TEXT: usize = 500;
+const TEXT: usize = 300;
 
 /// What is known. Clones are the same.
 #[derive(Debug, Clone)]
@@ -50,8 +50,9 @@ impl Latest {
 
     /// A configuration was refused. The one before stays in force.
     pub(super) fn refused(&self, mistakes: &[ConfigError]) {
-        let more = mistakes.len().saturating_sub(MISTAKES);
-        self.refuse(mistakes.iter().take(MISTAKES).map(mistake).collect(), more);
+        let kept = within(MISTAKES, mistakes.iter().map(mistake));
+        let more = mistakes.len() - kept.len();
+        self.refuse(kept, more);
     }
 
     /// A configuration was refused as a whole, before it was read.
@@ -66,7 +67,7 @@ impl Latest {
             text: failure.error.to_string(),
             ..Mistake::default()
         };
-        let unreadable: Vec<Mistake> = failures.iter().take(UNREADABLE).map(unreadable).collect();
+        let unreadable = within(UNREADABLE, failures.iter().map(unreadable));
         self.change(|loads| loads.unreadable = unreadable);
     }
 
@@ -84,6 +85,19 @@ impl Latest {
     fn lock(&self) -> MutexGuard<'_, Arc<Loads>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The first mistakes: so many, and of so many bytes together.
+fn within((most, mut bytes): (usize, usize), mistakes: impl Iterator<Item = Mistake>) -> Vec<Mistake> {
+    let fits = |mistake: &Mistake| {
+        let Mistake { file, path, text, hint, .. } = mistake;
+        let size = [file, path, text, hint].map(String::len).iter().sum();
+        bytes.checked_sub(size).is_some_and(|left| {
+            bytes = left;
+            true
+        })
+    };
+    mistakes.take(most).take_while(fits).collect()
 }
 
 fn mistake(error: &ConfigError) -> Mistake {

@@ -248,11 +248,13 @@ class ConfigurationLoad(TypedDict):
     counting_since: Time
     """When this server began to count."""
     descriptors: int
+    """How many descriptors, at all levels."""
     domains: int
-    """How many domains, descriptors and limits it has."""
+    """How many domains it has."""
     files: int
     """How many files or resources it has."""
     limits: int
+    """How many limits."""
     loaded_at: Time | None
     """When the configuration that is in force was loaded; null before there is one."""
     place: str
@@ -475,6 +477,20 @@ class ExtendResult(_ExtendResultRequired, total=False):
     """The worker should drain: it gets no more jobs. Left out otherwise."""
     notes: list[NoteItem]
     """What became of each note. Left out without notes."""
+
+
+class _FoundDescriptorRequired(TypedDict):
+    descriptor: ConfiguredDescriptor
+    domain: str
+    entries: list[list[str]]
+    """Keys and values from the top of the domain to this one."""
+
+
+class FoundDescriptor(_FoundDescriptorRequired, total=False):
+    """A descriptor that was searched for, with the way to it."""
+
+    way_cut: bool
+    """True when the domain or the way is too long to be shown as a whole. Left out when they are not."""
 
 
 class FullLimit(TypedDict):
@@ -792,7 +808,9 @@ class _LimitConfigurationRequired(TypedDict):
     counted_at: Time
     """When hits were read: two answers give rates."""
     next_cursor: str | None
-    """The cursor of the next page of this level; null when this is the last."""
+    """The cursor of the next page; null when this is the last. Of a search, there may be a next page after one that is
+    not full, or empty.
+    """
     version: int
     """How many configurations this server has put in force since it started, with this one; 0 before there is one."""
 
@@ -804,6 +822,8 @@ class LimitConfiguration(_LimitConfigurationRequired, total=False):
     """The descriptors of the level that was asked for, in the order of the files."""
     domains: list[ConfiguredDomain]
     """The domains in the order of the files. Left out when one was asked for."""
+    found: list[FoundDescriptor]
+    """The descriptors that were searched for, in the order of the files."""
     load: ConfigurationLoad
     """Where the configuration comes from, and what is wrong. Left out when a domain was asked for."""
 
