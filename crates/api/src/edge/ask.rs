@@ -67,6 +67,9 @@ impl Rooms {
     }
 }
 
+/// Tells what was counted of the limits with some slots, in their order.
+type Uses = dyn Fn(&[u32]) -> Vec<LimitUse> + Send + Sync;
+
 /// What the process that serves the API lends it.
 #[derive(Clone)]
 pub struct Host {
@@ -89,7 +92,7 @@ pub struct Host {
     /// What became of the configuration of these limits.
     pub loads: Arc<dyn Fn() -> Arc<Loads> + Send + Sync>,
     /// What was counted of the limits with these slots, of a configuration that is held.
-    pub uses: Arc<dyn Fn(&[u32]) -> Vec<LimitUse> + Send + Sync>,
+    pub uses: Arc<Uses>,
     /// Cancelled when the server drains: streams and waits end.
     pub drain: CancellationToken,
     /// Where tasks are spawned that outlive their request.

@@ -28,7 +28,7 @@ use crate::edge::json::{self, Verbatim};
 use crate::edge::problem::{Code, Problem};
 use crate::edge::time::Rfc3339;
 
-/// Bytes of all descriptors of an answer. A common one has 300, and none alone has a quarter of this.
+/// Bytes of all descriptors of an answer. A common one has 400, and none alone has a half of this.
 const MOST_BYTES: usize = 168 * 1024;
 
 /// One level of the configuration.

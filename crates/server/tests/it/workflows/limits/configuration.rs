@@ -266,7 +266,7 @@ fn a_large_configuration_is_shown_in_small_answers() {
     let shown = ask("");
     assert_eq!((&shown["load"]["limits"], &shown["domains"][0]["children"]), (&json!(MANY + 200), &json!(MANY)));
     assert!(shown["domains"][0]["descriptors"].is_null(), "there is no room for them");
-    for (domain, children, least) in [("many", MANY, 500), ("hostile", 200, 10)] {
+    for (domain, children, least) in [("many", MANY, 300), ("hostile", 200, 10)] {
         let (mut cursor, mut seen, mut pages) = (String::new(), Vec::new(), 0);
         loop {
             let page = ask(&format!("?domain={domain}&limit=1000{cursor}"));
