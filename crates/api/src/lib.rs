@@ -48,7 +48,8 @@ pub use edge::tokens::{Role, Tokens};
 use edge::{auth, body};
 use jobs::{claims, leases, reports};
 pub use limits::RateLimits;
-use limits::{check, overrides, top, waiting};
+pub use limits::configuration::loads::{ConfigurationSource, InForce, LimitUse, Loads, Mistake, Refused};
+use limits::{check, configuration, overrides, top, waiting};
 use opening::Standing;
 pub use overview::{History, STEP, Times, Totals};
 use page::{files, session};
@@ -145,7 +146,7 @@ const fn has_parameters(call: Call) -> bool {
         | Call::Queues
         | Call::WaitingKeys
         | Call::Workers => true,
-        Call::RemoveOverride => true,
+        Call::RemoveOverride | Call::Configuration => true,
         // Probes are configured in many places; they keep working whatever is added to their address.
         Call::Healthz | Call::Readyz => true,
         // So do addresses of the page that others have made.
@@ -161,6 +162,7 @@ const fn needs_engine(call: Call) -> bool {
         Call::Session | Call::SignIn | Call::SignOut | Call::Page | Call::Asset | Call::Overview => false,
         // Limits are kept elsewhere, and depend on no workflow.
         Call::Overrides | Call::SetOverride | Call::RemoveOverride | Call::CheckLimits | Call::TopKeys => false,
+        Call::Configuration => false,
         // Where nobody moves the clock, it waits for no store.
         Call::AdvanceClock => false,
         _ => true,
@@ -205,6 +207,7 @@ async fn dispatch(ask: &Ask<'_>) -> Answer {
         Call::RemoveOverride => overrides::remove(ask).await,
         Call::CheckLimits => check::check(ask).await,
         Call::TopKeys => Ok(top::show(ask)),
+        Call::Configuration => configuration::show(ask),
         Call::WaitingKeys => waiting::list(ask).await,
         Call::AdvanceClock => clock::advance(ask).await,
         Call::Version => Ok(version(&ask.api.host)),

@@ -1,6 +1,7 @@
-//! Limits: what overrides them, what a request would be answered, which keys are asked for most, and which jobs wait under them.
+//! Limits: their configuration, what overrides them, what a request would be answered, which keys are asked for most, and which jobs wait under them.
 
 pub(crate) mod check;
+pub(crate) mod configuration;
 pub(crate) mod overrides;
 pub(crate) mod top;
 pub(crate) mod waiting;

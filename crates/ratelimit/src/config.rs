@@ -5,6 +5,7 @@
 
 mod build;
 mod decode;
+mod domains;
 mod error;
 mod keys;
 mod node;
@@ -17,12 +18,13 @@ use std::fmt::Write as _;
 
 use hashbrown::HashMap;
 
+pub use domains::Domain;
 pub use error::ConfigError;
 pub use resource::{Resource, ResourceDescriptor, ResourceLimit};
 
 use crate::request::Entry;
 use crate::tree::{Level, Limit, Rate};
-use build::Domains;
+use domains::Domains;
 use error::{Path, Report};
 use node::{Content, Pair};
 use scalar::Value;
@@ -53,6 +55,8 @@ pub enum SameDomain {
 #[derive(Debug)]
 pub struct Configuration {
     domains: Domains,
+    /// Of all domains: descriptors and limits.
+    counts: (usize, usize),
 }
 
 impl Configuration {
@@ -95,7 +99,9 @@ impl Configuration {
 
     /// The slots are the places of the stats keys in their order.
     fn numbered(domains: Domains) -> Self {
-        let mut configuration = Self { domains };
+        let add = |(descriptors, limits), level: &Level| (descriptors + level.descriptors(), limits + level.limits());
+        let counts = domains.levels().fold((0, 0), add);
+        let mut configuration = Self { domains, counts };
         let keys = configuration.stats_keys().map(Box::from).zip(0..);
         let slots: HashMap<Box<str>, u32> = keys.collect();
         configuration.assign_slots(|key| slots[key]);
@@ -106,7 +112,7 @@ impl Configuration {
     /// use slots as indices and need not look names up. Without this call, a slot is the place of the key among
     /// [`Self::stats_keys`].
     pub fn assign_slots(&mut self, slot_of: impl Fn(&str) -> u32) {
-        for level in self.domains.values_mut() {
+        for level in self.domains.levels_mut() {
             level.change_limits(&mut |limit| limit.slot = slot_of(&limit.stats_key));
         }
     }
@@ -115,6 +121,12 @@ impl Configuration {
     #[must_use]
     pub fn domain_count(&self) -> usize {
         self.domains.len()
+    }
+
+    /// The numbers of descriptors and of limits.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
+        self.counts
     }
 
     /// The text of `/rlconfig`: one line per configured limit, sorted.
@@ -145,20 +157,31 @@ impl Configuration {
     /// Domains are tried in the order of their names.
     #[must_use]
     pub fn example(&self) -> Option<(String, Vec<Entry>)> {
-        let mut domains: Vec<_> = self.domains.iter().collect();
+        let mut domains: Vec<_> = self.domains.from(0).collect();
         domains.sort_unstable_by_key(|(name, _)| *name);
-        domains.into_iter().find_map(|(name, level)| Some((name.clone(), level.example()?)))
+        domains.into_iter().find_map(|(name, domain)| Some((name.to_owned(), domain.level.example()?)))
+    }
+
+    /// The domains with their names, in the order of the files that name them first, from a place on.
+    pub fn domains(&self, place: usize) -> impl ExactSizeIterator<Item = (&str, &Domain)> {
+        self.domains.from(place)
+    }
+
+    /// The domain of this name.
+    #[must_use]
+    pub fn domain_named(&self, name: &str) -> Option<&Domain> {
+        self.domains.get(name)
     }
 
     /// The tree of a domain.
     pub(crate) fn domain(&self, name: &str) -> Option<&Level> {
-        self.domains.get(name)
+        self.domains.get(name).map(|domain| &domain.level)
     }
 
     fn limits(&self) -> Vec<&Limit> {
         let mut limits = Vec::new();
-        for level in self.domains.values() {
-            level.limits(&mut limits);
+        for level in self.domains.levels() {
+            level.each_limit(&mut limits);
         }
         limits.sort_by_key(|limit| &limit.stats_key);
         limits

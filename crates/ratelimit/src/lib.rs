@@ -61,7 +61,7 @@ mod store;
 mod tree;
 mod window;
 
-pub use config::{ConfigError, Configuration, Resource, ResourceDescriptor, ResourceLimit, SameDomain, Source};
+pub use config::{ConfigError, Configuration, Domain, Resource, ResourceDescriptor, ResourceLimit, SameDomain, Source};
 pub use limiter::{
     Closed, Left, Limiter, LocalCacheStats, Options, OverLimitKeys, Permits, Reason, TakeFacts, Taken, Units, Usage,
     Wanted,
@@ -74,4 +74,4 @@ pub use request::{Descriptor, Entry, Override, Request, Timestamp};
 pub use response::{Code, CurrentLimit, Error, Facts, LimitHeaders, Response, Status, Tally};
 pub use sketch::{Caller, Refusal, Sketch, TopKey};
 pub use store::{MemcacheStore, MemoryBounds, MemoryStore, RedisStore, Store, StoreError};
-pub use tree::{StatsKey, Unit};
+pub use tree::{Level, Limit, Node, Rate, StatsKey, Unit};

@@ -2,14 +2,17 @@
 
 mod example;
 mod limit;
+mod node;
 mod pattern;
 mod stats_key;
 
-use hashbrown::HashMap;
+use std::hash::BuildHasher as _;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
 use smallvec::SmallVec;
 
-pub use limit::Unit;
-pub(crate) use limit::{Limit, Rate};
+pub use limit::{Limit, Rate, Unit};
+pub use node::Node;
 pub use stats_key::StatsKey;
 pub(crate) use stats_key::override_stats_key;
 
@@ -17,27 +20,18 @@ use crate::request::Entry;
 use pattern::Pattern;
 use stats_key::stats_key;
 
-/// The configured descriptors below one parent.
+/// The configured descriptors below one parent, in the order of the files.
 #[derive(Debug, Default)]
-pub(crate) struct Level {
+pub struct Level {
     nodes: Vec<Node>,
-    /// By composite key: `key`, or `key_value`.
-    by_key: HashMap<Box<str>, u32>,
+    /// The places of the nodes, by composite key: `key`, or `key_value`.
+    by_key: HashTable<u32>,
+    hasher: DefaultHashBuilder,
     /// Composite keys that contain a `*`, in the order of the file.
     patterns: Vec<(Pattern, u32)>,
-}
-
-/// One configured descriptor.
-#[derive(Debug, Default)]
-pub(crate) struct Node {
-    /// Where the key ends in the composite key.
-    pub(crate) key_length: usize,
-    pub(crate) limit: Option<Limit>,
-    pub(crate) below: Level,
-    /// Put the request's value into the stats key.
-    pub(crate) value_to_metric: bool,
-    /// All values that match the pattern share one counter.
-    pub(crate) share_threshold: bool,
+    /// Of this level and below it.
+    descriptors: u32,
+    limits: u32,
 }
 
 /// The limit that a descriptor matches.
@@ -73,26 +67,56 @@ enum MatchKind<'t> {
 type NodeMatches<'t> = SmallVec<[NodeMatch<'t>; 4]>;
 
 impl Level {
+    /// The number of descriptors here and below.
+    #[must_use]
+    pub fn descriptors(&self) -> usize {
+        self.descriptors as usize
+    }
+
+    /// The number of limits here and below.
+    #[must_use]
+    pub fn limits(&self) -> usize {
+        self.limits as usize
+    }
+
+    /// The descriptors right here.
+    #[must_use]
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The place of the descriptor that the file writes with this key and value; the value is empty when it has none.
+    #[must_use]
+    pub fn place(&self, key: &str, value: &str) -> Option<usize> {
+        let place = if value.is_empty() { self.find_place(key) } else { self.find_place(&format!("{key}_{value}")) };
+        // A key with an underscore may look like another key with a value.
+        place.filter(|place| self.nodes[*place].key() == key)
+    }
+
     /// Whether a node has this composite key.
     pub(crate) fn contains(&self, composite: &str) -> bool {
-        self.by_key.contains_key(composite)
+        self.get(composite).is_some()
     }
 
     /// Adds a node. No other node may have its composite key.
-    pub(crate) fn insert(&mut self, composite: &str, node: Node) {
+    pub(crate) fn insert(&mut self, node: Node) {
         let index = u32::try_from(self.nodes.len()).expect("a file is bounded to far fewer nodes");
-        self.nodes.push(node);
-        self.by_key.insert(composite.into(), index);
-        if composite.contains('*') {
-            self.patterns.push((Pattern::new(composite), index));
+        self.descriptors += 1 + node.below.descriptors;
+        self.limits += u32::from(node.limit.is_some()) + node.below.limits;
+        if node.composite.contains('*') {
+            self.patterns.push((Pattern::new(&node.composite), index));
         }
+        let hash = self.hasher.hash_one(&*node.composite);
+        self.nodes.push(node);
+        let Self { by_key, nodes, hasher, .. } = self;
+        by_key.insert_unique(hash, index, |index| hasher.hash_one(&*nodes[*index as usize].composite));
     }
 
     /// Adds every limit of this level and below it to `into`.
-    pub(crate) fn limits<'t>(&'t self, into: &mut Vec<&'t Limit>) {
+    pub(crate) fn each_limit<'t>(&'t self, into: &mut Vec<&'t Limit>) {
         for node in &self.nodes {
             into.extend(&node.limit);
-            node.below.limits(into);
+            node.below.each_limit(into);
         }
     }
 
@@ -141,7 +165,15 @@ impl Level {
     }
 
     fn get(&self, composite: &str) -> Option<&Node> {
-        self.by_key.get(composite).map(|index| &self.nodes[*index as usize])
+        self.find_place(composite).map(|place| &self.nodes[place])
+    }
+
+    fn find_place(&self, composite: &str) -> Option<usize> {
+        if self.nodes.is_empty() {
+            return None;
+        }
+        let is_it = |index: &u32| *self.nodes[*index as usize].composite == *composite;
+        self.by_key.find(self.hasher.hash_one(composite), is_it).map(|index| *index as usize)
     }
 }
 

@@ -3,6 +3,7 @@
 //! A thread of its own reads the files, so that no core waits for a disk or parses YAML.
 
 mod files;
+mod latest;
 mod watch;
 pub(crate) mod xds;
 
@@ -26,6 +27,7 @@ use crate::settings::{Files, FirstLoad, MissingRoot, Scope, Settings, Xds};
 use crate::supervise::{Supervisor, tripwire};
 pub(crate) use files::{Entry, entries, read_regular};
 use files::{Failure, Reading};
+pub(crate) use latest::Latest;
 use watch::Watch;
 
 /// The name of the thread.
@@ -61,6 +63,7 @@ pub(crate) struct Target {
     pub(crate) health_needs_domain: bool,
     pub(crate) same_domain: SameDomain,
     pub(crate) notify: Notify,
+    pub(crate) latest: Latest,
 }
 
 /// A configuration that is in force.
@@ -161,6 +164,7 @@ impl Target {
             }
             Err(errors) => {
                 self.metrics.loads.error.fetch_add(1, Relaxed);
+                self.latest.refused(&errors);
                 for error in errors {
                     error!("Error loading new configuration: {error}");
                 }
@@ -179,6 +183,7 @@ impl Target {
             Ok(configuration) => return Ok(self.apply(configuration, count)),
             Err(errors) => errors,
         };
+        self.latest.refused(&errors);
         // Names in it may be as long as the message.
         let text = |error: &ConfigError| quoted(&error.reference_text(), MISTAKE);
         let mut texts: Vec<_> = errors.iter().take(told).map(text).collect();
@@ -198,6 +203,7 @@ impl Target {
         }
         self.limiter.configure(configuration);
         self.metrics.loads.success.fetch_add(1, Relaxed);
+        self.latest.applied(sources);
         Applied { sources, domains }
     }
 
@@ -208,6 +214,7 @@ impl Target {
         for Failure { path, error, .. } in &reading.failures {
             warn!(path = %path.display(), %error, "cannot read a configuration file");
         }
+        self.latest.unreadable(&reading.failures);
         let kept = reading.keep(last);
         if kept > 0 {
             warn!(files = kept, "configuration files that cannot be read keep their last text");

@@ -16,7 +16,7 @@ use tracing::{info, warn};
 
 use crate::certificates::{StoreTls, follow};
 use crate::configure::xds::Subscription;
-use crate::configure::{Loader, Origin, Target};
+use crate::configure::{Latest, Loader, Origin, Target};
 use crate::drain::{Delay, Stop};
 use crate::edge::bounds::{self, Bounds, Budget, Files, Most, Shares};
 use crate::edge::clock;
@@ -73,7 +73,7 @@ pub fn run(
     let files = bounds::raise();
     let sockets = Sockets::bind(&settings)?;
     let runtime = ThreadRuntime::new()?;
-    let server = Server::new(settings, files);
+    let server = Server::new(settings, files, Latest::new(&origin));
     let supervisor = server.supervisor.clone();
     let control = tripwire::with(CONTROL.into(), server.control(&origin, sockets, asked, started));
     let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(control))).unwrap_or_else(|_| {
@@ -110,10 +110,12 @@ struct Server {
     ports: Vec<Bounds>,
     workflows: Option<Workflows>,
     loader: Option<Loader>,
+    /// What became of the configuration.
+    latest: Latest,
 }
 
 impl Server {
-    fn new(settings: Settings, files: usize) -> Self {
+    fn new(settings: Settings, files: usize, latest: Latest) -> Self {
         let healthy_unless = |needed| if needed { Part::Unhealthy } else { Part::Healthy };
         let memory = MemoryStore::new(settings.counters);
         let limiter = Limiter::new(Store::Memory(memory.clone()), settings.limiter.clone());
@@ -132,6 +134,7 @@ impl Server {
             ports: Vec::new(),
             workflows: None,
             loader: None,
+            latest,
             files,
             settings,
         }
@@ -237,6 +240,7 @@ impl Server {
             health_needs_domain: self.settings.health_needs_domain,
             same_domain: self.settings.files.same_domain,
             notify: self.notify.clone(),
+            latest: self.latest.clone(),
         };
         let (sender, loaded) = oneshot::channel();
         match origin {
@@ -375,7 +379,11 @@ impl Server {
         let counters =
             Counters::new(move || JobUnits::new(limiter(), metrics.shard_of_jobs(), overrides.clone(), timeout));
         let LimitOverrides { store, limiter } = self.overrides.clone();
-        Limits { counters, shown: RateLimits { limiter, overrides: store, clock: clock::now } }
+        Limits {
+            counters,
+            shown: RateLimits { limiter, overrides: store, clock: clock::now },
+            latest: self.latest.clone(),
+        }
     }
 
     /// Starts what the store of counters needs while the server runs.

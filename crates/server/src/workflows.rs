@@ -236,9 +236,11 @@ impl Thread {
         let test_clock = self.settings.test_clock.then_some(advance);
         let (version, clock) = (crate::VERSION, Arc::new(move || clock.now()));
         let (history, metrics) = (self.history.clone(), self.metrics.clone());
+        let (counted, latest) = (metrics.clone(), self.limits.latest.clone());
         let totals = Arc::new(move || metrics.totals());
+        let (uses, loads) = (Arc::new(move |slots: &[u32]| counted.uses(slots)), Arc::new(move || latest.loads()));
         let limits = self.limits.shown.clone();
-        Host { version, clock, test_clock, serving, counting, totals, history, limits, drain, tasks }
+        Host { version, clock, test_clock, serving, counting, totals, history, limits, loads, uses, drain, tasks }
     }
 }
 

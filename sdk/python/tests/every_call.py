@@ -200,3 +200,6 @@ def _limits(ask: Ask) -> None:
     assert len(ask("list_overrides")["items"]) == 1
     assert ask("remove_override", domain="shop", entries='[["tenant","acme"]]') is None
     assert "keys" in ask("show_top_keys")
+    shown = ask("show_configuration", limit=5)
+    assert shown["load"]["refused"] is None
+    assert shown["domains"] == []

@@ -44,7 +44,7 @@ export async function startServer({ settings = {}, tokens = null, command = [] }
     writeFileSync(env.TIDEGATE_TOKENS_FILE, tokens, { mode: 0o600 });
   }
   const child = spawn(program, command, { env, cwd: folder, stdio: ["ignore", "pipe", "pipe"] });
-  const [, address] = await said(child, /API\s+(127\.0\.0\.1:\d+)/, "the server");
+  const [, json, address] = await said(child, /HTTP\s+\S+:(\d+)[^]*API\s+(127\.0\.0\.1:\d+)/, "the server");
   const api = `http://${address}/`;
   let page = api;
   let proxy = null;
@@ -67,6 +67,8 @@ export async function startServer({ settings = {}, tokens = null, command = [] }
     get: (path) => call("GET", path),
     post: (path, body = {}) => call("POST", path, body),
     put: (path, body) => call("PUT", path, body),
+    /** Asks as a gateway does. */
+    decide: async (request) => (await fetch(`http://127.0.0.1:${json}/json`, { method: "POST", body: JSON.stringify(request) })).json(),
     create: (definition) => call("POST", "v1/workflows", definition),
     /** Takes jobs of a queue as a worker does. */
     claim: async (queue, limit = 1, more = {}) =>

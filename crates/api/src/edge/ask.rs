@@ -23,6 +23,7 @@ use crate::activity::Activity;
 use crate::events::{Known, View, Views};
 use crate::failures::Lines;
 use crate::limits::RateLimits;
+use crate::limits::configuration::loads::{LimitUse, Loads};
 use crate::opening::Opening;
 use crate::overview::{History, Totals};
 use crate::readiness::{Looks, Works};
@@ -66,6 +67,9 @@ impl Rooms {
     }
 }
 
+/// Tells what was counted of the limits with some slots, in their order.
+type Uses = dyn Fn(&[u32]) -> Vec<LimitUse> + Send + Sync;
+
 /// What the process that serves the API lends it.
 #[derive(Clone)]
 pub struct Host {
@@ -85,6 +89,10 @@ pub struct Host {
     pub history: Arc<History>,
     /// Its rate limits.
     pub limits: RateLimits,
+    /// What became of the configuration of these limits.
+    pub loads: Arc<dyn Fn() -> Arc<Loads> + Send + Sync>,
+    /// What was counted of the limits with these slots, of a configuration that is held.
+    pub uses: Arc<Uses>,
     /// Cancelled when the server drains: streams and waits end.
     pub drain: CancellationToken,
     /// Where tasks are spawned that outlive their request.
@@ -110,6 +118,8 @@ impl Host {
             totals: Arc::new(Totals::default),
             history: Arc::default(),
             limits: RateLimits::in_memory(),
+            loads: Arc::new(Arc::default),
+            uses: Arc::new(|slots| vec![LimitUse::default(); slots.len()]),
             drain: CancellationToken::new(),
             tasks: TaskTracker::new(),
         }

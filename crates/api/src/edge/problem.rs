@@ -17,6 +17,7 @@ pub(crate) enum Code {
     JobNotFound,
     QueueNotFound,
     OverrideNotFound,
+    DescriptorNotFound,
     AlreadyStarted,
     StateConflict,
     LeaseLost,
@@ -46,13 +47,14 @@ pub(crate) enum Code {
 impl Code {
     /// All of them, as they are described.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 28] = {
+    pub(crate) const ALL: [Self; 29] = {
         use Code::*;
         [
             WorkflowNotFound,
             JobNotFound,
             QueueNotFound,
             OverrideNotFound,
+            DescriptorNotFound,
             AlreadyStarted,
             StateConflict,
             LeaseLost,
@@ -88,6 +90,9 @@ impl Code {
             Self::JobNotFound => ("job_not_found", S::NOT_FOUND, "The workflow has no job of this name"),
             Self::QueueNotFound => ("queue_not_found", S::NOT_FOUND, "The queue does not exist"),
             Self::OverrideNotFound => ("override_not_found", S::NOT_FOUND, "There is no such override of limits"),
+            Self::DescriptorNotFound => {
+                ("descriptor_not_found", S::NOT_FOUND, "The configuration of rate limits has no such descriptor")
+            }
             Self::AlreadyStarted => ("already_started", S::CONFLICT, "The workflow was already started"),
             Self::StateConflict => ("state_conflict", S::CONFLICT, "The current state does not allow this"),
             Self::LeaseLost => ("lease_lost", S::CONFLICT, "The lease was lost"),

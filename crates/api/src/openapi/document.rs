@@ -195,7 +195,10 @@ fn problems(route: &Route, about: &Operation) -> Vec<Code> {
     if route.method != Method::GET {
         codes.extend([Code::InvalidJson, Code::PayloadTooLarge, Code::RequestTimeout]);
     }
-    if matches!(route.call, Call::Version | Call::Status | Call::OpenApi | Call::TopKeys | Call::Overview) {
+    if matches!(
+        route.call,
+        Call::Version | Call::Status | Call::OpenApi | Call::TopKeys | Call::Overview | Call::Configuration
+    ) {
         return codes;
     }
     codes.extend([Code::Overloaded, Code::StoreUnavailable, Code::ShuttingDown, Code::Internal]);

@@ -97,6 +97,16 @@ const OVERRIDE_ENTRIES: Parameter =
     query("entries", "Pairs of a key and a value in JSON, such as `[[\"tenant\",\"acme\"]]`.", Kind::Text);
 const OVERRIDE_EFFECT: Parameter =
     query("effect", "Only what does this; all if left out.", Kind::Words(&["paused", "throttled", "scaled"]));
+const CONFIGURED_DOMAIN: Parameter = query("domain", "The descriptors of this domain.", Kind::Text);
+const CONFIGURED_ENTRIES: Parameter = query(
+    "entries",
+    "With `domain`: the descriptors below the one that these keys and values lead to, in JSON, such as `[[\"tenant\",\"acme\"],[\"path\"]]`.",
+    Kind::Text,
+);
+const FIND: Parameter =
+    query("find", "The descriptors of all domains whose key or value contains this text.", Kind::Text);
+const LIMIT_OF_DESCRIPTORS: Parameter =
+    query("limit", "How many domains and descriptors at most.", Kind::Number(1, 1_000, 100));
 const IDEMPOTENCY: Parameter = header("Idempotency-Key", "The same as the field idempotency_key.");
 const LAST_EVENT: Parameter = header("Last-Event-ID", "The id of the last event that the reader has.");
 
@@ -168,7 +178,8 @@ pub(super) fn of(call: Call) -> Operation {
         | Call::SetOverride
         | Call::RemoveOverride
         | Call::CheckLimits
-        | Call::TopKeys => of_limits(call),
+        | Call::TopKeys
+        | Call::Configuration => of_limits(call),
         Call::Graph(form) => of_graph(form),
         Call::AdvanceClock => operation("advanceClock", "Move the clock of a server for tests", Json("TestClock"))
             .takes("Advance")
@@ -374,6 +385,15 @@ fn of_limits(call: Call) -> Operation {
             .takes("LimitCheck")
             .describe("Nothing is charged. What is paused for jobs alone is answered as if it were not.")
             .problems(&[NoConfiguration]),
+        Call::Configuration => {
+            operation("showConfiguration", "Show the configuration of rate limits, with the hits of each limit", Json("LimitConfiguration"))
+                .with(&[CONFIGURED_DOMAIN, CONFIGURED_ENTRIES, FIND, LIMIT_OF_DESCRIPTORS, CURSOR])
+                .describe(
+                    "Of this server. Without a domain: all domains, where the configuration comes from, and the mistakes of the latest load when it \
+                     was refused. With one: a level of its descriptors. Items have what is below them when there is room for all of it.",
+                )
+                .problems(&[DescriptorNotFound, InvalidCursor])
+        }
         _ => operation("showTopKeys", "Show the keys with the most hits, and the latest refusals", Json("TopKeys"))
             .describe("Of this server alone."),
     }

@@ -10,7 +10,7 @@ use crate::clock;
 use crate::edge::problem::{self, Code};
 use crate::events::{JobEvent, RemovedEvent};
 use crate::jobs::{JobPage, MarkBody, claims, leases, log, notes, reports};
-use crate::limits::{check, overrides, top, waiting};
+use crate::limits::{check, configuration, overrides, top, waiting};
 use crate::page::session;
 use crate::queues::{QueuePage, QueuePaused};
 use crate::terms;
@@ -79,6 +79,7 @@ fn answers() -> Schemas {
     add::<overrides::OverrideList<'_>>(&mut schemas);
     add::<check::Checked<'_>>(&mut schemas);
     add::<top::Top<'_>>(&mut schemas);
+    add::<configuration::ConfigurationShown<'_>>(&mut schemas);
     add::<waiting::WaitingKeyPage<'_>>(&mut schemas);
     add::<clock::TestClock>(&mut schemas);
     add::<session::Session<'_>>(&mut schemas);
@@ -180,6 +181,7 @@ fn describe_words(all: &mut Map<String, Value>) {
     describe(&mut all["LimitAnswer"]["properties"]["code"], &check::CODES);
     describe(&mut all["LimitStatus"]["properties"]["code"], &check::CODES);
     describe(&mut all["LimitRefusal"]["properties"]["caller"], &top::CALLERS);
+    describe(&mut all["ConfigurationLoad"]["properties"]["source"], &configuration::SOURCES);
     describe(&mut all["EdgeEnd"]["properties"]["kind"], &["job", "block", "junction"]);
 }
 

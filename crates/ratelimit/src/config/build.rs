@@ -4,14 +4,12 @@ use serde_json::{Map, Number, Value as Json};
 
 use super::SameDomain;
 use super::decode::{Descriptor, Field, File, Metadata, RateLimit};
+use super::domains::Domains;
 use super::error::{Path, Report};
 use super::node::{Content, Node as Yaml, Position};
 use super::problem::Problem;
 use super::scalar::Value;
 use crate::tree::{Level, Limit, Node, Rate, Unit};
-
-/// The trees of all domains, by name.
-pub(super) type Domains = hashbrown::HashMap<String, Level>;
 
 /// Adds a file to the domains.
 pub(super) fn file(file: File, same_domain: SameDomain, domains: &mut Domains, report: &mut Report<'_>) {
@@ -19,13 +17,13 @@ pub(super) fn file(file: File, same_domain: SameDomain, domains: &mut Domains, r
     let path = Path::Top.key("domain");
     if domain.text.is_empty() {
         report.add(position_or(&domain, file.start), &path, Problem::EmptyDomain);
-    } else if same_domain == SameDomain::Refuse && domains.contains_key(domain.text.as_str()) {
+    } else if same_domain == SameDomain::Refuse && domains.get(&domain.text).is_some() {
         report.add(domain.at, &path, Problem::DuplicateDomain(domain.text.clone()));
         // The descriptors are checked nevertheless.
         level(&mut Level::default(), &domain.text, file.descriptors, &Path::Top.key("descriptors"), report);
         return;
     }
-    let root = domains.entry_ref(domain.text.as_str()).or_default();
+    let root = domains.begin(&domain.text, report.file());
     level(root, &domain.text, file.descriptors, &Path::Top.key("descriptors"), report);
 }
 
@@ -38,10 +36,10 @@ fn level(level: &mut Level, parent: &str, descriptors: Vec<Descriptor>, path: &P
         let composite = composite_key(&descriptor);
         let stats_key = format!("{parent}.{composite}");
         let at = descriptor.at;
-        let node = node(descriptor, &composite, &stats_key, &path, report);
-        if !level.contains(&composite) {
-            level.insert(&composite, node);
-        } else if !composite.is_empty() {
+        let node = node(descriptor, composite, &stats_key, &path, report);
+        if !level.contains(&node.composite) {
+            level.insert(node);
+        } else if !node.composite.is_empty() {
             report.add(at, &path, Problem::DuplicateKey(stats_key));
         }
     }
@@ -56,7 +54,7 @@ fn composite_key(descriptor: &Descriptor) -> String {
 
 fn node(
     mut descriptor: Descriptor,
-    composite: &str,
+    composite: String,
     stats_key: &str,
     path: &Path<'_>,
     report: &mut Report<'_>,
@@ -64,7 +62,7 @@ fn node(
     let metadata = metadata(descriptor.metadata.take(), path, report);
     if descriptor.share_threshold && !composite.contains('*') {
         let at = position_or(&descriptor.value, position_or(&descriptor.key, descriptor.at));
-        report.add(at, &path.key("share_threshold"), Problem::ShareThreshold(composite.to_owned()));
+        report.add(at, &path.key("share_threshold"), Problem::ShareThreshold(composite.clone()));
     }
     if descriptor.pause_when_throttled && descriptor.rate_limit.is_none() {
         report.add(descriptor.at, &path.key("pause_when_throttled"), Problem::PauseWithoutLimit);
@@ -85,6 +83,8 @@ fn node(
     level(&mut below, stats_key, descriptor.descriptors, &path.key("descriptors"), report);
     Node {
         key_length: descriptor.key.text.len(),
+        composite: composite.into(),
+        line: descriptor.at.line,
         limit,
         below,
         value_to_metric: descriptor.value_to_metric,

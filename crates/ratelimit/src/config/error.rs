@@ -103,6 +103,11 @@ impl<'f> Report<'f> {
         self.earlier = self.errors.len();
     }
 
+    /// The name of the file.
+    pub(super) fn file(&self) -> &'f str {
+        self.file
+    }
+
     pub(super) fn add(&mut self, at: Position, path: &Path<'_>, problem: Problem) {
         if self.errors.len() >= MAX_PER_FILE {
             return;

@@ -9,14 +9,9 @@ const ANY_VALUE: &str = "me";
 impl Level {
     /// The entries of a descriptor that the first limit of the file applies to; none when every request is unlimited.
     pub(crate) fn example(&self) -> Option<Vec<Entry>> {
-        let mut composites = vec![""; self.nodes.len()];
-        for (composite, index) in &self.by_key {
-            composites[*index as usize] = composite;
-        }
-        self.nodes.iter().zip(composites).find_map(|(node, composite)| {
-            let (key, value) = composite.split_at(node.key_length);
-            let value =
-                value.strip_prefix('_').map_or_else(|| ANY_VALUE.to_owned(), |value| value.replace('*', ANY_VALUE));
+        self.nodes.iter().find_map(|node| {
+            let (key, value) = (node.key(), node.value());
+            let value = if value.is_empty() { ANY_VALUE.to_owned() } else { value.replace('*', ANY_VALUE) };
             let mut entries = vec![Entry { key: key.to_owned(), value }];
             let is_limited = |rate: &Rate| matches!(rate, Rate::PerUnit { .. });
             if !node.limit.as_ref().is_some_and(|limit| is_limited(&limit.rate)) {

@@ -74,31 +74,42 @@ impl Unit {
 
 /// A configured limit.
 #[derive(Debug)]
-pub(crate) struct Limit {
-    /// `domain.key_value.subkey`: the path in the configuration.
-    pub(crate) stats_key: Box<str>,
+pub struct Limit {
+    /// `domain.key_value.subkey`: the path in the configuration, by which overrides and statistics name the limit.
+    pub stats_key: Box<str>,
     /// The number of the stats key; see [`crate::StatsKey`].
-    pub(crate) slot: u32,
-    pub(crate) rate: Rate,
+    pub slot: u32,
+    /// How much it allows.
+    pub rate: Rate,
     /// Empty when the limit has none.
-    pub(crate) name: Box<str>,
+    pub name: Box<str>,
     /// Names of the limits that this one replaces.
-    pub(crate) replaces: Box<[Box<str>]>,
-    pub(crate) shadow_mode: bool,
-    pub(crate) quota_mode: bool,
+    pub replaces: Box<[Box<str>]>,
+    /// Counts, and never refuses.
+    pub shadow_mode: bool,
+    /// Refuses only when all such limits of a request are exceeded.
+    pub quota_mode: bool,
     /// Count under the request's own keys and values instead of the path in the configuration.
-    pub(crate) detailed_metric: bool,
+    pub detailed_metric: bool,
     /// What throttles its jobs keeps its requests waiting, too.
-    pub(crate) pause_when_throttled: bool,
+    pub pause_when_throttled: bool,
     /// Returned to the caller when the descriptor passes.
-    pub(crate) metadata: Map<String, Value>,
+    pub metadata: Map<String, Value>,
 }
 
 /// What a limit allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rate {
-    /// Any number of hits. `requests_per_unit` is what the file says; only the dump shows it.
-    Unlimited { requests_per_unit: u32 },
-    /// `requests_per_unit` hits in every window.
-    PerUnit { requests_per_unit: u32, unit: Unit },
+pub enum Rate {
+    /// Any number of hits.
+    Unlimited {
+        /// What the file says; only the dump shows it.
+        requests_per_unit: u32,
+    },
+    /// So many hits in every window.
+    PerUnit {
+        /// The number.
+        requests_per_unit: u32,
+        /// The length of the window.
+        unit: Unit,
+    },
 }

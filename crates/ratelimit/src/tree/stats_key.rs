@@ -11,14 +11,19 @@ pub enum StatsKey {
         /// Limits with equal names have the same slot.
         slot: u32,
     },
-    /// Made of keys and values of the request: `domain.key_value.subkey`, not sanitised.
-    Made(Box<str>),
+    /// Made of keys and values of the request.
+    Made {
+        /// `domain.key_value.subkey`, not sanitised.
+        name: Box<str>,
+        /// The slot of the configured limit that the hits are of; `None` when the request brought its own.
+        of: Option<u32>,
+    },
 }
 
 impl Default for StatsKey {
     /// The empty name.
     fn default() -> Self {
-        Self::Made(Box::default())
+        Self::Made { name: Box::default(), of: None }
     }
 }
 
@@ -35,7 +40,7 @@ pub(super) fn stats_key(limit: &Limit, domain: &str, entries: &[Entry], nodes: &
                 shared => key.entry(&entry.key, shared.unwrap_or(&entry.value)),
             }
         }
-        return StatsKey::Made(key.0.into());
+        return StatsKey::Made { name: key.0.into(), of: Some(limit.slot) };
     }
     if pairs().any(|(entry, node)| node.may_change_stats_key(entry)) {
         let mut key = Builder::new(domain);
@@ -43,7 +48,7 @@ pub(super) fn stats_key(limit: &Limit, domain: &str, entries: &[Entry], nodes: &
             key.entry(&entry.key, node.metric_value(entry));
         }
         if *key.0 != *limit.stats_key {
-            return StatsKey::Made(key.0.into());
+            return StatsKey::Made { name: key.0.into(), of: Some(limit.slot) };
         }
     }
     StatsKey::Configured { slot: limit.slot }
@@ -76,11 +81,11 @@ impl Builder {
 /// The stats key of a limit that the request brings.
 pub(crate) fn override_stats_key(domain: &str, entries: &[Entry]) -> StatsKey {
     if entries.is_empty() {
-        return StatsKey::Made(format!("{domain}.").into());
+        return StatsKey::Made { name: format!("{domain}.").into(), of: None };
     }
     let mut key = Builder::new(domain);
     for entry in entries {
         key.entry(&entry.key, &entry.value);
     }
-    StatsKey::Made(key.0.into())
+    StatsKey::Made { name: key.0.into(), of: None }
 }

@@ -94,7 +94,7 @@ pub(crate) fn stats_key(limiter: &Limiter, tally: &Tally) -> String {
             let configuration = limiter.configuration().expect("something was counted");
             configuration.stats_keys().nth(*slot as usize).expect("slots are places").to_owned()
         }
-        StatsKey::Made(text) => String::from(&**text),
+        StatsKey::Made { name, .. } => String::from(&**name),
     }
 }
 

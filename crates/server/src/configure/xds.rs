@@ -210,7 +210,7 @@ impl Subscription {
         };
         let loaded = match loaded {
             Ok(resources) => self.load(resources, &version),
-            Err(reason) => Err(reason),
+            Err(reason) => self.refuse_unread(reason),
         };
         if let Some(loaded) = self.loaded.take() {
             // The starter may have stopped waiting.
@@ -249,11 +249,17 @@ impl Subscription {
         );
     }
 
+    /// Refuses a response for a reason that is about all of it.
+    fn refuse_unread(&self, reason: String) -> Result<Applied, String> {
+        self.target.latest.refused_unread(&reason);
+        Err(reason)
+    }
+
     /// Puts resources in force. A version at which this thread panicked is not loaded again: it comes with each stream.
     fn load(&mut self, resources: Vec<Resource>, version: &str) -> Result<Applied, String> {
         if self.begun.as_deref() == Some(version) {
             let version = shortened(version);
-            return Err(format!("version {version} made a thread panic, and is not loaded again"));
+            return self.refuse_unread(format!("version {version} made a thread panic, and is not loaded again"));
         }
         self.begun = Some(version.to_owned());
         tripwire::check(PART);

@@ -22,7 +22,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use tidegate_api::{Activity, Totals, Works};
+use tidegate_api::{Activity, LimitUse, Totals, Works};
 use tidegate_pipeline::Client;
 use tidegate_ratelimit::{Configuration, Limiter, MemoryStore};
 
@@ -175,8 +175,11 @@ impl Metrics {
     pub(crate) fn declare(&self, configuration: Configuration) -> Arc<Configuration> {
         let mut registry = lock(&self.registry);
         let (configuration, freed) = registry.declare(configuration);
+        // What was counted of them is taken from the cores before their slots belong to others.
+        let mut made = self.made(self.room(&registry));
         for slot in freed {
             self.shards.iter().for_each(|shard| shard.limits.clear(slot));
+            made.clear(slot);
         }
         configuration
     }
@@ -236,12 +239,35 @@ impl Metrics {
         };
         let registry = lock(&self.registry);
         for slot in registry.slots() {
-            self.shards.iter().for_each(|shard| add(shard.limits.read(slot)));
+            self.shards.iter().for_each(|shard| add(shard.limits.read(*slot)));
         }
-        let room = self.settings.max_names.saturating_sub(registry.len());
+        let room = self.room(&registry);
         drop(registry);
         add(self.made(room).sum);
         totals
+    }
+
+    /// What was counted of the limits with these slots, which a configuration that the caller holds has.
+    pub(crate) fn uses(&self, slots: &[u32]) -> Vec<LimitUse> {
+        let room = self.room(&lock(&self.registry));
+        let made = self.made(room);
+        let of_slot = |slot: &u32| {
+            let mut counts = made.of_slot(*slot);
+            self.shards.iter().for_each(|shard| counts.merge(&shard.limits.read(*slot)));
+            LimitUse {
+                hits: counts.total_hits,
+                within_limit: counts.within_limit,
+                near_limit: counts.near_limit,
+                over_limit: counts.over_limit,
+                shadow_mode: counts.shadow_mode,
+            }
+        };
+        slots.iter().map(of_slot).collect()
+    }
+
+    /// How many names that calls make have room beside those of the configuration.
+    fn room(&self, registry: &Registry) -> usize {
+        self.settings.max_names.saturating_sub(registry.slots().len())
     }
 
     /// Adds the counts of all limits and unknown domains.
@@ -251,7 +277,7 @@ impl Metrics {
             let limit = sum.limits.entry(name::sanitized(&key)).or_default();
             self.shards.iter().for_each(|shard| limit.merge(&shard.limits.read(slot)));
         }
-        let room = self.settings.max_names.saturating_sub(registry.len());
+        let room = self.room(&registry);
         drop(registry);
 
         let made = self.made(room);

@@ -14,6 +14,7 @@ use tidegate_ratelimit::{
 use tidegate_workflow::{Granted, Later, Limit, Limits as JobLimits, NoRoom, Receipt, Units, Wanted};
 use tracing::warn;
 
+use crate::configure::Latest;
 use crate::edge::clock;
 use crate::operate::metrics::Shard;
 use crate::rls::overrides::LimitOverrides;
@@ -54,6 +55,8 @@ pub(crate) struct Limits {
     pub(crate) counters: Counters,
     /// What the API shows and changes.
     pub(crate) shown: RateLimits,
+    /// What became of their configuration.
+    pub(crate) latest: Latest,
 }
 
 /// Takes units for the jobs of one thread.

@@ -135,6 +135,33 @@ class Calls:
         except TidegateError as error:
             raise error.with_traceback(None) from None
 
+    def show_configuration(
+        self,
+        *,
+        domain: str | None = None,
+        entries: str | None = None,
+        find: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> api.LimitConfiguration:
+        """Show the configuration of rate limits, with the hits of each limit. Of this server. Without a domain: all
+        domains, where the configuration comes from, and the mistakes of the latest load when it was refused. With one:
+        a level of its descriptors. Items have what is below them when there is room for all of it. Role: read.
+        `domain`: The descriptors of this domain. `entries`: With `domain`: the descriptors below the one that these
+        keys and values lead to, in JSON, such as `[["tenant","acme"],["path"]]`. `find`: The descriptors of all domains
+        whose key or value contains this text. `limit`: How many domains and descriptors at most. `cursor`: The
+        `next_cursor` of the page before.
+        """
+        try:
+            answer: api.LimitConfiguration = self._call(
+                "GET",
+                "/v1/limits/configuration",
+                query={"domain": domain, "entries": entries, "find": find, "limit": limit, "cursor": cursor},
+            )
+            return answer
+        except TidegateError as error:
+            raise error.with_traceback(None) from None
+
     def remove_override(
         self,
         *,

@@ -242,6 +242,150 @@ class ClaimedJob(TypedDict):
     workflow_name: str
 
 
+class ConfigurationLoad(TypedDict):
+    """Where the configuration comes from, what is in force, and what is wrong."""
+
+    counting_since: Time
+    """When this server began to count."""
+    descriptors: int
+    """How many descriptors, at all levels."""
+    domains: int
+    """How many domains it has."""
+    files: int
+    """How many files or resources it has."""
+    limits: int
+    """How many limits."""
+    loaded_at: Time | None
+    """When the configuration that is in force was loaded; null before there is one."""
+    place: str
+    """The folder, or the address of the management server."""
+    refused: RefusedLoad | None
+    """The latest load, when it was refused: the configuration that is in force is an older one. Null when nothing is
+    wrong.
+    """
+    source: str
+    """The kind of place that it comes from. One of `built_in`, `files`, `management_server`. More words may be added.
+    """
+    unreadable: list[ConfigurationMistake]
+    """Files and folders that could not be read. Their last texts stay in use."""
+
+
+class _ConfigurationMistakeRequired(TypedDict):
+    file: str
+    """The file or resource; empty when it is about all of them."""
+    text: str
+    """What is wrong."""
+
+
+class ConfigurationMistake(_ConfigurationMistakeRequired, total=False):
+    """A mistake in the configuration, and where it is."""
+
+    column: int
+    """In characters. Left out when there is none."""
+    hint: str
+    """How to correct it. Left out when that is not known."""
+    line: int
+    """Left out when there is none."""
+    path: str
+    """The path to the value, such as `descriptors[0].rate_limit.unit`. Left out when it is about all of the file."""
+
+
+class _ConfiguredDescriptorRequired(TypedDict):
+    children: int
+    """How many descriptors are right below it."""
+    file: str
+    """The file or resource that it is written in."""
+    key: str
+    limits_below: int
+    """How many limits are below it."""
+    value: str
+    """The value, in which a `*` stands for any text; empty when it is for all values without a descriptor of their own.
+    """
+
+
+class ConfiguredDescriptor(_ConfiguredDescriptorRequired, total=False):
+    """A descriptor of the configuration."""
+
+    cut: bool
+    """True when the key or the value is too long to be shown as a whole. Left out when they are not."""
+    descriptors: list[ConfiguredDescriptor]
+    """The descriptors below it. Left out when there are none, or too many for this answer: ask for this descriptor."""
+    limit: ConfiguredLimit
+    """Its limit. Left out when it has none."""
+    line: int
+    """Its line there. Left out when it has none."""
+    share_threshold: bool
+    """All values that match share one counter. Left out when they do not."""
+    value_to_metric: bool
+    """Statistics have the value of the request in their name. Left out when they have not."""
+
+
+class _ConfiguredDomainRequired(TypedDict):
+    children: int
+    """How many descriptors are at its top."""
+    files: list[str]
+    """The files or resources that it is written in, at most ten."""
+    limits: int
+    """How many limits it has."""
+    name: str
+
+
+class ConfiguredDomain(_ConfiguredDomainRequired, total=False):
+    """A domain of the configuration."""
+
+    cut: bool
+    """True when the name is too long to be shown as a whole. Left out when it is not."""
+    descriptors: list[ConfiguredDescriptor]
+    """The descriptors at its top, with all below them. Left out when they are too many for this answer: ask for the
+    domain.
+    """
+
+
+class _ConfiguredLimitRequired(TypedDict):
+    detailed_metric: bool
+    """Statistics have the keys and values of the request in their name."""
+    has_metadata: bool
+    """Whether answers to requests carry metadata of it."""
+    name: str
+    """Its name; empty when it has none."""
+    pause_when_throttled: bool
+    """What throttles its jobs keeps its requests waiting, too."""
+    quota_mode: bool
+    """It refuses only when all such limits of a request are exceeded."""
+    replaces: list[str]
+    """The names of limits that it replaces, at most ten."""
+    requests_per_unit: int | None
+    """Hits allowed in each window; null when it is unlimited."""
+    rule: str
+    """Its path in the configuration, by which overrides and statistics name it."""
+    shadow_mode: bool
+    """It counts, and refuses nothing."""
+    unit: str | None
+    """The length of a window, such as `minute`; null when it is unlimited."""
+
+
+class ConfiguredLimit(_ConfiguredLimitRequired, total=False):
+    """A limit of the configuration, and what was counted of it."""
+
+    use: ConfiguredLimitUse
+    """Hits of requests and jobs at this server. Left out when it is unlimited: then nothing is counted."""
+
+
+class ConfiguredLimitUse(TypedDict):
+    """Hits since the server started, or since it has the limit."""
+
+    hits: int
+    """All of them. Of a call whose store failed, it is not known how they ended."""
+    near_limit: int
+    """Those of them near its end."""
+    over_limit: int
+    """Those over the limit."""
+    shadow_mode: int
+    """Those of them that were let through, because the limit is in shadow mode."""
+    within_limit: int
+    """Those within the limit."""
+
+
 class Created(TypedDict):
     """A workflow that was created, now or before."""
 
@@ -333,6 +477,20 @@ class ExtendResult(_ExtendResultRequired, total=False):
     """The worker should drain: it gets no more jobs. Left out otherwise."""
     notes: list[NoteItem]
     """What became of each note. Left out without notes."""
+
+
+class _FoundDescriptorRequired(TypedDict):
+    descriptor: ConfiguredDescriptor
+    domain: str
+    entries: list[list[str]]
+    """Keys and values from the top of the domain to this one."""
+
+
+class FoundDescriptor(_FoundDescriptorRequired, total=False):
+    """A descriptor that was searched for, with the way to it."""
+
+    way_cut: bool
+    """True when the domain or the way is too long to be shown as a whole. Left out when they are not."""
 
 
 class FullLimit(TypedDict):
@@ -646,6 +804,30 @@ class LimitCheck(_LimitCheckRequired, total=False):
     """Hits for each descriptor that has none of its own; 1 if left out."""
 
 
+class _LimitConfigurationRequired(TypedDict):
+    counted_at: Time
+    """When hits were read: two answers give rates."""
+    next_cursor: str | None
+    """The cursor of the next page; null when this is the last. Of a search, there may be a next page after one that is
+    not full, or empty.
+    """
+    version: int
+    """How many configurations this server has put in force since it started, with this one; 0 before there is one."""
+
+
+class LimitConfiguration(_LimitConfigurationRequired, total=False):
+    """One level of the configuration."""
+
+    descriptors: list[ConfiguredDescriptor]
+    """The descriptors of the level that was asked for, in the order of the files."""
+    domains: list[ConfiguredDomain]
+    """The domains in the order of the files. Left out when one was asked for."""
+    found: list[FoundDescriptor]
+    """The descriptors that were searched for, in the order of the files."""
+    load: ConfigurationLoad
+    """Where the configuration comes from, and what is wrong. Left out when a domain was asked for."""
+
+
 class LimitDefinition(TypedDict, total=False):
     """What a job must be given before it runs: with `domain`, units of a rate limit, which requests through the gateway
     take, too; with `concurrency`, a place among the jobs that run at the same time.
@@ -892,11 +1074,11 @@ class PartitionTrouble(TypedDict):
 class _ProblemRequired(TypedDict):
     code: str
     """A stable word for what is wrong. One of `workflow_not_found`, `job_not_found`, `queue_not_found`,
-    `override_not_found`, `already_started`, `state_conflict`, `lease_lost`, `idempotency_mismatch`, `migration_needed`,
-    `too_many_overrides`, `invalid_json`, `invalid_field`, `graph_cycle`, `unknown_dependency`, `duplicate_job_name`,
-    `invalid_definition`, `invalid_cursor`, `payload_too_large`, `request_timeout`, `unauthorized`, `forbidden`,
-    `overloaded`, `store_unavailable`, `no_configuration`, `shutting_down`, `not_found`, `method_not_allowed`,
-    `internal`. More words may be added.
+    `override_not_found`, `descriptor_not_found`, `already_started`, `state_conflict`, `lease_lost`,
+    `idempotency_mismatch`, `migration_needed`, `too_many_overrides`, `invalid_json`, `invalid_field`, `graph_cycle`,
+    `unknown_dependency`, `duplicate_job_name`, `invalid_definition`, `invalid_cursor`, `payload_too_large`,
+    `request_timeout`, `unauthorized`, `forbidden`, `overloaded`, `store_unavailable`, `no_configuration`,
+    `shutting_down`, `not_found`, `method_not_allowed`, `internal`. More words may be added.
     """
     detail: str
     """What is wrong with this request."""
@@ -983,6 +1165,16 @@ class Rate(TypedDict):
     """Hits allowed in each window."""
     unit: str
     """The length of a window, such as `minute`."""
+
+
+class RefusedLoad(TypedDict):
+    """A load that was refused. The configuration before it stays in force."""
+
+    at: Time
+    mistakes: list[ConfigurationMistake]
+    """The first mistakes, by file and line."""
+    more: int
+    """How many others there are."""
 
 
 class RemovedEvent(TypedDict):

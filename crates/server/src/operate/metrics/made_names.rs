@@ -33,7 +33,7 @@ const SWEEP: Duration = Duration::from_secs(60);
 /// What one core counted since somebody read.
 #[derive(Debug, Default)]
 pub(super) struct MadeNames {
-    limits: HashMap<Box<str>, LimitCounts>,
+    limits: HashMap<Box<str>, MadeCounts>,
     /// Hits of limits for whose names there was no room.
     more_limits: Option<LimitCounts>,
     unknown_domains: HashMap<Box<str>, u64>,
@@ -42,13 +42,21 @@ pub(super) struct MadeNames {
     bytes: usize,
 }
 
+/// The counts under a name, and the slot of the limit in the configuration whose hits they are.
+#[derive(Debug)]
+struct MadeCounts {
+    counts: LimitCounts,
+    of: Option<u32>,
+}
+
 impl MadeNames {
-    /// Counts hits under a name, if there is room: fewer than `most` names.
-    pub(super) fn add(&mut self, name: &str, tally: &Tally, most: usize) {
-        if let Some(counts) = self.limits.get_mut(name) {
-            counts.add(tally);
+    /// Counts hits under a name, if there is room: fewer than `most` names. `of` is the slot of their limit in the configuration.
+    pub(super) fn add(&mut self, (name, of): (&str, Option<u32>), tally: &Tally, most: usize) {
+        if let Some(made) = self.limits.get_mut(name) {
+            made.counts.add(tally);
         } else if name.len() <= LIMIT_BYTES && self.limits.len() < most && self.has_room(name) {
-            self.limits.entry(name.into()).or_default().add(tally);
+            let new = MadeCounts { counts: LimitCounts::default(), of };
+            self.limits.entry(name.into()).or_insert(new).counts.add(tally);
         } else {
             self.more_limits.get_or_insert_default().add(tally);
         }
@@ -85,6 +93,8 @@ pub(super) struct MadeTotals {
     pub(super) more_domains: u64,
     /// Of all limits, also of those whose names were forgotten.
     pub(super) sum: LimitCounts,
+    /// By the slots of limits in the configuration, without what had no room among the names of a core.
+    of_slots: HashMap<u32, LimitCounts>,
 }
 
 /// Names, each with a value.
@@ -111,13 +121,17 @@ impl MadeTotals {
             unknown_domains: Names::new(DOMAINS * DOMAIN_BYTES, now),
             more_domains: 0,
             sum: LimitCounts::default(),
+            of_slots: HashMap::new(),
         }
     }
 
     /// Adds what a core counted, under at most `most` names.
     pub(super) fn add(&mut self, names: MadeNames, most: usize, now: Instant) {
-        for (name, counts) in names.limits {
+        for (name, MadeCounts { counts, of }) in names.limits {
             self.sum.merge(&counts);
+            if let Some(slot) = of {
+                self.of_slots.entry(slot).or_default().merge(&counts);
+            }
             match self.limits.entry(name, most, now) {
                 Some(value) => value.merge(&counts),
                 None => self.more_limits.get_or_insert_default().merge(&counts),
@@ -134,6 +148,18 @@ impl MadeTotals {
             }
         }
         self.more_domains += names.more_domains;
+    }
+}
+
+impl MadeTotals {
+    /// What was counted of the limit with this slot.
+    pub(super) fn of_slot(&self, slot: u32) -> LimitCounts {
+        self.of_slots.get(&slot).copied().unwrap_or_default()
+    }
+
+    /// Forgets what was counted of the limit that had this slot.
+    pub(super) fn clear(&mut self, slot: u32) {
+        self.of_slots.remove(&slot);
     }
 }
 
@@ -198,7 +224,7 @@ mod tests {
 
     fn made(names: impl IntoIterator<Item = String>) -> MadeNames {
         let mut made = MadeNames::default();
-        names.into_iter().for_each(|name| made.add(&name, &hits(1), usize::MAX));
+        names.into_iter().for_each(|name| made.add((&name, Some(7)), &hits(1), usize::MAX));
         made
     }
 
@@ -209,9 +235,9 @@ mod tests {
         assert!((CORE_BYTES / 2..=CORE_BYTES).contains(&names), "{names}");
         let rest = made.more_limits.unwrap().total_hits;
         assert_eq!(made.limits.len() as u64 + rest, 100_000);
-        made.add(&format!("{:0>1000}", 7), &hits(5), usize::MAX);
-        assert_eq!(made.limits[&*format!("{:0>1000}", 7)].total_hits, 6, "known names are counted all the same");
-        made.add(&"x".repeat(LIMIT_BYTES + 1), &hits(1), usize::MAX);
+        made.add((&format!("{:0>1000}", 7), None), &hits(5), usize::MAX);
+        assert_eq!(made.limits[&*format!("{:0>1000}", 7)].counts.total_hits, 6, "known names are counted all the same");
+        made.add((&"x".repeat(LIMIT_BYTES + 1), None), &hits(1), usize::MAX);
         assert_eq!(made.more_limits.unwrap().total_hits, rest + 1);
     }
 
@@ -229,6 +255,9 @@ mod tests {
         let mut totals = MadeTotals::new(now);
         totals.add(made((0..10).map(|number| number.to_string())), 3, now);
         assert_eq!((totals.limits.iter().count(), totals.more_limits.unwrap().total_hits), (3, 7));
+        assert_eq!(totals.of_slot(7).total_hits, 10, "whatever the bound on names, the limit is known");
+        totals.clear(7);
+        assert_eq!(totals.of_slot(7).total_hits, 0);
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub(super) struct Registry {
     free: Vec<u32>,
     /// The last one is current. A call counts under the slots of the configuration that it began with.
     loaded: Vec<Weak<Configuration>>,
+    /// The slots of the current one.
+    current: Vec<u32>,
 }
 
 impl Registry {
@@ -29,23 +31,16 @@ impl Registry {
             }
         }
         configuration.assign_slots(|key| self.slots[key]);
+        self.current = configuration.stats_keys().map(|key| self.slots[key]).collect();
+        self.current.dedup();
         let configuration = Arc::new(configuration);
         self.loaded.push(Arc::downgrade(&configuration));
         (configuration, freed)
     }
 
-    /// The number of limits of the current configuration, by name.
-    pub(super) fn len(&self) -> usize {
-        self.slots().len()
-    }
-
-    /// The slot of every limit of the current configuration.
-    pub(super) fn slots(&self) -> Vec<u32> {
-        let current = self.loaded.last().and_then(Weak::upgrade);
-        let mut slots: Vec<u32> =
-            current.iter().flat_map(|current| current.stats_keys().map(|key| self.slots[key])).collect();
-        slots.dedup();
-        slots
+    /// The slot of every limit of the current configuration, one for each name.
+    pub(super) fn slots(&self) -> &[u32] {
+        &self.current
     }
 
     /// Name and slot of every limit of the current configuration.

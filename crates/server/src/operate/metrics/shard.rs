@@ -78,7 +78,7 @@ impl Shard {
         for tally in &facts.tallies {
             match &tally.stats_key {
                 StatsKey::Configured { slot } => self.limits.add(*slot, tally),
-                StatsKey::Made(name) => lock(&self.made).add(name, tally, self.max_names),
+                StatsKey::Made { name, of } => lock(&self.made).add((name, *of), tally, self.max_names),
             }
         }
         if facts.domain_not_found > 0 {

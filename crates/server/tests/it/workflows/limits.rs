@@ -1,5 +1,6 @@
 //! One limit over requests and jobs.
 
+mod configuration;
 mod gateway;
 mod listed;
 mod moments;

@@ -39,6 +39,7 @@ fn roles_allow_what_they_say() {
         ("DELETE", "/v1/limits/overrides?rule=a", [401, 401, 403, 403, 404]),
         ("POST", "/v1/limits/check", [401, 401, 400, 400, 400]),
         ("GET", "/v1/limits/top", [401, 401, 200, 200, 200]),
+        ("GET", "/v1/limits/configuration", [401, 401, 200, 200, 200]),
         ("GET", "/v1/limits", [401, 401, 200, 200, 200]),
     ] {
         let tokens = [None, Some("r-secre"), Some("r-secret"), Some("w-secret"), Some("a-secret")];

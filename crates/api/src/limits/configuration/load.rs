@@ -1,0 +1,118 @@
+//! Where the configuration comes from and what is wrong with it, as it is shown.
+
+use serde::Serialize;
+use tidegate_ratelimit::Configuration;
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use super::loads::{ConfigurationSource, Loads, Mistake, Refused};
+use crate::edge::time::Rfc3339;
+use crate::limits::moment;
+
+/// Where the configuration comes from, what is in force, and what is wrong.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = ConfigurationLoad))]
+pub(crate) struct LoadShown<'a> {
+    /// The kind of place that it comes from.
+    source: &'static str,
+    /// The folder, or the address of the management server.
+    place: &'a str,
+    /// When this server began to count.
+    counting_since: Rfc3339,
+    /// When the configuration that is in force was loaded; null before there is one.
+    #[cfg_attr(test, schema(required))]
+    loaded_at: Option<Rfc3339>,
+    /// How many files or resources it has.
+    files: usize,
+    /// How many domains it has.
+    domains: usize,
+    /// How many descriptors, at all levels.
+    descriptors: usize,
+    /// How many limits.
+    limits: usize,
+    /// The latest load, when it was refused: the configuration that is in force is an older one. Null when nothing is wrong.
+    #[cfg_attr(test, schema(required))]
+    refused: Option<RefusedShown<'a>>,
+    /// Files and folders that could not be read. Their last texts stay in use.
+    unreadable: Vec<MistakeShown<'a>>,
+}
+
+/// A load that was refused. The configuration before it stays in force.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = RefusedLoad))]
+struct RefusedShown<'a> {
+    at: Rfc3339,
+    /// The first mistakes, by file and line.
+    mistakes: Vec<MistakeShown<'a>>,
+    /// How many others there are.
+    more: usize,
+}
+
+/// A mistake in the configuration, and where it is.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = ConfigurationMistake))]
+struct MistakeShown<'a> {
+    /// The file or resource; empty when it is about all of them.
+    file: &'a str,
+    /// Left out when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+    /// In characters. Left out when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    column: Option<u32>,
+    /// The path to the value, such as `descriptors[0].rate_limit.unit`. Left out when it is about all of the file.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    path: &'a str,
+    /// What is wrong.
+    text: &'a str,
+    /// How to correct it. Left out when that is not known.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    hint: &'a str,
+}
+
+/// The words for the places that a configuration comes from.
+#[cfg(test)]
+pub(crate) const SOURCES: [&str; 3] = [
+    source(ConfigurationSource::BuiltIn),
+    source(ConfigurationSource::Files),
+    source(ConfigurationSource::ManagementServer),
+];
+
+const fn source(source: ConfigurationSource) -> &'static str {
+    match source {
+        ConfigurationSource::BuiltIn => "built_in",
+        ConfigurationSource::Files => "files",
+        ConfigurationSource::ManagementServer => "management_server",
+    }
+}
+
+impl<'a> LoadShown<'a> {
+    pub(super) fn of(loads: &'a Loads, configuration: Option<&Configuration>) -> Self {
+        let (descriptors, limits) = configuration.map(Configuration::counts).unwrap_or_default();
+        Self {
+            source: source(loads.source),
+            place: &loads.place,
+            counting_since: moment(loads.counting_since),
+            loaded_at: loads.in_force.map(|in_force| moment(in_force.at)),
+            files: loads.in_force.map_or(0, |in_force| in_force.sources),
+            domains: configuration.map_or(0, Configuration::domain_count),
+            descriptors,
+            limits,
+            refused: loads.refused.as_ref().map(RefusedShown::of),
+            unreadable: loads.unreadable.iter().map(MistakeShown::of).collect(),
+        }
+    }
+}
+
+impl<'a> RefusedShown<'a> {
+    fn of(Refused { at, mistakes, more }: &'a Refused) -> Self {
+        Self { at: moment(*at), mistakes: mistakes.iter().map(MistakeShown::of).collect(), more: *more }
+    }
+}
+
+impl<'a> MistakeShown<'a> {
+    fn of(Mistake { file, line, column, path, text, hint }: &'a Mistake) -> Self {
+        let place = |number: &u32| Some(*number).filter(|number| *number > 0);
+        Self { file, line: place(line), column: place(column), path, text, hint }
+    }
+}

@@ -1,0 +1,262 @@
+//! Domains, descriptors and limits as they are shown.
+
+use serde::Serialize;
+use tidegate_ratelimit::{Domain, Limit, Node, Rate};
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use super::loads::LimitUse;
+
+/// Bytes of a text. Who writes a configuration may write longer ones.
+const MOST_TEXT: usize = 400;
+/// Bytes of all texts of a way.
+const MOST_WAY: usize = 2_000;
+/// Files of a domain, and limits that one replaces.
+const MOST_NAMES: usize = 10;
+/// Levels inside each other in one answer. Readers of JSON bound them, too.
+const DEEP: usize = 16;
+
+/// A domain of the configuration.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = ConfiguredDomain))]
+pub(crate) struct DomainShown<'a> {
+    name: &'a str,
+    /// True when the name is too long to be shown as a whole. Left out when it is not.
+    #[serde(skip_serializing_if = "is_false")]
+    cut: bool,
+    /// The files or resources that it is written in, at most ten.
+    #[cfg_attr(test, schema(max_items = 10))]
+    files: Vec<&'a str>,
+    /// How many descriptors are at its top.
+    children: usize,
+    /// How many limits it has.
+    limits: usize,
+    /// The descriptors at its top, with all below them. Left out when they are too many for this answer: ask for the domain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) descriptors: Option<Vec<DescriptorShown<'a>>>,
+}
+
+/// A descriptor of the configuration.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = ConfiguredDescriptor))]
+pub(crate) struct DescriptorShown<'a> {
+    key: &'a str,
+    /// The value, in which a `*` stands for any text; empty when it is for all values without a descriptor of their own.
+    value: &'a str,
+    /// True when the key or the value is too long to be shown as a whole. Left out when they are not.
+    #[serde(skip_serializing_if = "is_false")]
+    cut: bool,
+    /// The file or resource that it is written in.
+    file: &'a str,
+    /// Its line there. Left out when it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+    /// Its limit. Left out when it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<LimitShown<'a>>,
+    /// Statistics have the value of the request in their name. Left out when they have not.
+    #[serde(skip_serializing_if = "is_false")]
+    value_to_metric: bool,
+    /// All values that match share one counter. Left out when they do not.
+    #[serde(skip_serializing_if = "is_false")]
+    share_threshold: bool,
+    /// How many descriptors are right below it.
+    children: usize,
+    /// How many limits are below it.
+    limits_below: usize,
+    /// The descriptors below it. Left out when there are none, or too many for this answer: ask for this descriptor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schema(no_recursion))]
+    pub(super) descriptors: Option<Vec<DescriptorShown<'a>>>,
+}
+
+/// A descriptor that was searched for, with the way to it.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = FoundDescriptor))]
+pub(crate) struct FoundShown<'a> {
+    domain: &'a str,
+    /// Keys and values from the top of the domain to this one.
+    #[cfg_attr(test, schema(value_type = Vec<Vec<String>>))]
+    entries: Vec<(&'a str, &'a str)>,
+    /// True when the domain or the way is too long to be shown as a whole. Left out when they are not.
+    #[serde(skip_serializing_if = "is_false")]
+    way_cut: bool,
+    descriptor: DescriptorShown<'a>,
+}
+
+/// A limit of the configuration, and what was counted of it.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = ConfiguredLimit))]
+pub(crate) struct LimitShown<'a> {
+    /// Its path in the configuration, by which overrides and statistics name it.
+    rule: &'a str,
+    /// Its name; empty when it has none.
+    name: &'a str,
+    /// Hits allowed in each window; null when it is unlimited.
+    #[cfg_attr(test, schema(required))]
+    requests_per_unit: Option<u32>,
+    /// The length of a window, such as `minute`; null when it is unlimited.
+    #[cfg_attr(test, schema(required))]
+    unit: Option<String>,
+    /// It counts, and refuses nothing.
+    shadow_mode: bool,
+    /// It refuses only when all such limits of a request are exceeded.
+    quota_mode: bool,
+    /// Statistics have the keys and values of the request in their name.
+    detailed_metric: bool,
+    /// What throttles its jobs keeps its requests waiting, too.
+    pause_when_throttled: bool,
+    /// Whether answers to requests carry metadata of it.
+    has_metadata: bool,
+    /// The names of limits that it replaces, at most ten.
+    #[cfg_attr(test, schema(max_items = 10))]
+    replaces: Vec<&'a str>,
+    /// Hits of requests and jobs at this server. Left out when it is unlimited: then nothing is counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    r#use: Option<UseShown>,
+    #[serde(skip)]
+    slot: u32,
+}
+
+/// Hits since the server started, or since it has the limit.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = ConfiguredLimitUse))]
+pub(crate) struct UseShown {
+    /// All of them. Of a call whose store failed, it is not known how they ended.
+    hits: u64,
+    /// Those within the limit.
+    within_limit: u64,
+    /// Those of them near its end.
+    near_limit: u64,
+    /// Those over the limit.
+    over_limit: u64,
+    /// Those of them that were let through, because the limit is in shadow mode.
+    shadow_mode: u64,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// The longest beginning that is shown.
+fn cut(text: &str) -> &str {
+    cut_to(text, MOST_TEXT)
+}
+
+fn cut_to(text: &str, most: usize) -> &str {
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+impl<'a> DomainShown<'a> {
+    /// Without its descriptors.
+    pub(super) fn of((name, domain): (&'a str, &'a Domain)) -> Self {
+        Self {
+            name: cut(name),
+            cut: name.len() > MOST_TEXT,
+            files: domain.files().take(MOST_NAMES).map(cut).collect(),
+            children: domain.level.nodes().len(),
+            limits: domain.level.limits(),
+            descriptors: None,
+        }
+    }
+
+    /// Adds all descriptors at its top, with what is below them.
+    pub(super) fn with_descriptors(mut self, domain: &'a Domain) -> Self {
+        let node = |(place, node)| DescriptorShown::of(node, domain.file_of(place)).with_descriptors(node, 1);
+        self.descriptors = Some(domain.level.nodes().iter().enumerate().map(node).collect());
+        self
+    }
+}
+
+impl<'a> DescriptorShown<'a> {
+    /// Without the descriptors below it.
+    pub(super) fn of(node: &'a Node, file: &'a str) -> Self {
+        let (key, value) = (node.key(), node.value());
+        Self {
+            key: cut(key),
+            value: cut(value),
+            cut: key.len().max(value.len()) > MOST_TEXT,
+            file: cut(file),
+            line: Some(node.line).filter(|line| *line > 0),
+            limit: node.limit.as_ref().map(LimitShown::of),
+            value_to_metric: node.value_to_metric,
+            share_threshold: node.share_threshold,
+            children: node.below.nodes().len(),
+            limits_below: node.below.limits(),
+            descriptors: None,
+        }
+    }
+
+    /// Adds all descriptors below it, if it is not too deep.
+    pub(super) fn with_descriptors(mut self, node: &'a Node, depth: usize) -> Self {
+        if !node.below.nodes().is_empty() && depth < DEEP {
+            let below = |node: &'a Node| Self::of(node, self.file).with_descriptors(node, depth + 1);
+            self.descriptors = Some(node.below.nodes().iter().map(below).collect());
+        }
+        self
+    }
+
+    /// The places of what was counted of its limit and of those below it, each with the limit's slot.
+    pub(super) fn each_counted<'s>(&'s mut self, into: &mut Vec<(u32, &'s mut Option<UseShown>)>) {
+        if let Some(limit) = self.limit.as_mut().filter(|limit| limit.unit.is_some()) {
+            into.push((limit.slot, &mut limit.r#use));
+        }
+        self.descriptors.iter_mut().flatten().for_each(|below| below.each_counted(into));
+    }
+}
+
+impl<'a> FoundShown<'a> {
+    /// The way ends with the descriptor itself.
+    pub(super) fn of(domain: &'a str, way: impl Iterator<Item = &'a Node>, descriptor: DescriptorShown<'a>) -> Self {
+        let (mut left, mut way_cut) = (MOST_WAY, domain.len() > MOST_TEXT);
+        let mut part = |text: &'a str| {
+            let part = cut_to(text, left);
+            left -= part.len();
+            way_cut |= part.len() < text.len();
+            part
+        };
+        let entries = way.map(|node| (part(node.key()), part(node.value()))).collect();
+        Self { domain: cut(domain), entries, way_cut, descriptor }
+    }
+
+    /// The descriptor itself.
+    pub(super) fn descriptor(&mut self) -> &mut DescriptorShown<'a> {
+        &mut self.descriptor
+    }
+}
+
+impl<'a> LimitShown<'a> {
+    fn of(limit: &'a Limit) -> Self {
+        let (requests_per_unit, unit) = match limit.rate {
+            Rate::Unlimited { .. } => (None, None),
+            Rate::PerUnit { requests_per_unit, unit } => {
+                (Some(requests_per_unit), Some(unit.name().to_ascii_lowercase()))
+            }
+        };
+        Self {
+            rule: cut(&limit.stats_key),
+            name: cut(&limit.name),
+            requests_per_unit,
+            unit,
+            shadow_mode: limit.shadow_mode,
+            quota_mode: limit.quota_mode,
+            detailed_metric: limit.detailed_metric,
+            pause_when_throttled: limit.pause_when_throttled,
+            has_metadata: !limit.metadata.is_empty(),
+            replaces: limit.replaces.iter().take(MOST_NAMES).map(|name| cut(name)).collect(),
+            r#use: None,
+            slot: limit.slot,
+        }
+    }
+}
+
+impl From<LimitUse> for UseShown {
+    fn from(of: LimitUse) -> Self {
+        let LimitUse { hits, within_limit, near_limit, over_limit, shadow_mode } = of;
+        Self { hits, within_limit, near_limit, over_limit, shadow_mode }
+    }
+}

@@ -1,0 +1,70 @@
+//! Which part of the configuration is asked for.
+
+use tidegate_ratelimit::{Domain, Level};
+
+use crate::edge::problem::{Code, Problem};
+use crate::edge::query::Query;
+
+/// Most domains and descriptors of an answer.
+const MOST_ITEMS: usize = 1_000;
+
+/// What is asked for.
+pub(super) struct Wanted {
+    pub(super) find: Option<String>,
+    pub(super) domain: Option<String>,
+    /// The way from the domain: keys and values.
+    entries: Vec<(String, String)>,
+    pub(super) limit: usize,
+    /// The places of a cursor; none: from the start.
+    pub(super) from: Vec<usize>,
+}
+
+impl Wanted {
+    pub(super) fn of(text: Option<&str>) -> Result<Self, Problem> {
+        let mut query = Query::new(text)?;
+        let (find, domain) = (query.take("find"), query.take("domain"));
+        let entries = query.take("entries").map(|text| entries(&text)).transpose()?.unwrap_or_default();
+        if domain.is_none() && !entries.is_empty() {
+            return Err(Problem::field("domain", "'entries' are those of a 'domain'"));
+        }
+        if find.is_some() && domain.is_some() {
+            return Err(Problem::field("find", "all domains are searched: leave 'domain' out"));
+        }
+        let limit = query.limit(100, MOST_ITEMS)?;
+        let wrong = |_| Problem::new(Code::InvalidCursor, "the cursor must be the next_cursor of a page of this level");
+        let places = |text: String| text.split('.').map(str::parse).collect::<Result<Vec<usize>, _>>();
+        let from = query.take("cursor").map(|text| places(text).map_err(wrong)).transpose()?.unwrap_or_default();
+        query.end()?;
+        Ok(Self { find, domain, entries, limit, from })
+    }
+
+    /// The place in a level from which on to show it.
+    pub(super) fn place(&self) -> usize {
+        self.from.first().copied().unwrap_or(0)
+    }
+
+    /// The level that the entries lead to, and the file that it is in; none: that of each place of the domain.
+    pub(super) fn level<'c>(&self, domain: &'c Domain) -> Option<(&'c Level, Option<&'c str>)> {
+        let (mut level, mut file) = (&domain.level, None);
+        for (key, value) in &self.entries {
+            let place = level.place(key, value)?;
+            file = file.or_else(|| Some(domain.file_of(place)));
+            level = &level.nodes()[place].below;
+        }
+        Some((level, file))
+    }
+}
+
+/// Reads `[["key","value"],["key"]]`.
+fn entries(text: &str) -> Result<Vec<(String, String)>, Problem> {
+    let wrong = || Problem::field("entries", r#"expected keys and their values, such as [["tenant","acme"],["path"]]"#);
+    let entries: Vec<Vec<String>> = serde_json::from_str(text).map_err(|_| wrong())?;
+    let pair = |entry: Vec<String>| {
+        let mut parts = entry.into_iter();
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some(key), value, None) => Ok((key, value.unwrap_or_default())),
+            _ => Err(wrong()),
+        }
+    };
+    entries.into_iter().map(pair).collect()
+}

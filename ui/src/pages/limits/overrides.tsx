@@ -1,0 +1,80 @@
+// What is paused or scaled, and the form that adds to it.
+import { useState } from "preact/hooks";
+import { mayAct, withQuery, type Call } from "../../api";
+import { Action } from "../../parts/action";
+import { Problem } from "../../parts/says";
+import { Table } from "../../parts/table";
+import { Name } from "../../parts/text";
+import { Ago, Time } from "../../parts/time";
+import { usePoll } from "../../poll";
+import { keyText } from "../overview/top";
+import { overriding, PAUSE_FORM, pairs, withRule } from "./subject";
+
+interface Override {
+  readonly effect: string;
+  readonly rule?: string;
+  readonly domain?: string;
+  readonly entries?: readonly (readonly string[])[];
+  readonly scale?: number;
+  readonly gateway: boolean;
+  readonly until: string | null;
+  readonly at: string;
+  readonly by: string;
+  readonly reason: string;
+}
+
+const target = (one: Override): string => one.rule ?? keyText(one.domain ?? "", one.entries ?? []);
+
+export function Overrides() {
+  const { data, error, again } = usePoll<{ readonly items: readonly Override[] }>("v1/limits/overrides", 2000);
+  const remove = (one: Override): Call => ({
+    method: "DELETE",
+    path: withQuery("v1/limits/overrides", {
+      rule: one.rule, domain: one.domain, entries: one.entries ? JSON.stringify(one.entries) : null, effect: one.effect,
+    }),
+  });
+  return (
+    <section aria-label="Paused and scaled">
+      <h2>Paused and scaled</h2>
+      <Problem error={error} />
+      <Table label="Paused and scaled" rows={data?.items ?? null} rowKey={(row) => `${row.effect} ${target(row)}`} empty="nothing is paused or scaled" columns={[
+        { head: "effect", cell: (row) => <b>{row.effect}{row.scale === undefined ? "" : ` × ${row.scale}`}</b> },
+        { head: "limit or key", names: true, kind: "wide", cell: (row) => <Name text={target(row)} most={120} /> },
+        { head: "for", cell: (row) => (row.gateway ? "requests and jobs" : "jobs") },
+        { head: "until", cell: (row) => (row.until ? <Time at={row.until} /> : "somebody removes it") },
+        { head: "by", cell: (row) => <><Name text={row.by} most={30} />, <Ago at={row.at} /></> },
+        { head: "why", cell: (row) => <Name text={row.reason} most={60} /> },
+        { head: "", cell: (row) => <Action label="Remove" call={remove(row)} said="it holds no longer" done={again} /> },
+      ]} />
+      {mayAct() ? <NewOverride done={again} /> : null}
+    </section>
+  );
+}
+
+function NewOverride({ done }: { done: () => void }) {
+  const [about, setAbout] = useState({ scale: "", span: "10m", reason: "" });
+  const subject = overriding.value;
+  const set = (name: string) => (event: { currentTarget: HTMLInputElement }) => setAbout({ ...about, [name]: event.currentTarget.value });
+  const put = (name: string) => (event: { currentTarget: HTMLInputElement }) => (overriding.value = { ...subject, [name]: event.currentTarget.value });
+  const body = { ...withRule(subject), ...(about.span ? { for: about.span } : {}), ...(about.reason ? { reason: about.reason } : {}) };
+  const call = (more: object): Call => ({ method: "PUT", path: "v1/limits/overrides", body: { ...body, ...more } });
+  const of = subject.rule !== "";
+  const ready = of || (subject.domain !== "" && pairs(subject.entries).length > 0);
+  const shown = of ? subject.rule : keyText(subject.domain, pairs(subject.entries));
+  return (
+    <details>
+      <summary>Pause or scale a key or a limit</summary>
+      <form id={PAUSE_FORM} class="filters" onSubmit={(event) => event.preventDefault()}>
+        <label>domain <input name="domain" disabled={of} value={subject.domain} onInput={put("domain")} /></label>
+        <label>entries <input name="entries" disabled={of} placeholder="tenant=acme" size={24} value={subject.entries} onInput={put("entries")} /></label>
+        <label>or all keys of <input name="rule" placeholder="vendor.tenant" size={24} value={subject.rule} onInput={put("rule")} /></label>
+        <label>for <input size={6} value={about.span} onInput={set("span")} /></label>
+        <label>why <input value={about.reason} onInput={set("reason")} /></label>
+        <Action label="Pause" disabled={!ready} confirm={<>Jobs under <Name text={shown} /> wait for {about.span || "as long as nobody resumes it"}.</>}
+          call={call({ pause: true })} said="it is paused" done={done} />
+        <label>scale by <input size={4} value={about.scale} onInput={set("scale")} /></label>
+        <Action label="Scale" disabled={!ready || !(Number(about.scale) > 0)} call={call({ scale: Number(about.scale) })} said="it is scaled" done={done} />
+      </form>
+    </details>
+  );
+}

@@ -1,0 +1,251 @@
+// The tree of the configuration: rows with a level, of which those with others below them open and close.
+import { signal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { mayAct } from "../../api";
+import { Problem } from "../../parts/says";
+import { cut, Name, plain } from "../../parts/text";
+import { keyText } from "../overview/top";
+import { LimitCells, NoLimit } from "./cells";
+import { arrows } from "./keys";
+import { placeOf, type Descriptor, type Domain, type Mistake } from "./model";
+import { usePages, type Pages } from "./pages";
+import type { RatesOf } from "./rates";
+import { check, pause, type Pairs } from "./subject";
+
+/** Columns of the table. */
+const ALL = 10;
+/** A wider indent would leave no room for names. */
+const DEEPEST = 12;
+
+/** Rows that somebody opened or closed, by their way from the domain. They stay so when the page is left. */
+const turned = signal<ReadonlyMap<string, boolean>>(new Map());
+
+type Way = readonly [domain: string, ...entries: (readonly string[])[]];
+
+interface Shared {
+  readonly large: boolean;
+  readonly mistakes: readonly Mistake[];
+}
+
+const isOpen = (way: Way, large: boolean): boolean => turned.value.get(JSON.stringify(way)) ?? !large;
+
+function toggle(way: Way, large: boolean): void {
+  turned.value = new Map(turned.value).set(JSON.stringify(way), !isOpen(way, large));
+}
+
+function Frame({ label, children }: { label: string; children: ComponentChildren }) {
+  return (
+    <div class="scroll">
+      <table class="tree" role="treegrid" aria-label={label} aria-readonly="true" onKeyDown={arrows}>
+        <thead>
+          <tr>
+            <th scope="col" rowSpan={2}>descriptor</th><th scope="col" rowSpan={2}>limit</th>
+            <th scope="colgroup" colSpan={3} class="group">a second</th><th scope="colgroup" colSpan={3} class="group">since the start</th>
+            <th scope="col" rowSpan={2} class="narrow">written in</th><th scope="col" rowSpan={2}><span class="hidden">actions</span></th>
+          </tr>
+          <tr>{["hits", "near", "refused", "hits", "near", "refused"].map((head, at) => <th key={at} scope="col" class="number">{head}</th>)}</tr>
+        </thead>
+        <tbody>{children}</tbody>
+      </table>
+    </div>
+  );
+}
+
+function Empty({ of, text }: { of: readonly unknown[] | undefined; text: string }) {
+  return of && of.length > 0 ? null : <tr><td class="empty" colSpan={ALL}>{of ? text : "loading…"}</td></tr>;
+}
+
+export function Tree({ pages, ...shared }: { pages: Pages } & Shared) {
+  const domains = pages.level?.domains;
+  return (
+    <Frame label="Configuration">
+      {domains?.map((domain) => <DomainRows key={domain.name} domain={domain} rates={pages.rates} shared={shared} />)}
+      <Empty of={domains} text="no domain is configured: nothing is limited" />
+      <Turns pages={pages} depth={1} all={pages.level?.load?.domains ?? 0} />
+    </Frame>
+  );
+}
+
+const NOTHING: Shared = { large: true, mistakes: [] };
+
+/** The descriptors that have a text in them, each with the way to it. */
+export function Searched({ find }: { find: string }) {
+  const pages = usePages({ find });
+  const found = pages.level?.found;
+  return (
+    <>
+      <Problem error={pages.error} />
+      <Frame label="Found in the configuration">
+        {found?.map(({ domain, entries, way_cut, descriptor }) => {
+          const one = { ...descriptor, cut: way_cut ?? descriptor.cut ?? false, children: 0 };
+          const way: Way = [domain, ...entries];
+          return <One key={JSON.stringify(way)} way={way} depth={1} one={one} text={keyText(domain, entries)} rates={pages.rates} shared={NOTHING} />;
+        })}
+        <Empty of={found} text="no key and no value has this text in it" />
+        <Turns pages={pages} depth={1} />
+      </Frame>
+    </>
+  );
+}
+
+interface RowProps {
+  readonly way: Way;
+  readonly depth: number;
+  readonly children: number;
+  readonly cut: boolean;
+  readonly shared: Shared;
+  readonly name: ComponentChildren;
+  /** What the row is called when it is opened. */
+  readonly label: string;
+  readonly cells: ComponentChildren;
+}
+
+function Row({ way, depth, children, cut: isCut, shared, name, label, cells }: RowProps) {
+  const opens = children > 0 && !isCut;
+  const open = opens && isOpen(way, shared.large);
+  const turn = (): void => toggle(way, shared.large);
+  return (
+    <tr aria-level={depth} aria-expanded={opens ? open : undefined} tabIndex={-1}>
+      <th scope="row" class="branch">
+        <div class={`step step-${Math.min(depth, DEEPEST)}`}>
+          {opens ? <button class="twist" tabIndex={0} aria-expanded={open} aria-label={`${open ? "fold" : "open"} ${cut(plain(label), 100)}`} onClick={turn}>{open ? "▾" : "▸"}</button> : <span class="twist" />}
+          <span>{name}</span>
+        </div>
+      </th>
+      {cells}
+    </tr>
+  );
+}
+
+function DomainRows({ domain, rates, shared }: { domain: Domain; rates: RatesOf; shared: Shared }) {
+  const way: Way = [domain.name];
+  const wrong = shared.mistakes.filter((one) => domain.files.includes(one.file));
+  const first = wrong[0];
+  const name = (
+    <>
+      <b><Name text={domain.name} most={60} /></b>{" "}
+      <span class="dim">{domain.limits.toLocaleString("en")} {domain.limits === 1 ? "limit" : "limits"}</span>
+    </>
+  );
+  const cells = (
+    <>
+      <td colSpan={7}>
+        {first ? (
+          <span class="s-failed">
+            ✕ not loaded: <span class="mono"><Name text={placeOf(first)} most={60} /></span> <Name text={first.text} most={70} />
+            {wrong.length > 1 ? ` and ${wrong.length - 1} more` : ""}
+          </span>
+        ) : null}
+      </td>
+      <td class="narrow"><Name text={domain.files.join(", ")} most={40} /></td>
+      <td />
+    </>
+  );
+  return (
+    <>
+      <Row way={way} depth={1} children={domain.children} cut={domain.cut ?? false} shared={shared} name={name} label={domain.name} cells={cells} />
+      <Below way={way} depth={2} of={domain} rates={rates} shared={shared} />
+    </>
+  );
+}
+
+interface BelowProps {
+  readonly way: Way;
+  readonly depth: number;
+  readonly of: Pick<Domain, "children" | "cut" | "descriptors">;
+  readonly rates: RatesOf;
+  readonly shared: Shared;
+}
+
+/** What is below an open row: it came with the row, or is asked for now. */
+function Below({ way, depth, of, rates, shared }: BelowProps) {
+  if (of.children === 0 || of.cut || !isOpen(way, shared.large)) return null;
+  return of.descriptors
+    ? <Descriptors way={way} depth={depth} of={of.descriptors} rates={rates} shared={shared} />
+    : <Asked way={way} depth={depth} all={of.children} shared={shared} />;
+}
+
+function Asked({ way, depth, all, shared }: { way: Way; depth: number; all: number; shared: Shared }) {
+  const [domain, ...entries] = way;
+  const pages = usePages({ domain, entries });
+  const of = pages.level?.descriptors;
+  return (
+    <>
+      {pages.error ? <tr><td colSpan={ALL}><Problem error={pages.error} /></td></tr> : null}
+      {of ? <Descriptors way={way} depth={depth} of={of} rates={pages.rates} shared={shared} /> : pages.error ? null : <tr><td colSpan={ALL} class="dim">loading…</td></tr>}
+      <Turns pages={pages} depth={depth} all={all} />
+    </>
+  );
+}
+
+function Turns({ pages, depth, all }: { pages: Pages; depth: number; all?: number }) {
+  if (!pages.next && !pages.back) return null;
+  return (
+    <tr>
+      <td colSpan={ALL}>
+        <div class={`step step-${Math.min(depth, DEEPEST)}`}>
+          <span class="twist" />
+          <button class="small" disabled={!pages.back} onClick={() => pages.back?.()}>Previous</button>
+          <button class="small" disabled={!pages.next} onClick={() => pages.next?.()}>Next</button>
+          <span class="dim">page {pages.number}{all === undefined ? "" : `, ${all.toLocaleString("en")} at this level`}</span>
+        </div>
+      </td>
+    </tr>
+  );
+}
+
+function Descriptors({ way, depth, of, rates, shared }: Omit<BelowProps, "of"> & { of: readonly Descriptor[] }) {
+  return (
+    <>
+      {of.map((one) => {
+        const entry = one.value === "" ? [one.key] : [one.key, one.value];
+        const to: Way = [...way, entry];
+        const key = JSON.stringify(entry);
+        return [
+          <One key={key} way={to} depth={depth} one={one} rates={rates} shared={shared} />,
+          <Below key={`${key} below`} way={to} depth={depth + 1} of={one} rates={rates} shared={shared} />,
+        ];
+      })}
+    </>
+  );
+}
+
+interface OneProps {
+  readonly way: Way;
+  readonly depth: number;
+  readonly one: Descriptor;
+  /** What the row is called; its key and value when left out. */
+  readonly text?: string;
+  readonly rates: RatesOf;
+  readonly shared: Shared;
+}
+
+function One({ way, depth, one, text = one.value === "" ? one.key : `${one.key}=${one.value}`, rates, shared }: OneProps) {
+  const [domain, ...entries] = way;
+  const name = (
+    <>
+      <Name text={text} most={120} />
+      {one.cut ? <span class="dim"> (cut)</span> : null}
+      {one.value === "" ? <span class="dim" title="values without a descriptor of their own"> any value</span> : null}
+      {one.share_threshold ? <span class="tag" title="all values that match share one counter">shared</span> : null}
+    </>
+  );
+  const cells = (
+    <>
+      {one.limit ? <LimitCells limit={one.limit} rates={rates(one.limit.rule)} /> : <NoLimit below={one.limits_below} />}
+      <td class="narrow"><Name text={[one.file, one.line].filter(Boolean).join(":")} most={40} /></td>
+      <td>{one.limit && !one.cut ? <Buttons domain={domain} entries={entries} rule={one.limit.rule} of={text} /> : null}</td>
+    </>
+  );
+  return <Row way={way} depth={depth} children={one.children} cut={one.cut ?? false} shared={shared} name={name} label={text} cells={cells} />;
+}
+
+function Buttons({ domain, entries, rule, of }: { domain: string; entries: Pairs; rule: string; of: string }) {
+  const label = cut(plain(of), 100);
+  return (
+    <span class="row-buttons">
+      <button class="small" aria-label={`check a request of ${label}`} onClick={() => check(domain, entries)}>Check</button>
+      {mayAct() ? <button class="small" aria-label={`pause or scale ${label}`} onClick={() => pause(domain, entries, rule)}>Pause…</button> : null}
+    </span>
+  );
+}
