@@ -26,6 +26,7 @@ use crate::limits::RateLimits;
 use crate::opening::Opening;
 use crate::overview::{History, Totals};
 use crate::readiness::{Looks, Works};
+use crate::traces::Traces;
 use crate::workers::Roll;
 
 /// How often a workflow that somebody watches is looked at when other servers may change it.
@@ -85,6 +86,8 @@ pub struct Host {
     pub history: Arc<History>,
     /// Its rate limits.
     pub limits: RateLimits,
+    /// What it does for traces.
+    pub traces: Traces,
     /// Cancelled when the server drains: streams and waits end.
     pub drain: CancellationToken,
     /// Where tasks are spawned that outlive their request.
@@ -110,6 +113,7 @@ impl Host {
             totals: Arc::new(Totals::default),
             history: Arc::default(),
             limits: RateLimits::in_memory(),
+            traces: Traces { caller: |_| None, exporter: None },
             drain: CancellationToken::new(),
             tasks: TaskTracker::new(),
         }
