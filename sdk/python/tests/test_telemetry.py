@@ -208,8 +208,12 @@ def test_attempts_are_children_of_the_servers_spans(
     spans: InMemorySpanExporter, collected: tuple[str, list[bytes]]
 ) -> None:
     url, messages = collected
-    settings = {"TRACING_ENABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_BSP_SCHEDULE_DELAY": "20"}
-    with testing.server(jobs=[fetch, add, unsteady], **settings) as server:
+    with testing.server(
+        jobs=[fetch, add, unsteady],
+        TRACING_ENABLED="true",
+        OTEL_EXPORTER_OTLP_ENDPOINT=url,
+        OTEL_BSP_SCHEDULE_DELAY="20",
+    ) as server:
         spans.clear()
         with trace.get_tracer("app").start_as_current_span("request") as request:
             server.run(report, "monday")
