@@ -20,6 +20,7 @@ mod queues;
 mod readiness;
 pub mod span;
 mod terms;
+mod traces;
 mod workers;
 mod workflows;
 
@@ -54,6 +55,7 @@ use opening::Standing;
 pub use overview::{History, STEP, Times, Totals};
 use page::{files, session};
 pub use readiness::Works;
+pub use traces::{CallSpan, Creations, Exporter, TraceContext, Traces, attempt_context};
 pub use workflows::definition::{DefinitionMistake, check_definition};
 use workflows::{act, bulk, create, graph, list, show};
 

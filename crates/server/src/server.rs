@@ -109,6 +109,8 @@ struct Server {
     /// The ports of rate limits.
     ports: Vec<Bounds>,
     workflows: Option<Workflows>,
+    /// None: nothing is traced.
+    traces: Option<Traces>,
     loader: Option<Loader>,
     /// What became of the configuration.
     latest: Latest,
@@ -133,6 +135,7 @@ impl Server {
             memcached: None,
             ports: Vec::new(),
             workflows: None,
+            traces: None,
             loader: None,
             latest,
             files,
@@ -183,6 +186,7 @@ impl Server {
     /// Waits for everything that must be there before the ports open.
     async fn prepare(&mut self, origin: &Origin, addresses: &Addresses) -> Result<(), ServeError> {
         self.connect_store().await?;
+        self.start_traces()?;
         if addresses.api.is_some() {
             self.start_workflows().await?;
         }
@@ -224,8 +228,13 @@ impl Server {
     /// Starts the thread of the workflows, if they are on.
     async fn start_workflows(&mut self) -> Result<(), ServeError> {
         let Some(settings) = &self.settings.workflows else { return Ok(()) };
-        let workflows =
-            Workflows::start(settings, (&self.health, &self.metrics), self.limits(), &self.supervisor).await?;
+        let workflows = Workflows::start(
+            settings,
+            (&self.health, &self.metrics, self.traces.as_ref()),
+            self.limits(),
+            &self.supervisor,
+        )
+        .await?;
         self.metrics.watch_workflows(workflows.activity.clone());
         self.workflows = Some(workflows);
         Ok(())
@@ -264,8 +273,7 @@ impl Server {
     async fn open(&mut self, sockets: Sockets, gates: Gates) -> Result<(), ServeError> {
         let Listeners { grpc, http, debug, prometheus, api } = sockets.listen()?;
         let budget = Arc::new(Budget::new(UNFINISHED));
-        let traces = self.start_traces()?;
-        let cores = cores::start(self.settings.cores, &self.supervisor, self.work(&budget, traces)).await?;
+        let cores = cores::start(self.settings.cores, &self.supervisor, self.work(&budget)).await?;
         let shares = self.shares()?;
         match (&self.workflows, api) {
             (Some(workflows), Some(listener)) => {
@@ -300,11 +308,12 @@ impl Server {
     }
 
     /// Starts the thread that sends traces, if they are wanted.
-    fn start_traces(&self) -> Result<Option<Traces>, ServeError> {
-        let Some(settings) = &self.settings.traces else { return Ok(None) };
+    fn start_traces(&mut self) -> Result<(), ServeError> {
+        let Some(settings) = &self.settings.traces else { return Ok(()) };
         let traces = Traces::start(settings, &self.supervisor)?;
         self.metrics.watch_traces(traces.clone());
-        Ok(Some(traces))
+        self.traces = Some(traces);
+        Ok(())
     }
 
     /// Begins workflows, if they are wanted, as soon as no other process has their port.
@@ -314,8 +323,8 @@ impl Server {
         if self.settings.workflows.is_some() {
             let (settings, metrics) = (self.settings.clone(), self.metrics.clone());
             let (health, supervisor) = (self.health.clone(), self.supervisor.clone());
-            let limits = self.limits();
-            let late = Late { settings, health, supervisor, metrics, started, gate, connections, limits };
+            let (limits, traces) = (self.limits(), self.traces.clone());
+            let late = Late { settings, health, supervisor, metrics, started, gate, connections, limits, traces };
             self.supervisor.task("api-port", late.run());
         }
     }
@@ -341,9 +350,10 @@ impl Server {
     }
 
     /// What each core serves with. Each makes its own clients of Redis or memcached.
-    fn work(&self, budget: &Arc<Budget>, traces: Option<Traces>) -> impl Fn(usize) -> Work + Clone + Send + 'static {
+    fn work(&self, budget: &Arc<Budget>) -> impl Fn(usize) -> Work + Clone + Send + 'static {
         let (settings, supervisor, health) = (self.settings.clone(), self.supervisor.clone(), self.health.clone());
         let (metrics, budget, limiter) = (self.metrics.clone(), budget.clone(), self.limiter_of_thread());
+        let traces = self.traces.clone();
         move |core| {
             let calls = Calls::new(limiter(), metrics.shard(core), traces.clone(), &settings);
             let (health, supervisor) = (health.clone(), supervisor.clone());

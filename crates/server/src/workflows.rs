@@ -34,6 +34,7 @@ use crate::edge::{clock as edge_clock, http};
 use crate::error::ServeError;
 use crate::operate::health::Health;
 use crate::operate::metrics::Metrics;
+use crate::operate::traces::{self, Traces};
 use crate::settings::Workflows as Settings;
 use crate::supervise::{Supervisor, tripwire};
 use clock::StoreClock;
@@ -74,6 +75,8 @@ struct Thread {
     looked: Option<oneshot::Sender<()>>,
     limits: Limits,
     history: Arc<History>,
+    /// None: nothing of workflows is traced.
+    traces: Option<Traces>,
 }
 
 /// What follows when workflows are not served any more.
@@ -91,7 +94,7 @@ impl Workflows {
     /// The system refuses a thread.
     pub(crate) async fn start(
         settings: &Settings,
-        (health, metrics): (&Health, &Arc<Metrics>),
+        (health, metrics, traces): (&Health, &Arc<Metrics>, Option<&Traces>),
         limits: Limits,
         supervisor: &Supervisor,
     ) -> Result<Self, ServeError> {
@@ -111,6 +114,7 @@ impl Workflows {
             port: port.clone(),
             looked: Some(looked),
             limits,
+            traces: traces.cloned(),
         };
         supervisor.repaired_thread(PART, move || thread.main())?;
         if !matches!(timeout(FIRST_LOOK, found).await, Ok(Ok(()))) {
@@ -158,7 +162,8 @@ impl Thread {
         let api = Api::new(self.access(), self.activity.clone(), self.host(clock.clone()));
         let mut engine = None;
         let work = async {
-            let opener = Opener::new((&self.settings, self.limits.counters.clone()), &api, looked, clock.clone());
+            let place = (&self.settings, self.limits.counters.clone(), self.traces.clone());
+            let opener = Opener::new(place, &api, looked, clock.clone());
             let opened = opener.open(&runtimes).await;
             self.activity.put_tally(opened.tally());
             self.metrics.watch_redis_of_workflows(opened.redis_clients());
@@ -240,7 +245,23 @@ impl Thread {
         let totals = Arc::new(move || metrics.totals());
         let (uses, loads) = (Arc::new(move |slots: &[u32]| counted.uses(slots)), Arc::new(move || latest.loads()));
         let limits = self.limits.shown.clone();
-        Host { version, clock, test_clock, serving, counting, totals, history, limits, loads, uses, drain, tasks }
+        let exporter = self.traces.as_ref().map(Traces::of_api);
+        let traces = tidegate_api::Traces { caller: traces::caller, exporter };
+        Host {
+            version,
+            clock,
+            test_clock,
+            serving,
+            counting,
+            totals,
+            history,
+            limits,
+            loads,
+            uses,
+            traces,
+            drain,
+            tasks,
+        }
     }
 }
 

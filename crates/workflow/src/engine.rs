@@ -1,6 +1,7 @@
 //! The engine connects callers and the store. Its only rules are those of the state machine in `transition`. It keeps recent states
 //! in memory, has a desk for each partition that serves the requests there, and knows the ready jobs of each queue.
 
+pub(crate) mod attempts;
 pub(crate) mod claim;
 pub(crate) mod context;
 pub(crate) mod create;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use tidegate_pipeline::Client;
 use tokio_util::task::TaskTracker;
 
+use self::attempts::Attempts;
 use self::context::Context;
 use self::context::tally::Tally;
 use self::context::watchers::Watching;
@@ -46,17 +48,19 @@ use crate::store::error::StoreError;
 use crate::time::Timestamp;
 
 /// What an engine is told at its start.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct EngineOptions {
     /// How long workflows are kept that say nothing about it themselves.
     pub retention: RetentionDefaults,
     /// Memory for recently used states, in bytes.
     pub memory: u64,
+    /// Who is told of each attempt that ended. None: nobody.
+    pub attempts: Option<Attempts>,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { retention: RetentionDefaults::default(), memory: 256 << 20 }
+        Self { retention: RetentionDefaults::default(), memory: 256 << 20, attempts: None }
     }
 }
 
@@ -105,7 +109,7 @@ impl Engine {
     pub async fn start_on(threads: Vec<Thread>, options: EngineOptions) -> Result<Self, StoreError> {
         let partitions = threads[0].store.partitions();
         let core = Core {
-            context: Context::new(partitions, options.retention),
+            context: Context::new(partitions, options.retention, options.attempts),
             spread: Spread::new(partitions, threads.len()),
             threads,
             states: States::new(options.memory),

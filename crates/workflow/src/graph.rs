@@ -15,6 +15,7 @@ pub(crate) mod stored;
 pub(crate) mod terms;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 use std::sync::Arc;
 
@@ -126,6 +127,12 @@ impl Graph {
         self.limited.is_some()
     }
 
+    /// Where its creation was in a trace, as JSON text: the global `$trace`.
+    #[must_use]
+    pub fn trace(&self) -> Option<&str> {
+        Json::trace_in(self.globals.as_ref()?.text())
+    }
+
     /// The index of a job.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<JobIndex> {
@@ -156,20 +163,21 @@ impl Graph {
         self.limited.as_ref().map_or(&[], |limited| limited.own(job))
     }
 
-    /// Whether another graph, which was built just now, is of the same definition: its JSON may be spelled in another way, and its queues and
-    /// handlers may have had other limits since.
+    /// Whether another graph, which was built just now, is of the same definition: its JSON may be spelled in another way, its queues and
+    /// handlers may have had other limits since, and it may come from another trace.
     pub(crate) fn means_the_same(&self, other: &Self) -> bool {
         let same = |one: Option<&Json>, other: Option<&Json>| match (one, other) {
             (Some(one), Some(other)) => one == other || meaning::same(one.text(), other.text()),
             (one, other) => one == other,
         };
+        let globals = [self, other].map(|graph| graph.globals.as_ref().map_or("{}", Json::text));
         let all = || (0..self.jobs.len()).map(|at| JobIndex(at as u32));
         self.label == other.label
             && (self.on_failure, self.retention) == (other.on_failure, other.retention)
             && self.idempotency_key == other.idempotency_key
             && self.jobs == other.jobs
             && all().all(|job| self.own_limits(job).ends_with(other.own_limits(job)))
-            && same(self.globals.as_ref(), other.globals.as_ref())
+            && meaning::same_without(trace::TRACE, globals)
             && all().all(|job| same(self.params(job), other.params(job)))
     }
 

@@ -19,6 +19,7 @@ mod transition;
 mod workflow;
 
 pub use drawing::{layout, picture};
+pub use engine::attempts::{AttemptEnd, AttemptOutcome, Attempts};
 pub use engine::claim::Claim;
 pub use engine::claim::claimed::{Claimed, Input};
 pub use engine::claim::leases::Leases;

@@ -8,7 +8,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -19,8 +21,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 import tidegate
-from test_worker_support import Server, Worker
-from tidegate import current, job, testing, workflow
+from test_worker_support import Server, Worker, until
+from tidegate import api, current, job, testing, workflow
 
 SDK = Path(__file__).parents[1]
 EXPORTER = InMemorySpanExporter()
@@ -150,6 +152,89 @@ def test_a_key_stands_for_the_same_definition_in_every_trace(server: testing.Ser
         first = one.start("monday")
     with trace.get_tracer("app").start_as_current_span("second"):
         assert one.start("monday").id == first.id
+
+
+def test_jobs_of_a_key_are_in_the_trace_of_who_created_them(server: testing.Server) -> None:
+    one = report.options(key="report/tuesday")
+    with trace.get_tracer("app").start_as_current_span("request") as request:
+        run = one.start("monday")
+    assert server.finish(run).result() == 9
+    creator = request.get_span_context()
+    [fetched], [added] = finished("job fetch"), finished("job add")
+    assert ids(fetched) == ids(added) == (creator.trace_id, creator.span_id)
+
+
+def test_a_plain_call_of_the_client_is_in_the_trace(server: testing.Server) -> None:
+    definition: api.Definition = {"name": "w", "jobs": [{"handler": "add", "params": {"rows": [1]}}]}
+    with trace.get_tracer("app").start_as_current_span("request") as request:
+        server.client.create_workflow(definition)
+        server.client.create_workflows({"workflows": [definition]})
+    assert server.work() == 2
+    creator = request.get_span_context()
+    assert [ids(span) for span in finished("job add")] == [(creator.trace_id, creator.span_id)] * 2
+
+
+@pytest.fixture
+def collected() -> Iterator[tuple[str, list[bytes]]]:
+    """The address of a collector of OpenTelemetry, and the messages that it got."""
+    messages: list[bytes] = []
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            messages.append(self.rfile.read(int(self.headers["content-length"])))
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as collector:
+        thread = Thread(target=collector.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{collector.server_port}", messages
+        collector.shutdown()
+        thread.join()
+
+
+def has_span(messages: list[bytes], span: int, parent: int) -> bool:
+    """Whether an exported span has this id and this parent: fields 2 and 4 of OTLP, each of eight bytes."""
+    own, above = (b"%c\x08%b" % (tag, one.to_bytes(8, "big")) for tag, one in ((0x12, span), (0x22, parent)))
+    found = [message[message.index(own) :] for message in messages if own in message]
+    return any(above in rest[:600] for rest in found)
+
+
+def test_attempts_are_children_of_the_servers_spans(
+    spans: InMemorySpanExporter, collected: tuple[str, list[bytes]]
+) -> None:
+    url, messages = collected
+    with testing.server(
+        jobs=[fetch, add, unsteady],
+        TRACING_ENABLED="true",
+        OTEL_EXPORTER_OTLP_ENDPOINT=url,
+        OTEL_BSP_SCHEDULE_DELAY="20",
+    ) as server:
+        spans.clear()
+        with trace.get_tracer("app").start_as_current_span("request") as request:
+            server.run(report, "monday")
+            # Whose creation has a span of the server.
+            run = unsteady.options(key="k").enqueue()
+        server.finish(run)
+        [fetched], [added], tried = finished("job fetch"), finished("job add"), finished("job unsteady")
+        assert len(tried) == 2
+        parents = [ids(span) for span in (fetched, added, *tried)]
+        # Each is sent by the server, which knows it by the same number.
+        until(
+            lambda: all(b"\x12\x08" + span.to_bytes(8, "big") in b"".join(messages) for _, span in parents),
+            "the server's spans arrive",
+        )
+    creator = request.get_span_context()
+    assert {trace_id for trace_id, _ in parents} == {creator.trace_id}
+    above = [parent for _, parent in parents]
+    assert len(set(above)) == 4
+    assert creator.span_id not in above
+    assert all(has_span(messages, span, creator.span_id) for span in above[:2])
+    assert not any(has_span(messages, span, creator.span_id) for span in above[2:])
 
 
 def test_the_trace_is_no_param_of_a_function(server: testing.Server) -> None:

@@ -27,6 +27,7 @@ use crate::limits::configuration::loads::{LimitUse, Loads};
 use crate::opening::Opening;
 use crate::overview::{History, Totals};
 use crate::readiness::{Looks, Works};
+use crate::traces::Traces;
 use crate::workers::Roll;
 
 /// How often a workflow that somebody watches is looked at when other servers may change it.
@@ -93,6 +94,8 @@ pub struct Host {
     pub loads: Arc<dyn Fn() -> Arc<Loads> + Send + Sync>,
     /// What was counted of the limits with these slots, of a configuration that is held.
     pub uses: Arc<Uses>,
+    /// What it does for traces.
+    pub traces: Traces,
     /// Cancelled when the server drains: streams and waits end.
     pub drain: CancellationToken,
     /// Where tasks are spawned that outlive their request.
@@ -120,6 +123,7 @@ impl Host {
             limits: RateLimits::in_memory(),
             loads: Arc::new(Arc::default),
             uses: Arc::new(|slots| vec![LimitUse::default(); slots.len()]),
+            traces: Traces { caller: |_| None, exporter: None },
             drain: CancellationToken::new(),
             tasks: TaskTracker::new(),
         }

@@ -24,6 +24,7 @@ use crate::edge::json::{self, Id, ObjectText, Verbatim};
 use crate::edge::problem::Problem;
 use crate::edge::room::{self, Share};
 use crate::edge::time::Rfc3339;
+use crate::traces::Traces;
 use crate::workers;
 
 /// Most jobs of one claim.
@@ -105,6 +106,9 @@ pub(crate) struct ClaimedJob<'a> {
     /// An attempt that takes longer has failed; null when there is no limit.
     #[cfg_attr(test, schema(required))]
     timeout_ms: Option<u64>,
+    /// The span of this attempt, in the form of W3C Trace Context: the parent for the spans of the worker. Left out when the server exports
+    /// no span of the attempt; then `$trace` in the params, if it is there, says where the creation was.
+    traceparent: Option<String>,
 }
 
 /// What a job before this one left behind.
@@ -209,7 +213,7 @@ pub(crate) async fn claim(ask: &Ask<'_>) -> Answer {
     };
     let (claimed, share) = deliver(ask, &claim.worker, leases).await?;
     let drain = drain(api, &claim.worker);
-    Ok(answer(&ClaimResult { jobs: ClaimedJob::all(&claimed), drain }, share, AROUND))
+    Ok(answer(&ClaimResult { jobs: ClaimedJob::all(&claimed, &api.host.traces), drain }, share, AROUND))
 }
 
 /// Reads what the jobs get, once there is room for it: many large answers must not be gathered at once, nor by who does not read them.
@@ -244,14 +248,14 @@ pub(crate) fn answer(body: &impl Serialize, share: Option<Share>, others: usize)
 
 impl<'a> ClaimedJob<'a> {
     /// What the answer to a claim says of its jobs. Their leases mostly end together.
-    pub(crate) fn all(claimed: &'a [Claimed]) -> Vec<Self> {
+    pub(crate) fn all(claimed: &'a [Claimed], traces: &Traces) -> Vec<Self> {
         let mut latest: Option<(Timestamp, Rc<str>)> = None;
         let mut jobs = Vec::with_capacity(claimed.len());
         for claimed in claimed {
             let known = latest.take().filter(|(expires, _)| *expires == claimed.expires);
             let (expires, text) =
                 known.unwrap_or_else(|| (claimed.expires, Rfc3339(claimed.expires).to_string().into()));
-            jobs.push(Self::of(claimed, Rc::clone(&text)));
+            jobs.push(Self { traceparent: traces.of_attempt(claimed), ..Self::of(claimed, Rc::clone(&text)) });
             latest = Some((expires, text));
         }
         jobs
@@ -274,13 +278,14 @@ impl<'a> ClaimedJob<'a> {
             inputs: claimed.inputs.iter().map(|input| JobInput::of(claimed, input)).collect(),
             omitted_inputs: claimed.omitted.iter().map(|parent| &*graph.jobs[parent.index()].name).collect(),
             timeout_ms: job.timeout.map(|timeout| timeout.as_millis() as u64),
+            traceparent: None,
         }
     }
 }
 
 impl Serialize for ClaimedJob<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        ObjectText::of_about(USUAL_JOB + self.params.0.len())
+        let object = ObjectText::of_about(USUAL_JOB + self.params.0.len())
             .plain("lease", &self.lease.text())
             .plain("lease_expires_at", &self.lease_expires_at)
             .plain("workflow_id", &self.workflow_id.0.to_string())
@@ -293,8 +298,11 @@ impl Serialize for ClaimedJob<'_> {
             .json("params", &self.params.0)
             .list("inputs", &self.inputs)
             .list("omitted_inputs", &self.omitted_inputs)
-            .number("timeout_ms", self.timeout_ms)
-            .serialize(serializer)
+            .number("timeout_ms", self.timeout_ms);
+        match &self.traceparent {
+            Some(traceparent) => object.plain("traceparent", traceparent).serialize(serializer),
+            None => object.serialize(serializer),
+        }
     }
 }
 

@@ -321,7 +321,7 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
     let result = ReportResult {
         reports: reported.iter().map(|reported| ReportItem::of(reported, ask.id)).collect(),
         notes: NoteItem::all(&noted, ask.id),
-        jobs: ClaimedJob::all(&claimed),
+        jobs: ClaimedJob::all(&claimed, &api.host.traces),
         claim_error: refused.as_ref().map(|problem| problem.body(ask.id)),
         drain: claims::drain(api, &worker),
     };

@@ -108,6 +108,11 @@ const FIND: Parameter =
 const LIMIT_OF_DESCRIPTORS: Parameter =
     query("limit", "How many domains and descriptors at most.", Kind::Number(1, 1_000, 100));
 const IDEMPOTENCY: Parameter = header("Idempotency-Key", "The same as the field idempotency_key.");
+const TRACEPARENT: Parameter = header(
+    "traceparent",
+    "Where the caller is in a trace, as W3C Trace Context writes it. Without `$trace` in the globals, it is kept there.",
+);
+const TRACESTATE: Parameter = header("tracestate", "What vendors add to it.");
 const LAST_EVENT: Parameter = header("Last-Event-ID", "The id of the last event that the reader has.");
 
 const WATCH: Parameter = query(
@@ -232,12 +237,12 @@ fn of_many(call: Call) -> Operation {
                 (200, "It was created before, with the same key.", Json("Created")),
             ],
             ..operation("createWorkflow", "Create a workflow, and start it", Json("Created"))
-                .with(&[IDEMPOTENCY])
+                .with(&[IDEMPOTENCY, TRACEPARENT, TRACESTATE])
                 .takes("Definition")
                 .problems(&DEFINITION)
         },
         Call::CreateBatch => operation("createWorkflows", "Create many workflows", Json("BatchResult"))
-            .with(&[IDEMPOTENCY])
+            .with(&[IDEMPOTENCY, TRACEPARENT, TRACESTATE])
             .takes("Batch")
             .describe("Each workflow has a status of its own: those without mistakes are created."),
         _ => operation("actOnWorkflows", "Do the same to many workflows", Json("BulkResult"))

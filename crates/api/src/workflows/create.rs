@@ -16,6 +16,7 @@ use crate::edge::problem::{self, Code, Problem};
 use crate::edge::request_id::RequestId;
 use crate::edge::words::StatusWord;
 use crate::failures;
+use crate::traces::{Creating, Creations};
 
 /// Most workflows of one call.
 const MOST_WORKFLOWS: usize = 1_000;
@@ -102,13 +103,13 @@ fn key_of_item(key: Option<&str>, at: usize) -> Option<String> {
 }
 
 pub(crate) async fn create(ask: &Ask<'_>) -> Answer {
-    let key = key(ask)?;
-    let terms = ask.api.engine().terms();
-    let new = ask.read(move |body| body::read::<DefinitionBody<'_>>(body)?.resolve(key, &terms)).await?;
-    let name = new.graph.label.name.clone();
-    let created = ask.api.engine().create(vec![new], ask.api.now()).await;
-    let Created { workflow, status: doing, existing } =
-        created.into_iter().next().expect("one answer for one workflow")?;
+    let mut creating = Creating::begin(&ask.api.host.traces, "/v1/workflows", ask.headers);
+    let created = created(ask, &mut creating).await;
+    match &created {
+        Ok((created, name)) => creating.end(status(created.existing), Creations::one(created, name)),
+        Err(problem) => creating.end(problem.status(), Creations::None),
+    }
+    let (Created { workflow, status: doing, existing }, name) = created?;
     ask.api.activity.add(Event::Created, u64::from(!existing));
     let body = CreatedBody { id: Id(workflow), name: &name, status: doing.into(), existing };
     let mut response = json::answer(status(existing), &body);
@@ -117,7 +118,50 @@ pub(crate) async fn create(ask: &Ask<'_>) -> Answer {
     Ok(response)
 }
 
+/// The workflow of a call, and its name.
+async fn created(ask: &Ask<'_>, creating: &mut Creating) -> Result<(Created, String), Problem> {
+    let key = key(ask)?;
+    let terms = ask.api.engine().terms();
+    let new = read(ask, creating, move |body, creating| {
+        body::read::<DefinitionBody<'_>>(body)?.resolve(key, &terms, creating)
+    });
+    let new = new.await?;
+    let name = new.graph.label.name.clone();
+    let created = ask.api.engine().create(vec![new], ask.api.now()).await;
+    Ok((created.into_iter().next().expect("one answer for one workflow")?, name))
+}
+
+/// Reads the body together with what is known of the trace, which comes back.
+async fn read<T: Send + 'static>(
+    ask: &Ask<'_>,
+    creating: &mut Creating,
+    read: impl FnOnce(&[u8], &mut Creating) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let mut lent = std::mem::take(creating);
+    let (found, lent) = ask.read(move |body| (read(body, &mut lent), lent)).await;
+    *creating = lent;
+    found
+}
+
 pub(crate) async fn create_batch(ask: &Ask<'_>) -> Answer {
+    let mut creating = Creating::begin(&ask.api.host.traces, "/v1/workflows:batch", ask.headers);
+    let outcomes = batch_of(ask, &mut creating).await;
+    let fresh =
+        |outcomes: &Vec<Result<Created, Problem>>| outcomes.iter().flatten().filter(|one| !one.existing).count();
+    match &outcomes {
+        Ok(outcomes) => {
+            creating.end(StatusCode::OK, Creations::Many { asked: outcomes.len(), created: fresh(outcomes) });
+        }
+        Err(problem) => creating.end(problem.status(), Creations::None),
+    }
+    let outcomes = outcomes?;
+    ask.api.activity.add(Event::Created, fresh(&outcomes) as u64);
+    failures::items(ask, outcomes.iter().filter_map(|outcome| outcome.as_ref().err()));
+    Ok(json::ok(&BatchAnswer { items: outcomes.iter().map(|outcome| BatchItem::of(outcome, ask.id)).collect() }))
+}
+
+/// What became of each workflow of a batch.
+async fn batch_of(ask: &Ask<'_>, creating: &mut Creating) -> Result<Vec<Result<Created, Problem>>, Problem> {
     let mut new = Vec::new();
     let mut order = Vec::new();
     let key = key(ask)?;
@@ -126,7 +170,8 @@ pub(crate) async fn create_batch(ask: &Ask<'_>) -> Answer {
         return Err(Problem::field("Idempotency-Key", "it is empty: send a key, or leave the header out"));
     }
     let terms = ask.api.engine().terms();
-    for resolved in ask.read(move |body| definitions(body, key.as_deref(), &terms)).await? {
+    let all = read(ask, creating, move |body, creating| definitions(body, (key.as_deref(), &terms), creating));
+    for resolved in all.await? {
         order.push(resolved.map(|workflow| new.push(workflow)));
     }
     let mut created = ask.api.engine().create(new, ask.api.now()).await.into_iter();
@@ -134,15 +179,15 @@ pub(crate) async fn create_batch(ask: &Ask<'_>) -> Answer {
         resolved?;
         created.next().expect("one answer for each workflow").map_err(Problem::from)
     };
-    let outcomes: Vec<Result<Created, Problem>> = order.into_iter().map(outcome).collect();
-    let fresh = outcomes.iter().flatten().filter(|created| !created.existing).count();
-    ask.api.activity.add(Event::Created, fresh as u64);
-    failures::items(ask, outcomes.iter().filter_map(|outcome| outcome.as_ref().err()));
-    Ok(json::ok(&BatchAnswer { items: outcomes.iter().map(|outcome| BatchItem::of(outcome, ask.id)).collect() }))
+    Ok(order.into_iter().map(outcome).collect())
 }
 
 /// The workflows of a batch, each right or wrong for itself.
-fn definitions(body: &[u8], key: Option<&str>, terms: &Terms) -> Result<Vec<Result<NewWorkflow, Problem>>, Problem> {
+fn definitions(
+    body: &[u8],
+    (key, terms): (Option<&str>, &Terms),
+    creating: &mut Creating,
+) -> Result<Vec<Result<NewWorkflow, Problem>>, Problem> {
     let prefix = |at: usize| format!("workflows[{at}].");
     if let Some(BatchBody { workflows }) = body::read_correct(body) {
         body::check_number(workflows.len(), MOST_WORKFLOWS, "workflows")?;
@@ -151,7 +196,7 @@ fn definitions(body: &[u8], key: Option<&str>, terms: &Terms) -> Result<Vec<Resu
             return Err(Problem::new(Code::PayloadTooLarge, detail).at("workflows"));
         }
         let one = |(at, one): (usize, DefinitionBody<'_>)| {
-            one.resolve_item(key_of_item(key, at), terms).map_err(|problem| problem.under(&prefix(at)))
+            one.resolve_item(key_of_item(key, at), terms, creating).map_err(|problem| problem.under(&prefix(at)))
         };
         return Ok(workflows.into_iter().enumerate().map(one).collect());
     }
@@ -160,7 +205,7 @@ fn definitions(body: &[u8], key: Option<&str>, terms: &Terms) -> Result<Vec<Resu
     body::check_number(workflows.len(), MOST_WORKFLOWS, "workflows")?;
     let one = |(at, raw): (usize, &RawValue)| {
         let definition = body::read::<DefinitionBody<'_>>(raw.get().as_bytes());
-        let resolved = definition.and_then(|definition| definition.resolve_item(key_of_item(key, at), terms));
+        let resolved = definition.and_then(|definition| definition.resolve_item(key_of_item(key, at), terms, creating));
         resolved.map_err(|problem| problem.under(&prefix(at)))
     };
     Ok(workflows.into_iter().enumerate().map(one).collect())

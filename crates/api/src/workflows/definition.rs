@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use crate::edge::body::{self, Names, Span, SpanText};
 use crate::edge::problem::{Code, Problem};
 use crate::span;
+use crate::traces::Creating;
 use crate::workflows::limits::LimitBody;
 
 /// What is wrong with a definition.
@@ -33,7 +34,8 @@ pub struct DefinitionMistake {
 /// The first mistake in it.
 pub fn check_definition(json: &str) -> Result<(), DefinitionMistake> {
     let definition: Result<DefinitionBody<'_>, Problem> = body::read(json.as_bytes());
-    let checked = definition.and_then(|definition| definition.resolve(None, &Terms::default()));
+    let checked =
+        definition.and_then(|definition| definition.resolve(None, &Terms::default(), &mut Creating::default()));
     checked.map(drop).map_err(|problem| DefinitionMistake {
         code: problem.word(),
         path: problem.path().map(str::to_owned),
@@ -162,27 +164,41 @@ impl DefinitionBody<'_> {
     ///
     /// # Errors
     /// Something in it is wrong; the path begins at the definition.
-    pub(crate) fn resolve_item(self, key: Option<String>, terms: &Terms) -> Result<NewWorkflow, Problem> {
+    pub(crate) fn resolve_item(
+        self,
+        key: Option<String>,
+        terms: &Terms,
+        creating: &mut Creating,
+    ) -> Result<NewWorkflow, Problem> {
         let key = if self.idempotency_key.is_some() { None } else { key };
-        self.resolve(key, terms)
+        self.resolve(key, terms, creating)
     }
 
-    /// The workflow to create. `key` is the idempotency key of the request's header.
+    /// The workflow to create. `key` is the idempotency key of the request's header. `creating` knows in which trace it is created.
     ///
     /// # Errors
     /// Something in it is wrong; the path begins at the definition.
-    pub(crate) fn resolve(self, key: Option<String>, terms: &Terms) -> Result<NewWorkflow, Problem> {
+    pub(crate) fn resolve(
+        self,
+        key: Option<String>,
+        terms: &Terms,
+        creating: &mut Creating,
+    ) -> Result<NewWorkflow, Problem> {
         body::check_depth(self.globals, "globals")?;
         for (at, job) in self.jobs.iter().enumerate() {
             body::check_depth(job.params, format_args!("jobs[{at}].params"))?;
         }
         let globals = self.globals.map_or(0, |globals| globals.get().len());
-        let too_large = |job: &JobBody<'_>| job.params.map_or(0, |params| params.get().len()) + globals > MAX_PARAMS;
+        let params = |job: &JobBody<'_>| job.params.map_or(0, |params| params.get().len());
+        let too_large = |job: &JobBody<'_>| params(job) + globals > MAX_PARAMS;
         if let Some(at) = self.jobs.iter().position(too_large) {
             let detail =
                 format!("params and globals together have more than {MAX_PARAMS} bytes; pass a reference instead");
             return Err(Problem::new(Code::PayloadTooLarge, detail).at(format!("jobs[{at}].params")));
         }
+        // The trace gives way to what the author passes.
+        let room = || MAX_PARAMS.saturating_sub(self.jobs.iter().map(params).max().unwrap_or(0));
+        let traced = creating.globals(self.globals.map(RawValue::get), room);
         let idempotency_key = match (self.idempotency_key, key) {
             (Some(field), Some(header)) if field != header => {
                 return Err(Problem::field("idempotency_key", "the field differs from the header Idempotency-Key"));
@@ -193,7 +209,7 @@ impl DefinitionBody<'_> {
         let definition = Definition {
             name: self.name,
             jobs,
-            globals: self.globals.map(json),
+            globals: traced.or_else(|| self.globals.map(json)),
             tags: self.tags.unwrap_or_default(),
             on_failure: match self.on_failure {
                 Some(OnFailureBody::FailFast) => OnFailure::FailFast,

@@ -140,7 +140,7 @@ impl Here {
         let store = place.open().await.map_err(|error| failed(&error))?;
         let clock = StoreClock::default();
         clock.start(&store).await;
-        let options = EngineOptions { retention: workflows.retention, memory: workflows.memory };
+        let options = EngineOptions { retention: workflows.retention, memory: workflows.memory, attempts: None };
         let engine = Engine::start(store, options).await.map_err(|error| refused(&shown, &error))?;
         Ok(Self { engine, clock, replicas: workflows.replicas, shown, _logging: logging })
     }

@@ -1,7 +1,8 @@
 //! Traces of calls, for a collector of OpenTelemetry.
 //!
 //! A core decides by the headers of a call whether it is sampled. Only then does it make a [`Trace`], which goes into a queue that is
-//! bounded in bytes; a thread of its own encodes and sends what is there. Nobody waits for the collector.
+//! bounded in bytes; a thread of its own encodes and sends what is there. Nobody waits for the collector. Calls that create workflows, and
+//! attempts of their jobs, go the same way when they have ended.
 
 mod collector;
 mod context;
@@ -11,6 +12,7 @@ mod otlp;
 mod queue;
 mod record;
 mod sampler;
+mod workflows;
 
 use std::io;
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use tracing::warn;
 use crate::edge::runtime::ThreadRuntime;
 use crate::settings;
 use crate::supervise::{Supervisor, tripwire};
+pub(crate) use context::caller;
 use export::Exporter;
 pub(crate) use one_call::OneCall;
 pub(crate) use queue::Queue;

@@ -284,12 +284,12 @@ const MEMCACHE: &[Variable] = &[
 
 #[rustfmt::skip] // as above
 const TRACING: &[Variable] = &[
-    row("TRACING_ENABLED", Boolean, "false", "Send traces of calls to a collector of OpenTelemetry. The variables below have no effect without it."),
+    row("TRACING_ENABLED", Boolean, "false", "Send traces to a collector of OpenTelemetry: of calls of rate limits, of calls that create workflows, and of the attempts of their jobs. The variables below have no effect without it."),
     row("TRACING_SERVICE_NAME", Text, "RateLimit", "`service.name` of the traces."),
     row("TRACING_SERVICE_NAMESPACE", Text, "", "`service.namespace` of the traces."),
     row("TRACING_SERVICE_INSTANCE_ID", Text, "", "`service.instance.id` of the traces.").unset("a random UUID"),
     row("TRACING_EXPORTER_PROTOCOL", Choice(&["http", "grpc"]), "http", "How traces are sent: as protobuf over HTTP/1.1, or by gRPC."),
-    row("TRACING_SAMPLING_RATE", Float, "1", "Share of calls that are traced, from 0 to 1, when their caller has not decided. Where the headers of a call say whether it is sampled (`traceparent`, `b3` or `x-b3-*`), that holds. Each traced call costs about as much as a decision more: use a small share under load."),
+    row("TRACING_SAMPLING_RATE", Float, "1", "Share of calls that are traced, from 0 to 1, when their caller has not decided. Where the headers of a call say whether it is sampled (`traceparent`, `b3` or `x-b3-*`), that holds. Each traced call costs about as much as a decision more: use a small share under load. Attempts of jobs are traced when the creation of their workflow was."),
     row("OTEL_EXPORTER_OTLP_ENDPOINT", Url, "", "Address of the collector, such as `http://collector:4318` or `https://collector:4317`. For HTTP, `/v1/traces` is put after its path. For gRPC it may be `host:port`, which is with TLS unless OTEL_EXPORTER_OTLP_INSECURE is true.").unset("`http://localhost:4318`, or `http://localhost:4317` for gRPC"),
     row("OTEL_EXPORTER_OTLP_HEADERS", Secret, "", "Headers sent with traces: `name=value,other=value`, with values encoded as in URLs."),
     row("OTEL_EXPORTER_OTLP_TIMEOUT", Text, "10000", "Milliseconds that one attempt to send may take."),

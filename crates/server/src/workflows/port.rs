@@ -14,6 +14,7 @@ use crate::edge::listen;
 use crate::edge::tls::Gate;
 use crate::operate::health::Health;
 use crate::operate::metrics::Metrics;
+use crate::operate::traces::Traces;
 use crate::settings::Settings;
 use crate::supervise::Supervisor;
 
@@ -35,6 +36,8 @@ pub(crate) struct Late {
     pub(crate) connections: Most,
     /// What workflows have of the rate limits.
     pub(crate) limits: Limits,
+    /// None: nothing of workflows is traced.
+    pub(crate) traces: Option<Traces>,
 }
 
 impl Late {
@@ -49,13 +52,15 @@ impl Late {
 
     async fn begin(self) {
         let listener = self.once_free().await;
-        let Self { settings, health, supervisor, metrics, started, gate, connections, limits } = self;
+        let Self { settings, health, supervisor, metrics, started, gate, connections, limits, traces } = self;
         let workflows = match (started, &settings.workflows) {
             (Some(workflows), _) => workflows,
-            (None, Some(own)) => match Workflows::start(own, (&health, &metrics), limits, &supervisor).await {
-                Ok(workflows) => workflows,
-                Err(error) => return error!(%error, "workflows stay off"),
-            },
+            (None, Some(own)) => {
+                match Workflows::start(own, (&health, &metrics, traces.as_ref()), limits, &supervisor).await {
+                    Ok(workflows) => workflows,
+                    Err(error) => return error!(%error, "workflows stay off"),
+                }
+            }
             (None, None) => return,
         };
         metrics.watch_workflows(workflows.activity.clone());

@@ -18,6 +18,7 @@ use tracing::{info, warn};
 
 use super::clock::StoreClock;
 use super::units::Counters;
+use crate::operate::traces::Traces;
 use crate::rls::redis::{other_kind, refused};
 use crate::settings::{RedisServer, Workflows as Settings};
 
@@ -160,6 +161,8 @@ fn waiting_config(server: &RedisServer) -> Config {
 pub(super) struct Opener<'a> {
     settings: &'a Settings,
     counters: Counters,
+    /// None: attempts are not traced.
+    traces: Option<Traces>,
     api: &'a Api,
     /// Told when the first look finds nothing wrong, dropped when it does or takes long.
     looked: Option<oneshot::Sender<()>>,
@@ -170,12 +173,12 @@ pub(super) struct Opener<'a> {
 
 impl<'a> Opener<'a> {
     pub(super) fn new(
-        (settings, counters): (&'a Settings, Counters),
+        (settings, counters, traces): (&'a Settings, Counters, Option<Traces>),
         api: &'a Api,
         looked: Option<oneshot::Sender<()>>,
         clock: StoreClock,
     ) -> Self {
-        Self { settings, counters, api, looked, reported: String::new(), clock }
+        Self { settings, counters, traces, api, looked, reported: String::new(), clock }
     }
 
     /// Opens the store if it exists, else when the first call needs it, for an engine on these runtimes. As long as it cannot be opened, calls are answered with the reason.
@@ -208,8 +211,8 @@ impl<'a> Opener<'a> {
         called: bool,
         runtimes: &[Handle],
     ) -> Result<Option<Engine>, StoreError> {
-        let (clock, counters) = (self.clock.clone(), self.counters.clone());
-        let mut look = pin!(find((self.settings, &counters), (&clock, runtimes), place, called));
+        let (clock, counters, traces) = (self.clock.clone(), self.counters.clone(), self.traces.clone());
+        let mut look = pin!(find((self.settings, &counters, traces.as_ref()), (&clock, runtimes), place, called));
         let found = match timeout(PATIENCE, look.as_mut()).await {
             Ok(found) => found,
             Err(_) => {
@@ -281,7 +284,7 @@ fn on_each(store: &Store, runtimes: &[Handle], counters: &Counters) -> Vec<Threa
 
 /// Opens the store, if there is one or somebody has `called` for it.
 async fn find(
-    (settings, counters): (&Settings, &Counters),
+    (settings, counters, traces): (&Settings, &Counters, Option<&Traces>),
     (clock, runtimes): (&StoreClock, &[Handle]),
     place: &mut Option<Place>,
     called: bool,
@@ -293,10 +296,10 @@ async fn find(
     if !called && !place.exists().await? {
         return Ok(None);
     }
-    let (retention, memory) = (settings.retention, settings.memory);
+    let (retention, memory, attempts) = (settings.retention, settings.memory, traces.map(Traces::of_attempts));
     let store = place.open().await?;
     clock.start(&store).await;
-    Engine::start_on(on_each(&store, runtimes, counters), EngineOptions { retention, memory }).await.map(Some)
+    Engine::start_on(on_each(&store, runtimes, counters), EngineOptions { retention, memory, attempts }).await.map(Some)
 }
 
 #[cfg(test)]

@@ -7,3 +7,4 @@ mod contexts;
 mod messages;
 mod settings;
 mod trouble;
+mod workflows;

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use self::tally::Tally;
 use self::watchers::Watchers;
+use super::attempts::Attempts;
 use super::home::Home;
 use super::queues::Queues;
 use super::sweep::gone::Gone;
@@ -32,6 +33,8 @@ pub(crate) struct Context {
     pub(crate) troubles: Troubles,
     pub(super) watchers: Arc<Watchers>,
     pub(super) tally: Arc<Tally>,
+    /// Who is told of each attempt that ended, if anybody.
+    pub(crate) attempts: Option<Attempts>,
     /// Changes that were not written, because another server was first.
     pub(crate) conflicts: AtomicU64,
     /// For each partition the time, in microseconds, at which a sweep is to look there.
@@ -43,7 +46,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub(super) fn new(partitions: u16, retention: RetentionDefaults) -> Self {
+    pub(super) fn new(partitions: u16, retention: RetentionDefaults, attempts: Option<Attempts>) -> Self {
         let home = Home::new(partitions);
         Self {
             retention,
@@ -53,6 +56,7 @@ impl Context {
             troubles: Troubles::default(),
             watchers: Arc::default(),
             tally: Arc::default(),
+            attempts,
             conflicts: AtomicU64::new(0),
             expected: (0..partitions).map(|_| AtomicU64::new(0)).collect(),
             sooner: Notify::new(),

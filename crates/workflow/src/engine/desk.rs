@@ -2,6 +2,7 @@
 //! memory, and what changed is written with one call of the store.
 
 pub(crate) mod answer;
+mod ended;
 mod entry;
 mod event;
 mod group;

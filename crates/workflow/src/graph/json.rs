@@ -5,6 +5,8 @@ use std::fmt;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
+use super::trace;
+
 /// One JSON value, as text. The engine does not parse it, so numbers and the order of keys stay as they were sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Json(Box<str>);
@@ -30,6 +32,18 @@ impl Json {
     #[must_use]
     pub fn text(&self) -> &str {
         &self.0
+    }
+
+    /// Globals with a trace: the global `$trace` with this JSON text. None: they have one of their own, which counts, or are no object.
+    #[must_use]
+    pub fn with_trace(globals: Option<&str>, trace: &str) -> Option<Self> {
+        trace::with(globals, trace)
+    }
+
+    /// Where the creation of a workflow with these globals was in a trace: their global `$trace`, as JSON text.
+    #[must_use]
+    pub fn trace_in(globals: &str) -> Option<&str> {
+        trace::of(globals).ok()?
     }
 
     /// Whether it is `null`.

@@ -12,6 +12,18 @@ pub(super) fn same(left: &str, right: &str) -> bool {
     left == right || read(left).is_some_and(|left| read(right) == Some(left))
 }
 
+/// Whether two JSON texts that are objects mean the same without what they have under a key.
+pub(super) fn same_without(key: &str, [left, right]: [&str; 2]) -> bool {
+    let read = |text| match (Reader { rest: text }).whole()? {
+        Value::Object(mut entries) => {
+            entries.remove(&Ok(key.to_owned()));
+            Some(entries)
+        }
+        _ => None,
+    };
+    left == right || read(left).is_some_and(|left| read(right) == Some(left))
+}
+
 /// A string, or its spelling where it is not Unicode, such as half of a surrogate pair.
 type Text<'a> = Result<String, &'a str>;
 
@@ -166,6 +178,19 @@ mod tests {
         check(r#""a""#, r#""A""#, false);
         check("true", "false", false);
         check(r#"["\ud800"]"#, r#"["\ud801"]"#, false);
+    }
+
+    #[test]
+    fn what_is_under_the_key_means_nothing() {
+        let check = |left: &str, right: &str, expected: bool| {
+            assert_eq!(same_without("k", [left, right]), expected, "{left} {right}");
+            assert_eq!(same_without("k", [right, left]), expected, "{right} {left}");
+        };
+        check(r#"{"k":1}"#, "{}", true);
+        check(r#"{"k":{"a":[1]},"b":1e0}"#, r#"{"b":1,"\u006b":2}"#, true);
+        check(r#"{"k":1,"b":1}"#, r#"{"k":1,"b":2}"#, false);
+        check(r#"{"a":{"k":1}}"#, r#"{"a":{}}"#, false);
+        check(r#"{"k":1}"#, "5", false);
     }
 
     #[test]

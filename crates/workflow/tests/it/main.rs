@@ -7,6 +7,7 @@ mod contract;
 #[macro_use]
 mod support;
 
+mod attempts;
 mod crash;
 mod defects;
 mod formats;

@@ -24,6 +24,7 @@ on_every_store! {
     a_retry_is_judged_by_the_state_that_it_changes
     an_action_by_status_leaves_what_has_another_by_now
     a_key_belongs_to_a_definition_however_it_is_spelled
+    a_key_belongs_to_a_definition_in_whatever_trace
     each_lease_has_a_higher_number
     a_lost_lease_says_why
     a_job_that_runs_after_failures_is_told_of_them
@@ -229,6 +230,22 @@ async fn a_key_belongs_to_a_definition_however_it_is_spelled(store: Store) {
     assert_eq!(create(r#"{"a":1,"b":2}"#, r#"{"c":[1.50]}"#).await, Ok(false));
     assert_eq!(create(r#"{"b": 2, "a": 1}"#, r#"{ "c": [15e-1] }"#).await, Ok(true));
     let other = create(r#"{"b":2,"a":1}"#, r#"{"c":[1.51]}"#).await;
+    assert!(matches!(other, Err(EngineError::KeyMismatch { .. })), "{other:?}");
+}
+
+async fn a_key_belongs_to_a_definition_in_whatever_trace(store: Store) {
+    let engine = server(&store).await;
+    let create = async |globals: Option<&str>| {
+        let mut wanted = definition("a");
+        wanted.idempotency_key = Some("key".to_owned());
+        wanted.globals = globals.map(|globals| Json::parse(globals).unwrap());
+        engine.create(vec![new(wanted, Begin::Now)], at(0)).await.remove(0).map(|created| created.existing)
+    };
+    assert_eq!(create(Some(r#"{"$trace":{"traceparent":"1"}}"#)).await, Ok(false));
+    for same in [Some(r#"{"$trace":{"traceparent":"2"}}"#), Some("{}"), None] {
+        assert_eq!(create(same).await, Ok(true));
+    }
+    let other = create(Some(r#"{"$trace":{"traceparent":"1"},"a":1}"#)).await;
     assert!(matches!(other, Err(EngineError::KeyMismatch { .. })), "{other:?}");
 }
 

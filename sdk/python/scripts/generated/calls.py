@@ -58,6 +58,9 @@ class {name}:
 '''
 
 
+_TRACE = ("traceparent", "tracestate")
+
+
 def write(api: dict[str, Any], style: Style) -> str:
     text = HEADER.format(title=style.title) + _HEAD.format(name=style.name, define=style.define)
     for path, methods in api["paths"].items():
@@ -76,7 +79,8 @@ def _content(operation: dict[str, Any]) -> dict[str, Any]:
 
 def _method(style: Style, method: str, path: str, operation: dict[str, Any]) -> str:
     name = operation["operationId"]
-    parameters = operation.get("parameters", [])
+    # The client sends the headers of a trace by itself.
+    parameters = [one for one in operation.get("parameters", []) if one["name"] not in _TRACE]
     places = [one for one in parameters if one["in"] == "path"]
     queries = [one for one in parameters if one["in"] == "query"]
     has_key = any(one["name"] == "Idempotency-Key" for one in parameters)

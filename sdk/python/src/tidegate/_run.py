@@ -30,7 +30,8 @@ def start(graph: Graph, result: Any, wanted: Any, options: WorkflowOptions, clie
     template = encode(result, f"workflow '{graph.name}', what it returns", lambda _: None)
     definition = description(graph, options)
     if "idempotency_key" not in definition:
-        # A key that others may use again stands for a definition, which a trace would change.
+        # A key that others may use again stands for a definition, which a trace would change for servers of old. The
+        # headers of the call say the same.
         _telemetry.inject(definition)
     created = client.create_workflow(
         definition, idempotency_key=definition.pop("idempotency_key", None) or str(uuid.uuid4())

@@ -35,6 +35,19 @@ def inject(definition: api.Definition) -> None:
         definition["globals"] = {**(definition.get("globals") or {}), KEY: carrier}
 
 
+def headers() -> dict[str, str]:
+    """The W3C headers of a call that creates workflows: they say where its creator is in a trace. The server keeps that
+    with a workflow whose definition does not say it, and the call has a span of the server there."""
+    if not _is_used():
+        return {}
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # pyright: ignore
+
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier)
+    # A trace that cannot be sent must not keep the call from being made.
+    return {name: value for name, value in carrier.items() if value.isascii() and value.isprintable()}
+
+
 def inherited(params: Mapping[str, Any]) -> dict[str, Any]:
     """The global for a child of a job with these params. It is the same in each attempt of the job, so the child's
     definition is, too."""
@@ -43,8 +56,8 @@ def inherited(params: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def span(claimed: api.ClaimedJob) -> Generator[None]:
-    """The span of an attempt, as a child of the creator's. It does nothing in a program that has not imported
-    OpenTelemetry."""
+    """The span of an attempt, as a child of the server's, or else of the creator's. It does nothing in a program that
+    has not imported OpenTelemetry."""
     if not _is_used():
         yield
         return
@@ -57,7 +70,13 @@ def span(claimed: api.ClaimedJob) -> Generator[None]:
         "tidegate.job": claimed["job"],
         "tidegate.attempt": claimed["attempt"],
     }
-    parent = propagate.extract(_carrier(claimed["params"]))
+    left = _carrier(claimed["params"])
+    parent = propagate.extract(left)
+    if traceparent := claimed.get("traceparent"):
+        # Whatever the program uses elsewhere, this is W3C.
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # pyright: ignore
+
+        parent = TraceContextTextMapPropagator().extract({**left, "traceparent": traceparent}, parent)
     tracer = trace.get_tracer("tidegate")
     returned: GivenBack | Throttled | None = None
     with tracer.start_as_current_span(f"job {claimed['handler']}", parent, trace.SpanKind.CONSUMER, attributes):

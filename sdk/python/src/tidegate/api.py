@@ -212,9 +212,7 @@ class ClaimResult(_ClaimResultRequired, total=False):
     """The worker should drain: it gets no more jobs. Left out otherwise."""
 
 
-class ClaimedJob(TypedDict):
-    """A job as a worker gets it."""
-
+class _ClaimedJobRequired(TypedDict):
     attempt: int
     """Which attempt this is, from 1."""
     fence: int | None
@@ -240,6 +238,15 @@ class ClaimedJob(TypedDict):
     """An attempt that takes longer has failed; null when there is no limit."""
     workflow_id: WorkflowId
     workflow_name: str
+
+
+class ClaimedJob(_ClaimedJobRequired, total=False):
+    """A job as a worker gets it."""
+
+    traceparent: str
+    """The span of this attempt, in the form of W3C Trace Context: the parent for the spans of the worker. Left out when
+    the server exports no span of the attempt; then `$trace` in the params, if it is there, says where the creation was.
+    """
 
 
 class ConfigurationLoad(TypedDict):

@@ -1,6 +1,7 @@
 //! What the headers of a call say about its trace: W3C Trace Context, and B3 in both forms. Baggage is not used.
 
 use http::{HeaderMap, HeaderName};
+use tidegate_api::TraceContext;
 
 static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 static TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
@@ -49,21 +50,15 @@ pub(super) fn state(headers: &HeaderMap) -> String {
     state
 }
 
-/// `VERSION-TRACE-SPAN-FLAGS` in lower-case hex; later versions may have more.
+/// Where the caller of a call is, to be kept with what the call creates.
+pub(crate) fn caller(headers: &HeaderMap) -> Option<TraceContext> {
+    let Incoming { trace, parent, sampled } = incoming(headers);
+    Some(TraceContext { trace: trace?, span: parent?, sampled, state: state(headers) })
+}
+
 fn traceparent(text: &[u8]) -> Option<Incoming> {
-    let (known, more) = text.split_at_checked(55)?;
-    let dashes = [2, 35, 52].iter().all(|at| known[*at] == b'-');
-    if !dashes || known.iter().any(u8::is_ascii_uppercase) {
-        return None;
-    }
-    match (hex(&known[..2])?, more) {
-        (0xff, _) => return None,
-        (0, []) => {}
-        (0, _) => return None,
-        (_, [] | [b'-', ..]) => {}
-        _ => return None,
-    }
-    ids(&known[3..35], &known[36..52], Some(hex(&known[53..])? & 1 == 1))
+    let TraceContext { trace, span, sampled, .. } = TraceContext::read(text)?;
+    Some(Incoming { trace: Some(trace), parent: Some(span), sampled })
 }
 
 /// `TRACE-SPAN[-SAMPLED[-PARENT]]`, or the decision alone.

@@ -82,6 +82,7 @@ enum Kind {
     Internal = 1,
     Server = 2,
     Client = 3,
+    Producer = 4,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -161,6 +162,7 @@ fn spans(record: Record) -> impl Iterator<Item = Span> {
     let call = match side {
         Side::Server => Kind::Server,
         Side::Client => Kind::Client,
+        Side::Producer => Kind::Producer,
     };
     spans.into_iter().enumerate().map(move |(at, part)| {
         let is_call = at == 0;

@@ -30,12 +30,14 @@ pub(super) struct Span {
     pub(super) attributes: Vec<(&'static str, Value)>,
 }
 
-/// On which side of a call its first span is.
+/// On which side of a call its first span is, or what it is instead.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     #[default]
     Server,
     Client,
+    /// Work for others, who may have spans of their own below it.
+    Producer,
 }
 
 /// What is known of a call. The first span is the call itself; the others are parts of it.

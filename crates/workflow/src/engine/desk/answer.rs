@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::ended::Ended;
 use super::undelivered::Undelivered;
 use crate::graph::Graph;
 use crate::graph::definition::TriggerRule;
@@ -25,6 +26,8 @@ pub(crate) struct Answer {
     pub(crate) already: bool,
     /// How long the attempt took that was reported.
     pub(crate) took: Option<Duration>,
+    /// The attempts that it ended; none if nobody wants to know.
+    pub(crate) ended: Vec<Ended>,
     /// The jobs that are leased to the caller now.
     pub(crate) leased: Vec<Leased>,
     /// Another workflow has the idempotency key.

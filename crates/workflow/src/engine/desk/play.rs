@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::answer::{Answer, Leased, Returned};
+use super::ended::{Ended, may_end};
 use super::entry::Entry;
 use super::event::event;
 use super::request::{HandOver, Posted, Request};
@@ -45,7 +46,9 @@ impl Player<'_> {
         }
         let started = request.job().and_then(|job| entry.workflow.jobs.get(job.index())?.started_at);
         let known = entry.workflow.newly_ready().len();
+        let may_end = self.context.attempts.as_ref().map(|_| may_end(&entry.workflow, &event, now));
         let effect = transition(&mut entry.workflow, &event, self.context.retention, now)?;
+        let ended = may_end.map_or_else(Vec::new, |before| Ended::of(&entry.workflow, &event, before));
         let leased = match request {
             Request::Claim { job, lease } => vec![self.leased(entry, *job, (lease.token, lease.expires), now)],
             // Nothing is handed over to a caller who has left.
@@ -60,7 +63,7 @@ impl Player<'_> {
         };
         let reported = matches!(request, Request::Report { .. }) && effect == Effect::Done;
         let took = started.filter(|_| reported).map(|started| now.since(started));
-        Ok(Answer { leased, took, ..answer(&entry.workflow, request.job(), effect) })
+        Ok(Answer { leased, took, ended, ..answer(&entry.workflow, request.job(), effect) })
     }
 
     /// Leases jobs that have just become ready to the worker whose report made them ready, so that they do not enter the queue. Jobs
@@ -160,6 +163,7 @@ fn answer(workflow: &Workflow, job: Option<JobIndex>, effect: Effect) -> Answer 
         state: job.map(|job| workflow.job(job).state),
         already: effect == Effect::Already,
         took: None,
+        ended: Vec::new(),
         leased: Vec::new(),
         existing: None,
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::ended::tell;
 use super::group::{Basis, Group};
 use super::hand_out::HandedOut;
 use super::load::load_missing;
@@ -212,9 +213,16 @@ impl Round<'_> {
         }
     }
 
-    /// Counts the attempts that were reported.
+    /// Counts the attempts that were reported, and tells of those that ended.
     fn count(&self, group: &Group) {
         let Some(entry) = &group.entry else { return };
+        if let Some(attempts) = &self.context().attempts {
+            for (posted, answer) in group.posted.iter().zip(&group.answers) {
+                if let Ok(answer) = answer {
+                    tell(attempts, &entry.workflow, (&posted.request, posted.now), answer);
+                }
+            }
+        }
         for (posted, answer) in group.posted.iter().zip(&group.answers) {
             if let (Some((job, ended)), Some(took)) =
                 (ended(&posted.request), answer.as_ref().ok().and_then(|answer| answer.took))

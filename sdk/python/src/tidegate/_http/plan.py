@@ -6,12 +6,16 @@ import os
 from contextlib import suppress
 from typing import Any
 
+from .. import _telemetry
 from .._json import encode
 from .._span import seconds
 from ..errors import InvalidParam, TidegateError
 from .address import header
 from .address import query as written
 from .call import Call
+
+# The calls that create workflows.
+_CREATIONS = ("/v1/workflows", "/v1/workflows:batch")
 
 
 def plan(
@@ -40,6 +44,8 @@ def plan(
             timeout += seconds(wait)
     sent = body if body is None or isinstance(body, bytes) else encode(body)
     headers = header("idempotency-key", key) if key is not None else b""
+    if path in _CREATIONS and method == "POST":
+        headers += b"".join(header(name, value) for name, value in _telemetry.headers().items())
     return Call(method, target, sent, headers=headers, safe=safe, accept=accept, timeout=timeout)
 
 

@@ -1,0 +1,159 @@
+//! A place in a trace, as W3C Trace Context writes it: in headers, and in the global of a workflow.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+use tidegate_workflow::{Graph, JobIndex, WorkflowId};
+
+/// The most bytes of `tracestate` that are kept: as many as W3C asks for. A longer one is left out.
+const STATE: usize = 512;
+/// The length of `traceparent` as it is written here.
+const LENGTH: usize = 55;
+
+/// A span, and the trace that it is in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceContext {
+    /// The trace; not 0.
+    pub trace: u128,
+    /// The span; not 0.
+    pub span: u64,
+    /// Whether the trace is to be exported. None: whoever began it has not decided, which W3C does not know.
+    pub sampled: Option<bool>,
+    /// What vendors added, as it came.
+    pub state: String,
+}
+
+/// What a creator left in the global.
+#[derive(Serialize, Deserialize)]
+struct Left<'a> {
+    #[serde(borrow)]
+    traceparent: Cow<'a, str>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    tracestate: Option<Cow<'a, str>>,
+}
+
+impl TraceContext {
+    /// Reads `VERSION-TRACE-SPAN-FLAGS` in lower-case hex; later versions may have more. None: it is something else.
+    #[must_use]
+    pub fn read(traceparent: &[u8]) -> Option<Self> {
+        let (known, more) = traceparent.split_at_checked(LENGTH)?;
+        let dashes = [2, 35, 52].iter().all(|at| known[*at] == b'-');
+        if !dashes || known.iter().any(u8::is_ascii_uppercase) {
+            return None;
+        }
+        match (hex(&known[..2])?, more) {
+            (0xff, _) => return None,
+            (0, []) => {}
+            (0, _) => return None,
+            (_, [] | [b'-', ..]) => {}
+            _ => return None,
+        }
+        let trace = hex(&known[3..35]).filter(|id| *id != 0)?;
+        let span = hex(&known[36..52]).filter(|id| *id != 0)? as u64;
+        Some(Self { trace, span, sampled: Some(hex(&known[53..])? & 1 == 1), state: String::new() })
+    }
+
+    /// Where the creation of a workflow was.
+    #[must_use]
+    pub fn of_creation(graph: &Graph) -> Option<Self> {
+        Self::of_global(graph.trace()?)
+    }
+
+    /// Where the attempt of a job is with this number of its lease, in the trace of its workflow. Each server finds the same.
+    #[must_use]
+    pub fn of_attempt(self, workflow: WorkflowId, job: JobIndex, fence: u64) -> Self {
+        let [high, low] = [0, 8].map(|at| u64::from_be_bytes(std::array::from_fn(|byte| workflow.bytes()[at + byte])));
+        let span = [high, low, u64::from(job.0), fence].into_iter().fold(0, mixed);
+        Self { span: span.max(1), sampled: Some(true), ..self }
+    }
+
+    /// What a global says. None: nothing that can be read. Whoever creates workflows can leave anything there.
+    pub(crate) fn of_global(trace: &str) -> Option<Self> {
+        let Left { traceparent, tracestate } = serde_json::from_str(trace).ok()?;
+        let mut context = Self::read(traceparent.as_bytes())?;
+        context.state = tracestate.map_or_else(String::new, Cow::into_owned);
+        if context.state.len() > STATE || !context.state.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+            context.state.clear();
+        }
+        Some(context)
+    }
+
+    /// The global that says it, as JSON.
+    pub(crate) fn global(&self) -> String {
+        let tracestate = (!self.state.is_empty()).then_some(Cow::Borrowed(&*self.state));
+        let left = Left { traceparent: self.traceparent().into(), tracestate };
+        serde_json::to_string(&left).expect("keys are texts")
+    }
+
+    /// The header of W3C. Flags that are not known here are not passed on, as it asks.
+    #[must_use]
+    pub fn traceparent(&self) -> String {
+        let mut text = String::with_capacity(LENGTH);
+        let flags = u8::from(self.sampled == Some(true));
+        write!(text, "00-{:032x}-{:016x}-{flags:02x}", self.trace, self.span).expect("a String takes any text");
+        text
+    }
+}
+
+/// A number of at most 32 digits.
+fn hex(digits: &[u8]) -> Option<u128> {
+    digits.iter().try_fold(0, |number: u128, digit| Some(number << 4 | u128::from((*digit as char).to_digit(16)?)))
+}
+
+/// One more number of those that an id depends on. The finalizer of splitmix64, <https://prng.di.unimi.it/splitmix64.c>: every bit counts.
+fn mixed(id: u64, more: u64) -> u64 {
+    let mut mixed = (id ^ more).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+    const SPAN: &str = "b7ad6b7169203331";
+
+    #[test]
+    fn a_context_is_read_back_from_the_global_that_says_it() {
+        for state in ["", "vendor=1", r#"v="\"#] {
+            let read = TraceContext::read(format!("00-{TRACE}-{SPAN}-01").as_bytes()).unwrap();
+            let context = TraceContext { state: state.to_owned(), ..read };
+            assert_eq!(TraceContext::of_global(&context.global()), Some(context.clone()), "{}", context.global());
+        }
+        let undecided = TraceContext { trace: 1, span: 2, sampled: None, state: String::new() };
+        assert_eq!(undecided.global(), format!(r#"{{"traceparent":"00-{:032x}-{:016x}-00"}}"#, 1, 2));
+    }
+
+    #[test]
+    fn whatever_else_is_in_the_global_is_no_context() {
+        let valid = format!("00-{TRACE}-{SPAN}-03");
+        let read = |text: &str| TraceContext::of_global(text);
+        for text in ["5", "null", "[]", "{}", r#""00""#, r#"{"traceparent":7}"#, r#"{"traceparent":"00-x"}"#] {
+            assert_eq!(read(text), None, "{text}");
+        }
+        let with = |state: &str| read(&format!(r#"{{"baggage":[1],"traceparent":"{valid}","tracestate":{state}}}"#));
+        assert_eq!(with(r#""a=1""#).unwrap().state, "a=1");
+        assert_eq!(with(&format!("\"{}\"", "a".repeat(STATE + 1))).unwrap().state, "");
+        assert_eq!(with(r#""é""#).unwrap().state, "");
+        assert_eq!(with("7"), None);
+    }
+
+    #[test]
+    fn each_attempt_of_each_job_has_a_span_of_its_own() {
+        let context = TraceContext::read(format!("00-{TRACE}-{SPAN}-01").as_bytes()).unwrap();
+        let id = |last: u8| WorkflowId::from_bytes(std::array::from_fn(|at| if at == 15 { last } else { 7 }));
+        let span =
+            |workflow: u8, job: u32, fence: u64| context.clone().of_attempt(id(workflow), JobIndex(job), fence).span;
+        let all = (0..10).flat_map(|at| (0..10).flat_map(move |job| (1..10).map(move |fence| (at, job, fence))));
+        let mut spans: Vec<u64> = all.map(|(workflow, job, fence)| span(workflow, job, fence)).collect();
+        assert_eq!(span(3, 4, 5), span(3, 4, 5));
+        spans.sort_unstable();
+        spans.dedup();
+        assert_eq!(spans.len(), 900);
+        // Servers of different versions must find the same.
+        assert_eq!(format!("{:016x}", span(1, 2, 3)), "e4e1a4eedb1ab0d7");
+    }
+}

@@ -1,0 +1,79 @@
+//! Attempts that a request ended, for whoever wants to know of each.
+
+use super::answer::Answer;
+use super::request::Request;
+use crate::engine::attempts::{AttemptEnd, AttemptOutcome, Attempts};
+use crate::graph::definition::OnFailure;
+use crate::id::JobIndex;
+use crate::state::{Job, JobState, LeaseEnd};
+use crate::time::Timestamp;
+use crate::transition::event::Event;
+use crate::transition::outcome::Outcome;
+use crate::workflow::Workflow;
+
+/// An attempt that ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    job: JobIndex,
+    /// The job as it was.
+    during: Job,
+    /// Why, unless its worker said so.
+    by: Option<LeaseEnd>,
+}
+
+/// The attempts that an event may end.
+pub(super) fn may_end(workflow: &Workflow, event: &Event, now: Timestamp) -> Vec<(JobIndex, Job)> {
+    let running = |job: &JobIndex| matches!(workflow.job(*job).state, JobState::Running { .. });
+    let cloned = |job: JobIndex| (job, workflow.job(job).clone());
+    let fails_fast = workflow.graph.on_failure == OnFailure::FailFast;
+    match event {
+        Event::Report { job, outcome, .. } if !(fails_fast && matches!(outcome, Outcome::Failed { .. })) => {
+            Some(*job).filter(running).map(cloned).into_iter().collect()
+        }
+        Event::Tick if !fails_fast => workflow.due_by(now).into_iter().filter(running).map(cloned).collect(),
+        // A lease that did not reach its worker was no attempt.
+        Event::Claim { .. } | Event::GiveBack { .. } | Event::Extend { .. } | Event::Start => Vec::new(),
+        Event::Pause | Event::Resume | Event::Keep(_) | Event::Delete(_) => Vec::new(),
+        _ => (0..workflow.jobs.len()).map(|at| JobIndex(at as u32)).filter(running).map(cloned).collect(),
+    }
+}
+
+impl Ended {
+    /// Those of them that `event` has ended.
+    pub(super) fn of(workflow: &Workflow, event: &Event, before: Vec<(JobIndex, Job)>) -> Vec<Self> {
+        let ended = |(job, during): (JobIndex, Job)| {
+            let now = workflow.job(job);
+            if matches!(now.state, JobState::Running { .. }) {
+                return None;
+            }
+            let reported = matches!(event, Event::Report { job: reported, .. } if *reported == job);
+            Some(Self { job, during, by: now.ended_by.filter(|_| !reported) })
+        };
+        before.into_iter().filter_map(ended).collect()
+    }
+
+    fn outcome<'a>(&self, request: &'a Request) -> Option<AttemptOutcome<'a>> {
+        match (self.by, request) {
+            (Some(by), _) => Some(AttemptOutcome::Revoked(by)),
+            (None, Request::Report { outcome, .. }) => Some(match outcome {
+                Outcome::Succeeded { .. } => AttemptOutcome::Succeeded,
+                Outcome::Failed { failure, .. } => {
+                    AttemptOutcome::Failed { kind: &failure.kind, message: &failure.message }
+                }
+                Outcome::GivenBack { .. } => AttemptOutcome::GivenBack,
+                Outcome::Throttled { .. } => AttemptOutcome::Throttled,
+            }),
+            (None, _) => None,
+        }
+    }
+}
+
+/// Tells of the attempts that a request ended.
+pub(super) fn tell(attempts: &Attempts, workflow: &Workflow, (request, at): (&Request, Timestamp), answer: &Answer) {
+    for ended in &answer.ended {
+        if let Some(outcome) = ended.outcome(request) {
+            let (job, during, graph) = (ended.job, &ended.during, &*workflow.graph);
+            attempts.tell(&AttemptEnd { workflow: workflow.id, graph, job, during, at, outcome });
+        }
+    }
+}

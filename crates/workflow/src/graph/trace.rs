@@ -1,0 +1,127 @@
+//! The trace that a workflow is part of. It is one of the globals, so that every job gets it, and says where its creation was: nothing in
+//! here reads it, and it is no part of what a definition means.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::json::Json;
+
+/// The global that has the trace.
+pub(super) const TRACE: &str = "$trace";
+
+/// The trace among globals, as JSON text. Of a key that comes twice, readers take the last.
+///
+/// # Errors
+/// The text is no JSON object.
+pub(super) fn of(globals: &str) -> Result<Option<&str>, serde_json::Error> {
+    // Any other spelling of the key has a backslash.
+    if !globals.contains(TRACE) && !globals.contains('\\') {
+        return Ok(None);
+    }
+    serde_json::from_str::<Found<'_>>(globals).map(|found| found.0)
+}
+
+/// Globals with a trace. None: they have one of their own, which counts, or are no JSON object.
+pub(super) fn with(globals: Option<&str>, trace: &str) -> Option<Json> {
+    let around = |rest: &str| Json::from_checked(format!("{{\"{TRACE}\":{trace}{rest}}}"));
+    let Some(globals) = globals else { return Some(around("")) };
+    let inside = globals.trim().strip_prefix('{')?.strip_suffix('}')?.trim();
+    if of(globals).ok()?.is_some() {
+        return None;
+    }
+    Some(if inside.is_empty() { around("") } else { around(&format!(",{inside}")) })
+}
+
+/// The value of the trace.
+struct Found<'a>(Option<&'a str>);
+
+impl<'de> Deserialize<'de> for Found<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Found<'de>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut found = None;
+                while let Some(IsTrace(is_trace)) = map.next_key()? {
+                    if is_trace {
+                        found = Some(map.next_value::<&RawValue>()?.get());
+                    } else {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(Found(found))
+            }
+        }
+        deserializer.deserialize_map(Reader)
+    }
+}
+
+/// Whether a key is that of the trace.
+struct IsTrace(bool);
+
+impl<'de> Deserialize<'de> for IsTrace {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = IsTrace;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a key")
+            }
+
+            fn visit_bytes<E>(self, key: &[u8]) -> Result<IsTrace, E> {
+                Ok(IsTrace(key == TRACE.as_bytes()))
+            }
+
+            fn visit_str<E>(self, key: &str) -> Result<IsTrace, E> {
+                Ok(IsTrace(key == TRACE))
+            }
+        }
+        // As bytes: a key may be no Unicode, such as half of a surrogate pair.
+        deserializer.deserialize_bytes(Reader)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_trace_is_found_however_its_key_is_spelled() {
+        let check = |globals: &str, expected: Option<&str>| {
+            assert_eq!(of(globals).unwrap(), expected, "{globals}");
+        };
+        check("{}", None);
+        check(r#"{"$trace":{"a": 1}}"#, Some(r#"{"a": 1}"#));
+        check(r#"{"b":[{"$trace":1}],"c":"$trace"}"#, None);
+        check(r#"{"\ud800":1,"\u0024trac\u0065":7}"#, Some("7"));
+        check(r#"{"$trace":1,"$trace":2}"#, Some("2"));
+        for other in ["5", "[\"$trace\"]", "\"$trace\""] {
+            assert!(!matches!(of(other), Ok(Some(_))), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_trace_is_put_before_globals_that_have_none() {
+        let check = |globals: Option<&str>, expected: Option<&str>| {
+            let with = with(globals, "{}");
+            assert_eq!(with.as_ref().map(Json::text), expected, "{globals:?}");
+            assert!(with.is_none_or(|with| of(with.text()).unwrap() == Some("{}")));
+        };
+        check(None, Some(r#"{"$trace":{}}"#));
+        check(Some(" { } "), Some(r#"{"$trace":{}}"#));
+        check(Some(r#"{ "a" : 1.10 }"#), Some(r#"{"$trace":{},"a" : 1.10}"#));
+        check(Some(r#"{"\ud800":"\\"}"#), Some(r#"{"$trace":{},"\ud800":"\\"}"#));
+        check(Some(r#"{"$trace":null}"#), None);
+        check(Some(r#"{"a":1,"\u0024trace":null}"#), None);
+        check(Some("[]"), None);
+    }
+}
