@@ -1,6 +1,6 @@
 // Bundles src/ into dist/, which is committed: a build of the server needs no Node. The same sources give the same bytes.
 // With --compare nothing is written: it fails when dist/ is not what src/ gives.
-import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
@@ -25,10 +25,21 @@ export const options = {
 
 export async function bundle(outdir = "dist") {
   mkdirSync(outdir, { recursive: true });
-  await build({ ...options, outdir });
+  const { metafile } = await build({ ...options, outdir, metafile: true });
+  writeFileSync(join(outdir, "licenses.txt"), licences(Object.keys(metafile.inputs)));
   await build({ ...options, outdir, entryPoints: { app: "src/style.css" } });
   copyFileSync("src/index.html", join(outdir, "index.html"));
   copyFileSync("src/icon.svg", join(outdir, "icon.svg"));
+}
+
+/** The licences of the packages that are in the bundle, which ask to be told with every copy. */
+function licences(inputs) {
+  const packages = new Set(inputs.map((path) => /^node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(path)?.[1]).filter(Boolean));
+  const one = (name) => {
+    const { version, license } = JSON.parse(readFileSync(`node_modules/${name}/package.json`, "utf8"));
+    return `${name} ${version} (${license})\n\n${readFileSync(`node_modules/${name}/LICENSE`, "utf8").trim()}\n`;
+  };
+  return `The page of Tidegate contains these packages.\n\n${[...packages].sort().map(one).join(`\n${"-".repeat(80)}\n\n`)}`;
 }
 
 /** The names of files that differ between two folders, or are in one of them only. */

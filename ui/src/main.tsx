@@ -121,7 +121,7 @@ function App() {
     <>
       <Head at={at} />
       <main id="main" tabIndex={-1}><Page parts={parts} /></main>
-      <footer>Tidegate {who.version}{who.role === "admin" ? "" : ` · you have the role ${who.role}: ${who.role === "work" ? "you may start workflows" : "you may look"}`}</footer>
+      <footer>Tidegate {who.version}{who.role === "admin" ? "" : ` · you have the role ${who.role}: ${who.role === "work" ? "you may start workflows" : "you may look"}`} · <a href="assets/licenses.txt">licences</a></footer>
       <Dialogs />
       <Sayings />
     </>

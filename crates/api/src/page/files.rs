@@ -26,11 +26,12 @@ struct File {
 
 /// The first is the page, the others are what it loads.
 #[rustfmt::skip] // a line for each
-static FILES: [File; 5] = [
+static FILES: [File; 6] = [
     File::new("", "text/html; charset=utf-8", include_bytes!("../../../../ui/dist/index.html")),
     File::new("app.js", "text/javascript; charset=utf-8", include_bytes!("../../../../ui/dist/app.js")),
     File::new("app.css", "text/css; charset=utf-8", include_bytes!("../../../../ui/dist/app.css")),
     File::new("live.js", "text/javascript; charset=utf-8", include_bytes!("../../../../ui/dist/live.js")),
+    File::new("licenses.txt", "text/plain; charset=utf-8", include_bytes!("../../../../ui/dist/licenses.txt")),
     File::new("icon.svg", "image/svg+xml", include_bytes!("../../../../ui/dist/icon.svg")),
 ];
 

@@ -36,6 +36,7 @@ fn its_files_are_served_and_kept_until_they_change() {
         ("/assets/live.js", "text/javascript; charset=utf-8"),
         ("/assets/app.css", "text/css; charset=utf-8"),
         ("/assets/icon.svg", "image/svg+xml"),
+        ("/assets/licenses.txt", "text/plain; charset=utf-8"),
     ] {
         let answer = flows.ask("GET", path, &[], "");
         assert_eq!((answer.status, answer.header("content-type")), (200, Some(media)), "{path}");
