@@ -6,9 +6,9 @@ mod node;
 mod pattern;
 mod stats_key;
 
-use std::hash::BuildHasher as _;
+use std::sync::Arc;
 
-use hashbrown::{DefaultHashBuilder, HashTable};
+use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 pub use limit::{Limit, Rate, Unit};
@@ -24,9 +24,9 @@ use stats_key::stats_key;
 #[derive(Debug, Default)]
 pub struct Level {
     nodes: Vec<Node>,
-    /// The places of the nodes, by composite key: `key`, or `key_value`.
-    by_key: HashTable<u32>,
-    hasher: DefaultHashBuilder,
+    /// The places of the nodes, by composite key: `key`, or `key_value`. Nodes share these texts. A look-up reads text and node at the same time, and
+    /// not one after the other.
+    by_key: HashMap<Arc<str>, u32>,
     /// Composite keys that contain a `*`, in the order of the file.
     patterns: Vec<(Pattern, u32)>,
     /// Of this level and below it.
@@ -106,10 +106,8 @@ impl Level {
         if node.composite.contains('*') {
             self.patterns.push((Pattern::new(&node.composite), index));
         }
-        let hash = self.hasher.hash_one(&*node.composite);
+        self.by_key.insert(node.composite.clone(), index);
         self.nodes.push(node);
-        let Self { by_key, nodes, hasher, .. } = self;
-        by_key.insert_unique(hash, index, |index| hasher.hash_one(&*nodes[*index as usize].composite));
     }
 
     /// Adds every limit of this level and below it to `into`.
@@ -169,11 +167,7 @@ impl Level {
     }
 
     fn find_place(&self, composite: &str) -> Option<usize> {
-        if self.nodes.is_empty() {
-            return None;
-        }
-        let is_it = |index: &u32| *self.nodes[*index as usize].composite == *composite;
-        self.by_key.find(self.hasher.hash_one(composite), is_it).map(|index| *index as usize)
+        self.by_key.get(composite).map(|index| *index as usize)
     }
 }
 

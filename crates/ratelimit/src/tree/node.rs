@@ -1,12 +1,14 @@
 //! One configured descriptor.
 
+use std::sync::Arc;
+
 use super::{Level, Limit};
 
 /// A configured descriptor, with those below it.
 #[derive(Debug, Default)]
 pub struct Node {
     /// `key`, or `key_value`.
-    pub(crate) composite: Box<str>,
+    pub(crate) composite: Arc<str>,
     /// Where the key ends in it.
     pub(crate) key_length: usize,
     /// The line of its file, from 1; 0 when it has none.
