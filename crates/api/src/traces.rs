@@ -26,11 +26,14 @@ pub struct Traces {
     pub exporter: Option<Exporter>,
 }
 
+/// From where a caller is to where the span of its call is.
+type Begin = dyn Fn(Option<&TraceContext>) -> Option<TraceContext> + Send + Sync;
+
 /// Takes spans.
 #[derive(Clone)]
 pub struct Exporter {
     /// Where the span of a call is whose caller is there; none if the call is not sampled.
-    pub begin: Arc<dyn Fn(Option<&TraceContext>) -> Option<TraceContext> + Send + Sync>,
+    pub begin: Arc<Begin>,
     /// Takes the span of a call that has ended.
     pub end: Arc<dyn Fn(CallSpan<'_>) + Send + Sync>,
 }

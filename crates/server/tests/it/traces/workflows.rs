@@ -99,34 +99,39 @@ fn all_is_in_one_trace(stores: &[Vec<(&str, &str)>], all: usize) {
     ];
     assert_eq!((pairs(&creation.attributes), &creation.status), (expected.map(str::to_owned).to_vec(), &None));
 
-    let attempts = named(&spans, ATTEMPT);
-    assert_eq!(attempts.len(), 3);
+    assert_eq!(named(&spans, ATTEMPT).len(), 3);
     for (job, name, attempt, outcome) in
         [(&failed, "fetch", 1, "failed"), (&again, "fetch", 2, "succeeded"), (&added, "add", 1, "succeeded")]
     {
-        assert_eq!(job["params"]["$trace"], json!({"traceparent": traceparent(creation), "tracestate": "vendor=1"}));
-        let own = attempts.iter().find(|span| job["traceparent"] == traceparent(span));
-        let own = own.unwrap_or_else(|| panic!("{job} {attempts:?}"));
-        assert_eq!((&own.parent_span_id, own.kind), (&creation.span_id, 4));
-        let (said, known) = (
-            pairs(&own.attributes),
-            [
-                "messaging.system=tidegate".to_owned(),
-                "messaging.destination.name=default".to_owned(),
-                format!("tidegate.workflow.id={id}"),
-                "tidegate.workflow.name=report".to_owned(),
-                format!("tidegate.job={name}"),
-                "tidegate.handler=Handler".to_owned(),
-                format!("tidegate.attempt={attempt}"),
-                format!("tidegate.outcome={outcome}"),
-                "tidegate.worker=w-1".to_owned(),
-            ],
-        );
-        assert_eq!(said[..known.len()], known);
-        assert!(said[known.len()].starts_with("tidegate.waited_ms="), "{said:?}");
-        let told = own.status.as_ref().map(|status| (status.code, &*status.message));
-        assert_eq!(told, (outcome == "failed").then_some((2, "ConnectionError: the vendor does not answer")));
+        is_shown(&spans, (creation, id), job, (name, attempt, outcome));
     }
+}
+
+/// An attempt has its span, a child of the creation of the workflow with this id, under the name that the claim gave.
+fn is_shown(spans: &[Span], (creation, id): (&Span, &str), job: &Value, (name, attempt, outcome): (&str, u8, &str)) {
+    let attempts = named(spans, ATTEMPT);
+    assert_eq!(job["params"]["$trace"], json!({"traceparent": traceparent(creation), "tracestate": "vendor=1"}));
+    let own = attempts.iter().find(|span| job["traceparent"] == traceparent(span));
+    let own = own.unwrap_or_else(|| panic!("{job} {attempts:?}"));
+    assert_eq!((&own.parent_span_id, own.kind), (&creation.span_id, 4));
+    let (said, known) = (
+        pairs(&own.attributes),
+        [
+            "messaging.system=tidegate".to_owned(),
+            "messaging.destination.name=default".to_owned(),
+            format!("tidegate.workflow.id={id}"),
+            "tidegate.workflow.name=report".to_owned(),
+            format!("tidegate.job={name}"),
+            "tidegate.handler=Handler".to_owned(),
+            format!("tidegate.attempt={attempt}"),
+            format!("tidegate.outcome={outcome}"),
+            "tidegate.worker=w-1".to_owned(),
+        ],
+    );
+    assert_eq!(said[..known.len()], known);
+    assert!(said[known.len()].starts_with("tidegate.waited_ms="), "{said:?}");
+    let told = own.status.as_ref().map(|status| (status.code, &*status.message));
+    assert_eq!(told, (outcome == "failed").then_some((2, "ConnectionError: the vendor does not answer")));
 }
 
 #[test]
