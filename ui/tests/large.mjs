@@ -1,6 +1,7 @@
 // Large graphs: how long until they are drawn, how much work it is to move them, how much memory they take.
 // The times hold for a release build on a quiet machine: they are asserted with TIDEGATE_MEASURE=1, and printed always.
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { picture, startBrowser } from "./parts/browser.mjs";
 import { startServer } from "./parts/server.mjs";
@@ -32,6 +33,18 @@ const graphs = {
     { name: "join", handler: "join", queue: "map", after: Array.from({ length: 9000 }, (_, at) => `part-${at}`) },
   ],
 };
+
+/** Memory that only the process of the tab has, in megabytes: the largest of the browser's processes for pages. */
+async function renderer(page) {
+  const debug = await page.context().browser().newBrowserCDPSession();
+  const { processInfo } = await debug.send("SystemInfo.getProcessInfo");
+  await debug.detach();
+  const own = ({ id }) => {
+    const rollup = readFileSync(`/proc/${id}/smaps_rollup`, "utf8");
+    return [...rollup.matchAll(/^Private_\w+: +(\d+) kB/gm)].reduce((sum, [, kb]) => sum + Number(kb) / 1000, 0);
+  };
+  return Math.max(...processInfo.filter(({ type }) => type === "renderer").map(own));
+}
 
 for (const [name, jobs] of Object.entries(graphs)) {
   test(name, async () => {
@@ -75,8 +88,9 @@ for (const [name, jobs] of Object.entries(graphs)) {
     const changed = Date.now();
     await page.locator('[aria-label="Jobs"] .s-running').first().waitFor();
     const followed = Date.now() - changed;
-    const memory = (await metric("JSHeapUsedSize")) / 1e6;
-    console.log(`${name}: drawn after ${drawn} ms; moving: ${whole} and ${near} ms of work a frame; a change after ${followed} ms; ${memory.toFixed(0)} MB of heap`);
+    const heap = (await metric("JSHeapUsedSize")) / 1e6;
+    const memory = await renderer(page);
+    console.log(`${name}: drawn after ${drawn} ms; moving: ${whole} and ${near} ms of work a frame; a change after ${followed} ms; the tab takes ${memory.toFixed(0)} MB, of which ${heap.toFixed(0)} MB are its heap`);
     assert.ok(job);
     if (measure) {
       assert.ok(drawn < 1000, `drawn after ${drawn} ms`);

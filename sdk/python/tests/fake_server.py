@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 
@@ -24,10 +25,10 @@ class FakeServer:
     `None` closes the connection without an answer. `requests` has what was asked.
     """
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: Answer, at: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self.requests: list[bytes] = []
         self._answers = list(answers)
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(at)
         self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -35,6 +36,9 @@ class FakeServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # The thread that waits for a connection would keep the port.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def _serve(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from fake_server import FakeServer, answer
 from test_worker_support import APP, Server, Worker, is_alive, until
 from tidegate.worker.console import Console
 
@@ -24,6 +25,24 @@ def starts(file: str):
     part.write_text(str(started.pid))
     part.rename(file)
     time.sleep(60)
+
+@job
+def starts_and_exits(file: str):
+    if pathlib.Path(file).exists():
+        return
+    started = subprocess.Popen(["sleep", "60"])
+    pathlib.Path(file).write_text(str(started.pid))
+    os._exit(0)
+"""
+
+
+_UNTIL_FILE = """
+@job
+def until_file(folder: str):
+    pathlib.Path(folder, "begun").write_text("")
+    while not pathlib.Path(folder, "go").exists():
+        time.sleep(0.01)
+    pathlib.Path(folder, "ended").write_text("")
 """
 
 
@@ -77,6 +96,57 @@ def test_what_a_job_has_started_does_not_outlive_it(server: Server, tmp_path: pa
     worker.close()
     if how != "child":
         server.client.cancel_workflow(workflow)
+
+
+def test_what_a_job_has_started_ends_also_when_it_exits_well(server: Server, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "app.py").write_text(APP + _SUBPROCESS)
+    worker = Worker(server, tmp_path).ready()
+    workflow = server.create("starts_and_exits", {"file": str(tmp_path / "pid")})
+    until(lambda: server.state(workflow) == "succeeded", "it has run again")
+    started = int((tmp_path / "pid").read_text())
+    until(lambda: not is_alive(started), "what it had started has ended")
+    worker.close()
+
+
+def test_a_result_that_the_server_refuses_is_lost(server: Server, tmp_path: pathlib.Path) -> None:
+    """The worker counted it as a success: only the server knew that nobody wanted it any more."""
+    (tmp_path / "app.py").write_text(APP + _UNTIL_FILE)
+    worker = Worker(server, tmp_path, "--lease", "600s").ready()
+    workflow = server.create("until_file", {"folder": str(tmp_path)})
+    until((tmp_path / "begun").exists, "it runs")
+    # The parent, which hears of it first, stands still.
+    os.kill(worker.process.pid, signal.SIGSTOP)
+    try:
+        server.client.cancel_workflow(workflow)
+        (tmp_path / "go").write_text("")
+        until((tmp_path / "ended").exists, "it ends")
+        # Reported with it, or later.
+        after = server.create("noop")
+        until(lambda: server.state(after) == "succeeded", "another one is reported")
+    finally:
+        os.kill(worker.process.pid, signal.SIGCONT)
+    worker.says("the lease is over (cancelled), and the result was dropped")
+    assert worker.stop() == 0
+
+
+def test_something_else_that_answers_for_a_while_ends_no_worker(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "server").mkdir()
+    server = Server(tmp_path / "server")
+    worker = Worker(server, tmp_path / "w").ready()
+    try:
+        assert server.job(server.create("noop"))["state"] == "succeeded"
+        host, port = server.url.removeprefix("http://").split(":")
+        server.kill()
+        refusal = answer(b'{"code": 42, "message": "unknown operation"}', "422 Unprocessable Content")
+        with FakeServer(*[refusal] * 20, at=(host, int(port))) as other:
+            until(lambda: len(other.requests) > 3, "the worker asks")
+        server.start()
+        worker.says("connected again")
+        assert server.job(server.create("noop"))["state"] == "succeeded"
+        assert worker.stop() == 0
+    finally:
+        worker.close()
+        server.close()
 
 
 def test_too_many_queues_are_an_error(server: Server, tmp_path: pathlib.Path) -> None:

@@ -1,5 +1,6 @@
 //! The requests of a round about one workflow, and their answers.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::answer::Answer;
@@ -73,6 +74,17 @@ impl Group {
     pub(super) fn needs_state(&self) -> bool {
         let creates = || self.basis != Basis::Doubtful && matches!(self.posted[0].request, Request::Create { .. });
         self.entry.is_none() && !creates()
+    }
+
+    /// Where it stands among groups that are played together: creations after all others, and among these the most urgent first.
+    pub(super) fn urgency(&self) -> (bool, Reverse<u8>) {
+        match &self.posted[0].request {
+            Request::Create { graph, .. } => {
+                let most = graph.jobs.iter().map(|job| job.priority).max().unwrap_or(0);
+                (true, Reverse(most))
+            }
+            _ => (false, Reverse(0)),
+        }
     }
 
     /// Applies the requests, and returns what to write.

@@ -1,5 +1,6 @@
 //! Jobs that become ready go to workers that wait, with the write that makes them ready: without a claim, that is one write instead of two.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use super::answer::Leased;
 use super::entry::Entry;
 use super::play::{Player, new_token};
 use crate::engine::queues::lessee::{Chosen, ForWhom};
+use crate::graph::Graph;
 use crate::id::JobIndex;
 use crate::state::{JobState, Status};
 use crate::time::Timestamp;
@@ -30,6 +32,13 @@ struct Line {
     is_complete: bool,
 }
 
+/// The most urgent first; those as urgent as others stay in their order.
+pub(super) fn by_priority(graph: &Graph, jobs: &[JobIndex]) -> Vec<JobIndex> {
+    let mut sorted = jobs.to_vec();
+    sorted.sort_by_key(|job| Reverse(graph.jobs[job.index()].priority));
+    sorted
+}
+
 impl Player<'_> {
     /// Leases jobs that became ready since the last write to workers that wait at this server. Each worker gets one before any gets another.
     ///
@@ -45,7 +54,7 @@ impl Player<'_> {
         let graph = Arc::clone(&entry.workflow.graph);
         let mut handed: Vec<HandedOut> = Vec::new();
         let mut lines: HashMap<(&str, &str), Line> = HashMap::new();
-        for job in entry.workflow.newly_ready().to_vec() {
+        for job in by_priority(&graph, entry.workflow.newly_ready()) {
             if entry.workflow.job(job).state != JobState::Ready || graph.limits(job).is_some() {
                 continue;
             }

@@ -6,6 +6,7 @@ use super::answer::{Answer, Leased, Returned};
 use super::ended::{Ended, may_end};
 use super::entry::Entry;
 use super::event::event;
+use super::hand_out::by_priority;
 use super::request::{HandOver, Posted, Request};
 use super::undelivered::{GiveBack, Undelivered};
 use crate::engine::context::Context;
@@ -75,7 +76,7 @@ impl Player<'_> {
         (reported, hand_over): (LeaseRef, &HandOver),
         now: Timestamp,
     ) -> Vec<Leased> {
-        let ready: Vec<JobIndex> = entry.workflow.newly_ready()[known..].to_vec();
+        let ready = by_priority(&entry.workflow.graph, &entry.workflow.newly_ready()[known..]);
         let mut leased = Vec::new();
         for job in ready {
             if !self.may_hand_over(&entry.workflow, job, hand_over) {

@@ -113,7 +113,11 @@ impl Round<'_> {
         again
     }
 
-    fn play(&self, groups: Vec<Group>) -> Played {
+    fn play(&self, mut groups: Vec<Group>) -> Played {
+        // Of workflows that are created together, the most urgent has the first of the workers that wait.
+        if groups.len() > 1 && self.context().queues.have_takers() {
+            groups.sort_by_cached_key(Group::urgency);
+        }
         let changed = Changed { groups: Vec::with_capacity(groups.len()), changes: Vec::with_capacity(groups.len()) };
         let mut played = Played { again: Vec::new(), freeing: Changed::default(), changed, unchanged: Vec::new() };
         for mut group in groups {

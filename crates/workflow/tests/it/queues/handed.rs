@@ -5,15 +5,18 @@ use std::task::{Context, Waker};
 
 use tidegate_workflow::{
     Action, Begin, Call, Claim, Claimed, Definition, Engine, EngineError, Fault, JobState, Leases, MemoryStore, Paused,
-    Status, Store,
+    Report, Status, Store,
 };
 
-use crate::support::{at, claim, create, create_of, definition, names, new, redis, server, state, succeed, take};
+use crate::support::{
+    at, claim, create, create_of, definition, names, new, redis, server, state, succeed, success, take,
+};
 
 on_every_store! {
     a_new_job_comes_leased_to_a_worker_that_waits
     what_follows_a_job_comes_leased_too_with_its_input
     each_worker_that_waits_gets_one_job_before_any_gets_another
+    the_most_urgent_jobs_of_a_write_go_first
     who_leaves_with_a_job_gives_it_back
     jobs_that_a_worker_may_not_have_go_through_the_queue
     a_creation_that_was_there_before_leases_nothing
@@ -72,6 +75,39 @@ async fn each_worker_that_waits_gets_one_job_before_any_gets_another(store: Stor
     let second = deliver(&engine, second.await).await;
     assert_eq!((names(&first), names(&second)), (vec!["a", "c", "e"], vec!["b", "d", "f"]));
     assert_eq!(names(&take(&engine, 1).await), ["g"]);
+}
+
+/// They went in the order of the definition, and an urgent one waited in the queue.
+async fn the_most_urgent_jobs_of_a_write_go_first(store: Store) {
+    let engine = server(&store).await;
+    let asked = claim(2);
+    let of_priority = |jobs: &str| {
+        let mut definition = definition(jobs);
+        for (at, job) in definition.jobs.iter_mut().enumerate() {
+            job.priority = at as u8;
+        }
+        definition
+    };
+    let arrival = waits(&engine, &asked);
+    create_of(&engine, of_priority("a b c d"), Begin::Now).await;
+    assert_eq!(names(&deliver(&engine, arrival.await).await), ["c", "d"]);
+    take(&engine, 1).await;
+    // What a report makes ready goes to whoever reports.
+    create_of(&engine, of_priority("root x<root y<root z<root"), Begin::Now).await;
+    let root = take(&engine, 2).await.remove(0);
+    let report = Report { lease: root.lease, outcome: success("1") };
+    let (_, next) = engine.report(vec![report], Some(&claim(1)), at(3)).await;
+    assert_eq!(names(&next.unwrap()), ["z"]);
+    take(&engine, 4).await;
+    // Workflows that are created together, in one partition.
+    let arrival = waits(&engine, &asked);
+    let urgent = |priority: u8| {
+        let mut definition = definition(&format!("p{priority}"));
+        definition.jobs[0].priority = priority;
+        new(definition, Begin::Now)
+    };
+    engine.create((0..8).map(urgent).collect(), at(5)).await.into_iter().for_each(|created| assert!(created.is_ok()));
+    assert_eq!(names(&deliver(&engine, arrival.await).await), ["p7"]);
 }
 
 async fn who_leaves_with_a_job_gives_it_back(store: Store) {

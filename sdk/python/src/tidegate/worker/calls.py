@@ -174,7 +174,10 @@ class Calls:
         done: list[Held] = []
         for held, item in zip(batch, answer["reports"], strict=True):
             status = item["status"]
-            if status < 300 or status == 409:
+            if status < 300:
+                done.append(held)
+            elif status == 409:
+                held.lost = item["error"].get("reason", "unknown")
                 done.append(held)
             elif status < 500:
                 self._replace(held, item["error"].get("detail", ""), done)

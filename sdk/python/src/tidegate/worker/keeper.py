@@ -39,6 +39,8 @@ class Keeper:
         self._lost = lost
         address = Address(settings.server)
         self._line = Line(address, settings.token, settings.cacert)
+        # A connection that has fallen silent must not cost the leases: there is time for another try on a new one.
+        self._timeout = min(10.0, settings.lease / 4)
         self._due: dict[str, float] = {}
         self._crashes: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -94,7 +96,7 @@ class Keeper:
         if not batch:
             return
         body = b'{"reports":[%s]}' % b",".join(ending.report for _, ending in batch)
-        answer = self._line.post("/v1/jobs/report", body, 10.0)
+        answer = self._line.post("/v1/jobs/report", body, self._timeout)
         taken = {id(one) for one, item in zip(batch, answer["reports"], strict=True) if item["status"] != 503}
         with self._lock:
             self._orphans = [one for one in self._orphans if id(one) not in taken]
@@ -116,7 +118,7 @@ class Keeper:
                 "lease": f"{round(self._settings.lease * 1000)}ms",
                 "worker": self._settings.name,
             }
-            answer = self._line.post("/v1/jobs/extend", json.dumps(body).encode(), 10.0)
+            answer = self._line.post("/v1/jobs/extend", json.dumps(body).encode(), self._timeout)
             next_due = time.monotonic() + self._settings.lease / 3
             for lease, item in zip(leases, answer["leases"], strict=True):
                 if item["status"] < 300:

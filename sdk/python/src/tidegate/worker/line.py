@@ -140,6 +140,10 @@ class Line:
                 self._socket = None
 
 
+# What the type of each of its problems begins with.
+_OURS = "urn:tidegate:problem:"
+
+
 def _connect(address: Address, cacert: str | None, timeout: float) -> socket.socket:
     try:
         plain = socket.create_connection((address.host, address.port), timeout)
@@ -163,7 +167,8 @@ def _value(response: Response) -> Any:
     except (ValueError, RecursionError):
         raise Lost(f"it does not answer like Tidegate (status {response.status})", sent=True, lasting=True) from None
     if not 200 <= response.status < 300:
-        if not isinstance(value, dict) or "code" not in value:
+        # Something else may answer in its place for a while, and in JSON.
+        if not isinstance(value, dict) or not str(cast("dict[str, Any]", value).get("type")).startswith(_OURS):
             raise Lost(f"it does not answer like Tidegate (status {response.status})", sent=True, lasting=True)
         hint = "Set TIDEGATE_TOKEN to a token from the server's tokens file" if response.status == 401 else ""
         raise Refused(Problem.of(cast("dict[str, Any]", value), status=response.status, hint=hint))

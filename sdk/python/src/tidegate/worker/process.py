@@ -116,10 +116,9 @@ class Child:
         if hasattr(os, "waitid"):
             with contextlib.suppress(OSError):
                 # Until it is waited for by `wait`, its number is nobody else's. Its jobs run elsewhere soon:
-                # what they have started must not go on beside them.
-                ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-                if ended is not None and (ended.si_code != os.CLD_EXITED or ended.si_status):
-                    os.killpg(self.pid, signal.SIGKILL)
+                # what they have started must not go on beside them, however it ended.
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+                os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
         # What it told last is still to be read. Processes of its jobs may hold the connection open, so not without end.
         reader.join(1.0)

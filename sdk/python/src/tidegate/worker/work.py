@@ -46,6 +46,7 @@ class Held:
         "number",
         "slot",
         "task",
+        "took",
     )
 
     def __init__(self, claimed: Any, job: Base[..., Any] | None, number: int, at: float, due: float) -> None:
@@ -63,6 +64,8 @@ class Held:
         self.task: Any = None
         self.ending: Ending | None = None
         self.lost: str | None = None
+        # None: it was never run to its end.
+        self.took: float | None = None
 
     def is_late(self) -> bool:
         return self.ends is not None and self.ends <= time.monotonic()
@@ -149,9 +152,14 @@ class Work:
                 self.queue.append(held)
 
     def taken(self, reported: list[Held]) -> None:
-        """With the lock: the server has these reports, or does not want them."""
+        """With the lock: the server has these reports, or does not want them: then they are lost."""
         for held in reported:
             self.held.pop(held.lease, None)
+            if held.took is not None and held.ending is not None:
+                outcome, problem = held.ending.outcome, held.ending.problem
+                if held.lost is not None:
+                    outcome, problem = "lost", f"the lease is over ({held.lost}), and the result was dropped"
+                self._tell(held, outcome, held.took, problem)
 
     def publish(self, *, by_runner: bool = False) -> None:
         """With the lock: shows the parent what is held now, and begins what can begin.
@@ -229,7 +237,7 @@ class Work:
         held.lost = reason
         if held in self.running:
             return held
-        self.held.pop(lease)
+        self.taken([held])
         if held.ending is None:
             self.queue.remove(held)
         elif held in self.outbox:
@@ -294,13 +302,11 @@ class Work:
         mean = self._mean
         # Rises fast and falls slowly: too few taken ahead cost little, too many wait here instead of elsewhere.
         self._mean = seconds if mean is None else mean + (seconds - mean) * (0.3 if seconds > mean else 0.1)
+        held.ending, held.took = ending, seconds
         if held.lost is None:
-            held.ending = ending
             self.outbox.append(held)
-            self._tell(held, ending.outcome, seconds, ending.problem)
         else:
-            self.held.pop(held.lease, None)
-            self._tell(held, "lost", seconds, f"the lease is over ({held.lost}), and the result was dropped")
+            self.taken([held])
             self.publish()
             self.room.notify()
 
