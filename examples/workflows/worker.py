@@ -30,7 +30,7 @@ def mail(job):
 
 
 HANDLERS = {"fetch": fetch, "mail": mail}
-CLAIM = {"queues": ["default"], "worker": "example", "wait": "10s"}
+CLAIM = {"queues": ["default"], "handlers": sorted(HANDLERS), "worker": "example", "wait": "10s"}
 
 
 def call(path, body):
