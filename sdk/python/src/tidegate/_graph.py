@@ -107,8 +107,10 @@ class Handle(Reference):
 class Graph:
     """Jobs in the order in which they were added."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, shared: Iterable[str] = ()) -> None:
         self.name = name
+        #: The names of the params that every job gets.
+        self.shared = frozenset(shared)
         self.nodes: dict[str, Node] = {}
         self._numbers: dict[str, int] = {}
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, cast, overload
 
 from . import _graph, _telemetry  # pyright: ignore[reportPrivateUsage]
-from ._span import span
+from ._options import check
 from ._trace import tried
 from ._values import decode, encode, hints, resolve
 from .errors import DefinitionError, InvalidParam, NonRetryable, TidegateError
@@ -95,7 +95,12 @@ class Base(Generic[P, R]):
         return f"<job {self.handler}>"
 
     def options(self, **options: Unpack[Options]) -> Self:
-        """Returns the same job with other options, to be called in a workflow: ``fetch.options(queue="web")(day)``."""
+        """Returns the same job with other options, to be called in a workflow: ``fetch.options(queue="web")(day)``.
+
+        Raises:
+            DefinitionError: an option is unknown, or its value is of another kind.
+        """
+        check(f"job '{self.handler}'", options, Options.__annotations__)
         changed = type(self)(self.function, cast("Options", {**self._options, **options}))
         changed.handler = options.get("handler") or self.handler
         return changed
@@ -120,8 +125,27 @@ class Base(Generic[P, R]):
 
     def _add(self, graph: _graph.Graph, *args: P.args, **kwargs: P.kwargs) -> Any:
         given = self._options.get("params")
-        params = dict(given) if given is not None and not args and not kwargs else self.params(*args, **kwargs)
+        if given is None or args or kwargs:
+            params = self.params(*args, **kwargs)
+        else:
+            params = dict(given)
+            self._fit(params, graph.shared)
         return graph.add(self.handler, params, self._options)
+
+    def _fit(self, params: Mapping[str, Any], shared: Iterable[str]) -> None:
+        """Params in place of arguments have the names of the function's parameters. ``shared`` comes with globals."""
+        parameters = self.signature.parameters
+        if all(one.kind is not inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+            for name in params:
+                if name not in parameters:
+                    raise InvalidParam(
+                        f"job '{self.handler}' has no param '{name}'. It has {', '.join(parameters) or 'none'}"
+                    )
+        kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        for name, one in parameters.items():
+            needed = one.default is inspect.Parameter.empty and one.kind not in kinds
+            if needed and name not in params and name not in shared:
+                raise InvalidParam(f"job '{self.handler}': params have no '{name}', which the function needs")
 
     def step(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Adds the job to the workflow that is being built, and returns its output as a handle. So does a call; for an
@@ -299,7 +323,7 @@ def job(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     Raises:
         DefinitionError: an option is unknown, or the function cannot be a job.
     """
-    _check(settings)
+    check("@job", settings, Settings.__annotations__)
     if function is None:
         return functools.partial(_made, settings=settings)
     return _made(function, settings)
@@ -313,19 +337,6 @@ if TYPE_CHECKING:
         def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncJob[P, R]: ...  # type: ignore[overload-overlap]  # pyright: ignore
         @overload
         def __call__(self, function: Callable[P, R], /) -> Job[P, R]: ...
-
-
-def _check(settings: Mapping[str, Any]) -> None:
-    known = Settings.__annotations__
-    for name in settings:
-        if name not in known:
-            raise DefinitionError(f"@job has no option '{name}'. It has {', '.join(sorted(known))}")
-    for name in ("backoff", "backoff_max", "timeout"):
-        if (given := settings.get(name)) is not None:
-            try:
-                span(given)
-            except InvalidParam as error:
-                raise DefinitionError(f"@job, {name}: {error}") from None
 
 
 def _made(function: Callable[..., Any], settings: Mapping[str, Any]) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, ParamSpec, Ty
 
 from . import _graph
 from ._jobs import Base, Options
+from ._options import check
 from ._span import span
 from ._trace import tried
 from ._values import encode, hints
@@ -81,14 +82,19 @@ class Template(Generic[P, R]):
         return cast("R", self.function(*args, **kwargs))
 
     def options(self, **options: Unpack[WorkflowOptions]) -> Self:
-        """Returns the same workflow with other options: ``report.options(key="report/monday").start("monday")``."""
+        """Returns the same workflow with other options: ``report.options(key="report/monday").start("monday")``.
+
+        Raises:
+            DefinitionError: an option is unknown, or its value is of another kind.
+        """
+        check(f"workflow '{self.name}'", options, WorkflowOptions.__annotations__)
         changed = type(self)(self.function, cast("WorkflowOptions", {**self.chosen, **options}))
         changed.name = options.get("name") or self.name
         return changed
 
     def build(self, *args: P.args, **kwargs: P.kwargs) -> tuple[_graph.Graph, Any]:
         """The graph that the function makes with these arguments, and what it returns."""
-        graph = _graph.Graph(self.name)
+        graph = _graph.Graph(self.name, self.chosen.get("globals") or ())
         with _graph.build(graph):
             result = self.function(*args, **kwargs)
             if inspect.iscoroutine(result):
@@ -167,12 +173,9 @@ def workflow(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     run's ``result()`` is.
 
     Raises:
-        DefinitionError: an option is unknown.
+        DefinitionError: an option is unknown, or its value is of another kind.
     """
-    known = WorkflowOptions.__annotations__
-    for name in options:
-        if name not in known:
-            raise DefinitionError(f"@workflow has no option '{name}'. It has {', '.join(sorted(known))}")
+    check("@workflow", options, WorkflowOptions.__annotations__)
     if function is None:
         return functools.partial(_made, options=options)
     return _made(function, options)
@@ -208,8 +211,13 @@ class Workflow:
     #: Options of all workflows of the class.
     options: ClassVar[WorkflowOptions] = {}
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        check(f"{cls.__name__}.options", cls.options, WorkflowOptions.__annotations__)
+
     def __init__(self) -> None:
-        self._graph = _graph.Graph(self.options.get("name") or type(self).__name__)
+        name, shared = self.options.get("name") or type(self).__name__, self.options.get("globals") or ()
+        self._graph = _graph.Graph(name, shared)
 
     def configure(self, *args: Any, **kwargs: Any) -> None:
         """Describes the graph. A class has its own."""

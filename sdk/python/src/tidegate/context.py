@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, T
 
 from . import _connect  # pyright: ignore[reportPrivateUsage]
 from ._span import span
-from .errors import GivenBack, Throttled
+from .errors import DefinitionError, GivenBack, InvalidParam, Throttled
 
 if TYPE_CHECKING:
     from . import api
@@ -118,9 +118,15 @@ class Context:
         return next((one.get("error") for one in self.inputs if one["job"] == job), None)
 
     def progress(self, percent: float, text: str = "") -> None:
-        """Says how far the job is: 0 to 100, and a word. It is sent within half a second."""
+        """Says how far the job is: 0 to 100, and a word. It is sent within half a second.
+
+        Raises:
+            InvalidParam: ``percent`` is out of this range.
+        """
+        if not 0 <= percent <= 100:
+            raise InvalidParam(f"progress({percent!r}): expected a percentage from 0 to 100")
         if self._port is not None:
-            self._port.note(self.lease, min(max(int(percent), 0), 100), text, [])
+            self._port.note(self.lease, int(percent), text, [])
 
     def log(self, text: str) -> None:
         """Writes to the job's log. What a job logs with :mod:`logging` goes there too."""
@@ -163,12 +169,20 @@ class Context:
         Its key is made of this job, the attempt and the number of the call. So when the job runs again, because it
         waited or its worker died, the same calls find the same workflows, and nothing is started twice. Call it in the
         same order each time.
+
+        Raises:
+            DefinitionError: this is a plain call, which no worker runs.
         """
         from ._run import start
         from ._telemetry import inherited
         from ._values import hints
         from ._workflows import Template
 
+        if not self.workflow_id:
+            raise DefinitionError(
+                "spawn() needs a job that a worker runs, and this is a plain call of the function. "
+                "Tests run such jobs with tidegate.testing"
+            )
         self._spawned += 1
         key = f"{self.workflow_id}/{self.job}/{self.attempt}/{self._spawned}"
         result: Any
