@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Iterator
@@ -15,12 +16,16 @@ from .errors import JobError, TidegateError, WorkflowNotDone
 
 if TYPE_CHECKING:
     from . import api
+    from ._http.events import Event
     from .client import Client
 
 R = TypeVar("R")
 
+_log = logging.getLogger("tidegate")
 #: How long one request waits for the end. Proxies often end calls after a minute.
 LOOK = 30.0
+#: After so long it is said once why a job waits for a worker: who has started none would wait for ever.
+PATIENCE = 5.0
 OVER = frozenset(("succeeded", "failed", "cancelled"))
 
 
@@ -66,14 +71,16 @@ class Run(Generic[R]):
         return self.show()["status"]
 
     def wait(self, timeout: float | None = None) -> str:
-        """Waits for the end, and returns the status.
+        """Waits for the end, and returns the status. After 5 s, a job that waits for a worker is named in one warning
+        of the logger ``tidegate``.
 
         Raises:
             WorkflowNotDone: it is not over after ``timeout`` seconds.
         """
         until = None if timeout is None else time.monotonic() + timeout
+        look, told = PATIENCE, False
         while True:
-            left = LOOK if until is None else min(LOOK, until - time.monotonic())
+            left = look if until is None else min(look, until - time.monotonic())
             shown = self.client.show_workflow(self.id, wait=f"{max(int(left * 1000), 1)}ms")
             self.name = shown["name"]
             if shown["status"] in OVER:
@@ -85,6 +92,10 @@ class Run(Generic[R]):
                     f"workflow '{self.name}' ({self.id}) is {shown['status']} after {timeout:g} s: "
                     f"{ended} of {counts['total']} jobs have ended{self._held_up()}"
                 )
+            look = LOOK
+            if not told and (why := self._held_up()):
+                told = True
+                _log.warning("workflow '%s' (%s) waits%s", self.name, self.id, why)
 
     def result(self, timeout: float | None = None) -> R:
         """Waits for the end, and returns what the workflow's function returned, with the outputs in place of the
@@ -121,9 +132,14 @@ class Run(Generic[R]):
         """All jobs with their params, outputs and errors."""
         return self.client.show_workflow(self.id, view="full").get("jobs", [])
 
-    def events(self) -> Iterator[Any]:
-        """Follows the workflow: an event for each change, until it is removed."""
-        return self.client.watch_workflow(self.id)
+    def events(self) -> Iterator[Event]:
+        """Follows the workflow: an event for each change, until it is over. ``Client.watch_workflow`` goes on until it
+        is removed, since a workflow that is over may be retried."""
+        for event in self.client.watch_workflow(self.id):
+            yield event
+            # The events of its jobs come before that of the workflow.
+            if event.kind == "workflow" and event.data.get("status") in OVER:
+                return
 
     def cancel(self) -> None:
         """Cancels all jobs that have not ended."""
