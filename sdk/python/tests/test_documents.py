@@ -1,5 +1,5 @@
-"""What README.md and docs/python.md say about Python is done here as it is printed, from the installation to a finished
-graph."""
+"""What README.md, docs/python.md and docs/testing.md say about Python is done here as it is printed, from the
+installation to a finished graph."""
 
 from __future__ import annotations
 
@@ -87,15 +87,49 @@ def test_the_page_about_python(tmp_path: Path, make_server: Callable[..., Any]) 
             write(tmp_path, note, text)
     worker = subprocess.Popen([sys.executable, "-m", "tidegate.worker", "shop"], cwd=tmp_path, env=environment)
     try:
-        [program] = [text for note, _, text in found if note == "run"]
-        done = subprocess.run(
-            [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.strip().endswith("22.4 EUR to ops")
+        programs = [text for note, _, text in found if note == "run"]
+        assert len(programs) == 2
+        for program in programs:
+            command = [sys.executable, "-c", program]
+            done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 0, done.stderr
+            assert done.stdout.strip().endswith("22.4 EUR to ops")
     finally:
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(20) == 0
+
+
+OTHERS = """
+import tidegate.testing
+from album import album
+from payments import charge
+
+LIMITS = "domain: vendor\\ndescriptors: [{key: tenant, rate_limit: {unit: minute, requests_per_unit: 1}}]\\n"
+
+
+def test_children():
+    with tidegate.testing.server() as server:
+        assert server.run(album, ["a", "bc"]).result() == 3
+
+
+def test_limited():
+    with tidegate.testing.server(limits=LIMITS):
+        assert charge("acme", 500) == "5.0 EUR of acme"
+"""
+
+
+def test_other_programs_of_the_guide_and_the_page_about_tests(tmp_path: Path) -> None:
+    for page in ("docs/python.md", "docs/testing.md"):
+        for note, language, text in blocks(ROOT / page):
+            assert language != "python" or note, f"{page}: nothing runs this block: {text}"
+            if note.startswith("file "):
+                write(tmp_path, note, text)
+    (tmp_path / "test_others.py").write_text(OTHERS)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "sdk/python/src")}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 passed" in done.stdout
 
 
 def test_the_page_of_the_package(tmp_path: Path, make_server: Callable[..., Any]) -> None:

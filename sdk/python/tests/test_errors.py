@@ -272,7 +272,7 @@ def test_the_fixture_tells_of_a_param_that_is_not_json(tmp_path: Path) -> None:
         ({"TIDEGATE_BINARY": sys.executable}, "did not start: "),
         (
             {"TIDEGATE_BINARY": "", "PATH": ""},
-            "there is no server to test with: pip install 'tidegate[server]', or set TIDEGATE_BINARY",
+            "there is no server to test with: set TIDEGATE_BINARY to the path of the program tidegate, or install",
         ),
     ],
 )

@@ -44,8 +44,8 @@ def find(binary: str | None = None) -> str:
         found = str(package.path())
     if found is None:
         raise TidegateError(
-            "there is no server to test with: pip install 'tidegate[server]', "
-            "or set TIDEGATE_BINARY to the path of the program tidegate"
+            "there is no server to test with: set TIDEGATE_BINARY to the path of the program tidegate, "
+            "or install the wheel tidegate-server (`make wheels` makes it)"
         )
     return found
 
