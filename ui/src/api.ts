@@ -37,6 +37,9 @@ export class Refused extends Error {
   }
 }
 
+/** How long an answer may take that only shows something. */
+const PATIENCE = 15_000;
+
 async function refusal(answer: Response): Promise<Refused> {
   try {
     const problem = (await answer.json()) as { code?: unknown; detail?: unknown; path?: unknown };
@@ -54,14 +57,27 @@ export async function text(call: Call, signal?: AbortSignal): Promise<string> {
   if (body !== null) headers["content-type"] = "application/json";
   // A page of another site cannot send it.
   if (call.method !== "GET") headers["tidegate-page"] = "1";
+  const ended = new AbortController();
+  const end = (): void => ended.abort();
+  signal?.addEventListener("abort", end);
+  // A server that stands still looks like a slow one: a call that changes something may have done so, and is waited for.
+  const timer = call.method === "GET" ? setTimeout(end, PATIENCE) : undefined;
   let answer: Response;
   try {
-    answer = await fetch(call.path, { method: call.method, headers, body, signal: signal ?? null, cache: "no-store" });
+    if (signal?.aborted) end();
+    answer = await fetch(call.path, { method: call.method, headers, body, signal: ended.signal, cache: "no-store" });
+    if (answer.ok) {
+      const got = await answer.text();
+      if (got === "" || answer.headers.get("content-type")?.includes("json")) return got;
+      throw new Refused(0, "unreachable", "something else answers at the address of the server");
+    }
   } catch (error) {
-    if (signal?.aborted) throw error;
+    if (signal?.aborted || error instanceof Refused) throw error;
     throw new Refused(0, "unreachable", "the server does not answer");
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", end);
   }
-  if (answer.ok) return answer.text();
   const refused = await refusal(answer);
   if (answer.status === 401 && session.value && !call.path.startsWith("v1/session")) {
     session.value = { ...session.value, sign_in: true, role: null };

@@ -59,7 +59,7 @@ function Head({ at }: { at: string }) {
       <div class="tools">
         <Mark />
         <label class="theme">
-          <span class="hidden">Colours</span>
+          <span class="dim">colours</span>
           <select value={theme.value} onChange={(event) => (theme.value = event.currentTarget.value as Theme)}>
             <option value="system">system</option>
             <option value="light">light</option>

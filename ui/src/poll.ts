@@ -10,6 +10,9 @@ export interface Polled<T> {
   readonly again: () => void;
 }
 
+/** Milliseconds before another try, also of what is asked for more often. */
+const AFTER_FAILURE = 3000;
+
 /** Asks `path` at once and then `every` so many milliseconds; null asks nothing. An answer to another path is never shown. */
 export function usePoll<T>(path: string | null, every = 2000, parse: (text: string) => T = JSON.parse): Polled<T> {
   const [got, put] = useState<{ path: string | null; data: T | null; error: Refused | null }>({ path, data: null, error: null });
@@ -30,6 +33,7 @@ export function usePoll<T>(path: string | null, every = 2000, parse: (text: stri
       busy = true;
       wanted = false;
       const began = performance.now();
+      let failed = false;
       try {
         const answer = await text({ method: "GET", path }, ended.signal);
         // The same text again is not drawn again.
@@ -39,13 +43,14 @@ export function usePoll<T>(path: string | null, every = 2000, parse: (text: stri
         } else put((was) => (was.error ? { ...was, error: null } : was));
       } catch (error) {
         if (ended.signal.aborted) return;
+        failed = true;
         const refused = error instanceof Refused ? error : new Refused(0, "unknown", String(error));
         put((was) => ({ path, data: was.path === path ? was.data : null, error: refused }));
       }
       busy = false;
-      // A server that takes long is asked less often.
+      // A server that takes long is asked less often; one that was away is soon seen to be back.
       const took = performance.now() - began;
-      const pause = wanted ? took : Math.max(every, 4 * took);
+      const pause = failed ? Math.max(every, AFTER_FAILURE) : wanted ? took : Math.max(every, 4 * took);
       if (!document.hidden) timer = window.setTimeout(turn, pause);
     };
     const seen = (): void => {

@@ -20,7 +20,7 @@ export interface Listener {
 const SHORTEST = 500;
 const LONGEST = 10_000;
 /** The server speaks every 15 s, also when nothing happens. */
-const SILENCE = 40_000;
+const SILENCE = 25_000;
 /** Changes of what is watched come in groups, as when a tab opens another page. */
 const SETTLE = 30;
 /** The server takes no more in one call. */

@@ -1,7 +1,9 @@
-// The inbox of failures: failed jobs of the newest failed workflows, those with the same error together.
+// The inbox of failures: failed jobs of the newest failed workflows, grouped by error.
 import { useEffect, useState } from "preact/hooks";
-import { ask, get, mayAct, path, Refused, withQuery } from "../api";
+import { ask, get, mayAct, path, Refused, withQuery, type Call } from "../api";
+import { Curl } from "../parts/action";
 import { confirm } from "../parts/dialog";
+import { FindField, useFind } from "../parts/find";
 import { Problem, say, sayError } from "../parts/says";
 import { Table } from "../parts/table";
 import { Name } from "../parts/text";
@@ -73,18 +75,19 @@ export function Failures() {
     each(workflows, (workflow) => look(workflow).catch((problem: unknown) => {
       // It may have been removed meanwhile.
       if (!(problem instanceof Refused && problem.status === 404)) throw problem;
-    })).then(() => put(found), (problem: unknown) => {
+    })).then(() => (put(found), fail(null)), (problem: unknown) => {
       if (!ended.signal.aborted) fail(problem instanceof Refused ? problem : new Refused(0, "unknown", String(problem)));
     });
     return () => ended.abort();
   }, [workflows]);
-  const groups = failures ? grouped(failures) : null;
+  const find = useFind(failures ? grouped(failures) : null, (group) => `${group.handler} ${group.kind} ${group.message}`);
   return (
     <>
       <h1>Failures</h1>
-      <p class="dim">Failed jobs of the {WORKFLOWS} newest failed workflows, those with the same error together. <a href={href(["workflows"], { status: "failed" })}>All failed workflows</a></p>
+      <p class="dim">Failed jobs of the {WORKFLOWS} newest failed workflows, grouped by error. <a href={href(["workflows"], { status: "failed" })}>All failed workflows</a></p>
+      <FindField find={find} />
       <Problem error={list.error ?? error} />
-      <Table label="Failures" rows={groups} rowKey={(group) => group.key} empty="no workflow has failed" columns={[
+      <Table label="Failures" rows={find.rows} rowKey={(group) => group.key} failed={(list.error ?? error) !== null} empty={find.empty ?? "no workflow has failed"} columns={[
         { head: "jobs", kind: "number", cell: (group) => group.failures.length },
         { head: "handler", names: true, cell: (group) => <Name text={group.handler} most={40} /> },
         { head: "error", kind: "wide", cell: (group) => <><b><Name text={group.kind} most={60} /></b> <Name text={group.message} most={200} /></> },
@@ -106,30 +109,40 @@ function Latest({ group }: { group: Group }) {
 function Buttons({ group, done }: { group: Group; done: () => void }) {
   const [busy, setBusy] = useState(false);
   if (!mayAct()) return null;
-  const act = (label: string, question: string, call: (failure: Failure) => Promise<unknown>) => async (): Promise<void> => {
-    if (!(await confirm(label, question, label))) return;
+  const act = (verb: string, question: string, calls: readonly Call[], said: (count: number) => string) => async (): Promise<void> => {
+    if (!(await confirm(verb, question, verb))) return;
     setBusy(true);
     let count = 0;
     try {
-      await each(group.failures, async (failure) => {
-        await call(failure).then(() => count++, (problem: unknown) => {
-          // Another job of the same workflow has done it.
+      await each(calls, async (call) => {
+        await ask(call).then(() => count++, (problem: unknown) => {
+          // Somebody else has done it.
           if (!(problem instanceof Refused && (problem.status === 409 || problem.status === 404))) throw problem;
         });
       });
-      say(`${label}: ${count}`);
+      say(said(count));
     } catch (problem) {
       sayError(problem);
     }
     setBusy(false);
     done();
   };
-  const count = group.failures.length;
-  const jobPath = ({ workflow, job }: Failure): string => path(path("v1/workflows", [workflow.id], "/jobs"), [job.name], ":retry");
+  const retry = group.failures.map(({ workflow, job }): Call => ({ method: "POST", path: path(path("v1/workflows", [workflow.id], "/jobs"), [job.name], ":retry") }));
+  const ids = [...new Set(group.failures.map(({ workflow }) => workflow.id))];
+  const remove = ids.map((id): Call => ({ method: "DELETE", path: path("v1/workflows", [id]) }));
+  const [jobs, workflows] = [many(retry.length, "job"), many(remove.length, "workflow")];
   return (
     <span class="buttons">
-      <button disabled={busy} onClick={act("Retry jobs", `${count} jobs run again. Their workflows go on.`, (failure) => ask({ method: "POST", path: jobPath(failure) }))}>Retry</button>
-      <button class="danger" disabled={busy} onClick={act("Remove workflows", `The workflows of these ${count} jobs are removed with all that is in them.`, ({ workflow }) => ask({ method: "DELETE", path: path("v1/workflows", [workflow.id]) }))}>Remove</button>
+      <span class="action">
+        <button disabled={busy} onClick={act(`Retry ${jobs}`, "They run again, and their workflows go on.", retry, (count) => `Retried ${many(count, "job")}.`)}>Retry</button>
+        <Curl call={retry} label="Retry" />
+      </span>
+      <span class="action">
+        <button class="danger" disabled={busy} onClick={act(`Remove ${workflows}`, "All that is in them is removed, too: jobs, outputs and logs.", remove, (count) => `Removed ${many(count, "workflow")}.`)}>Remove</button>
+        <Curl call={remove} label="Remove" />
+      </span>
     </span>
   );
 }
+
+const many = (count: number, noun: string): string => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;

@@ -1,4 +1,4 @@
-// Limits: who waits under them and who holds them, what is paused or scaled, the configuration, and what a request would be answered.
+// Limits: who waits under them and who holds them, what is paused or scaled, the configuration, and what the server would answer.
 import { withQuery } from "../api";
 import { Problem } from "../parts/says";
 import { Table } from "../parts/table";
@@ -53,7 +53,7 @@ function Waiting() {
     <section aria-label="Jobs that wait under limits">
       <h2>Jobs that wait under limits</h2>
       <Problem error={error} />
-      <Table label="Jobs that wait under limits" rows={data?.items ?? null} rowKey={(row) => JSON.stringify([row.queue, row.handler, row.limits.map(words)])} empty="no job waits under a limit" columns={[
+      <Table label="Jobs that wait under limits" rows={data?.items ?? null} failed={error !== null} rowKey={(row) => JSON.stringify([row.queue, row.handler, row.limits.map(words)])} empty="no job waits under a limit" columns={[
         { head: "queue", cell: (row) => <Name text={row.queue} most={40} /> },
         { head: "handler", names: true, cell: (row) => <Name text={row.handler} most={40} /> },
         { head: "wait", kind: "number", cell: (row) => row.waiting.toLocaleString("en") },
@@ -71,7 +71,7 @@ function InUse({ limit, full }: { limit: LimitInUse; full: boolean }) {
   return (
     <div>
       <Name text={words(limit)} most={120} />{" "}
-      {used === undefined ? null : <span class="num">{used} used</span>} {full ? <b class="s-failed">no room</b> : null}
+      {used === undefined ? null : <span class="num">({used} used)</span>} {full ? <b class="s-failed">no room</b> : null}{limit.holders?.length ? <span class="dim">{full ? "; " : ""}held by </span> : null}
       {limit.holders?.map((holder) => (
         <a key={`${holder.workflow} ${holder.index}`} class="tag" href={href(["workflows", holder.workflow], holder.job ? { job: holder.job } : {})}>
           <Name text={holder.job ?? `job ${holder.index}`} most={30} />

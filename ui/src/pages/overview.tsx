@@ -82,7 +82,7 @@ function Now({ now }: { now: Moment | null }) {
       <p class="facts-line">
         <span><b class="num">{value("decisions_ok")}</b> decisions/s ok</span>
         <span class="s-failed"><b class="num">{value("decisions_over_limit")}</b> over the limit</span>
-        <span class="s-scheduled"><b class="num">{value("decisions_near_limit")}</b> near it</span>
+        <span class="s-scheduled"><b class="num">{value("decisions_near_limit")}</b> near a limit</span>
         <span><b class="num">{value("decisions_failed")}</b> failed</span>
         <span>p50 <b class="num">{value("decision_p50_ms")}</b> ms</span>
         <span>p99 <b class="num">{value("decision_p99_ms")}</b> ms</span>
@@ -93,7 +93,7 @@ function Now({ now }: { now: Moment | null }) {
         {SHOWN.filter((status) => (now?.workflows[status] ?? 0) > 0).map((status) => (
           <a key={status} href={href(["workflows"], { status })}><State state={status} count={now?.workflows[status] ?? 0} /></a>
         ))}
-        {now && Object.keys(now.workflows).length === 0 ? <span class="dim">not counted yet</span> : null}
+        {now && Object.values(now.workflows).every((count) => count === 0) ? <span class="dim">{Object.keys(now.workflows).length === 0 ? "not counted yet" : "none"}</span> : null}
       </p>
     </section>
   );
@@ -127,7 +127,8 @@ function Charts({ data, now }: { data: Overview; now: Moment | null }) {
 function Health() {
   const { data, error } = usePoll<Status>("v1/status", 5000);
   const store = data?.workflows;
-  const works = (what: string, word: string) => <span>{what}: <b class={word === "yes" ? "s-succeeded" : "s-failed"}>{word}</b></span>;
+  // What was so before the server was gone says nothing about now.
+  const works = (what: string, word: string) => <span>{what}: {error ? <span class="dim">unknown</span> : <b class={word === "yes" ? "s-succeeded" : "s-failed"}>{word}</b>}</span>;
   return (
     <section aria-label="Health">
       <h2>Health</h2>
@@ -146,7 +147,7 @@ function Health() {
           {store.servers.length > 0 ? (
             <Table label="Servers" rows={store.servers} rowKey={(row) => row.id} columns={[
               { head: "server", names: true, cell: (row) => <span class="mono"><Name text={row.address} /></span> },
-              { head: "answers", cell: (row) => (row.answers ? "yes" : <b class="s-failed">no</b>) },
+              { head: "answers", cell: (row) => (error ? <span class="dim">unknown</span> : row.answers ? "yes" : <b class="s-failed">no</b>) },
               { head: "version", cell: (row) => <Name text={row.version} /> },
               { head: "heard of", cell: (row) => <Ago at={row.heard_at} /> },
               { head: "home of partitions", kind: "wide", cell: (row) => row.home_partitions.join(", ") },

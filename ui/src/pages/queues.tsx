@@ -1,6 +1,7 @@
 // Queues: what waits in them and for how long, and whether they hand out jobs.
 import { path, withQuery } from "../api";
 import { Action } from "../parts/action";
+import { FindField, useFind } from "../parts/find";
 import { Problem } from "../parts/says";
 import { Table } from "../parts/table";
 import { Name } from "../parts/text";
@@ -20,20 +21,22 @@ interface Queue {
 export function Queues() {
   const cursor = place.value.query["cursor"];
   const { data, error, again } = usePoll<Page<Queue>>(withQuery("v1/queues", { limit: 100, cursor }), 1500);
+  const find = useFind(data?.items, (row) => row.name);
   return (
     <>
       <h1>Queues</h1>
+      <FindField find={find} part={Boolean(cursor ?? data?.next_cursor)} />
       <Problem error={error} />
-      <Table label="Queues" rows={data?.items ?? null} rowKey={(row) => row.name} empty="there is no queue: the first job that names one makes it" columns={[
+      <Table label="Queues" rows={find.rows} rowKey={(row) => row.name} failed={error !== null} empty={find.empty ?? "there is no queue: the first job that names one makes it"} columns={[
         { head: "queue", names: true, cell: (row) => <Name text={row.name} /> },
         { head: "state", cell: (row) => (row.paused ? <b class="s-paused">‖ paused</b> : "hands out jobs") },
         { head: "ready jobs", kind: "number", cell: (row) => row.ready.toLocaleString("en") },
         { head: "oldest waits", kind: "number", cell: (row) => <Waits at={row.oldest_ready_at} /> },
         { head: "waiting workers here", kind: "number", cell: (row) => row.waiting_workers },
         { head: "", kind: "wide", cell: (row) => (row.paused
-          ? <Action label="Resume" call={{ method: "POST", path: path("v1/queues", [row.name], ":resume") }} said={`${row.name} hands out jobs`} done={again} />
+          ? <Action label="Resume" call={{ method: "POST", path: path("v1/queues", [row.name], ":resume") }} said={`${row.name} hands out jobs.`} done={again} />
           : <Action label="Pause" confirm={<>No job of <Name text={row.name} /> is handed out until you resume it, on all servers. Jobs that run go on.</>}
-              call={{ method: "POST", path: path("v1/queues", [row.name], ":pause") }} said={`${row.name} is paused`} done={again} />) },
+              call={{ method: "POST", path: path("v1/queues", [row.name], ":pause") }} said={`${row.name} is paused.`} done={again} />) },
       ]} />
       <Pages first={Boolean(cursor)} next={data?.next_cursor} />
     </>

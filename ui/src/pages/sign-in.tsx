@@ -24,7 +24,7 @@ export function SignIn() {
   return (
     <main id="main" class="sign-in">
       <h1>Sign in to Tidegate</h1>
-      <p>This server asks for a token. It is one of the file that <code>TIDEGATE_TOKENS_FILE</code> names.</p>
+      <p>Use a token from the file in <code>TIDEGATE_TOKENS_FILE</code>: the third word of a line.</p>
       <form onSubmit={(event) => void submit(event as SubmitEvent)}>
         <label>Token <input type="password" name="token" required autoFocus autoComplete="current-password" spellcheck={false} /></label>
         <button class="primary" disabled={busy}>Sign in</button>

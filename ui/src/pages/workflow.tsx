@@ -1,6 +1,6 @@
 // One workflow, as it happens: its graph, its jobs over time and as a table, and the panel of one job.
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { get, mayAct, mayStart, Refused, withQuery, type Call } from "../api";
+import { get, mayAct, mayStart, path, Refused, withQuery, type Call } from "../api";
 import { watch } from "../live";
 import type { Graph, Job, Page, Workflow } from "../model";
 import { Action } from "../parts/action";
@@ -119,7 +119,24 @@ function put(scene: Scene, job: number, state: string): void {
   scene.states.set(job, state);
 }
 
-export function WorkflowPage({ id }: { id: string }) {
+/** As the API has them (docs/http-api.md). */
+const ID = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/i;
+
+/** The stream of events takes no other ids: one would end it for all tabs. */
+export const WorkflowPage = ({ id }: { id: string }) => (ID.test(id) ? <Known id={id} /> : <Unknown id={id} />);
+
+function Unknown({ id }: { id: string }) {
+  const { data, error } = usePoll<unknown>(path("v1/workflows", [id]), 3_600_000);
+  return (
+    <>
+      <h1>Workflow <span class="mono"><Name text={id} /></span></h1>
+      <Problem error={error} />
+      <p>{data === null && error === null ? "loading…" : <a href={href(["workflows"])}>All workflows</a>}</p>
+    </>
+  );
+}
+
+function Known({ id }: { id: string }) {
   const { workflow, graph, error, removed, changes, onScene, live, changed } = useLive(id);
   const query = place.value.query;
   const open = query["job"] ?? null;
@@ -130,11 +147,11 @@ export function WorkflowPage({ id }: { id: string }) {
     if (changes > 0) jobs.again();
   }, [changes]);
   if (removed) return <><h1>Workflow <span class="mono"><Name text={id} /></span></h1><p class="warning">It was removed, or never was.</p><p><a href={href(["workflows"])}>All workflows</a></p></>;
-  const table = { id, page: asOfNow(jobs.data, live), counts: workflow?.job_counts ?? {}, open };
+  const table = { id, page: asOfNow(jobs.data, live), counts: workflow?.job_counts ?? {}, open, failed: jobs.error !== null };
   return (
     <>
       {workflow ? <Head workflow={workflow} changed={changed} /> : <h1>Workflow <span class="mono"><Name text={id} /></span></h1>}
-      <Problem error={workflow && !graph ? error : jobs.error} />
+      <Problem error={jobs.error ?? (graph ? null : error)} />
       <div class={open === null ? "with-panel" : "with-panel open"}>
         <div class="beside">
           <div class="tabs" role="group" aria-label="View">
@@ -183,7 +200,7 @@ function Globals({ id }: { id: string }) {
     <details onToggle={(event) => event.currentTarget.open && want(true)}>
       <summary>globals</summary>
       <Problem error={error} />
-      {data === null ? <p class="dim">loading…</p> : data === "null" || data === "{}" ? <p class="dim">none</p> : <Json text={data} label="globals" />}
+      {data === null ? (error ? null : <p class="dim">loading…</p>) : data === "null" || data === "{}" ? <p class="dim">none</p> : <Json text={data} label="globals" />}
     </details>
   );
 }
@@ -195,15 +212,15 @@ function Actions({ workflow, changed }: { workflow: Workflow; changed: () => voi
   const is = (...words: string[]): boolean => words.includes(status);
   return (
     <div class="buttons" role="group" aria-label="Actions on the workflow">
-      {is("pending") ? <Action label="start" call={post("start")} may={mayStart} done={changed} /> : null}
-      {is("running") ? <Action label="pause" call={post("pause")} done={changed} /> : null}
-      {is("paused") ? <Action label="resume" call={post("resume")} done={changed} /> : null}
-      {is("failed", "cancelled") ? <Action label="retry" call={post("retry", finished_at ? { as_of: finished_at } : undefined)} done={changed} /> : null}
-      {is("pending", "running", "paused") ? <Action label="cancel" call={post("cancel")} confirm="Running jobs are told to stop, and no others start." danger done={changed} /> : null}
-      <Action label="expire" said={`expires after ${after}`} call={post("expire", { after })} done={changed} />
+      {is("pending") ? <Action label="start" said="Started." call={post("start")} may={mayStart} done={changed} /> : null}
+      {is("running") ? <Action label="pause" said="Paused." call={post("pause")} done={changed} /> : null}
+      {is("paused") ? <Action label="resume" said="Resumed." call={post("resume")} done={changed} /> : null}
+      {is("failed", "cancelled") ? <Action label="retry" said="Failed and cancelled jobs run again." call={post("retry", finished_at ? { as_of: finished_at } : undefined)} done={changed} /> : null}
+      {is("pending", "running", "paused") ? <Action label="cancel" verb="Cancel the workflow" said="Cancelled." call={post("cancel")} confirm="Running jobs are told to stop, and no others start." danger done={changed} /> : null}
+      <Action label="expire" said={after === "forever" ? "It never expires." : `It expires after ${after}.`} call={post("expire", { after })} done={changed} />
       {mayAct() ? <Expire after={after} set={setAfter} /> : null}
       {is("pending", "succeeded", "failed", "cancelled") ? (
-        <Action label="remove" call={{ method: "DELETE", path: `v1/workflows/${id}` }} confirm="It is gone with its jobs, outputs and logs." danger done={() => go(["workflows"])} />
+        <Action label="remove" verb="Remove the workflow" said="Removed." call={{ method: "DELETE", path: `v1/workflows/${id}` }} confirm="It is gone with its jobs, outputs and logs." danger done={() => go(["workflows"])} />
       ) : null}
     </div>
   );

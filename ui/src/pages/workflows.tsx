@@ -40,7 +40,7 @@ export function Workflows() {
       <Bulk filter={filter} done={again} />
       <Problem error={error} />
       {data?.incomplete ? <p class="warning">Some are missing: <Name text={data.incomplete.reason} most={300} /></p> : null}
-      <Table label="Workflows" columns={COLUMNS} rows={data?.items ?? null} rowKey={(row) => row.id} empty="no workflow matches" />
+      <Table label="Workflows" columns={COLUMNS} rows={data?.items ?? null} rowKey={(row) => row.id} failed={error !== null} empty="no workflow matches" />
       <div class="buttons" role="group" aria-label="Pages">
         <button disabled={!cursor} onClick={() => setQuery({ cursor: null, page: null }, "keep")}>First</button>
         <button disabled={number < 3 ? number < 2 : !before} onClick={() => setQuery({ cursor: number > 2 ? before : null, page: number > 2 ? String(number - 1) : null }, "keep")}>Previous</button>

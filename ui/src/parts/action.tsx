@@ -5,11 +5,11 @@ import { ask, curl, mayAct, type Call } from "../api";
 import { confirm, show } from "./dialog";
 import { say, sayError } from "./says";
 
-export function Curl({ call, label }: { call: Call; label: string }) {
+export function Curl({ call, label }: { call: Call | readonly Call[]; label: string }) {
   const open = (): void => {
-    const line = curl(call);
+    const line = (Array.isArray(call) ? (call as readonly Call[]) : [call as Call]).map(curl).join("\n");
     const copy = (): void => {
-      navigator.clipboard?.writeText(line).then(() => say("copied"), sayError);
+      navigator.clipboard?.writeText(line).then(() => say("Copied."), sayError);
     };
     show(`${label} with curl`, (
       <>
@@ -26,24 +26,26 @@ export interface ActionProps {
   readonly call: Call;
   /** Asked once before: what will happen. */
   readonly confirm?: ComponentChildren;
+  /** The word on the button that does it then: the deed. */
+  readonly verb?: string;
   readonly danger?: boolean;
-  /** What is said when it is done; a function gets the answer. */
-  readonly said?: string | ((answer: unknown) => string);
+  /** A sentence that is said when it is done. */
+  readonly said: string;
   readonly done?: (answer: unknown) => void;
   readonly disabled?: boolean;
   /** Who may do it; else it is not shown. */
   readonly may?: () => boolean;
 }
 
-export function Action({ label, call, confirm: question, danger = false, said, done, disabled = false, may = mayAct }: ActionProps) {
+export function Action({ label, call, confirm: question, verb = label, danger = false, said, done, disabled = false, may = mayAct }: ActionProps) {
   const [busy, setBusy] = useState(false);
   if (!may()) return null;
   const act = async (): Promise<void> => {
-    if (question && !(await confirm(label, question, label, danger))) return;
+    if (question && !(await confirm(verb, question, verb, danger))) return;
     setBusy(true);
     try {
       const answer = await ask<unknown>(call);
-      say(typeof said === "function" ? said(answer) : (said ?? label));
+      say(said);
       done?.(answer);
     } catch (error) {
       sayError(error);

@@ -29,6 +29,8 @@ const clock = (seconds: number): string =>
 export function Chart({ label, unit, times, lines }: ChartProps) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
+  // One moment makes no line, and axes of nothing say the same number again and again.
+  const some = times.length > 1 && lines.some((line) => line.values.some(Boolean));
   const data = (): uPlot.AlignedData => [times as number[], ...lines.map((line) => line.values as (number | null)[])];
   useEffect(() => {
     const element = place.current;
@@ -56,12 +58,12 @@ export function Chart({ label, unit, times, lines }: ChartProps) {
       sizes.disconnect();
       made.destroy();
     };
-  }, [theme.value, lines.length]);
+  }, [theme.value, lines.length, some]);
   useEffect(() => plot.current?.setData(data()), [times, lines]);
   return (
     <figure class="chart">
       <figcaption>{label} <span class="dim">{unit}</span></figcaption>
-      <div class="plot" ref={place} aria-hidden="true" />
+      {some ? <div class="plot" ref={place} aria-hidden="true" /> : <p class="dim">nothing counted yet</p>}
       <ul class="legend">
         {lines.map((line) => (
           <li key={line.label}>

@@ -1,7 +1,7 @@
 // A question or a text before the page. The browser keeps the keyboard inside, and Escape closes it.
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
 interface Shown {
   readonly title: string;
@@ -25,6 +25,12 @@ export function show(title: string, body: ComponentChildren): void {
   shown.value = { title, body, verb: null, danger: false, end: () => {} };
 }
 
+function end(done: boolean): void {
+  const at = shown.value;
+  shown.value = null;
+  at?.end(done);
+}
+
 /** Stands once in the page. */
 export function Dialogs() {
   const at = shown.value;
@@ -32,18 +38,20 @@ export function Dialogs() {
   useLayoutEffect(() => {
     if (at) element.current?.showModal();
   }, [at]);
+  useEffect(() => {
+    // What it asks about stood on the page that was left.
+    const leave = (): void => end(false);
+    addEventListener("hashchange", leave);
+    return () => removeEventListener("hashchange", leave);
+  }, []);
   if (!at) return null;
-  const close = (done: boolean): void => {
-    shown.value = null;
-    at.end(done);
-  };
   return (
-    <dialog ref={element} onClose={() => shown.value === at && close(false)} aria-labelledby="dialog-title">
-      <form method="dialog" onSubmit={(event) => (event.preventDefault(), close(at.verb !== null))}>
+    <dialog ref={element} onClose={() => shown.value === at && end(false)} aria-labelledby="dialog-title">
+      <form method="dialog" onSubmit={(event) => (event.preventDefault(), end(at.verb !== null))}>
         <h2 id="dialog-title">{at.title}</h2>
         <div class="dialog-body">{at.body}</div>
         <div class="buttons">
-          <button type="button" onClick={() => close(false)} autoFocus={at.danger}>{at.verb ? "Back" : "Close"}</button>
+          <button type="button" onClick={() => end(false)} autoFocus={at.danger}>{at.verb ? "Back" : "Close"}</button>
           {at.verb ? <button type="submit" class={at.danger ? "danger" : "primary"} autoFocus={!at.danger}>{at.verb}</button> : null}
         </div>
       </form>

@@ -32,7 +32,7 @@ export function Sayings() {
     <div class="sayings" role="status">
       {sayings.value.map((one) => (
         <div key={one.id} class={`saying ${one.kind}`}>
-          <span><b>{one.kind === "good" ? "Done" : "Not done"}</b> <bdi>{one.text}</bdi></span>
+          <span><b>{one.kind === "good" ? <span aria-hidden="true">✓</span> : "Not done:"}</b> <bdi>{one.text}</bdi></span>
           <button class="small" aria-label="close this note" onClick={() => hush(one.id)}>×</button>
         </div>
       ))}

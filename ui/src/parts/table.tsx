@@ -19,9 +19,14 @@ export interface TableProps<Row> {
   /** What stands there when there are no rows. */
   readonly empty?: ComponentChildren;
   readonly selected?: (row: Row) => boolean;
+  /** There was no answer: why stands above the table. */
+  readonly failed?: boolean;
 }
 
-export function Table<Row>({ label, columns, rows, rowKey, empty = "none", selected }: TableProps<Row>) {
+/** What stands where an answer would, when there was none. */
+export const UNKNOWN = "not known: the server did not answer";
+
+export function Table<Row>({ label, columns, rows, rowKey, empty = "none", selected, failed = false }: TableProps<Row>) {
   return (
     <div class="scroll" role="region" aria-label={label} tabIndex={0}>
       <table>
@@ -38,7 +43,7 @@ export function Table<Row>({ label, columns, rows, rowKey, empty = "none", selec
             </tr>
           ))}
           {rows && rows.length > 0 ? null : (
-            <tr><td class="empty" colSpan={columns.length}>{rows ? empty : "loading…"}</td></tr>
+            <tr><td class="empty" colSpan={columns.length}>{rows ? empty : failed ? UNKNOWN : "loading…"}</td></tr>
           )}
         </tbody>
       </table>

@@ -46,10 +46,13 @@ export function Time({ at }: { at: string | null | undefined }) {
 
 const whole = (seconds: number): string => (seconds < 60 ? `${seconds} s` : span(1000 * seconds));
 
-/** How long ago, or in how long. */
-export function Ago({ at }: { at: string | null | undefined }) {
+/** How long ago something was. Clocks of servers and readers differ: it was not in the future. */
+export const Ago = ({ at }: { at: string | null | undefined }) => <Away at={at} least={0} />;
+
+/** In how long something is, or how long ago it was. */
+export function Away({ at, least = -Infinity }: { at: string | null | undefined; least?: number }) {
   if (!at) return <span class="none">–</span>;
-  const away = now.value - Date.parse(at);
+  const away = Math.max(now.value - Date.parse(at), least);
   const words = away < -500 ? `in ${whole(Math.ceil(-away / 1000))}` : away < 1000 ? "now" : `${whole(Math.floor(away / 1000))} ago`;
   return <time class="num" dateTime={at} title={at}>{words}</time>;
 }

@@ -1,6 +1,6 @@
-// Asks what a request would be answered.
+// Asks what the server would answer to a request.
 import { useState } from "preact/hooks";
-import { ask, Refused, type Call } from "../../api";
+import { ask, get, Refused, withQuery, type Call } from "../../api";
 import { Curl } from "../../parts/action";
 import { Problem } from "../../parts/says";
 import { Table } from "../../parts/table";
@@ -8,7 +8,7 @@ import { Name } from "../../parts/text";
 import { Duration } from "../../parts/time";
 import { keyText } from "../overview/top";
 import { aUnit } from "./model";
-import { CHECK_FORM, checking, pairs } from "./subject";
+import { CHECK_FORM, checking, noPair, pairs } from "./subject";
 
 interface Answer {
   readonly code: string;
@@ -21,32 +21,62 @@ interface Answer {
   }[];
 }
 
-/** Asks what a request would be answered. Nothing is charged. */
+interface Told {
+  readonly domain: string;
+  /** Null where it does not matter. */
+  readonly configured: boolean | null;
+  readonly answer: Answer;
+}
+
+const refusal = (error: unknown): Refused => (error instanceof Refused ? error : new Refused(0, "unknown", String(error)));
+
+async function isConfigured(domain: string): Promise<boolean> {
+  try {
+    await get(withQuery("v1/limits/configuration", { domain, limit: 1 }));
+    return true;
+  } catch (error) {
+    if (error instanceof Refused && error.status === 404) return false;
+    throw error;
+  }
+}
+
+/** The check lets all through that no limit is for: then somebody may have the wrong name. */
+async function tell(call: Call, domain: string): Promise<Told> {
+  const answer = await ask<Answer>(call);
+  const free = answer.descriptors.some((one) => one.limit === null);
+  return { domain, answer, configured: free ? await isConfigured(domain) : null };
+}
+
+const freeWords = (configured: boolean | null): string => (configured === false ? "no limit applies: the domain is not configured" : "no limit applies");
+
+/** Asks what the server would answer. Nothing is charged. */
 export function Check() {
   const { domain, entries } = checking.value;
   const set = (name: string) => (event: { currentTarget: HTMLInputElement }) => (checking.value = { ...checking.value, [name]: event.currentTarget.value });
-  const [answer, setAnswer] = useState<Answer | Refused | null>(null);
+  const [answer, setAnswer] = useState<Told | Refused | null>(null);
   const list = pairs(entries).map(([key, value]) => ({ key, value }));
   const call: Call = { method: "POST", path: "v1/limits/check", body: { domain, descriptors: [{ entries: list }] } };
   const send = (event: Event): void => {
     event.preventDefault();
-    ask<Answer>(call).then(setAnswer, (error: unknown) => setAnswer(error instanceof Refused ? error : new Refused(0, "unknown", String(error))));
+    const wrong = noPair(entries);
+    if (wrong !== null) return setAnswer(new Refused(0, "no_pair", `'${wrong}' is not a key with a value: write tenant=acme`));
+    tell(call, domain).then(setAnswer, (error: unknown) => setAnswer(refusal(error)));
   };
   return (
     <section aria-label="Check a request">
-      <h2>What would a request be answered?</h2>
+      <h2>What would the server answer?</h2>
       <form id={CHECK_FORM} class="filters" onSubmit={send}>
-        <label>domain <input name="domain" data-filter required value={domain} onInput={set("domain")} /></label>
+        <label>domain <input name="domain" required value={domain} onInput={set("domain")} /></label>
         <label>entries <input name="entries" required placeholder="tenant=acme, path=/a" size={30} value={entries} onInput={set("entries")} /></label>
         <span class="action"><button class="primary">Check</button><Curl call={call} label="Check" /></span>
         <span class="dim">nothing is charged</span>
       </form>
       {answer instanceof Refused ? <Problem error={answer} /> : null}
       {answer && !(answer instanceof Refused) ? (
-        <Table label="Answer" rows={answer.descriptors} rowKey={(row) => JSON.stringify(row.entries)} columns={[
-          { head: "key", names: true, cell: (row) => <Name text={keyText(domain, row.entries)} most={120} /> },
-          { head: "answer", cell: (row) => <b class={row.code === "ok" ? "s-succeeded" : "s-failed"}>{row.code}</b> },
-          { head: "limit", cell: (row) => (row.limit ? `${row.limit.requests_per_unit} ${aUnit(row.limit.unit)}` : "none: it is let through") },
+        <Table label="Answer" rows={answer.answer.descriptors} rowKey={(row) => JSON.stringify(row.entries)} columns={[
+          { head: "key", names: true, cell: (row) => <Name text={keyText(answer.domain, row.entries)} most={120} /> },
+          { head: "answer", cell: (row) => (row.code === "ok" && row.limit === null ? freeWords(answer.configured) : <b class={row.code === "ok" ? "s-succeeded" : "s-failed"}>{row.code}</b>) },
+          { head: "limit", cell: (row) => (row.limit ? `${row.limit.requests_per_unit} ${aUnit(row.limit.unit)}` : row.code === "ok" ? "–" : "paused") },
           { head: "remaining", kind: "number", cell: (row) => row.remaining ?? "–" },
           { head: "until the window ends", kind: "number", cell: (row) => <Duration ms={row.reset_ms} /> },
         ]} />

@@ -19,7 +19,7 @@ export function Configuration() {
       {load ? <Wrong load={load} /> : null}
       {load ? <From load={load} version={pages.level?.version ?? 0} /> : null}
       <p class="filters">
-        <label>find <input type="search" size={24} placeholder="a part of a key or value" value={typed} onInput={(event) => type(event.currentTarget.value)} /></label>
+        <label>find <input type="search" data-filter size={24} placeholder="a part of a key or value" value={typed} onInput={(event) => type(event.currentTarget.value)} /></label>
       </p>
       {find ? <Searched key={find} find={find} /> : <Tree pages={pages} mistakes={load?.refused?.mistakes ?? []} large={(load?.descriptors ?? 0) > 60} />}
     </section>

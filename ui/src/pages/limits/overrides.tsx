@@ -8,7 +8,7 @@ import { Name } from "../../parts/text";
 import { Ago, Time } from "../../parts/time";
 import { usePoll } from "../../poll";
 import { keyText } from "../overview/top";
-import { overriding, PAUSE_FORM, pairs, withRule } from "./subject";
+import { noPair, overriding, PAUSE_FORM, pairs, withRule } from "./subject";
 
 interface Override {
   readonly effect: string;
@@ -27,7 +27,7 @@ const target = (one: Override): string => one.rule ?? keyText(one.domain ?? "", 
 
 export function Overrides() {
   const { data, error, again } = usePoll<{ readonly items: readonly Override[] }>("v1/limits/overrides", 2000);
-  const remove = (one: Override): Call => ({
+  const resume = (one: Override): Call => ({
     method: "DELETE",
     path: withQuery("v1/limits/overrides", {
       rule: one.rule, domain: one.domain, entries: one.entries ? JSON.stringify(one.entries) : null, effect: one.effect,
@@ -37,14 +37,14 @@ export function Overrides() {
     <section aria-label="Paused and scaled">
       <h2>Paused and scaled</h2>
       <Problem error={error} />
-      <Table label="Paused and scaled" rows={data?.items ?? null} rowKey={(row) => `${row.effect} ${target(row)}`} empty="nothing is paused or scaled" columns={[
+      <Table label="Paused and scaled" rows={data?.items ?? null} failed={error !== null} rowKey={(row) => `${row.effect} ${target(row)}`} empty="nothing is paused or scaled" columns={[
         { head: "effect", cell: (row) => <b>{row.effect}{row.scale === undefined ? "" : ` × ${row.scale}`}</b> },
         { head: "limit or key", names: true, kind: "wide", cell: (row) => <Name text={target(row)} most={120} /> },
         { head: "for", cell: (row) => (row.gateway ? "requests and jobs" : "jobs") },
-        { head: "until", cell: (row) => (row.until ? <Time at={row.until} /> : "somebody removes it") },
+        { head: "until", cell: (row) => (row.until ? <Time at={row.until} /> : "somebody resumes it") },
         { head: "by", cell: (row) => <><Name text={row.by} most={30} />, <Ago at={row.at} /></> },
         { head: "why", cell: (row) => <Name text={row.reason} most={60} /> },
-        { head: "", cell: (row) => <Action label="Remove" call={remove(row)} said="it holds no longer" done={again} /> },
+        { head: "", cell: (row) => <Action label="Resume" call={resume(row)} said="Resumed." done={again} /> },
       ]} />
       {mayAct() ? <NewOverride done={again} /> : null}
     </section>
@@ -52,14 +52,15 @@ export function Overrides() {
 }
 
 function NewOverride({ done }: { done: () => void }) {
-  const [about, setAbout] = useState({ scale: "", span: "10m", reason: "" });
+  const [about, setAbout] = useState({ scale: "", span: "10m", reason: "", requests: false });
   const subject = overriding.value;
   const set = (name: string) => (event: { currentTarget: HTMLInputElement }) => setAbout({ ...about, [name]: event.currentTarget.value });
   const put = (name: string) => (event: { currentTarget: HTMLInputElement }) => (overriding.value = { ...subject, [name]: event.currentTarget.value });
   const body = { ...withRule(subject), ...(about.span ? { for: about.span } : {}), ...(about.reason ? { reason: about.reason } : {}) };
   const call = (more: object): Call => ({ method: "PUT", path: "v1/limits/overrides", body: { ...body, ...more } });
   const of = subject.rule !== "";
-  const ready = of || (subject.domain !== "" && pairs(subject.entries).length > 0);
+  const wrong = of ? null : noPair(subject.entries);
+  const ready = of || (subject.domain !== "" && wrong === null && pairs(subject.entries).length > 0);
   const shown = of ? subject.rule : keyText(subject.domain, pairs(subject.entries));
   return (
     <details>
@@ -70,11 +71,22 @@ function NewOverride({ done }: { done: () => void }) {
         <label>or all keys of <input name="rule" placeholder="vendor.tenant" size={24} value={subject.rule} onInput={put("rule")} /></label>
         <label>for <input size={6} value={about.span} onInput={set("span")} /></label>
         <label>why <input value={about.reason} onInput={set("reason")} /></label>
-        <Action label="Pause" disabled={!ready} confirm={<>Jobs under <Name text={shown} /> wait for {about.span || "as long as nobody resumes it"}.</>}
-          call={call({ pause: true })} said="it is paused" done={done} />
+        {wrong === null ? null : <span class="problem">'<Name text={wrong} most={40} />' is not a key with a value: write tenant=acme</span>}
+        <label><input type="checkbox" checked={about.requests} onChange={(event) => setAbout({ ...about, requests: event.currentTarget.checked })} /> also requests</label>
+        <Action label="Pause" disabled={!ready} confirm={<Affects shown={shown} requests={about.requests} span={about.span} />}
+          call={call({ pause: true, ...(about.requests ? { gateway: true } : {}) })} said={about.requests ? "Paused for jobs and requests." : "Paused for jobs."} done={done} />
         <label>scale by <input size={4} value={about.scale} onInput={set("scale")} /></label>
-        <Action label="Scale" disabled={!ready || !(Number(about.scale) > 0)} call={call({ scale: Number(about.scale) })} said="it is scaled" done={done} />
+        <Action label="Scale" disabled={!ready || !(Number(about.scale) > 0)} call={call({ scale: Number(about.scale) })} said="Scaled." done={done} />
       </form>
     </details>
+  );
+}
+
+function Affects({ shown, requests, span }: { shown: string; requests: boolean; span: string }) {
+  return (
+    <>
+      Jobs under <Name text={shown} /> wait {span ? `for ${span}` : "until somebody resumes it"}.{" "}
+      {requests ? "Requests are refused as long." : "Requests still pass: choose 'also requests' to refuse them, too."}
+    </>
   );
 }

@@ -35,6 +35,12 @@ export function pairs(text: string): string[][] {
   });
 }
 
+/** The first of them that is no pair; null when all are. */
+export function noPair(text: string): string | null {
+  if (text.trimStart().startsWith("[") && pairs(text)[0]?.[0]?.startsWith("[") !== true) return null;
+  return text.split(",").map((pair) => pair.trim()).find((pair) => pair !== "" && pair.indexOf("=") < 1) ?? null;
+}
+
 /** A text that `pairs` reads as these. */
 export function pairsText(entries: Pairs): string {
   const whole = entries.map(([key = "", value = ""]) => [key, value]);

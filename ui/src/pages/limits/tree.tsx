@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { mayAct } from "../../api";
 import { Problem } from "../../parts/says";
+import { UNKNOWN } from "../../parts/table";
 import { cut, Name, plain } from "../../parts/text";
 import { keyText } from "../overview/top";
 import { LimitCells, NoLimit } from "./cells";
@@ -51,8 +52,8 @@ function Frame({ label, children }: { label: string; children: ComponentChildren
   );
 }
 
-function Empty({ of, text }: { of: readonly unknown[] | undefined; text: string }) {
-  return of && of.length > 0 ? null : <tr><td class="empty" colSpan={ALL}>{of ? text : "loading…"}</td></tr>;
+function Empty({ of, pages, text }: { of: readonly unknown[] | undefined; pages: Pages; text: string }) {
+  return of && of.length > 0 ? null : <tr><td class="empty" colSpan={ALL}>{of ? text : pages.error ? UNKNOWN : "loading…"}</td></tr>;
 }
 
 export function Tree({ pages, ...shared }: { pages: Pages } & Shared) {
@@ -60,7 +61,7 @@ export function Tree({ pages, ...shared }: { pages: Pages } & Shared) {
   return (
     <Frame label="Configuration">
       {domains?.map((domain) => <DomainRows key={domain.name} domain={domain} rates={pages.rates} shared={shared} />)}
-      <Empty of={domains} text="no domain is configured: nothing is limited" />
+      <Empty of={domains} pages={pages} text="no domain is configured: nothing is limited" />
       <Turns pages={pages} depth={1} all={pages.level?.load?.domains ?? 0} />
     </Frame>
   );
@@ -81,7 +82,7 @@ export function Searched({ find }: { find: string }) {
           const way: Way = [domain, ...entries];
           return <One key={JSON.stringify(way)} way={way} depth={1} one={one} text={keyText(domain, entries)} rates={pages.rates} shared={NOTHING} />;
         })}
-        <Empty of={found} text="no key and no value has this text in it" />
+        <Empty of={found} pages={pages} text="no key and no value has this text in it" />
         <Turns pages={pages} depth={1} />
       </Frame>
     </>

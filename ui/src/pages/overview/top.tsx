@@ -24,7 +24,7 @@ export function Top({ most = 10 }: { most?: number }) {
       <section aria-label="Top keys">
         <h2>Keys with most hits</h2>
         <Problem error={error} />
-        <Table label="Top keys" rows={data?.keys.slice(0, most) ?? null} rowKey={(row) => keyText(row.domain, row.entries)} empty="nobody asked lately" columns={[
+        <Table label="Top keys" failed={error !== null} rows={data?.keys.slice(0, most) ?? null} rowKey={(row) => keyText(row.domain, row.entries)} empty="nobody asked lately" columns={[
           { head: "key", names: true, kind: "wide", cell: (row) => <Name text={keyText(row.domain, row.entries)} most={120} /> },
           { head: "hits, about", kind: "number", cell: (row) => row.hits.toLocaleString("en") },
           { head: "a second", kind: "number", cell: (row) => (row.hits / seconds).toFixed(1) },
@@ -32,7 +32,7 @@ export function Top({ most = 10 }: { most?: number }) {
       </section>
       <section aria-label="Latest refusals">
         <h2>Refused lately</h2>
-        <Table label="Latest refusals" rows={data?.refusals.slice(0, most) ?? null} rowKey={(row) => `${row.at} ${row.caller} ${keyText(row.domain, row.entries)}`} empty="nothing was refused lately" columns={[
+        <Table label="Latest refusals" failed={error !== null} rows={data?.refusals.slice(0, most) ?? null} rowKey={(row) => `${row.at} ${row.caller} ${keyText(row.domain, row.entries)}`} empty="nothing was refused lately" columns={[
           { head: "when", cell: (row) => <Ago at={row.at} /> },
           { head: "who", cell: (row) => row.caller },
           { head: "key", names: true, kind: "wide", cell: (row) => <Name text={keyText(row.domain, row.entries)} most={120} /> },

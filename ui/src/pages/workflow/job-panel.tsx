@@ -7,7 +7,7 @@ import { Action } from "../../parts/action";
 import { field, Json } from "../../parts/json";
 import { Problem } from "../../parts/says";
 import { State } from "../../parts/state";
-import { Ago, clock, Duration, Time } from "../../parts/time";
+import { Ago, Away, clock, Duration, Time } from "../../parts/time";
 import { cut, Name, plain, Text } from "../../parts/text";
 import { usePoll } from "../../poll";
 import { href, setQuery } from "../../router";
@@ -19,6 +19,9 @@ interface Raw {
 }
 
 const over = (job: Job): boolean => ["succeeded", "failed", "cancelled", "skipped"].includes(job.state);
+
+/** What stands for an output that is null. */
+const noOutput = (state: string): string => (state === "succeeded" ? "it returned nothing" : ["failed", "cancelled", "skipped"].includes(state) ? "none" : "none yet");
 
 export interface JobPanelProps {
   readonly id: string;
@@ -68,8 +71,8 @@ function Shown({ id, raw: { job, text }, own, done }: { id: string; raw: Raw; ow
         <dt>ready</dt><dd><Time at={job.ready_at} /></dd>
         <dt>started</dt><dd><Time at={job.started_at} /></dd>
         <dt>finished</dt><dd><Time at={job.finished_at} /></dd>
-        {job.due_at ? <><dt>due</dt><dd><Time at={job.due_at} /> (<Ago at={job.due_at} />)</dd></> : null}
-        {job.lease_expires_at ? <><dt>lease ends</dt><dd><Ago at={job.lease_expires_at} /></dd></> : null}
+        {job.due_at ? <><dt>due</dt><dd><Time at={job.due_at} /> (<Away at={job.due_at} />)</dd></> : null}
+        {job.lease_expires_at ? <><dt>lease ends</dt><dd><Away at={job.lease_expires_at} /></dd></> : null}
         {job.timeout_ms === null ? null : <><dt>timeout</dt><dd><Duration ms={job.timeout_ms} /></dd></>}
         {job.wait_ms ? <><dt>waits first</dt><dd><Duration ms={job.wait_ms} /></dd></> : null}
         {job.limits?.length ? <><dt>limits</dt><dd>{job.limits.map((limit, at) => <div key={at}><Name text={limitWords(limit)} most={200} /></div>)}</dd></> : null}
@@ -77,7 +80,7 @@ function Shown({ id, raw: { job, text }, own, done }: { id: string; raw: Raw; ow
         <dt>before</dt><dd><Names id={id} names={job.before} /></dd>
       </dl>
       {job.errors?.length ? <Errors errors={job.errors} /> : null}
-      <Section title="Output"><Value text={field(text, "output")} none="it returned nothing" label="output" /></Section>
+      <Section title="Output"><Value text={field(text, "output")} none={noOutput(job.state)} label="output" /></Section>
       <Section title="Params"><Value text={field(text, "params")} none="none" label="params" /></Section>
       {job.after.length > 0 ? <Section title="Inputs"><Inputs key={job.name} id={id} names={job.after} /></Section> : null}
       <Section title="Log"><Log key={job.name} own={own} live={!over(job)} /></Section>
@@ -106,8 +109,8 @@ function WhyNot({ job, id }: { job: Job; id: string }) {
   if (!why) return null;
   return (
     <div class="warning">
-      <b>{why.reason}</b> <bdi>{cut(plain(why.text), 1000)}</bdi>
-      {why.until ? <> (<Ago at={why.until} />)</> : null}
+      <bdi>{cut(plain(why.text), 1000)}</bdi> <span class="dim mono">{why.reason}</span>
+      {why.until ? <> (<Away at={why.until} />)</> : null}
       {why.jobs?.length ? <div>jobs: <Names id={id} names={why.jobs} /></div> : null}
       {why.holders?.length ? (
         <div>held by: {why.holders.slice(0, 10).map((holder, at) => (
@@ -165,7 +168,7 @@ function Input({ id, name }: { id: string; name: string }) {
   return (
     <details onToggle={(event) => event.currentTarget.open && want(true)}>
       <summary><Name text={name} most={80} /></summary>
-      {got === null ? <p class="dim">loading…</p> : got instanceof Error ? <Problem error={got} /> : <Value text={field(got, "output")} none="it returned nothing" label={`output of ${cut(name, 40)}`} />}
+      {got === null ? <p class="dim">loading…</p> : got instanceof Error ? <Problem error={got} /> : <Value text={field(got, "output")} none={noOutput(JSON.parse(field(got, "state") ?? '""') as string)} label={`output of ${cut(name, 40)}`} />}
     </details>
   );
 }
@@ -222,13 +225,13 @@ function Actions({ id, job, own, done }: { id: string; job: Job; own: string; do
   if (!mayAct()) return null;
   return (
     <div class="buttons" role="group" aria-label="Actions on the job">
-      {state === "failed" || state === "cancelled" ? <Action label="retry" call={post("retry", seen)} done={done} /> : null}
-      {ended ? <Action label="restart" call={restart(false)} done={done} confirm="The job runs again; jobs after it keep what they have." /> : null}
-      {ended && job.before.length > 0 ? <Action label="restart with all that follows" call={restart(true)} done={done} confirm="The job and all jobs after it run again. Their outputs are lost." danger /> : null}
+      {state === "failed" || state === "cancelled" ? <Action label="retry" said="The job runs again." call={post("retry", seen)} done={done} /> : null}
+      {ended ? <Action label="restart" verb="Restart the job" said="The job runs again." call={restart(false)} done={done} confirm="The job runs again; jobs after it keep what they have." /> : null}
+      {ended && job.before.length > 0 ? <Action label="restart with all that follows" verb="Restart all these jobs" said="They run again." call={restart(true)} done={done} confirm="The job and all jobs after it run again. Their outputs are lost." danger /> : null}
       {!ended || state === "failed" || state === "cancelled" ? (
-        state === "running" ? null : <Action label="skip" call={post("skip")} done={done} confirm="The rules of the jobs after it decide whether they run." danger />
+        state === "running" ? null : <Action label="skip" verb="Skip the job" said="Skipped." call={post("skip")} done={done} confirm="The rules of the jobs after it decide whether they run." danger />
       ) : null}
-      {ended ? null : <Action label="cancel" call={post("cancel")} done={done} confirm={state === "running" ? "Its worker is told to stop, and its result is not taken." : "It will not run."} danger />}
+      {ended ? null : <Action label="cancel" verb="Cancel the job" said="Cancelled." call={post("cancel")} done={done} confirm={state === "running" ? "Its worker is told to stop, and its result is not taken." : "It will not run."} danger />}
       {state === "succeeded" ? null : <MarkSucceeded path={`${own}:mark_succeeded`} done={done} />}
     </div>
   );
@@ -249,7 +252,7 @@ function MarkSucceeded({ path: to, done }: { path: string; done: () => void }) {
       <summary>mark succeeded…</summary>
       <label>output, as JSON <textarea dir="auto" value={output} spellcheck={false} onInput={(event) => put(event.currentTarget.value)} /></label>
       {wrong ? <p class="problem" role="alert">{wrong}</p> : null}
-      <Action label="mark succeeded" call={call} disabled={wrong !== ""} done={done} confirm="Jobs after it get this output." />
+      <Action label="mark succeeded" verb="Mark succeeded" said="Marked as succeeded." call={call} disabled={wrong !== ""} done={done} confirm="Jobs after it get this output." />
     </details>
   );
 }

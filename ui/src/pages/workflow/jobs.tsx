@@ -2,7 +2,7 @@
 import type { Job, Page } from "../../model";
 import { Duration, now, span } from "../../parts/time";
 import { known, State, STATES } from "../../parts/state";
-import { Table, type Column } from "../../parts/table";
+import { Table, UNKNOWN, type Column } from "../../parts/table";
 import { cut, Name, plain } from "../../parts/text";
 import { href, place, setQuery } from "../../router";
 
@@ -58,10 +58,12 @@ export interface JobsProps {
   readonly page: Page<Job> | null;
   readonly counts: Readonly<Record<string, number>>;
   readonly open: string | null;
+  /** The page could not be had. */
+  readonly failed: boolean;
 }
 
 /** The filter by state and the pages, which table and bars share. */
-export function JobsFilter({ page, counts }: Omit<JobsProps, "id" | "open">) {
+export function JobsFilter({ page, counts }: Omit<JobsProps, "id" | "open" | "failed">) {
   const { state = "", cursor } = place.value.query;
   const chosen = new Set(state.split(",").filter(Boolean));
   const toggle = (word: string): void => {
@@ -85,8 +87,8 @@ export function JobsFilter({ page, counts }: Omit<JobsProps, "id" | "open">) {
   );
 }
 
-export function Jobs({ id, page, open }: JobsProps) {
-  return <Table label="Jobs" columns={columns(id)} rows={page?.items ?? null} rowKey={(job) => String(job.index)} empty="no job has this state" selected={(job) => job.name === open} />;
+export function Jobs({ id, page, open, failed }: JobsProps) {
+  return <Table label="Jobs" columns={columns(id)} rows={page?.items ?? null} rowKey={(job) => String(job.index)} failed={failed} empty="no job has this state" selected={(job) => job.name === open} />;
 }
 
 interface Piece {
@@ -114,8 +116,8 @@ export function pieces(job: Job, at: number): Piece[] {
 
 const WORDS: Readonly<Record<string, string>> = { waiting: "waited", throttled: "throttled", scheduled: "scheduled" };
 
-export function Timeline({ id, page, open }: JobsProps) {
-  if (!page) return <p class="dim">loading…</p>;
+export function Timeline({ id, page, open, failed }: JobsProps) {
+  if (!page) return <p class="dim">{failed ? UNKNOWN : "loading…"}</p>;
   const at = page.items.some((job) => job.finished_at === null) ? now.value : now.peek();
   const all = page.items.map((job) => pieces(job, at));
   const ends = all.flat();

@@ -16,6 +16,11 @@ const ACTIONS: Readonly<Record<string, readonly string[]>> = {
   expire: STATUSES,
   delete: ["pending", "succeeded", "failed", "cancelled"],
 };
+/** What people call what the API calls otherwise. */
+const WORDS: Readonly<Record<string, string>> = { delete: "remove" };
+const DONE: Readonly<Record<string, string>> = {
+  cancel: "Cancelled", pause: "Paused", resume: "Resumed", retry: "Failed jobs run again in", start: "Started", expire: "Set the end of", delete: "Removed",
+};
 const SPANS = ["1h", "1d", "7d", "30d", "90d", "forever"];
 /** Workflows in a call: an answer comes within a second. */
 const PART = 200;
@@ -45,6 +50,7 @@ export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
   const [progress, setProgress] = useState<string | null>(null);
   const stopped = useRef(false);
   if (!mayAct()) return null;
+  const word = WORDS[action] ?? action;
   const chosen = bulkFilter(filter, action);
   const some = chosen !== null && (chosen["status"] as string[]).length > 0;
   const call = (more: Record<string, unknown>, bounds: Record<string, unknown> = {}): Call => ({
@@ -56,10 +62,10 @@ export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
     const { status, ...rest } = chosen as Record<string, string | undefined> & { status: unknown };
     const words = { ...rest, status: (status as string[]).join(",") };
     const counted = await get<{ total: number; as_of: string }>(withQuery("v1/workflows:count", words));
-    if (counted.total === 0) return say(`no workflow matches that ${action} can change`, "bad");
+    if (counted.total === 0) return say(`no workflow matches that ${word} can change`, "bad");
     const many = `${counted.total.toLocaleString("en")} workflow${counted.total === 1 ? "" : "s"}`;
     const about = Object.entries(words).filter(([, value]) => value).map(([name, value]) => `${name}: ${value}`).join("; ");
-    const verb = action === "expire" ? `expire after ${after}` : action;
+    const verb = action === "expire" ? `expire after ${after}` : word;
     if (!(await confirm(`${verb} ${many}?`, <p><bdi>{about}</bdi></p>, `${verb} ${many}`))) return;
     stopped.current = false;
     // Those that are created from now on were not counted.
@@ -74,7 +80,7 @@ export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
       cursor = got.next_cursor;
       if (!got.more || cursor === null) break;
     }
-    say(`${verb}: ${made.toLocaleString("en")} of ${many}${failed > 0 ? `; ${failed} refused, such as: ${why}` : ""}`, failed > 0 ? "bad" : "good");
+    say(`${DONE[action] ?? verb} ${made.toLocaleString("en")} of ${many}.${failed > 0 ? ` ${failed} were refused, such as: ${why}` : ""}`, failed > 0 ? "bad" : "good");
     done();
   };
   const start = (): void => {
@@ -85,7 +91,7 @@ export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
     <div class="buttons" role="group" aria-label="Action for all that match">
       <label>all that match:
         <select value={action} onChange={(event) => setAction(event.currentTarget.value)} disabled={progress !== null}>
-          {Object.keys(ACTIONS).map((one) => <option key={one}>{one}</option>)}
+          {Object.keys(ACTIONS).map((one) => <option key={one} value={one}>{WORDS[one] ?? one}</option>)}
         </select>
       </label>
       {action === "expire" ? (
@@ -94,11 +100,11 @@ export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
         </label>
       ) : null}
       <span class="action">
-        <button type="button" class="danger" disabled={!some || progress !== null} onClick={start}>{action}…</button>
-        <Curl call={call({})} label={`${action} all that match`} />
+        <button type="button" class="danger" disabled={!some || progress !== null} onClick={start}>{word}…</button>
+        <Curl call={call({})} label={`${word} all that match`} />
       </span>
       {progress === null ? null : <><span role="status">{progress}</span> <button class="small" onClick={() => (stopped.current = true)}>Stop</button></>}
-      {chosen === null ? <span class="dim">not with a beginning of an id</span> : some ? null : <span class="dim">{action} changes no workflow with this status</span>}
+      {chosen === null ? <span class="dim">not with a beginning of an id</span> : some ? null : <span class="dim">{word} changes no workflow with this status</span>}
     </div>
   );
 }

@@ -1,0 +1,26 @@
+// A field that leaves those rows of a table that have a text in them. It looks at the rows that are shown: the server is not asked.
+import { useState } from "preact/hooks";
+
+export interface Find<Row> {
+  readonly typed: string;
+  readonly set: (typed: string) => void;
+  readonly rows: readonly Row[] | null;
+  /** What stands in the table when nothing is left; undefined when there was nothing before. */
+  readonly empty: string | undefined;
+}
+
+export function useFind<Row>(rows: readonly Row[] | null | undefined, words: (row: Row) => string): Find<Row> {
+  const [typed, set] = useState("");
+  const wanted = typed.trim().toLowerCase();
+  const found = wanted === "" ? rows : rows?.filter((row) => words(row).toLowerCase().includes(wanted));
+  return { typed, set, rows: found ?? null, empty: rows?.length && found?.length === 0 ? "no row has this text in it" : undefined };
+}
+
+/** `part`: the server has more rows than those that are shown. */
+export function FindField<Row>({ find, part = false }: { find: Find<Row>; part?: boolean }) {
+  return (
+    <p class="filters">
+      <label>{part ? "find on this page" : "find"} <input type="search" data-filter size={20} dir="auto" spellcheck={false} value={find.typed} onInput={(event) => find.set(event.currentTarget.value)} /></label>
+    </p>
+  );
+}
