@@ -103,3 +103,19 @@ test("without a shared worker each tab reads for itself", async () => {
   await stateOf(page, "one", "running");
   assert.deepEqual(page.mistakes, []);
 });
+
+test("a server that stands still is told from one where nothing happens", async () => {
+  const { id } = await create("frozen");
+  const [list, one] = [await browser.open(`${server.page}#/workflows`), await browser.open(`${server.page}#/workflows/${id}`)];
+  await list.locator("tbody a").first().waitFor();
+  await one.locator(".mark.live").waitFor();
+  server.freeze();
+  try {
+    await list.getByText("the server does not answer").waitFor({ timeout: 25_000 });
+    await one.locator(".mark.reconnecting").waitFor({ timeout: 30_000 });
+  } finally {
+    server.thaw();
+  }
+  await one.locator(".mark.live").waitFor({ timeout: 20_000 });
+  await list.getByText("the server does not answer").waitFor({ state: "hidden", timeout: 20_000 });
+});

@@ -63,6 +63,8 @@ test("the demo is alive: from the overview to a job's log, and to a limit that r
   const server = await start("demo");
   try {
     const page = await browser.open(server.page);
+    // The demo begins its first report after twelve seconds.
+    page.setDefaultTimeout(60_000);
     await page.locator(".mark.live").waitFor();
     await page.locator('[aria-label="Top keys"] tr', { hasText: "shop: route=/search" }).first().waitFor();
     await page.getByRole("link", { name: "Workflows", exact: true }).click();

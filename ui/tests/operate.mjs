@@ -77,6 +77,78 @@ test("a worker is drained and gets jobs again", async () => {
   assert.deepEqual(page.mistakes, []);
 });
 
+test("the key / goes to the filter of each page", async () => {
+  const { items } = await server.get("v1/workflows?name=still");
+  const page = await browser.open(`${server.page}#/limits`);
+  const cases = [
+    ["limits", "find", "search"], ["queues", "find", "search"], ["workers", "find", "search"], ["failures", "find", "search"],
+    ["workflows", "name", "search"], [`workflows/${items[0].id}`, "", "checkbox"],
+  ];
+  for (const [place, label, type] of cases) {
+    await page.goto(`${server.page}#/${place}`);
+    await page.locator("[data-filter]").first().waitFor();
+    await page.locator("h1").click();
+    await page.keyboard.press("/");
+    const got = await page.evaluate(() => [document.activeElement.closest("label")?.innerText.trim(), document.activeElement.type]);
+    assert.equal(got[1], type, place);
+    if (label) assert.equal(got[0], label, place);
+  }
+  await page.goto(`${server.page}#/queues`);
+  await page.getByLabel("find").fill("MAI");
+  await table(page, "Queues").getByText("broken").waitFor({ state: "detached" });
+  await table(page, "Queues").getByText("mail").waitFor();
+  await page.getByLabel("find").fill("nowhere");
+  await page.getByText("no row has this text in it").waitFor();
+  assert.deepEqual(page.mistakes, []);
+});
+
+test("a pause says what it is for, and can be for requests, too", async () => {
+  const page = await browser.open(`${server.page}#/limits`);
+  await page.getByText("Pause or scale a key").click();
+  const form = page.locator("details form");
+  const ask = async () => (await server.decide({ domain: "sample", descriptors: [{ entries: [{ key: "client", value: "gateway" }] }] })).overallCode;
+  await form.getByLabel("domain").fill("sample");
+  await form.getByLabel("entries").fill("client");
+  await form.getByText("is not a key with a value").waitFor();
+  assert.ok(await form.getByRole("button", { name: "Pause", exact: true }).isDisabled());
+  await form.getByLabel("entries").fill("client=gateway");
+  for (const [requests, says, said, code] of [[false, "Requests still pass", "Paused for jobs.", "OK"], [true, "Requests are refused", "Paused for jobs and requests.", "OVER_LIMIT"]]) {
+    await form.getByLabel("also requests").setChecked(requests);
+    await form.getByRole("button", { name: "Pause", exact: true }).click();
+    await page.locator("dialog").getByText(says).waitFor();
+    await confirm(page);
+    await page.getByText(said, { exact: true }).waitFor();
+    await table(page, "Paused and scaled").getByText(requests ? "requests and jobs" : "jobs", { exact: true }).waitFor();
+    assert.equal((await server.get("v1/limits/overrides")).items[0].gateway, requests);
+    assert.equal(await ask(), code);
+  }
+  await table(page, "Paused and scaled").getByRole("button", { name: "Resume", exact: true }).click();
+  await become("resumed", async () => (await server.get("v1/limits/overrides")).items.length === 0);
+  assert.equal(await ask(), "OK");
+  assert.deepEqual(page.mistakes, []);
+});
+
+test("a check tells a name that nobody configured from a limit that has room, and refuses what is no pair", async () => {
+  const page = await browser.open(`${server.page}#/limits`);
+  const check = page.getByRole("region", { name: "Check a request" });
+  const say = async (domain, entries) => {
+    await check.getByLabel("domain").fill(domain);
+    await check.getByLabel("entries").fill(entries);
+    await check.getByRole("button", { name: "Check", exact: true }).click();
+  };
+  await say("sampel", "client=me");
+  const words = table(page, "Answer").getByText("no limit applies: the domain is not configured");
+  await words.waitFor();
+  assert.equal(await table(page, "Answer").locator(".s-succeeded").count(), 0);
+  await say("sample", "clinet=me");
+  await table(page, "Answer").getByText("no limit applies", { exact: true }).waitFor();
+  await say("sample", "client=me, path");
+  await check.locator(".problem", { hasText: "'path' is not a key with a value" }).waitFor();
+  await say("sample", "client=me");
+  await table(page, "Answer").locator(".s-succeeded").waitFor();
+  assert.deepEqual(page.mistakes, []);
+});
+
 test("a key is paused for a while and resumed, and a request is checked without charging it", async () => {
   const page = await browser.open(`${server.page}#/limits`);
   await page.getByText("Pause or scale a key").click();
@@ -86,7 +158,8 @@ test("a key is paused for a while and resumed, and a request is checked without 
   await form.getByRole("button", { name: "Pause", exact: true }).click();
   await confirm(page);
   await become("paused", async () => (await server.get("v1/limits/overrides")).items.some((one) => one.domain === "sample"));
-  await table(page, "Paused and scaled").getByRole("button", { name: "Remove", exact: true }).click();
+  await table(page, "Paused and scaled").getByRole("button", { name: "Resume", exact: true }).click();
+  await page.getByText("Resumed.").waitFor();
   await become("resumed", async () => (await server.get("v1/limits/overrides")).items.length === 0);
   const check = page.getByRole("region", { name: "Check a request" });
   await check.getByLabel("domain").fill("sample");
@@ -106,6 +179,12 @@ test("failures stand together by error, and are retried and removed together", a
   await row.waitFor();
   assert.match(await row.innerText(), /^3\s/);
   await looksRight(page, "failures");
+  await row.getByRole("button", { name: "curl: Retry" }).click();
+  assert.equal((await page.locator("pre.curl").innerText()).match(/^curl -s -X POST '.*:retry'$/gm)?.length, 3);
+  await page.keyboard.press("Escape");
+  await row.getByRole("button", { name: "curl: Remove" }).click();
+  assert.equal((await page.locator("pre.curl").innerText()).match(/^curl -s -X DELETE '/gm)?.length, 3);
+  await page.keyboard.press("Escape");
   await row.getByRole("button", { name: "Retry", exact: true }).click();
   await confirm(page);
   await become("retried", async () => (await server.get("v1/workflows:count?status=failed")).total === 0);
@@ -116,4 +195,28 @@ test("failures stand together by error, and are retried and removed together", a
   await confirm(page);
   await become("removed", async () => (await server.get("v1/workflows:count?name=broken")).total === 0);
   assert.deepEqual(page.mistakes, []);
+});
+
+test("what was so before the server was gone is not said of now", async () => {
+  const own = await startServer();
+  try {
+    const page = await browser.open(`${own.page}#/overview`);
+    const health = page.getByRole("region", { name: "Health" });
+    await health.getByText("rate limits answer: yes").waitFor();
+    await page.getByText("nothing counted yet").first().waitFor();
+    await own.crash();
+    await health.locator(".problem").waitFor({ timeout: 20_000 });
+    await health.getByText("rate limits answer: unknown").waitFor();
+    assert.doesNotMatch(await health.innerText(), /yes/);
+    for (const [place, label] of [["queues", "Queues"], ["workers", "Workers"], ["failures", "Failures"], ["workflows", "Workflows"], ["limits", "Configuration"]]) {
+      await page.goto(`${own.page}#/${place}`);
+      await page.getByRole("heading", { name: label, exact: true }).waitFor();
+      await page.locator("main .problem").first().waitFor();
+      await page.getByText("not known: the server did not answer").first().waitFor();
+      await page.getByText("loading…").waitFor({ state: "detached", timeout: 20_000 });
+    }
+    assert.deepEqual(page.mistakes, []);
+  } finally {
+    own.stop();
+  }
 });

@@ -1,7 +1,7 @@
 // A workflow: its graph as it happens, its jobs, and each action.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { looksRight, picture, startBrowser } from "./parts/browser.mjs";
+import { looksRight, picture, startBrowser, watchMistakes } from "./parts/browser.mjs";
 import { startServer } from "./parts/server.mjs";
 
 let server, browser;
@@ -176,6 +176,42 @@ test("each action on a workflow", async () => {
   await assert.rejects(server.get(`v1/workflows/${id}`), /workflow_not_found/);
   await page.goto(`${server.page}#/workflows/${id}`);
   await page.getByText("It was removed, or never was.").waitFor();
+  assert.deepEqual(page.mistakes, []);
+});
+
+test("an address without a workflow's id shows the refusal, and ends no stream of other tabs", async () => {
+  const id = await report("other");
+  const context = await browser.context();
+  const [other, page] = [await context.newPage(), await context.newPage()];
+  for (const one of [other, page]) watchMistakes(one);
+  await other.goto(`${server.page}#/workflows/${id}`);
+  await other.locator(".mark.live").waitFor();
+  for (const wrong of ["undefined", "..%2Fsession", `8${id.slice(1)}`]) {
+    await page.goto(`${server.page}#/workflows/${wrong}`);
+    await page.locator(".problem", { hasText: "is not a workflow id" }).waitFor();
+    assert.doesNotMatch(await page.locator("main").innerText(), /loading/);
+  }
+  await server.claim("other");
+  await stateIs(other, "fetch", "running");
+  assert.deepEqual([...page.mistakes, ...other.mistakes], []);
+  await context.close();
+});
+
+test("a dialog names the deed, and closes when the address changes", async () => {
+  const id = await report("dialogs");
+  const page = await browser.open(`${server.page}#/workflows`);
+  await page.goto(`${server.page}#/workflows/${id}`);
+  const actions = page.getByRole("group", { name: "Actions on the workflow" });
+  await actions.getByRole("button", { name: "cancel", exact: true }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Cancel the workflow" }).waitFor();
+  await page.goBack();
+  await page.getByRole("heading", { name: "Workflows", exact: true }).waitFor();
+  assert.equal(await page.locator("dialog").count(), 0);
+  assert.equal((await server.get(`v1/workflows/${id}`)).status, "running");
+  await page.goto(`${server.page}#/workflows/${id}?job=fetch`);
+  await panel(page).getByText("none yet").waitFor();
+  await actions.getByRole("button", { name: "pause", exact: true }).click();
+  await page.locator(".saying.good", { hasText: "Paused." }).waitFor();
   assert.deepEqual(page.mistakes, []);
 });
 

@@ -101,7 +101,7 @@ test("actions for all that match do no more than was counted", async () => {
   await page.getByRole("button", { name: "expire…" }).click();
   await confirm(page);
   await page.getByText("15 of 15 workflows").waitFor();
-  await act("delete", "cancelled");
+  await act("remove", "cancelled");
   assert.equal((await server.get("v1/workflows:count?name=invoice")).total, 0);
   await page.getByLabel("all that match:").selectOption("cancel");
   await page.getByRole("button", { name: "curl: cancel all that match" }).click();

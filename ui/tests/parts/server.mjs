@@ -76,6 +76,9 @@ export async function startServer({ settings = {}, tokens = null, command = [] }
     report: (...reports) => call("POST", "v1/jobs/report", { reports }),
     /** Stops the server as a crash does, and leaves the proxy. */
     crash: () => new Promise((end) => (child.once("exit", end), child.kill("SIGKILL"))),
+    /** Keeps the server from doing anything, with all connections open, until `thaw`. */
+    freeze: () => child.kill("SIGSTOP"),
+    thaw: () => child.kill("SIGCONT"),
     stop: () => {
       proxy?.kill();
       child.kill();
