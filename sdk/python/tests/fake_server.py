@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 
 Answer = bytes | None
 
@@ -25,7 +26,8 @@ class FakeServer:
     `None` closes the connection without an answer. `requests` has what was asked.
     """
 
-    def __init__(self, *answers: Answer, at: tuple[str, int] = ("127.0.0.1", 0)) -> None:
+    def __init__(self, *answers: Answer, at: tuple[str, int] = ("127.0.0.1", 0), slowly: float = 0.0) -> None:
+        self._slowly = slowly
         self.requests: list[bytes] = []
         self._answers = list(answers)
         self._listener = socket.create_server(at)
@@ -51,7 +53,10 @@ class FakeServer:
                 self.requests.append(_request(connection))
                 if one is not None:
                     try:
-                        connection.sendall(one)
+                        # `slowly`: a pause after each byte.
+                        for piece in [bytes([byte]) for byte in one] if self._slowly else [one]:
+                            connection.sendall(piece)
+                            time.sleep(self._slowly)
                     except OSError:
                         continue
 

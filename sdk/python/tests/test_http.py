@@ -12,9 +12,11 @@ import pytest
 from fake_server import FakeServer, answer, chunked
 from tidegate import AsyncClient, Client, NotTidegate, ServerUnavailable, TidegateError
 from tidegate._http.address import Address, part, query
+from tidegate._http.call import Lost
 from tidegate._http.events import Event, EventReader
 from tidegate._http.response import BadAnswer, Response
 from tidegate._http.sync import Pool
+from tidegate.worker.line import Line
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 TEN = b"0123456789"
@@ -240,6 +242,28 @@ def test_an_answer_in_drops_does_not_stretch_the_time() -> None:
         client.show_version()
     assert time.monotonic() - begin < 5
     listener.close()
+
+
+@BOTH
+def test_interim_answers_without_end_are_no_answer(ask: Callable[[str], Any]) -> None:
+    interim = b"HTTP/1.1 100 Continue\r\n\r\n" * 100
+    with FakeServer(interim) as server, pytest.raises(TidegateError, match="only interim ones"):
+        ask(server.address)
+
+
+def test_a_worker_gives_up_an_answer_in_drops_in_time() -> None:
+    with FakeServer(answer(b"{" + b" " * 400 + b"}"), slowly=0.05) as server:
+        began = time.monotonic()
+        with pytest.raises(Lost, match="no answer in time"):
+            Line(Address(server.address), None, None).post("/v1/jobs/claim", b"{}", 0.5)
+        assert time.monotonic() - began < 5
+
+
+@BOTH
+def test_a_number_that_python_does_not_read_is_named(ask: Callable[[str], Any]) -> None:
+    long = answer(b'{"x": ' + b"1" * 5000 + b"}")
+    with FakeServer(long) as server, pytest.raises(TidegateError, match="more than 4300 digits"):
+        ask(server.address)
 
 
 def test_connections_are_not_used_after_a_fork(server: str) -> None:

@@ -7,7 +7,51 @@ from typing import Any
 
 from .errors import InvalidParam
 
+#: As many digits of a whole number as Python reads. Numbers of the server may have more.
+MOST_DIGITS = 4300
+
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+class LongNumber:
+    """Stands for a whole number that has more digits than Python reads."""
+
+    __slots__ = ("digits",)
+
+    def __init__(self, digits: int) -> None:
+        self.digits = digits
+
+    def __str__(self) -> str:
+        return f"a whole number of {self.digits} digits, and Python reads {MOST_DIGITS}"
+
+
+def decode(data: bytes | str) -> tuple[Any, bool]:
+    """Reads JSON. Returns the value, and whether a `LongNumber` is in it. Raises ValueError or RecursionError."""
+    try:
+        return json.loads(data), False
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise
+    except ValueError:
+        return json.loads(data, parse_int=_whole), True
+
+
+def _whole(text: str) -> int | LongNumber:
+    digits = len(text.lstrip("-"))
+    return int(text) if digits <= MOST_DIGITS else LongNumber(digits)
+
+
+def long_number(value: Any) -> LongNumber | None:
+    """Returns a number in a value that Python does not read."""
+    left: list[Any] = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, LongNumber):
+            return one
+        if isinstance(one, dict):
+            left += one.values()  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+        elif isinstance(one, list):
+            left += one  # pyright: ignore[reportUnknownArgumentType]
+    return None
 
 
 def encode(value: Any) -> bytes:

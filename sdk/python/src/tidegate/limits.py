@@ -150,13 +150,23 @@ class RateLimits:
             raise NotTidegate(
                 f"{self._address.url}/json answered with {response.status}. Look at TIDEGATE_LIMITS_SERVER"
             )
-        answer = json.loads(response.body)
-        if answer.get("overallCode") != "OVER_LIMIT":
-            return None
-        spans = [
-            one.get("durationUntilReset", "1s") for one in answer.get("statuses", ()) if one.get("code") == "OVER_LIMIT"
-        ]
-        return max((float(re.sub("s$", "", one)) for one in spans), default=1.0)
+        try:
+            return _left(json.loads(response.body))
+        except (LookupError, ValueError, RecursionError, TypeError, AttributeError):
+            raise NotTidegate(
+                f"{self._address.url}/json does not answer like Tidegate. Look at TIDEGATE_LIMITS_SERVER"
+            ) from None
+
+
+def _left(answer: Any) -> float | None:
+    """Reads an answer: None when there was room, otherwise in how many seconds there is."""
+    if answer["overallCode"] != "OVER_LIMIT":
+        return None
+    spans = [one.get("durationUntilReset", "1s") for one in answer["statuses"] if one.get("code") == "OVER_LIMIT"]
+    left = max((float(re.sub("s$", "", one)) for one in spans), default=1.0)
+    if not 0 <= left < float("inf"):
+        raise ValueError(left)
+    return left
 
 
 def _address(server: str | None) -> Address:

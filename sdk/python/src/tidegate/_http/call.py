@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, TypeGuard
 
+from .._json import MOST_DIGITS, decode
 from ..errors import NotFound, NotTidegate, Problem, ServerUnavailable, TidegateError
 from .address import Address
 from .response import Response
 
 # The first pause before a call is sent again, and the longest, in seconds.
 _PAUSE_MIN, _PAUSE_MAX = 0.05, 1.0
+# A server that asks for a longer pause is not asked again.
+_LONGEST = 86_400.0
 _JSON = "application/json"
 _TOKEN_HINT = "Set TIDEGATE_TOKEN to a token from the server's tokens file"
 
@@ -111,7 +113,7 @@ class Attempts:
         from random import uniform  # Few programs need it.
 
         # Jitter, so that the clients of a server that comes back do not call at the same moment.
-        seconds = max(self._next * uniform(0.5, 1.0), least)
+        seconds = max(self._next * uniform(0.5, 1.0), min(least, _LONGEST))
         self._next = min(2 * self._next, _PAUSE_MAX)
         return Pause(seconds) if now + seconds < self._ends else None
 
@@ -148,6 +150,9 @@ def _value(call: Call, address: Address, response: Response) -> Any:
     if call.accept != _JSON:
         return response.body.decode("utf-8", "replace")
     value = _decode(response.body)
+    if value is _LONG:
+        what = f"a whole number of more than {MOST_DIGITS} digits, which Python does not read"
+        return TidegateError(f"the answer of {address.url} has {what}")
     return _strange(address, response, "no JSON") if value is _NO_JSON else value
 
 
@@ -162,11 +167,12 @@ def _is_problem(value: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict) and "code" in value
 
 
-_NO_JSON = object()
+_NO_JSON, _LONG = object(), object()
 
 
 def _decode(body: bytes) -> Any:
     try:
-        return json.loads(body)
+        value, is_long = decode(body)
     except (ValueError, RecursionError):
         return _NO_JSON
+    return _LONG if is_long else value

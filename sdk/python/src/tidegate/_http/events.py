@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
+from .._json import MOST_DIGITS, decode
 from .response import BadAnswer
 
 MAX_EVENT = 16 * 1024 * 1024
@@ -30,7 +30,7 @@ class EventReader:
 
     def __init__(self, last_id: str | None = None) -> None:
         self.last_id = last_id
-        self._rest = b""
+        self._rest = bytearray()
         self._kind = ""
         self._data: list[str] = []
         self._size = 0
@@ -38,22 +38,28 @@ class EventReader:
     def feed(self, data: bytes) -> list[Event]:
         """Returns the events that are complete now."""
         events: list[Event] = []
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            self._size += len(line)
-            self._check()
-            if line.rstrip(b"\r"):
-                self._take(line.rstrip(b"\r").decode("utf-8", "replace"))
+        rest, at = self._rest, 0
+        # What was there before has no end of a line.
+        end = len(rest)
+        rest += data
+        while (end := rest.find(b"\n", end)) >= 0:
+            line = bytes(rest[at:end]).rstrip(b"\r")
+            self._size += end - at
+            at = end = end + 1
+            self._check(0)
+            if line:
+                self._take(line.decode("utf-8", "replace"))
                 continue
             if self._data:
                 events.append(self._event())
             self._kind, self._data, self._size = "", [], 0
-        self._check()
+        del rest[:at]
+        self._check(len(rest))
         return events
 
     def forget(self) -> None:
         """Drops the part of an event that has arrived: the stream was lost, and begins anew."""
-        self._rest, self._kind, self._data, self._size = b"", "", [], 0
+        self._rest, self._kind, self._data, self._size = bytearray(), "", [], 0
 
     def _take(self, line: str) -> None:
         field, _, value = line.partition(":")
@@ -67,10 +73,13 @@ class EventReader:
 
     def _event(self) -> Event:
         try:
-            return Event(self._kind or "message", json.loads("\n".join(self._data)))
+            value, is_long = decode("\n".join(self._data))
         except (ValueError, RecursionError):
             raise BadAnswer("an event is not JSON") from None
+        if is_long:
+            raise BadAnswer(f"an event has a number of more than {MOST_DIGITS} digits")
+        return Event(self._kind or "message", value)
 
-    def _check(self) -> None:
-        if self._size + len(self._rest) > MAX_EVENT:
+    def _check(self, more: int) -> None:
+        if self._size + more > MAX_EVENT:
             raise BadAnswer(f"an event is larger than {MAX_EVENT} bytes")

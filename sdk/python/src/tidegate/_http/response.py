@@ -8,6 +8,8 @@ MAX_BODY = 256 * 1024 * 1024
 _MAX_LINE = 1024
 # What a server that wants TLS says to a request without it.
 _TLS_ALERT = b"\x15"
+# Servers send one or two before an answer.
+_MAX_INTERIM = 8
 _WRONG = "the answer is not HTTP/1.1"
 
 
@@ -21,7 +23,7 @@ class Response:
     `headers` has names in lower case. A body that `take` has taken is not in `body`.
     """
 
-    __slots__ = ("_body", "_left", "_max_body", "_rest", "_state", "headers", "keep_alive", "status")
+    __slots__ = ("_body", "_interim", "_left", "_max_body", "_rest", "_state", "headers", "keep_alive", "status")
 
     def __init__(self, max_body: int = MAX_BODY) -> None:
         self.status = 0
@@ -33,6 +35,7 @@ class Response:
         # A body of one piece is not copied. More of them are put together at once: a list of tiny ones would be large.
         self._body: bytes | bytearray = b""
         self._left = 0
+        self._interim = 0
 
     @property
     def begun(self) -> bool:
@@ -115,6 +118,9 @@ class Response:
             if self.status == 101:
                 raise BadAnswer("the answer is for another protocol")
             # An interim answer: that to the request follows.
+            self._interim += 1
+            if self._interim > _MAX_INTERIM:
+                raise BadAnswer("the answer does not come, only interim ones")
             return data[end + 4 :]
         self.headers = headers
         connection = headers.get("connection")

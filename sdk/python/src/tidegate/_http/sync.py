@@ -48,6 +48,9 @@ class Connection:
 
     def receive(self, ends: float, size: int) -> bytes:
         """Returns what arrives next, nothing at the end. `ends` is a moment of the monotonic clock."""
+        if time.monotonic() >= ends:
+            # One that sends a little now and then would else never be given up.
+            raise Lost("no answer in time", sent=True)
         try:
             return self._socket.recv(size)
         except OSError as error:

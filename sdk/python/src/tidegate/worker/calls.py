@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from collections.abc import Callable
 from typing import Any, cast
@@ -20,6 +21,9 @@ _MAX_REPORTS = 1000
 _MAX_BYTES = 4 * 1024 * 1024
 # The first pause after a failure, and the longest, in seconds.
 _PAUSES = 0.1, 2.0
+_LEASE = re.compile("[0-9A-Za-z_.-]{1,100}")
+# Milliseconds: more than 300 years.
+_MAX_TIMEOUT = 10**13
 # Jobs that have not moved for so long get all threads: one of them takes longer than was thought.
 _STUCK = 0.005
 
@@ -230,12 +234,27 @@ class Calls:
                 work.quiet.wait(left)
 
 
+def _is_job(one: Any) -> bool:
+    timeout = one["timeout_ms"]
+    return (
+        _LEASE.fullmatch(one["lease"]) is not None
+        and isinstance(one["handler"], str)
+        and isinstance(one["job"], str)
+        and isinstance(one["queue"], str)
+        and isinstance(one["workflow_id"], str)
+        and isinstance(one["params"], dict)
+        and isinstance(one["inputs"], list)
+        and isinstance(one["attempt"], int)
+        and (timeout is None or (isinstance(timeout, int) and 0 <= timeout <= _MAX_TIMEOUT))
+    )
+
+
 def _checked(answer: Any, reports: int) -> dict[str, Any]:
     """Returns the answer if it can be one of Tidegate: something between may answer in its place, and no thread must
     end with that."""
     try:
         if (
-            all(isinstance(one["lease"], str) and "handler" in one and "timeout_ms" in one for one in answer["jobs"])
+            all(_is_job(one) for one in answer["jobs"])
             and len(answer.get("reports") or ()) == reports
             and all(one["status"] < 300 or isinstance(one["error"], dict) for one in answer.get("reports") or ())
         ):

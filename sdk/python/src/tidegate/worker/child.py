@@ -91,7 +91,10 @@ def main() -> int:
         install()
     engine = Engine(settings, jobs, table, control.tell)
     engine.start()
-    control.tell({"ready": {"handlers": sorted(jobs), "queues": list(settings.queues), "files": _files()}})
+    named = {job.queue for job in jobs.values()}
+    unnamed = [queue for queue in settings.queues if queue not in named]
+    ready = {"handlers": sorted(jobs), "queues": list(settings.queues), "unnamed": unnamed, "files": _files()}
+    control.tell({"ready": ready})
     threading.Thread(target=_listen, args=(control, engine, orders), name="tidegate-control", daemon=True).start()
     order = orders.get()
     engine.stop()

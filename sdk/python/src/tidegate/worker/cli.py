@@ -123,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
         "--lease",
         default="30s",
         metavar="SPAN",
-        help="how long a job is lost when the whole worker dies (default: 30s)",
+        help="after this time without a sign of the worker, others get its jobs (default: 30s)",
     )
     add(
         "--grace",

@@ -42,7 +42,8 @@ class Console:
         self._marks = _MARKS if "utf" in encoding else dict.fromkeys(_MARKS, "*")
 
     def say(self, text: str, **fields: Any) -> None:
-        """An event of the worker itself."""
+        """An event of the worker itself. A part of the text may come from whoever answers at the server's address."""
+        text = _clean(" ".join(text.split()))
         if self._json:
             self._write({"at": _rfc3339(time.time()), "event": "worker", "text": text, **fields})
         else:
@@ -165,7 +166,7 @@ class Console:
         return f"\x1b[{colour}m{text}\x1b[0m" if self._colours else text
 
     def _write(self, fields: dict[str, Any]) -> None:
-        self._print(json.dumps(fields, ensure_ascii=False))
+        self._print(json.dumps(fields, ensure_ascii=False).translate(_ESCAPES))
 
     def _print(self, text: str) -> None:
         # Signals and processes that end must not wait for who reads this. After one pause, there is none until it goes
@@ -209,6 +210,10 @@ def _clock(at: float) -> str:
 
 def _rfc3339(at: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at % 1 * 1000):03d}Z"
+
+
+# JSON leaves these as they are, and terminals and readers of lines act on them.
+_ESCAPES = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 
 
 def _clean(text: str) -> str:

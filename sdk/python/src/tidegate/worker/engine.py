@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 # How often the parent hears of jobs that have ended, and what waits is looked at, in seconds.
 _TICK = 0.1
 _NOTES_AFTER = 0.5
+# The exit code of a process of which a thread has ended by a mistake of ours.
+_BROKEN = 70
 
 
 class Engine:
@@ -151,7 +155,16 @@ class Engine:
     # Its threads.
 
     def _start(self, run: Callable[[], None], name: str) -> None:
-        threading.Thread(target=run, name=f"tidegate-{name}", daemon=True).start()
+        def watched() -> None:
+            try:
+                run()
+            except BaseException:
+                # Without one of its threads the process would stand still. Another one is started, and its jobs go
+                # back.
+                traceback.print_exc()
+                os._exit(_BROKEN)
+
+        threading.Thread(target=watched, name=f"tidegate-{name}", daemon=True).start()
 
     def _run_jobs(self) -> None:
         work = self.work

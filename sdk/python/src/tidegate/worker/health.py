@@ -2,11 +2,49 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
+import socket
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from .figures import SHOWN, Figures
+
+# Probes take milliseconds.
+_PATIENCE = 10.0
+_MOST_CONNECTIONS = 16
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    """Of so many connections at once, no more are taken: this process extends the leases, too."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[http.server.BaseHTTPRequestHandler]) -> None:
+        self._places = threading.Semaphore(_MOST_CONNECTIONS)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing: probes break off as they like."""
+
+
+def _shut(connection: socket.socket) -> None:
+    # It may have ended at this moment.
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class Health:
@@ -16,8 +54,17 @@ class Health:
         self, port: int, host: str, healthy: Callable[[], tuple[bool, str]], metrics: Callable[[], str]
     ) -> None:
         class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            timeout = 10
+            timeout = _PATIENCE
+
+            def handle(self) -> None:
+                # The timeout alone begins again with each byte.
+                end = threading.Timer(_PATIENCE, _shut, [self.connection])
+                end.daemon = True
+                end.start()
+                try:
+                    super().handle()
+                finally:
+                    end.cancel()
 
             def do_GET(self) -> None:
                 if self.path == "/metrics":
@@ -39,8 +86,7 @@ class Health:
             def log_message(self, format: str, *args: object) -> None:
                 """Says nothing: probes come every few seconds."""
 
-        self._server = http.server.ThreadingHTTPServer((host, port), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server((host, port), Handler)
         self.port: int = self._server.server_address[1]
 
     def start(self) -> None:

@@ -5,6 +5,7 @@ The parent extends them, so that a job that blocks the interpreter of its proces
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import struct
@@ -84,8 +85,10 @@ class LeaseTable:
             return []
         held: list[HeldLease] = []
         for line in payload.splitlines():
-            number, due, lease = line.split(b" ", 2)
-            held.append(HeldLease(lease.decode(), float(due), int(number) in running))
+            # Whoever reads this looks after all others, too.
+            with contextlib.suppress(ValueError):
+                number, due, lease = line.split(b" ", 2)
+                held.append(HeldLease(lease.decode(), float(due), int(number) in running))
         return held
 
     def close(self) -> None:

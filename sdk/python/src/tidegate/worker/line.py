@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import threading
 import time
@@ -13,6 +12,7 @@ from .._http.address import Address
 from .._http.call import Lost
 from .._http.response import BadAnswer, Response
 from .._http.sync import handshake, reason
+from .._json import decode, long_number
 from ..errors import Problem
 
 # One read takes a small answer whole; one with 272 jobs needs a few.
@@ -114,6 +114,11 @@ class Line:
         connection.settimeout(max(ends - time.monotonic(), 0.001))
         connection.sendall(request)
         while True:
+            # One that sends a little now and then has no more time than one that is silent.
+            left = ends - time.monotonic()
+            if left <= 0:
+                raise Lost("no answer in time", sent=True)
+            connection.settimeout(left)
             data = connection.recv(_READ)
             if response.feed(data) if data else response.end():
                 return
@@ -163,7 +168,7 @@ def _connect(address: Address, cacert: str | None, timeout: float) -> socket.soc
 
 def _value(response: Response) -> Any:
     try:
-        value: Any = json.loads(response.body)
+        value, is_long = decode(response.body)
     except (ValueError, RecursionError):
         raise Lost(f"it does not answer like Tidegate (status {response.status})", sent=True, lasting=True) from None
     if not 200 <= response.status < 300:
@@ -172,4 +177,15 @@ def _value(response: Response) -> Any:
             raise Lost(f"it does not answer like Tidegate (status {response.status})", sent=True, lasting=True)
         hint = "Set TIDEGATE_TOKEN to a token from the server's tokens file" if response.status == 401 else ""
         raise Refused(Problem.of(cast("dict[str, Any]", value), status=response.status, hint=hint))
+    if is_long:
+        _mark_long(value)
     return value
+
+
+def _mark_long(answer: Any) -> None:
+    """Jobs with a number that Python does not read say so: one of them must not spoil the others of an answer."""
+    jobs: Any = cast("dict[str, Any]", answer).get("jobs") if isinstance(answer, dict) else None
+    for job in cast("list[Any]", jobs) if isinstance(jobs, list) else []:
+        number = long_number(job)
+        if number is not None and isinstance(job, dict):
+            job["unreadable"] = f"its params or inputs have {number}"

@@ -30,7 +30,8 @@ class Outage:
             self._since = time.strftime("%H:%M:%S")
         self._what, self._status, self._text = what, status, text
         self._next = time.monotonic() + _AGAIN
-        more = "" if status else ". Start the server, or set TIDEGATE_SERVER to its address"
+        # Some reasons say what to do.
+        more = "" if status or "TIDEGATE_" in text else ". Start the server, or set TIDEGATE_SERVER to its address"
         if status in (401, 403):
             more = ". Jobs that run go on. For another token, start the worker again"
         self._say(f"{self._server} {what}: {text}{more}. Trying again")

@@ -195,14 +195,20 @@ class Supervisor:
             return
         self._is_ready = True
         settings = self._settings
-        count = len(ready["handlers"])
+        handlers, queues, processes = ready["handlers"], ready["queues"], settings.processes
         self._console.say(
-            f"worker {settings.name}: {count} job{'s' if count > 1 else ''} of {settings.target}, "
-            f"queues {', '.join(ready['queues'])}; {settings.processes} x {settings.concurrency} at a time; "
-            f"{settings.server}",
-            handlers=ready["handlers"],
-            queues=ready["queues"],
+            f"worker {settings.name}: {len(handlers)} job function{_s(len(handlers))} of {settings.target}, "
+            f"queue{_s(len(queues))} {', '.join(queues)}, "
+            f"{processes} {'process, ' if processes == 1 else 'processes, each '}"
+            f"up to {settings.concurrency} job{_s(settings.concurrency)} at a time; {settings.server}",
+            handlers=handlers,
+            queues=queues,
         )
+        if unnamed := ready["unnamed"]:
+            self._console.say(
+                f"no job of {settings.target} names the queue{_s(len(unnamed))} {', '.join(unnamed)}: "
+                "jobs come from there only if workflows name it"
+            )
 
     def _ended(self, child: Child) -> None:
         held = child.leases()
@@ -224,7 +230,8 @@ class Supervisor:
         self._failures[place] = min(self._failures[place] + 1, 10)
         self._starts[place] = time.monotonic() + pause
         self._restarts += 1
-        back = f", and {len(held)} jobs were given back" if held else ""
+        were = "job was" if len(held) == 1 else "jobs were"
+        back = f", and {len(held)} {were} given back" if held else ""
         self._console.say(f"process {child.pid} {child.how_it_ended()}{back}. Another one starts in {pause:g} s")
 
     def _signalled(self, name: str) -> None:
@@ -236,7 +243,8 @@ class Supervisor:
             self._code = 1
             return
         running = sum(child.running for child in self._children)
-        rest = f"; {running} jobs have {self._settings.grace:g} s to end" if running else ""
+        have = "job has" if running == 1 else "jobs have"
+        rest = f"; {running} {have} {self._settings.grace:g} s to end" if running else ""
         self._console.say(f"{name}: no more jobs are taken{rest}")
         self._stop(self._settings.grace)
 
@@ -281,3 +289,7 @@ class Supervisor:
                 again=self._again,
                 restarts=self._restarts,
             )
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"

@@ -146,7 +146,9 @@ class Work:
             if held.lease in self.held:
                 continue
             self.held[held.lease] = held
-            if held.job is None or self.stopping:
+            if why := one.get("unreadable"):
+                self._refuse(held, why)
+            elif held.job is None or self.stopping:
                 self._give_back(held, None if self.stopping else "10s")
             else:
                 self.queue.append(held)
@@ -309,6 +311,13 @@ class Work:
             self.taken([held])
             self.publish()
             self.room.notify()
+
+    def _refuse(self, held: Held, why: str) -> None:
+        name = held.claimed["handler"]
+        held.ending = failed(held.lease, NonRetryable(f"job '{name}' cannot run here: {why}"))
+        held.took = 0.0
+        self.outbox.append(held)
+        self.due.notify()
 
     def _give_back(self, held: Held, pause: str | None) -> None:
         held.ending = given_back(held.lease, pause)
