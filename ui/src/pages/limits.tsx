@@ -71,7 +71,7 @@ function InUse({ limit, full }: { limit: LimitInUse; full: boolean }) {
   return (
     <div>
       <Name text={words(limit)} most={120} />{" "}
-      {used === undefined ? null : <span class="num">({used} used)</span>} {full ? <b class="s-failed">no room</b> : null}{limit.holders?.length ? <span class="dim">{full ? "; " : ""}held by </span> : null}
+      {used === undefined ? null : <span class="num">({used} used)</span>}{full ? <>, <b class="s-failed">no room</b></> : null}{limit.holders?.length ? <span class="dim">; held by </span> : null}
       {limit.holders?.map((holder) => (
         <a key={`${holder.workflow} ${holder.index}`} class="tag" href={href(["workflows", holder.workflow], holder.job ? { job: holder.job } : {})}>
           <Name text={holder.job ?? `job ${holder.index}`} most={30} />
