@@ -18,6 +18,7 @@ from pathlib import Path
 from tidegate import Client, NonRetryable, api, current, job, workflow
 
 PEOPLE = "people"
+ANSWERS = {"y": True, "yes": True, "n": False, "no": False}
 
 
 @dataclass
@@ -84,10 +85,13 @@ def decide(answer: str | None) -> bool:
         wanted = asked["params"]["order"]
         question = f"{wanted['customer']} wants to pay {wanted['cents'] / 100:.2f}. Send it (yes or no)? "
         if answer is None:
-            answer = input(question)
+            said = input(question)
+            while said.strip().lower() not in ANSWERS:
+                said = input("Please answer yes or no: ")
         else:
-            print(f"{question}{answer}")
-        if answer.strip().lower() in ("y", "yes"):
+            said = answer
+            print(f"{question}{said}")
+        if ANSWERS[said.strip().lower()]:
             report: api.Report = {"lease": asked["lease"], "outcome": "succeeded", "output": "ada"}
         else:
             error: api.ReportError = {"kind": "Refused", "message": "ada said no"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 import traceback
@@ -181,6 +182,17 @@ def test_a_decorator_refuses_what_could_not_run() -> None:
             def send(self) -> None: ...
 
     assert job(handler="one")(lambda: 1)() == 1
+
+
+def test_a_host_that_nobody_knows_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "create_connection", unknown)
+    with Client("http://nohost") as client, pytest.raises(ServerUnavailable) as raised:
+        client.list_queues()
+    wrong = "http://nohost does not answer: nohost: Name or service not known. Look at TIDEGATE_SERVER"
+    assert str(raised.value) == wrong
 
 
 def test_a_run_that_no_worker_serves_says_so(server: str) -> None:

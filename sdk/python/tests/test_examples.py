@@ -224,6 +224,21 @@ def test_orders(address: str, tmp_path: Path, answer: str, expected: list[str]) 
     assert [line for line in told.splitlines() if line in wanted] == wanted, told
 
 
+def test_a_person_who_says_neither_yes_nor_no_is_asked_again(address: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "orders.py")]
+    done = subprocess.run(
+        command,
+        env=environment(address, tmp_path),
+        cwd=ROOT,
+        input="maybe\n\nYes\n",
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+    )
+    assert done.stdout.count("Please answer yes or no: ") == 2, done.stdout + done.stderr
+    assert "the workflow has succeeded" in done.stdout
+
+
 def test_agent(address: str, tmp_path: Path) -> None:
     told = example("agent.py", address, tmp_path)
     lines = told.splitlines()

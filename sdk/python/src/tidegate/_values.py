@@ -215,7 +215,7 @@ def _class(wanted: Any) -> _Decoder | None:
     if issubclass(wanted, enum.Enum):
         return lambda value, path: _made(wanted, value, path)
     if wanted in (datetime.datetime, datetime.date, datetime.time):
-        return lambda value, path: _made(wanted.fromisoformat, _utc(_checked(value, str, path)), path)
+        return lambda value, path: _moment(wanted, _checked(value, str, path), path)
     if wanted is _uuid():
         return lambda value, path: _made(wanted, _checked(value, str, path), path)
     if hasattr(wanted, "__dataclass_fields__"):
@@ -231,6 +231,21 @@ def _uuid() -> type:
     from uuid import UUID
 
     return UUID
+
+
+#: What texts of these types look like.
+_SUCH: dict[type, str] = {
+    datetime.date: "a date such as 2026-11-21",
+    datetime.time: "a time such as 09:30:00",
+    datetime.datetime: "a date and time such as 2026-11-21T09:30:00Z",
+}
+
+
+def _moment(wanted: Any, text: str, path: str) -> Any:
+    try:
+        return wanted.fromisoformat(_utc(text))
+    except ValueError:
+        raise invalid(path, f"expected {_SUCH[wanted]}, got {text[:100]!r}") from None
 
 
 def _utc(text: str) -> str:

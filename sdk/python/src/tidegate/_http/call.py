@@ -122,6 +122,9 @@ def unavailable(call: Call, address: Address, lost: Lost, *, sent: bool) -> Serv
     """Makes the error for a call without an answer."""
     if not sent:
         advice = "" if lost.lasting else ". Start the server (tidegate), or set TIDEGATE_SERVER"
+        if lost.lasting and lost.reason.startswith(f"{address.host}: "):
+            # A host that nobody knows.
+            advice = ". Look at TIDEGATE_SERVER"
         return ServerUnavailable(f"{address.url} does not answer: {lost.reason}{advice}")
     text = f"{address.url} did not answer {call.method} {call.target.partition('?')[0]}: {lost.reason}"
     if lost.lasting:
