@@ -239,6 +239,17 @@ def test_a_person_who_says_neither_yes_nor_no_is_asked_again(address: str, tmp_p
     assert "the workflow has succeeded" in done.stdout
 
 
+def test_the_worker_of_the_workflow_leaves_jobs_of_others_alone(address: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "examples/workflows/worker.py")]
+    with tidegate.Client(address) as client, running(command, environment(address, tmp_path), tmp_path):
+        other = client.create_workflow({"name": "other", "jobs": [{"handler": "hello"}]})["id"]
+        own: Any = {"name": "own", "jobs": [{"handler": "fetch", "params": {"day": "monday"}}]}
+        run = tidegate.Run[Any](client.create_workflow(own)["id"], client)
+        assert run.wait(timeout=LONG) == "succeeded"
+        # It was first in the same queue.
+        assert client.list_jobs(other)["items"][0]["state"] == "ready"
+
+
 def test_agent(address: str, tmp_path: Path) -> None:
     told = example("agent.py", address, tmp_path)
     lines = told.splitlines()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from ._span import span
+from ._values import is_mapping
 from .errors import DefinitionError, InvalidParam
 
 
@@ -62,8 +63,8 @@ def _texts(value: object) -> None:
 
 
 def _limits(value: object) -> None:
-    if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
-        raise _wrong(cast("object", value), 'a list such as [limit("vendor", tenant="$.tenant")]')
+    if isinstance(value, str) or is_mapping(value) or not isinstance(value, Iterable):
+        raise _wrong(value, 'a list such as [limit("vendor", tenant="$.tenant")]')
 
 
 def _retention(value: Any) -> None:

@@ -184,8 +184,8 @@ def _value(response: Response) -> Any:
 
 def _mark_long(answer: Any) -> None:
     """Jobs with a number that Python does not read say so: one of them must not spoil the others of an answer."""
-    jobs: Any = cast("dict[str, Any]", answer).get("jobs") if isinstance(answer, dict) else None
-    for job in cast("list[Any]", jobs) if isinstance(jobs, list) else []:
+    found: Any = cast("dict[str, Any]", answer).get("jobs") if isinstance(answer, dict) else None
+    for job in cast("Any", found if isinstance(found, list) else []):
         number = long_number(job)
         if number is not None and isinstance(job, dict):
             job["unreadable"] = f"its params or inputs have {number}"
