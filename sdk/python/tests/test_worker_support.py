@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -221,12 +222,12 @@ class Worker:
         return self
 
     def children(self) -> list[int]:
-        path = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
-        found = pathlib.Path(path).read_text().split()
-        tasks = pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()
-        return sorted(
-            {int(one) for task in tasks for one in (task / "children").read_text().split()} | set(map(int, found))
-        )
+        found: set[int] = set()
+        for task in pathlib.Path(f"/proc/{self.process.pid}/task").iterdir():
+            # A thread may have ended since it was listed.
+            with contextlib.suppress(FileNotFoundError):
+                found |= set(map(int, (task / "children").read_text().split()))
+        return sorted(found)
 
     def stop(self, number: int = signal.SIGTERM, seconds: float = 20) -> int:
         self.process.send_signal(number)
