@@ -1,5 +1,6 @@
 // Calls of the HTTP API (docs/http-api.md), and the same calls as curl lines. Addresses are relative: any base path works.
 import { signal } from "@preact/signals";
+import { withoutHidden } from "./parts/signs";
 
 export interface Call {
   readonly method: "GET" | "POST" | "PUT" | "DELETE";
@@ -117,6 +118,6 @@ export function curl(call: Call): string {
   if (session.value?.sign_in) words.push("-H", '"Authorization: Bearer $TIDEGATE_TOKEN"');
   words.push(quoted(url));
   const body = bodyOf(call);
-  if (body !== null) words.push("-H", quoted("content-type: application/json"), "-d", quoted(body));
+  if (body !== null) words.push("-H", quoted("content-type: application/json"), "-d", quoted(withoutHidden(body)));
   return words.join(" ");
 }

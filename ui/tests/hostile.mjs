@@ -21,6 +21,8 @@ const names = {
   path: "../../a/b?x=1#y&z=%2e:retry",
   long: "w".repeat(190),
   zeroWidth: "a\u200bb\ufeffc",
+  unseen: "a\u00adb\u{e0041}c",
+  marks: `a${"\u0301".repeat(90)}`,
 };
 const deep = (levels) => "[".repeat(levels) + "]".repeat(levels);
 
@@ -43,7 +45,9 @@ test("names, params, outputs, errors and logs are texts", async () => {
     await page.locator("aside .log").waitFor();
     assert.equal(await page.locator("aside .problem").count(), 0, name);
     assert.ok((await page.locator("aside .log").innerText()).includes("\\u001b[31mred"));
-    assert.ok(!(await page.locator("main").innerText()).includes("\u202e"), "turned text is named");
+    const shown = await page.locator("main").innerText();
+    assert.ok(!/[\u202e\u00ad\u{e0041}]/u.test(shown), "signs that are not seen are named");
+    assert.ok(!/\u0301{5}/.test(shown), "marks do not pile up");
   }
   await page.getByText("globals", { exact: true }).click();
   assert.equal(await page.locator("img, main script, iframe").count(), 0);

@@ -1,5 +1,6 @@
 // Texts of others: names, errors, outputs. They are shown as text only, in their own direction, and never at any length.
 import { useState } from "preact/hooks";
+import { plain } from "./signs";
 
 const END = "…";
 /** More than this is not put on the page at once: a browser lays out a line of a megabyte for seconds. */
@@ -12,11 +13,7 @@ export function cut(text: string, most: number): string {
   return text.slice(0, last >= 0xd800 && last < 0xdc00 ? most - 1 : most) + END;
 }
 
-/** Signs that a reader does not see and that change how the rest is read get a name. */
-export const plain = (text: string): string =>
-  text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g, (sign) =>
-    `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`,
-  );
+export { plain };
 
 /** A short text in a line: a name or an id. All of it is in the title. */
 export function Name({ text, most = 80, mono = false }: { text: string; most?: number; mono?: boolean }) {
