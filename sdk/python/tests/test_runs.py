@@ -42,7 +42,7 @@ def test_a_wait_for_no_worker_is_told_once(
 
 
 def test_events_end_with_the_workflow() -> None:
-    with testing.server() as server:
+    with testing.server(jobs=[fetch, double]) as server:
         run = report.start("monday")
         seen = run.events()
         first = next(seen)

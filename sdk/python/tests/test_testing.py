@@ -197,7 +197,7 @@ def test_a_server_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) ->
         pass
     monkeypatch.delenv("TIDEGATE_BINARY")
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(TidegateError, match=r"pip install 'tidegate\[server\]'"), testing.server():
+    with pytest.raises(TidegateError, match="install the wheel tidegate-server"), testing.server():
         pass
 
 
