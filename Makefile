@@ -49,6 +49,8 @@ bench: ## Measure the server and the engine, all in one run
 	target/release/tidegate-bench workflow --python
 	target/release/tidegate-bench workflow --limits
 	target/release/tidegate-bench workflow --limits-at-scale
+	cd ui && node scripts/measure.mjs ../target/release/tidegate ../target/release/tidegate-bench
+	cd ui && TIDEGATE=../target/release/tidegate TIDEGATE_PAGE=embedded node --test tests/large.mjs
 
 compat: ## Run the version of the first store format and this one on one Redis
 	$(CARGO) build --release --package tidegate
