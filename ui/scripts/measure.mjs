@@ -7,19 +7,26 @@ import { spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { get } from "node:http";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { chromium } from "playwright-core";
 
-const [program, bench, count = "1000000", only] = process.argv.slice(2);
+const [server, load, count = "1000000", only] = process.argv.slice(2);
+const [program, bench] = [resolve(server), resolve(load)];
 const folder = mkdtempSync(join(tmpdir(), "tidegate-measure-"));
 const READERS = 100;
 /** Pairs of turns without and with readers, and how long one takes. */
-const [PAIRS, TURN] = [7, "4s"];
+const [PAIRS, TURN] = [15, "4s"];
 const RATE = 10_000;
 
 const sleep = (ms) => new Promise((end) => setTimeout(end, ms));
 const median = (numbers) => [...numbers].sort((a, b) => a - b)[numbers.length >> 1];
 const spread = (numbers, digits = 0) => `${median(numbers).toFixed(digits)} (${Math.min(...numbers).toFixed(digits)}-${Math.max(...numbers).toFixed(digits)})`;
+/** The median, and between which of the numbers that of many more would lie, 19 times in 20. */
+function confidence(numbers) {
+  const [sorted, count] = [[...numbers].sort((a, b) => a - b), numbers.length];
+  const below = Math.max(0, Math.floor(count / 2 - 0.98 * Math.sqrt(count)));
+  return `${median(numbers).toFixed(3)} (${sorted[below].toFixed(3)}-${sorted[count - 1 - below].toFixed(3)})`;
+}
 
 /** A server, its process and its addresses. */
 async function start(settings = {}) {
@@ -127,7 +134,7 @@ async function readers(browser) {
     }
     ratios.push(beside.at(-1) / alone.at(-1));
   }
-  console.log(`${RATE.toLocaleString("en")} decisions a second: ${spread(alone, 2)} us of the server's processor time each; with ${READERS} readers and a tab ${spread(beside, 2)} us, ${spread(ratios, 3)} times`);
+  console.log(`${RATE.toLocaleString("en")} decisions a second: ${spread(alone, 2)} us of the server's processor time each; with ${READERS} readers and a tab ${spread(beside, 2)} us, ${confidence(ratios)} times, the median of ${PAIRS} pairs with its confidence interval of 95 %`);
   await server.stop();
 }
 

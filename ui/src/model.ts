@@ -87,11 +87,6 @@ export interface LogPage {
   readonly dropped: number;
 }
 
-interface End {
-  readonly kind: "job" | "block" | "junction";
-  readonly index: number;
-}
-
 export interface Box {
   readonly x: number;
   readonly y: number;
@@ -108,13 +103,23 @@ export interface GraphNode extends Box {
   readonly blocked: boolean;
 }
 
+/** All lines, in lists of numbers. */
+export interface Edges {
+  /** Two places for each line: a node below the number of nodes, else a block or a junction. */
+  readonly ends: readonly number[];
+  /** How many points each line has. */
+  readonly lengths: readonly number[];
+  /** The x and y of every point, line after line. */
+  readonly points: readonly number[];
+}
+
 export interface Graph {
   readonly id: string;
   readonly width: number;
   readonly height: number;
   readonly nodes: readonly GraphNode[];
   readonly blocks: readonly (Box & { readonly jobs: readonly number[] })[];
-  readonly edges: readonly { readonly from: End; readonly to: End; readonly points: readonly (readonly [number, number])[] }[];
+  readonly edges: Edges;
   readonly undrawn: number;
 }
 

@@ -151,7 +151,7 @@ pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     let name = ask.matched.name(1)?;
     let snapshot = in_time(ask.api.engine().show_some(id, |graph| graph.find(&name).into_iter().collect())).await?;
     let index = find(&snapshot, &name)?;
-    let snapshot = with_full_limit(ask, snapshot, index).await?;
+    let snapshot = with_reason(ask, snapshot, index).await?;
     let result = ask.api.engine().results(id, &[index]).await?.pop().unwrap_or_default();
     let long = is_long(&snapshot, [index]);
     let write = move || json::text_within(MOST_TEXT, &Job::of(&snapshot, index, Some(&result)));
@@ -159,16 +159,20 @@ pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     Ok(json::page(text.ok_or_else(too_long)?))
 }
 
-/// With the limit for which a ready job waits, if it does.
-async fn with_full_limit(ask: &Ask<'_>, snapshot: Snapshot, index: JobIndex) -> Result<Snapshot, Problem> {
-    let waits = matches!(snapshot.why_not_running(index), Some(Reason::InQueue | Reason::NoWorker));
-    let Some(limits) = snapshot.graph().limits(index).filter(|_| waits) else { return Ok(snapshot) };
-    let limits = limits.within(snapshot.id());
-    let full = in_time(ask.api.engine().full_limit(&limits, ask.api.now())).await?;
-    Ok(match full {
-        Some(full) => snapshot.with_full_limit(index, full),
-        None => snapshot,
-    })
+/// With what a ready job waits for that the engine does not know or does not read for many: room under a limit, or a worker with its handler.
+async fn with_reason(ask: &Ask<'_>, snapshot: Snapshot, index: JobIndex) -> Result<Snapshot, Problem> {
+    let Some(reason @ (Reason::InQueue | Reason::NoWorker)) = snapshot.why_not_running(index) else {
+        return Ok(snapshot);
+    };
+    if let Some(limits) = snapshot.graph().limits(index) {
+        let limits = limits.within(snapshot.id());
+        if let Some(full) = in_time(ask.api.engine().full_limit(&limits, ask.api.now())).await? {
+            return Ok(snapshot.with_reason(index, Reason::NoRoom(Box::new(full))));
+        }
+    }
+    let about = &snapshot.graph().jobs[index.index()];
+    let has_worker = reason == Reason::NoWorker || ask.api.roll.may_serve(&about.queue, &about.handler);
+    Ok(if has_worker { snapshot } else { snapshot.with_reason(index, Reason::NoHandler) })
 }
 
 pub(crate) async fn act(ask: &Ask<'_>, word: JobAction) -> Answer {

@@ -2,11 +2,11 @@
 import { spawn } from "node:child_process";
 import { mkdtempSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const ui = fileURLToPath(new URL("../..", import.meta.url));
-const program = process.env.TIDEGATE ?? join(ui, "../target/debug/tidegate");
+const program = resolve(process.env.TIDEGATE ?? join(ui, "../target/debug/tidegate"));
 /** `embedded` tries the files in the program; else dist/ as it is now. */
 const embedded = process.env.TIDEGATE_PAGE === "embedded";
 

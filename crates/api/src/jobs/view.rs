@@ -191,7 +191,7 @@ impl<'a> Job<'a> {
             retries: about.retry.limit,
             wait_ms: about.wait.as_millis() as u64,
             limits: graph.limits(index).map(|limits| LimitShown::all_of(limits)),
-            why_not_running: reason.map(|reason| WhyNotRunning::of(snapshot, &about.queue, &reason)),
+            why_not_running: reason.map(|reason| WhyNotRunning::of(snapshot, (&about.queue, &about.handler), &reason)),
             params: result.map(|_| Verbatim(graph.params(index).map_or("{}", |params| params.text()).into())),
             output: result.map(|result| result.output.as_deref().map_or(Verbatim::NULL, Verbatim::of)),
             errors: result.map(|result| result.errors.iter().map(JobError::of).collect()),
@@ -220,7 +220,7 @@ impl<'a> JobError<'a> {
 }
 
 impl<'a> WhyNotRunning<'a> {
-    fn of(snapshot: &'a Snapshot, queue: &str, reason: &Reason) -> Self {
+    fn of(snapshot: &'a Snapshot, (queue, handler): (&str, &str), reason: &Reason) -> Self {
         let names = |jobs: &[JobIndex]| -> Vec<&'a str> {
             jobs.iter().map(|job| snapshot.graph().jobs[job.index()].name.as_str()).collect()
         };
@@ -250,6 +250,11 @@ impl<'a> WhyNotRunning<'a> {
             Reason::NoRoom(full) => Self::no_room(full),
             Reason::QueuePaused => of("queue_paused", format!("the queue '{queue}' is paused")),
             Reason::NoWorker => of("no_worker", format!("no worker of this server asks for the queue '{queue}'")),
+            Reason::NoHandler => {
+                let text =
+                    format!("no worker of this server that asks for the queue '{queue}' has the handler '{handler}'");
+                of("no_handler", text)
+            }
             Reason::InQueue => of("in_queue", format!("waits in the queue '{queue}' for a worker")),
         }
     }

@@ -163,7 +163,9 @@ fn describe_words(all: &mut Map<String, Value>) {
         "blocked_by",
         "until",
         "queue_paused",
+        "limit",
         "no_worker",
+        "no_handler",
         "in_queue",
     ];
     let rules = ["all_success", "all_done", "any_success", "any_failed", "none_failed"];
@@ -182,7 +184,6 @@ fn describe_words(all: &mut Map<String, Value>) {
     describe(&mut all["LimitStatus"]["properties"]["code"], &check::CODES);
     describe(&mut all["LimitRefusal"]["properties"]["caller"], &top::CALLERS);
     describe(&mut all["ConfigurationLoad"]["properties"]["source"], &configuration::SOURCES);
-    describe(&mut all["EdgeEnd"]["properties"]["kind"], &["job", "block", "junction"]);
 }
 
 fn describe(schema: &mut Value, words: &[&str]) {

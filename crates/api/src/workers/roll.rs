@@ -178,6 +178,16 @@ impl Roll {
         all
     }
 
+    /// Whether a worker of this server may take such a job. False: workers ask for its queue, and none of them for its handler.
+    pub(crate) fn may_serve(&self, queue: &str, handler: &str) -> bool {
+        let known = self.known();
+        // Of those who name many, not all is kept.
+        let has = |names: &[String], name: &str| names.len() >= MOST_NAMES || names.iter().any(|known| known == name);
+        let mut of_queue = known.workers.values().filter(|seen| has(&seen.queues, queue)).peekable();
+        let is_unknown = known.workers.len() >= MOST_WORKERS || of_queue.peek().is_none();
+        is_unknown || of_queue.any(|seen| seen.handlers.as_deref().is_none_or(|handlers| has(handlers, handler)))
+    }
+
     /// What a worker has, but for what it has got just now.
     pub(super) fn leases_of(&self, worker: &str, now: Timestamp) -> Vec<LeaseRef> {
         let known = &mut *self.known();

@@ -23,7 +23,7 @@ pub(crate) struct GraphLayout<'a> {
     blocks: Vec<LayoutBlock>,
     /// Where lines meet that many jobs have in common.
     junctions: Vec<Pixels>,
-    edges: Vec<LayoutEdge>,
+    edges: LayoutEdges,
     /// Lines that are left out: beyond 40,000, jobs have lines from the nearest jobs before them only.
     undrawn: usize,
 }
@@ -57,23 +57,17 @@ struct LayoutBlock {
     jobs: Vec<u32>,
 }
 
-/// A line.
-#[derive(Debug, Serialize)]
+/// All lines, in lists of numbers: there may be 40,000 of them.
+#[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
-struct LayoutEdge {
-    from: EdgeEnd,
-    to: EdgeEnd,
-    points: Vec<Pixels>,
-}
-
-/// An end of a line.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-struct EdgeEnd {
-    /// What it leads to.
-    kind: &'static str,
-    /// The place among the nodes, blocks or junctions.
-    index: usize,
+struct LayoutEdges {
+    /// Two numbers for each line: where it begins and where it ends. Nodes are counted first, then blocks, then junctions: with 10 nodes, 10 is the
+    /// first block.
+    ends: Vec<usize>,
+    /// The number of points of each line.
+    lengths: Vec<usize>,
+    /// Two numbers, x and y, for each point of the first line, then of the second, and so on.
+    points: Vec<u32>,
 }
 
 /// A point: x and y.
@@ -101,7 +95,7 @@ impl<'a> GraphLayout<'a> {
             nodes: layout.nodes.iter().enumerate().map(node).collect(),
             blocks: layout.blocks.iter().map(LayoutBlock::of).collect(),
             junctions: layout.junctions.iter().map(point).collect(),
-            edges: layout.edges.iter().map(LayoutEdge::of).collect(),
+            edges: LayoutEdges::of(&layout),
             undrawn: layout.undrawn,
         }
     }
@@ -139,19 +133,20 @@ impl LayoutBlock {
     }
 }
 
-impl LayoutEdge {
-    fn of(edge: &Edge) -> Self {
-        Self { from: edge.from.into(), to: edge.to.into(), points: edge.points.iter().map(point).collect() }
-    }
-}
-
-impl From<End> for EdgeEnd {
-    fn from(end: End) -> Self {
-        let (kind, index) = match end {
-            End::Job(job) => ("job", job.index()),
-            End::Block(place) => ("block", place),
-            End::Junction(place) => ("junction", place),
+impl LayoutEdges {
+    fn of(layout: &Layout) -> Self {
+        let (nodes, blocks) = (layout.nodes.len(), layout.blocks.len());
+        let place = |end: End| match end {
+            End::Job(job) => job.index(),
+            End::Block(place) => nodes + place,
+            End::Junction(place) => nodes + blocks + place,
         };
-        Self { kind, index }
+        let mut all = Self::default();
+        for Edge { from, to, points } in &layout.edges {
+            all.ends.extend([place(*from), place(*to)]);
+            all.lengths.push(points.len());
+            all.points.extend(points.iter().flat_map(|at| [pixels(at.x), pixels(at.y)]));
+        }
+        all
     }
 }

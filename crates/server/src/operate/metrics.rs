@@ -229,7 +229,7 @@ impl Metrics {
     pub(crate) fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for shard in &self.shards {
-            totals.calls += shard.methods[Method::ShouldRateLimit as usize].add_fine(&mut totals.times);
+            totals.calls += shard.add_decisions(&mut totals.times);
             totals.failed += read(&shard.store_errors) + read(&shard.service_errors);
         }
         let mut add = |counts: LimitCounts| {

@@ -40,8 +40,8 @@ pub struct Snapshot {
     served_queues: Vec<String>,
     /// Of a large workflow that was read as a whole.
     place: Option<Place>,
-    /// A limit that has no room for a job.
-    full: Option<(JobIndex, Box<Full>)>,
+    /// What was found out about a job that is ready.
+    found: Option<(JobIndex, Reason)>,
 }
 
 /// What is known of a workflow.
@@ -88,6 +88,8 @@ pub enum Reason {
     NoRoom(Box<Full>),
     /// No worker is known to ask for its queue.
     NoWorker,
+    /// Workers ask for its queue, but none of them has its handler.
+    NoHandler,
     /// Other jobs of its queue are first, or a worker is about to take it.
     InQueue,
 }
@@ -110,10 +112,10 @@ impl Snapshot {
         self.place.is_some()
     }
 
-    /// With what was found about a job that is ready: a limit that has no room for it.
+    /// With what was found out about a job that is ready, and is not paused.
     #[must_use]
-    pub fn with_full_limit(self, job: JobIndex, full: Full) -> Self {
-        Self { full: Some((job, Box::new(full))), ..self }
+    pub fn with_reason(self, job: JobIndex, reason: Reason) -> Self {
+        Self { found: Some((job, reason)), ..self }
     }
 
     /// The same for somebody who keeps many: others need not wait until it is dropped.
@@ -230,8 +232,8 @@ impl Snapshot {
             JobState::Scheduled { due } => Reason::Until(due),
             JobState::Ready if self.meta().status == Status::Paused => Reason::WorkflowPaused,
             JobState::Ready if self.paused_queues.contains(&about.queue) => Reason::QueuePaused,
-            JobState::Ready if self.full.as_ref().is_some_and(|(job, _)| *job == index) => {
-                Reason::NoRoom(self.full.as_ref().map(|(_, full)| full.clone())?)
+            JobState::Ready if self.found.as_ref().is_some_and(|(job, _)| *job == index) => {
+                self.found.as_ref().map(|(_, reason)| reason.clone())?
             }
             JobState::Ready if !self.served_queues.contains(&about.queue) => Reason::NoWorker,
             JobState::Ready => Reason::InQueue,
@@ -318,7 +320,7 @@ impl Engine {
 
     fn snapshot(&self, shown: Shown, queues: &[String]) -> Snapshot {
         let (paused_queues, served_queues) = self.queues().paused_and_served(queues);
-        Snapshot { shown, format: self.store().format(), paused_queues, served_queues, place: None, full: None }
+        Snapshot { shown, format: self.store().format(), paused_queues, served_queues, place: None, found: None }
     }
 
     /// Some jobs of a workflow as the store has them now: those that `choose` names in its graph. Where the whole state is needed to tell why

@@ -442,15 +442,6 @@ class DrainEvent(TypedDict):
     drain: bool
 
 
-class EdgeEnd(TypedDict):
-    """An end of a line."""
-
-    index: int
-    """The place among the nodes, blocks or junctions."""
-    kind: str
-    """What it leads to. One of `job`, `block`, `junction`. More words may be added."""
-
-
 class Expire(TypedDict):
     """How long to keep a workflow."""
 
@@ -516,7 +507,7 @@ class GraphLayout(TypedDict):
 
     blocks: list[LayoutBlock]
     """Frames around many jobs with the same jobs before them and after them. Lines lead to the frame."""
-    edges: list[LayoutEdge]
+    edges: LayoutEdges
     height: int
     id: WorkflowId
     junctions: list[Point]
@@ -723,14 +714,17 @@ class LayoutBlock(TypedDict):
     y: int
 
 
-_LayoutEdgeWords = TypedDict("_LayoutEdgeWords", {"from": "EdgeEnd"})
+class LayoutEdges(TypedDict):
+    """All lines, in lists of numbers: there may be 40,000 of them."""
 
-
-class LayoutEdge(_LayoutEdgeWords):
-    """A line."""
-
-    points: list[Point]
-    to: EdgeEnd
+    ends: list[int]
+    """Two numbers for each line: where it begins and where it ends. Nodes are counted first, then blocks, then
+    junctions: with 10 nodes, 10 is the first block.
+    """
+    lengths: list[int]
+    """The number of points of each line."""
+    points: list[int]
+    """Two numbers, x and y, for each point of the first line, then of the second, and so on."""
 
 
 class LayoutNode(TypedDict):
@@ -1426,8 +1420,8 @@ class WeightsOf(TypedDict):
 
 class _WhyNotRunningRequired(TypedDict):
     reason: str
-    """One of `not_started`, `workflow_paused`, `waits_for`, `doomed`, `blocked_by`, `until`, `queue_paused`,
-    `no_worker`, `in_queue`. More words may be added.
+    """One of `not_started`, `workflow_paused`, `waits_for`, `doomed`, `blocked_by`, `until`, `queue_paused`, `limit`,
+    `no_worker`, `no_handler`, `in_queue`. More words may be added.
     """
     text: str
     """The reason as a sentence for people."""

@@ -186,7 +186,7 @@ export class Drawing {
     for (const job of new Set([this.focus, this.open])) {
       if (job === null) continue;
       context.beginPath();
-      scene.linesOf(job).slice(0, 2000).forEach((edge) => line(context, scene, edge, this.x, this.y, this.scale));
+      scene.linesOf(job).slice(0, 2000).forEach((edge) => scene.trace(context, edge, this.x, this.y, this.scale));
       context.stroke();
     }
   }
@@ -328,15 +328,6 @@ export class Drawing {
   }
 }
 
-function line(context: CanvasRenderingContext2D, scene: Scene, edge: number, x: number, y: number, scale: number): number {
-  const points = scene.graph.edges[edge]?.points ?? [];
-  points.forEach(([px, py], at) => {
-    if (at === 0) context.moveTo(px * scale + x, py * scale + y);
-    else context.lineTo(px * scale + x, py * scale + y);
-  });
-  return points.length;
-}
-
 interface View {
   readonly x: number;
   readonly y: number;
@@ -357,19 +348,26 @@ interface Picture {
 class Lines {
   private shown: Picture | null = null;
   private next: Picture | null = null;
+  /** A canvas that shows nothing now. Each takes megabytes, which browsers free late. */
+  private spare: HTMLCanvasElement | null = null;
 
   forget(): void {
+    this.spare = this.shown?.canvas ?? this.next?.canvas ?? this.spare;
     this.shown = null;
     this.next = null;
   }
 
   /** Draws what there is. True when there will be more. */
   draw(context: CanvasRenderingContext2D, scene: Scene, view: View, colour: string): boolean {
-    if (this.next && !covers(this.next.view, view, 0)) this.next = null;
+    if (this.next && !covers(this.next.view, view, 0)) {
+      this.spare = this.next.canvas;
+      this.next = null;
+    }
     // A new picture is begun before the old one ends, so that nothing is missing while it is made.
     if (!this.next && !(this.shown && covers(this.shown.view, view, -0.15))) this.begin(scene, view);
     if (this.next) this.part(this.next, scene, colour);
     if (this.next?.left.length === 0) {
+      this.spare = this.shown?.canvas ?? null;
       this.shown = this.next;
       this.next = null;
     }
@@ -386,7 +384,9 @@ class Lines {
   }
 
   private begin(scene: Scene, view: View): void {
-    const canvas = document.createElement("canvas");
+    const canvas = this.spare ?? document.createElement("canvas");
+    this.spare = null;
+    // This clears it, too.
     canvas.width = Math.round(2 * view.width * view.ratio);
     canvas.height = Math.round(2 * view.height * view.ratio);
     const left: number[] = [];
@@ -408,10 +408,10 @@ class Lines {
     context.strokeStyle = colour;
     context.lineWidth = view.scale < 0.2 ? 0.6 : 1;
     // Boxes are what one looks for: thousands of lines stay behind them.
-    context.globalAlpha = view.scale >= 0.2 ? 0.9 : scene.graph.edges.length > 5000 ? 0.22 : 0.6;
+    context.globalAlpha = view.scale >= 0.2 ? 0.9 : scene.graph.edges.lengths.length > 5000 ? 0.22 : 0.6;
     context.beginPath();
     for (let pieces = 0; pieces < PIECES && left.length > 0; ) {
-      pieces += line(context, scene, left.pop() as number, view.x, view.y, view.scale);
+      pieces += scene.trace(context, left.pop() as number, view.x, view.y, view.scale);
     }
     context.stroke();
   }

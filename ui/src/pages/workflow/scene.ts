@@ -102,8 +102,8 @@ export class Scene {
   /** The block of each job; -1 for none. */
   readonly blockOf: Int32Array;
   readonly states: States;
-  /** The lines of each job, in order: from where those of a job begin. */
-  private readonly lines = new Map<number, number[]>();
+  /** Where the points of each line begin, and where those of the last end. */
+  private readonly begins: Uint32Array;
 
   constructor(readonly graph: Graph) {
     const { width, height, nodes, blocks, edges } = graph;
@@ -115,19 +115,16 @@ export class Scene {
       this.nodes.add(at, areaOf(node));
       this.states.set(at, node.blocked && node.state === "waiting" ? "blocked" : node.state);
     });
-    this.edges = new Grid(width, height, edges.length);
-    edges.forEach((edge, at) => {
+    const { lengths, points } = edges;
+    this.begins = new Uint32Array(lengths.length + 1);
+    this.edges = new Grid(width, height, lengths.length);
+    lengths.forEach((length, edge) => {
+      const begin = this.begins[edge] ?? 0;
+      const end = begin + 2 * length;
+      this.begins[edge + 1] = end;
       // By its pieces: the frame around a long line holds most of the picture.
-      for (let piece = 1; piece < edge.points.length; piece++) {
-        const [a, b] = [edge.points[piece - 1], edge.points[piece]];
-        if (!a || !b) continue;
-        this.piece(at, a[0], a[1], b[0], b[1], 0);
-      }
-      for (const end of [edge.from, edge.to]) {
-        if (end.kind !== "job") continue;
-        const list = this.lines.get(end.index);
-        if (list) list.push(at);
-        else this.lines.set(end.index, [at]);
+      for (let at = begin + 2; at < end; at += 2) {
+        this.piece(edge, points[at - 2] ?? 0, points[at - 1] ?? 0, points[at] ?? 0, points[at + 1] ?? 0, 0);
       }
     });
   }
@@ -152,8 +149,26 @@ export class Scene {
     this.edges.each(area, take);
   }
 
+  /** The lines that begin or end at a job. */
   linesOf(job: number): readonly number[] {
-    return this.lines.get(job) ?? [];
+    const { ends, lengths } = this.graph.edges;
+    const found: number[] = [];
+    lengths.forEach((_, edge) => {
+      if (ends[2 * edge] === job || ends[2 * edge + 1] === job) found.push(edge);
+    });
+    return found;
+  }
+
+  /** Adds a line to a path, moved by `x` and `y`. The number of its points. */
+  trace(path: CanvasRenderingContext2D | Path2D, edge: number, x: number, y: number, scale: number): number {
+    const { points } = this.graph.edges;
+    const [begin, end] = [this.begins[edge] ?? 0, this.begins[edge + 1] ?? 0];
+    for (let at = begin; at < end; at += 2) {
+      const [px, py] = [(points[at] ?? 0) * scale + x, (points[at + 1] ?? 0) * scale + y];
+      if (at === begin) path.moveTo(px, py);
+      else path.lineTo(px, py);
+    }
+    return (end - begin) / 2;
   }
 
   jobAt(x: number, y: number): number | null {

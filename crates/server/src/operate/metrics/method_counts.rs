@@ -1,4 +1,4 @@
-//! Counts and response times of one gRPC method.
+//! Counts and response times of one kind of calls.
 
 mod times;
 

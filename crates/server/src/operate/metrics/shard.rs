@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tidegate_ratelimit::{Facts, StatsKey};
 
@@ -45,14 +45,16 @@ pub(crate) struct Shard {
     /// In the order of [`Part`].
     pub(super) excess: [AtomicU64; 2],
     pub(super) methods: [SharedMethodCounts; METHODS.len()],
+    /// Calls of `/json`. Only the overview has them: in envoyproxy/ratelimit no metric does.
+    json: SharedMethodCounts,
     pub(super) store: StoreHealth,
 }
 
-/// Counts a call of a method when it is dropped, with the time since it was made.
+/// Counts a call when it is dropped, with the time since it was made.
 #[derive(Debug)]
 pub(crate) struct Timed<'s> {
-    shard: &'s Shard,
-    method: Method,
+    counts: &'s SharedMethodCounts,
+    unit: ResponseTime,
     pub(crate) started: Instant,
 }
 
@@ -69,6 +71,7 @@ impl Shard {
             service_errors: AtomicU64::new(0),
             excess: Default::default(),
             methods: METHODS.map(|_| SharedMethodCounts::new(times)),
+            json: SharedMethodCounts::default(),
             store: StoreHealth::default(),
         }
     }
@@ -122,16 +125,26 @@ impl Shard {
 
     /// Counts a unary gRPC call that begins now, once it ends or its client has gone.
     pub(crate) fn time(&self, method: Method) -> Timed<'_> {
-        Timed { shard: self, method, started: Instant::now() }
+        self.begin(&self.methods[method as usize])
     }
 
-    fn call(&self, method: Method, elapsed: Duration) {
-        self.methods[method as usize].observe(elapsed, self.unit);
+    /// Counts a call of `/json` in the same way.
+    pub(crate) fn time_json(&self) -> Timed<'_> {
+        self.begin(&self.json)
+    }
+
+    fn begin<'a>(&self, counts: &'a SharedMethodCounts) -> Timed<'a> {
+        Timed { counts, unit: self.unit, started: Instant::now() }
+    }
+
+    /// Adds the calls that ask for a decision to `times`. Returns how many there were.
+    pub(super) fn add_decisions(&self, times: &mut tidegate_api::Times) -> u64 {
+        self.methods[Method::ShouldRateLimit as usize].add_fine(times) + self.json.add_fine(times)
     }
 }
 
 impl Drop for Timed<'_> {
     fn drop(&mut self) {
-        self.shard.call(self.method, self.started.elapsed());
+        self.counts.observe(self.started.elapsed(), self.unit);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -58,19 +58,15 @@ impl Exporter {
 
     /// Sends until `stop`, then what is left, within a bound.
     pub(super) async fn run(&mut self, stop: &CancellationToken) {
-        tokio::select! {
-            () = self.forever() => {}
-            () = stop.cancelled() => {}
-        }
-        let last = async {
-            while self.fill() {
-                if self.attempt().await.is_err() {
-                    break;
-                }
-            }
+        let too_late = async {
+            stop.cancelled().await;
+            sleep(LAST).await;
         };
+        tokio::select! {
+            () = self.until(stop) => {}
+            () = too_late => {}
+        }
         // The rest is lost with the process, and a line says how much that is.
-        let _ = timeout(LAST, last).await;
         if let Some((_, spans)) = self.pending.take() {
             self.lose(spans);
         }
@@ -79,16 +75,23 @@ impl Exporter {
         self.say("the server has ended before the collector took all of them");
     }
 
-    async fn forever(&mut self) {
-        loop {
+    /// Sends until `stop`, then what is left. A message that is on its way at that moment is not sent again: the collector may have it.
+    async fn until(&mut self, stop: &CancellationToken) {
+        while !stop.is_cancelled() {
             tokio::select! {
                 () = sleep(self.delay) => {}
                 () = self.queue.enough() => {}
+                () = stop.cancelled() => {}
             }
-            while self.fill() {
-                self.deliver().await;
+            while !stop.is_cancelled() && self.fill() {
+                self.deliver(stop).await;
             }
             self.say("more of them waited than may wait");
+        }
+        while self.fill() {
+            if self.attempt().await.is_err() {
+                break;
+            }
         }
     }
 
@@ -105,8 +108,8 @@ impl Exporter {
         true
     }
 
-    /// Sends the message until the collector has it, refuses it, or it is given up.
-    async fn deliver(&mut self) {
+    /// Sends the message until the collector has it, refuses it, it is given up, or `stop`.
+    async fn deliver(&mut self, stop: &CancellationToken) {
         let (begun, mut pause) = (Instant::now(), PAUSE);
         loop {
             let refused = match self.attempt().await {
@@ -122,7 +125,10 @@ impl Exporter {
                 self.failing = true;
                 warn!(reason = refused.reason, "the collector of traces does not take them; they are sent again");
             }
-            sleep(pause.mul_f64(0.5 + 0.5 * fastrand::f64())).await;
+            tokio::select! {
+                () = sleep(pause.mul_f64(0.5 + 0.5 * fastrand::f64())) => {}
+                () = stop.cancelled() => return,
+            }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }

@@ -138,7 +138,18 @@ fn graphs_are_drawn_in_five_forms() {
     let layout: Value = serde_json::from_str(&graph("json").body).unwrap();
     assert_eq!(layout["nodes"].as_array().unwrap().len(), 3);
     assert_eq!(layout["nodes"][0]["state"], "ready");
-    assert!(!layout["edges"].as_array().unwrap().is_empty(), "{layout}");
+    let numbers = |name: &str| -> Vec<u64> { serde_json::from_value(layout["edges"][name].clone()).unwrap() };
+    let (ends, lengths, points) = (numbers("ends"), numbers("lengths"), numbers("points"));
+    assert!(ends == [0, 1, 0, 2] && lengths.len() == 2, "{layout}");
+    let mut rest = &points[..];
+    for (ends, length) in ends.chunks(2).zip(lengths) {
+        let line;
+        (line, rest) = rest.split_at(2 * length as usize);
+        let at = |end: u64, name: &str| layout["nodes"][end as usize][name].as_u64().unwrap();
+        assert_eq!(line[0], at(ends[0], "x") + at(ends[0], "width"), "{layout}");
+        assert_eq!(line[line.len() - 2], at(ends[1], "x"), "{layout}");
+    }
+    assert!(rest.is_empty(), "{layout}");
     let ascii = flows.ask("GET", &format!("/v1/workflows/{id}/graph.txt?ascii=true"), &[], "").body;
     assert!(ascii.is_ascii(), "{ascii}");
 }
