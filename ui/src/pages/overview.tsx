@@ -101,7 +101,7 @@ function Now({ now }: { now: Moment | null }) {
 
 const CHARTS: readonly (readonly [string, string, readonly (readonly [string, string, string])[]])[] = [
   ["Decisions", "hits of limits a second", [["ok", "--succeeded", "decisions_ok"], ["near limit", "--scheduled", "decisions_near_limit"], ["over limit", "--failed", "decisions_over_limit"], ["failed calls", "--cancelled", "decisions_failed"]]],
-  ["Time of a decision", "ms, of calls by gRPC", [["p50", "--running", "decision_p50_ms"], ["p99", "--scheduled", "decision_p99_ms"]]],
+  ["Time of a decision", "ms", [["p50", "--running", "decision_p50_ms"], ["p99", "--scheduled", "decision_p99_ms"]]],
   ["Jobs", "a second", [["started", "--running", "jobs_started"], ["succeeded", "--succeeded", "jobs_succeeded"], ["failed", "--failed", "jobs_failed"], ["tried again", "--scheduled", "jobs_retried"]]],
   ["Workflows and leases", "a second", [["workflows created", "--running", "workflows_created"], ["leases lost", "--failed", "leases_lost"]]],
 ];
