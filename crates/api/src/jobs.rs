@@ -4,13 +4,14 @@ pub(crate) mod claims;
 pub(crate) mod leases;
 pub(crate) mod log;
 pub(crate) mod notes;
+mod reasons;
 pub(crate) mod reports;
 pub(crate) mod view;
 mod waiting;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{Action, Condition, JobIndex, JobState, Json, Reason, Snapshot, WorkflowId};
+use tidegate_workflow::{Action, Condition, JobIndex, JobState, Json, Snapshot, WorkflowId};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -23,11 +24,16 @@ use crate::edge::route::JobAction;
 use crate::workflows::act::{RetryBody, done};
 use crate::workflows::list::MOST_ITEMS;
 use crate::workflows::turns::Turns;
+use reasons::with_reasons;
 use reports::check_output;
 use view::{Job, MOST_TEXT, is_long, too_long};
 
 /// Bytes after which a page has no further job. A page has one job, whatever its size.
 const MOST_PAGE: usize = 8 * 1024 * 1024;
+/// The most holders that are told of a limit that a job waits for.
+const MOST_HOLDERS: usize = 100;
+/// The same in lists, where many jobs may wait for one.
+const FEW_HOLDERS: usize = 3;
 /// Pages of large workflows for which all of the workflow is read.
 static TURNS: Turns = Turns::new("pages of jobs in some states of large workflows are gathered");
 
@@ -82,6 +88,7 @@ type Found = (Snapshot, Vec<JobIndex>);
 
 /// A page of these jobs.
 async fn written(ask: &Ask<'_>, snapshot: Snapshot, wanted: Vec<JobIndex>, limit: usize) -> Answer {
+    let snapshot = with_reasons(ask, snapshot, &wanted[..wanted.len().min(limit)], FEW_HOLDERS).await?;
     let long = is_long(&snapshot, wanted.iter().copied());
     let write = move || {
         let (items, number) = items(&snapshot, &wanted[..wanted.len().min(limit)], MOST_PAGE)?;
@@ -151,28 +158,12 @@ pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     let name = ask.matched.name(1)?;
     let snapshot = in_time(ask.api.engine().show_some(id, |graph| graph.find(&name).into_iter().collect())).await?;
     let index = find(&snapshot, &name)?;
-    let snapshot = with_reason(ask, snapshot, index).await?;
+    let snapshot = with_reasons(ask, snapshot, &[index], MOST_HOLDERS).await?;
     let result = ask.api.engine().results(id, &[index]).await?.pop().unwrap_or_default();
     let long = is_long(&snapshot, [index]);
     let write = move || json::text_within(MOST_TEXT, &Job::of(&snapshot, index, Some(&result)));
     let text = if long { ask.api.engine().apart(write).await } else { write() };
     Ok(json::page(text.ok_or_else(too_long)?))
-}
-
-/// With what a ready job waits for that the engine does not know or does not read for many: room under a limit, or a worker with its handler.
-async fn with_reason(ask: &Ask<'_>, snapshot: Snapshot, index: JobIndex) -> Result<Snapshot, Problem> {
-    let Some(reason @ (Reason::InQueue | Reason::NoWorker)) = snapshot.why_not_running(index) else {
-        return Ok(snapshot);
-    };
-    if let Some(limits) = snapshot.graph().limits(index) {
-        let limits = limits.within(snapshot.id());
-        if let Some(full) = in_time(ask.api.engine().full_limit(&limits, ask.api.now())).await? {
-            return Ok(snapshot.with_reason(index, Reason::NoRoom(Box::new(full))));
-        }
-    }
-    let about = &snapshot.graph().jobs[index.index()];
-    let has_worker = reason == Reason::NoWorker || ask.api.roll.may_serve(&about.queue, &about.handler);
-    Ok(if has_worker { snapshot } else { snapshot.with_reason(index, Reason::NoHandler) })
 }
 
 pub(crate) async fn act(ask: &Ask<'_>, word: JobAction) -> Answer {

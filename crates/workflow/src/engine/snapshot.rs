@@ -40,8 +40,8 @@ pub struct Snapshot {
     served_queues: Vec<String>,
     /// Of a large workflow that was read as a whole.
     place: Option<Place>,
-    /// What was found out about a job that is ready.
-    found: Option<(JobIndex, Reason)>,
+    /// What was found out about jobs that are ready.
+    found: HashMap<JobIndex, Reason>,
 }
 
 /// What is known of a workflow.
@@ -112,10 +112,10 @@ impl Snapshot {
         self.place.is_some()
     }
 
-    /// With what was found out about a job that is ready, and is not paused.
+    /// With what was found out about jobs that are ready and not paused.
     #[must_use]
-    pub fn with_reason(self, job: JobIndex, reason: Reason) -> Self {
-        Self { found: Some((job, reason)), ..self }
+    pub fn with_reasons(self, found: HashMap<JobIndex, Reason>) -> Self {
+        Self { found, ..self }
     }
 
     /// The same for somebody who keeps many: others need not wait until it is dropped.
@@ -232,9 +232,7 @@ impl Snapshot {
             JobState::Scheduled { due } => Reason::Until(due),
             JobState::Ready if self.meta().status == Status::Paused => Reason::WorkflowPaused,
             JobState::Ready if self.paused_queues.contains(&about.queue) => Reason::QueuePaused,
-            JobState::Ready if self.found.as_ref().is_some_and(|(job, _)| *job == index) => {
-                self.found.as_ref().map(|(_, reason)| reason.clone())?
-            }
+            JobState::Ready if self.found.contains_key(&index) => self.found[&index].clone(),
             JobState::Ready if !self.served_queues.contains(&about.queue) => Reason::NoWorker,
             JobState::Ready => Reason::InQueue,
             _ => return None,
@@ -320,7 +318,14 @@ impl Engine {
 
     fn snapshot(&self, shown: Shown, queues: &[String]) -> Snapshot {
         let (paused_queues, served_queues) = self.queues().paused_and_served(queues);
-        Snapshot { shown, format: self.store().format(), paused_queues, served_queues, place: None, found: None }
+        Snapshot {
+            shown,
+            format: self.store().format(),
+            paused_queues,
+            served_queues,
+            place: None,
+            found: HashMap::new(),
+        }
     }
 
     /// Some jobs of a workflow as the store has them now: those that `choose` names in its graph. Where the whole state is needed to tell why

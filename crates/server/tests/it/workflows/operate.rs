@@ -22,6 +22,8 @@ fn a_job_says_why_it_does_not_run() {
     assert_eq!((reason("a"), reason("late")), (json!("no_worker"), json!("until")));
     flows.post("/v1/jobs/claim", json!({"queues": ["default"], "handlers": ["other"], "worker": "w-2"}));
     assert_eq!(reason("a"), "no_handler");
+    let listed = flows.get(&format!("/v1/workflows/{id}/jobs?limit=1"));
+    assert_eq!(listed["items"][0]["why_not_running"]["reason"], "no_handler");
     assert_eq!(job(&flows, &id, "b")["why_not_running"]["jobs"], json!(["a"]));
     assert_eq!(act("pause"), "paused");
     assert_eq!(reason("a"), "workflow_paused");

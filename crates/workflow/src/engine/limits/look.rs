@@ -16,8 +16,6 @@ use crate::store::error::StoreError;
 use crate::store::holders::Holders;
 use crate::time::Timestamp;
 
-/// The most holders of a set that are told.
-const TOLD: usize = 100;
 /// The names of jobs of so many workflows are read at most that are not in memory.
 const READ: usize = 10;
 
@@ -64,12 +62,17 @@ pub struct Look {
 }
 
 impl Engine {
-    /// The first limit that has no room for a job with these limits now. Nothing is taken. None: all have.
+    /// Of each of these jobs' limits the first that has no room now. Nothing is taken. None: all have. At most so many holders of a limit are told.
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn full_limit(&self, limits: &Limits, now: Timestamp) -> Result<Option<Full>, EngineError> {
-        Ok(self.look(&[limits], TOLD, now).await?.pop().and_then(|look| look.full))
+    pub async fn full_limits(
+        &self,
+        jobs: &[&Limits],
+        told: usize,
+        now: Timestamp,
+    ) -> Result<Vec<Option<Full>>, EngineError> {
+        Ok(self.look(jobs, told, now).await?.into_iter().map(|look| look.full).collect())
     }
 
     /// Looks at the limits of several jobs at once. At most so many holders of a set are told.

@@ -1,0 +1,68 @@
+//! Why jobs that are ready do not run, as far as a snapshot does not tell: limits without room, and handlers that no worker has.
+
+use hashbrown::HashMap;
+use tidegate_workflow::{JobIndex, JobState, Limits, Reason, Snapshot};
+
+use crate::edge::ask::{Ask, in_time};
+use crate::edge::problem::Problem;
+
+/// So many different limits are looked at for an answer. The jobs of others just wait in their queue.
+const MOST_LOOKS: usize = 20;
+
+/// With what these jobs wait for. At most so many holders are told of a limit.
+pub(super) async fn with_reasons(
+    ask: &Ask<'_>,
+    snapshot: Snapshot,
+    jobs: &[JobIndex],
+    holders: usize,
+) -> Result<Snapshot, Problem> {
+    let mut found = full_limits(ask, &snapshot, jobs, holders).await?;
+    for job in without_handler(ask, &snapshot, jobs) {
+        found.entry(job).or_insert(Reason::NoHandler);
+    }
+    Ok(snapshot.with_reasons(found))
+}
+
+/// The jobs that no worker of their queue runs.
+fn without_handler(ask: &Ask<'_>, snapshot: &Snapshot, jobs: &[JobIndex]) -> Vec<JobIndex> {
+    let mut known = HashMap::new();
+    let mut is_unserved = |job: &JobIndex| {
+        let about = &snapshot.graph().jobs[job.index()];
+        let kind = (about.queue.as_str(), about.handler.as_str());
+        !*known.entry(kind).or_insert_with(|| ask.api.roll.may_serve(kind.0, kind.1))
+    };
+    let waits = |job: &JobIndex| snapshot.why_not_running(*job) == Some(Reason::InQueue);
+    waiting(snapshot, jobs).filter(waits).filter(|job| is_unserved(job)).collect()
+}
+
+/// The jobs whose limits have no room.
+async fn full_limits(
+    ask: &Ask<'_>,
+    snapshot: &Snapshot,
+    jobs: &[JobIndex],
+    holders: usize,
+) -> Result<HashMap<JobIndex, Reason>, Problem> {
+    let mut limited: HashMap<&Limits, Vec<JobIndex>> = HashMap::new();
+    for job in waiting(snapshot, jobs) {
+        let Some(limits) = snapshot.graph().limits(job) else { continue };
+        if limited.len() < MOST_LOOKS || limited.contains_key(&**limits) {
+            limited.entry(limits).or_default().push(job);
+        }
+    }
+    if limited.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let (limits, jobs): (Vec<_>, Vec<_>) = limited.into_iter().unzip();
+    let limits: Vec<_> = limits.into_iter().map(|limits| limits.within(snapshot.id())).collect();
+    let limits: Vec<&Limits> = limits.iter().map(AsRef::as_ref).collect();
+    let full = in_time(ask.api.engine().full_limits(&limits, holders, ask.api.now())).await?;
+    let full = full.into_iter().zip(jobs).filter_map(|(full, jobs)| Some((Reason::NoRoom(Box::new(full?)), jobs)));
+    Ok(full.flat_map(|(reason, jobs)| jobs.into_iter().map(move |job| (job, reason.clone()))).collect())
+}
+
+/// Those that wait in a queue that is not paused.
+fn waiting<'a>(snapshot: &'a Snapshot, jobs: &'a [JobIndex]) -> impl Iterator<Item = JobIndex> + 'a {
+    let is_ready = |job: &JobIndex| snapshot.job(*job).state == JobState::Ready;
+    let waits = |job: &JobIndex| matches!(snapshot.why_not_running(*job), Some(Reason::InQueue | Reason::NoWorker));
+    jobs.iter().copied().filter(is_ready).filter(waits)
+}
