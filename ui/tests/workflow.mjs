@@ -256,3 +256,47 @@ test("it looks right", async () => {
   await picture(page, "job-mark-succeeded");
   assert.deepEqual(page.mistakes, []);
 });
+
+test("a graph that is refused is asked for again", async () => {
+  const id = await report("refused-graph");
+  const page = await browser.open(`${server.page}#/workflows`);
+  let refusals = 1;
+  await page.route("**/graph.json", (route) =>
+    refusals-- > 0 ? route.fulfill({ status: 503, contentType: "application/problem+json", body: '{"code":"overloaded","detail":"wait a moment"}' }) : route.continue(),
+  );
+  await page.evaluate((id) => (location.hash = `#/workflows/${id}`), id);
+  await page.getByText("wait a moment").waitFor();
+  await page.waitForSelector("canvas");
+  assert.equal(await page.getByText("wait a moment").count(), 0);
+  await page.context().close();
+});
+
+test("what happens while the graph is read anew is newer than the graph", async () => {
+  const queue = "late-graph";
+  const { id } = await server.create({ name: "late", jobs: ["a", "b"].map((name) => ({ name, handler: "h", queue })) });
+  const page = await browser.open(`${server.page}#/workflows`);
+  let [reads, release] = [0, null];
+  await page.route("**/graph.json", async (route) => {
+    if (++reads === 1) return route.continue();
+    const response = await route.fetch();
+    await new Promise((end) => (release = end));
+    await route.fulfill({ response });
+  });
+  await page.evaluate((id) => (location.hash = `#/workflows/${id}`), id);
+  await page.waitForSelector("canvas");
+  await page.locator(".mark.live").waitFor();
+  const [a, b] = await server.claim(queue, 2);
+  await stateIs(page, b.job, "running");
+  // A failure makes the page read the graph anew.
+  await server.report({ lease: a.lease, outcome: "failed", error, retry: "never" });
+  while (!release) await page.waitForTimeout(20);
+  await server.report({ lease: b.lease, outcome: "succeeded" });
+  await stateIs(page, b.job, "succeeded");
+  release();
+  await page.waitForTimeout(300);
+  await page.getByRole("application", { name: "Graph of the jobs" }).focus();
+  await page.keyboard.press("ArrowRight");
+  await page.keyboard.press("ArrowDown");
+  await page.locator(".graph [role=status]", { hasText: "b, succeeded" }).waitFor({ state: "attached" });
+  await page.context().close();
+});

@@ -21,6 +21,8 @@ const SPANS = ["1h", "1d", "7d", "30d", "90d", "forever"];
 const PAGE = 200;
 /** The rows follow the states at most so often. */
 const OFTEN = 400;
+/** A graph that was refused is asked for again after so many milliseconds. */
+const RETRY = 5000;
 
 interface JobEvent {
   readonly index: number;
@@ -35,7 +37,7 @@ function useLive(id: string) {
   const [removed, setRemoved] = useState(false);
   const [changes, setChanges] = useState(0);
   const scene = useRef<{ scene: Scene; redraw: () => void } | null>(null);
-  /** States that came before the graph. */
+  /** States that came while the graph was on its way: its own are older. */
   const early = useRef(new Map<number, string>());
   const failed = useRef(-1);
 
@@ -47,21 +49,34 @@ function useLive(id: string) {
   useEffect(() => {
     const ended = new AbortController();
     let timer = 0;
+    const later = (ms: number): void => {
+      again ||= window.setTimeout(() => ((again = 0), void read()), ms);
+    };
     const read = async (): Promise<void> => {
+      if (reading) return later(pause);
       const began = performance.now();
+      reading = true;
+      early.current.clear();
       try {
         const got = await get<Graph>(`v1/workflows/${id}/graph.json`, ended.signal);
         const own = scene.current?.scene;
         if (own) {
           got.nodes.forEach((node, at) => own.states.set(at, node.blocked && node.state === "waiting" ? "blocked" : node.state));
+          for (const [job, state] of early.current) put(own, job, state);
           scene.current?.redraw();
         } else setGraph(got);
+        setError(null);
       } catch (refused) {
-        if (!ended.signal.aborted && refused instanceof Refused) setError(refused);
+        if (ended.signal.aborted || !(refused instanceof Refused)) return;
+        setError(refused);
+        // The server may be busy with other pictures. What is not there stays away.
+        if (refused.status !== 404) later(RETRY);
+      } finally {
+        reading = false;
       }
       pause = Math.max(2000, 20 * (performance.now() - began));
     };
-    let pause = 2000;
+    let [reading, again, pause] = [false, 0, 2000];
     void read();
     let last = 0;
     const change = (): void => {
@@ -71,20 +86,18 @@ function useLive(id: string) {
         setChanges((count) => count + 1);
       }, Math.max(0, last + OFTEN - performance.now()));
     };
-    let again = 0;
     const stop = watch(`workflow:${id}`, (events) => {
       for (const { event, data } of events) {
         if (event === "job") {
           const { index, state } = data as JobEvent;
           if (scene.current) put(scene.current.scene, index, state);
-          else early.current.set(index, state);
+          if (reading || !scene.current) early.current.set(index, state);
         } else if (event === "workflow") {
           const shown = data as Workflow;
           setWorkflow(shown);
-          setError(null);
           // Which jobs cannot run any more is not in the events.
           const broken = (shown.job_counts["failed"] ?? 0) + (shown.job_counts["cancelled"] ?? 0);
-          if (failed.current >= 0 && broken !== failed.current) again ||= window.setTimeout(() => ((again = 0), void read()), pause);
+          if (failed.current >= 0 && broken !== failed.current) later(pause);
           failed.current = broken;
         } else if (event === "removed") setRemoved(true);
       }

@@ -6,7 +6,7 @@ use tidegate_workflow::{JobIndex, JobState, Limits, Reason, Snapshot};
 use crate::edge::ask::{Ask, in_time};
 use crate::edge::problem::Problem;
 
-/// So many different limits are looked at for an answer. The jobs of others just wait in their queue.
+/// So many different limits, and kinds of jobs, are looked at for an answer. Other jobs just wait in their queue.
 const MOST_LOOKS: usize = 20;
 
 /// With what these jobs wait for. At most so many holders are told of a limit.
@@ -29,7 +29,8 @@ fn without_handler(ask: &Ask<'_>, snapshot: &Snapshot, jobs: &[JobIndex]) -> Vec
     let mut is_unserved = |job: &JobIndex| {
         let about = &snapshot.graph().jobs[job.index()];
         let kind = (about.queue.as_str(), about.handler.as_str());
-        !*known.entry(kind).or_insert_with(|| ask.api.roll.may_serve(kind.0, kind.1))
+        let is_beyond = known.len() >= MOST_LOOKS;
+        !*known.entry(kind).or_insert_with(|| is_beyond || ask.api.roll.may_serve(kind, ask.api.now()))
     };
     let waits = |job: &JobIndex| snapshot.why_not_running(*job) == Some(Reason::InQueue);
     waiting(snapshot, jobs).filter(waits).filter(|job| is_unserved(job)).collect()

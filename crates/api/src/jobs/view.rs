@@ -251,8 +251,9 @@ impl<'a> WhyNotRunning<'a> {
             Reason::QueuePaused => of("queue_paused", format!("the queue '{queue}' is paused")),
             Reason::NoWorker => of("no_worker", format!("no worker of this server asks for the queue '{queue}'")),
             Reason::NoHandler => {
-                let text =
-                    format!("no worker of this server that asks for the queue '{queue}' has the handler '{handler}'");
+                let text = format!(
+                    "no worker that takes jobs of the queue '{queue}' from this server has the handler '{handler}'"
+                );
                 of("no_handler", text)
             }
             Reason::InQueue => of("in_queue", format!("waits in the queue '{queue}' for a worker")),

@@ -29,6 +29,8 @@ pub(super) struct Seen {
     /// What its latest claim asked for; the first of each.
     pub(super) queues: Vec<String>,
     pub(super) handlers: Option<Vec<String>>,
+    /// When it was last known to ask for anything else: before that, or for more names than are kept.
+    asked_else: Option<Timestamp>,
 }
 
 /// A worker, and what it has since when.
@@ -59,6 +61,8 @@ struct Known {
     workers: HashMap<Arc<str>, Seen>,
     /// One place for each lease, and nothing else: each job comes by here twice.
     leases: HashMap<LeaseRef, Held>,
+    /// When a worker was last seen for which there was no room.
+    unknown: Option<Timestamp>,
     /// The leases of each worker, when somebody asked last.
     sorted: Option<(Timestamp, Sorted)>,
 }
@@ -103,11 +107,17 @@ impl Roll {
     pub(super) fn note_claim(&self, claim: &Claim, now: Timestamp) {
         let first = |names: &[String]| names[..names.len().min(MOST_NAMES)].to_vec();
         let is = |known: &[String], names: &[String]| *known == names[..names.len().min(MOST_NAMES)];
+        let is_cut = |names: &[String]| names.len() > MOST_NAMES;
+        let is_cut = is_cut(&claim.queues) || claim.handlers.as_deref().is_some_and(is_cut);
         let mut known = self.known();
         if let Some(seen) = known.workers.get_mut(claim.worker.as_str()) {
             seen.at = now;
+            if is_cut {
+                seen.asked_else = Some(now);
+            }
             if !is(&seen.queues, &claim.queues) {
                 seen.queues = first(&claim.queues);
+                seen.asked_else = Some(now);
             }
             let same = match (&seen.handlers, &claim.handlers) {
                 (Some(seen), Some(names)) => is(seen, names),
@@ -115,11 +125,15 @@ impl Roll {
             };
             if !same {
                 seen.handlers = claim.handlers.as_deref().map(first);
+                seen.asked_else = Some(now);
             }
         } else if known.workers.len() < MOST_WORKERS {
             let handlers = claim.handlers.as_deref().map(first);
-            let seen = Seen { at: now, queues: first(&claim.queues), handlers };
+            let asked_else = is_cut.then_some(now);
+            let seen = Seen { at: now, queues: first(&claim.queues), handlers, asked_else };
             known.workers.insert(claim.worker.as_str().into(), seen);
+        } else {
+            known.unknown = Some(now);
         }
     }
 
@@ -159,7 +173,7 @@ impl Roll {
     /// Forgets leases that have ended, and workers that are gone.
     pub(super) fn forget(&self, now: Timestamp) {
         let mut known = self.known();
-        let Known { workers, leases, sorted } = &mut *known;
+        let Known { workers, leases, sorted, .. } = &mut *known;
         *sorted = None;
         leases.retain(|_, held| held.until > now);
         // Each lease has the name of its worker.
@@ -179,13 +193,19 @@ impl Roll {
     }
 
     /// Whether a worker of this server may take such a job. False: workers ask for its queue, and none of them for its handler.
-    pub(crate) fn may_serve(&self, queue: &str, handler: &str) -> bool {
-        let known = self.known();
-        // Of those who name many, not all is kept.
-        let has = |names: &[String], name: &str| names.len() >= MOST_NAMES || names.iter().any(|known| known == name);
-        let mut of_queue = known.workers.values().filter(|seen| has(&seen.queues, queue)).peekable();
-        let is_unknown = known.workers.len() >= MOST_WORKERS || of_queue.peek().is_none();
-        is_unknown || of_queue.any(|seen| seen.handlers.as_deref().is_none_or(|handlers| has(handlers, handler)))
+    pub(crate) fn may_serve(&self, (queue, handler): (&str, &str), now: Timestamp) -> bool {
+        let (known, drains) = (self.known(), self.drains.borrow().clone());
+        let is_recent = |at: Option<Timestamp>| at.is_some_and(|at| now.since(at) < FORGOTTEN);
+        if is_recent(known.unknown) {
+            return true;
+        }
+        let has = |names: &[String], name: &str| names.iter().any(|known| known == name);
+        let serves = |seen: &Seen| {
+            let all = seen.handlers.as_deref().is_none_or(|handlers| has(handlers, handler));
+            is_recent(seen.asked_else) || (all && has(&seen.queues, queue))
+        };
+        let takes_jobs = known.workers.iter().filter(|(name, _)| !drains.contains_key(&***name));
+        takes_jobs.map(|(_, seen)| seen).any(serves)
     }
 
     /// What a worker has, but for what it has got just now.

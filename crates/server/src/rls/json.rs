@@ -104,15 +104,16 @@ async fn traced(calls: Calls, headers: HeaderMap, body: Vec<u8>) -> Response {
 }
 
 async fn decide(calls: Calls, body: Vec<u8>, mut trace: Option<&mut Trace>) -> Response {
-    let counted = calls.metrics().time_json();
+    let started = Instant::now();
     if let Err(excess) = calls.bounds().check_json(&body) {
         return plain(StatusCode::BAD_REQUEST, calls.refuse(excess) + "\n");
     }
     let Some(request) = request::parse(&body) else { return plain(StatusCode::BAD_REQUEST, "Bad Request\n") };
+    let _counted = calls.metrics().time_json(started);
     // HTTP has no deadline of the client: the server's own applies.
     let answer = match &mut trace {
-        Some(trace) => calls.decide_traced(request, counted.started, None, trace).await,
-        None => calls.decide(request, counted.started, None).await,
+        Some(trace) => calls.decide_traced(request, started, None, trace).await,
+        None => calls.decide(request, started, None).await,
     };
     let Ok(response) = answer else { return plain(StatusCode::BAD_REQUEST, "Bad Request\n") };
     let begun = Instant::now();

@@ -125,16 +125,12 @@ impl Shard {
 
     /// Counts a unary gRPC call that begins now, once it ends or its client has gone.
     pub(crate) fn time(&self, method: Method) -> Timed<'_> {
-        self.begin(&self.methods[method as usize])
+        Timed { counts: &self.methods[method as usize], unit: self.unit, started: Instant::now() }
     }
 
-    /// Counts a call of `/json` in the same way.
-    pub(crate) fn time_json(&self) -> Timed<'_> {
-        self.begin(&self.json)
-    }
-
-    fn begin<'a>(&self, counts: &'a SharedMethodCounts) -> Timed<'a> {
-        Timed { counts, unit: self.unit, started: Instant::now() }
+    /// Counts a call of `/json` in the same way, which began at that time.
+    pub(crate) fn time_json(&self, started: Instant) -> Timed<'_> {
+        Timed { counts: &self.json, unit: self.unit, started }
     }
 
     /// Adds the calls that ask for a decision to `times`. Returns how many there were.
