@@ -5,7 +5,15 @@ import { ask, curl, mayAct, type Call } from "../api";
 import { confirm, show } from "./dialog";
 import { say, sayError } from "./says";
 
-export function Curl({ call, label }: { call: Call | readonly Call[]; label: string }) {
+export interface CurlProps {
+  readonly call: Call | readonly Call[];
+  readonly label: string;
+  /** What the button does and the line does not. */
+  readonly note?: string;
+  readonly disabled?: boolean;
+}
+
+export function Curl({ call, label, note, disabled = false }: CurlProps) {
   const open = (): void => {
     const line = (Array.isArray(call) ? (call as readonly Call[]) : [call as Call]).map(curl).join("\n");
     const copy = (): void => {
@@ -14,11 +22,12 @@ export function Curl({ call, label }: { call: Call | readonly Call[]; label: str
     show(`${label} with curl`, (
       <>
         <pre class="curl" tabIndex={0} role="region" aria-label="curl line">{line}</pre>
+        {note ? <p>{note}</p> : null}
         {"clipboard" in navigator ? <button type="button" onClick={copy}>Copy</button> : null}
       </>
     ));
   };
-  return <button type="button" class="curl-button" onClick={open} title={`${label}: the call as a curl line`} aria-label={`curl: ${label}`}>curl</button>;
+  return <button type="button" class="curl-button" disabled={disabled} onClick={open} title={`${label}: the call as a curl line`} aria-label={`curl: ${label}`}>curl</button>;
 }
 
 export interface ActionProps {
@@ -55,7 +64,7 @@ export function Action({ label, call, confirm: question, verb = label, danger = 
   return (
     <span class="action">
       <button type="button" class={danger ? "danger" : undefined} disabled={busy || disabled} onClick={() => void act()}>{label}</button>
-      <Curl call={call} label={label} />
+      <Curl call={call} label={label} disabled={disabled} />
     </span>
   );
 }

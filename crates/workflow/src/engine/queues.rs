@@ -431,7 +431,7 @@ impl Queues {
         let mut each = self.each();
         let Some(queue) = each.get_mut(name) else { return true };
         queue.asked = Some(self.now());
-        !queue.paused && queue.lanes.first_free().is_none_or(|head| head.priority() <= priority)
+        queue.is_free_for(priority)
     }
 
     /// A queue that is not paused any more is to be read again: what is known of it may be old. [`Queues::failed`] names it until then, and the

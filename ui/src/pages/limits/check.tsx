@@ -68,7 +68,7 @@ export function Check() {
       <form id={CHECK_FORM} class="filters" onSubmit={send}>
         <label>domain <input name="domain" required value={domain} onInput={set("domain")} /></label>
         <label>entries <input name="entries" required placeholder="tenant=acme, path=/a" size={30} value={entries} onInput={set("entries")} /></label>
-        <span class="action"><button class="primary">Check</button><Curl call={call} label="Check" /></span>
+        <span class="action"><button class="primary">Check</button><Curl call={call} label="Check" disabled={domain === "" || list.length === 0} /></span>
         <span class="dim">nothing is charged</span>
       </form>
       {answer instanceof Refused ? <Problem error={answer} /> : null}

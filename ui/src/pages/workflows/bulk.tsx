@@ -101,7 +101,8 @@ export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
       ) : null}
       <span class="action">
         <button type="button" class="danger" disabled={!some || progress !== null} onClick={start}>{word}…</button>
-        <Curl call={call({})} label={`${word} all that match`} />
+        <Curl call={call({})} label={`${word} all that match`} disabled={!some}
+          note={`This changes at most ${PART} workflows. While the answer has "more": true, repeat it with "cursor": its next_cursor.`} />
       </span>
       {progress === null ? null : <><span role="status">{progress}</span> <button class="small" onClick={() => (stopped.current = true)}>Stop</button></>}
       {chosen === null ? <span class="dim">not with a beginning of an id</span> : some ? null : <span class="dim">{word} changes no workflow with this status</span>}

@@ -72,10 +72,12 @@ impl Exporter {
         }
         let rest: Vec<_> = self.records.try_iter().collect();
         self.lose(spans_of(&rest));
+        // There is no later line that could tell of these.
+        self.said = None;
         self.say("the server has ended before the collector took all of them");
     }
 
-    /// Sends until `stop`, then what is left. A message that is on its way at that moment is not sent again: the collector may have it.
+    /// Sends until `stop`, then what is left. A message that is on its way at that moment is waited for: the collector may have it.
     async fn until(&mut self, stop: &CancellationToken) {
         while !stop.is_cancelled() {
             tokio::select! {
@@ -89,8 +91,10 @@ impl Exporter {
             self.say("more of them waited than may wait");
         }
         while self.fill() {
-            if self.attempt().await.is_err() {
-                break;
+            match self.attempt().await {
+                Ok(()) => {}
+                Err(refused) if refused.may_be_repeated => break,
+                Err(refused) => self.drop_message(&refused.reason),
             }
         }
     }
@@ -117,9 +121,7 @@ impl Exporter {
                 Err(refused) => refused,
             };
             if !refused.may_be_repeated || begun.elapsed() + pause > GIVE_UP {
-                let spans = self.pending.take().map_or(0, |(_, spans)| spans);
-                self.lose(spans);
-                return self.say(&refused.reason);
+                return self.drop_message(&refused.reason);
             }
             if !self.failing {
                 self.failing = true;
@@ -151,6 +153,12 @@ impl Exporter {
             info!("the collector takes traces again");
         }
         Ok(())
+    }
+
+    fn drop_message(&mut self, reason: &str) {
+        let spans = self.pending.take().map_or(0, |(_, spans)| spans);
+        self.lose(spans);
+        self.say(reason);
     }
 
     fn lose(&self, spans: u64) {

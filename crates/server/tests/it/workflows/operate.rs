@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Flows, on_each_store, workflow};
+use crate::support::await_that;
 
 fn job(flows: &Flows, id: &str, name: &str) -> Value {
     flows.get(&format!("/v1/workflows/{id}/jobs/{name}"))
@@ -40,6 +41,22 @@ fn a_job_says_why_it_does_not_run() {
     flows.fail(&taken);
     let blocked = job(&flows, &id, "b");
     assert_eq!((&blocked["blocked"], &blocked["why_not_running"]["reason"]), (&json!(true), &json!("blocked_by")));
+}
+
+#[test]
+fn a_worker_that_waits_for_one_queue_serves_no_other() {
+    let flows = Flows::start(&[]);
+    std::thread::scope(|scope| {
+        let claim = json!({"queues": ["other"], "worker": "w", "wait": "20s"});
+        let waiting = scope.spawn(|| flows.post("/v1/jobs/claim", claim));
+        await_that("the worker is known", || !flows.get("/v1/workers")["items"].as_array().unwrap().is_empty());
+        for _ in 0..3 {
+            let id = flows.create(workflow("w", "a"));
+            assert_eq!(job(&flows, &id, "a")["why_not_running"]["reason"], "no_worker");
+        }
+        flows.create(json!({"name": "o", "jobs": [{"name": "a", "handler": "h", "queue": "other"}]}));
+        assert_eq!(waiting.join().unwrap()["jobs"].as_array().unwrap().len(), 1);
+    });
 }
 
 #[test]

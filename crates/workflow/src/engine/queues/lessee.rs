@@ -61,10 +61,14 @@ impl Queues {
     /// Takes the first worker out of those that wait that may have a job which is about to become ready. None when there is no such worker, when the
     /// queue is paused, or when it has a more urgent job.
     pub(crate) fn choose(&self, job: ForWhom<'_>) -> Option<Chosen> {
-        if !self.have_takers() || !self.may_hand_over(job.queue, job.priority) {
+        if !self.have_takers() {
             return None;
         }
-        self.each().get_mut(job.queue)?.choose(job)
+        let mut each = self.each();
+        let queue = each.get_mut(job.queue).filter(|queue| queue.is_free_for(job.priority))?;
+        let chosen = queue.choose(job)?;
+        queue.asked = Some(self.now());
+        Some(chosen)
     }
 }
 

@@ -180,7 +180,8 @@ class Calls:
             status = item["status"]
             if status < 300:
                 done.append(held)
-            elif status == 409:
+            elif status in (404, 409):
+                # 404: its workflow was removed, or another store answers here for a while. That says nothing of the report.
                 held.lost = item["error"].get("reason", "unknown")
                 done.append(held)
             elif status < 500:

@@ -26,7 +26,7 @@ from . import fork
 from .engine import Engine
 from .joblog import install
 from .leases import LeaseTable
-from .reload import places
+from .reload import places, working_folder
 from .settings import Settings
 
 # The claim of a worker names at most so many handlers and queues.
@@ -209,12 +209,15 @@ def _files_of(error: BaseException) -> list[str]:
         files.append(error.filename)
     if isinstance(error, ModuleNotFoundError) and error.name:
         files += places(error.name)
-    return [str(pathlib.Path(file).absolute()) for file in files]
+    here = working_folder()
+    return [str(here / file) for file in files] if here else []
 
 
 def _files(more: Iterable[str] = ()) -> list[str]:
     """Returns the files of the program: those below the working folder, without installed packages."""
-    here = pathlib.Path.cwd()
+    here = working_folder()
+    if here is None:
+        return []
     files = [*more, *(getattr(module, "__file__", None) for module in list(sys.modules.values()))]
     return sorted(
         {file for file in files if file and here in pathlib.Path(file).parents and "site-packages" not in file}

@@ -123,7 +123,7 @@ class Keeper:
             for lease, item in zip(leases, answer["leases"], strict=True):
                 if item["status"] < 300:
                     due[lease] = next_due
-                elif item["status"] == 409:
+                elif item["status"] in (404, 409):
                     # What was reported a moment ago is in the table until its process has read the answer.
                     due[lease] = next_due
                     self._lost(lease, item["error"].get("reason", "unknown"))

@@ -38,9 +38,20 @@ class Reload:
                 self._changed(changed[0])
 
 
+def working_folder() -> pathlib.Path | None:
+    """Returns the working folder; None when it was removed, as a release that is not the newest."""
+    try:
+        return pathlib.Path.cwd()
+    except OSError:
+        return None
+
+
 def places(target: str) -> list[str]:
     """Returns where a module of the program would be. Also a file that does not exist yet is noticed when it comes."""
-    path = pathlib.Path.cwd() / target.partition(":")[0].replace(".", "/")
+    here = working_folder()
+    if here is None:
+        return []
+    path = here / target.partition(":")[0].replace(".", "/")
     return [f"{path}.py", str(path / "__init__.py")]
 
 
