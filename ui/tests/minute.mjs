@@ -3,13 +3,13 @@ import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { startBrowser } from "./parts/browser.mjs";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
-const program = process.env.TIDEGATE ?? join(root, "target/debug/tidegate");
+const program = resolve(process.env.TIDEGATE ?? join(root, "target/debug/tidegate"));
 const folder = mkdtempSync(join(tmpdir(), "tidegate-minute-"));
 let browser;
 before(async () => {

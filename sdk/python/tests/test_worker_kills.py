@@ -6,6 +6,7 @@ import datetime
 import os
 import pathlib
 import random
+import shutil
 import signal
 import time
 from collections import Counter
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from test_worker_support import Server, Worker, is_alive, until
+from test_worker_support import APP, Server, Worker, is_alive, until
 
 KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "500"))
 
@@ -172,3 +173,37 @@ def test_random_kills_leave_nothing_stuck(server: Server, workers: list[Worker],
     # Twice the lease: a job may be lost once more by a kill shortly before.
     server.wait_all(60)
     assert server.count("succeeded") == created, {status: server.count(status) for status in ("failed", "cancelled")}
+
+
+def test_jobs_are_lost_to_another_store_and_end_in_their_own(
+    server: Server, workers: list[Worker], tmp_path: pathlib.Path
+) -> None:
+    workers.append(worker := Worker(server, tmp_path / "w", "--lease", "5s").ready())
+    id = server.create("nap", {"seconds": 2.0})
+    until(lambda: server.state(id) == "running", "it runs")
+    server.kill()
+    own, server.folder = server.folder, tmp_path / "other"
+    server.folder.mkdir()
+    server.start()
+    worker.says('"outcome": "lost"')
+    server.kill()
+    server.folder = own
+    server.start()
+    job = server.job(id, wait=30)
+    assert (job["state"], job["lost"]) == ("succeeded", 1), job
+
+
+def test_a_worker_whose_folder_is_gone_has_new_processes(
+    server: Server, workers: list[Worker], tmp_path: pathlib.Path
+) -> None:
+    program = tmp_path / "program"
+    program.mkdir()
+    (program / "app.py").write_text(APP)
+    folder = tmp_path / "w"
+    workers.append(worker := Worker(server, folder, PYTHONPATH=str(program)).ready())
+    (child,) = worker.children()
+    worker.out.rename(tmp_path / "out")
+    worker.out = tmp_path / "out"
+    shutil.rmtree(folder)
+    os.kill(child, signal.SIGKILL)
+    assert server.job(server.create("noop"), wait=30)["state"] == "succeeded"

@@ -181,7 +181,7 @@ class Calls:
             if status < 300:
                 done.append(held)
             elif status in (404, 409):
-                # 404: its workflow was removed, or another store answers here for a while. That says nothing of the report.
+                # 404: its workflow was removed, or another store answers for a while. The report may be right.
                 held.lost = item["error"].get("reason", "unknown")
                 done.append(held)
             elif status < 500:

@@ -141,7 +141,7 @@ class Engine:
         item = answer["leases"][0]
         if item["status"] >= 300:
             problem = item["error"]
-            if problem.get("code") == "lease_lost":
+            if item["status"] in (404, 409):
                 self.lose(lease, problem.get("reason", "unknown"))
             raise TidegateError(f"the lease was not extended: {problem.get('detail')}")
         with self.work.lock:

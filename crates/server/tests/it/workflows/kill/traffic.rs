@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::super::workflow;
 use super::client::Client;
-use crate::support::{PATIENCE, await_that};
+use crate::support::await_that;
 
 /// Two diamonds in a row.
 pub(super) const JOBS: &str = "a b<a c<a d<b,c e<d f<d g<e,f";
@@ -25,6 +25,9 @@ const WORKERS: usize = 3;
 const BATCH: usize = 8;
 /// Workflows that are not over at the same time: creators do not run away from the workers.
 const AHEAD: usize = 150;
+
+/// All is over then: other servers take over what a dead one was to do after ten seconds, and one job after the other may lose its lease of five.
+const ENDED: Duration = Duration::from_secs(60);
 
 /// What must be so afterwards, because somebody was told.
 #[derive(Debug, Default)]
@@ -105,7 +108,7 @@ impl Traffic {
     pub(super) fn finish(mut self) -> Told {
         self.shared.creating.store(false, Relaxed);
         let mut client = self.client();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + ENDED;
         loop {
             let page = client.ask("GET", "/v1/workflows?status=running&limit=1", "", "").unwrap().1;
             let (creators, workers) = self.threads.split_at(CREATORS);
