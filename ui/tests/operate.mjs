@@ -180,7 +180,7 @@ test("failures stand together by error, and are retried and removed together", a
   assert.match(await row.innerText(), /^3\s/);
   await looksRight(page, "failures");
   await row.getByRole("button", { name: "curl: Retry" }).click();
-  assert.equal((await page.locator("pre.curl").innerText()).match(/^curl -s -X POST '.*:retry'$/gm)?.length, 3);
+  assert.equal((await page.locator("pre.curl").innerText()).match(/^curl -s -X POST '.*:retry' .*"as_of":"/gm)?.length, 3);
   await page.keyboard.press("Escape");
   await row.getByRole("button", { name: "curl: Remove" }).click();
   assert.equal((await page.locator("pre.curl").innerText()).match(/^curl -s -X DELETE '/gm)?.length, 3);

@@ -127,7 +127,12 @@ function Buttons({ group, done }: { group: Group; done: () => void }) {
     setBusy(false);
     done();
   };
-  const retry = group.failures.map(({ workflow, job }): Call => ({ method: "POST", path: path(path("v1/workflows", [workflow.id], "/jobs"), [job.name], ":retry") }));
+  // Only this failure: the same call later runs nothing again.
+  const retry = group.failures.map(({ workflow, job }): Call => ({
+    method: "POST",
+    path: path(path("v1/workflows", [workflow.id], "/jobs"), [job.name], ":retry"),
+    body: job.finished_at ? { as_of: job.finished_at } : {},
+  }));
   const ids = [...new Set(group.failures.map(({ workflow }) => workflow.id))];
   const remove = ids.map((id): Call => ({ method: "DELETE", path: path("v1/workflows", [id]) }));
   const [jobs, workflows] = [many(retry.length, "job"), many(remove.length, "workflow")];
