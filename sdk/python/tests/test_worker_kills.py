@@ -180,8 +180,9 @@ def test_jobs_are_lost_to_another_store_and_end_in_their_own(
     server: Server, workers: list[Worker], tmp_path: pathlib.Path
 ) -> None:
     workers.append(worker := Worker(server, tmp_path / "w", "--lease", "5s").ready())
-    id = server.create("nap", {"seconds": 2.0})
-    until(lambda: server.state(id) == "running", "it runs")
+    begun = tmp_path / "begun"
+    id = server.create("begins", {"file": str(begun), "seconds": 2.0})
+    until(begun.exists, "it runs")
     server.kill()
     own, server.folder = server.folder, tmp_path / "other"
     server.folder.mkdir()

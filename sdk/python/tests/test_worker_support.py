@@ -83,6 +83,11 @@ def talks():
     time.sleep(1.2)
 
 @job
+def begins(file: str, seconds: float):
+    pathlib.Path(file).write_text("begun")
+    time.sleep(seconds)
+
+@job
 def waits(file: str):
     for _ in range(600):
         if current().wait_cancelled(0.05):
