@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections.abc import Iterator
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_log = logging.getLogger("tidegate")
 #: How long one request waits for the end. Proxies often end calls after a minute.
 LOOK = 30.0
 #: After so long it is said once why a job waits for a worker: who has started none would wait for ever.
@@ -95,7 +93,10 @@ class Run(Generic[R]):
             look = LOOK
             if not told and (why := self._held_up()):
                 told = True
-                _log.warning("workflow '%s' (%s) waits%s", self.name, self.id, why)
+                # Here: it takes a tenth of the import of the package.
+                import logging
+
+                logging.getLogger("tidegate").warning("workflow '%s' (%s) waits%s", self.name, self.id, why)
 
     def result(self, timeout: float | None = None) -> R:
         """Waits for the end, and returns what the workflow's function returned, with the outputs in place of the
