@@ -16,15 +16,23 @@ pub(super) async fn with_reasons(
     jobs: &[JobIndex],
     holders: usize,
 ) -> Result<Snapshot, Problem> {
-    let mut found = full_limits(ask, &snapshot, jobs, holders).await?;
-    for job in without_handler(ask, &snapshot, jobs) {
+    let waiting = waiting(&snapshot, jobs);
+    let mut found = full_limits(ask, &snapshot, &waiting, holders).await?;
+    for job in without_handler(ask, &snapshot, &waiting) {
         found.entry(job).or_insert(Reason::NoHandler);
     }
     Ok(snapshot.with_reasons(found))
 }
 
+/// Those that are ready in a queue that is not paused, with what the snapshot tells of them.
+fn waiting(snapshot: &Snapshot, jobs: &[JobIndex]) -> Vec<(JobIndex, Reason)> {
+    let ready = jobs.iter().copied().filter(|&job| snapshot.job(job).state == JobState::Ready);
+    let reasons = ready.filter_map(|job| Some((job, snapshot.why_not_running(job)?)));
+    reasons.filter(|(_, reason)| matches!(reason, Reason::InQueue | Reason::NoWorker)).collect()
+}
+
 /// The jobs that no worker of their queue runs.
-fn without_handler(ask: &Ask<'_>, snapshot: &Snapshot, jobs: &[JobIndex]) -> Vec<JobIndex> {
+fn without_handler(ask: &Ask<'_>, snapshot: &Snapshot, waiting: &[(JobIndex, Reason)]) -> Vec<JobIndex> {
     let mut known = HashMap::new();
     let mut is_unserved = |job: &JobIndex| {
         let about = &snapshot.graph().jobs[job.index()];
@@ -32,19 +40,19 @@ fn without_handler(ask: &Ask<'_>, snapshot: &Snapshot, jobs: &[JobIndex]) -> Vec
         let is_beyond = known.len() >= MOST_LOOKS;
         !*known.entry(kind).or_insert_with(|| is_beyond || ask.api.roll.may_serve(kind, ask.api.now()))
     };
-    let waits = |job: &JobIndex| snapshot.why_not_running(*job) == Some(Reason::InQueue);
-    waiting(snapshot, jobs).filter(waits).filter(|job| is_unserved(job)).collect()
+    let in_queue = waiting.iter().filter(|(_, reason)| *reason == Reason::InQueue).map(|(job, _)| *job);
+    in_queue.filter(|job| is_unserved(job)).collect()
 }
 
 /// The jobs whose limits have no room.
 async fn full_limits(
     ask: &Ask<'_>,
     snapshot: &Snapshot,
-    jobs: &[JobIndex],
+    waiting: &[(JobIndex, Reason)],
     holders: usize,
 ) -> Result<HashMap<JobIndex, Reason>, Problem> {
     let mut limited: HashMap<&Limits, Vec<JobIndex>> = HashMap::new();
-    for job in waiting(snapshot, jobs) {
+    for &(job, _) in waiting {
         let Some(limits) = snapshot.graph().limits(job) else { continue };
         if limited.len() < MOST_LOOKS || limited.contains_key(&**limits) {
             limited.entry(limits).or_default().push(job);
@@ -59,11 +67,4 @@ async fn full_limits(
     let full = in_time(ask.api.engine().full_limits(&limits, holders, ask.api.now())).await?;
     let full = full.into_iter().zip(jobs).filter_map(|(full, jobs)| Some((Reason::NoRoom(Box::new(full?)), jobs)));
     Ok(full.flat_map(|(reason, jobs)| jobs.into_iter().map(move |job| (job, reason.clone()))).collect())
-}
-
-/// Those that wait in a queue that is not paused.
-fn waiting<'a>(snapshot: &'a Snapshot, jobs: &'a [JobIndex]) -> impl Iterator<Item = JobIndex> + 'a {
-    let is_ready = |job: &JobIndex| snapshot.job(*job).state == JobState::Ready;
-    let waits = |job: &JobIndex| matches!(snapshot.why_not_running(*job), Some(Reason::InQueue | Reason::NoWorker));
-    jobs.iter().copied().filter(is_ready).filter(waits)
 }

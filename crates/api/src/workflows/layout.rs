@@ -57,7 +57,7 @@ struct LayoutBlock {
     jobs: Vec<u32>,
 }
 
-/// All lines, in lists of numbers: there may be ten thousands of them.
+/// All lines, in lists of numbers: there may be tens of thousands of them.
 #[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct LayoutEdges {

@@ -715,7 +715,7 @@ class LayoutBlock(TypedDict):
 
 
 class LayoutEdges(TypedDict):
-    """All lines, in lists of numbers: there may be ten thousands of them."""
+    """All lines, in lists of numbers: there may be tens of thousands of them."""
 
     ends: list[int]
     """Two numbers for each line: where it begins and where it ends. Nodes are counted first, then blocks, then

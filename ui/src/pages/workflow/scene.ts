@@ -104,6 +104,8 @@ export class Scene {
   readonly states: States;
   /** Where the points of each line begin, and where those of the last end. */
   private readonly begins: Uint32Array;
+  /** The lines of jobs that were looked at. */
+  private readonly lines = new Map<number, readonly number[]>();
 
   constructor(readonly graph: Graph) {
     const { width, height, nodes, blocks, edges } = graph;
@@ -149,18 +151,22 @@ export class Scene {
     this.edges.each(area, take);
   }
 
-  /** The lines that begin or end at a job. */
+  /** The lines that begin or end at a job: found once, for it is asked in each frame. */
   linesOf(job: number): readonly number[] {
-    const { ends, lengths } = this.graph.edges;
-    const found: number[] = [];
-    lengths.forEach((_, edge) => {
-      if (ends[2 * edge] === job || ends[2 * edge + 1] === job) found.push(edge);
-    });
+    let found = this.lines.get(job);
+    if (found === undefined) {
+      const { ends, lengths } = this.graph.edges;
+      const own: number[] = [];
+      lengths.forEach((_, edge) => {
+        if (ends[2 * edge] === job || ends[2 * edge + 1] === job) own.push(edge);
+      });
+      this.lines.set(job, (found = own));
+    }
     return found;
   }
 
   /** Adds a line to a path, moved by `x` and `y`. The number of its points. */
-  trace(path: CanvasRenderingContext2D | Path2D, edge: number, x: number, y: number, scale: number): number {
+  trace(path: CanvasRenderingContext2D, edge: number, x: number, y: number, scale: number): number {
     const { points } = this.graph.edges;
     const [begin, end] = [this.begins[edge] ?? 0, this.begins[edge + 1] ?? 0];
     for (let at = begin; at < end; at += 2) {

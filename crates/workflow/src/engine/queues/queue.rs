@@ -91,11 +91,6 @@ impl Waiter {
 }
 
 impl Queue {
-    /// Whether a job of this priority may be leased without entering it: not when it is paused or has a more urgent job.
-    pub(super) fn is_free_for(&self, priority: u8) -> bool {
-        !self.paused && self.lanes.first_free().is_none_or(|head| head.priority() <= priority)
-    }
-
     pub(super) fn new(room: Room, weights: Arc<Weights>) -> Self {
         Self {
             lanes: Lanes::new(room, weights),
@@ -113,6 +108,11 @@ impl Queue {
             passed: 0,
             claims: Claims::default(),
         }
+    }
+
+    /// Whether a job of this priority may be leased without entering it: not when it is paused or has a more urgent job.
+    pub(super) fn is_free_for(&self, priority: u8) -> bool {
+        !self.paused && self.lanes.first_free().is_none_or(|head| head.priority() <= priority)
     }
 
     /// Adds a job.
