@@ -29,7 +29,7 @@ pub(crate) struct Targets {
     statuses: Statuses,
     #[command(flatten)]
     chosen: Chosen,
-    /// With a filter: do not ask whether to go on
+    /// With a filter: do not ask whether to go on; needed where nobody can be asked
     #[arg(long, short)]
     yes: bool,
     /// With a filter: only say how many workflows it finds
@@ -180,15 +180,12 @@ impl Targets {
     }
 }
 
-/// Asks a person, if there is one.
+/// Asks the person at the terminal. A program cannot be asked, and has to say that it means so many.
 fn confirmed(deed: Deed, matched: u64) -> Result<bool, Failure> {
-    if !io::stdin().is_terminal() {
-        return Ok(true);
-    }
-    if !io::stderr().is_terminal() {
-        return Err(Failure::usage(
-            "standard error is not a terminal, so you cannot be asked: give --yes or --dry-run",
-        ));
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        let (all, them) = (counted(matched, "workflow"), if matched == 1 { "it" } else { "them" });
+        let text = format!("the filter finds {all}, and nobody can be asked; add --yes to {} {them}", deed.name());
+        return Err(Failure::usage(text));
     }
     let unread = |error| Failure::new(Exit::Output, format!("the question cannot be asked: {error}"));
     write!(io::stderr(), "{} {}? [y/N] ", deed.name(), counted(matched, "workflow")).map_err(unread)?;

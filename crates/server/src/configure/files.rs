@@ -91,10 +91,10 @@ pub(crate) fn entries(folder: &Path, dot_files: DotFiles) -> io::Result<Vec<Entr
 /// Reads all files. A folder that does not exist has none.
 pub(super) fn read(files: &Files) -> Reading {
     let mut reading = Reading::default();
-    let subdirectory = files.root.join(&files.subdirectory);
+    let subdirectory = files.subfolder();
     let start = match files.scope {
         Scope::Subdirectory => subdirectory.clone(),
-        Scope::AppDirectory => subdirectory.join(&files.app_directory),
+        Scope::AppDirectory => files.app_folder(),
     };
     for folder in [parent(&files.root), files.root.clone(), subdirectory, start.clone()] {
         reading.watch(&folder);
@@ -115,11 +115,21 @@ pub(super) fn parent(path: &Path) -> PathBuf {
 
 /// What the names of the files in use begin with.
 fn prefix(files: &Files) -> String {
-    let app = files.app_directory.to_string_lossy();
     match files.scope {
-        Scope::Subdirectory if !app.is_empty() => format!("{}.", app.trim_matches('/').replace('/', ".")),
-        _ => String::new(),
+        Scope::Subdirectory => {
+            let (start, app) = (files.subfolder(), files.app_folder());
+            app.strip_prefix(start)
+                .map(dotted)
+                .map(|name| if name.is_empty() { name } else { name + "." })
+                .unwrap_or_default()
+        }
+        Scope::AppDirectory => String::new(),
     }
+}
+
+/// The names in a path with dots in between.
+fn dotted(path: &Path) -> String {
+    path.to_string_lossy().replace('/', ".")
 }
 
 struct Walk<'a> {
@@ -160,7 +170,7 @@ impl Walk<'_> {
 
     /// The name of what is at `path`: the folders on the way and its own, with dots in between.
     fn name(&self, path: &Path) -> String {
-        path.strip_prefix(self.start).unwrap_or(path).to_string_lossy().replace('/', ".")
+        dotted(path.strip_prefix(self.start).unwrap_or(path))
     }
 
     fn file(&self, path: PathBuf, reading: &mut Reading) {
@@ -271,6 +281,16 @@ mod tests {
             1,
         );
         check(&files(root.path(), Scope::AppDirectory, DotFiles::Skip), &["a.yaml", "deep.b.yaml", "linked.yaml"], 1);
+        for (subdirectory, app_directory) in
+            [("/limits", "/config"), ("limits/", "config/"), ("./limits", "x/../config")]
+        {
+            let (subdirectory, app_directory) = (subdirectory.into(), app_directory.into());
+            let files = files(root.path(), Scope::AppDirectory, DotFiles::Skip);
+            let files = Files { subdirectory, app_directory, ..files };
+            check(&files, &["a.yaml", "deep.b.yaml", "linked.yaml"], 1);
+            let files = Files { scope: Scope::Subdirectory, ..files };
+            check(&files, &["config.a.yaml", "config.deep.b.yaml", "config.linked.yaml"], 1);
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Where configuration files are, and how they are read.
 
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
 use tidegate_ratelimit::SameDomain;
 
@@ -66,18 +66,49 @@ pub enum FirstLoad {
 }
 
 impl Files {
+    /// The folder of RUNTIME_SUBDIRECTORY.
+    #[must_use]
+    pub fn subfolder(&self) -> PathBuf {
+        join(&[&self.root, &self.subdirectory])
+    }
+
+    /// The folder of RUNTIME_APPDIRECTORY.
+    #[must_use]
+    pub fn app_folder(&self) -> PathBuf {
+        join(&[&self.root, &self.subdirectory, &self.app_directory])
+    }
+
     /// The folder that files with limits belong into, as an absolute path.
     #[must_use]
     pub fn folder(&self) -> PathBuf {
-        let folder = self.root.join(&self.subdirectory).join(&self.app_directory);
-        // Through components, because joining an empty folder leaves a slash at the end.
-        std::path::absolute(&folder).unwrap_or(folder).components().collect()
+        let folder = self.app_folder();
+        std::path::absolute(&folder).unwrap_or(folder)
     }
+}
+
+/// Joins paths as Go's `filepath.Join` does, which envoyproxy/ratelimit uses: a `/` at the start of a later part does not throw the
+/// earlier parts away, empty parts are left out, and `.` and `..` are resolved without a look at the disk.
+fn join(parts: &[&Path]) -> PathBuf {
+    let mut parts = parts.iter().filter(|part| !part.as_os_str().is_empty()).peekable();
+    let Some(first) = parts.peek() else { return PathBuf::new() };
+    let mut joined = PathBuf::from(if first.has_root() { "/" } else { "" });
+    for component in parts.flat_map(|part| part.components()) {
+        match (component, joined.components().next_back()) {
+            (Component::Normal(name), _) => joined.push(name),
+            (Component::ParentDir, Some(Component::Normal(_))) => {
+                joined.pop();
+            }
+            (Component::ParentDir, None | Some(Component::ParentDir)) => joined.push(Component::ParentDir),
+            // The folder above the root is the root.
+            _ => {}
+        }
+    }
+    if joined.as_os_str().is_empty() { PathBuf::from(".") } else { joined }
 }
 
 pub(super) fn build(values: &Values) -> Files {
     Files {
-        root: values.text("RUNTIME_ROOT").into(),
+        root: join(&[values.text("RUNTIME_ROOT").as_ref()]),
         root_given: values.given.contains("RUNTIME_ROOT"),
         missing_root: MissingRoot::Refused,
         subdirectory: values.text("RUNTIME_SUBDIRECTORY").into(),
@@ -86,5 +117,38 @@ pub(super) fn build(values: &Values) -> Files {
         dot_files: values.either("RUNTIME_IGNOREDOTFILES", DotFiles::Skip, DotFiles::Read),
         same_domain: values.either("MERGE_DOMAIN_CONFIG", SameDomain::Merge, SameDomain::Refuse),
         first_load: values.either("FORCE_START_WITHOUT_INITIAL_CONFIG", FirstLoad::AfterPorts, FirstLoad::BeforePorts),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A subdirectory that begins with `/` was taken for a path from the root of the disk, so no limit was loaded and everything passed.
+    /// The expected values are what Go's `filepath.Join` returns.
+    #[test]
+    fn paths_are_joined_as_the_reference_joins_them() {
+        let check = |parts: &[&str], expected: &str| {
+            let paths: Vec<&Path> = parts.iter().map(Path::new).collect();
+            assert_eq!(join(&paths), Path::new(expected), "{parts:?}");
+        };
+        check(&["/data", "limits", "config"], "/data/limits/config");
+        check(&["/data", "/limits", "/config"], "/data/limits/config");
+        check(&["/data/", "/limits/", "/config/"], "/data/limits/config");
+        check(&["/data", "/", "config"], "/data/config");
+        check(&["/data", "", "config"], "/data/config");
+        check(&["/data", ".", "./config"], "/data/config");
+        check(&["/data", "//limits", "config//deep"], "/data/limits/config/deep");
+        check(&["/data/current", "../limits", "config"], "/data/limits/config");
+        check(&["/data", "../../..", "config"], "/config");
+        check(&["data", "../../limits", "config"], "../limits/config");
+        check(&["", "limits", "config"], "limits/config");
+        check(&["", "/limits", "config"], "/limits/config");
+        check(&["/", "limits", "config"], "/limits/config");
+        check(&[".", "/limits", ""], "limits");
+        check(&[".", "", ""], ".");
+        check(&["", "", ""], "");
+        check(&["data", "..", ""], ".");
+        check(&["../data", "..", ""], "..");
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate_pipeline::{Address, Config, Credentials, CredentialsProvider, Grouping, Parallelism, Servers};
+use tidegate_pipeline::{Address, Config, CredentialsProvider, Grouping, Parallelism, Servers};
 
 use super::memcache;
 use super::problem::Problem;
@@ -15,7 +15,7 @@ use crate::regular_file;
 mod target;
 pub(super) mod tls;
 
-use target::{Target, target};
+use target::{Login, Target, target};
 
 /// The main Redis, and a second one if wanted.
 #[derive(Debug, Clone)]
@@ -200,16 +200,19 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
             return None;
         }
     };
-    let mut config = match &found.servers {
-        Servers::Cluster(seeds) => Config::cluster(seeds.clone()),
-        _ => Config::single(found.first.address.clone()),
-    };
+    if found.has_unknown_fields {
+        let name = names.url;
+        values.warnings.push(format!(
+            "the query of {name} has fields that have no effect: only username, password and db have one"
+        ));
+    }
+    let mut config = Config::single(found.first);
     config.servers = found.servers;
-    config.database = found.first.database;
-    config.credentials = credentials(&values.text(names.auth)).or(found.first.credentials);
+    config.database = found.database;
+    config.credentials = Login::from_setting(&values.text(names.auth)).or(found.login).credentials();
     let auth = auth(values, names, config.credentials.is_some());
     config.credentials_provider = names.auth_file.and_then(|name| provider(values, name));
-    if values.boolean(names.tls) || found.first.tls {
+    if values.boolean(names.tls) || found.tls {
         config.tls = tls::build(values, &tls::REDIS);
     }
     if let Some(load) = &names.load {
@@ -252,11 +255,15 @@ fn connections(values: &mut Values, names: &Load, cores: usize, config: &mut Con
     };
 }
 
-/// What a URL says.
+/// What the URLs of a deployment say.
 struct Deployment {
     servers: Servers,
-    /// The first server. Credentials, database and TLS of its URL hold for all servers.
-    first: Target,
+    first: Address,
+    /// Of the servers that have the data.
+    login: Login,
+    database: u32,
+    tls: bool,
+    has_unknown_fields: bool,
     shown: String,
 }
 
@@ -272,30 +279,48 @@ fn deployment(values: &Values, names: &Names, url: &str) -> Result<Deployment, S
                 "it names several servers, which need {kind}=cluster, or {kind}=sentinel after the name of a master"
             ));
         }
-        let first = target(url, &socket)?;
-        let shown = mask_urls(&first.address.to_string());
-        return Ok(Deployment { servers: Servers::Single(first.address.clone()), first, shown });
+        let Target { address, login, database, tls, has_unknown_fields } = target(url, &socket)?;
+        let (servers, shown) = (Servers::Single(address.clone()), mask_urls(&address.to_string()));
+        return Ok(Deployment { servers, first: address, login, database, tls, has_unknown_fields, shown });
     }
     let mut parts = url.split(',').map(str::trim).collect::<Vec<_>>();
     let master = if kind == "sentinel" { Some(parts.remove(0).to_owned()) } else { None };
-    if parts.is_empty() {
+    if parts.is_empty() || master.as_deref() == Some("") {
         return Err(NO_SENTINELS.to_owned());
     }
     // Nodes of a cluster and sentinels are reached over TCP only.
-    let mut targets = parts.into_iter().map(|part| target(part, "tcp")).collect::<Result<Vec<_>, _>>()?;
+    let targets = parts.into_iter().map(|part| target(part, "tcp")).collect::<Result<Vec<_>, _>>()?;
     let addresses: Vec<Address> = targets.iter().map(|target| target.address.clone()).collect();
     let list = addresses.iter().map(|address| mask_urls(&address.to_string())).collect::<Vec<_>>().join(",");
-    let first = targets.remove(0);
-    let (servers, shown) = match master {
-        None => (Servers::Cluster(addresses), format!("cluster {list}")),
-        Some(master) if master.is_empty() => return Err(NO_SENTINELS.to_owned()),
+    let has_unknown_fields = targets.iter().any(|target| target.has_unknown_fields);
+    let Target { address: first, login, tls, .. } = agreed(targets)?;
+    let (servers, login, shown) = match master {
+        None => (Servers::Cluster(addresses), login, format!("cluster {list}")),
         Some(master) => {
             let shown = format!("{master} by sentinels {list}");
-            let credentials = credentials(&values.text(names.sentinel_auth));
-            (Servers::Sentinel { master, sentinels: addresses, credentials }, shown)
+            // As in radix, the URLs of sentinels say who logs in at the sentinels.
+            let credentials = Login::from_setting(&values.text(names.sentinel_auth)).or(login).credentials();
+            (Servers::Sentinel { master, sentinels: addresses, credentials }, Login::default(), shown)
         }
     };
-    Ok(Deployment { servers, first, shown })
+    Ok(Deployment { servers, first, login, database: 0, tls, has_unknown_fields, shown })
+}
+
+/// What the URLs of several servers say together. The user, the password and TLS of one of them hold for all.
+fn agreed(targets: Vec<Target>) -> Result<Target, String> {
+    if targets.iter().any(|target| target.database != 0) {
+        return Err("servers of a cluster, and sentinels, have no other database than 0".to_owned());
+    }
+    let merge = |one: Target, other: Target| {
+        let is_same = other.login == Login::default() || one.login == Login::default() || one.login == other.login;
+        let login = one.login.or(other.login);
+        is_same.then_some(Target { login, tls: one.tls || other.tls, ..one })
+    };
+    let mut targets = targets.into_iter();
+    let first = targets.next().ok_or_else(|| NO_SENTINELS.to_owned())?;
+    targets
+        .try_fold(first, merge)
+        .ok_or_else(|| "its addresses have different users or passwords; one login holds for all".to_owned())
 }
 
 const NO_SENTINELS: &str = "Expected master name and a list of urls for the sentinels, in the format: <redis master name>,<sentinel1>,...,<sentineln>";
@@ -308,31 +333,11 @@ fn provider(values: &mut Values, name: &'static str) -> Option<CredentialsProvid
     }
     let file = path.clone();
     let read = move || match regular_file::read_text(Path::new(&file), CREDENTIALS_BYTES) {
-        Ok(text) => credentials(text.trim()).ok_or_else(|| format!("{file} is empty")),
+        Ok(text) => Login::from_setting(text.trim()).credentials().ok_or_else(|| format!("{file} is empty")),
         Err(error) => Err(format!("cannot read {file}: {error}")),
     };
     if let Err(reason) = read() {
         values.problem(name, &path, reason);
     }
     Some(CredentialsProvider::new(read))
-}
-
-/// `password` or `user:password`.
-fn credentials(text: &str) -> Option<Credentials> {
-    let (username, password) =
-        text.split_once(':').map_or((None, text), |(name, password)| (Some(name.to_owned()), password));
-    (!text.is_empty()).then(|| Credentials { username, password: password.to_owned() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn auth_splits_at_the_first_colon() {
-        assert_eq!(credentials(""), None);
-        assert_eq!(credentials("p").unwrap().password, "p");
-        let login = credentials("ada:p:q").unwrap();
-        assert_eq!((login.username.as_deref(), login.password.as_str()), (Some("ada"), "p:q"));
-    }
 }

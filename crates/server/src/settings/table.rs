@@ -229,7 +229,7 @@ const ANSWERS: &[Variable] = &[
 
 #[rustfmt::skip] // as above
 const REDIS: &[Variable] = &[
-    row("REDIS_URL", Url, "", "`host:port`, `redis://[user:password@]host:port[/database]`, or the path of a Unix socket. Not set: counters are kept in memory."),
+    row("REDIS_URL", Url, "", "`host:port`, `redis://[user:password@]host:port[/database]`, or the path of a Unix socket. User, password and database may also be in the query, as `?username=..&password=..&db=..`. Not set: counters are kept in memory."),
     row("REDIS_SOCKET_TYPE", SOCKETS, "", "`tcp` or `unix`. Not set: decided by the form of REDIS_URL."),
     row("REDIS_TYPE", REDIS_TYPES, "single", "Kind of deployment. For a cluster, REDIS_URL is `host:port,host:port,..`; with sentinels, it is `master name,host:port,..`."),
     row("REDIS_AUTH", Secret, "", "`password` or `user:password`."),

@@ -1,8 +1,10 @@
 //! What a variable may hold, and how its text is read.
 
 mod go;
+mod mask;
 
 pub(crate) use go::boolean as go_boolean;
+pub(super) use mask::mask_urls;
 
 use std::time::Duration;
 
@@ -123,24 +125,6 @@ pub(super) fn with_unit(bytes: i64) -> String {
     let units = [("G", 1 << 30), ("M", 1 << 20), ("k", 1 << 10)];
     let unit = units.into_iter().find(|(_, size)| bytes != 0 && bytes % size == 0);
     unit.map_or_else(|| bytes.to_string(), |(unit, size)| format!("{}{unit}", bytes / size))
-}
-
-/// Replaces everything before the last `@` of each address by asterisks.
-pub(crate) fn mask_urls(text: &str) -> String {
-    let mask = |address: &str| match address.rsplit_once('@') {
-        Some((before, host)) => {
-            let scheme = before.split_once("://").map_or("", |(scheme, _)| scheme);
-            if scheme.is_empty() { format!("*****@{host}") } else { format!("{scheme}://*****@{host}") }
-        }
-        None => address.to_owned(),
-    };
-    // A password may hold a comma; an address after a comma that has no @ left is shown as it is.
-    match text.rsplit_once('@') {
-        Some((before, _)) if before.contains(',') && before.matches('@').count() < before.matches(',').count() => {
-            mask(text)
-        }
-        _ => text.split(',').map(mask).collect::<Vec<_>>().join(","),
-    }
 }
 
 /// A whole number, of bytes or of a power of 1024: `k` or `KiB`, `M` or `MiB`, `G` or `GiB`.
@@ -285,15 +269,7 @@ mod tests {
 
     #[test]
     fn passwords_are_not_shown() {
-        for (text, shown) in [
-            ("redis://user:pw@host:1/2", "redis://*****@host:1/2"),
-            ("redis://:p@w@host:1", "redis://*****@host:1"),
-            ("host:6379", "host:6379"),
-            ("redis://u:p@a:1,redis://u:p@b:2", "redis://*****@a:1,redis://*****@b:2"),
-            ("redis://u:p,w@a:1", "redis://*****@a:1"),
-        ] {
-            assert_eq!(Kind::Url.masked(text), shown);
-        }
+        assert_eq!(Kind::Url.masked("redis://user:pw@host:1/2"), "redis://*****@host:1/2");
         assert_eq!(Kind::Secret.masked("hunter2"), "*****");
         for text in ["a:hunter2", "authorization=Bearer hunter2", "hunter2", "a:b,hunter2", "a:b,hunter2:c"] {
             assert_eq!(Kind::Headers.masked(text), "*****");

@@ -1,24 +1,71 @@
 //! The address of one server, in any of its forms.
 
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
 use tidegate_pipeline::{Address, Credentials};
 
+/// What the address of one server says. Every form that radix v4.1 takes has the meaning that it has there.
 #[derive(Debug, PartialEq)]
 pub(super) struct Target {
     pub(super) address: Address,
-    pub(super) credentials: Option<Credentials>,
+    pub(super) login: Login,
     pub(super) database: u32,
     /// `rediss://`: over TLS, whatever else is set.
     pub(super) tls: bool,
+    /// Whether the query of the URL has fields that mean nothing.
+    pub(super) has_unknown_fields: bool,
 }
 
+/// A user and a password, each of which may come from another setting. Empty: there is none.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(super) struct Login {
+    username: String,
+    password: String,
+}
+
+impl std::fmt::Debug for Login {
+    // A failed comparison in a test is the only reader, and it may not print a password either.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Login").field("username", &self.username).finish_non_exhaustive()
+    }
+}
+
+impl Login {
+    /// Reads `password` or `user:password`.
+    pub(super) fn from_setting(text: &str) -> Self {
+        let (username, password) = text.split_once(':').unwrap_or(("", text));
+        Self { username: username.to_owned(), password: password.to_owned() }
+    }
+
+    /// Takes from `other` what is missing here.
+    pub(super) fn or(self, other: Self) -> Self {
+        let either = |here: String, there: String| if here.is_empty() { there } else { here };
+        Self { username: either(self.username, other.username), password: either(self.password, other.password) }
+    }
+
+    /// A user without a password logs in with an empty one, as a user with `nopass` may.
+    pub(super) fn credentials(self) -> Option<Credentials> {
+        let Self { username, password } = self;
+        let is_given = !(username.is_empty() && password.is_empty());
+        is_given.then(|| Credentials { username: Some(username).filter(|name| !name.is_empty()), password })
+    }
+}
+
+const FORMS: &str = "expected host:port, redis://[user:password@]host:port[/database] or the path of a Unix socket";
+const ESCAPES: &str = "write / ? # % and other signs of a user or password as % and two digits, such as %2F for /";
+
 /// Reads an address in any of its forms. `socket` is `tcp`, `unix` or empty.
+///
+/// # Errors
+/// Completes "REDIS_URL='..': ..". It holds no part of the address, which may have a password anywhere.
 pub(super) fn target(url: &str, socket: &str) -> Result<Target, String> {
     if url.is_empty() {
         return Err("it is set but empty; unset it, or name a server".to_owned());
     }
     let tls = url.starts_with("rediss://");
     match url.strip_prefix("redis://").or_else(|| url.strip_prefix("rediss://")) {
-        Some(rest) => uri(rest, tls),
+        Some(rest) => Ok(Target { tls, ..uri(rest)? }),
         None => bare(url, socket),
     }
 }
@@ -27,74 +74,124 @@ pub(super) fn target(url: &str, socket: &str) -> Result<Target, String> {
 fn bare(text: &str, socket: &str) -> Result<Target, String> {
     let address = match socket {
         "unix" => Address::Unix(text.into()),
-        _ => text.parse().map_err(|_| {
-            "expected host:port, redis://[user:password@]host:port[/database] or the path of a Unix socket".to_owned()
-        })?,
+        _ => tcp_or_path(text).ok_or_else(|| FORMS.to_owned())?,
     };
     if socket == "tcp" && matches!(address, Address::Unix(_)) {
         return Err("it is a path, but the socket type is tcp; expected host:port".to_owned());
     }
-    Ok(Target { address, credentials: None, database: 0, tls: false })
+    Ok(Target { address, login: Login::default(), database: 0, tls: false, has_unknown_fields: false })
 }
 
-/// Reads what follows the `//`: `[user:password@]host[:port][/database]`.
-fn uri(text: &str, tls: bool) -> Result<Target, String> {
-    let (user, rest) = text.rsplit_once('@').map_or((None, text), |(user, rest)| (Some(user), rest));
-    let (host, database) = rest.split_once('/').unwrap_or((rest, ""));
-    let database = match database.split('?').next() {
-        None | Some("") => 0,
-        Some(number) => number.parse().map_err(|_| "expected the number of a database after the /".to_owned())?,
-    };
-    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    let host = if has_port { host.to_owned() } else { format!("{host}:6379") };
-    let address = host.parse().map_err(|_| "expected host:port after the //".to_owned())?;
-    Ok(Target { address, credentials: user.map(credentials), database, tls })
+/// Reads what follows the `//` as Go reads it: `[user:password@]host[:port][/database][?username=..&password=..&db=..]`.
+fn uri(text: &str) -> Result<Target, String> {
+    let text = text.split_once('#').map_or(text, |(before, _)| before);
+    let (text, query) = text.split_once('?').unwrap_or((text, ""));
+    let (authority, path) = text.split_once('/').unwrap_or((text, ""));
+    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let address = host_and_port(host).ok_or_else(|| format!("expected host:port after the //; {ESCAPES}"))?;
+    let query = Query::read(query)?;
+    let path = decode(path).ok_or_else(|| "the database after the / has a % without two digits".to_owned())?;
+    let from_query =
+        Login { username: query.username.unwrap_or_default(), password: query.password.unwrap_or_default() };
+    let in_query = query.database.unwrap_or_default();
+    Ok(Target {
+        address,
+        login: userinfo(user)?.or(from_query),
+        database: database(if path.is_empty() { &in_query } else { &path })?,
+        tls: false,
+        has_unknown_fields: query.has_unknown_fields,
+    })
 }
 
-fn credentials(user: &str) -> Credentials {
-    match user.split_once(':') {
-        Some((name, password)) => {
-            Credentials { username: Some(decoded(name)).filter(|name| !name.is_empty()), password: decoded(password) }
-        }
-        None => Credentials { username: None, password: decoded(user) },
+/// The port of a URL may be left out. A `%` is only before the zone of an address, as `%25`.
+fn host_and_port(text: &str) -> Option<Address> {
+    let zoned = if text.starts_with('[') { text.replacen("%25", "\0", 1) } else { text.to_owned() };
+    if text.is_empty() || zoned.contains('%') {
+        return None;
+    }
+    let has_port = zoned.rsplit_once(':').is_some_and(|(before, port)| {
+        let is_within_brackets = before.starts_with('[') && !before.ends_with(']');
+        !is_within_brackets && port.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    let text = zoned.replace('\0', "%");
+    if has_port { tcp_or_path(&text) } else { tcp_or_path(&format!("{text}:6379")) }
+}
+
+/// A port without a host is one of this machine, as in Go.
+fn tcp_or_path(text: &str) -> Option<Address> {
+    let local = text.starts_with(':').then(|| format!("localhost{text}"));
+    let address = local.as_deref().unwrap_or(text).parse().ok()?;
+    let is_named = |c: char| c.is_alphanumeric() || !c.is_ascii() || "-_.~:%".contains(c);
+    match &address {
+        Address::Tcp { host, port } if *port == 0 || !host.chars().all(is_named) => None,
+        _ => Some(address),
     }
 }
 
-/// Undoes percent coding. What is not a triple such as `%41` stays as it is.
-fn decoded(text: &str) -> String {
-    percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
+fn userinfo(text: &str) -> Result<Login, String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte);
+    let (username, password) = text.split_once(':').unwrap_or((text, ""));
+    let decoded = text.bytes().all(is_plain).then(|| Some((decode(username)?, decode(password)?))).flatten();
+    let (username, password) = decoded.ok_or_else(|| ESCAPES.to_owned())?;
+    Ok(Login { username: username.into_owned(), password: password.into_owned() })
+}
+
+/// The fields of a query that mean something. Of a field that is there twice, the first counts.
+#[derive(Default)]
+struct Query {
+    username: Option<String>,
+    password: Option<String>,
+    database: Option<String>,
+    has_unknown_fields: bool,
+}
+
+impl Query {
+    fn read(text: &str) -> Result<Self, String> {
+        let mut query = Self::default();
+        for field in text.split('&').filter(|field| !field.is_empty()) {
+            let (name, value) = field.split_once('=').unwrap_or((field, ""));
+            let (Some(name), Some(value), false) = (form_decoded(name), form_decoded(value), field.contains(';'))
+            else {
+                return Err(
+                    "the query after the ? has a ; or a % without two digits; write them as %3B and %25".to_owned()
+                );
+            };
+            let slot = match &*name {
+                "username" => &mut query.username,
+                "password" => &mut query.password,
+                "db" => &mut query.database,
+                _ => {
+                    query.has_unknown_fields = true;
+                    continue;
+                }
+            };
+            slot.get_or_insert(value);
+        }
+        Ok(query)
+    }
+}
+
+/// Reads a number as Redis does for SELECT: digits without a zero in front.
+fn database(text: &str) -> Result<u32, String> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    match text {
+        "" => Ok(0),
+        _ => text.parse().ok().filter(|_| is_number).ok_or_else(|| {
+            "expected the number of a database after the / or in ?db=; write a / in a password as %2F".to_owned()
+        }),
+    }
+}
+
+/// Undoes the coding of a query, where + is a blank.
+fn form_decoded(text: &str) -> Option<String> {
+    decode(&text.replace('+', " ")).map(Cow::into_owned)
+}
+
+/// Undoes percent coding; none when a % is not followed by two hexadecimal digits, or the bytes are not UTF-8.
+fn decode(text: &str) -> Option<Cow<'_, str>> {
+    let is_coded = |tail: &str| tail.len() >= 2 && tail.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
+    text.split('%').skip(1).all(is_coded).then(|| percent_decode_str(text).decode_utf8().ok()).flatten()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(url: &str, socket: &str, address: &str, login: Option<(Option<&str>, &str)>, database: u32) {
-        let expected = Target {
-            address: address.parse().unwrap(),
-            credentials: login.map(|(username, password)| Credentials {
-                username: username.map(str::to_owned),
-                password: password.to_owned(),
-            }),
-            database,
-            tls: url.starts_with("rediss"),
-        };
-        assert_eq!(target(url, socket), Ok(expected), "{url}");
-    }
-
-    #[test]
-    fn urls_are_read_in_every_form() {
-        check("redis:6379", "tcp", "redis:6379", None, 0);
-        check("redis:6379", "", "redis:6379", None, 0);
-        check("/run/redis.sock", "", "/run/redis.sock", None, 0);
-        check("/run/redis.sock", "unix", "/run/redis.sock", None, 0);
-        check("redis://redis", "", "redis:6379", None, 0);
-        check("redis://[::1]:7/2", "unix", "[::1]:7", None, 2);
-        check("redis://ada:p%40ss@redis:1/3?x=y", "", "redis:1", Some((Some("ada"), "p@ss")), 3);
-        check("rediss://redis:1", "", "redis:1", None, 0);
-        check("redis://:p@ss@redis:1", "", "redis:1", Some((None, "p@ss")), 0);
-        for (url, socket) in [("", ""), ("redis", ""), ("/run/x", "tcp"), ("redis://redis:1/x", ""), ("a:b:c", "")] {
-            assert!(target(url, socket).is_err(), "{url}");
-        }
-    }
-}
+mod tests;

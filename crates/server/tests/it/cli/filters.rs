@@ -18,7 +18,7 @@ fn a_verb_is_done_to_all_that_a_filter_finds() {
     let flows = Flows::start(&[]);
     let ids: Vec<String> = (0..3).map(|_| tagged(&flows, "x")).collect();
     let other = tagged(&flows, "y");
-    let act = |verb: &str, filter: &[&str]| tidegate(&flows, &[&["workflow", verb], filter].concat());
+    let act = |verb: &str, filter: &[&str]| tidegate(&flows, &[&["workflow", verb, "--yes"], filter].concat());
     let dry = act("cancel", &["--tag", "x", "--dry-run"]).expect(DONE).json();
     assert_eq!((&dry["matched"], &dry["done"], &dry["dry_run"]), (&3.into(), &0.into(), &true.into()));
     assert_eq!(count(&flows, "running"), 4);
@@ -40,7 +40,7 @@ fn a_verb_is_done_to_all_that_a_filter_finds() {
 fn only_what_can_be_done_is_counted_and_done() {
     let flows = Flows::start(&[]);
     tagged(&flows, "x");
-    let act = |verb: &str, filter: &[&str]| tidegate(&flows, &[&["workflow", verb], filter].concat());
+    let act = |verb: &str, filter: &[&str]| tidegate(&flows, &[&["workflow", verb, "--yes"], filter].concat());
     act("rm", &["--status", "running", "--dry-run"]).expect(USAGE).says("pending, succeeded, failed, cancelled");
     act("pause", &["--tag", "x", "--dry-run", "-o", "table"])
         .expect(DONE)
@@ -59,7 +59,7 @@ fn workflows_found_by_a_filter_are_kept_as_long_as_said() {
     let ids = [tagged(&flows, "x"), tagged(&flows, "x"), tagged(&flows, "y")];
     work(&flows);
     let expires = |id: &str| flows.get(&format!("/v1/workflows/{id}"))["expires_at"].clone();
-    tidegate(&flows, &["workflow", "expire", "--tag", "x", "--never"]).expect(DONE);
+    tidegate(&flows, &["workflow", "expire", "--tag", "x", "--never", "--yes"]).expect(DONE);
     assert!(expires(&ids[0]).is_null() && expires(&ids[1]).is_null() && !expires(&ids[2]).is_null());
     tidegate(&flows, &["workflow", "expire", "--after", "7d"]).expect(USAGE).says("ids, or a filter");
     let say = |arguments: &[&str]| {
@@ -99,6 +99,13 @@ fn a_person_is_asked_before_many_workflows_change() {
     assert_eq!((code, count(&flows, "cancelled")), (Some(DONE), 2));
     let unseen = ask(&flows, &["workflow", "retry", "--tag", "x"]).stdin(terminal(80).1).output().unwrap();
     assert_eq!((unseen.status.code(), count(&flows, "cancelled")), (Some(USAGE), 2));
+    // `tidegate workflow rm --status succeeded | head` in a script removed 246 workflows.
+    for verb in ["rm", "retry", "expire"] {
+        let more: &[&str] = if verb == "expire" { &["--after", "0s"] } else { &[] };
+        let refused = tidegate(&flows, &[&["workflow", verb, "--tag", "x"], more].concat()).expect(USAGE);
+        refused.says("the filter finds 2 workflows, and nobody can be asked; add --yes to");
+        assert_eq!(count(&flows, "cancelled"), 2, "{verb}");
+    }
     let (code, text) = typed(&mut ask(&flows, &["workflow", "retry", "--tag", "x"]), "y\n");
     assert!(text.contains("retry 2 workflows? [y/N] "), "{text}");
     assert_eq!((code, count(&flows, "running")), (Some(DONE), 2));

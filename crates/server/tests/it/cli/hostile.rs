@@ -107,7 +107,8 @@ fn a_few_pages_without_items_are_usual() {
         (_, ..20) => json!({ "matched": 0, "done": 0, "failed": [], "next_cursor": count.to_string() }),
         _ => json!({ "matched": 1, "done": 1, "failed": [], "next_cursor": null }),
     });
-    let done = run(&mut asked(&server, &["workflow", "cancel", "--name", "n", "--tag", "x"])).expect(DONE).json();
+    let done =
+        run(&mut asked(&server, &["workflow", "cancel", "--name", "n", "--tag", "x", "--yes"])).expect(DONE).json();
     assert_eq!((&done["matched"], &done["done"]), (&1.into(), &1.into()));
 }
 
@@ -158,7 +159,7 @@ fn what_was_done_before_an_action_broke_off_is_told() {
         }
         _ => Value::Null,
     });
-    let cancel = ["workflow", "cancel", "--status", "running"];
+    let cancel = ["workflow", "cancel", "--status", "running", "--yes"];
     let ended = run(&mut asked(&server, &cancel)).expect(UNAVAILABLE).says(DOUBT).says("it is over");
     let told = ended.json();
     assert_eq!((&told["matched"], &told["done"], &told["failed"][0]["id"]), (&2_500.into(), &999.into(), &ID.into()));
@@ -180,7 +181,7 @@ fn refusing(status: u16) -> String {
 fn a_fault_of_the_server_is_no_refusal() {
     let end = |status: u16, verb: &str, code: i32| {
         let server = refusing(status);
-        let ended = run(&mut asked(&server, &["workflow", verb, "--status", "failed"])).expect(code);
+        let ended = run(&mut asked(&server, &["workflow", verb, "--status", "failed", "--yes"])).expect(code);
         assert!(!ended.error.lines().any(|line| line.starts_with("forged")), "{ended:?}");
         ended
     };

@@ -59,7 +59,7 @@ fn every_mistake_is_reported_at_once() {
   EXTRA_TAGS='a': expected pairs such as name:value,other:value
   NEAR_LIMIT_RATIO='1.5': expected a number from 0 to 1
   SHADOW_MODE='': expected true or false
-  REDIS_URL='redis://*****@host:x': expected host:port after the //
+  REDIS_URL='redis://*****@*****': expected host:port after the //; write / ? # % and other signs of a user or password as % and two digits, such as %2F for /
   REDIS_TYPE='ring': expected one of single, cluster, sentinel
   TIDEGATE_CORE: there is no such setting; did you mean TIDEGATE_CORES?"
     );
@@ -389,11 +389,11 @@ fn the_binary_ends_with_64_and_tells_no_secret() {
     };
     let (code, text) = tidegate(&[]);
     assert_eq!(code, Some(64), "{text}");
-    assert!(text.contains("REDIS_URL='redis://*****@h:1:2'"), "{text}");
+    assert!(text.contains("REDIS_URL='redis://*****@*****'"), "{text}");
     let (code, text) = tidegate(&["settings"]);
     assert_eq!(code, Some(64), "{text}");
     assert!(text.contains("\nREDIS_AUTH=*****\n"), "{text}");
-    assert!(text.contains("\n  REDIS_URL='redis://*****@h:1:2': expected host:port after the //\n"), "{text}");
+    assert!(text.contains("\n  REDIS_URL='redis://*****@*****': expected host:port after the //; write"), "{text}");
     assert_eq!(tidegate(&["settings", "--markdown"]).1, markdown());
     assert_eq!(tidegate(&["--version"]).1, format!("tidegate {}\n", tidegate::VERSION));
 }
