@@ -1,6 +1,7 @@
 //! One call in progress, shared by the caller and the connections that carry its groups.
 
 pub(crate) mod group;
+pub(crate) mod left_behind;
 pub(crate) mod lock;
 pub(crate) mod units;
 
@@ -144,9 +145,17 @@ impl Call {
         self.progress().stages.iter().any(|stage| matches!(stage, Stage::Done(outcomes) if outcomes.iter().any(failed)))
     }
 
-    /// Ends the caller's interest: what is not written yet never is.
-    pub(crate) fn abandon(&self) {
-        self.progress().abandoned = true;
+    /// Ends the caller's interest: what is not written yet never is. Returns what must be sent nevertheless.
+    pub(crate) fn abandon(&self) -> Vec<Batch> {
+        let mut progress = self.progress();
+        progress.abandoned = true;
+        let stages = std::mem::take(&mut progress.stages);
+        drop(progress);
+        let left = |(stage, units): (&Stage, &UnitSet)| match stage {
+            Stage::Done(outcomes) => self.batch.left_behind(units.indices(), outcomes),
+            Stage::Queued | Stage::Sent | Stage::Dropped(_) => None,
+        };
+        stages.iter().zip(&self.groups).filter_map(left).collect()
     }
 
     /// Ends the caller's interest and returns one outcome per command, in the batch's order.

@@ -1,6 +1,7 @@
 //! The interface for callers: sends a batch, and sends again what did not run.
 
 pub(crate) mod attempt;
+mod left_behind;
 mod resend;
 mod retry;
 pub(crate) mod route;
@@ -12,7 +13,7 @@ use std::time::Instant;
 
 use crate::batch::Batch;
 use crate::client::attempt::{Backend, Sender};
-use crate::client::resend::resend;
+use crate::client::left_behind::{resend_or_leave, send_left_behind};
 use crate::client::tally::Tally;
 use crate::client::waiting::Waiting;
 use crate::cluster::Cluster;
@@ -50,7 +51,10 @@ impl Client {
             }
         };
         let waiting = Waiting::new(&context.config);
-        Ok(Self { sender: Arc::new(Sender { backend, context, tally: Tally::default(), waiting }) })
+        let sender = Arc::new(Sender { backend, context, tally: Tally::default(), waiting });
+        let context = &sender.context;
+        context.spawn(context.stop.clone(), send_left_behind(Arc::downgrade(&sender), Arc::clone(context)));
+        Ok(Self { sender })
     }
 
     /// A client of the same servers, with connections of its own, on the current tokio runtime.
@@ -67,7 +71,7 @@ impl Client {
     /// What was not sent, or what the server refused to run for now, is sent again while the deadline allows, to another
     /// node when the server named one. What may have run is not, but for repeatable commands that end a unit: when it is
     /// unknown whether they ran, they are sent once more by themselves. So the expiry of a counter follows an increment that
-    /// may have run, as long as the deadline allows.
+    /// may have run, although the deadline passes or the future is dropped: it is then sent for up to 30 s more.
     ///
     /// # Order
     /// Commands of one key run in the order of the batch, unless one has to be sent again: then commands of later units may
@@ -93,7 +97,7 @@ impl Client {
             sender.tally.all_ran(outcomes.len());
         } else {
             // Boxed, because it is rare and would make the future of every call as large as its own.
-            Box::pin(resend(sender, &attempt, &mut outcomes, deadline)).await;
+            outcomes = Box::pin(resend_or_leave(sender, &attempt, outcomes, deadline)).await;
             sender.tally.told(&outcomes);
             // A refusal waits for nothing. A caller that tries again at once would keep its thread from all other tasks,
             // the task that connects again among them.

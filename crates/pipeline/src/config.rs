@@ -68,6 +68,11 @@ pub struct Config {
     pub connect_timeout: Duration,
     /// A connection with a reply due that received nothing for this long is closed. Default 5 s.
     pub stall_timeout: Duration,
+    /// A single server whose reply has been due for this long, and that answers no new connection either, is unavailable:
+    /// calls are refused at once. Calls wait for it until then, so this should not be less than the longest time that a call
+    /// may take, and `stall_timeout` neither. Default 1 s. In a cluster, and behind sentinels, calls wait in any case: another
+    /// node may take over.
+    pub silence_timeout: Duration,
     /// How a node chooses among its connections. Default the first of the oldest 16 with room.
     pub selection: Selection,
     /// Connections to one node that stay open when idle. Default 1.
@@ -126,6 +131,7 @@ impl Config {
             database: 0,
             connect_timeout: Duration::from_secs(1),
             stall_timeout: Duration::from_secs(5),
+            silence_timeout: Duration::from_secs(1),
             selection: Selection::default(),
             min_connections: 1,
             idle_timeout: Duration::from_secs(60),

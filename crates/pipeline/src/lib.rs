@@ -59,6 +59,7 @@ pub use config::parallelism::Parallelism;
 pub use config::selection::{Fill, Selection};
 pub use config::tls::{ClientCertificate, Tls, TlsError, Verification};
 pub use config::{Config, Servers};
+pub use link::dial::{dial, dial_any};
 pub use link::socket::Socket;
 pub use outcome::{CommandError, NotSent, Outcome, Rejected, Rejection, Unknown};
 pub use stats::Stats;

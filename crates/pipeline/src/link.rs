@@ -3,6 +3,7 @@
 pub(crate) mod connection;
 pub(crate) mod context;
 mod deadlines;
+pub(crate) mod dial;
 pub(crate) mod handshake;
 pub(crate) mod host;
 pub(crate) mod life;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
+use crate::batch::Batch;
 use crate::batch::load::Load;
 use crate::call::group::Group;
 use crate::call::lock::{Mutex, MutexGuard};
@@ -196,6 +197,10 @@ impl Host for Arc<Node> {
     /// The decision and the choice of a connection for a group are made under one lock, so no group is placed on it after.
     fn may_close(&self, link: LinkId) -> bool {
         self.state().pool.retire_idle(link, Node::config(self).min_connections)
+    }
+
+    fn left_behind(&self, batch: Batch) {
+        self.context.left_behind.add(batch);
     }
 
     fn detach(&self, link: LinkId, reason: &Arc<str>) {

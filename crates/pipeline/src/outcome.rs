@@ -243,6 +243,11 @@ impl Outcome {
         matches!(self, Self::Reply(_) | Self::Unknown(_))
     }
 
+    /// Whether the server answered, and sending the command again would not change the answer.
+    pub(crate) fn is_answered(&self) -> bool {
+        matches!(self, Self::Reply(_) | Self::ServerError(_))
+    }
+
     /// Whether the server ran the command and said so.
     pub(crate) fn ran(&self) -> bool {
         matches!(self, Self::Reply(_))

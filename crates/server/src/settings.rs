@@ -164,6 +164,8 @@ impl Settings {
         let workflows = workflows::build(values, redis.as_ref().map(|redis| &redis.main), cores);
         // Workflows are in Redis also when counters are not.
         let redis = redis.filter(|_| !memcache::is_wanted(values));
+        let call_timeout = values.positive_duration("TIDEGATE_CALL_TIMEOUT");
+        let redis = redis.map(|redis| redis.waiting_for(call_timeout));
         Self {
             http: listen::endpoint(values, "HOST", "PORT"),
             debug: listen::endpoint(values, "DEBUG_HOST", "DEBUG_PORT"),
@@ -187,7 +189,7 @@ impl Settings {
             max_connections: values.integer(MAX_CONNECTIONS, 1..=1_000_000) as usize,
             max_connections_given: values.given.contains(MAX_CONNECTIONS),
             cores,
-            call_timeout: values.positive_duration("TIDEGATE_CALL_TIMEOUT"),
+            call_timeout,
             drain: Drain {
                 delay: values.duration("TIDEGATE_DRAIN_DELAY"),
                 timeout: values.duration("TIDEGATE_DRAIN_TIMEOUT"),

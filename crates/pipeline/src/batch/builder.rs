@@ -111,7 +111,8 @@ impl UnitBuilder<'_> {
     /// As [`UnitBuilder::command`], for a command that may run twice without harm.
     ///
     /// It is then sent again when a command before it in the unit has to be: EXPIRE behind INCRBY, say. At the end of a unit
-    /// it is also sent again, without the commands before it, when it is unknown whether it ran.
+    /// it is also sent again, without the commands before it, when it is unknown whether it ran. Behind a command that may
+    /// have run and is not repeatable, that happens also after the caller has left, within half a minute.
     pub fn repeatable(mut self, name: &'static str, args: &[Arg<'_>]) -> Self {
         self.encode(name, args, Repeat::Anytime);
         self

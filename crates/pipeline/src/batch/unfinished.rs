@@ -52,6 +52,36 @@ impl Batch {
         }
     }
 
+    /// What of `units` must be sent although their caller has left, given their outcomes: the repeatable commands that end a
+    /// unit, from the first without an answer, when a command before them may have run. None when there is nothing.
+    ///
+    /// What else is unfinished is not sent: nobody wants it any more.
+    pub(crate) fn left_behind(&self, units: impl Iterator<Item = u32>, mut outcomes: &[Outcome]) -> Option<Self> {
+        if outcomes.iter().all(Outcome::ran) {
+            return None;
+        }
+        let mut left = Self::new();
+        for unit in units {
+            let commands = self.commands_of(unit..unit + 1);
+            let own = outcomes.split_off(..commands.len())?;
+            let tail = self.tail_of(commands.clone());
+            let (before, behind) = own.split_at(tail - commands.start);
+            let first = behind.iter().position(|outcome| !outcome.is_answered());
+            if let Some(first) = first.filter(|_| before.iter().any(Outcome::may_have_run)) {
+                left.append(self, unit, &(tail + first..commands.end).collect::<Vec<_>>(), Asking::No);
+            }
+        }
+        (!left.is_empty()).then_some(left)
+    }
+
+    /// Appends all units of `other`.
+    pub(crate) fn append_all(&mut self, other: &Self) {
+        for unit in 0..other.units.len() as u32 {
+            let commands: Vec<usize> = other.commands_of(unit..unit + 1).collect();
+            self.append(other, unit, &commands, Asking::No);
+        }
+    }
+
     /// Where the repeatable commands begin that end a unit.
     fn tail_of(&self, mut commands: Range<usize>) -> usize {
         let start = commands.start;
@@ -168,6 +198,25 @@ mod tests {
         batch.unit().repeatable("SET", &[key]).command("INCR", &[key]).repeatable("EXPIRE", &[key]);
         check(&batch, &[lost(), lost(), lost()], &[3]);
         check(&batch, &[ran(), rejected(), ran()], &[2, 3]);
+    }
+
+    #[test]
+    fn an_expiry_is_sent_although_its_caller_has_left() {
+        let batch = counter();
+        let check = |unit: &[Outcome], left: Option<&str>| {
+            let outcomes: Vec<Outcome> = [ran()].into_iter().chain(unit.iter().cloned()).collect();
+            let found = batch.left_behind(0..2, &outcomes);
+            let found = found.map(|left| (left.len(), String::from_utf8(left.encoded).unwrap()));
+            assert_eq!(found, left.map(|text| (1, text.to_owned())), "{unit:?}");
+        };
+        let expiry = Some("*3\r\n$6\r\nEXPIRE\r\n$1\r\nk\r\n$2\r\n60\r\n");
+        check(&[ran(), ran()], None);
+        check(&[ran(), lost()], expiry);
+        check(&[lost(), lost()], expiry);
+        check(&[ran(), rejected()], expiry);
+        check(&[rejected(), rejected()], None);
+        check(&[failed(), lost()], None);
+        check(&[ran(), failed()], None);
     }
 
     #[test]

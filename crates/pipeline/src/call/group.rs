@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Call, Stage, Timer, Written};
+use super::{Call, Progress, Stage, Timer, Written};
+use crate::batch::Batch;
 use crate::batch::load::Load;
+use crate::call::lock::MutexGuard;
 use crate::call::units::UnitSet;
 use crate::outcome::{NotSent, Outcome};
 
@@ -61,19 +63,23 @@ impl Group {
     }
 
     /// Hands in the outcomes, one per command. Wakes the caller when it waits for no other group.
-    pub(crate) fn finish(mut self, outcomes: Vec<Outcome>) {
-        self.end(|_| Stage::Done(outcomes));
+    ///
+    /// When the caller has left, returns what must be sent nevertheless.
+    #[inline]
+    pub(crate) fn finish(mut self, outcomes: Vec<Outcome>) -> Option<Batch> {
+        self.ended = true;
+        let progress = self.call.progress();
+        if progress.abandoned {
+            drop(progress);
+            return self.call.batch.left_behind(self.units().indices(), &outcomes);
+        }
+        self.end(progress, Stage::Done(outcomes));
+        None
     }
 
     #[inline]
-    fn end(&mut self, last: impl FnOnce(&Stage) -> Stage) {
-        self.ended = true;
-        let mut progress = self.call.progress();
-        if progress.abandoned {
-            return;
-        }
-        let stage = &mut progress.stages[self.index];
-        *stage = last(stage);
+    fn end(&self, mut progress: MutexGuard<'_, Progress>, last: Stage) {
+        progress.stages[self.index] = last;
         progress.done += 1;
         if progress.done >= progress.wake_at
             && let Some(waker) = progress.waker.take()
@@ -86,7 +92,8 @@ impl Group {
     /// Finishes the group as never sent.
     pub(crate) fn refuse(self, reason: NotSent) {
         let outcomes = vec![Outcome::NotSent(reason); self.load().commands];
-        self.finish(outcomes);
+        let left = self.finish(outcomes);
+        debug_assert!(left.is_none(), "nothing of it was sent");
     }
 }
 
@@ -94,11 +101,17 @@ impl Drop for Group {
     /// A group that is dropped without its outcomes, as by a panic, must not leave its caller waiting: nobody else would end
     /// the wait.
     fn drop(&mut self) {
-        if !self.ended {
-            self.end(|stage| match stage {
-                Stage::Sent => Stage::Dropped(Written::Perhaps),
-                _ => Stage::Dropped(Written::Never),
-            });
+        if self.ended {
+            return;
         }
+        let progress = self.call.progress();
+        if progress.abandoned {
+            return;
+        }
+        let written = match progress.stages[self.index] {
+            Stage::Sent => Written::Perhaps,
+            _ => Written::Never,
+        };
+        self.end(progress, Stage::Dropped(written));
     }
 }

@@ -24,6 +24,11 @@ impl UnitSet {
         self.load.add(load);
     }
 
+    /// The indices of the units, ascending.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + use<> {
+        self.ranges.clone().into_iter().flatten()
+    }
+
     /// The index of the first unit; none when there is no unit.
     pub(crate) fn first(&self) -> Option<u32> {
         self.ranges.first().map(|range| range.start)

@@ -59,7 +59,7 @@ impl Sender {
         deadline: Instant,
     ) -> (Attempt, Vec<Outcome>) {
         let attempt = self.route(batch, targets, deadline);
-        let guard = AbandonOnDrop(&attempt.call);
+        let guard = AbandonOnDrop { call: &attempt.call, context: &self.context };
         let in_time = attempt.run(&self.context.config).await;
         std::mem::forget(guard);
         let outcomes = attempt.call.leave(|group, why| {
@@ -178,10 +178,15 @@ fn dropped(written: Written, node: Arc<str>) -> Outcome {
 }
 
 /// Abandons the call when the caller goes before it is done.
-struct AbandonOnDrop<'a>(&'a Call);
+struct AbandonOnDrop<'a> {
+    call: &'a Call,
+    context: &'a ClientContext,
+}
 
 impl Drop for AbandonOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.abandon();
+        for batch in self.call.abandon() {
+            self.context.left_behind.add(batch);
+        }
     }
 }

@@ -53,7 +53,8 @@ pub(crate) struct Connection<H: Host> {
     write: BytesMut,
     /// Bytes that the socket took and may hold back, as TLS does.
     unflushed: bool,
-    /// Bytes the kernel took since the connection opened.
+    /// Bytes that may have left since the connection opened: what the socket took, and what was offered to a write that
+    /// failed, unless it certainly took none of it.
     written: u64,
     owed: Owed,
     deadlines: Deadlines,
@@ -93,14 +94,14 @@ impl From<String> for Stop {
 
 impl<H: Host> Connection<H> {
     pub(crate) fn new(host: H, link: LinkId, greeted: ReadySocket) -> Self {
-        let ReadySocket { socket, protocol } = greeted;
+        let ReadySocket { socket, decoder, read, .. } = greeted;
         let watchdog = Watchdog::new(host.config());
         Self {
             host,
             link,
             socket,
-            decoder: Decoder::new(protocol),
-            read: BytesMut::new(),
+            decoder,
+            read,
             write: BytesMut::new(),
             unflushed: false,
             written: 0,
@@ -205,6 +206,7 @@ impl<H: Host> Connection<H> {
             self.watchdog.answered(since);
         }
         count(&self.host.counters().replies, replies);
+        self.hand_over_left_behind();
         if matches!(decoded, Err(Stop::Halfway)) {
             self.stagger.hold(&self.read);
         }
@@ -274,10 +276,11 @@ impl<H: Host> Connection<H> {
             return Poll::Ready(Ok(false));
         }
         while !self.write.is_empty() {
-            let wrote = ready!(Pin::new(&mut self.socket).poll_write(cx, &self.write))?;
-            if wrote == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
+            let result = match ready!(Pin::new(&mut self.socket).poll_write(cx, &self.write)) {
+                Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+                result => result,
+            };
+            let wrote = result.inspect_err(|_| self.count_failed_write())?;
             self.write.advance(wrote);
             self.written += wrote as u64;
             self.unflushed = true;
@@ -294,6 +297,13 @@ impl<H: Host> Connection<H> {
             self.write = BytesMut::new();
         }
         Poll::Ready(Ok(true))
+    }
+
+    /// A command counts as not sent only when it certainly was not: it will be sent again.
+    fn count_failed_write(&mut self) {
+        if self.socket.sends_before_it_fails() {
+            self.written += self.write.len() as u64;
+        }
     }
 
     /// Looks at the clock while there is nothing else to do.
@@ -332,6 +342,13 @@ impl<H: Host> Connection<H> {
         }
         count(&self.host.counters().lost, self.owed.commands());
         self.owed.fail(self.host.name(), self.written, reason);
+        self.hand_over_left_behind();
+    }
+
+    fn hand_over_left_behind(&mut self) {
+        for batch in self.owed.take_left_behind() {
+            self.host.left_behind(batch);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::call::left_behind::LeftBehind;
 use crate::config::Config;
 use crate::config::error::ConfigError;
 
@@ -16,6 +17,8 @@ pub(crate) struct ClientContext {
     pub(crate) config: Config,
     /// Notified when a node is lost, cannot be reached, or does not own a slot that it should: the topology may have changed.
     pub(crate) refresh_wanted: Notify,
+    /// What must be sent although its callers have left.
+    pub(crate) left_behind: LeftBehind,
     pub(crate) stop: CancellationToken,
     runtime: Handle,
     tracker: TaskTracker,
@@ -27,6 +30,7 @@ impl ClientContext {
         Ok(Arc::new(Self {
             config,
             refresh_wanted: Notify::new(),
+            left_behind: LeftBehind::default(),
             stop: CancellationToken::new(),
             runtime: Handle::current(),
             tracker: TaskTracker::new(),

@@ -33,11 +33,31 @@ pub(crate) enum Probe {
     Write,
 }
 
+/// Why a connection is not used whose server answers what it was not asked.
+const UNASKED: &str = "the server sent a reply that no command asked for";
+
+/// Why the decoder stops in an exchange.
+enum Stop {
+    /// Each command has its reply.
+    Complete,
+    Failed(String),
+}
+
+impl From<String> for Stop {
+    fn from(reason: String) -> Self {
+        Self::Failed(reason)
+    }
+}
+
 /// A socket on which the server answers, and its protocol.
 #[derive(Debug)]
 pub(crate) struct ReadySocket {
     pub(crate) socket: Socket,
     pub(crate) protocol: Protocol,
+    /// What is known of the bytes in `read`.
+    pub(crate) decoder: Decoder,
+    /// The beginning of a push whose end has not arrived yet.
+    pub(crate) read: BytesMut,
 }
 
 impl Login {
@@ -65,6 +85,7 @@ pub(crate) async fn open(address: &Address, context: &ClientContext, probe: Prob
             // Delayed commands are released together, in any order. After one more round trip all of them were answered.
             ready.exchange(&ping()).await?;
         }
+        ready.check_nothing_left()?;
         Ok(ready)
     };
     within(context, attempt).await
@@ -102,6 +123,10 @@ pub(crate) async fn subscribe(
         let mut batch = Batch::new();
         batch.unit().command("SUBSCRIBE", &[Arg::Bytes(channel)]);
         ready.exchange(&batch).await?;
+        if !ready.read.is_empty() {
+            // A message came with the answer.
+            context.refresh_wanted.notify_one();
+        }
         Ok(ready.socket)
     };
     within(context, attempt).await
@@ -114,14 +139,14 @@ async fn within<T>(context: &ClientContext, attempt: impl Future<Output = Result
 
 async fn log_in(address: &Address, context: &ClientContext, login: &Login) -> Result<ReadySocket, String> {
     let socket = Socket::connect(address, context.config.tls.as_ref()).await.map_err(|error| error.to_string())?;
-    let mut ready = ReadySocket { socket, protocol: login.protocol };
+    let mut ready = ReadySocket::new(socket, login.protocol);
     if login.protocol == Protocol::Resp3 {
         let answer = ready.exchange(&hello(login)).await;
         match answer {
             Ok(_) => {}
             // With a server that does not know or allow HELLO, the same connection uses RESP2.
             Err(error) if ["NOPROTO", "ERR unknown command", "NOPERM"].iter().any(|code| error.starts_with(code)) => {
-                ready.protocol = Protocol::Resp2;
+                (ready.protocol, ready.decoder) = (Protocol::Resp2, Decoder::new(Protocol::Resp2));
             }
             Err(error) => return Err(error),
         }
@@ -132,6 +157,10 @@ async fn log_in(address: &Address, context: &ClientContext, login: &Login) -> Re
 }
 
 impl ReadySocket {
+    pub(crate) fn new(socket: Socket, protocol: Protocol) -> Self {
+        Self { socket, protocol, decoder: Decoder::new(protocol), read: BytesMut::with_capacity(512) }
+    }
+
     /// Writes commands and reads their replies, while nobody else uses the socket. An error reply ends the exchange.
     async fn exchange(&mut self, batch: &Batch) -> Result<Vec<Outcome>, String> {
         let mut outcomes = Vec::with_capacity(batch.len());
@@ -153,21 +182,33 @@ impl ReadySocket {
         batch: &Batch,
         mut each: impl FnMut(Outcome) -> Result<(), String>,
     ) -> Result<(), String> {
+        self.check_nothing_left()?;
         self.socket.write_all(&batch.encoded).await.map_err(|error| error.to_string())?;
         self.socket.flush().await.map_err(|error| error.to_string())?;
-        let (mut decoder, mut buffer) = (Decoder::new(self.protocol), BytesMut::with_capacity(512));
         let mut replies = 0;
         while replies < batch.len() {
-            let read = self.socket.read_buf(&mut buffer).await.map_err(|error| error.to_string())?;
+            let read = self.socket.read_buf(&mut self.read).await.map_err(|error| error.to_string())?;
             if read == 0 {
                 return Err("closed by the server during the handshake".to_owned());
             }
-            decoder.decode(&mut buffer, |answer| {
+            let decoded = self.decoder.decode(&mut self.read, |answer| {
+                each(Outcome::of(answer))?;
                 replies += 1;
-                each(Outcome::of(answer))
-            })?;
+                if replies == batch.len() { Err(Stop::Complete) } else { Ok(()) }
+            });
+            if let Err(Stop::Failed(reason)) = decoded {
+                return Err(reason);
+            }
         }
         Ok(())
+    }
+
+    /// A reply that was not asked for would be taken for the answer to the next command. Only a push may be left, or its
+    /// beginning: then the rest of it arrives next.
+    fn check_nothing_left(&mut self) -> Result<(), String> {
+        self.decoder.decode(&mut self.read, |_| Err(UNASKED.to_owned()))?;
+        let is_push = self.protocol == Protocol::Resp3 && self.read.first() == Some(&b'>');
+        if self.read.is_empty() || is_push { Ok(()) } else { Err(UNASKED.to_owned()) }
     }
 }
 

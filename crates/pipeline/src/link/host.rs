@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use crate::batch::Batch;
 use crate::batch::load::Load;
 use crate::call::group::Group;
 use crate::config::Config;
@@ -49,6 +50,9 @@ pub(crate) trait Host: Debug + Send {
     /// Whether a connection that was idle for long should close: nothing is queued or in flight on it, and the others are
     /// enough. After true it gets no more groups.
     fn may_close(&self, link: LinkId) -> bool;
+
+    /// Takes what must be sent although its caller has left.
+    fn left_behind(&self, batch: Batch);
 
     /// Tells the node that the connection has ended.
     fn detach(&self, link: LinkId, reason: &Arc<str>);

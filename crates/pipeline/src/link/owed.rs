@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use crate::batch::Batch;
 use crate::batch::load::Load;
 use crate::call::group::Group;
 use crate::outcome::{NotSent, Outcome, Unknown};
@@ -17,6 +18,8 @@ use crate::outcome::{NotSent, Outcome, Unknown};
 pub(crate) struct Owed {
     groups: VecDeque<OwedGroup>,
     commands: usize,
+    /// What must be sent although its callers have left, since the connection last took it.
+    left_behind: Vec<Batch>,
 }
 
 #[derive(Debug)]
@@ -85,7 +88,7 @@ impl Owed {
         }
         let head = self.groups.pop_front().expect("the head was just looked at");
         let finished = Finished { load: head.group.load(), since: head.since };
-        head.group.finish(head.outcomes);
+        self.left_behind.extend(head.group.finish(head.outcomes));
         Ok(Some(finished))
     }
 
@@ -98,8 +101,14 @@ impl Owed {
                 .map(|end| lost(end <= written, node, reason))
                 .collect();
             outcomes.extend(missing);
-            group.finish(outcomes);
+            self.left_behind.extend(group.finish(outcomes));
         }
+    }
+
+    /// Takes what must be sent although its callers have left.
+    #[inline]
+    pub(crate) fn take_left_behind(&mut self) -> Vec<Batch> {
+        std::mem::take(&mut self.left_behind)
     }
 }
 
@@ -127,7 +136,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::batch::Batch;
     use crate::call::units::UnitSet;
     use crate::call::{Call, Unanswered};
     use crate::wire::reply::Reply;

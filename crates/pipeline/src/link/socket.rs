@@ -13,6 +13,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::config::address::Address;
 use crate::config::connector::Connector;
+use crate::link::dial::dial;
 
 /// An open stream. Clients of other stores use it too.
 #[derive(Debug)]
@@ -29,14 +30,20 @@ pub enum Socket {
 const TLS_BUFFER: usize = 64 * 1024;
 
 impl Socket {
-    /// Connects. A host name is resolved each time, so that a server that moved is found.
+    /// Whether a write that fails may have sent some of what it was given. TLS hands several records to the kernel in one
+    /// write, and does not count those before the one that failed.
+    pub(crate) fn sends_before_it_fails(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
+    /// Connects. A host name is resolved each time, so that a server that moved is found, and all of its addresses are tried.
     ///
     /// # Errors
     /// The name is unknown, nobody listens there, or the two do not agree on TLS.
     pub async fn connect(address: &Address, connector: Option<&Connector>) -> io::Result<Self> {
         match address {
             Address::Tcp { host, port } => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                let stream = dial(host, *port).await?;
                 stream.set_nodelay(true)?;
                 set_keepalive(&stream)?;
                 let Some(connector) = connector else { return Ok(Self::Tcp(stream)) };

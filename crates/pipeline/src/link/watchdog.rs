@@ -32,6 +32,8 @@ pub(crate) struct Watchdog {
     last_activity: Instant,
     /// The node was told that a reply is overdue.
     reported: bool,
+    /// Silence was excused because a timer was late, since bytes last arrived or a reply was reported as overdue.
+    excused: bool,
     reply_time: Duration,
     timer: Pin<Box<Sleep>>,
 }
@@ -56,6 +58,7 @@ impl Watchdog {
             idle_timeout: config.idle_timeout,
             last_activity: Instant::now(),
             reported: false,
+            excused: false,
             reply_time: Duration::ZERO,
             timer: Box::pin(sleep(config.stall_timeout)),
         }
@@ -71,6 +74,7 @@ impl Watchdog {
     #[inline]
     pub(crate) fn bytes_arrived(&mut self, now: Instant) -> bool {
         self.last_activity = now;
+        self.excused = false;
         std::mem::take(&mut self.reported)
     }
 
@@ -123,15 +127,16 @@ impl Watchdog {
             self.last_activity = now;
             return Verdict::Idle;
         }
-        if now - limit > LATE_TIMER {
-            // This process did not run: what is owed may have been written a moment ago.
-            self.last_activity = now;
+        if now - limit > LATE_TIMER && !self.excused {
+            // This process did not run: what is owed may have been written a moment ago. Once is enough: in a process whose
+            // timers are always late, as under a quota of processor time, silence would never be noticed.
+            (self.last_activity, self.excused) = (now, true);
             return Verdict::Wait;
         }
         if self.reported || self.longest_silence() == self.stall_timeout {
             return Verdict::Stalled;
         }
-        self.reported = true;
+        (self.reported, self.excused) = (true, false);
         Verdict::Overdue
     }
 
@@ -211,6 +216,20 @@ mod tests {
         let (limit, late) = (start + OVERDUE_AFTER, LATE_TIMER + Duration::from_millis(1));
         check(&mut watchdog, Some(start), limit, late, Verdict::Wait);
         check(&mut watchdog, Some(start), limit + late + OVERDUE_AFTER, ON_TIME, Verdict::Overdue);
+    }
+
+    #[tokio::test]
+    async fn silence_is_noticed_although_every_timer_is_late() {
+        let start = Instant::now();
+        let mut watchdog = watchdog(start, STALL);
+        let (mut now, mut verdicts) = (start, Vec::new());
+        for _ in 0..4 {
+            let limit = watchdog.limit(Some(start)).unwrap();
+            now = now.max(limit) + LATE_TIMER + Duration::from_millis(40);
+            verdicts.push(watchdog.verdict(now, limit, Some(start)));
+        }
+        assert_eq!(verdicts, [Verdict::Wait, Verdict::Overdue, Verdict::Wait, Verdict::Stalled]);
+        assert!(now < start + 2 * OVERDUE_AFTER + 2 * STALL, "{:?}", now - start);
     }
 
     #[tokio::test]

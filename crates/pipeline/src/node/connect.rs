@@ -7,6 +7,7 @@ use tracing::{info, warn};
 
 use super::{ConnectState, Node, State};
 use crate::call::group::Group;
+use crate::config::Servers;
 use crate::link::connection::Connection;
 use crate::link::handshake::{self, Probe, ReadySocket};
 use crate::link::host::LinkId;
@@ -68,12 +69,21 @@ impl Node {
             return false;
         }
         self.context.refresh_wanted.notify_one();
+        if self.may_still_answer(&state) {
+            return true;
+        }
         let waiting = self.mark_down(&mut state, reason);
         drop(state);
         for group in waiting {
             group.refuse(self.unavailable(reason));
         }
         true
+    }
+
+    /// Whether a single server is silent for less time than its callers wait: a pause of it must not fail them.
+    fn may_still_answer(&self, state: &State) -> bool {
+        let is_single = matches!(self.config().servers, Servers::Single(_));
+        is_single && state.pool.has_silent() && state.pool.oldest_owed() < self.config().silence_timeout
     }
 
     /// From now on callers are refused with the reason. Returns the groups that wait.

@@ -14,12 +14,13 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::config::address::Address;
 use crate::link::context::ClientContext;
 use crate::link::handshake::{self, Probe, ReadySocket};
+use crate::link::socket::Socket;
 use crate::outcome::{Outcome, Rejection};
 use crate::subscriber::Delivery;
 use crate::subscriber::mailbox::Mailbox;
 use crate::wire::command::{push_array, push_bulk};
 use crate::wire::push::Push;
-use crate::wire::reply::ServerError;
+use crate::wire::reply::{Protocol, ServerError};
 use crate::wire::resp::{self, Incoming};
 
 /// One read takes a burst of small messages.
@@ -69,7 +70,8 @@ pub(super) struct Session {
 /// An open connection.
 struct Connection<'a> {
     session: &'a mut Session,
-    ready: ReadySocket,
+    socket: Socket,
+    protocol: Protocol,
     buffer: BytesMut,
     /// What was asked and not answered, in order.
     asked: VecDeque<Asked>,
@@ -96,11 +98,13 @@ impl Session {
 
     async fn open_and_listen(&mut self) -> Result<Infallible, String> {
         self.context.config.connect_pace.permit().await;
-        let ready = handshake::open(&self.address, &self.context, Probe::Ping).await?;
+        let ReadySocket { socket, protocol, read, .. } =
+            handshake::open(&self.address, &self.context, Probe::Ping).await?;
         let connection = Connection {
             session: self,
-            ready,
-            buffer: BytesMut::new(),
+            socket,
+            protocol,
+            buffer: read,
             asked: VecDeque::new(),
             subscribed: HashSet::new(),
             heard: Instant::now(),
@@ -129,7 +133,7 @@ impl Connection<'_> {
             tokio::select! {
                 // What has arrived goes before the clock: after a pause of this process both are ready.
                 biased;
-                read = self.ready.socket.read_buf(&mut self.buffer) => self.read(read).await?,
+                read = self.socket.read_buf(&mut self.buffer) => self.read(read).await?,
                 order = self.session.orders.recv() => match order {
                     Some(order) => self.obey(order).await?,
                     None => return Err("nobody listens any more".to_owned()),
@@ -147,7 +151,7 @@ impl Connection<'_> {
             return Err("closed by the server".to_owned());
         }
         self.heard = Instant::now();
-        for incoming in resp::decode_incoming(self.ready.protocol, &mut self.buffer)? {
+        for incoming in resp::decode_incoming(self.protocol, &mut self.buffer)? {
             match incoming {
                 Incoming::Push(fields) => {
                     // Later versions of Redis may push what this one does not know.
@@ -244,7 +248,7 @@ impl Connection<'_> {
             push_bulk(&mut command, channel);
         }
         self.asked.push_back(asked);
-        let socket = &mut self.ready.socket;
+        let socket = &mut self.socket;
         let write = async {
             socket.write_all(&command).await?;
             socket.flush().await

@@ -4,4 +4,4 @@ mod fairness;
 mod links;
 mod pool;
 mod round_trips;
-mod scripted;
+pub(crate) mod scripted;

@@ -1,5 +1,7 @@
 //! What the tests share.
 
+pub(crate) mod certificates;
+pub(crate) mod cut;
 pub(crate) mod fake;
 pub(crate) mod load;
 pub(crate) mod proxy;

@@ -51,7 +51,7 @@ impl RedisStore {
 
     pub(crate) async fn read(&self, charges: &[Charge<'_>], deadline: Instant) -> Result<Totals, StoreError> {
         let batch = self.batch(charges, 1, |batch, charge| {
-            batch.unit().command("GET", &[Arg::Key(charge.key)]);
+            batch.unit().repeatable("GET", &[Arg::Key(charge.key)]);
         });
         let mut outcomes = self.send(batch, deadline).await.map(Vec::into_iter);
         charges.iter().map(|charge| stored_count(&next(self.of(charge, &mut outcomes)))).collect()

@@ -18,6 +18,7 @@ use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use socket2::{SockRef, TcpKeepalive};
 use thiserror::Error;
+use tidegate_pipeline::dial_any;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::oneshot;
@@ -35,10 +36,8 @@ use heard::Heard;
 pub(crate) use heard::Noise;
 use observed::{Cause, Observed};
 
-/// The longest wait for one address to take a connection, and for TLS and HTTP/2 to be agreed on.
+/// The longest wait for a name to be looked up, for one of its addresses to take a connection, for TLS, and for HTTP/2.
 const STEP: Duration = Duration::from_secs(5);
-/// The most addresses of a name that are tried.
-const ADDRESSES: usize = 4;
 /// A host that has gone is noticed after about a minute, by the kernel alone.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
 /// The longest wait for the answer to a ping.
@@ -66,8 +65,8 @@ pub(crate) enum Unreached {
     Certificates { flaws: Vec<Flaw> },
     #[error("the name {host} cannot be looked up: {reason}")]
     Name { host: String, reason: String },
-    #[error("{address} cannot be reached: {reason}")]
-    Address { address: SocketAddr, reason: String },
+    #[error("{host} cannot be reached: {reason}")]
+    Address { host: String, reason: String },
     #[error("TLS with {host} failed: {reason}")]
     Tls { host: String, reason: String },
     #[error("what answers at {host} does not speak HTTP/2: {reason}")]
@@ -138,17 +137,14 @@ impl Peer {
     async fn socket(&self) -> Result<TcpStream, Unreached> {
         let failed = |reason: String| Unreached::Name { host: self.host.clone(), reason };
         let found = within(STEP, lookup_host((&*self.host, self.port))).await.map_err(failed)?;
-        let mut last = failed("it has no address".to_owned());
-        for address in found.take(ADDRESSES) {
-            match within(STEP, TcpStream::connect(address)).await {
-                Ok(socket) => {
-                    keep_alive(&socket);
-                    return Ok(socket);
-                }
-                Err(reason) => last = Unreached::Address { address, reason },
-            }
-        }
-        Err(last)
+        let addresses: Vec<SocketAddr> = found.collect();
+        let unreached = |reason| match &addresses[..] {
+            [address] => Unreached::Address { host: address.to_string(), reason },
+            _ => Unreached::Address { host: self.host.clone(), reason },
+        };
+        let socket = within(STEP, dial_any(&addresses)).await.map_err(unreached)?;
+        keep_alive(&socket);
+        Ok(socket)
     }
 
     async fn converse<I>(&self, socket: I, ping: Option<Duration>) -> Result<Caller, Unreached>

@@ -34,6 +34,18 @@ pub struct Redis {
     pub health: HealthCheck,
 }
 
+impl Redis {
+    /// Lets a silent server be waited for as long as calls wait, so that a pause of it fails no call that has time left.
+    pub(super) fn waiting_for(mut self, call_timeout: Duration) -> Self {
+        for RedisServer { config, timeout, .. } in std::iter::once(&mut self.main).chain(&mut self.per_second) {
+            let wait = call_timeout.min(*timeout);
+            config.silence_timeout = config.silence_timeout.max(wait);
+            config.stall_timeout = config.stall_timeout.max(wait);
+        }
+        self
+    }
+}
+
 /// When health depends on Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HealthCheck {

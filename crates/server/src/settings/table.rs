@@ -86,7 +86,7 @@ pub(crate) const SECTIONS: &[Section] = &[
 #[rustfmt::skip] // one row a line, so that the table reads as one
 const TIDEGATE: &[Variable] = &[
     row("TIDEGATE_CORES", Integer("cores"), "0", "Threads that serve calls, and as many that serve workflows, each with its own connections to Redis. 0: one per available core. Lower it to leave cores to other programs."),
-    row("TIDEGATE_CALL_TIMEOUT", Duration, "1s", "The longest time that a call waits for the store. A shorter deadline of the client takes precedence, and so does a shorter REDIS_TIMEOUT."),
+    row("TIDEGATE_CALL_TIMEOUT", Duration, "1s", "The longest time that a call waits for the store. A shorter deadline of the client takes precedence, and so does a shorter REDIS_TIMEOUT. A single Redis that is silent is waited for as long, at least a second; then calls are refused at once."),
     row("TIDEGATE_REDIS_AUTH_FILE", Path, "", "A file with a value for REDIS_AUTH, read again at every connect. Use it for passwords and tokens that change. Takes precedence over REDIS_AUTH."),
     row("TIDEGATE_REDIS_GROUPING", Choice(&["node", "slot", "key"]), "node", "How the commands of a call are grouped. `slot` and `key` need more round trips than `node`; they exist for measurements only."),
     row("TIDEGATE_COUNTER_MEMORY", Bytes, "128M", "Memory for counters without Redis. 1M or more. A counter with a key of 40 bytes takes about 90 bytes, so 128M hold about 1,400,000: needed are as many as all limits together have different values in one window. When it is full, some counters are dropped and begin again from zero (docs/limits.md says which), and a warning is logged."),

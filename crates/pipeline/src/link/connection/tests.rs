@@ -6,6 +6,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
 use super::*;
+use crate::batch::Batch;
 use crate::config::Config;
 use crate::stats::Counters;
 use crate::wire::reply::Protocol;
@@ -48,6 +49,10 @@ impl Host for Arc<FakeHost> {
         self.may_close.lock().unwrap().pop().expect("the host is asked no more often than expected")
     }
 
+    fn left_behind(&self, batch: Batch) {
+        panic!("nothing is owed, so {batch:?} cannot be left");
+    }
+
     fn detach(&self, _link: LinkId, reason: &Arc<str>) {
         *self.detached.lock().unwrap() = Some(Arc::clone(reason));
     }
@@ -65,7 +70,7 @@ fn host(may_close: &[bool], close: Option<CloseReason>) -> Arc<FakeHost> {
 
 fn connect(host: Arc<FakeHost>) -> (Connection<Arc<FakeHost>>, UnixStream) {
     let (ours, servers) = UnixStream::pair().unwrap();
-    let greeted = ReadySocket { socket: Socket::Unix(ours), protocol: Protocol::Resp2 };
+    let greeted = ReadySocket::new(Socket::Unix(ours), Protocol::Resp2);
     (Connection::new(host, LinkId(0), greeted), servers)
 }
 

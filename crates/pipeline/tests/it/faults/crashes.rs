@@ -65,6 +65,31 @@ async fn a_server_that_hangs_for_long_refuses_new_work_and_answers_the_old() {
     eventually("new work is taken again", async || send_one(&client, "PING", &[]).await.reply().is_ok()).await;
 }
 
+/// Attempts to connect fail meanwhile: they must not fail the calls that still have time.
+#[tokio::test]
+async fn a_pause_shorter_than_callers_wait_fails_no_call() {
+    let server = RedisServer::start().await;
+    let mut config = server.config();
+    (config.connect_timeout, config.silence_timeout) = (Duration::from_millis(100), Duration::from_secs(10));
+    let client = Client::new(config).unwrap();
+    let increment = || {
+        let client = client.clone();
+        tokio::spawn(async move { send_one(&client, "INCRBY", &[Arg::Key(b"k"), Arg::Integer(1)]).await })
+    };
+    increment().await.unwrap().reply().unwrap();
+    server.pause();
+    let mut calls: Vec<_> = (0..5).map(|_| increment()).collect();
+    for failures in 1..4 {
+        eventually("an attempt to connect fails", async || client.stats().connect_failures >= failures).await;
+        calls.extend((0..5).map(|_| increment()));
+    }
+    server.resume();
+    for call in calls {
+        call.await.unwrap().integer().unwrap();
+    }
+    assert_eq!(increment().await.unwrap().integer().unwrap(), 22);
+}
+
 #[tokio::test]
 async fn writes_that_a_server_holds_back_are_answered_when_it_lets_go() {
     let server = RedisServer::start().await;

@@ -1,74 +1,11 @@
 //! Encrypted connections to a real server.
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use tempfile::TempDir;
-use tidegate_pipeline::test_util::{RedisServer, free_port};
 use tidegate_pipeline::{
     Address, Arg, Client, ClientCertificate, Config, Connector, NotSent, Outcome, Tls, Verification,
 };
 
+use crate::support::certificates::{Certificates, trusting};
 use crate::support::{one, send_one, soon};
-
-/// A certificate authority, a server certificate for `name`, and a client certificate, as PEM files.
-struct Certificates {
-    folder: TempDir,
-    authority: Vec<u8>,
-    client: ClientCertificate,
-}
-
-impl Certificates {
-    fn new(name: &str) -> Self {
-        let mut authority = CertificateParams::new(Vec::new()).unwrap();
-        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority_key = KeyPair::generate().unwrap();
-        let authority_pem = authority.self_signed(&authority_key).unwrap().pem();
-        let issuer = Issuer::new(authority, authority_key);
-        let signed = |name: &str| {
-            let key = KeyPair::generate().unwrap();
-            let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-            // A certificate with the name of its issuer would look self-signed.
-            params.distinguished_name.push(DnType::CommonName, name);
-            (params.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem())
-        };
-        let folder = tempfile::tempdir().unwrap();
-        let (chain, key) = signed(name);
-        for (file, pem) in [("ca.pem", &authority_pem), ("server.pem", &chain), ("server.key", &key)] {
-            std::fs::write(folder.path().join(file), pem).unwrap();
-        }
-        let (chain, key) = signed("client");
-        let client = ClientCertificate { chain: chain.into(), key: key.into() };
-        Self { folder, authority: authority_pem.into(), client }
-    }
-
-    fn path(&self, file: &str) -> String {
-        self.folder.path().join(file).display().to_string()
-    }
-
-    /// A server that speaks TLS on the returned port, besides the plain one.
-    async fn server(&self, ask_clients: &str) -> (RedisServer, Address) {
-        let port = free_port();
-        let server = RedisServer::start_with(&[
-            "--tls-port",
-            &port.to_string(),
-            "--tls-cert-file",
-            &self.path("server.pem"),
-            "--tls-key-file",
-            &self.path("server.key"),
-            "--tls-ca-cert-file",
-            &self.path("ca.pem"),
-            "--tls-auth-clients",
-            ask_clients,
-        ])
-        .await;
-        (server, Address::Tcp { host: "127.0.0.1".to_owned(), port })
-    }
-}
-
-fn trusting(authority: Option<&[u8]>) -> Tls {
-    let mut tls = Tls::default();
-    tls.authorities = authority.map(<[u8]>::to_vec);
-    tls
-}
 
 fn config(address: &Address, tls: &Tls) -> Config {
     let mut config = Config::single(address.clone());

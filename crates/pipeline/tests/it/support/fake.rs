@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use fastrand::Rng;
-use socket2::SockRef;
 use tidegate_pipeline::{Address, Config};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::support::cut::{Budget, Cut, Ending};
 
 /// How the cluster treats connections. The default is fair: whole replies, at once, for ever.
 #[derive(Debug, Clone, Copy, Default)]
@@ -91,6 +93,11 @@ struct Transaction {
 impl FakeCluster {
     /// Starts `nodes` nodes that share the slots evenly. What happens to connections follows from `seed`.
     pub(crate) async fn start(nodes: usize, seed: u64) -> Self {
+        Self::start_with(nodes, seed, None).await
+    }
+
+    /// As [`FakeCluster::start`]. Connections are encrypted when there is an `acceptor`, and cut in the encrypted bytes.
+    pub(crate) async fn start_with(nodes: usize, seed: u64, acceptor: Option<TlsAcceptor>) -> Self {
         let mut listeners = Vec::new();
         for _ in 0..nodes {
             listeners.push(TcpListener::bind("127.0.0.1:0").await.unwrap());
@@ -112,7 +119,7 @@ impl FakeCluster {
         }));
         let mut tasks = JoinSet::new();
         for (node, listener) in listeners.into_iter().enumerate() {
-            tasks.spawn(accept(listener, node, Arc::clone(&state)));
+            tasks.spawn(accept(listener, node, Arc::clone(&state), acceptor.clone()));
         }
         Self { ports, state, _listeners: tasks }
     }
@@ -158,6 +165,18 @@ impl FakeCluster {
     /// The value of a counter; 0 when nobody ever counted there.
     pub(crate) fn counter(&self, key: &str) -> i64 {
         self.state().counters.iter().filter_map(|counters| counters.get(key.as_bytes())).sum()
+    }
+
+    /// Forgets a counter, and returns its value.
+    pub(crate) fn forget(&self, key: &str) -> i64 {
+        self.state().counters.iter_mut().filter_map(|counters| counters.remove(key.as_bytes())).sum()
+    }
+
+    /// The counters that were not forgotten.
+    pub(crate) fn counters(&self) -> Vec<(String, i64)> {
+        let name = |key: &Vec<u8>| String::from_utf8_lossy(key).into_owned();
+        let state = self.state();
+        state.counters.iter().flatten().map(|(key, value)| (name(key), *value)).collect()
     }
 
     /// Increments the cluster ran so far.
@@ -210,33 +229,41 @@ fn slot_of(key: &[u8]) -> u16 {
     redis_protocol::redis_keyslot(key)
 }
 
-async fn accept(listener: TcpListener, node: usize, state: Arc<Mutex<State>>) {
+async fn accept(listener: TcpListener, node: usize, state: Arc<Mutex<State>>, acceptor: Option<TlsAcceptor>) {
     // Dropping the set ends the connections with their listener.
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        connections.spawn(serve(stream, node, Arc::clone(&state)));
+        connections.spawn(serve(stream, node, Arc::clone(&state), acceptor.clone()));
     }
 }
 
 /// Answers one connection until it is cut or closed.
-async fn serve(mut stream: TcpStream, node: usize, state: Arc<Mutex<State>>) {
-    let (mut rng, mut readable, mut writable) = {
+async fn serve(stream: TcpStream, node: usize, state: Arc<Mutex<State>>, acceptor: Option<TlsAcceptor>) {
+    let _ = stream.set_nodelay(true);
+    let (rng, budget) = {
         let mut state = lock(&state);
         let cut = state.weather.cut_within;
         let mut bytes = || if cut == 0 { usize::MAX } else { state.rng.usize(..cut) };
-        let budgets = (bytes(), bytes());
-        (state.rng.fork(), budgets.0, budgets.1)
+        let (readable, writable) = (bytes(), bytes());
+        let ending = if state.rng.bool() { Ending::Reset } else { Ending::Plain };
+        (state.rng.fork(), Budget { readable, writable, ending })
     };
-    let _ = stream.set_nodelay(true);
+    let stream = Cut::new(stream, budget);
+    let Some(acceptor) = acceptor else { return converse(stream, node, &state, rng).await };
+    if let Ok(stream) = acceptor.accept(stream).await {
+        converse(stream, node, &state, rng).await;
+    }
+}
+
+async fn converse<S>(mut stream: S, node: usize, state: &Mutex<State>, mut rng: Rng)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let (mut session, mut input, mut output) = (Session::default(), BytesMut::new(), BytesMut::new());
-    loop {
-        let Ok(read @ 1..) = stream.read_buf(&mut input).await else { return };
-        let unread = read.saturating_sub(readable);
-        readable -= read - unread;
-        // Commands that arrived whole before the cut do run: the client cannot know.
-        input.truncate(input.len() - unread);
+    // Commands that arrived whole before the cut do run: the client cannot know.
+    while let Ok(1..) = stream.read_buf(&mut input).await {
         let (weather, delay) = {
-            let mut state = lock(&state);
+            let mut state = lock(state);
             while let Some(command) = next_command(&mut input) {
                 let reply = state.run(node, &mut session, command);
                 output.extend_from_slice(reply.as_bytes());
@@ -252,23 +279,14 @@ async fn serve(mut stream: TcpStream, node: usize, state: Arc<Mutex<State>>) {
         if !weather.pause.is_zero() && rng.bool() {
             tokio::time::sleep(weather.pause.mul_f64(rng.f64())).await;
         }
-        let cut = output.len() > writable;
-        output.truncate(writable);
-        writable -= output.len();
         if write(&mut stream, &mut output, weather.replies, &mut rng).await.is_err() {
-            return;
-        }
-        if cut || unread > 0 {
-            // A reset throws away what the client has not read yet, a plain end does not.
-            let linger = rng.bool().then_some(Duration::ZERO);
-            let _ = SockRef::from(&stream).set_linger(linger);
             return;
         }
     }
 }
 
-async fn write(
-    stream: &mut TcpStream,
+async fn write<S: AsyncWrite + Unpin>(
+    stream: &mut S,
     output: &mut BytesMut,
     replies: Replies,
     rng: &mut Rng,
@@ -284,7 +302,7 @@ async fn write(
             tokio::task::yield_now().await;
         }
     }
-    Ok(())
+    stream.flush().await
 }
 
 /// Takes one command off the front, when a whole one is there.

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tidegate_pipeline::dial_any;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -120,31 +121,20 @@ impl Peer {
 
     async fn connect(&mut self) -> io::Result<Socket> {
         let addresses = self.addresses().await?;
-        // Each try begins with another address.
+        if self.transport == Transport::Tcp {
+            let connected = timeout(CONNECT, dial_any(&addresses)).await;
+            return connected.map_err(|_| timed_out("no connection"))?.map(Socket::Tcp);
+        }
+        // Nothing answers a datagram, so no address shows that it works. Each try begins with another one.
         let first = self.failures as usize % addresses.len().max(1);
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in addresses[first..].iter().chain(&addresses[..first]) {
-            match self.open(*address).await {
-                Ok(socket) => return Ok(socket),
+            match open_udp(*address).await {
+                Ok(socket) => return Ok(Socket::Udp(socket)),
                 Err(error) => last = error,
             }
         }
         Err(last)
-    }
-
-    async fn open(&self, address: SocketAddr) -> io::Result<Socket> {
-        match self.transport {
-            Transport::Tcp => {
-                let connected = timeout(CONNECT, TcpStream::connect(address)).await;
-                connected.map_err(|_| timed_out("no connection"))?.map(Socket::Tcp)
-            }
-            Transport::Udp => {
-                let any: SocketAddr = if address.is_ipv4() { ([0; 4], 0).into() } else { ([0; 16], 0).into() };
-                let socket = UdpSocket::bind(any).await?;
-                socket.connect(address).await?;
-                Ok(Socket::Udp(socket))
-            }
-        }
     }
 
     async fn addresses(&mut self) -> io::Result<Vec<SocketAddr>> {
@@ -154,6 +144,13 @@ impl Peer {
         self.looking_up = None;
         found.unwrap_or_else(|error| Err(io::Error::other(error)))
     }
+}
+
+async fn open_udp(address: SocketAddr) -> io::Result<UdpSocket> {
+    let any: SocketAddr = if address.is_ipv4() { ([0; 4], 0).into() } else { ([0; 16], 0).into() };
+    let socket = UdpSocket::bind(any).await?;
+    socket.connect(address).await?;
+    Ok(socket)
 }
 
 fn timed_out(what: &str) -> io::Error {

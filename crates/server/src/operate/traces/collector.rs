@@ -12,8 +12,8 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message as _;
+use tidegate_pipeline::dial;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -161,7 +161,7 @@ impl Collector {
 
     async fn connect(&self) -> Result<Connection, BoxError> {
         let settings = &self.settings;
-        let socket = TcpStream::connect((settings.host.as_str(), settings.port)).await?;
+        let socket = dial(&settings.host, settings.port).await?;
         socket.set_nodelay(true)?;
         let Some(tls) = &settings.tls else { return self.greet(socket).await };
         let name = ServerName::try_from(settings.host.clone())?;

@@ -32,6 +32,21 @@ fn an_empty_environment_is_a_fresh_start() {
     assert_eq!(settings.limiter, tidegate_ratelimit::Options::default());
 }
 
+/// Calls that had nine seconds left failed after one, because the engine took a paused Redis for a dead one.
+#[test]
+fn a_silent_redis_is_waited_for_as_long_as_calls_wait() {
+    let check = |pairs: &[(&str, &str)], silence: u64, stall: u64| {
+        let url = [("REDIS_URL", "127.0.0.1:1")];
+        let config = parse(&[&url[..], pairs].concat()).unwrap().redis.unwrap().main.config;
+        let seconds = (config.silence_timeout.as_secs(), config.stall_timeout.as_secs());
+        assert_eq!(seconds, (silence, stall), "{pairs:?}");
+    };
+    check(&[], 1, 5);
+    check(&[("TIDEGATE_CALL_TIMEOUT", "200ms")], 1, 5);
+    check(&[("TIDEGATE_CALL_TIMEOUT", "10s")], 10, 10);
+    check(&[("TIDEGATE_CALL_TIMEOUT", "10s"), ("REDIS_TIMEOUT", "3s")], 3, 5);
+}
+
 #[test]
 fn every_mistake_is_reported_at_once() {
     let error = parse(&[

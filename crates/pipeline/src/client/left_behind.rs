@@ -1,0 +1,97 @@
+//! Sends what must be sent although its callers have left.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+use tokio::time::sleep;
+
+use crate::batch::Batch;
+use crate::batch::unfinished::Asking;
+use crate::client::attempt::{Attempt, Sender};
+use crate::client::resend::resend;
+use crate::link::context::ClientContext;
+use crate::outcome::Outcome;
+
+/// How long it is tried. Redis is back from a restart, or has another primary, before that.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The longest time of one attempt.
+const ATTEMPT: Duration = Duration::from_secs(1);
+
+/// Sends what callers leave behind, until the client has ended.
+pub(crate) async fn send_left_behind(sender: Weak<Sender>, context: Arc<ClientContext>) {
+    loop {
+        let mut left = Batch::new();
+        context.left_behind.take().await.iter().for_each(|batch| left.append_all(batch));
+        let (until, mut attempts) = (Instant::now() + PATIENCE, 0);
+        while !left.is_empty() && Instant::now() < until {
+            if attempts > 0 {
+                sleep(context.config.backoff(attempts)).await;
+            }
+            attempts += 1;
+            let Some(sender) = sender.upgrade() else { return };
+            left = unanswered(&sender, left).await;
+        }
+    }
+}
+
+/// Sends a batch once, and returns the units without an answer.
+async fn unanswered(sender: &Sender, batch: Batch) -> Batch {
+    sender.tally.sent_again(batch.len());
+    let deadline = Instant::now() + ATTEMPT;
+    let (attempt, mut outcomes) = sender.attempt(batch, &[], deadline).await;
+    resend(sender, &attempt, &mut outcomes, deadline).await;
+    let (batch, mut left) = (&attempt.call.batch, Batch::new());
+    for unit in 0..batch.units.len() as u32 {
+        let commands = batch.commands_of(unit..unit + 1);
+        if !outcomes[commands.clone()].iter().all(Outcome::is_answered) {
+            left.append(batch, unit, &commands.collect::<Vec<_>>(), Asking::No);
+        }
+    }
+    left
+}
+
+/// Sends the units again that did not run, as [`resend`] does, and leaves behind what must be sent in any case.
+///
+/// # Cancellation
+/// What must be sent in any case is sent nevertheless.
+pub(crate) async fn resend_or_leave(
+    sender: &Sender,
+    first: &Attempt,
+    outcomes: Vec<Outcome>,
+    deadline: Instant,
+) -> Vec<Outcome> {
+    let batch = &first.call.batch;
+    // What has no outcome yet is still in a connection, which leaves it behind itself.
+    let units = (0..batch.units.len() as u32).filter(|&unit| !batch.unfinished(unit, &outcomes).is_empty()).collect();
+    let mut resending = Resending { sender, batch, units, outcomes };
+    resend(sender, first, &mut resending.outcomes, deadline).await;
+    resending.leave();
+    std::mem::take(&mut resending.outcomes)
+}
+
+/// Units that are sent again.
+struct Resending<'a> {
+    sender: &'a Sender,
+    batch: &'a Batch,
+    units: SmallVec<[u32; 2]>,
+    outcomes: Vec<Outcome>,
+}
+
+impl Resending<'_> {
+    fn leave(&mut self) {
+        for unit in std::mem::take(&mut self.units) {
+            let outcomes = &self.outcomes[self.batch.commands_of(unit..unit + 1)];
+            if let Some(left) = self.batch.left_behind([unit].into_iter(), outcomes) {
+                self.sender.context.left_behind.add(left);
+            }
+        }
+    }
+}
+
+impl Drop for Resending<'_> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
