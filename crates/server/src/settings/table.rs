@@ -209,7 +209,7 @@ const METRICS: &[Variable] = &[
 const COUNTING: &[Variable] = &[
     row("BACKEND_TYPE", Choice(&["redis", "", "memcache"]), "redis", "Where counters are. `redis`, or nothing: in Redis; without REDIS_URL, in memory. `memcache`: in memcached, which counts approximately (docs/memcached.md); workflows are where they would be otherwise."),
     row("EXPIRATION_JITTER_MAX_SECONDS", Integer("seconds"), "300", "A random number of seconds below this is added to the expiry of each counter, so that counters do not expire together. 0 adds nothing."),
-    row("LOCAL_CACHE_SIZE_IN_BYTES", Integer("bytes"), "0", "Size of the cache of exhausted limits. Calls for a limit in it are refused without asking Redis. 0: no cache."),
+    row("LOCAL_CACHE_SIZE_IN_BYTES", Integer("bytes"), "0", "Size of the cache of exhausted limits. Calls for a limit in it are refused without asking Redis, for 10 s at a time. 0: no cache."),
     row("NEAR_LIMIT_RATIO", Float, "0.8", "Hits above this share of a limit are counted as near the limit."),
     row("CACHE_KEY_PREFIX", Text, "", "Text in front of every counter key. Set it when several deployments share one Redis."),
     row("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", Boolean, "false", "When one limit of a call is exceeded, do not charge the other limits."),
