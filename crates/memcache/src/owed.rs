@@ -33,12 +33,21 @@ pub(crate) enum Owed {
 pub(crate) struct Values {
     /// The keys as they were written, with a space between two.
     keys: Box<[u8]>,
-    /// Where the next key begins.
-    at: usize,
-    /// What is known of the keys before that.
+    /// What is known of each key.
     found: Vec<Found>,
+    /// Where a server that answers in the order of the question goes on: the next key begins here, and is this one of the keys.
+    next: Cursor,
+    /// Keys that were answered.
+    answered: usize,
     /// None once it was told.
     tell: Option<oneshot::Sender<Vec<Found>>>,
+}
+
+/// A place among keys.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cursor {
+    at: usize,
+    index: usize,
 }
 
 /// A charge of a counter that was there a moment ago.
@@ -63,7 +72,13 @@ pub(crate) enum Step {
 
 impl Owed {
     pub(crate) fn values(keys: Box<[u8]>, number: usize, tell: oneshot::Sender<Vec<Found>>) -> Self {
-        Self::Values(Values { keys, at: 0, found: Vec::with_capacity(number), tell: Some(tell) })
+        Self::Values(Values {
+            keys,
+            found: vec![Found::Missing; number],
+            next: Cursor::default(),
+            answered: 0,
+            tell: Some(tell),
+        })
     }
 
     /// How much memory waits with it.
@@ -113,19 +128,14 @@ impl Values {
     fn take(&mut self, reply: Reply<'_>, counters: &Counters) -> Result<Step, Garbage> {
         match reply {
             Reply::Value { key, value } => {
-                self.pass_to(key)?;
-                self.found.push(wire::count(value).map_or(Found::Foreign, Found::Count));
+                self.note(key, wire::count(value).map_or(Found::Foreign, Found::Count))?;
                 Ok(Step::More)
             }
             Reply::Long { key, rest } => {
-                self.pass_to(key)?;
-                self.found.push(Found::Foreign);
+                self.note(key, Found::Foreign)?;
                 Ok(Step::Skip(rest))
             }
             Reply::End => {
-                while self.next_key().is_some() {
-                    self.found.push(Found::Missing);
-                }
                 self.told(counters);
                 Ok(Step::Done)
             }
@@ -135,23 +145,37 @@ impl Values {
         }
     }
 
-    /// The keys before `key` were not found: servers answer in the order of the question.
-    fn pass_to(&mut self, key: &[u8]) -> Result<(), Garbage> {
-        loop {
-            match self.next_key() {
-                Some(next) if &self.keys[next.clone()] == key => return Ok(()),
-                Some(_) => self.found.push(Found::Missing),
-                None => return Err(Garbage("the server answered with a key that was not asked for".to_owned())),
+    /// Notes what is known of a key. A server answers in the order of the question; a proxy in front of several answers in any order.
+    fn note(&mut self, key: &[u8], found: Found) -> Result<(), Garbage> {
+        self.answered += 1;
+        if self.answered > self.found.len() {
+            return Err(Garbage("the server answered with more values than keys were asked for".to_owned()));
+        }
+        if let Some(place) = self.pass_to(key) {
+            self.found[place] = found;
+            return Ok(());
+        }
+        let mut known = false;
+        for (asked, place) in self.keys.split(|&byte| byte == b' ').zip(&mut self.found) {
+            if asked == key {
+                (*place, known) = (found, true);
             }
         }
+        if known { Ok(()) } else { Err(Garbage("the server answered with a key that was not asked for".to_owned())) }
     }
 
-    fn next_key(&mut self) -> Option<std::ops::Range<usize>> {
-        let rest = self.keys.get(self.at..).filter(|rest| !rest.is_empty())?;
-        let length = rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len());
-        let key = self.at..self.at + length;
-        self.at = key.end + 1;
-        Some(key)
+    /// The place of a key that is the next one or comes after it. The keys between were not found, or are answered later.
+    fn pass_to(&mut self, key: &[u8]) -> Option<usize> {
+        let Cursor { mut at, mut index } = self.next;
+        while let Some(rest) = self.keys.get(at..).filter(|rest| !rest.is_empty()) {
+            let length = rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len());
+            (at, index) = (at + length + 1, index + 1);
+            if rest[..length] == *key {
+                self.next = Cursor { at, index };
+                return Some(index - 1);
+            }
+        }
+        None
     }
 
     fn told(&mut self, counters: &Counters) {
@@ -201,11 +225,36 @@ mod tests {
         check("a b", &[Reply::Long { key: b"a", rest: 99 }, value("b", "2"), Reply::End], &[Foreign, Count(2)]);
     }
 
+    /// A proxy in front of several servers, such as twemproxy, answers in the order in which they do.
+    #[test]
+    fn values_may_come_in_any_order() {
+        use Found::{Count, Foreign, Missing};
+        check(
+            "a b c",
+            &[value("c", "3"), value("a", "1"), value("b", "2"), Reply::End],
+            &[Count(1), Count(2), Count(3)],
+        );
+        check("a b c d", &[value("c", "3"), value("a", "1"), Reply::End], &[Count(1), Missing, Count(3), Missing]);
+        check(
+            "a aa a",
+            &[value("aa", "2"), value("a", "1"), value("a", "1"), Reply::End],
+            &[Count(1), Count(2), Count(1)],
+        );
+        check("a aa", &[value("aa", "2"), Reply::Long { key: b"a", rest: 99 }, Reply::End], &[Foreign, Count(2)]);
+    }
+
     #[test]
     fn a_server_that_answers_something_else_is_not_believed() {
         let counters = Counters::default();
-        for replies in [&[value("x", "1")][..], &[value("b", "1"), value("a", "1")], &[Reply::Stored], &[Reply::Number]]
-        {
+        for replies in [
+            &[value("x", "1")][..],
+            &[value("", "1")],
+            &[value("a b", "1")],
+            &[value("b", "1"), value("x", "1")],
+            &[value("b", "1"), value("a", "1"), value("a", "1")],
+            &[Reply::Stored],
+            &[Reply::Number],
+        ] {
             let (mut owed, _told) = values("a b");
             let refused = replies.iter().any(|reply| owed.take(*reply, &counters).is_err());
             assert!(refused, "{replies:?}");

@@ -37,13 +37,13 @@ pub enum Error {
         /// The unit's wire number.
         unit: i32,
     },
-    /// A descriptor asks for more hits than a counter can hold.
-    #[error("descriptor {descriptor}: hits_addend {hits} is above 9223372036854775807")]
-    InvalidHits {
-        /// The descriptor's index.
+    /// Values are too long to match them with so many patterns, as many as the configuration has.
+    #[error(
+        "descriptor {descriptor}: the values up to here are too long for the number of patterns (*) in the limits of this domain"
+    )]
+    LongValues {
+        /// The index of the descriptor at which that was noticed.
         descriptor: usize,
-        /// The hits asked for.
-        hits: u64,
     },
     /// The store failed.
     #[error(transparent)]

@@ -40,9 +40,6 @@ pub enum StoreError {
     /// A command failed. The text is that of Redis or of the engine.
     #[error(transparent)]
     Redis(#[from] CommandError),
-    /// A counter would exceed 2^63 - 1. The text is that of Redis.
-    #[error("ERR increment or decrement would overflow")]
-    Overflow,
     /// A counter in Redis holds something that this service did not write.
     #[error("a counter holds '{value}' where a number of hits was expected")]
     NotACount {
@@ -97,7 +94,8 @@ impl Store {
         }
     }
 
-    /// Makes all charges in their order, and returns for each the value of its counter after it.
+    /// Makes all charges in their order, and returns for each the value of its counter after it. A counter that is full, at 2^63 - 1 or
+    /// near it, stays so, and is over every limit.
     ///
     /// # Errors
     /// Some of the charges may have been made.
@@ -108,7 +106,7 @@ impl Store {
         deadline: Instant,
     ) -> Result<Totals, StoreError> {
         match self {
-            Self::Memory(store) => store.add(charges, now),
+            Self::Memory(store) => Ok(store.add(charges, now)),
             Self::Redis(store) => store.add(charges, deadline).await,
             // In a box, so that calls of the other stores are not larger for it.
             Self::Memcache(store) => Ok(Box::pin(store.add(charges, now, deadline)).await),

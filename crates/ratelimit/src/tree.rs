@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 pub use limit::{Limit, Rate, Unit};
 pub use node::Node;
+pub(crate) use pattern::Work;
 pub use stats_key::StatsKey;
 pub(crate) use stats_key::override_stats_key;
 
@@ -32,6 +33,21 @@ pub struct Level {
     /// Of this level and below it.
     descriptors: u32,
     limits: u32,
+}
+
+/// What the look-ups of one call share.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    /// The composite key that is looked for.
+    text: String,
+    pub(crate) work: Work,
+}
+
+impl Probe {
+    pub(crate) fn new(work: Work) -> Self {
+        // 64 bytes hold a typical composite key.
+        Self { text: String::with_capacity(64), work }
+    }
 }
 
 /// The limit that a descriptor matches.
@@ -126,11 +142,11 @@ impl Level {
         }
     }
 
-    /// Finds the limit of a descriptor of `domain`. `probe` is a buffer to reuse.
+    /// Finds the limit of a descriptor of `domain`. `probe` is reused from one descriptor to the next.
     ///
     /// At every level an exact match wins over a pattern, and a pattern over a key without value. The search never goes back
-    /// to a higher level. Only a limit at the depth of the last entry applies.
-    pub(crate) fn find<'t>(&'t self, domain: &str, entries: &[Entry], probe: &mut String) -> Option<LimitMatch<'t>> {
+    /// to a higher level. Only a limit at the depth of the last entry applies. When the work of matching is used up, there is none.
+    pub(crate) fn find<'t>(&'t self, domain: &str, entries: &[Entry], probe: &mut Probe) -> Option<LimitMatch<'t>> {
         let mut nodes = NodeMatches::new();
         let mut level = self;
         for entry in entries {
@@ -146,18 +162,22 @@ impl Level {
     }
 
     /// The node that an entry matches.
-    fn matching<'t>(&'t self, entry: &Entry, probe: &mut String) -> Option<NodeMatch<'t>> {
-        probe.clear();
-        probe.push_str(&entry.key);
-        probe.push('_');
-        probe.push_str(&entry.value);
-        if let Some(node) = self.get(probe) {
+    fn matching<'t>(&'t self, entry: &Entry, probe: &mut Probe) -> Option<NodeMatch<'t>> {
+        let Probe { text, work } = probe;
+        text.clear();
+        text.push_str(&entry.key);
+        text.push('_');
+        text.push_str(&entry.value);
+        if let Some(node) = self.get(text) {
             return Some(NodeMatch { node, kind: MatchKind::Exact });
         }
-        let pattern = self.patterns.iter().find(|(pattern, _)| pattern.matches(probe));
+        let pattern = self.patterns.iter().find(|(pattern, _)| pattern.matches(text, work));
         if let Some((pattern, index)) = pattern {
             let kind = MatchKind::Pattern(pattern.value_part(&entry.key));
             return Some(NodeMatch { node: &self.nodes[*index as usize], kind });
+        }
+        if work.is_used_up() {
+            return None;
         }
         self.get(&entry.key).map(|node| NodeMatch { node, kind: MatchKind::Key })
     }

@@ -217,8 +217,7 @@ impl Server {
         if self.settings.workflows.is_some() {
             self.overrides.store = OverrideStore::redis(clients.main.clone(), &self.settings.limiter.key_prefix);
             self.overrides.limiter = self.limiter.with_store(store(clients.clone()));
-            // Before the ports open, so that what is paused stays so. When it fails, the next reading says why.
-            let _ = self.overrides.refresh().await;
+            self.overrides.read_first().await;
         }
         // Cores have clients of their own.
         self.clients = Some(clients).filter(|_| settings.health == HealthCheck::Always);

@@ -145,11 +145,8 @@ fn refusal(error: rate::Error) -> Problem {
         rate::Error::EmptyDomain => Problem::field("domain", error.to_string()),
         rate::Error::NoDescriptors => Problem::field("descriptors", error.to_string()),
         rate::Error::NoConfiguration => Problem::new(Code::NoConfiguration, error.to_string()),
-        rate::Error::InvalidOverride { descriptor, .. } => {
+        rate::Error::InvalidOverride { descriptor, .. } | rate::Error::LongValues { descriptor } => {
             Problem::field(format!("descriptors[{descriptor}]"), error.to_string())
-        }
-        rate::Error::InvalidHits { descriptor, .. } => {
-            Problem::field(format!("descriptors[{descriptor}].hits_addend"), error.to_string())
         }
         rate::Error::Store(error) => without_store(error),
     }

@@ -11,8 +11,12 @@ use crate::config::Configuration;
 use crate::request::{Entry, Override, Request, Timestamp};
 use crate::response::Error;
 use crate::store::{Change, Scope, write_counter_key};
-use crate::tree::{Level, Limit, Rate, SharedValues, StatsKey, Unit, override_stats_key};
+use crate::tree::{Level, Limit, Probe, Rate, SharedValues, StatsKey, Unit, Work, override_stats_key};
 use crate::window::{Seconds, Window};
+
+/// The most hits of a descriptor: no counter holds more. Further ones are left out. A request with so many is over its limit, where an error would
+/// let it pass at a gateway that fails open.
+const MAX_HITS: u64 = i64::MAX.unsigned_abs();
 
 /// The limits that apply to a request.
 #[derive(Debug)]
@@ -46,7 +50,7 @@ pub(super) struct CountedLimit<'a> {
     /// The configured limit; `None` when the request brought its own.
     pub(super) limit: Option<&'a Limit>,
     pub(super) stats_key: StatsKey,
-    /// At most `i64::MAX`: no counter holds more.
+    /// At most [`MAX_HITS`].
     pub(super) hits: u64,
     pub(super) change: Change,
     /// What overrides say of it.
@@ -58,7 +62,7 @@ impl<'a> AppliedLimits<'a> {
     /// Finds the limit of every descriptor of a request.
     ///
     /// # Errors
-    /// The override or the hits of a descriptor are invalid.
+    /// The override of a descriptor is invalid, or values are too long for the patterns of the configuration.
     pub(super) fn find(
         configuration: &'a Configuration,
         key_prefix: &str,
@@ -70,17 +74,13 @@ impl<'a> AppliedLimits<'a> {
         let mut applied = Self { limits: SmallVec::new(), domain_not_found: 0, keys };
         let root = configuration.domain(&request.domain);
         let lookup = Lookup { root, scope: Scope { prefix: key_prefix, domain: &request.domain }, now };
-        // 64 bytes hold a typical composite key.
-        let mut probe = String::with_capacity(64);
+        let mut probe = Probe::new(Work::for_request());
         for (index, descriptor) in request.descriptors.iter().enumerate() {
-            let hits = descriptor.hits_addend.unwrap_or(u64::from(request.hits_addend.max(1)));
-            if i64::try_from(hits).is_err() {
-                return Err(Error::InvalidHits { descriptor: index, hits });
-            }
+            let hits = descriptor.hits_addend.unwrap_or(u64::from(request.hits_addend.max(1))).min(MAX_HITS);
             let change = if descriptor.is_negative_hits { Change::Refund } else { Change::Add };
             let question = Question { entries: &descriptor.entries, limit: descriptor.limit, hits, change };
             let limit = lookup.limit(&question, &mut applied, &mut probe);
-            applied.limits.push(limit.map_err(|unit| Error::InvalidOverride { descriptor: index, unit })?);
+            applied.limits.push(limit.map_err(|invalid| invalid.at(index))?);
         }
         remove_replaced(&mut applied.limits, |_| "");
         Ok(applied)
@@ -94,7 +94,8 @@ impl<'a> AppliedLimits<'a> {
         now: Seconds,
     ) -> Self {
         let mut applied = Self { limits: SmallVec::new(), domain_not_found: 0, keys: Vec::new() };
-        let mut probe = String::new();
+        // Workers and their jobs are no strangers, and a workflow has few limits.
+        let mut probe = Probe::new(Work::unbounded());
         for job in jobs {
             let first = applied.limits.len();
             for units in job.limits {
@@ -165,6 +166,24 @@ impl<'a> AppliedLimit<'a> {
     }
 }
 
+/// Why a question has no answer.
+#[derive(Debug, Clone, Copy)]
+enum Invalid {
+    /// The limit that the request brought has this unit.
+    Unit(i32),
+    /// To match its values with patterns, and those before it, takes too much work.
+    Values,
+}
+
+impl Invalid {
+    fn at(self, descriptor: usize) -> Error {
+        match self {
+            Self::Unit(unit) => Error::InvalidOverride { descriptor, unit },
+            Self::Values => Error::LongValues { descriptor },
+        }
+    }
+}
+
 /// What is asked of one limit.
 #[derive(Debug, Clone, Copy)]
 struct Question<'r> {
@@ -188,15 +207,15 @@ impl<'a> Lookup<'a, '_> {
     /// The limit that applies to a descriptor.
     ///
     /// # Errors
-    /// The unit of the limit that the request brought when it is not a valid unit.
+    /// The request brought a limit that is none, or its values are too long for the patterns.
     // Copies of it in both callers would make a decision some 50 instructions longer.
     #[inline(never)]
     fn limit(
         &self,
         question: &Question<'_>,
         applied: &mut AppliedLimits<'a>,
-        probe: &mut String,
-    ) -> Result<AppliedLimit<'a>, i32> {
+        probe: &mut Probe,
+    ) -> Result<AppliedLimit<'a>, Invalid> {
         let Some(root) = self.root else {
             applied.domain_not_found += 1;
             return Ok(AppliedLimit::None);
@@ -220,12 +239,12 @@ impl<'a> Lookup<'a, '_> {
             })
         };
         if let Some(limit) = question.limit {
-            let unit = Unit::from_number(limit.unit).ok_or(limit.unit)?;
+            let unit = Unit::from_number(limit.unit).ok_or(Invalid::Unit(limit.unit))?;
             let stats_key = override_stats_key(self.scope.domain, entries);
             return Ok(counted(limit.requests_per_unit, unit, &SharedValues::new(), None, stats_key));
         }
         let Some(found) = root.find(self.scope.domain, entries, probe) else {
-            return Ok(AppliedLimit::None);
+            return if probe.work.is_used_up() { Err(Invalid::Values) } else { Ok(AppliedLimit::None) };
         };
         Ok(match found.limit.rate {
             Rate::Unlimited { .. } => AppliedLimit::Unlimited(found.limit),

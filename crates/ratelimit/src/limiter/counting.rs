@@ -7,6 +7,7 @@ use smallvec::{SmallVec, smallvec};
 use super::Limiter;
 use super::applied_limits::{AppliedLimits, CountedLimit};
 use super::decision::Count;
+use super::local_cache::Counter;
 use super::options::OverLimitKeys;
 use crate::store::{Change, Charge, StoreError};
 use crate::window::{Seconds, Window};
@@ -50,14 +51,15 @@ impl Limiter {
 
     pub(super) fn is_known_over(&self, counted: &CountedLimit<'_>, key: &[u8], now: Seconds) -> bool {
         let Some(cache) = &self.state.local_cache else { return false };
-        counted.change == Change::Add && counted.scaled().is_none() && cache.contains(key, now, &self.core.lookups)
+        let counter = Counter { key, unit: counted.window.unit };
+        counted.change == Change::Add && cache.is_over(counter, counted.requests_per_unit, now, &self.core.lookups)
     }
 
     #[inline]
     pub(super) fn charge<'p>(&self, counted: &CountedLimit<'_>, key: &'p [u8]) -> Charge<'p> {
         Charge {
             key,
-            hits: i64::try_from(counted.hits).expect("more hits are refused when limits are looked up"),
+            hits: i64::try_from(counted.hits).expect("MAX_HITS bounds them when limits are looked up"),
             change: counted.change,
             window: counted.window,
             time_to_live: self.time_to_live(counted.window),
@@ -122,13 +124,10 @@ impl Limiter {
 
     pub(super) fn update_cache(&self, key: &[u8], counted: &CountedLimit<'_>, total: u64, now: Seconds) {
         let Some(cache) = &self.state.local_cache else { return };
-        // What is over a scaled limit need not be over the configured one, and the scale may end before the window does.
-        let is_cached = counted.scaled().is_none();
+        let counter = Counter { key, unit: counted.window.unit };
         match counted.change {
-            Change::Refund => cache.remove(key),
-            Change::Add if is_cached && total > u64::from(counted.requests_per_unit) => {
-                cache.insert(key, Seconds(now.0 + u64::from(counted.window.unit.seconds())));
-            }
+            Change::Refund => cache.remove(counter),
+            Change::Add if total > u64::from(counted.requests_per_unit) => cache.insert(counter, total, now),
             Change::Add => {}
         }
     }

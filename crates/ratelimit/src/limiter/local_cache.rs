@@ -1,21 +1,29 @@
-//! The cache of exceeded limits: the store need not be asked about a counter that is over its limit until its window ends.
+//! The cache of exceeded limits: the store need not be asked about a counter that was just seen over its limit.
+//!
+//! An entry says what a counter held, not what was decided: a limit that was raised, scaled or brought by a request is compared with that.
+//! It is believed for some seconds only, because the counter may have gone down without this server: another one gave hits back, or the store
+//! lost it.
 //!
 //! All cores share one table, so that what one learns, all know. Nearly all uses are lookups, and these write nothing: an entry is
-//! two words, and the first one alone says whether it is the right one.
+//! two words in one line of the processor's cache.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use super::cores::Lookups;
+use crate::tree::Unit;
 use crate::window::Seconds;
 
 /// The reference's library does not go below this size.
 const MIN_BYTES: usize = 512 << 10;
 /// Entries among which a key has its place: one line of the processor's cache.
 const WAYS: usize = 4;
-/// A tag that no key has.
+/// A tag that no counter has.
 const EMPTY: u64 = 0;
+/// Seconds for which an entry is believed. It is how long a refund at another server may go unnoticed, and a counter that is asked for all the
+/// time costs its store one command in so many seconds.
+const BELIEVED: u32 = 10;
 
 /// Figures of the cache of exceeded limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,7 +46,14 @@ pub struct LocalCacheStats {
     pub overwrite_count: u64,
 }
 
-/// A bounded set of counter keys, each with the time at which it expires.
+/// A counter, as the cache knows it. Limits with windows of different lengths may have counters with one key.
+#[derive(Debug, Clone, Copy, Hash)]
+pub(super) struct Counter<'k> {
+    pub(super) key: &'k [u8],
+    pub(super) unit: Unit,
+}
+
+/// A bounded set of counters, each with what it held.
 #[derive(Debug)]
 pub(super) struct LocalCache {
     sets: Box<[Set]>,
@@ -53,13 +68,45 @@ pub(super) struct LocalCache {
 #[repr(align(64))]
 struct Set([Entry; WAYS]);
 
-/// A key, known by its hash alone. Among 2^k keys, a lookup of another key finds one of them once in 2^(64 - k) times.
+/// A counter, known by its hash alone. Among 2^k counters, a lookup of another one finds one of them once in 2^(64 - k) times.
 #[derive(Debug, Default)]
 struct Entry {
-    tag: AtomicU64,
-    /// Seconds since the epoch. A key contains the start of its window, so nobody asks for it after that window: what is read here
-    /// while another core replaces the entry cannot prolong a refusal.
-    expires: AtomicU64,
+    /// The tag and `seen`, combined by exclusive or: two words that different cores wrote give a tag that no lookup asks for.
+    mark: AtomicU64,
+    /// A [`Seen`].
+    seen: AtomicU64,
+}
+
+/// What a counter held, and until when that is believed.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    /// At most: a counter that holds more is not told apart from one that holds 2^32 - 1.
+    total: u32,
+    /// The lowest 32 bits of a time in seconds.
+    believed_until: u32,
+}
+
+impl Seen {
+    fn new(total: u64, now: Seconds) -> Self {
+        Self { total: u32::try_from(total).unwrap_or(u32::MAX), believed_until: low_bits(now).wrapping_add(BELIEVED) }
+    }
+
+    /// Also a clock that was set back makes nobody believe it for longer.
+    fn is_current(self, now: Seconds) -> bool {
+        (1..=BELIEVED).contains(&self.believed_until.wrapping_sub(low_bits(now)))
+    }
+
+    fn to_bits(self) -> u64 {
+        u64::from(self.total) << 32 | u64::from(self.believed_until)
+    }
+
+    fn from_bits(bits: u64) -> Self {
+        Self { total: (bits >> 32) as u32, believed_until: bits as u32 }
+    }
+}
+
+fn low_bits(now: Seconds) -> u32 {
+    now.0 as u32
 }
 
 impl LocalCache {
@@ -78,40 +125,40 @@ impl LocalCache {
         })
     }
 
-    /// Whether the counter is known to be over its limit. Notes in `lookups` what was found.
-    pub(super) fn contains(&self, key: &[u8], now: Seconds, lookups: &Lookups) -> bool {
-        let (set, tag) = self.place(key);
-        let found = set.find(tag).is_some_and(|entry| {
-            let current = entry.expires.load(Relaxed) > now.0;
+    /// Whether the counter is known to be over this limit. Notes in `lookups` what was found.
+    pub(super) fn is_over(&self, counter: Counter<'_>, limit: u32, now: Seconds, lookups: &Lookups) -> bool {
+        let (set, tag) = self.place(counter);
+        let over = set.find(tag).is_some_and(|(entry, seen)| {
+            let current = seen.is_current(now);
             if !current {
                 lookups.expired.fetch_add(1, Relaxed);
                 self.clear(entry, tag);
             }
-            current
+            current && seen.total > limit
         });
-        if found { &lookups.hits } else { &lookups.misses }.fetch_add(1, Relaxed);
-        found
+        if over { &lookups.hits } else { &lookups.misses }.fetch_add(1, Relaxed);
+        over
     }
 
-    /// Adds a counter until `expires`, which is at or after the end of its window.
-    pub(super) fn insert(&self, key: &[u8], expires: Seconds) {
-        let (set, tag) = self.place(key);
-        if set.find(tag).is_some() {
-            // The key contains the start of the window, so that the existing entry lasts long enough.
+    /// Notes that a counter over its limit held `total` just now.
+    pub(super) fn insert(&self, counter: Counter<'_>, total: u64, now: Seconds) {
+        let (set, tag) = self.place(counter);
+        let seen = Seen::new(total, now);
+        if let Some((entry, _)) = set.find(tag) {
+            entry.write(tag, seen);
             self.overwrites.fetch_add(1, Relaxed);
             return;
         }
-        let entry = set.find(EMPTY).unwrap_or_else(|| &set.0[fastrand::usize(..WAYS)]);
-        entry.expires.store(expires.0, Relaxed);
-        match entry.tag.swap(tag, Relaxed) {
+        let entry = set.find(EMPTY).map_or_else(|| &set.0[fastrand::usize(..WAYS)], |(entry, _)| entry);
+        match entry.write(tag, seen) {
             EMPTY => self.entries.fetch_add(1, Relaxed).unsigned_abs(),
             _ => self.evictions.fetch_add(1, Relaxed),
         };
     }
 
     /// Removes a counter.
-    pub(super) fn remove(&self, key: &[u8]) {
-        let (set, tag) = self.place(key);
+    pub(super) fn remove(&self, counter: Counter<'_>) {
+        let (set, tag) = self.place(counter);
         // Two cores may have added it at the same time.
         set.0.iter().for_each(|entry| self.clear(entry, tag));
     }
@@ -130,22 +177,36 @@ impl LocalCache {
         }
     }
 
-    fn place(&self, key: &[u8]) -> (&Set, u64) {
-        let hash = self.hasher.hash_one(key);
+    fn place(&self, counter: Counter<'_>) -> (&Set, u64) {
+        let hash = self.hasher.hash_one(counter);
         let set = (u128::from(hash) * self.sets.len() as u128) >> 64;
         (&self.sets[set as usize], hash.max(EMPTY + 1))
     }
 
     fn clear(&self, entry: &Entry, tag: u64) {
-        if entry.tag.load(Relaxed) == tag && entry.tag.compare_exchange(tag, EMPTY, Relaxed, Relaxed).is_ok() {
+        let seen = entry.seen.load(Relaxed);
+        let cleared = entry.mark.compare_exchange(tag ^ seen, EMPTY ^ seen, Relaxed, Relaxed);
+        if cleared.is_ok() {
             self.entries.fetch_sub(1, Relaxed);
         }
     }
 }
 
 impl Set {
-    fn find(&self, tag: u64) -> Option<&Entry> {
-        self.0.iter().find(|entry| entry.tag.load(Relaxed) == tag)
+    fn find(&self, tag: u64) -> Option<(&Entry, Seen)> {
+        self.0.iter().find_map(|entry| {
+            let seen = entry.seen.load(Relaxed);
+            (entry.mark.load(Relaxed) ^ seen == tag).then_some((entry, Seen::from_bits(seen)))
+        })
+    }
+}
+
+impl Entry {
+    /// Returns the tag that was there.
+    fn write(&self, tag: u64, seen: Seen) -> u64 {
+        let bits = seen.to_bits();
+        let earlier = self.seen.swap(bits, Relaxed);
+        self.mark.swap(tag ^ bits, Relaxed) ^ earlier
     }
 }
 
@@ -153,20 +214,25 @@ impl Set {
 mod tests {
     use super::*;
 
+    fn minute(key: &[u8]) -> Counter<'_> {
+        Counter { key, unit: Unit::Minute }
+    }
+
     #[test]
     fn zero_bytes_are_no_cache() {
         assert!(LocalCache::new(0).is_none());
     }
 
     #[test]
-    fn an_entry_is_found_until_its_time_is_up() {
+    fn an_entry_is_believed_for_some_seconds() {
         let (cache, lookups) = (LocalCache::new(1).unwrap(), Lookups::default());
-        assert!(!cache.contains(b"a", Seconds(10), &lookups));
-        cache.insert(b"a", Seconds(20));
-        cache.insert(b"a", Seconds(20));
-        assert!(cache.contains(b"a", Seconds(19), &lookups));
-        assert!(!cache.contains(b"a", Seconds(20), &lookups));
-        assert!(!cache.contains(b"a", Seconds(19), &lookups), "an expired entry is gone");
+        let is_over = |second| cache.is_over(minute(b"a"), 5, Seconds(second), &lookups);
+        assert!(!is_over(20));
+        cache.insert(minute(b"a"), 6, Seconds(19));
+        cache.insert(minute(b"a"), 6, Seconds(20));
+        assert!(is_over(29));
+        assert!(!is_over(30));
+        assert!(!is_over(29), "an entry that expired is gone");
         let expected = LocalCacheStats {
             expired_count: 1,
             hit_count: 1,
@@ -176,17 +242,47 @@ mod tests {
             ..LocalCacheStats::default()
         };
         assert_eq!(cache.stats(&lookups), expected);
+        for set_back in [1, 1_000] {
+            cache.insert(minute(b"a"), 6, Seconds(20_000));
+            assert!(!is_over(20_000 - set_back), "the clock was set back by {set_back} s");
+        }
+        let wraps = u64::from(u32::MAX) - 2;
+        cache.insert(minute(b"a"), 6, Seconds(wraps));
+        assert!(is_over(wraps + 9) && !is_over(wraps + 10));
+    }
+
+    #[test]
+    fn what_a_counter_held_is_compared_with_the_limit() {
+        let (cache, lookups) = (LocalCache::new(1).unwrap(), Lookups::default());
+        let is_over = |limit| cache.is_over(minute(b"a"), limit, Seconds(1), &lookups);
+        cache.insert(minute(b"a"), 11, Seconds(1));
+        assert_eq!([0, 10, 11, 100].map(is_over), [true, true, false, false]);
+        cache.insert(minute(b"a"), u64::MAX, Seconds(1));
+        assert_eq!([100, u32::MAX - 1, u32::MAX].map(is_over), [true, true, false]);
+        let hour = Counter { key: b"a", unit: Unit::Hour };
+        assert!(!cache.is_over(hour, 10, Seconds(1), &lookups), "another window has another counter");
     }
 
     #[test]
     fn a_removed_entry_is_gone() {
         let (cache, lookups) = (LocalCache::new(1).unwrap(), Lookups::default());
-        cache.insert(b"a", Seconds(20));
-        cache.remove(b"b");
-        assert!(cache.contains(b"a", Seconds(1), &lookups));
-        cache.remove(b"a");
-        assert!(!cache.contains(b"a", Seconds(1), &lookups));
+        let is_over = || cache.is_over(minute(b"a"), 5, Seconds(1), &lookups);
+        cache.insert(minute(b"a"), 6, Seconds(1));
+        cache.remove(minute(b"b"));
+        assert!(is_over());
+        cache.remove(minute(b"a"));
+        assert!(!is_over());
         assert_eq!(cache.stats(&lookups).entry_count, 0);
+    }
+
+    #[test]
+    fn words_of_two_writers_are_no_entry() {
+        let cache = LocalCache::new(1).unwrap();
+        let (set, tag) = cache.place(minute(b"a"));
+        cache.insert(minute(b"a"), 6, Seconds(1));
+        let (entry, _) = set.find(tag).unwrap();
+        entry.seen.store(Seen::new(7, Seconds(1)).to_bits(), Relaxed);
+        assert!(set.find(tag).is_none());
     }
 
     #[test]
@@ -194,7 +290,7 @@ mod tests {
         let (cache, lookups) = (LocalCache::new(1).unwrap(), Lookups::default());
         assert_eq!(size_of_val(&*cache.sets), MIN_BYTES);
         for number in 0..200_000_u64 {
-            cache.insert(&number.to_be_bytes(), Seconds(1));
+            cache.insert(minute(&number.to_be_bytes()), 6, Seconds(1));
         }
         let stats = cache.stats(&lookups);
         assert_eq!(stats.entry_count + stats.evacuate_count, 200_000);

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tidegate_pipeline::Client;
 
-use super::{EffectKind, LimitOverride, OverrideError, OverrideTarget, Overrides, record};
+use super::{Effect, EffectKind, LimitOverride, OverrideError, OverrideTarget, Overrides, record};
 use crate::request::Timestamp;
 use crate::store::StoreError;
 pub use redis::RedisOverrides;
@@ -64,7 +64,8 @@ impl OverrideStore {
         }
     }
 
-    /// Keeps an override, in place of the one of the same kind and target if there is one.
+    /// Keeps an override, in place of the one of the same kind and target if there is one. One that is throttled stays in place when it ends later
+    /// than the new one: of several reports, that with the latest end holds, in whichever order they come.
     ///
     /// # Errors
     /// It is too long, there is no room, or the store failed.
@@ -83,13 +84,18 @@ impl OverrideStore {
                 let mut kept = lock(kept);
                 kept.retain(|each| !each.has_ended(now));
                 match kept.iter().position(|each| each.name() == new.name()) {
+                    Some(known) if kept[known].outlasts(new) => {}
                     Some(known) => kept[known].clone_from(new),
                     None if kept.len() >= most => return Err(OverrideError::TooMany { most }),
                     None => kept.push(new.clone()),
                 }
                 Ok(())
             }
-            Self::Redis(store) => store.put((&field, &value), most, now, deadline).await,
+            Self::Redis(store) => {
+                let until = until_if_latest_wins(new);
+                let record = redis::Record { field: &field, value: &value, until };
+                store.put(&record, most, now, deadline).await
+            }
         }
     }
 
@@ -115,6 +121,21 @@ impl OverrideStore {
             }
             Self::Redis(store) => store.remove(&record::field(target, kind), deadline).await,
         }
+    }
+}
+
+/// The end of an override that others of its name may outlast; `None` when it is put in place of any other.
+fn until_if_latest_wins(new: &LimitOverride) -> Option<Timestamp> {
+    match new.effect {
+        Effect::Throttled(_) => Some(new.until.unwrap_or(Timestamp(u64::MAX))),
+        Effect::Paused(_) | Effect::Scaled(_) => None,
+    }
+}
+
+impl LimitOverride {
+    /// Whether it stays when `new`, which has its name, is put.
+    fn outlasts(&self, new: &Self) -> bool {
+        until_if_latest_wins(self).zip(until_if_latest_wins(new)).is_some_and(|(known, new)| known > new)
     }
 }
 

@@ -145,15 +145,14 @@ impl MemoryStore {
             let (total, evicted) = shard.add(hash, &Charge { hits, ..charge }, now, &self.shards);
             drop(shard);
             self.shards.evictions.fetch_add(evicted, Relaxed);
-            Ok(Grant { hits: hits.unsigned_abs(), total: total? })
+            Ok(Grant { hits: hits.unsigned_abs(), total })
         };
         asks.iter().map(take).collect()
     }
 
-    /// As [`super::Store::add`]. When one charge fails, the others are made nevertheless, as in Redis.
-    pub(crate) fn add(&self, charges: &[Charge<'_>], now: Seconds) -> Result<Totals, StoreError> {
-        let mut failed = None;
-        let mut add = |charge: &Charge<'_>| {
+    /// As [`super::Store::add`].
+    pub(crate) fn add(&self, charges: &[Charge<'_>], now: Seconds) -> Totals {
+        let add = |charge: &Charge<'_>| {
             let key = self.shards.digests.shorten(charge.key);
             let (shard, hash) = self.shards.shard(key.as_ref());
             let charge = Charge { key: key.as_ref(), ..*charge };
@@ -161,13 +160,9 @@ impl MemoryStore {
             if evicted > 0 {
                 self.shards.evictions.fetch_add(evicted, Relaxed);
             }
-            total.unwrap_or_else(|error| {
-                failed.get_or_insert(error);
-                0
-            })
+            total
         };
-        let totals = charges.iter().map(&mut add).collect();
-        failed.map_or(Ok(totals), Err)
+        charges.iter().map(add).collect()
     }
 }
 
@@ -202,7 +197,7 @@ impl Shard {
 
     /// Makes one charge. Returns the new count, and how many counters were dropped to make room.
     #[inline]
-    fn add(&mut self, hash: u64, charge: &Charge<'_>, now: Seconds, shards: &Shards) -> (Result<u64, StoreError>, u64) {
+    fn add(&mut self, hash: u64, charge: &Charge<'_>, now: Seconds, shards: &Shards) -> (u64, u64) {
         let end = charge.window.end();
         let window = self.windows.iter_mut().find(|window| window.end == end);
         if let Some(count) = window.and_then(|window| window.get_mut(hash, charge.key)) {
@@ -210,7 +205,7 @@ impl Shard {
         }
         // A counter that does not exist counts as zero: zero hits or a refund need not create it.
         if charge.hits == 0 || charge.change == Change::Refund {
-            return (Ok(0), 0);
+            return (0, 0);
         }
         let evicted = self.make_room(charge, now, shards);
         let index = self.windows.iter().position(|window| window.end == end).unwrap_or_else(|| {
@@ -218,7 +213,7 @@ impl Shard {
             self.windows.len() - 1
         });
         self.windows[index].insert(hash, charge, &shards.hasher);
-        (Ok(charge.hits.unsigned_abs()), evicted)
+        (charge.hits.unsigned_abs(), evicted)
     }
 
     /// Makes room for the counter of a charge. Returns how many counters of current windows were dropped.
@@ -247,12 +242,12 @@ impl Shard {
     }
 }
 
-/// Makes a charge on an existing counter and returns the new count.
+/// Makes a charge on an existing counter and returns the new count. A full counter stays full.
 #[inline]
-fn change(count: &mut i64, charge: &Charge<'_>) -> Result<u64, StoreError> {
+fn change(count: &mut i64, charge: &Charge<'_>) -> u64 {
     *count = match charge.change {
-        Change::Add => count.checked_add(charge.hits).ok_or(StoreError::Overflow)?,
+        Change::Add => count.saturating_add(charge.hits),
         Change::Refund => (*count - charge.hits).max(0),
     };
-    Ok(count.unsigned_abs())
+    count.unsigned_abs()
 }

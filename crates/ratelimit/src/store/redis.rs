@@ -9,18 +9,25 @@ use tidegate_pipeline::{Arg, Batch, Client, Outcome};
 use super::{Change, Charge, StoreError, Totals};
 use crate::tree::Unit;
 
-/// Subtracts hits from a counter, but not below zero, and returns the new count.
+/// Subtracts hits from a counter that is there, but not below zero, and returns the new count.
 ///
 /// KEYS: the counter. ARGV: hits, seconds to live. Redis has no command that subtracts and stops at zero. With two commands,
-/// another charge could come between them.
+/// another charge could come between them. EXPIRE says whether there is a counter, so that a refund makes none and needs no other permission.
 const REFUND: &str = "\
+if redis.call('EXPIRE', KEYS[1], ARGV[2]) == 0 then
+  return 0
+end
 local after = redis.call('DECRBY', KEYS[1], ARGV[1])
 if after < 0 then
-  redis.call('SET', KEYS[1], '0')
+  redis.call('SET', KEYS[1], '0', 'EX', ARGV[2])
   after = 0
 end
-redis.call('EXPIRE', KEYS[1], ARGV[2])
 return after";
+
+/// What a full counter holds.
+const FULL: u64 = i64::MAX.unsigned_abs();
+/// How the error begins with which Redis leaves a counter as it is that would exceed [`FULL`].
+const OVERFLOW: &str = "ERR increment or decrement would overflow";
 
 /// An encoded `INCRBY` and `EXPIRE` of a typical key.
 const CHARGE_BYTES: usize = 192;
@@ -73,7 +80,11 @@ impl RedisStore {
         let mut totals = Totals::new();
         for charge in charges {
             let outcomes = self.of(charge, &mut outcomes);
-            totals.push(count(next(outcomes).integer()?)?);
+            let outcome = next(outcomes);
+            totals.push(match charge.change {
+                Change::Add => added(&outcome)?,
+                Change::Refund => count(outcome.integer()?)?,
+            });
             if charge.change == Change::Add {
                 next(outcomes).reply()?;
             }
@@ -142,6 +153,15 @@ fn next(outcomes: &mut std::vec::IntoIter<Outcome>) -> Outcome {
 
 fn count(value: i64) -> Result<u64, StoreError> {
     u64::try_from(value).map_err(|_| StoreError::NotACount { value: value.to_string() })
+}
+
+/// The count after an INCRBY. A counter that has no room for the hits is full, which is over every limit: a client must not turn
+/// its limit off by counting too much.
+fn added(outcome: &Outcome) -> Result<u64, StoreError> {
+    match outcome {
+        Outcome::ServerError(error) if error.message.starts_with(OVERFLOW) => Ok(FULL),
+        outcome => count(outcome.integer()?),
+    }
 }
 
 /// The count in the reply of a GET.

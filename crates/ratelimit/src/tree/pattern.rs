@@ -1,5 +1,40 @@
 //! Composite keys with wildcards.
 
+/// Steps of matching for one call: bytes that are searched, and [`TRY_STEPS`] for each pattern that is tried. They take some tens of
+/// milliseconds, and no other call of the core is answered meanwhile. A request of Envoy, whose headers have at most 60 KiB, needs more only with
+/// 500 patterns for one of them.
+const MAX_STEPS: usize = 32 << 20;
+/// To try a pattern whose beginning does not match takes about as long as to search so many bytes.
+const TRY_STEPS: usize = 16;
+
+/// The steps of matching that a call has left.
+#[derive(Debug)]
+pub(crate) struct Work {
+    left: Option<usize>,
+}
+
+impl Work {
+    /// What a call that anybody may make has.
+    pub(crate) fn for_request() -> Self {
+        Self { left: Some(MAX_STEPS) }
+    }
+
+    /// Any number of steps, for what was bounded before.
+    pub(crate) fn unbounded() -> Self {
+        Self { left: Some(usize::MAX) }
+    }
+
+    /// Whether there were too few steps: then what was not found may be there.
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.left.is_none()
+    }
+
+    fn take(&mut self, steps: usize) -> bool {
+        self.left = self.left.and_then(|left| left.checked_sub(steps));
+        self.left.is_some()
+    }
+}
+
 /// A composite key in which every `*` stands for any text, which may be empty.
 #[derive(Debug)]
 pub(super) struct Pattern {
@@ -17,9 +52,18 @@ impl Pattern {
         Self { text: text.into(), first: pieces.pop().unwrap_or_default(), middle, last }
     }
 
-    pub(super) fn matches(&self, probe: &str) -> bool {
-        let Some(rest) = probe.strip_prefix(&*self.first) else { return false };
+    /// Whether `text` matches, in steps of `work`, of which there may be too few to know.
+    ///
+    /// The text is searched from its start to its end once, whatever the number of pieces: the first place of each piece is the right one.
+    pub(super) fn matches(&self, text: &str, work: &mut Work) -> bool {
+        if !work.take(TRY_STEPS) {
+            return false;
+        }
+        let Some(rest) = text.strip_prefix(&*self.first) else { return false };
         let Some(mut rest) = rest.strip_suffix(&*self.last) else { return false };
+        if !self.middle.is_empty() && !work.take(rest.len()) {
+            return false;
+        }
         for piece in &self.middle {
             match rest.find(&**piece) {
                 Some(at) => rest = &rest[at + piece.len()..],
@@ -54,12 +98,25 @@ mod tests {
         for (pattern, matching, other) in table {
             let compiled = Pattern::new(pattern);
             for probe in matching {
-                assert!(compiled.matches(probe), "{pattern} should match {probe}");
+                assert!(compiled.matches(probe, &mut Work::unbounded()), "{pattern} should match {probe}");
             }
             for probe in other {
-                assert!(!compiled.matches(probe), "{pattern} should not match {probe}");
+                assert!(!compiled.matches(probe, &mut Work::unbounded()), "{pattern} should not match {probe}");
             }
         }
+    }
+
+    #[test]
+    fn matching_ends_with_the_steps_of_its_call() {
+        let pattern = Pattern::new("a_*b*c");
+        let text = format!("a_{}c", "x".repeat(1_000));
+        let mut work = Work { left: Some(1_000 + TRY_STEPS) };
+        assert!(!pattern.matches(&text, &mut work) && !work.is_used_up());
+        assert!(!pattern.matches(&text, &mut work) && work.is_used_up());
+        assert!(!pattern.matches("a_bc", &mut work), "nothing matches after that");
+        let mut work = Work { left: Some(3 * TRY_STEPS) };
+        assert!(Pattern::new("a_*").matches(&text, &mut work), "a prefix is not searched for");
+        assert!(!pattern.matches("b_bc", &mut work) && !work.is_used_up());
     }
 
     #[test]

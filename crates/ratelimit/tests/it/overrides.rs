@@ -170,10 +170,13 @@ async fn the_local_cache_does_not_outlive_a_scale() {
     let limiter = limiter(LIMITS, Options { local_cache_bytes: 1 << 20, ..options() });
     set(&limiter, [one(key("ten=x"), scaled(0.1), Some(NOW + 5))]);
     assert_eq!([check(&limiter, NOW, "ten=x").await.0, check(&limiter, NOW, "ten=x").await.0], [Pass, OverLimit]);
+    let refused = check_at(&limiter, NOW, &request(&[with_hits("ten=x", 3)])).await;
+    assert_eq!(numbers(&refused.facts.tallies[0]), [3, 3, 0, 0, 3, 0, 0], "what is over a scaled limit is remembered");
     assert_eq!(check(&limiter, NOW + 5, "ten=x").await, (Pass, 7));
-    assert_eq!(outline(&answer(&limiter, &[with_hits("ten=x", 9)]).await), [(OverLimit, 0)]);
+    let over = check_at(&limiter, NOW + 5, &request(&[with_hits("ten=x", 9)])).await;
+    assert_eq!(outline(&over.response.unwrap()), [(OverLimit, 0)]);
     set(&limiter, [one(key("ten=x"), scaled(2.0), None)]);
-    assert_eq!(check(&limiter, NOW, "ten=x").await, (Pass, 7), "the cache has it as over the limit of 10");
+    assert_eq!(check(&limiter, NOW + 5, "ten=x").await, (Pass, 7), "the cache has it as over the limit of 10");
 }
 
 #[tokio::test]
@@ -235,6 +238,63 @@ async fn what_one_server_puts_others_read() {
         assert_eq!(kept(&store, &mut there, NOW).await, [scale]);
     })
     .await;
+}
+
+/// A vendor that asks for an hour is not asked again after a second because another worker was told that.
+#[tokio::test]
+async fn of_two_reports_of_throttling_the_later_end_holds_in_any_order() {
+    for_every_store(async |store| {
+        let throttled = |by: &str, until| LimitOverride {
+            by: by.to_owned(),
+            ..one(key("ten=x"), Effect::Throttled(Reach::Jobs), until)
+        };
+        let (hour, second, two_hours) = (
+            throttled("hour", Some(NOW + 3_600)),
+            throttled("second", Some(NOW + 1)),
+            throttled("two hours", Some(NOW + 7_200)),
+        );
+        for (new, holds) in [
+            (&second, &second),
+            (&hour, &hour),
+            (&second, &hour),
+            (&two_hours, &two_hours),
+            (&hour, &two_hours),
+            (&second, &two_hours),
+        ] {
+            store.put(new, at(NOW), deadline()).await.unwrap();
+            assert_eq!(kept(&store, &mut Arc::default(), NOW).await, std::slice::from_ref(holds), "after {}", new.by);
+        }
+        // What is over holds nobody up, and a report without an end is the latest.
+        store.put(&throttled("late", Some(NOW + 7_201)), at(NOW + 7_200), deadline()).await.unwrap();
+        let endless = throttled("endless", None);
+        for new in [&endless, &two_hours] {
+            store.put(new, at(NOW + 7_200), deadline()).await.unwrap();
+        }
+        assert_eq!(kept(&store, &mut Arc::default(), NOW + 7_200).await, [endless]);
+        // People shorten what they decided themselves.
+        for until in [None, Some(NOW + 60), Some(NOW + 30)] {
+            let paused = one(key("ten=y"), JOBS, until);
+            store.put(&paused, at(NOW), deadline()).await.unwrap();
+            assert!(kept(&store, &mut Arc::default(), NOW).await.contains(&paused), "{until:?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn servers_that_report_throttling_at_once_keep_the_latest_end() {
+    let redis = RedisServer::start().await;
+    let mut reports = tokio::task::JoinSet::new();
+    for seconds in 1..=64_u64 {
+        let store = OverrideStore::redis(client(&redis), "");
+        let report = one(key("ten=x"), Effect::Throttled(Reach::Jobs), Some(NOW + seconds * 37 % 64));
+        reports.spawn(async move { store.put(&report, at(NOW), deadline()).await });
+    }
+    while let Some(put) = reports.join_next().await {
+        put.unwrap().unwrap();
+    }
+    let kept = kept(&OverrideStore::redis(client(&redis), ""), &mut Arc::default(), NOW).await;
+    assert_eq!(kept[0].until, Some(at(NOW + 63)));
 }
 
 #[tokio::test]

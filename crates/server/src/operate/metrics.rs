@@ -233,9 +233,9 @@ impl Metrics {
             totals.failed += read(&shard.store_errors) + read(&shard.service_errors);
         }
         let mut add = |counts: LimitCounts| {
-            totals.within_limit = totals.within_limit.wrapping_add(counts.within_limit);
-            totals.near_limit = totals.near_limit.wrapping_add(counts.near_limit);
-            totals.over_limit = totals.over_limit.wrapping_add(counts.over_limit);
+            totals.within_limit = totals.within_limit.saturating_add(counts.within_limit);
+            totals.near_limit = totals.near_limit.saturating_add(counts.near_limit);
+            totals.over_limit = totals.over_limit.saturating_add(counts.over_limit);
         };
         let registry = lock(&self.registry);
         for slot in registry.slots() {

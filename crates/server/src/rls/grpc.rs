@@ -188,10 +188,10 @@ async fn traced(
     answer
 }
 
-/// As the reference, UNKNOWN for every error. INVALID_ARGUMENT only for requests that make the reference crash or count backwards.
+/// As the reference, UNKNOWN for every error. INVALID_ARGUMENT only for requests that make the reference crash or stand still.
 fn status(error: &Error) -> Status {
     match error {
-        Error::InvalidOverride { .. } | Error::InvalidHits { .. } => Status::invalid_argument(error.to_string()),
+        Error::InvalidOverride { .. } | Error::LongValues { .. } => Status::invalid_argument(error.to_string()),
         _ => Status::unknown(error.to_string()),
     }
 }

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use tidegate_pipeline::CommandError;
 use tidegate_ratelimit::{Limiter, OverrideStore, StoreError};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{info, warn};
 
 use crate::edge::clock;
@@ -13,6 +14,10 @@ use crate::supervise::Supervisor;
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest wait for one.
 const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long the start waits for the first reading, and the wait between two attempts.
+const FIRST: Duration = Duration::from_secs(10);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The overrides of a limiter, and where they are kept. Clones are the same.
 #[derive(Debug, Clone)]
@@ -37,6 +42,24 @@ impl LimitOverrides {
             );
         }
         Ok(())
+    }
+
+    /// Reads them before the ports open, so that what is paused stays so. While Redis does not answer, tries again for [`FIRST`] at most. Then, or when
+    /// Redis refuses, the server starts without: one that does not start limits nothing at all. [`Self::follow`] says why, and goes on.
+    pub(crate) async fn read_first(&self) {
+        let (started, mut state) = (Instant::now(), State::Read);
+        while let Err(error) = self.refresh().await {
+            let is_final = matches!(error, StoreError::Redis(CommandError::Server(_)));
+            if is_final || started.elapsed() >= FIRST {
+                return;
+            }
+            if state == State::Read {
+                let seconds = FIRST.as_secs();
+                warn!(%error, "overrides of limits cannot be read; the ports open when they are, or after {seconds} s");
+                state = State::Failing;
+            }
+            sleep(FIRST_PAUSE).await;
+        }
     }
 
     /// Reads them again and again, until the server drains.
@@ -69,4 +92,61 @@ impl LimitOverrides {
 enum State {
     Read,
     Failing,
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_pipeline::Client;
+    use tidegate_pipeline::test_util::RedisServer;
+    use tidegate_ratelimit::{
+        Effect, LimitOverride, MemoryBounds, MemoryStore, Options, OverrideTarget, Reach, Store, Timestamp,
+    };
+
+    use super::*;
+
+    fn overrides(client: &Client) -> LimitOverrides {
+        let store = Store::Memory(MemoryStore::new(MemoryBounds::default()));
+        LimitOverrides {
+            store: OverrideStore::redis(client.clone(), ""),
+            limiter: Limiter::new(store, Options::default()),
+        }
+    }
+
+    /// A key that was paused passed for a second after a start, when Redis had no answer at that moment.
+    #[tokio::test]
+    async fn the_start_waits_for_overrides_that_cannot_be_read_at_once() {
+        let mut redis = RedisServer::start_with(&["--appendonly", "yes"]).await;
+        let client = Client::new(redis.config()).unwrap();
+        let paused = LimitOverride {
+            target: OverrideTarget::Rule { stats_key: "shop.user".to_owned() },
+            effect: Effect::Paused(Reach::JobsAndRequests),
+            until: None,
+            by: "ada".to_owned(),
+            at: Timestamp(0),
+            reason: String::new(),
+        };
+        let overrides = overrides(&client);
+        overrides.store.put(&paused, Timestamp(0), Instant::now() + TIMEOUT).await.unwrap();
+        redis.kill();
+        let first = async {
+            overrides.read_first().await;
+            overrides.limiter.overrides().len()
+        };
+        let back = async {
+            while client.stats().connect_failures == 0 {
+                tokio::task::yield_now().await;
+            }
+            redis.restart().await;
+        };
+        assert_eq!(tokio::join!(first, back).0, 1);
+    }
+
+    #[tokio::test]
+    async fn the_start_waits_for_no_overrides_that_redis_refuses() {
+        let redis = RedisServer::start().await;
+        assert_eq!(redis.raw("SET tidegate:overrides x"), "+OK\r\n");
+        let started = Instant::now();
+        overrides(&Client::new(redis.config()).unwrap()).read_first().await;
+        assert!(started.elapsed() < FIRST, "it did not try again");
+    }
 }

@@ -209,7 +209,7 @@ const METRICS: &[Variable] = &[
 const COUNTING: &[Variable] = &[
     row("BACKEND_TYPE", Choice(&["redis", "", "memcache"]), "redis", "Where counters are. `redis`, or nothing: in Redis; without REDIS_URL, in memory. `memcache`: in memcached, which counts approximately (docs/memcached.md); workflows are where they would be otherwise."),
     row("EXPIRATION_JITTER_MAX_SECONDS", Integer("seconds"), "300", "A random number of seconds below this is added to the expiry of each counter, so that counters do not expire together. 0 adds nothing."),
-    row("LOCAL_CACHE_SIZE_IN_BYTES", Integer("bytes"), "0", "Size of the cache of exhausted limits. Calls for a limit in it are refused without asking Redis. 0: no cache."),
+    row("LOCAL_CACHE_SIZE_IN_BYTES", Integer("bytes"), "0", "Size of the cache of exhausted limits. Calls for a limit in it are refused without asking Redis, for 10 s at a time. 0: no cache."),
     row("NEAR_LIMIT_RATIO", Float, "0.8", "Hits above this share of a limit are counted as near the limit."),
     row("CACHE_KEY_PREFIX", Text, "", "Text in front of every counter key. Set it when several deployments share one Redis."),
     row("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", Boolean, "false", "When one limit of a call is exceeded, do not charge the other limits."),
@@ -236,6 +236,7 @@ const REDIS: &[Variable] = &[
     row("REDIS_POOL_SIZE", Integer("connections"), "10", "The highest number of connections to each Redis server, divided among the cores, at least one for each core.").unset(POOL_UNSET),
     row("REDIS_TIMEOUT", Duration, "10s", "The longest wait for a connection and for an answer.").unset(TIMEOUT_UNSET),
     row("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", Boolean, "false", "Be unhealthy while Redis does not answer: when no PING was answered for 3 to 6 s after the first that failed, which is about 5 to 9 s after Redis stopped. Each server chooses its own time."),
+    row("REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", Boolean, "false", "Connect anew when Redis answers that it is a replica (READONLY), so that an address that follows the primary leads to it. Tidegate does so whatever is set, also for limits per second, and sends the command again."),
     row("REDIS_STARTUP_INITIAL_INTERVAL", Duration, "1s", "Wait after the first attempt at start. It doubles with each attempt."),
     row("REDIS_STARTUP_MAX_INTERVAL", Duration, "30s", "Longest wait between two attempts at start."),
     row("REDIS_STARTUP_MAX_ELAPSED_TIME", Duration, "0", "End the start with an error after this time without an answer. 0: keep trying."),

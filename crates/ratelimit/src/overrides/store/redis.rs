@@ -16,13 +16,21 @@ const VERSION: &[u8] = b"version";
 /// How long an override stays after its end, so that a server whose clock is ahead does not remove what others still need.
 const ENDED_MICROS: u64 = 5_000_000;
 
-/// Writes a field, unless it is a new one and there are enough.
+/// Writes a field, unless it is a new one and there are enough, or the one that is there must stay because it ends later.
 ///
-/// KEYS: the hash. ARGV: field, value, most fields beside the version, new version. Returns 1, or 0 when there is no room. With a command for each
-/// step, another server could fill the hash between them.
+/// KEYS: the hash. ARGV: field, value, most fields beside the version, new version, and the end of the override in microseconds where
+/// the latest end holds, else nothing. Returns 1, or 0 when there is no room. With a command for each step, another server could fill the hash
+/// or write a later end between them.
 const PUT: &str = "\
-if not redis.call('HGET', KEYS[1], ARGV[1]) and redis.call('HLEN', KEYS[1]) > tonumber(ARGV[3]) then
+local known = redis.call('HGET', KEYS[1], ARGV[1])
+if not known and redis.call('HLEN', KEYS[1]) > tonumber(ARGV[3]) then
   return 0
+end
+if known and ARGV[5] ~= '' then
+  local is_json, record = pcall(cjson.decode, known)
+  if is_json and type(record) == 'table' and (tonumber(record['until']) or math.huge) > tonumber(ARGV[5]) then
+    return 1
+  end
 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2], 'version', ARGV[4])
 return 1";
@@ -44,6 +52,15 @@ return 0";
 pub struct RedisOverrides {
     client: Client,
     key: Arc<[u8]>,
+}
+
+/// An override as it is written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Record<'r> {
+    pub(super) field: &'r str,
+    pub(super) value: &'r str,
+    /// Its end, when one that is there and ends later stays.
+    pub(super) until: Option<Timestamp>,
 }
 
 /// All fields of the hash.
@@ -75,17 +92,17 @@ impl RedisOverrides {
 
     pub(super) async fn put(
         &self,
-        (field, value): (&str, &str),
+        record: &Record<'_>,
         most: usize,
         now: Timestamp,
         deadline: Instant,
     ) -> Result<(), OverrideError> {
-        if self.put_once((field, value), most, deadline).await? {
+        if self.put_once(record, most, deadline).await? {
             return Ok(());
         }
         // Reading removes what has ended.
         self.read_all(now, deadline).await?;
-        let is_kept = self.put_once((field, value), most, deadline).await?;
+        let is_kept = self.put_once(record, most, deadline).await?;
         if is_kept { Ok(()) } else { Err(OverrideError::TooMany { most }) }
     }
 
@@ -101,11 +118,13 @@ impl RedisOverrides {
         Ok(outcomes[0].integer()? > 0)
     }
 
-    async fn put_once(&self, (field, value): (&str, &str), most: usize, deadline: Instant) -> Result<bool, StoreError> {
+    async fn put_once(&self, record: &Record<'_>, most: usize, deadline: Instant) -> Result<bool, StoreError> {
         let version = new_version();
         let most = i64::try_from(most).expect("a small number");
-        let [script, field, value, version] = [PUT, field, value, &version].map(|text| Arg::Bytes(text.as_bytes()));
-        let args = [script, Arg::Integer(1), Arg::Key(&self.key), field, value, Arg::Integer(most), version];
+        let until = record.until.map_or_else(String::new, |until| until.0.to_string());
+        let [script, field, value, version, until] =
+            [PUT, record.field, record.value, &version, &until].map(|text| Arg::Bytes(text.as_bytes()));
+        let args = [script, Arg::Integer(1), Arg::Key(&self.key), field, value, Arg::Integer(most), version, until];
         Ok(self.ask("EVAL", &args, deadline).await.integer()? == 1)
     }
 

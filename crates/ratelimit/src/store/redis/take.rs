@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tidegate_pipeline::{Arg, Batch, CommandError, Outcome, Reply};
 
-use super::{PerClient, RedisStore, count, next, push_charge};
+use super::{PerClient, RedisStore, added, count, next, push_charge};
 use crate::store::{Ask, Charge, Grant, Room, StoreError};
 
 /// Adds hits to a counter as far as its limit allows, and returns how many and the count after them.
@@ -69,8 +69,8 @@ fn granted(outcome: &Outcome) -> Result<Grant, StoreError> {
 }
 
 /// What a charge in full came to.
-fn charged(charge: &Charge<'_>, [added, expiring]: [Outcome; 2]) -> Result<Grant, StoreError> {
-    let total = count(added.integer()?)?;
+fn charged(charge: &Charge<'_>, [adding, expiring]: [Outcome; 2]) -> Result<Grant, StoreError> {
+    let total = added(&adding)?;
     expiring.reply()?;
     Ok(Grant { hits: charge.hits.unsigned_abs(), total })
 }

@@ -220,3 +220,12 @@ async fn what_is_no_number_counts_as_zero() {
     assert_eq!(server.value("test-domain_hour_y_997200").as_deref(), Some("3"), "the other counts");
     assert_eq!(client.stats().foreign_values, 3);
 }
+
+#[tokio::test]
+async fn a_refund_makes_no_counter() {
+    let server = MemcachedServer::start();
+    let Counting { limiter, client } = counting(&[&server], options());
+    assert_eq!(outline(&answer(&limiter, &[refund("minute=x", 3)]).await), [(Pass, 10)]);
+    client.settle().await;
+    assert_eq!(server.keys(), []);
+}

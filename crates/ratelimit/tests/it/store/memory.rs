@@ -150,3 +150,10 @@ async fn a_store_for_no_keys_still_counts_one() {
     assert_eq!(hit(&limiter, NOW, "minute=x").await, 0);
     assert_eq!(store.len(), 1);
 }
+
+#[tokio::test]
+async fn a_refund_makes_no_counter() {
+    let (store, limiter) = store(10);
+    check_at(&limiter, NOW, &request(&[refund("hour=x", 3)])).await.response.expect("an answer");
+    assert!(store.is_empty());
+}

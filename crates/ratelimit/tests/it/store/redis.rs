@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate_pipeline::test_util::RedisServer;
+use tidegate_pipeline::test_util::{RedisServer, valkey_program};
 use tidegate_ratelimit::Code::Ok as Pass;
 use tidegate_ratelimit::{Descriptor, Facts, Options, OverLimitKeys, RedisStore, Request, Store, Timestamp};
 
@@ -192,6 +192,25 @@ async fn a_foreign_value_under_a_counter_key_is_an_error() {
         for (limiter, expected) in [(&normal, charge), (&stop, read)] {
             let checked = check_at(limiter, NOW, &request(&[descriptor("minute=x")])).await;
             assert_eq!(checked.response.unwrap_err().to_string(), expected, "{setup}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refund_makes_no_counter_and_leaves_none_without_an_expiry() {
+    for server in [RedisServer::start().await, RedisServer::start_program(valkey_program(), &[]).await] {
+        let limiter = limiter_with(Store::Redis(RedisStore::new(client(&server), None)), LIMITS, options());
+        let ask =
+            async |asked: Descriptor| outline(&check_at(&limiter, NOW, &request(&[asked])).await.response.unwrap());
+        assert_eq!(ask(refund("hour=x", 3)).await, [(Pass, 10)]);
+        assert_eq!(server.raw("DBSIZE"), ":0\r\n");
+        for (hits, back, left, count) in [(4, 1, 7, "3"), (0, 3, 10, "0"), (2, 9, 10, "0")] {
+            ask(with_hits("hour=x", hits)).await;
+            assert_eq!(ask(refund("hour=x", back)).await, [(Pass, left)]);
+            assert_eq!(server.raw("GET test-domain_hour_x_997200"), format!("$1\r\n{count}\r\n"));
+            let lifetime = server.raw("TTL test-domain_hour_x_997200");
+            let seconds: i64 = lifetime[1..].trim().parse().unwrap();
+            assert!((3_500..=3_600).contains(&seconds), "{lifetime} after a refund of {back}");
         }
     }
 }

@@ -22,7 +22,8 @@ pub(super) struct LimitCounts {
 pub(super) struct SharedLimitCounts([AtomicU64; 7]);
 
 impl LimitCounts {
-    /// Adds the hits of one call. Clients choose their number, so a sum wraps around instead of ending the process.
+    /// Adds the hits of one call. Clients choose their number, so a sum stops at its highest value: it never gets less, which would look like a
+    /// restart.
     pub(super) fn add(&mut self, tally: &Tally) {
         self.merge(&Self::from_numbers(numbers(tally)));
     }
@@ -37,7 +38,7 @@ impl LimitCounts {
             (&mut self.shadow_mode, other.shadow_mode),
             (&mut self.total_negative_hits, other.total_negative_hits),
         ] {
-            *count = count.wrapping_add(more);
+            *count = count.saturating_add(more);
         }
     }
 
@@ -62,7 +63,8 @@ impl SharedLimitCounts {
         for (count, more) in self.0.iter().zip(numbers(tally)) {
             // Most are zero, and an atomic addition costs more than a comparison.
             if more > 0 {
-                count.fetch_add(more, Relaxed);
+                // The closure always gives a value, so that this cannot fail.
+                let _ = count.fetch_update(Relaxed, Relaxed, |count| Some(count.saturating_add(more)));
             }
         }
     }
@@ -86,4 +88,36 @@ fn numbers(tally: &Tally) -> [u64; 7] {
         tally.shadow_mode,
         tally.total_negative_hits,
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_ratelimit::StatsKey;
+
+    use super::*;
+
+    #[test]
+    fn hits_that_clients_choose_make_no_count_less() {
+        let tally = |hits| Tally {
+            stats_key: StatsKey::default(),
+            total_hits: hits,
+            over_limit: hits,
+            near_limit: 0,
+            within_limit: 1,
+            over_limit_with_local_cache: 0,
+            shadow_mode: hits,
+            total_negative_hits: 0,
+        };
+        let (shared, mut own) = (SharedLimitCounts::default(), LimitCounts::default());
+        for hits in [i64::MAX.unsigned_abs(), i64::MAX.unsigned_abs(), 5, 1] {
+            let before = shared.read();
+            shared.add(&tally(hits));
+            own.add(&tally(hits));
+            assert_eq!(shared.read(), own);
+            assert!(own.total_hits >= before.total_hits && own.over_limit >= before.over_limit, "{own:?}");
+        }
+        assert_eq!((own.total_hits, own.shadow_mode, own.within_limit), (u64::MAX, u64::MAX, 4));
+        own.merge(&shared.read());
+        assert_eq!((own.total_hits, own.within_limit), (u64::MAX, 8), "the sum over cores");
+    }
 }

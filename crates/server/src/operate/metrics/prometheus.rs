@@ -112,7 +112,8 @@ impl Page {
             for (key, limit) in &snapshot.limits {
                 let value = (column.value)(limit);
                 if value > 0 || column.zeros == Zeros::Shown {
-                    *series.entry(name::labels(key)).or_default() += value;
+                    let sum = series.entry(name::labels(key)).or_default();
+                    *sum = sum.saturating_add(value);
                 }
             }
             let name = format!("ratelimit_service_rate_limit_{}", column.suffix);
@@ -124,7 +125,8 @@ impl Page {
         let mut names = BTreeMap::<_, u64>::new();
         let mut add = |key: &str, suffix: &str, value| {
             let name = name::escaped(&format!("ratelimit.service.rate_limit.{key}.{suffix}"));
-            *names.entry(name).or_default() += value;
+            let sum = names.entry(name).or_default();
+            *sum = sum.saturating_add(value);
         };
         for (key, limit) in &snapshot.limits {
             if limit.over_limit_with_local_cache > 0 {

@@ -210,6 +210,17 @@ fn what_has_no_effect_any_more_is_named() {
     }
 }
 
+/// envoyproxy/ratelimit pull request 1191.
+#[test]
+fn connections_to_a_replica_are_closed_whatever_the_setting_says() {
+    let name = "REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR";
+    for value in ["true", "false", "1", "F"] {
+        assert!(parse(&[(name, value)]).unwrap().warnings.is_empty(), "{value}");
+    }
+    assert!(parse(&[(name, "yes")]).unwrap_err().contains(name));
+    assert!(markdown().contains(&format!("| `{name}` | boolean | `false` | yes |")));
+}
+
 /// A shadow of a server with a socket was told to use a port, and took the socket.
 #[test]
 fn a_socket_takes_the_place_of_the_grpc_port() {

@@ -102,11 +102,24 @@ async fn requests_that_make_no_sense_get_the_specified_error() {
         message.descriptors[0].limit = Some(RateLimitOverride { requests_per_unit: 1, unit });
         check_error(&server, message, Grpc::InvalidArgument, "unit").await;
     }
-    let mut message = request("shop", &[&[("user", "x")]]);
-    message.descriptors[0].hits_addend = Some(u64::MAX);
-    check_error(&server, message, Grpc::InvalidArgument, "hits").await;
-    assert_eq!(server.stat("ratelimit.service.call.should_rate_limit.service_error"), 7);
-    assert_eq!(server.stat("ratelimit_server.ShouldRateLimit.total_requests"), 7);
+    assert_eq!(server.stat("ratelimit.service.call.should_rate_limit.service_error"), 6);
+    assert_eq!(server.stat("ratelimit_server.ShouldRateLimit.total_requests"), 6);
+}
+
+/// Calls failed once a client had filled a counter, and Envoy lets a request pass whose call fails.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_client_that_fills_a_counter_is_over_its_limit_and_breaks_nothing() {
+    let server = Server::start(&[]);
+    let channel = server.channel().await;
+    for hits in [u64::MAX, i64::MAX as u64, 1, u64::MAX] {
+        let mut message = request("shop", &[&[("user", "x")]]);
+        message.descriptors[0].hits_addend = Some(hits);
+        assert_eq!(ask(&channel, message).await.unwrap().overall_code(), Code::OverLimit, "{hits}");
+    }
+    for error in ["redis_error", "service_error"] {
+        assert_eq!(server.stat(&format!("ratelimit.service.call.should_rate_limit.{error}")), 0, "{error}");
+    }
+    assert_eq!(server.stat("ratelimit.service.rate_limit.shop.user.total_hits"), u64::MAX, "and not less than before");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
