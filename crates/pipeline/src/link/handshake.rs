@@ -165,7 +165,7 @@ impl ReadySocket {
     async fn exchange(&mut self, batch: &Batch) -> Result<Vec<Outcome>, String> {
         let mut outcomes = Vec::with_capacity(batch.len());
         let collect = |outcome| match outcome {
-            Outcome::ServerError(error) => Err(error.to_string()),
+            Outcome::ServerError(error) => Err(without_arguments(&error.to_string())),
             Outcome::Rejected(rejected) if rejected.kind == Rejection::Unauthenticated => Err(rejected.to_string()),
             outcome => {
                 outcomes.push(outcome);
@@ -210,6 +210,12 @@ impl ReadySocket {
         let is_push = self.protocol == Protocol::Resp3 && self.read.first() == Some(&b'>');
         if self.read.is_empty() || is_push { Ok(()) } else { Err(UNASKED.to_owned()) }
     }
+}
+
+/// Redis repeats the arguments of a command that it does not know, such as an AUTH that was renamed: the password would be
+/// logged.
+fn without_arguments(error: &str) -> String {
+    error.split(", with args beginning with").next().unwrap_or_default().to_owned()
 }
 
 fn hello(login: &Login) -> Batch {

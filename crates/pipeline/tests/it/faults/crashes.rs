@@ -152,6 +152,17 @@ async fn service_is_back_with_the_first_connect_that_redis_answers() {
     assert!(server.config().backoff_max < Duration::from_secs(1));
 }
 
+/// Redis repeats the arguments of a command that it does not know.
+#[tokio::test]
+async fn a_server_without_auth_brings_no_password_into_an_error() {
+    let server = RedisServer::start_with(&["--rename-command", "AUTH", "", "--rename-command", "HELLO", ""]).await;
+    let mut config = server.config();
+    config.credentials = Some(Credentials { username: Some("ada".to_owned()), password: "hunter2".to_owned() });
+    let client = Client::new(config).unwrap();
+    let error = send_one(&client, "PING", &[]).await.reply().unwrap_err().to_string();
+    assert!(error.contains("unknown command") && !error.contains("hunter2") && !error.contains("ada"), "{error}");
+}
+
 #[tokio::test]
 async fn a_password_that_changes_is_asked_for_at_every_connect() {
     let server = RedisServer::start_with(&["--requirepass", "first"]).await;
