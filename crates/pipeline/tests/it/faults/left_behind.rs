@@ -22,9 +22,13 @@ fn charge() -> Batch {
 /// Answers the greeting of the next connection and the lone expiry on it.
 async fn expiry_follows(listener: &TcpListener, client: &Client) {
     let replies = client.stats().replies;
-    let mut stream = greet(listener).await;
-    expect(&mut stream, EXPIRE).await;
-    stream.write_all(b":1\r\n").await.unwrap();
+    let follows = async {
+        let mut stream = greet(listener).await;
+        expect(&mut stream, EXPIRE).await;
+        stream.write_all(b":1\r\n").await.unwrap();
+        stream
+    };
+    let _stream = tokio::time::timeout_at(soon().into(), follows).await.expect("no expiry follows");
     eventually("the reply is read", async || client.stats().replies > replies).await;
 }
 
