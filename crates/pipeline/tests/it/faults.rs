@@ -3,8 +3,10 @@
 mod callbacks;
 mod crashes;
 mod departure;
+mod discovery;
 mod endurance;
 mod matrix;
 mod regression;
 mod rejected;
+mod reports;
 mod waiting;

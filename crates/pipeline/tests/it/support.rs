@@ -1,5 +1,6 @@
 //! What the tests share.
 
+pub(crate) mod crowd;
 pub(crate) mod fake;
 pub(crate) mod load;
 pub(crate) mod proxy;
