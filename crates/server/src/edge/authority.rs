@@ -18,7 +18,6 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::bounds::Resets;
-use super::bounds::socket::give_way;
 
 /// The length of what comes before the first frame.
 const PREFACE: usize = 24;
@@ -122,9 +121,7 @@ impl Next {
 impl<I: AsyncRead + Unpin> AsyncRead for Mended<I> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let Self { socket, next, resets } = self.get_mut();
-        if resets.are_many() {
-            return give_way(context);
-        }
+        ready!(resets.poll_may_read(context));
         loop {
             match next {
                 Next::Other(_) | Next::Frame { .. } => {

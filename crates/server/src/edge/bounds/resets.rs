@@ -3,11 +3,19 @@
 //! Callers with a timeout leave some while this process does not run: both the call and its reset wait in the socket then. The same is a cheap attack
 //! (CVE-2023-44487). What tells them apart is how much work they make.
 
+use std::future::Future as _;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::counts::Closed;
 use super::places::Seat;
+use super::socket::give_way;
 
 /// The type of a frame that begins a call.
 const HEADERS: u8 = 1;
@@ -19,9 +27,42 @@ const IN_A_TURN: u32 = 256;
 /// hundred bytes, and Linux keeps 6 MiB of them for a connection, so that a stall leaves fewer. Their work is a small part of a core.
 const IN_ALL: u32 = 65_536;
 
+/// Such calls of all connections of a port that are taken as they come: what callers leave in a stall of a second or less,
+const AT_ONCE: u32 = 16_384;
+/// and the time for each beyond that: 25,000 a second, about a tenth of a core. New connections do not get around it.
+const EACH: Duration = Duration::from_micros(40);
+
+/// When the calls of a port that were reset at once are paid for.
+#[derive(Debug)]
+pub(super) struct Pace {
+    begin: Instant,
+    /// Microseconds after `begin`.
+    paid: AtomicU64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { begin: Instant::now(), paid: AtomicU64::new(0) }
+    }
+}
+
+impl Pace {
+    /// Pays for some calls. Returns how long their connection has to wait.
+    fn pay(&self, calls: u32, now: Instant) -> Duration {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let now = micros(now.saturating_duration_since(self.begin));
+        let after = |paid: u64| paid.max(now).saturating_add(micros(EACH * calls));
+        // It never refuses.
+        let paid = self.paid.fetch_update(Relaxed, Relaxed, |paid| Some(after(paid))).map_or(now, after);
+        Duration::from_micros(paid - now).saturating_sub(EACH * AT_ONCE)
+    }
+}
+
 /// What is seen of the calls of a connection.
 #[derive(Debug)]
 pub(crate) struct Resets {
+    /// While the connection waits.
+    rest: Option<Pin<Box<Sleep>>>,
     seat: Arc<Seat>,
     turn: u32,
     /// The latest call of all, and the first one of this turn.
@@ -35,11 +76,19 @@ pub(crate) struct Resets {
 
 impl Resets {
     pub(crate) fn new(seat: Arc<Seat>) -> Self {
-        Self { turn: seat.turn(), seat, latest: 0, first: None, cut_short: 0, counted: 0 }
+        Self { rest: None, turn: seat.turn(), seat, latest: 0, first: None, cut_short: 0, counted: 0 }
     }
 
-    /// Whether others of the thread should have their turn before more is read.
-    pub(crate) fn are_many(&mut self) -> bool {
+    /// Waits until more may be read: others of the thread have their turn first, and the port is not flooded.
+    pub(crate) fn poll_may_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(rest) = &mut self.rest {
+            ready!(rest.as_mut().poll(context));
+            self.rest = None;
+        }
+        if self.are_many() { give_way(context) } else { Poll::Ready(()) }
+    }
+
+    fn are_many(&mut self) -> bool {
         let turn = self.seat.turn();
         if self.turn != turn {
             (self.turn, self.first, self.cut_short, self.counted) = (turn, None, 0, 0);
@@ -64,9 +113,16 @@ impl Resets {
     pub(crate) fn count(&mut self) -> io::Result<()> {
         let seen = self.cut_short - self.counted;
         self.counted = self.cut_short;
-        if seen > 0 && self.seat.cut_short(seen) > IN_ALL {
+        if seen == 0 {
+            return Ok(());
+        }
+        if self.seat.cut_short(seen) > IN_ALL {
             self.seat.count(Closed::Resets);
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the peer resets calls at once"));
+        }
+        let rest = self.seat.pace().pay(seen, Instant::now());
+        if !rest.is_zero() {
+            self.rest = Some(Box::pin(sleep(rest)));
         }
         Ok(())
     }
@@ -76,8 +132,8 @@ impl Resets {
 mod tests {
     use super::*;
 
-    #[test]
-    fn calls_that_are_reset_in_the_turn_of_their_start_are_counted_and_no_others() {
+    #[tokio::test]
+    async fn calls_that_are_reset_in_the_turn_of_their_start_are_counted_and_no_others() {
         let seat = Arc::new(Seat::new(Arc::default()));
         let mut resets = Resets::new(seat.clone());
         let mut check = |frames: &[(u8, u32)], expected: u32| {
@@ -94,7 +150,17 @@ mod tests {
     }
 
     #[test]
-    fn many_end_a_turn_and_too_many_end_the_connection_until_the_next_look() {
+    fn a_flood_of_all_connections_of_a_port_is_slowed_down_and_a_stall_is_not() {
+        let pace = Pace::default();
+        let now = pace.begin + Duration::from_secs(1);
+        assert_eq!(pace.pay(AT_ONCE - 1, now), Duration::ZERO);
+        assert_eq!([1, 250, 250].map(|calls| pace.pay(calls, now)), [0, 10, 20].map(Duration::from_millis));
+        let later = now + Duration::from_secs(1);
+        assert_eq!(pace.pay(AT_ONCE, later), Duration::ZERO, "that was paid for");
+    }
+
+    #[tokio::test]
+    async fn many_end_a_turn_and_too_many_end_the_connection_until_the_next_look() {
         let seat = Arc::new(Seat::new(Arc::default()));
         let mut resets = Resets::new(seat.clone());
         let mut streams = (1..).step_by(2);

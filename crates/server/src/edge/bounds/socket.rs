@@ -149,7 +149,7 @@ impl<C: Future> Future for InTurns<'_, C> {
 }
 
 /// Wakes the task again after all others and after a look at all sockets. Its runtime would look at them only once in many turns of its tasks.
-pub(crate) fn give_way<T>(context: &mut Context<'_>) -> Poll<T> {
+pub(super) fn give_way<T>(context: &mut Context<'_>) -> Poll<T> {
     let first = pin!(yield_now()).poll(context);
     debug_assert!(first.is_pending(), "a task that gives way waits");
     Poll::Pending
