@@ -2,8 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::resets::Pace;
-
 /// Why the server closed a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Closed {
@@ -30,8 +28,6 @@ pub(crate) struct Counts {
     closed: [AtomicU64; 6],
     /// Bodies that arrived too slowly.
     slow: AtomicU64,
-    /// Of calls that are reset at once.
-    pace: Pace,
 }
 
 /// The state of a port at one moment.
@@ -60,10 +56,6 @@ impl Counts {
 
     pub(super) fn close(&self, why: Closed) {
         self.closed[why as usize].fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn pace(&self) -> &Pace {
-        &self.pace
     }
 
     pub(super) fn slow(&self) {

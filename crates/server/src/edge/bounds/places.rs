@@ -213,11 +213,6 @@ impl Seat {
         calls
     }
 
-    /// The pace of such calls of all connections of the port.
-    pub(super) fn pace(&self) -> &super::resets::Pace {
-        self.counts.pace()
-    }
-
     /// Forgets what came before this look at the connection.
     pub(crate) fn begin_look(&self) {
         self.hear_sense();

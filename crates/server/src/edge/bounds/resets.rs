@@ -3,11 +3,11 @@
 //! Callers with a timeout leave some while this process does not run: both the call and its reset wait in the socket then. The same is a cheap attack
 //! (CVE-2023-44487). What tells them apart is how much work they make.
 
+use std::cell::Cell;
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -27,34 +27,26 @@ const IN_A_TURN: u32 = 256;
 /// hundred bytes, and Linux keeps 6 MiB of them for a connection, so that a stall leaves fewer. Their work is a small part of a core.
 const IN_ALL: u32 = 65_536;
 
-/// Such calls of all connections of a port that are taken as they come: what callers leave in a stall of a second or less,
+/// Such calls of all connections of a core that are taken as they come,
 const AT_ONCE: u32 = 16_384;
-/// and the time for each beyond that: 25,000 a second, about a tenth of a core. New connections do not get around it.
-const EACH: Duration = Duration::from_micros(40);
+/// and the time for each beyond that: 100,000 a second, which is more than a core decides, so that a core that is behind after a stall catches up. They
+/// take less than half of it, and new connections do not get around that.
+const EACH: Duration = Duration::from_micros(10);
 
-/// When the calls of a port that were reset at once are paid for.
-#[derive(Debug)]
-pub(super) struct Pace {
-    begin: Instant,
-    /// Microseconds after `begin`.
-    paid: AtomicU64,
+thread_local! {
+    /// The pace of the connections of this core.
+    static PACE: Pace = const { Pace(Cell::new(None)) };
 }
 
-impl Default for Pace {
-    fn default() -> Self {
-        Self { begin: Instant::now(), paid: AtomicU64::new(0) }
-    }
-}
+/// When the calls that were reset at once are paid for; none: there were none.
+struct Pace(Cell<Option<Instant>>);
 
 impl Pace {
     /// Pays for some calls. Returns how long their connection has to wait.
     fn pay(&self, calls: u32, now: Instant) -> Duration {
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let now = micros(now.saturating_duration_since(self.begin));
-        let after = |paid: u64| paid.max(now).saturating_add(micros(EACH * calls));
-        // It never refuses.
-        let paid = self.paid.fetch_update(Relaxed, Relaxed, |paid| Some(after(paid))).map_or(now, after);
-        Duration::from_micros(paid - now).saturating_sub(EACH * AT_ONCE)
+        let paid = self.0.get().map_or(now, |paid| paid.max(now)) + EACH * calls;
+        self.0.set(Some(paid));
+        (paid - now).saturating_sub(EACH * AT_ONCE)
     }
 }
 
@@ -79,7 +71,7 @@ impl Resets {
         Self { rest: None, turn: seat.turn(), seat, latest: 0, first: None, cut_short: 0, counted: 0 }
     }
 
-    /// Waits until more may be read: others of the thread have their turn first, and the port is not flooded.
+    /// Waits until more may be read: others of the thread have their turn first, and the core is not flooded.
     pub(crate) fn poll_may_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let Some(rest) = &mut self.rest {
             ready!(rest.as_mut().poll(context));
@@ -120,7 +112,7 @@ impl Resets {
             self.seat.count(Closed::Resets);
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the peer resets calls at once"));
         }
-        let rest = self.seat.pace().pay(seen, Instant::now());
+        let rest = PACE.with(|pace| pace.pay(seen, Instant::now()));
         if !rest.is_zero() {
             self.rest = Some(Box::pin(sleep(rest)));
         }
@@ -150,11 +142,11 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_all_connections_of_a_port_is_slowed_down_and_a_stall_is_not() {
-        let pace = Pace::default();
-        let now = pace.begin + Duration::from_secs(1);
+    fn a_flood_of_all_connections_of_a_core_is_slowed_down_and_a_stall_is_not() {
+        let pace = Pace(Cell::new(None));
+        let now = Instant::now();
         assert_eq!(pace.pay(AT_ONCE - 1, now), Duration::ZERO);
-        assert_eq!([1, 250, 250].map(|calls| pace.pay(calls, now)), [0, 10, 20].map(Duration::from_millis));
+        assert_eq!([1, 1_000, 1_000].map(|calls| pace.pay(calls, now)), [0, 10, 20].map(Duration::from_millis));
         let later = now + Duration::from_secs(1);
         assert_eq!(pace.pay(AT_ONCE, later), Duration::ZERO, "that was paid for");
     }
