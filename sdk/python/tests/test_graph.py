@@ -66,7 +66,7 @@ def test_a_graph_reads_like_calls() -> None:
         "jobs": [
             {
                 "name": "fetch",
-                "handler": "fetch",
+                "handler": "test_graph.fetch",
                 "params": {"day": "monday"},
                 "queue": "web",
                 "retries": 3,
@@ -79,7 +79,7 @@ def test_a_graph_reads_like_calls() -> None:
             },
             {
                 "name": "send",
-                "handler": "send",
+                "handler": "test_graph.send",
                 "params": {"rows": {"$output": "fetch"}, "to": "me"},
                 "after": ["fetch"],
             },
@@ -213,16 +213,16 @@ def test_a_worker_calls_with_params_and_inputs() -> None:
 
     @job
     def bad() -> Any:
-        return {1, 2}
+        return 1j
 
-    with pytest.raises(NonRetryable, match="the output of job 'bad': a value of type set is not JSON"):
+    with pytest.raises(NonRetryable, match="the output of job 'bad': a value of type complex is not JSON"):
         bad.invoke(claimed({}))
 
 
 def test_jobs_of_a_module() -> None:
     found = load(__name__)
-    assert {"fetch", "send", "note"} <= set(found)
-    assert set(load(f"{__name__}:fetch")) == {"fetch"}
+    assert {f"{__name__}.{name}" for name in ("fetch", "send", "note")} <= set(found)
+    assert set(load(f"{__name__}:fetch")) == {f"{__name__}.fetch"}
     for target, text in [
         ("no_such_module_here", "there is no module 'no_such_module_here'"),
         (f"{__name__}:nothing", "has no 'nothing'"),
@@ -235,5 +235,6 @@ def test_jobs_of_a_module() -> None:
     other = types.ModuleType("other_jobs")
     sys.modules["other_jobs"] = other
     exec("def fetch(): pass", other.__dict__)
+    assert len(by_handler([fetch, job(other.fetch)], "here")) == 2
     with pytest.raises(DefinitionError, match="two jobs with the handler 'fetch'"):
-        by_handler([fetch, job(other.fetch)], "here")
+        by_handler([job(handler="fetch")(other.fetch), job(handler="fetch")(fetch.function)], "here")

@@ -73,7 +73,8 @@ class Handle(Reference):
     def _refuse(self, what: str) -> NoReturn:
         raise GraphError(
             f"the output of job '{self._node.name}' cannot be {what}: it is known only when the job has run. "
-            "Do that inside a job, which gets the output as a parameter"
+            "Do that inside a job, which gets the output as a parameter, and starts a job for each item with "
+            "current().spawn(job, item)"
         )
 
     def __eq__(self, other: object) -> bool:

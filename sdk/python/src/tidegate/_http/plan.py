@@ -42,6 +42,14 @@ def plan(
         # The server says what is wrong with it.
         with suppress(InvalidParam):
             timeout += seconds(wait)
+    if (
+        key is not None
+        and path == _CREATIONS[0]
+        and isinstance(body, dict)
+        and not (key.isascii() and key.isprintable())
+    ):
+        # A header takes no other characters, and the field says the same.
+        body, key = {**body, "idempotency_key": key}, None  # pyright: ignore[reportUnknownVariableType]
     sent = body if body is None or isinstance(body, bytes) else encode(body)
     headers = header("idempotency-key", key) if key is not None else b""
     if path in _CREATIONS and method == "POST":
