@@ -17,7 +17,7 @@ import logging
 import threading
 import time
 from collections.abc import Coroutine, Generator, Iterable
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 from . import _connect, _telemetry  # pyright: ignore[reportPrivateUsage]
@@ -27,9 +27,9 @@ from ._span import Span, span
 from ._testserver import Process
 from ._workflows import Template, Workflow
 from .client import Client
-from .context import Context, enter
-from .errors import DefinitionError, GivenBack, TidegateError, WorkflowNotDone
-from .limits import RateLimits, using
+from .context import Context, alone, enter
+from .errors import DefinitionError, GivenBack, TidegateError, WorkflowNotDone, deciding
+from .limits import RateLimits, used, using
 from .worker import attempt
 
 if TYPE_CHECKING:
@@ -184,14 +184,23 @@ class Server:
         return claimed_next
 
     def _run_one(self, claimed: api.ClaimedJob, notes: _Notes) -> bytes:
-        lease, handler = claimed["lease"], claimed["handler"]
         job = self._job(claimed)
+        # As in a worker: variables of the test and of other jobs are not there.
+        return alone().run(self._run_here, job, claimed, Context(claimed, port=notes, worker=_WORKER), used())
+
+    def _run_here(
+        self, job: Base[..., Any], claimed: api.ClaimedJob, context: Context, limits: RateLimits | None
+    ) -> bytes:
+        lease, handler = claimed["lease"], claimed["handler"]
+        asking = nullcontext() if limits is None else using(limits)
         try:
-            with enter(Context(claimed, port=notes, worker=_WORKER)), _telemetry.span(claimed):
+            with _connect.using(self.client), asking, enter(context), _telemetry.span(claimed):
                 output = _finished(job.ainvoke(claimed)) if job.is_async else job.invoke(claimed)
-        except GivenBack as error:
-            return attempt.raised(lease, error).report
-        except Exception as error:
+        except BaseException as error:
+            if isinstance(deciding(error), GivenBack):
+                return attempt.raised(lease, error).report
+            if not isinstance(error, Exception):
+                raise
             _log.info("job '%s', attempt %d: %s", claimed["job"], claimed["attempt"], error, exc_info=True)
             return attempt.raised(lease, error).report
         return attempt.succeeded(lease, handler, output).report
@@ -202,7 +211,8 @@ class Server:
         if found is None:
             raise DefinitionError(
                 f"job '{claimed['job']}' of workflow '{claimed['workflow_name']}': "
-                f"no function here has the handler '{handler}'. Import its module, or name its job: server(jobs=[..])"
+                f"no function here has the handler '{handler}'{_similar(handler)}. "
+                "Import its module, or name its job: server(jobs=[..])"
             )
         return found
 
@@ -263,6 +273,13 @@ def _registered(handler: str, module: str) -> Base[..., Any] | None:
     every = [*(one for made in made_in.values() for one in made), *made_in.get(module, [])]
     same: list[Base[..., Any]] = [one for one in every if one.handler == handler]
     return same[-1] if same else None
+
+
+def _similar(handler: str) -> str:
+    """Names the handler of a function with this name: by default, that begins with its module."""
+    name = handler.rpartition(".")[2]
+    found = [one.handler for made in made_in.values() for one in made if one.handler.rpartition(".")[2] == name]
+    return f" (did you mean '{found[-1]}'?)" if found else ""
 
 
 def _json(value: Any) -> str:

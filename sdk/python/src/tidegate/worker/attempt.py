@@ -10,7 +10,7 @@ from typing import Any
 
 from .._span import span
 from ..context import Context
-from ..errors import GivenBack, NonRetryable, Retry, Throttled, TidegateError
+from ..errors import GivenBack, NonRetryable, Retry, Throttled, TidegateError, deciding
 from .notes import cut
 
 # The server's bound for an output.
@@ -52,14 +52,15 @@ def succeeded(lease: str, handler: str, output: Any) -> Ending:
 
 
 def raised(lease: str, error: BaseException) -> Ending:
-    """The job raised `error`."""
+    """The job raised `error`, or a group of errors."""
+    decided = deciding(error)
     try:
-        if isinstance(error, GivenBack):
-            return given_back(lease, None if error.pause is None else span(error.pause))
-        if isinstance(error, Throttled):
-            report = {"lease": lease, "outcome": "throttled", "retry_after": span(error.retry_after)}
-            return Ending("throttled", _encode(report).encode(), _text(error))
-        return failed(lease, error)
+        if isinstance(decided, GivenBack):
+            return given_back(lease, None if decided.pause is None else span(decided.pause))
+        if isinstance(decided, Throttled):
+            report = {"lease": lease, "outcome": "throttled", "retry_after": span(decided.retry_after)}
+            return Ending("throttled", _encode(report).encode(), _text(decided))
+        return failed(lease, decided)
     except TypeError as wrong:
         # A time span that is none.
         return failed(lease, NonRetryable(str(wrong)))

@@ -15,7 +15,7 @@ from .._http.address import Address
 from .._http.call import Lost
 from .._jobs import Base
 from .._span import seconds
-from ..context import enter
+from ..context import alone, enter
 from ..errors import TidegateError
 from . import attempt, fork
 from .attempt import Ending
@@ -224,6 +224,10 @@ class Engine:
 
 
 def _run(held: Held) -> Ending:
+    return alone().run(_run_here, held)
+
+
+def _run_here(held: Held) -> Ending:
     job, context, lease = held.job, held.context, held.lease
     assert job is not None and context is not None
     try:
