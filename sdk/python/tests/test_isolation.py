@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import contextvars
 import logging
 import pathlib
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -49,16 +49,7 @@ def threads() -> list[str]:
         return list(pool.map(current().wrap(inner), range(3)))
 """
 
-if sys.version_info >= (3, 11):
-    Group = BaseExceptionGroup
-else:
-    # As the package exceptiongroup has it, which anyio uses.
-    class BaseExceptionGroup(BaseException):
-        def __init__(self, message: str, exceptions: Any) -> None:
-            super().__init__(message, exceptions)
-            self.exceptions = tuple(exceptions)
-
-    Group = BaseExceptionGroup
+Group: Any = vars(builtins)["BaseExceptionGroup"]
 
 
 def test_variables_of_a_job_are_not_those_of_the_next(tmp_path: pathlib.Path) -> None:
@@ -161,7 +152,6 @@ def test_an_error_that_is_no_group_decides_itself() -> None:
     assert isinstance(deciding(Odd()), Odd)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio has task groups from 3.11 on")
 def test_a_task_group_can_throttle(caplog: pytest.LogCaptureFixture) -> None:
     ran: list[int] = []
 

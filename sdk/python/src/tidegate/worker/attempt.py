@@ -80,8 +80,20 @@ def interrupted(claimed: Any, context: Context, *, late: bool) -> Ending | None:
     return given_back(claimed["lease"])
 
 
+def not_begun(lease: str) -> Ending:
+    """The job was taken and never started: it is ready again in its place, and costs nothing."""
+    return Ending("not_begun", _encode({"lease": lease, "outcome": "not_begun"}).encode())
+
+
+def crashed(lease: str, code: int, *, alone: bool) -> Ending:
+    """The process that ran the job has ended with this code, the negative number of a signal if one ended it. `alone`:
+    it was a new one, and ran this job only."""
+    how = {"signal": -code} if code < 0 else {"exit": code}
+    return Ending("crashed", _encode({"lease": lease, "outcome": "crashed", **how, "alone": alone}).encode())
+
+
 def given_back(lease: str, pause: str | None = None) -> Ending:
-    """The job was not run, or not to its end."""
+    """The job was not run to its end."""
     report = {"lease": lease, "outcome": "given_back"}
     if pause is not None:
         report["pause"] = pause

@@ -20,7 +20,7 @@ examples:
   tidegate-worker shop.jobs --processes 4      four processes; each runs 16 jobs at a time
   tidegate-worker app --queues mail --reload   starts again when the program changes
 
-It stops on SIGTERM and Ctrl-C: jobs that run have --grace to end, the others go back to their queues.
+It stops on SIGTERM and Ctrl-C: jobs that have not begun go back to their queues, those that run have --grace to end.
 A second signal ends it at once.
 Server and token are those of TIDEGATE_SERVER, TIDEGATE_TOKEN and TIDEGATE_CACERT.
 
@@ -127,9 +127,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--grace",
-        default="30s",
+        default="20s",
         metavar="SPAN",
-        help="how long jobs have to end when the worker is stopped (default: 30s)",
+        help="how long the worker takes to stop; jobs that run 2 s before its end are given back (default: 20s)",
     )
     add("--name", metavar="NAME", help="what the server calls the worker (default: HOST-PID)")
     add("--server", metavar="URL", help="the server (default: TIDEGATE_SERVER, or http://127.0.0.1:7070)")

@@ -31,6 +31,13 @@ class Child:
     def __init__(self, place: int, settings: Settings, events: queue.SimpleQueue[Any]) -> None:
         self.place = place
         self.began = time.monotonic()
+        #: The only job that it is to run, if it was started for one.
+        self.alone: Any = settings.alone
+        # Whether it has that job.
+        self.has_taken = False
+        # Whether one of its jobs goes on long after its timeout.
+        self.hangs = False
+        self._due = self.began + settings.lease / 3
         self.ready = False
         self.retiring = False
         self.running = 0
@@ -65,6 +72,8 @@ class Child:
 
     def leases(self) -> list[HeldLease]:
         """Returns the leases that it holds, or held when it ended."""
+        if self.alone is not None and not self.has_taken:
+            return [HeldLease(self.alone["lease"], self._due, begun=False)]
         return self._table.read()
 
     def stop(self, grace: float | None) -> None:
