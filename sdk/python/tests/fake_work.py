@@ -6,6 +6,8 @@ from __future__ import annotations
 import http.server
 import itertools
 import json
+import select
+import socket
 import threading
 import time
 from typing import Any
@@ -33,7 +35,7 @@ class FakeWork:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                data = json.dumps(outer._answer(self.path, body)).encode()
+                data = json.dumps(outer._answer(self.path, body, self.connection)).encode()
                 self.send_response(200)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(data)))
@@ -91,13 +93,13 @@ class FakeWork:
         unrun = [{"lease": lease, "outcome": "not_begun"} for lease in leases]
         until(lambda: all(one in self.reports for one in unrun), "they are returned", seconds)
 
-    def _answer(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    def _answer(self, path: str, body: dict[str, Any], caller: socket.socket) -> dict[str, Any]:
         if path == "/v1/jobs/claim":
-            return {"jobs": self._claim(body, float(body.get("wait", "0s")[:-1]))}
+            return {"jobs": self._claim(body, float(body.get("wait", "0s")[:-1]), caller)}
         if path == "/v1/jobs/report":
             self._reported(body["reports"])
             taken = [{"status": 200, "job_state": "ready", "workflow_status": "running"} for _ in body["reports"]]
-            return {"reports": taken, "jobs": self._claim(body["claim"], 0.0) if "claim" in body else []}
+            return {"reports": taken, "jobs": self._claim(body["claim"], 0.0, caller) if "claim" in body else []}
         assert path == "/v1/jobs/extend", path
         self.extends.append(body)
         return {"leases": [self._extended(lease) for lease in body["leases"]]}
@@ -114,11 +116,14 @@ class FakeWork:
             return {"status": 200, "lease_expires_at": ""}
         return {"status": 409, "error": {"code": "lease_lost", "reason": reason, "detail": f"lost ({reason})"}}
 
-    def _claim(self, claim: dict[str, Any], wait: float) -> list[dict[str, Any]]:
+    def _claim(self, claim: dict[str, Any], wait: float, caller: socket.socket) -> list[dict[str, Any]]:
         ends = time.monotonic() + wait
         with self._changed:
             self.claims.append(claim)
             while not self._jobs and (left := ends - time.monotonic()) > 0:
                 self._changed.wait(left)
+            # Whoever has left takes no jobs.
+            if select.select([caller], [], [], 0)[0]:
+                return []
             jobs, self._jobs = self._jobs, []
         return jobs

@@ -30,6 +30,7 @@ def crashes_later(begun: str, file: str):
     while not pathlib.Path(file).exists():
         time.sleep(0.01)
     os.kill(os.getpid(), 11)
+    time.sleep(60)
 
 @job
 def exits():
@@ -47,6 +48,10 @@ def until_file(begun: str, file: str):
     while not pathlib.Path(file).exists():
         time.sleep(0.01)
     return "done"
+
+@job
+async def ablocks():
+    time.sleep(60)
 
 @job
 def extends_now():
@@ -154,7 +159,7 @@ def test_a_worker_that_stops_says_so_and_returns_what_it_has(fake: FakeWork, sta
     began = time.monotonic()
     one.worker.process.send_signal(signal.SIGTERM)
     until(lambda: any(body.get("stopping") for body in fake.extends), "the server knows it", 2)
-    assert [body["leases"] for body in fake.extends if body.get("stopping")][0] == [running]
+    assert next(body["leases"] for body in fake.extends if body.get("stopping")) == [running]
     assert fake.report(running) == {"lease": running, "outcome": "given_back"}
     # 1.5 s before the end of its grace.
     assert time.monotonic() - began < 3
@@ -194,15 +199,34 @@ def test_jobs_that_have_not_begun_are_returned_at_once_when_it_stops(fake: FakeW
 
 def test_a_job_that_goes_on_after_its_timeout_has_its_process_replaced(fake: FakeWork, start: Any) -> None:
     """It kept its place, and after sixteen of them the worker looked healthy and took nothing."""
-    one = start("--concurrency", "1", "--lease", "5s", "--grace", "2s")
+    one = start("--concurrency", "2", "--lease", "5s", "--grace", "1s")
+    [beside] = fake.give(("until_file", {"begun": one.file("begun2"), "file": one.file("go")}))
     [hung] = fake.give(("hangs", {"file": one.file("begun")}), timeout_ms=100)
-    until(pathlib.Path(one.file("begun")).exists, "it runs")
+    until(lambda: all(pathlib.Path(one.file(name)).exists() for name in ("begun", "begun2")), "both run")
     fake.lost[hung] = "timed_out"
     one.worker.says(f"a job of workflow {hung[:8]} goes on 5 s after its timeout. Another process takes its place", 15)
     [next_one] = fake.give(("noop", {}))
     assert fake.report(next_one)["outcome"] == "succeeded"
-    assert "1 of 1 processes run jobs; 1 more with a job that goes on after its timeout\n" == one.healthz()
+    assert one.healthz() == "1 of 1 processes run jobs; 1 more with a job that goes on after its timeout\n"
+    # What ran beside it has all the time that it needs. With its end, the old process ends.
+    time.sleep(5)
+    pathlib.Path(one.file("go")).write_text("")
+    assert fake.report(beside)["output"] == "done"
     until(lambda: one.healthz() == "1 of 1 processes run jobs\n", "the old one has ended", 10)
+    assert len(one.worker.children()) == 1
+    assert one.worker.stop() == 0
+
+
+@pytest.mark.parametrize("job", [("holds", {"seconds": 60}), ("ablocks", {})])
+def test_a_job_that_holds_up_all_others_is_ended_after_the_grace(fake: FakeWork, start: Any, job: Any) -> None:
+    one = start("--lease", "5s", "--grace", "1s")
+    beside, hung = fake.give(("anap", {"seconds": 60}), job, timeout_ms=100_000)
+    until(lambda: any(hung in body["leases"] for body in fake.extends), "it has run for a while")
+    fake.lost[hung] = "timed_out"
+    one.worker.says(f"a job of workflow {hung[:8]} goes on", 15)
+    assert fake.report(beside) == {"lease": beside, "outcome": "given_back"}
+    [next_one] = fake.give(("anoop", {}))
+    assert fake.report(next_one)["outcome"] == "succeeded"
     assert one.worker.stop() == 0
 
 

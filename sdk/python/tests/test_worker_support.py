@@ -111,6 +111,7 @@ def holds(seconds: int):
 @job
 def crashes():
     os.kill(os.getpid(), 9)
+    time.sleep(60)
 
 @job
 def extends(file: str):

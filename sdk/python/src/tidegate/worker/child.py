@@ -99,8 +99,9 @@ def main() -> int:
     control.tell({"ready": ready})
     threading.Thread(target=_listen, args=(control, engine, orders), name="tidegate-control", daemon=True).start()
     if settings.alone is not None:
-        engine.begin(settings.alone)
+        # First: it may end the process at once.
         control.tell({"taken": True})
+        engine.begin(settings.alone)
         # It ends with this job.
         orders.put({"stop": None})
     order = orders.get()
@@ -171,6 +172,12 @@ def _listen(control: Control, engine: Engine, orders: queue.SimpleQueue[dict[str
             engine.extended(message)
         elif "lost" in message:
             engine.lose(message["lost"], message["reason"])
+        elif "hangs" in message:
+            order = {"stop": message["stop"]}
+            if engine.leave(message["hangs"]):
+                control.tell({"patient": True})
+                order = {"stop": None}
+            orders.put(order)
         elif "stop" in message:
             orders.put(message)
     orders.put(None)

@@ -98,7 +98,7 @@ class Engine:
         ends = None if most is None else time.monotonic() + most
         work = self.work
         with work.lock:
-            while work.held:
+            while work.is_busy():
                 left = 1.0 if ends is None else min(ends - time.monotonic(), 1.0)
                 if left <= 0:
                     return False
@@ -121,6 +121,16 @@ class Engine:
         self._tell_figures()
         with self.work.lock:
             self.work.end()
+
+    def leave(self, lease: str) -> bool:
+        """Does not wait for the job of this lease, nor for others that are lost. Returns whether the jobs beside it go
+        on: one that holds the event loop holds up all others there."""
+        with self.work.lock:
+            held = self.work.held.get(lease)
+            if held is not None and held.job is not None and held.job.is_async:
+                return False
+            self.work.leaves_lost = True
+            return True
 
     def lose(self, lease: str, reason: str) -> None:
         """The lease is over: its job is not wanted any more."""

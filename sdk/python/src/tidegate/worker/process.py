@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 from .leases import HeldLease, LeaseTable
 from .settings import Settings
 
+# How long a child may take to end after its grace, in seconds.
+KILL_AFTER = 3.0
+
 
 class Told(NamedTuple):
     """What a child told; `message` is None when the child has ended."""
@@ -80,6 +83,13 @@ class Child:
         """Tells it to take no more jobs and to end within `grace` seconds, or when its jobs have ended."""
         self.retiring = True
         self.send({"stop": grace})
+
+    def leave(self, lease: str, grace: float) -> None:
+        """Tells it to take no more jobs and to end without the job of this lease: when its others have ended, or, if
+        that job holds them up, within `grace` seconds."""
+        self.retiring = self.hangs = True
+        self.kill_at = time.monotonic() + grace + KILL_AFTER
+        self.send({"hangs": lease, "stop": grace})
 
     def send(self, message: dict[str, Any]) -> None:
         self.send_line(json.dumps(message).encode() + b"\n")

@@ -17,15 +17,13 @@ from .keeper import Keeper
 from .leases import HeldLease
 from .listener import Listener
 from .outage import Outage
-from .process import Child, Told
+from .process import KILL_AFTER, Child, Told
 from .reload import Reload, places
 from .settings import Settings, reserve
 
 # The pause before a process that ended unasked is started again: doubled each time, until one has lived for a while.
 _PAUSES = 0.1, 10.0
 _LONG_LIFE = 10.0
-# How long a child may take to end after its grace.
-_KILL_AFTER = 3.0
 # How long a job may go on after its timeout, before another process takes the place of its own.
 _HANGS_AFTER = 5.0
 # So many jobs run at once in processes of their own; each of them may end a process.
@@ -206,6 +204,9 @@ class Supervisor:
             self._suspect(message["suspect"])
         elif "taken" in message:
             child.has_taken = True
+        elif "patient" in message:
+            # Its other jobs go on, however long they take.
+            child.kill_at = None
         elif "extend" in message:
             number = message["extend"]
             self._keeper.extend(
@@ -318,7 +319,7 @@ class Supervisor:
             # It has no jobs yet.
             child.kill()
         if grace is not None:
-            child.kill_at = time.monotonic() + grace + _KILL_AFTER
+            child.kill_at = time.monotonic() + grace + KILL_AFTER
 
     def _suspect(self, claimed: Any) -> None:
         """A job whose processes have ended twice while it ran: it runs in one of its own, and may end that."""
@@ -340,18 +341,16 @@ class Supervisor:
             alone += 1
 
     def _replace_if_it_runs(self, lease: str) -> None:
-        """A job that has timed out goes on, and keeps its place for ever: another process takes the place of its own,
-        which ends when its other jobs have, or after the grace."""
+        """A job goes on after its timeout, and keeps its place for ever: another process takes the place of its own."""
         for child in self._children:
             if child.retiring or not any(one.begun and one.lease == lease for one in child.leases()):
                 continue
             workflow = lease.partition("-")[0]
             self._console.say(
                 f"process {child.pid}: a job of workflow {workflow} goes on {_HANGS_AFTER:g} s after its timeout. "
-                f"Another process takes its place, and its other jobs have {self._settings.grace:g} s to end"
+                "Another process takes its place, and this one ends with its other jobs"
             )
-            child.hangs = True
-            self._retire(child, self._settings.grace)
+            child.leave(lease, self._settings.grace)
             if child.alone is None and not self._stopping:
                 self._restarts += 1
                 self._start(child.place)

@@ -95,6 +95,7 @@ class Work:
         self.calling = False
         self.failures = 0
         self.stopping = False
+        self.leaves_lost = False
         self.ended = False
         self.begun = 0
         self.claims = 0
@@ -277,6 +278,10 @@ class Work:
         for held in list(self.running):
             self.running.discard(held)
             self._end_unrun(held, given_back(held.lease))
+
+    def is_busy(self) -> bool:
+        """With the lock: whether there is a job that the end of the process waits for."""
+        return any(held.lost is None for held in self.held.values()) if self.leaves_lost else bool(self.held)
 
     def end(self) -> None:
         """With the lock: threads are to end."""
