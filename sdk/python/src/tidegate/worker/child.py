@@ -89,8 +89,7 @@ def main() -> int:
         files = error.files if isinstance(error, NotLoaded) else ()
         control.tell({"error": str(error), "files": _files([*places(settings.target), *files])})
         return 2
-    if settings.log_jobs:
-        install()
+    install(settings.log_level, as_json=settings.as_json, log_jobs=settings.log_jobs)
     engine = Engine(settings, jobs, table, control.tell)
     engine.start()
     named = {job.queue for job in jobs.values()}

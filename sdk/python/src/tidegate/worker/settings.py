@@ -30,6 +30,9 @@ class Settings:
     lease: float = 30.0
     grace: float = 20.0
     log_jobs: bool = True
+    #: From which level on records of `logging` are on the terminal.
+    log_level: str = "info"
+    as_json: bool = False
     #: The only job of a process: it was claimed by another one, and may be what ended the processes that ran it.
     alone: Any = None
 
