@@ -105,20 +105,11 @@ def _find(wanted: Any) -> _Decoder | None:
 def _plain(wanted: Any) -> _Decoder | None:
     if wanted is type(None):
         return lambda value, path: _checked(value, type(None), path)
-    if wanted is float:
-        # JSON of other languages has no point in whole numbers.
-        return lambda value, path: value if isinstance(value, float) else _number(value, path)
-    if wanted in (str, int, bool, dict):
-        return lambda value, path: _checked(value, wanted, path)
+    if wanted in _CHECKS:
+        return _CHECKS[wanted]
     if wanted in _COLLECTIONS:
         return _collection(_COLLECTIONS[wanted], ())
     return None
-
-
-def _number(value: Any, path: str) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise _other(value, "a float", path)
-    return value
 
 
 def _class(wanted: Any) -> _Decoder | None:
@@ -243,6 +234,22 @@ def _made(make: Callable[[Any], Any], value: Any, path: str) -> Any:
         raise invalid(path, " ".join(str(error).split())) from None
 
 
+def _float(value: Any, path: str) -> Any:
+    # JSON of other languages has no point in whole numbers.
+    if isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise _other(value, "a float", path)
+
+
+def _check(kind: type) -> _Decoder:
+    return lambda value, path: _checked(value, kind, path)
+
+
+#: What checks values that stay as they are, and of which type those are that need no look.
+_CHECKS: dict[Any, _Decoder] = {float: _float, **{kind: _check(kind) for kind in (str, int, bool, dict)}}
+_SURE: dict[Any, Any] = {check: kind for kind, check in _CHECKS.items()}
+
+
 def _key(value: Any) -> str:
     # Here: the package is quick to import.
     from json import dumps
@@ -315,9 +322,12 @@ def _collection(origin: Callable[[Any], Any], parts: tuple[Any, ...]) -> _Decode
         if origin is list:
             return lambda value, path: _checked(value, list, path)
         return lambda value, path: origin(_checked(value, list, path))
-    each = decoder
+    each, sure = decoder, _SURE.get(decoder)
     return lambda value, path: origin(
-        [each(item, f"{path}[{place}]") for place, item in enumerate(_checked(value, list, path))]
+        [
+            item if type(item) is sure else each(item, f"{path}[{place}]")
+            for place, item in enumerate(_checked(value, list, path))
+        ]
     )
 
 
@@ -363,6 +373,9 @@ def _typed_dict(fields: Mapping[str, _Decoder | None]) -> _Decoder:
 
 def _dataclass(wanted: Any, known: Mapping[str, _Decoder | None]) -> _Decoder:
     is_init = {field.name: field.init for field in dataclasses.fields(wanted)}
+    sure = {name: _SURE.get(decoder) for name, decoder in known.items()}
+
+    computes = not all(is_init.values())
 
     def made(value: Any, path: str) -> Any:
         given = _checked(value, dict, path)
@@ -370,9 +383,13 @@ def _dataclass(wanted: Any, known: Mapping[str, _Decoder | None]) -> _Decoder:
         if unknown:
             raise invalid(path, f"{wanted.__name__} has no field {unknown[0]!r}")
         decoded = {
-            key: item if (decoder := known.get(key)) is None else decoder(item, f"{path}.{key}")
+            key: item
+            if type(item) is sure.get(key) or (decoder := known.get(key)) is None
+            else decoder(item, f"{path}.{key}")
             for key, item in given.items()
         }
+        if not computes:
+            return _made(lambda fields: wanted(**fields), decoded, path)
         first = {key: item for key, item in decoded.items() if is_init[key]}
         one = _made(lambda fields: wanted(**fields), first, path)
         # What the class computes for itself, and may have changed since.

@@ -70,8 +70,29 @@ class Options(Settings, total=False):
     params: Mapping[str, Any]
 
 
+class _Instead:
+    """An attribute that jobs do not have, and that people of other packages look for: its error says what to use."""
+
+    def __init__(self, use: str) -> None:
+        self._use = use
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, one: Base[..., Any] | None, owner: type) -> Any:
+        called = one.function.__name__ if one is not None else "job"
+        raise AttributeError(f"job '{called}' has no attribute '{self._name}': {self._use.format(called)}")
+
+
 class Base(Generic[P, R]):
     """What jobs have in common. Use :func:`job` to make one."""
+
+    if not TYPE_CHECKING:
+        delay = _Instead("use {}.enqueue(..)")
+        start = _Instead("use {}.enqueue(..)")
+        apply_async = _Instead("use {0}.enqueue(..), with options {0}.options(..).enqueue(..)")
+        s = _Instead("call {}(..) in a function with @workflow")
+        si = _Instead("call {}(..) in a function with @workflow")
 
     def __init__(self, function: Callable[..., Any], options: Options) -> None:
         self.function = function
@@ -93,6 +114,12 @@ class Base(Generic[P, R]):
         return inspect.signature(self.function)
 
     @functools.cached_property
+    def _variadic(self) -> str:
+        """The name of the parameter with one star, if it has one."""
+        kinds = {one.kind: name for name, one in self.signature.parameters.items()}
+        return kinds.get(inspect.Parameter.VAR_POSITIONAL, "")
+
+    @functools.cached_property
     def _is_open(self) -> bool:
         """Whether a decorator below hands the arguments on, and may add some that callers do not give."""
         if not hasattr(self.function, "__wrapped__") or "__signature__" in vars(self.function):
@@ -103,6 +130,11 @@ class Base(Generic[P, R]):
     @functools.cached_property
     def _annotations(self) -> dict[str, Any]:
         return hints(self.function)
+
+    @functools.cached_property
+    def _sure(self) -> dict[str, Any]:
+        """The types of params of which a value needs no look."""
+        return {name: one for name, one in self._annotations.items() if one in (str, int, float, bool, dict)}
 
     def __repr__(self) -> str:
         return f"<job {self.label}>"
@@ -158,7 +190,7 @@ class Base(Generic[P, R]):
             self._fit(params, graph.shared)
         for name, value in params.items():
             # What is no number, text or truth value may have handles in it, and is looked at where the job runs.
-            if type(value) in (str, int, float, bool) and not self._is_open:
+            if type(value) in (str, int, float, bool) and type(value) is not self._sure.get(name) and not self._is_open:
                 self._decoded(name, value)
         for name in self._limited_by():
             # The server counts by params, and does not know what the function takes without one.
@@ -249,15 +281,18 @@ class Base(Generic[P, R]):
         rest.pop(_telemetry.KEY, None)
         parameters = self.signature.parameters.items()
         # They come after all that has a place, so nothing before them can be left out.
-        has_more = any(one.kind is one.VAR_POSITIONAL and rest.get(name) for name, one in parameters)
+        has_more = bool(self._variadic and rest.get(self._variadic))
         in_place = True
+        annotations, sure = self._annotations, self._sure
         for name, one in parameters:
             if one.kind is one.VAR_KEYWORD:
                 named.update({key: self._given(name, value) for key, value in rest.items()})
             elif one.kind is one.VAR_POSITIONAL:
                 args.extend(self._given(name, value) for value in rest.pop(name, None) or ())
             elif name in rest:
-                value = self._given(name, rest.pop(name))
+                value = rest.pop(name)
+                if name in annotations and type(value) is not sure.get(name):
+                    value = self._given(name, value)
                 if one.kind is one.KEYWORD_ONLY or (one.kind is one.POSITIONAL_OR_KEYWORD and not in_place):
                     named[name] = value
                 else:
@@ -337,22 +372,6 @@ class Base(Generic[P, R]):
         """The same for an async function."""
         args, named = self._prepared(claimed)
         return self._encoded(await self.function(*args, **named))
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            raise AttributeError(_no_attribute(self, name))
-
-
-def _no_attribute(one: Base[..., Any], name: str) -> str:
-    """Says what to use in the place of a method that other packages have."""
-    called = getattr(vars(one).get("function"), "__name__", "job")
-    instead = {
-        **dict.fromkeys(("delay", "send", "submit", "start"), f"use {called}.enqueue(..)"),
-        "apply_async": f"use {called}.enqueue(..), with options {called}.options(..).enqueue(..)",
-        **dict.fromkeys(("s", "si", "signature"), f"call {called}(..) in a function with @workflow"),
-    }
-    return f"job '{called}' has no attribute '{name}'" + (f": {instead[name]}" if name in instead else "")
 
 
 class Job(Base[P, R]):

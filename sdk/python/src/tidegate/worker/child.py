@@ -129,9 +129,9 @@ def _finish(
     ends: float | None = None
     has_parent = True
     while True:
-        most = _ORPHAN if order is None else order["stop"]
-        if most is not None:
-            most -= reserve(most)
+        most: float | None = _ORPHAN
+        if order is not None:
+            most = None if order["stop"] is None else order["stop"] - reserve(order["stop"])
         has_parent = has_parent and order is not None
         if most is not None:
             ends = min(ends or math.inf, time.monotonic() + most)
