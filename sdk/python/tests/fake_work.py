@@ -25,6 +25,7 @@ class FakeWork:
         #: Leases that are over, and why.
         self.lost: dict[str, str] = {}
         self._jobs: list[dict[str, Any]] = []
+        self._parting: list[dict[str, Any]] = []
         self._given: dict[str, dict[str, Any]] = {}
         self._numbers = itertools.count(1)
         self._changed = threading.Condition()
@@ -65,8 +66,9 @@ class FakeWork:
         self._server.shutdown()
         self._server.server_close()
 
-    def give(self, *jobs: tuple[str, dict[str, Any]], **more: Any) -> list[str]:
-        """Hands out jobs of `app`, and returns their leases. `more` are further fields of them."""
+    def give(self, *jobs: tuple[str, dict[str, Any]], parting: bool = False, **more: Any) -> list[str]:
+        """Hands out jobs of `app`, and returns their leases. `more` are further fields of them. `parting`: to whoever
+        leaves a claim, as an answer that was on its way."""
         made: list[dict[str, Any]] = []
         for handler, params in jobs:
             lease = f"01K{next(self._numbers):05}-0-a"
@@ -75,7 +77,10 @@ class FakeWork:
             made.append({**job, **rest, "inputs": [], "omitted_inputs": [], "timeout_ms": None, **more})
         with self._changed:
             self._given.update({one["lease"]: one for one in made})
-            self._jobs += made
+            if parting:
+                self._parting += made
+            else:
+                self._jobs += made
             self._changed.notify_all()
         return [one["lease"] for one in made]
 
@@ -121,8 +126,11 @@ class FakeWork:
         with self._changed:
             self.claims.append(claim)
             while not self._jobs and (left := ends - time.monotonic()) > 0:
-                self._changed.wait(left)
-            # Whoever has left takes no jobs.
+                self._changed.wait(min(left, 0.02))
+                if select.select([caller], [], [], 0)[0]:
+                    jobs, self._parting = self._parting, []
+                    return jobs
+            # Whoever has left takes no other jobs.
             if select.select([caller], [], [], 0)[0]:
                 return []
             jobs, self._jobs = self._jobs, []

@@ -197,6 +197,14 @@ def test_jobs_that_have_not_begun_are_returned_at_once_when_it_stops(fake: FakeW
     assert one.worker.process.wait(10) == 0
 
 
+def test_jobs_of_an_answer_that_was_on_its_way_are_returned(fake: FakeWork, start: Any) -> None:
+    """The connection was cut before it was read, and its jobs waited for the end of their leases."""
+    one = start()
+    leases = fake.give(("noop", {}), ("noop", {}), parting=True)
+    assert one.worker.stop() == 0
+    fake.not_begun(*leases)
+
+
 def test_a_job_that_goes_on_after_its_timeout_has_its_process_replaced(fake: FakeWork, start: Any) -> None:
     """It kept its place, and after sixteen of them the worker looked healthy and took nothing."""
     one = start("--concurrency", "2", "--lease", "5s", "--grace", "1s")

@@ -31,8 +31,9 @@ PATIENCE = 5.0
 OVER = frozenset(("succeeded", "failed", "cancelled"))
 #: How often the progress of a run is looked at, in seconds.
 PROGRESS = 0.5
-#: So few outputs are asked for one by one. More of them come in one answer with all of the workflow.
-_FEW = 4
+#: So few outputs are asked for one by one, and so small a part of all jobs. More come in one answer with all of the
+#: workflow.
+_FEW, _PART = 4, 16
 
 
 class Progress(NamedTuple):
@@ -83,6 +84,7 @@ class Run(Generic[R]):
         #: The client that it asks.
         self.client = client or _connect.client()
         self._template, self._wanted = template, wanted
+        self._total = 0
 
     def __repr__(self) -> str:
         return f"<run {self.name or 'of a workflow'} {self.id}>"
@@ -108,7 +110,7 @@ class Run(Generic[R]):
         while True:
             left = look if until is None else min(look, until - time.monotonic())
             shown = self.client.show_workflow(self.id, wait=f"{max(int(left * 1000), 1)}ms")
-            self.name = shown["name"]
+            self.name, self._total = shown["name"], shown["job_counts"]["total"]
             if shown["status"] in OVER:
                 return shown["status"]
             if until is not None and time.monotonic() >= until:
@@ -167,7 +169,7 @@ class Run(Generic[R]):
 
     def _outputs(self, names: list[str] | None) -> dict[str, Any]:
         """Outputs of these jobs, or of all. An answer has at most 64 MiB of them, so more are asked for one by one."""
-        if names is None or len(names) > _FEW:
+        if names is None or len(names) > max(_FEW, self._total // _PART):
             with suppress(TooLarge):
                 return {job["name"]: job.get("output") for job in self.jobs()}
         if names is None:

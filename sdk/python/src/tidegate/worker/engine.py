@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 # How often the parent hears of jobs that have ended, and what waits is looked at, in seconds.
 _TICK = 0.1
 _NOTES_AFTER = 0.5
+# How long the answer of a claim that was left may still come, in seconds.
+_LAST_ANSWER = 1.0
 # How long a job waits for the extension of its lease.
 _EXTEND = 30.0
 # The exit code of a process of which a thread has ended by a mistake of ours.
@@ -63,6 +65,7 @@ class Engine:
 
             self._loop = Loop(self.work.finish)
         self._is_looping = False
+        self._cut_at = 0.0
         self._poll_line, report = [Line(address, settings.token, settings.cacert) for _ in range(2)]
         self._extending: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
         self._extensions = itertools.count(1)
@@ -90,7 +93,8 @@ class Engine:
         """Takes no more jobs. What has not begun goes back."""
         with self.work.lock:
             self.work.stop()
-        # Jobs of a claim that its caller leaves go back to their queue.
+        # Jobs of a claim that its caller leaves go back to their queue. Those of an answer that is on its way come.
+        self._cut_at = time.monotonic()
         self._poll_line.cut()
 
     def wait(self, most: float | None) -> bool:
@@ -98,11 +102,11 @@ class Engine:
         ends = None if most is None else time.monotonic() + most
         work = self.work
         with work.lock:
-            while work.is_busy():
+            while work.is_busy() or (work.asked and time.monotonic() - self._cut_at < _LAST_ANSWER):
                 left = 1.0 if ends is None else min(ends - time.monotonic(), 1.0)
                 if left <= 0:
                     return False
-                work.quiet.wait(left)
+                work.quiet.wait(min(left, _LAST_ANSWER) if work.asked else left)
         return True
 
     def abandon(self, most: float) -> None:
