@@ -26,7 +26,14 @@ from tidegate import (
 from tidegate._load import by_handler, load
 
 
-@job(retries=3, backoff="2s", timeout=600, queue="web", limits=[limit("vendor", tenant="$.day"), concurrency(10)])
+@job(
+    retries=3,
+    backoff="2s",
+    timeout=600,
+    max_lost=1,
+    queue="web",
+    limits=[limit("vendor", tenant="$.day"), concurrency(10)],
+)
 def fetch(day: str, pages: int = 1) -> list[int]:
     """Fetches."""
     return [pages] * 3
@@ -70,6 +77,7 @@ def test_a_graph_reads_like_calls() -> None:
                 "params": {"day": "monday"},
                 "queue": "web",
                 "retries": 3,
+                "max_lost": 1,
                 "backoff": "2s",
                 "timeout": "600000ms",
                 "limits": [

@@ -185,7 +185,7 @@ class Graph:
 def fill(definition: api.JobDefinition, options: Options) -> None:
     """Writes the options of a job into its definition."""
     given, filled = cast("dict[str, Any]", options), cast("dict[str, Any]", definition)
-    for key in ("queue", "priority", "retries", "rule"):
+    for key in ("queue", "priority", "retries", "max_lost", "rule"):
         if (value := given.get(key)) is not None:
             filled[key] = value
     for key in ("wait", "backoff", "backoff_max", "timeout"):

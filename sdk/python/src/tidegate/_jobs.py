@@ -45,6 +45,8 @@ class Settings(TypedDict, total=False):
     backoff_max: Span
     #: An attempt that takes longer has failed.
     timeout: Span
+    #: How many leases that end in a row without a report, as of a worker that died, are tried again.
+    max_lost: int
     #: 0 to 255, the highest first.
     priority: int
     #: See :func:`tidegate.limit` and :func:`tidegate.concurrency`.

@@ -91,6 +91,7 @@ _KINDS: dict[str, Callable[[Any], object]] = {
     **dict.fromkeys(("backoff", "backoff_max", "timeout", "wait"), span),
     **dict.fromkeys(("globals", "params"), _mapping),
     "retries": _number(65_534),
+    "max_lost": _number(65_534),
     "priority": _number(255),
     "rule": _one_of("all_success", "all_done", "any_success", "any_failed", "none_failed"),
     "limits": _limits,
